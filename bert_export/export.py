@@ -1,0 +1,133 @@
+"""A checkpoint to a bundle: capture, fuse, quantize, verify, write."""
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+
+from bert_export.capture import INPUTS
+from bert_export.decision import Decision, choose_default, with_metrics
+from bert_export.errors import ExportError, OutputExistsError
+from bert_export.latency import median_latencies_ms
+from bert_export.variants import BuiltVariant, Probe, asset, build_fp32, build_int8
+from bert_models import Checkpoint, load_model, open_checkpoint
+from bert_models.files import replaced_folder
+from bert_runtime.machine import describe
+from bert_runtime.manifest import MANIFEST_NAME, Manifest, TensorSpec
+from bert_runtime.records import read_records
+from bert_runtime.tasks import Task
+from bert_runtime.verification import verify
+
+__all__ = ["PRECISIONS", "export", "reference_texts"]
+
+PRECISIONS = ("fp32", "int8")
+"""Precisions a bundle for the CPU can hold."""
+
+_SELF_TESTS = 4
+"""How many of the reference texts become self-test vectors."""
+
+_TOOLS = ("bert-export", "torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "tokenizers", "numpy")
+
+
+def reference_texts() -> list[str]:
+    """The texts on which drift is measured when no labelled file is given."""
+    return files("bert_export").joinpath("reference_texts.txt").read_text(encoding="utf-8").splitlines()
+
+
+def export(
+    checkpoint: str | Path,
+    bundle: str | Path,
+    *,
+    task: str | None = None,
+    precisions: Sequence[str] = PRECISIONS,
+    max_tokens: int | None = None,
+    evaluate: str | Path | None = None,
+    max_drop: float = 1.0,
+    force: bool = False,
+    progress: Callable[[str], None] = lambda stage: None,
+) -> Manifest:
+    """Exports a checkpoint to a bundle for the CPU and returns its manifest.
+
+    Args:
+        checkpoint: a directory in the Hugging Face layout.
+        bundle: the directory to write; it appears whole when everything has passed, or not at all.
+        task: the task, where the checkpoint does not say.
+        precisions: variants to make; FP32 is always among them, since INT8 is judged by it.
+        max_tokens: longest sequence in tokens; by default the most that the checkpoint allows.
+        evaluate: a labelled file; the task metric on it decides whether INT8 may be the default.
+        max_drop: how many points (hundredths) of the metric INT8 may lose on `evaluate`.
+        force: replace an existing bundle.
+        progress: called with a line at the start of each stage.
+
+    Raises:
+        BertError: the checkpoint, the file, the fusion, the parity or the place to write is at fault.
+    """
+    target = Path(bundle)
+    _check_request(target, precisions, force=force)
+    progress("reading the checkpoint")
+    source = open_checkpoint(checkpoint)
+    chosen = source.task(task)
+    examples = [chosen.example(record) for record in read_records(evaluate)] if evaluate is not None else None
+    texts = [each for e in examples for each in e.inputs] if examples is not None else reference_texts()
+    probe = Probe(source.text_tokenizer(max_tokens), texts, reference_texts()[:_SELF_TESTS])
+    model = load_model(source, chosen)
+    with replaced_folder(target) as folder:
+        built = [build_fp32(model, probe, folder, progress)]
+        if "int8" in precisions:
+            built.append(build_int8(built[0], model, probe, folder, progress))
+        if examples is not None:
+            built = with_metrics(chosen, built, examples)
+        progress("timing the variants")
+        built = _with_latencies(built, probe.tokenizer.max_tokens)
+        manifest = _write(folder, source, chosen, probe, built, choose_default(chosen, built, max_drop))
+        progress("verifying the bundle with the runtime")
+        failed = [f"{check.name}: {check.detail}" for check in verify(folder) if not check.passed]
+        if failed:
+            raise ExportError(f"the finished bundle fails its own verification: {'; '.join(failed)}")
+    return manifest
+
+
+def _check_request(target: Path, precisions: Sequence[str], *, force: bool) -> None:
+    """Refuses unknown precisions and to overwrite what is there; what is no bundle is safe even from `force`."""
+    unknown = sorted(set(precisions) - set(PRECISIONS))
+    if unknown:
+        raise ExportError(f"expected precisions of {', '.join(PRECISIONS)}, found {', '.join(unknown)}")
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    if not (target / MANIFEST_NAME).is_file():
+        raise OutputExistsError(f"{target}: exists and is not a bundle; choose another place")
+    if not force:
+        raise OutputExistsError(f"{target}: a bundle is already there; replace it with --force")
+
+
+def _with_latencies(built: Sequence[BuiltVariant], max_tokens: int) -> list[BuiltVariant]:
+    runs = {each.variant.precision: each.model.session.run for each in built}
+    latencies = median_latencies_ms(runs, max_tokens)
+    return [each.with_measurements(latency_ms=latencies[each.variant.precision]) for each in built]
+
+
+def _write(
+    folder: Path, source: Checkpoint, task: Task, probe: Probe, built: Sequence[BuiltVariant], decision: Decision
+) -> Manifest:
+    """Writes the tokenizer and the manifest beside the graphs."""
+    tokenizer = folder / "tokenizer.json"
+    probe.tokenizer.save(tokenizer)
+    axes = ("batch", "sequence")
+    sizes = built[0].outputs.shape[1:]
+    manifest = Manifest(
+        task=task,
+        max_tokens=probe.tokenizer.max_tokens,
+        pad_token_id=probe.tokenizer.pad_token_id,
+        tokenizer=asset(tokenizer),
+        inputs=tuple(TensorSpec(name=name, dtype="int64", axes=axes) for name in INPUTS),
+        output=TensorSpec(name=task.output, dtype="float32", axes=("batch", *sizes)),
+        variants=tuple(each.variant for each in built),
+        default_precision=decision.precision,
+        default_reason=decision.reason,
+        self_test_inputs=tuple(probe.self_test_inputs),
+        source={"path": str(source.path), "family": source.family.name, "sha256": source.sha256()},
+        versions={name: version(name) for name in _TOOLS},
+        machine=describe(),
+    )
+    (folder / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
+    return manifest

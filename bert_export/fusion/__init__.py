@@ -1,0 +1,5 @@
+"""Graph fusion: our own small set of rewrites, aimed at the kernels that measured fast on the CPU."""
+
+from bert_export.fusion.pipeline import FusionCounts, expected_fusions, fuse
+
+__all__ = ["FusionCounts", "expected_fusions", "fuse"]

@@ -1,0 +1,163 @@
+"""Reading and editing onnx_ir graphs: what every fusion shares."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+__all__ = [
+    "FloatArray",
+    "Linear",
+    "NoMatch",
+    "add_initializer",
+    "as_linear",
+    "constant",
+    "insert_before",
+    "linears",
+    "operators",
+    "producer",
+    "scope",
+    "sole_consumer",
+]
+
+FloatArray = NDArray[np.float32]
+
+
+class NoMatch(Exception):  # noqa: N818 - control flow inside a fusion, never an error for the user
+    """A place in the graph is not what a fusion looks for; the message says what was found instead."""
+
+
+def operators(model: ir.Model, op_type: str) -> list[ir.Node]:
+    """All nodes of one type, in topological order."""
+    return [node for node in model.graph if node.op_type == op_type]
+
+
+def scope(node: ir.Node) -> str:
+    """The PyTorch module a node came from, such as `encoder.layers.0.attention`."""
+    names = node.metadata_props.get("pkg.torch.onnx.name_scopes", "")
+    parts = [name.strip(" '\"") for name in names.strip("[]").split(",")]
+    return parts[-2] if len(parts) > 1 else ""
+
+
+def producer(value: ir.Value | None, op_type: str) -> ir.Node:
+    """The node that computes `value`, which must be of that type."""
+    node = value.producer() if value is not None else None
+    if node is None or node.op_type != op_type:
+        found = node.op_type if node is not None else "a graph input or weight" if value is not None else "nothing"
+        raise NoMatch(f"expected {op_type} before {value.name if value is not None else 'it'}, found {found}")
+    return node
+
+
+def sole_consumer(value: ir.Value, op_type: str) -> ir.Node:
+    """The only node that reads `value`, which must be of that type."""
+    consumers = value.consumers()
+    if len(consumers) != 1 or consumers[0].op_type != op_type or value.is_graph_output():
+        found = ", ".join(node.op_type for node in consumers) or "nothing"
+        raise NoMatch(f"expected {value.name} to be read by one {op_type} alone, found {found}")
+    return consumers[0]
+
+
+def constant(value: ir.Value | None) -> NDArray[Any]:
+    """The array behind an initializer."""
+    if value is None or value.const_value is None:
+        raise NoMatch(f"expected {value.name if value is not None else 'an input'} to be a constant")
+    return value.const_value.numpy()
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A projection x·W + b as the graph has it: MatMul, then Add unless the bias is zero."""
+
+    input: ir.Value
+    output: ir.Value
+    weight: ir.Value
+    """A constant [in, out]."""
+    bias: ir.Value | None
+    """A constant [out]; torch leaves out the Add of a bias that is all zero."""
+    matmul: ir.Node
+
+    @property
+    def weight_array(self) -> FloatArray:
+        """The weight's elements [in, out]."""
+        return constant(self.weight)
+
+    @property
+    def bias_array(self) -> FloatArray:
+        """The bias's elements [out]."""
+        if self.bias is None:
+            return np.zeros(self.weight_array.shape[1], dtype=np.float32)
+        return constant(self.bias)
+
+
+def as_linear(value: ir.Value | None) -> Linear:
+    """The projection that computes `value`, with a constant 2-D weight and, if any, a constant 1-D bias."""
+    add = value.producer() if value is not None else None
+    product, bias = value, None
+    if add is not None and add.op_type == "Add":
+        product, bias = add.inputs
+        if product is not None and product.const_value is not None:
+            product, bias = bias, product
+    matmul = producer(product, "MatMul")
+    source, weight = matmul.inputs
+    if source is None or weight is None or value is None or constant(weight).ndim != 2:
+        raise NoMatch(f"expected a weight [in, out] at {scope(matmul)}, found {weight.shape if weight else None}")
+    if bias is not None:
+        if constant(bias).shape != constant(weight).shape[1:]:
+            raise NoMatch(f"expected a bias [{constant(weight).shape[1]}] at {scope(matmul)}, found {bias.shape}")
+        sole_consumer(matmul.outputs[0], "Add")
+    return Linear(source, value, weight, bias, matmul)
+
+
+def linears(model: ir.Model) -> list[Linear]:
+    """Every projection of the graph, in topological order."""
+    found = []
+    for matmul in operators(model, "MatMul"):
+        product = matmul.outputs[0]
+        readers = product.consumers()
+        biased = len(readers) == 1 and readers[0].op_type == "Add" and any(
+            each is not product and each is not None and each.const_value is not None for each in readers[0].inputs
+        )
+        try:
+            found.append(as_linear(readers[0].outputs[0] if biased else product))
+        except NoMatch:
+            continue  # a product of two activations
+    return found
+
+
+def add_initializer(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
+    """A new constant of the graph; a name that is taken gets a number."""
+    unique, number = name, 1
+    while unique in graph.initializers:
+        unique, number = f"{name}_{number}", number + 1
+    tensor = ir.tensor(array, name=unique)
+    value = ir.Value(name=unique, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+    graph.register_initializer(value)
+    return value
+
+
+def insert_before(
+    anchor: ir.Node,
+    op_type: str,
+    inputs: Sequence[ir.Value | None],
+    *,
+    like: Sequence[ir.Value] | ir.Value,
+    attributes: Mapping[str, Any] | None = None,
+    shapes: Sequence[ir.Shape | None] | None = None,
+    domain: str = "",
+) -> list[ir.Value]:
+    """Adds a node before `anchor`. Its outputs take element type, and shape unless `shapes` is given, from `like`.
+
+    The new node keeps the anchor's PyTorch scope.
+    """
+    sources = [like] if isinstance(like, ir.Value) else list(like)
+    shapes = shapes or [source.shape for source in sources]
+    outputs = [ir.Value(type=source.type, shape=shape) for source, shape in zip(sources, shapes, strict=True)]
+    node = ir.node(op_type, inputs, attributes or {}, domain=domain, outputs=outputs)
+    node.metadata_props.update(anchor.metadata_props)
+    graph = anchor.graph
+    assert isinstance(graph, ir.Graph)
+    graph.insert_before(anchor, node)
+    return outputs

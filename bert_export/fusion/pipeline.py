@@ -1,0 +1,101 @@
+"""All fusions in order, counted and held against what the model's configuration demands."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import onnx_ir as ir
+from onnx_ir.passes.common import (
+    CommonSubexpressionEliminationPass,
+    NameFixPass,
+    RemoveUnusedNodesPass,
+)
+
+from bert_export.errors import FusionError
+from bert_export.fusion.attention import fuse_attention
+from bert_export.fusion.first_row import fuse_first_row
+from bert_export.fusion.graph import NoMatch, linears, operators, scope
+from bert_export.fusion.projections import fuse_projections
+from bert_models import EncoderConfig
+from bert_runtime.tasks import Task
+
+__all__ = ["FusionCounts", "check_counts", "expected_fusions", "fuse", "tidy"]
+
+FusionCounts = Mapping[str, Mapping[str, int]]
+"""Per fusion, how many were `expected` and how many `found`."""
+
+
+def expected_fusions(config: EncoderConfig, task: Task) -> dict[str, int]:
+    """How often each fusion must fire for a model of this configuration with this head."""
+    first_row = int(task.reads_first_row_only)
+    return {
+        "attention": config.num_layers,
+        "first_row": first_row,
+        "qkv_projection": config.num_layers - first_row,
+        "kv_projection": first_row,
+        "layer_normalization": 2 * config.num_layers + 1,
+        "gelu": config.num_layers if config.activation.startswith("gelu") else 0,
+    }
+
+
+def fuse(model: ir.Model, expected: Mapping[str, int]) -> FusionCounts:
+    """Rewrites `model` in place and returns the counts.
+
+    LayerNormalization with a plain Add before it and exact Gelu are what torch captures from opset 20 on, and what is
+    fastest on the CPU: SkipLayerNormalization and FastGelu are slower there. These two are only counted.
+
+    Raises `FusionError` with the reasons where a fusion fired a different number of times than `expected` says.
+    """
+    found: Counter[str] = Counter()
+    reasons: list[str] = []
+    for node in operators(model, "Attention"):
+        try:
+            fuse_attention(node)
+            found["attention"] += 1
+        except NoMatch as reason:
+            reasons.append(f"attention at {scope(node)}: {reason}")
+    tidy(model)
+    if expected["first_row"]:
+        try:
+            fuse_first_row(model)
+            found["first_row"] += 1
+        except NoMatch as reason:
+            reasons.append(f"first_row: {reason}")
+    for node in operators(model, "Attention"):
+        try:
+            found[fuse_projections(node)] += 1
+        except NoMatch as reason:
+            reasons.append(f"projections at {scope(node)}: {reason}")
+    _name_weights(model)
+    tidy(model)
+    found["layer_normalization"] = len(operators(model, "LayerNormalization"))
+    found["gelu"] = len(operators(model, "Gelu"))
+    return check_counts(found, expected, reasons)
+
+
+def check_counts(found: Mapping[str, int], expected: Mapping[str, int], reasons: list[str]) -> FusionCounts:
+    """The counts side by side; raises `FusionError` where they differ."""
+    counts = {name: {"expected": number, "found": found.get(name, 0)} for name, number in expected.items()}
+    short = [
+        f"{name} (expected {count['expected']}, found {count['found']})"
+        for name, count in counts.items()
+        if count["found"] != count["expected"]
+    ]
+    if short:
+        because = "; ".join(reasons) or "torch captured other operators than expected"
+        raise FusionError(f"the graph could not be fused as its configuration demands: {', '.join(short)}. {because}")
+    return counts
+
+
+def _name_weights(model: ir.Model) -> None:
+    """Gives the weights that torch transposed, and left nameless, the name of their module."""
+    for linear in linears(model):
+        name = f"{scope(linear.matmul)}.weight"
+        if str(linear.weight.name).startswith("val_") and name not in model.graph.initializers:
+            linear.weight.name = name
+
+
+def tidy(model: ir.Model) -> None:
+    """Computes twice-computed values once, removes what nothing reads, and gives every value a name of its own."""
+    CommonSubexpressionEliminationPass()(model)
+    RemoveUnusedNodesPass()(model)
+    NameFixPass()(model)

@@ -1,0 +1,114 @@
+"""The graphs of a bundle under construction, each with the measurements that vouch for it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from bert_export.capture import OPSET, capture
+from bert_export.flops import int8_flops_share
+from bert_export.fusion import expected_fusions, fuse
+from bert_export.parity import check_parity
+from bert_export.quantization import expected_projections, quantize
+from bert_models import TaskModel
+from bert_runtime.machine import available_cores
+from bert_runtime.manifest import Asset, SelfTest, Variant, sha256_file
+from bert_runtime.model import Model
+from bert_runtime.session import Session
+from bert_runtime.tasks import FloatArray
+from bert_runtime.tokenization import TextTokenizer
+
+__all__ = ["BuiltVariant", "Probe", "asset", "build_fp32", "build_int8"]
+
+_INT8_SELF_TEST_SHARE = 0.25
+"""Share of the largest drift from FP32 by which another machine's INT8 answer may be off. Float32 rounds differently
+there before an activation is quantized, and the quantized value moves by at most one step."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What the variants of one export are run on."""
+
+    tokenizer: TextTokenizer
+    texts: Sequence[Any]
+    """Inputs on which drift is measured."""
+    self_test_inputs: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class BuiltVariant:
+    """A graph on disk, the model that runs it, and its raw outputs on the probe's texts [N, …]."""
+
+    variant: Variant
+    model: Model
+    outputs: FloatArray
+    graph: ir.Model
+
+    def with_measurements(self, **measured: Any) -> "BuiltVariant":
+        """The same with more of the variant's fields filled in."""
+        return replace(self, variant=replace(self.variant, **measured))
+
+
+def build_fp32(
+    model: TaskModel, probe: Probe, folder: Path, progress: Callable[[str], None]
+) -> BuiltVariant:
+    """Captures and fuses the model, and holds it against PyTorch; raises `FusionError` or `ParityError`."""
+    progress("capturing the graph with torch.onnx")
+    graph = capture(model)
+    progress("fusing")
+    fusions = fuse(graph, expected_fusions(model.config, model.task))
+    path = _save(graph, folder, "fp32")
+    progress("comparing FP32 with PyTorch under every kind of padding")
+    runner = _runner(model, probe, path)
+    parity = check_parity(model, runner.session.run, probe.tokenizer.max_tokens)
+    variant = Variant(
+        precision="fp32", target="cpu", model=asset(path), opset=OPSET, fusions=fusions, parity=parity,
+        self_test=_self_test(runner, probe, parity["tolerance"]),
+    )  # fmt: skip
+    return BuiltVariant(variant, runner, runner.outputs(probe.texts), graph)
+
+
+def build_int8(
+    fp32: BuiltVariant, model: TaskModel, probe: Probe, folder: Path, progress: Callable[[str], None]
+) -> BuiltVariant:
+    """Quantizes a copy of the fused graph and measures how far its answers move from FP32's."""
+    progress("quantizing to INT8")
+    graph = fp32.graph.clone()
+    counts = quantize(graph, expected_projections(fp32.variant.fusions))
+    path = _save(graph, folder, "int8")
+    progress(f"measuring INT8 drift on {len(probe.texts)} texts")
+    runner = _runner(model, probe, path)
+    outputs = runner.outputs(probe.texts)
+    largest = float(np.abs(outputs - fp32.outputs).max())
+    drift = {**model.task.agreement(outputs, fp32.outputs), "max_abs_difference": largest, "texts": len(probe.texts)}
+    variant = Variant(
+        precision="int8", target="cpu", model=asset(path), opset=OPSET, instruction_set="vnni",
+        fusions={**fp32.variant.fusions, **counts}, int8_flops_share=round(int8_flops_share(graph), 4), drift=drift,
+        self_test=_self_test(runner, probe, max(1e-4, _INT8_SELF_TEST_SHARE * largest)),
+    )  # fmt: skip
+    return BuiltVariant(variant, runner, outputs, graph)
+
+
+def asset(path: Path) -> Asset:
+    """A file of the bundle as the manifest lists it."""
+    return Asset(file=path.name, size_bytes=path.stat().st_size, sha256=sha256_file(path))
+
+
+def _save(graph: ir.Model, folder: Path, precision: str) -> Path:
+    path = folder / f"model.{precision}.onnx"
+    ir.save(graph, path)
+    return path
+
+
+def _runner(model: TaskModel, probe: Probe, path: Path) -> Model:
+    """The graph as the runtime will run it."""
+    return Model(model.task, probe.tokenizer, Session(path, model.task.output, available_cores()))
+
+
+def _self_test(runner: Model, probe: Probe, tolerance: float) -> SelfTest:
+    rows = (runner.outputs([each])[0] for each in probe.self_test_inputs)
+    # Nine digits name a float32; more would only make the manifest longer.
+    return SelfTest(outputs=tuple(tuple(float(f"{x:.9g}") for x in row) for row in rows), tolerance=tolerance)

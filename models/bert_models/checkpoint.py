@@ -1,0 +1,191 @@
+"""Checkpoints in the Hugging Face layout: opening, loading into a model, and saving so that `transformers` loads them."""
+
+import hashlib
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+
+from bert_models.config import EncoderConfig
+from bert_models.errors import CheckpointError
+from bert_models.families import FAMILIES, Family
+from bert_models.files import read_json, write_json
+from bert_models.model import TaskModel
+from bert_models.sentence_transformers import (
+    is_sentence_transformers_folder,
+    read_max_tokens,
+    read_sentence_embedding,
+    write_sentence_embedding,
+)
+from bert_models.tokenizer_files import TOKENIZER_FILES, read_tokenizer
+from bert_models.weights import fit_weights, read_weights, weight_files
+from bert_runtime.manifest import sha256_file
+from bert_runtime.tasks import TASKS, SentenceEmbedding, Task, TextClassification
+from bert_runtime.tokenization import TextTokenizer
+
+__all__ = ["Checkpoint", "load_model", "open_checkpoint", "save_model"]
+
+_PROBLEM_TYPES = {"single_label": "single_label_classification"}
+"""Our problem types to those of `config.json`."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint whose configuration has been read and checked, but not its weights."""
+
+    path: Path
+    family: Family
+    config: EncoderConfig
+    values: Mapping[str, Any]
+    """`config.json` as it stands."""
+
+    def task(self, name: str | None = None) -> Task:
+        """The task its head was trained for, or with `name` that task; raises `CheckpointError` if there is no telling."""
+        if name is not None and name not in TASKS:
+            raise CheckpointError(f"unknown task {name!r}; expected one of {', '.join(TASKS)}")
+        name = name or self._own_task()
+        if name == TextClassification.name:
+            return self._text_classification()
+        if is_sentence_transformers_folder(self.path):
+            return read_sentence_embedding(self.path, self.config.hidden_size)
+        return SentenceEmbedding(dimensions=self.config.hidden_size)
+
+    def _own_task(self) -> str:
+        if is_sentence_transformers_folder(self.path):
+            return SentenceEmbedding.name
+        architectures = self.values.get("architectures") or []
+        for name, architecture in self.family.architectures.items():
+            if architecture in architectures and architecture != self.family.base_architecture:
+                return name
+        raise CheckpointError(
+            f"{self.path}: config.json names the architecture {', '.join(architectures) or 'none'}, which does not say "
+            f"what the model is for; choose one with --task ({', '.join(TASKS)})"
+        )
+
+    def _text_classification(self) -> TextClassification:
+        where = self.path / "config.json"
+        names = self.values.get("id2label")
+        if not isinstance(names, dict) or set(names) != {str(i) for i in range(len(names))}:
+            raise CheckpointError(f"{where}: expected 'id2label' with the keys \"0\", \"1\", …, found {names!r:.80}")
+        problem_type = self.values.get("problem_type") or _PROBLEM_TYPES["single_label"]
+        supported = {theirs: ours for ours, theirs in _PROBLEM_TYPES.items()}
+        if problem_type not in supported:
+            raise CheckpointError(
+                f"{where}: expected a problem_type of {', '.join(supported)}, found {problem_type!r}"
+            )
+        try:
+            return TextClassification(
+                labels=tuple(str(names[str(i)]) for i in range(len(names))), problem_type=supported[problem_type]
+            )
+        except ValueError as error:
+            raise CheckpointError(f"{where}: {error}") from None
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest sequence that the positions, the tokenizer's own limit and a sentence-transformers folder allow."""
+        limits = [self.config.max_positions, read_max_tokens(self.path)]
+        path = self.path / "tokenizer_config.json"
+        limits.append(read_json(path).get("model_max_length") if path.is_file() else None)
+        return min(limit for limit in limits if isinstance(limit, int))
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer as its files have it; raises `CheckpointError` where it has more tokens than the model."""
+        tokenizer = read_tokenizer(self.path)
+        if (found := tokenizer.get_vocab_size(with_added_tokens=True)) > self.config.vocab_size:
+            raise CheckpointError(
+                f"{self.path}: the tokenizer has {found} tokens and the model only {self.config.vocab_size}; "
+                "they do not belong together"
+            )
+        return tokenizer
+
+    def text_tokenizer(self, max_tokens: int | None = None) -> TextTokenizer:
+        """The tokenizer as the runtime uses it, truncating at `max_tokens`, by default the most the model can read."""
+        if max_tokens is not None and not 3 <= max_tokens <= self.config.max_positions:
+            raise CheckpointError(
+                f"expected a maximum length from 3 to the model's {self.config.max_positions} tokens, found {max_tokens}"
+            )
+        return TextTokenizer(self.tokenizer(), max_tokens or self.max_tokens, self.config.pad_token_id)
+
+    def sha256(self) -> str:
+        """One hash over the weight files."""
+        hashes = [sha256_file(path) for path in weight_files(self.path)]
+        return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def open_checkpoint(path: str | Path) -> Checkpoint:
+    """Reads a checkpoint's configuration; raises `CheckpointError` or `ConfigError` for what is wrong with it."""
+    path = Path(path)
+    if not path.is_dir():
+        found = "a file" if path.exists() else "nothing"
+        raise CheckpointError(f"{path}: expected a checkpoint (a directory with config.json), found {found}")
+    values = read_json(path / "config.json")
+    family = values.get("model_type")
+    if family not in FAMILIES:
+        raise CheckpointError(
+            f"{path / 'config.json'}: expected a model_type of {', '.join(FAMILIES)}, found {family!r}"
+        )
+    weight_files(path)
+    return Checkpoint(path, FAMILIES[family], FAMILIES[family].config(values, str(path / "config.json")), values)
+
+
+def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) -> TaskModel:
+    """The checkpoint's weights in a float32 model in evaluation mode.
+
+    With `new_head`, the head's parameters may be missing or belong to another set of labels; those are then newly
+    initialised, as at the start of fine-tuning. Raises `CheckpointError` where the weights do not fit.
+    """
+    model = TaskModel(checkpoint.config, task)
+    family, tensors = checkpoint.family, read_weights(checkpoint.path)
+    keys = {name: family.checkpoint_key(name, task.name) for name, _ in model.named_parameters()}
+    head = [name for name in keys if name.startswith("head.")] if new_head else []
+    if new_head and checkpoint.values.get("id2label") != _label_values(task).get("id2label"):
+        last = {keys[name] for name in head if name.startswith("head.output.")}
+        tensors = {key: tensor for key, tensor in tensors.items() if key not in last}
+    fit_weights(
+        model, tensors, keys,
+        prefix=family.prefix, ignored=family.ignored_weights, where=checkpoint.path, may_be_new=head,
+    )  # fmt: skip
+    return model.eval()
+
+
+def _label_values(task: Task) -> dict[str, Any]:
+    """The keys of `config.json` that describe a task's labels."""
+    if not isinstance(task, TextClassification):
+        return {}
+    return {
+        "id2label": {str(i): label for i, label in enumerate(task.labels)},
+        "label2id": {label: i for i, label in enumerate(task.labels)},
+        "problem_type": _PROBLEM_TYPES[task.problem_type],
+    }
+
+
+def save_model(model: TaskModel, folder: Path, *, tokenizer_from: Path) -> None:
+    """Writes config, weights and the tokenizer files of `tokenizer_from` into the existing `folder`.
+
+    `transformers` loads the result with the class that `architectures` names; a sentence-embedding model is also a
+    sentence-transformers folder.
+    """
+    task, family = model.task, FAMILIES[model.config.family]
+    architecture = family.architectures[task.name]
+    values = {
+        "architectures": [architecture],
+        **family.config_values(model.config),
+        **_label_values(task),
+        "dtype": "float32",
+    }
+    tensors = {family.checkpoint_key(name, task.name): p.detach().contiguous() for name, p in model.named_parameters()}
+    if architecture == family.base_architecture:
+        tensors = {key.removeprefix(family.prefix): tensor for key, tensor in tensors.items()}
+    for name in TOKENIZER_FILES:
+        if (tokenizer_from / name).is_file() and tokenizer_from != folder:
+            shutil.copyfile(tokenizer_from / name, folder / name)
+    if not (folder / "tokenizer.json").is_file():
+        read_tokenizer(tokenizer_from).save(str(folder / "tokenizer.json"))
+    if isinstance(task, SentenceEmbedding):
+        write_sentence_embedding(folder, task)
+    write_json(folder / "config.json", values)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})

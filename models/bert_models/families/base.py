@@ -1,0 +1,82 @@
+"""What makes a family: which checkpoint keys mean what."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+from bert_models.config import EncoderConfig
+from bert_models.errors import ConfigError
+
+__all__ = ["Family", "WeightMap"]
+
+WeightMap = Mapping[str, str]
+"""Our module prefixes to the checkpoint's. `{n}` stands for a layer's number; a key `a.b` covers `a.b.weight` too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A member of the BERT family, as the tables that translate its checkpoints. Both tables are read both ways."""
+
+    name: str
+    """`model_type` in a checkpoint's `config.json`."""
+
+    prefix: str
+    """What the encoder's keys begin with in a checkpoint that has a head."""
+
+    config_keys: Mapping[str, str]
+    """Fields of `EncoderConfig` to keys of `config.json`."""
+
+    fixed_config: Mapping[str, Any]
+    """Keys of `config.json` that must have this value where they occur: options this family does not support."""
+
+    encoder_weights: WeightMap
+    """The encoder's modules to the checkpoint's keys, without `prefix`."""
+
+    head_weights: Mapping[str, WeightMap]
+    """Per task, the head's modules to the checkpoint's keys, with `prefix` where the checkpoint has it."""
+
+    architectures: Mapping[str, str]
+    """Per task, the `transformers` class that loads our checkpoint."""
+
+    base_architecture: str
+    """The `transformers` class of the encoder alone; its checkpoints leave out `prefix`."""
+
+    ignored_weights: str
+    """Regular expression for keys that may be present and are not needed: other heads, buffers."""
+
+    def config(self, values: Mapping[str, Any], where: str) -> EncoderConfig:
+        """The encoder's configuration from `config.json`; raises `ConfigError` for all that is missing or unsupported."""
+        problems = [
+            f"{key} must be {expected!r}, found {values[key]!r}: this variation of {self.name} is not supported"
+            for key, expected in self.fixed_config.items()
+            if key in values and values[key] != expected
+        ]
+        required = {field.name for field in fields(EncoderConfig) if field.default is MISSING}
+        missing = [
+            key for name, key in self.config_keys.items() if name in required and values.get(key) is None
+        ]
+        if missing:
+            problems.append(f"missing {', '.join(missing)}")
+        if problems:
+            raise ConfigError(f"{where}: {'; '.join(problems)}")
+        found = {name: values[key] for name, key in self.config_keys.items() if values.get(key) is not None}
+        try:
+            return EncoderConfig(family=self.name, **found)
+        except (ConfigError, TypeError) as error:
+            raise ConfigError(f"{where}: {error}") from None
+
+    def config_values(self, config: EncoderConfig) -> dict[str, Any]:
+        """The inverse of `config`."""
+        values = {key: getattr(config, name) for name, key in self.config_keys.items()}
+        return {"model_type": self.name, **values}
+
+    def checkpoint_key(self, parameter: str, task: str) -> str:
+        """The checkpoint's name for one of our parameters, such as `encoder.layers.0.attention.query.weight`."""
+        part, _, rest = parameter.partition(".")
+        numbers = re.search(r"\blayers\.(\d+)\.", rest)
+        pattern = re.sub(r"\blayers\.\d+\.", "layers.{n}.", rest)
+        module, _, leaf = pattern.rpartition(".")
+        table = self.encoder_weights if part == "encoder" else self.head_weights[task]
+        key = f"{table[module]}.{leaf}".format(n=numbers[1] if numbers else "")
+        return f"{self.prefix}{key}" if part == "encoder" else key

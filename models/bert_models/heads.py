@@ -1,0 +1,85 @@
+"""Task heads: from the encoder's hidden vectors to what a task's post-processing reads.
+
+Each takes `hidden` float [B, S, H] and `attention_mask` int64 [B, S] (1 at real tokens).
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bert_models.config import EncoderConfig
+from bert_runtime.tasks import SentenceEmbedding, Task, TextClassification
+
+__all__ = ["HEADS", "ClassificationHead", "EmbeddingHead", "build_head", "first_token", "mean_of_tokens"]
+
+
+def first_token(hidden: Tensor, attention_mask: Tensor) -> Tensor:
+    """The first token's vector, [CLS] in BERT's terms: [B, S, H] → [B, H]."""
+    return hidden[:, 0]
+
+
+def mean_of_tokens(hidden: Tensor, attention_mask: Tensor) -> Tensor:
+    """The mean over real tokens: [B, S, H] → [B, H]; zero for a row without any."""
+    weights = attention_mask.to(hidden.dtype).unsqueeze(-1)
+    return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-9)
+
+
+_POOLINGS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"mean": mean_of_tokens, "cls": first_token}
+
+
+class ClassificationHead(nn.Module):
+    """First token → dense → activation → dropout → labels.
+
+    Every family classifies with this shape. In BERT the dense layer with tanh is the pooler (Devlin et al.,
+    arXiv:1810.04805), pre-trained with the next-sentence objective.
+    """
+
+    def __init__(self, config: EncoderConfig, num_labels: int) -> None:
+        super().__init__()
+        dropout = config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(config.hidden_size, num_labels)
+
+    def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+        """→ logits [B, labels]."""
+        pooled = torch.tanh(self.dense(first_token(hidden, attention_mask)))
+        return self.output(self.dropout(pooled))
+
+
+class EmbeddingHead(nn.Module):
+    """Pooling over tokens, then optionally L2 normalisation. Has no weights."""
+
+    def __init__(self, pooling: str, *, normalize: bool) -> None:
+        super().__init__()
+        self.pool = _POOLINGS[pooling]
+        self.normalize = normalize
+
+    def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+        """→ vectors [B, H]."""
+        pooled = self.pool(hidden, attention_mask)
+        return F.normalize(pooled, dim=-1) if self.normalize else pooled
+
+
+def _classification(config: EncoderConfig, task: Task) -> nn.Module:
+    assert isinstance(task, TextClassification)
+    return ClassificationHead(config, len(task.labels))
+
+
+def _embedding(config: EncoderConfig, task: Task) -> nn.Module:
+    assert isinstance(task, SentenceEmbedding)
+    return EmbeddingHead(task.pooling, normalize=task.normalize)
+
+
+HEADS: Mapping[str, Callable[[EncoderConfig, Task], nn.Module]] = {
+    TextClassification.name: _classification,
+    SentenceEmbedding.name: _embedding,
+}
+"""How to build each task's head; the keys are those of `bert_runtime.tasks.TASKS`."""
+
+
+def build_head(config: EncoderConfig, task: Task) -> nn.Module:
+    """A newly initialised head for `task`."""
+    return HEADS[task.name](config, task)

@@ -1,0 +1,23 @@
+"""Run exported BERT bundles: tokenization, inference and post-processing, without PyTorch."""
+
+from bert_runtime.errors import BertError, BundleError, DataError, InputError, NewerFormatError
+from bert_runtime.manifest import Manifest, Variant
+from bert_runtime.model import Model, load
+from bert_runtime.tasks import TASKS, Classification, Embedding, SentenceEmbedding, TextClassification
+
+__all__ = [
+    "TASKS",
+    "BertError",
+    "BundleError",
+    "Classification",
+    "DataError",
+    "Embedding",
+    "InputError",
+    "Manifest",
+    "Model",
+    "NewerFormatError",
+    "SentenceEmbedding",
+    "TextClassification",
+    "Variant",
+    "load",
+]

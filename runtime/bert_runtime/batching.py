@@ -1,0 +1,19 @@
+"""Grouping inputs of different lengths so that little work goes into padding."""
+
+from collections.abc import Iterator, Sequence
+
+__all__ = ["length_sorted_batches"]
+
+
+def length_sorted_batches(lengths: Sequence[int], max_batch_tokens: int) -> Iterator[list[int]]:
+    """Indices of `lengths` in batches, longest first, each of at most `max_batch_tokens` padded tokens.
+
+    Every index appears once. A sequence longer than the budget is a batch of its own. Longest first, so that the
+    largest memory need comes at once and not at the end.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    start = 0
+    while start < len(order):
+        rows = max(1, max_batch_tokens // max(1, lengths[order[start]]))
+        yield order[start : start + rows]
+        start += rows

@@ -1,0 +1,66 @@
+"""Every error this project raises on purpose.
+
+    BertError
+    ├── BundleError               a directory that is no bundle, or one that is damaged
+    │   └── NewerFormatError      a bundle written by a later release
+    ├── DataError                 a data file that cannot be read as asked (names file and line)
+    ├── InputError                a text or argument that cannot be processed
+    ├── DeploymentError           this machine or process cannot do what was asked
+    │   ├── MissingExtraError     an optional dependency is not installed (names the extra)
+    │   └── ForkedSessionError    a loaded model used in a forked child
+    ├── bert_models.errors        ConfigError, CheckpointError, TrainingError
+    └── bert_export.errors        ExportError and what lies below it
+
+A message says what was expected, what was found, where, and what to do next.
+"""
+
+__all__ = [
+    "BertError",
+    "BundleError",
+    "DataError",
+    "DeploymentError",
+    "ForkedSessionError",
+    "InputError",
+    "MissingExtraError",
+    "NewerFormatError",
+]
+
+
+class BertError(Exception):
+    """Base of every error raised on purpose; the command line prints it without a traceback."""
+
+
+class BundleError(BertError):
+    """A directory is not a bundle, or its contents do not agree with its manifest."""
+
+
+class NewerFormatError(BundleError):
+    """A bundle needs a later release than the one installed."""
+
+
+class DataError(BertError):
+    """A data file cannot be read as asked. The message starts with `file:line` where a line is at fault."""
+
+
+class InputError(BertError):
+    """A text or an argument cannot be processed."""
+
+
+class DeploymentError(BertError):
+    """This machine or process cannot do what was asked of it."""
+
+
+class MissingExtraError(DeploymentError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, module: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the Python module {module!r}, which is not installed; "
+            f"install it with: pip install 'bert-export[{extra}]'"
+        )
+        self.module = module
+        self.extra = extra
+
+
+class ForkedSessionError(DeploymentError):
+    """A model loaded before a fork was called in the child, where its threads do not exist."""

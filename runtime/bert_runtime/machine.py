@@ -1,0 +1,81 @@
+"""What this machine grants the process: cores, instruction sets, names for reports."""
+
+import os
+import platform
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+__all__ = ["available_cores", "cpu_flags", "describe", "has_instruction_set"]
+
+_CGROUP = Path("/sys/fs/cgroup")
+_CPUS = Path("/sys/devices/system/cpu")
+
+_INSTRUCTION_SETS = {
+    # INT8 kernels multiply unsigned by signed bytes. Without one of these, AVX2 adds the products in 16 bits, which
+    # saturates. 64-bit Arm multiplies signed bytes and does not have the problem.
+    "vnni": ("avx512_vnni", "avx_vnni", "amx_int8"),
+    "bf16": ("avx512_bf16", "amx_bf16"),
+}
+
+
+def available_cores() -> int:
+    """Physical cores this process may keep busy: at least 1.
+
+    The smallest of the affinity mask's distinct cores (hyper-threads of one core count once, since two of them share
+    the units that a matrix product keeps busy) and the cgroup's CPU quota. ONNX Runtime looks at neither and sizes
+    its pool from the host.
+    """
+    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    siblings = {_read(_CPUS / f"cpu{cpu}/topology/thread_siblings_list") or str(cpu) for cpu in cpus}
+    quota = _cgroup_quota()
+    return max(1, len(siblings) if quota is None else min(len(siblings), round(quota)))
+
+
+def _cgroup_quota() -> float | None:
+    """CPUs that the cgroup grants (version 2, then 1), or `None` without a limit."""
+    if version2 := _read(_CGROUP / "cpu.max"):
+        quota, _, period = version2.partition(" ")
+        return None if quota == "max" else int(quota) / int(period)
+    quota, period = _read(_CGROUP / "cpu/cpu.cfs_quota_us"), _read(_CGROUP / "cpu/cpu.cfs_period_us")
+    return int(quota) / int(period) if quota and period and int(quota) > 0 else None
+
+
+def _read(path: Path) -> str:
+    """The stripped contents of a small file, empty where it cannot be read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+@lru_cache(maxsize=1)
+def _cpuinfo() -> dict[str, str]:
+    """The first processor's entries of /proc/cpuinfo; empty outside Linux."""
+    first = _read(Path("/proc/cpuinfo")).partition("\n\n")[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def cpu_flags() -> frozenset[str]:
+    """Feature flags of the processor as Linux names them; empty where they cannot be read."""
+    return frozenset(_cpuinfo().get("flags", "").split())
+
+
+def has_instruction_set(name: str | None) -> bool:
+    """Whether the processor has what a variant's `instruction_set` asks for."""
+    if name is None or platform.machine() in ("aarch64", "arm64"):
+        return True
+    return not cpu_flags().isdisjoint(_INSTRUCTION_SETS[name])
+
+
+def describe() -> dict[str, Any]:
+    """The machine as reports and manifests state it."""
+    return {
+        "cpu": _cpuinfo().get("model name") or platform.processor() or platform.machine(),
+        "cores": available_cores(),
+        "instruction_sets": [name for name in _INSTRUCTION_SETS if has_instruction_set(name)],
+        "system": f"{platform.system()} {platform.release()}",
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }

@@ -1,0 +1,254 @@
+"""The bundle's manifest: `bundle.json`, the only index of what a bundle holds.
+
+A bundle is a directory with `bundle.json`, `tokenizer.json` and one `model.<precision>.onnx` per variant. Format
+version 1 is described in the README under "Bundle format"; a golden file in the tests pins it.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from bert_runtime.errors import BundleError, NewerFormatError
+from bert_runtime.tasks import Task, task_from_dict
+
+__all__ = ["FORMAT_VERSION", "MANIFEST_NAME", "Asset", "Manifest", "SelfTest", "TensorSpec", "Variant", "sha256_file"]
+
+FORMAT_VERSION = 1
+"""The format this release writes, and the newest it reads."""
+
+MANIFEST_NAME = "bundle.json"
+
+_Part = TypeVar("_Part")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asset:
+    """A file of the bundle, by its name inside the directory."""
+
+    file: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorSpec:
+    """A graph input or output: its dtype in ONNX terms and one axis per dimension, a name where it may vary."""
+
+    name: str
+    dtype: str
+    axes: tuple[str | int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfTest:
+    """What a variant answered to the manifest's `self_test_inputs` when the bundle was made."""
+
+    outputs: tuple[tuple[float, ...], ...]
+    """The raw output row of each input, alone in its batch."""
+
+    tolerance: float
+    """Largest absolute difference that another machine's arithmetic explains."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One graph of the bundle: precision × target, with the measurements that vouch for it."""
+
+    precision: str
+    """`fp32` or `int8`."""
+
+    target: str
+    """The kind of device the graph is made for: `cpu`."""
+
+    model: Asset
+    opset: int
+    self_test: SelfTest
+
+    instruction_set: str | None = None
+    """What the processor must have for the graph to be right and fast (`vnni`), `None` for any."""
+
+    fusions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Per fusion, how many were `expected` and how many `found`."""
+
+    int8_flops_share: float = 0.0
+    """Share of the matrix-multiply FLOPs at 128 tokens that run in INT8."""
+
+    parity: Mapping[str, Any] = field(default_factory=dict)
+    """Largest absolute difference from PyTorch, and the tolerance it was held against."""
+
+    drift: Mapping[str, Any] = field(default_factory=dict)
+    """How far the answers moved from the FP32 variant's."""
+
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    """The task metric on a labelled file, where one was given."""
+
+    latency_ms: Mapping[str, float] = field(default_factory=dict)
+    """Median latency on the exporting machine per shape, such as `1x128`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Everything a runtime needs to know about a bundle before it opens a graph."""
+
+    task: Task
+    max_tokens: int
+    """Longest sequence in tokens, special tokens included; longer inputs are truncated at the end."""
+
+    pad_token_id: int
+    tokenizer: Asset
+    inputs: tuple[TensorSpec, ...]
+    output: TensorSpec
+    variants: tuple[Variant, ...]
+    default_precision: str
+    default_reason: str = ""
+    """Why `default_precision` is the default."""
+
+    self_test_inputs: tuple[Any, ...]
+    """Each a text or a pair of texts."""
+
+    source: Mapping[str, Any] = field(default_factory=dict)
+    """The checkpoint this was made from: family, sha256 of its weights, its path when it was exported."""
+
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Versions of the tools that made the bundle."""
+
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    """The machine on which latencies were measured."""
+
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Top-level keys this release does not know; kept when the manifest is written again."""
+
+    def variant(self, precision: str) -> Variant:
+        """The variant of that precision; raises `BundleError` naming those there are."""
+        for variant in self.variants:
+            if variant.precision == precision:
+                return variant
+        raise BundleError(
+            f"the bundle has no variant {precision!r}; it has {', '.join(v.precision for v in self.variants)}"
+        )
+
+    @property
+    def assets(self) -> tuple[Asset, ...]:
+        """Every file beside the manifest."""
+        return (self.tokenizer, *(variant.model for variant in self.variants))
+
+    def to_json(self) -> str:
+        """The manifest as `bundle.json` holds it."""
+        values = {"format_version": FORMAT_VERSION, **_plain(self)}
+        values |= values.pop("extra")
+        text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
+        # Lists of plain values go on one line; a JSON string holds no line break that this could touch.
+        return re.sub(r"\[\n[^\[\]{}]*\]", lambda match: re.sub(r"\n\s*", " ", match[0]), text) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Manifest":
+        """The inverse of `to_json`; raises `BundleError` with the key at fault, `NewerFormatError` for the future."""
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise BundleError(f"not JSON: {error}") from None
+        if not isinstance(values, dict):
+            raise BundleError(f"expected a JSON object, found {type(values).__name__}")
+        version = values.pop("format_version", None)
+        if not isinstance(version, int) or version < 1:
+            raise BundleError(f"format_version: expected a whole number from 1, found {version!r}")
+        if version > FORMAT_VERSION:
+            raise NewerFormatError(
+                f"the bundle has format version {version}, this release reads up to {FORMAT_VERSION}; "
+                "upgrade with: pip install --upgrade bert-export"
+            )
+        values["extra"] = {key: values.pop(key) for key in list(values) if key not in cls.__dataclass_fields__}
+        manifest = _build(cls, values, "")
+        manifest.variant(manifest.default_precision)
+        return manifest
+
+    @classmethod
+    def read(cls, bundle: Path) -> "Manifest":
+        """Reads `bundle/bundle.json`; raises `BundleError` when the directory is not a bundle."""
+        path = bundle / MANIFEST_NAME
+        if not path.is_file():
+            found = "a file" if bundle.is_file() else "no such directory" if not bundle.exists() else "none"
+            raise BundleError(
+                f"{bundle}: expected a bundle (a directory with {MANIFEST_NAME}), found {found}; "
+                "make one with: bert-export export CHECKPOINT BUNDLE"
+            )
+        try:
+            return cls.from_json(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise BundleError(f"{path}: cannot be read: {error}") from None
+        except BundleError as error:
+            raise type(error)(f"{path}: {error}") from None
+
+
+def sha256_file(path: Path) -> str:
+    """The SHA-256 of a file's contents in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses and tuples as the dictionaries and lists that JSON knows."""
+    if isinstance(value, Task):
+        return _plain(value.to_dict())
+    if hasattr(value, "__dataclass_fields__"):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _build(kind: type[_Part], values: Any, where: str) -> _Part:
+    """A dataclass from JSON values, checking presence and type of every field; `where` is the path of keys."""
+    values = _checked(values, dict, where or "manifest")
+    hints = get_type_hints(kind)
+    missing = [
+        part.name
+        for part in fields(kind)  # type: ignore[arg-type]
+        if part.name not in values and part.default is MISSING and part.default_factory is MISSING
+    ]
+    if missing:
+        raise BundleError(f"{where or 'manifest'}: missing {', '.join(map(repr, missing))}")
+    return kind(
+        **{
+            name: _value(hint, values[name], f"{where}.{name}".lstrip("."))
+            for name, hint in hints.items()
+            if name in values
+        }
+    )
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    """A JSON value as the type `hint` asks for."""
+    if hint is Task:
+        return task_from_dict(_checked(value, dict, where))
+    if is_dataclass(hint):
+        return _build(hint, value, where)  # type: ignore[arg-type]
+    if get_origin(hint) is tuple:
+        item = get_args(hint)[0]
+        return tuple(_value(item, each, f"{where}[{i}]") for i, each in enumerate(_checked(value, list, where)))
+    if get_origin(hint) is Mapping:
+        return _checked(value, dict, where)
+    if get_origin(hint) is UnionType:
+        return _checked(value, get_args(hint), where)
+    if hint is Any:
+        return tuple(value) if isinstance(value, list) else value
+    return float(_checked(value, (int, float), where)) if hint is float else _checked(value, hint, where)
+
+
+_JSON_NAMES = {dict: "an object", list: "a list", int: "a whole number", float: "a number", str: "a string"}
+
+
+def _checked(value: Any, kind: type[Any] | tuple[type[Any], ...], where: str) -> Any:
+    """`value` if it is of that type; raises `BundleError` otherwise. A boolean is no number."""
+    if not isinstance(value, kind) or isinstance(value, bool):
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        names = " or ".join(_JSON_NAMES.get(each, "null") for each in kinds)
+        raise BundleError(f"{where}: expected {names}, found {value!r:.80}")
+    return value

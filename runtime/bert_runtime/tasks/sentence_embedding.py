@@ -1,0 +1,75 @@
+"""sentence-embedding: one vector for a text, made to be compared by cosine."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bert_runtime.metrics import pearson, spearman
+from bert_runtime.records import Record
+from bert_runtime.tasks.base import Example, FloatArray, Result, Task, TextInput
+
+__all__ = ["POOLINGS", "Embedding", "SentenceEmbedding", "cosine"]
+
+POOLINGS = ("mean", "cls")
+"""Ways to turn token vectors into one: the mean over real tokens, or the first token's."""
+
+
+def cosine(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Cosine similarity of matching rows: two [N, H] → [N]; 0 where a row is all zero."""
+    norms = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
+    products: FloatArray = np.einsum("nh,nh->n", x, y)
+    return products / np.maximum(norms, np.finfo(norms.dtype).tiny)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Embedding(Result):
+    """The vector of one text: float32 [dimensions]."""
+
+    vector: FloatArray
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"embedding": self.vector.tolist()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceEmbedding(Task):
+    """Pooled and optionally L2-normalised token vectors. Pooling is part of the graph."""
+
+    dimensions: int
+    pooling: str = "mean"
+    normalize: bool = True
+
+    name: ClassVar[str] = "sentence-embedding"
+    output: ClassVar[str] = "embedding"
+    metric: ClassVar[str] = "spearman"
+    agreement_floor: ClassVar[tuple[str, float]] = ("mean_cosine", 0.99)
+
+    def __post_init__(self) -> None:
+        if self.pooling not in POOLINGS:
+            raise ValueError(f"expected a pooling of {', '.join(POOLINGS)}, found {self.pooling!r}")
+        if self.dimensions < 1:
+            raise ValueError(f"expected at least one dimension, found {self.dimensions}")
+
+    @property
+    def reads_first_row_only(self) -> bool:
+        """CLS pooling reads only the first row; the mean reads all of them."""
+        return self.pooling == "cls"
+
+    def decode(self, outputs: FloatArray) -> list[Result]:
+        """Vectors [B, dimensions] → one `Embedding` per row."""
+        return [Embedding(row) for row in outputs]
+
+    def example(self, record: Record) -> Example:
+        """Two texts and how similar people found them, on any scale."""
+        return Example((TextInput(record.text()), TextInput(record.text("text_pair"))), record.number("score"))
+
+    def score(self, outputs: FloatArray, examples: Sequence[Example]) -> dict[str, float]:
+        expected = np.array([example.target for example in examples], dtype=np.float64)
+        similarity = cosine(outputs[0::2], outputs[1::2])
+        return {"spearman": spearman(similarity, expected), "pearson": pearson(similarity, expected)}
+
+    def agreement(self, outputs: FloatArray, reference: FloatArray) -> dict[str, float]:
+        similarity = cosine(outputs, reference)
+        return {"mean_cosine": float(similarity.mean()), "min_cosine": float(similarity.min())}

@@ -1,0 +1,57 @@
+"""Checking a bundle: files against hashes, graphs against the runtime, answers against the recorded ones."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bert_runtime.errors import BertError
+from bert_runtime.machine import has_instruction_set
+from bert_runtime.manifest import Manifest, Variant
+from bert_runtime.model import check_asset, load
+
+__all__ = ["Check", "verify"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was checked, and what was found."""
+
+    name: str
+    passed: bool
+    detail: str
+
+
+def verify(bundle: str | Path) -> list[Check]:
+    """Checks everything a bundle promises that can be checked without its checkpoint.
+
+    Raises `BundleError` when there is no manifest to check against; all other findings are in the list.
+    """
+    path = Path(bundle)
+    manifest = Manifest.read(path)
+    checks = []
+    for asset in manifest.assets:
+        try:
+            check_asset(path, asset)
+            checks.append(Check(asset.file, True, f"{asset.size_bytes} bytes, sha256 as recorded"))
+        except BertError as error:
+            checks.append(Check(asset.file, False, str(error)))
+    return checks + [_self_test(path, manifest, variant) for variant in manifest.variants]
+
+
+def _self_test(path: Path, manifest: Manifest, variant: Variant) -> Check:
+    """Loads a variant and compares its answers with those it gave when the bundle was made."""
+    name = f"self-test {variant.precision}"
+    if not has_instruction_set(variant.instruction_set):
+        return Check(name, True, f"skipped: this processor has no {variant.instruction_set}")
+    try:
+        model = load(path, precision=variant.precision, verify=False)
+        found = np.concatenate([model.outputs([each]) for each in manifest.self_test_inputs])
+        expected = np.array(variant.self_test.outputs, dtype=np.float32)
+    except (BertError, ValueError) as error:
+        return Check(name, False, str(error))
+    if found.shape != expected.shape:
+        return Check(name, False, f"expected outputs {list(expected.shape)}, found {list(found.shape)}")
+    difference = float(np.abs(found - expected).max())
+    tolerance = variant.self_test.tolerance
+    return Check(name, difference <= tolerance, f"max abs difference {difference:.2g}, tolerance {tolerance:.2g}")
