@@ -1,6 +1,6 @@
 """A checkpoint to a bundle: capture, fuse, quantize, verify, write."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -42,6 +42,7 @@ def export(
     precisions: Sequence[str] = PRECISIONS,
     max_tokens: int | None = None,
     evaluate: str | Path | None = None,
+    columns: Mapping[str, str] | None = None,
     max_drop: float = 1.0,
     force: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
@@ -55,6 +56,7 @@ def export(
         precisions: variants to make; FP32 is always among them, since INT8 is judged by it.
         max_tokens: longest sequence in tokens; by default the most that the checkpoint allows.
         evaluate: a labelled file; the task metric on it decides whether INT8 may be the default.
+        columns: field names to those of `evaluate`, see `bert_runtime.records.read_records`.
         max_drop: how many points (hundredths) of the metric INT8 may lose on `evaluate`.
         force: replace an existing bundle.
         progress: called with a line at the start of each stage.
@@ -67,7 +69,7 @@ def export(
     progress("reading the checkpoint")
     source = open_checkpoint(checkpoint)
     chosen = source.task(task)
-    examples = [chosen.example(record) for record in read_records(evaluate)] if evaluate is not None else None
+    examples = [chosen.example(record) for record in read_records(evaluate, columns)] if evaluate is not None else None
     texts = [each for e in examples for each in e.inputs] if examples is not None else reference_texts()
     probe = Probe(source.text_tokenizer(max_tokens), texts, reference_texts()[:_SELF_TESTS])
     model = load_model(source, chosen)

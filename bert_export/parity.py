@@ -23,7 +23,7 @@ def probe_batches(model: TaskModel, max_tokens: int, seed: int = 0) -> dict[str,
     generator = np.random.default_rng(seed)
     long, short = max_tokens, max(1, min(max_tokens, 24))
 
-    def batch(mask: np.ndarray) -> Batch:  # type: ignore[type-arg]
+    def batch(mask: np.ndarray) -> Batch:
         ids = generator.integers(0, model.config.vocab_size, mask.shape)
         segments = np.sort(generator.integers(0, max(1, model.config.type_vocab_size), mask.shape), axis=1)
         return Batch(ids, mask.astype(np.int64), segments)

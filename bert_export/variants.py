@@ -52,9 +52,7 @@ class BuiltVariant:
         return replace(self, variant=replace(self.variant, **measured))
 
 
-def build_fp32(
-    model: TaskModel, probe: Probe, folder: Path, progress: Callable[[str], None]
-) -> BuiltVariant:
+def build_fp32(model: TaskModel, probe: Probe, folder: Path, progress: Callable[[str], None]) -> BuiltVariant:
     """Captures and fuses the model, and holds it against PyTorch; raises `FusionError` or `ParityError`."""
     progress("capturing the graph with torch.onnx")
     graph = capture(model)

@@ -18,7 +18,9 @@ def fuse_attention(node: ir.Node) -> None:
     """Rewrites one Attention node and its surroundings; raises `NoMatch` where they are not as torch captures them."""
     query, key, value = (_unsplit(each) for each in node.inputs[:3])
     heads, merged = _num_heads(node), _merged(node.outputs[0])
-    extras = {name: node.attributes[name].value for name in ("scale", "softcap", "is_causal") if name in node.attributes}
+    extras = {
+        name: node.attributes[name].value for name in ("scale", "softcap", "is_causal") if name in node.attributes
+    }
     (output,) = insert_before(
         node,
         "Attention",

@@ -20,13 +20,15 @@ _ROWS, _QUERIES = 1, 2
 
 
 def fuse_first_row(model: ir.Model) -> None:
-    """Moves the selection of row 0 up to the last layer's input; raises `NoMatch` where no output depends on row 0 alone."""
+    """Moves the selection of row 0 up to the last layer's input; raises `NoMatch` where it cannot."""
     selection = _selection(model)
     nodes = _nodes_of_one_row(model, selection)
     if not any(node.op_type == "Attention" for node in nodes):
         raise NoMatch(f"the selection of the first row stops after {len(nodes)} nodes, before any attention")
     graph = model.graph
-    start, end = (add_initializer(graph, f"first_row.{n}", np.array([i], dtype=np.int64)) for n, i in (("start", 0), ("end", 1)))
+    start, end = (
+        add_initializer(graph, f"first_row.{n}", np.array([i], dtype=np.int64)) for n, i in (("start", 0), ("end", 1))
+    )
     axes = {axis: add_initializer(graph, f"first_row.axis_{axis}", np.array([axis])) for axis in (_ROWS, _QUERIES)}
     sliced: dict[ir.Value, ir.Value] = {}
     for node in graph:
@@ -57,7 +59,7 @@ def _selection(model: ir.Model) -> ir.Node:
 
 
 def _nodes_of_one_row(model: ir.Model, selection: ir.Node) -> set[ir.Node]:
-    """Nodes whose output is needed at row 0 alone, that is whose readers all are such nodes, and that work row by row."""
+    """Nodes that work row by row and whose output is needed at row 0 alone: all of its readers are such nodes."""
     nodes: set[ir.Node] = set()
     for node in reversed(model.graph):
         output = node.outputs[0]
@@ -97,5 +99,3 @@ def _find_row_inputs(node: ir.Node) -> Iterator[tuple[int, int]]:
 def _one_at(shape: ir.Shape | None, axis: int) -> ir.Shape | None:
     """`shape` with a single entry at `axis`."""
     return None if shape is None else ir.Shape([1 if i == axis else size for i, size in enumerate(shape)])
-
-

@@ -117,8 +117,12 @@ def linears(model: ir.Model) -> list[Linear]:
     for matmul in operators(model, "MatMul"):
         product = matmul.outputs[0]
         readers = product.consumers()
-        biased = len(readers) == 1 and readers[0].op_type == "Add" and any(
-            each is not product and each is not None and each.const_value is not None for each in readers[0].inputs
+        biased = (
+            len(readers) == 1
+            and readers[0].op_type == "Add"
+            and any(
+                each is not product and each is not None and each.const_value is not None for each in readers[0].inputs
+            )
         )
         try:
             found.append(as_linear(readers[0].outputs[0] if biased else product))
@@ -133,7 +137,7 @@ def add_initializer(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value
     while unique in graph.initializers:
         unique, number = f"{name}_{number}", number + 1
     tensor = ir.tensor(array, name=unique)
-    value = ir.Value(name=unique, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+    value = ir.Value(name=unique, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
     graph.register_initializer(value)
     return value
 

@@ -1,4 +1,4 @@
-"""Checkpoints in the Hugging Face layout: opening, loading into a model, and saving so that `transformers` loads them."""
+"""Checkpoints in the Hugging Face layout: opening, loading into a model, saving so that `transformers` loads them."""
 
 import hashlib
 import shutil
@@ -44,7 +44,7 @@ class Checkpoint:
     """`config.json` as it stands."""
 
     def task(self, name: str | None = None) -> Task:
-        """The task its head was trained for, or with `name` that task; raises `CheckpointError` if there is no telling."""
+        """The task its head was trained for, or the one named; raises `CheckpointError` if there is no telling."""
         if name is not None and name not in TASKS:
             raise CheckpointError(f"unknown task {name!r}; expected one of {', '.join(TASKS)}")
         name = name or self._own_task()
@@ -70,13 +70,11 @@ class Checkpoint:
         where = self.path / "config.json"
         names = self.values.get("id2label")
         if not isinstance(names, dict) or set(names) != {str(i) for i in range(len(names))}:
-            raise CheckpointError(f"{where}: expected 'id2label' with the keys \"0\", \"1\", …, found {names!r:.80}")
+            raise CheckpointError(f'{where}: expected \'id2label\' with the keys "0", "1", …, found {names!r:.80}')
         problem_type = self.values.get("problem_type") or _PROBLEM_TYPES["single_label"]
         supported = {theirs: ours for ours, theirs in _PROBLEM_TYPES.items()}
         if problem_type not in supported:
-            raise CheckpointError(
-                f"{where}: expected a problem_type of {', '.join(supported)}, found {problem_type!r}"
-            )
+            raise CheckpointError(f"{where}: expected a problem_type of {', '.join(supported)}, found {problem_type!r}")
         try:
             return TextClassification(
                 labels=tuple(str(names[str(i)]) for i in range(len(names))), problem_type=supported[problem_type]
@@ -106,7 +104,7 @@ class Checkpoint:
         """The tokenizer as the runtime uses it, truncating at `max_tokens`, by default the most the model can read."""
         if max_tokens is not None and not 3 <= max_tokens <= self.config.max_positions:
             raise CheckpointError(
-                f"expected a maximum length from 3 to the model's {self.config.max_positions} tokens, found {max_tokens}"
+                f"expected a maximum length of 3 to {self.config.max_positions} tokens, found {max_tokens}"
             )
         return TextTokenizer(self.tokenizer(), max_tokens or self.max_tokens, self.config.pad_token_id)
 
@@ -188,4 +186,6 @@ def save_model(model: TaskModel, folder: Path, *, tokenizer_from: Path) -> None:
     if isinstance(task, SentenceEmbedding):
         write_sentence_embedding(folder, task)
     write_json(folder / "config.json", values)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    weights = folder / "model.safetensors"
+    save_file(tensors, weights, metadata={"format": "pt"})
+    weights.chmod(0o644)  # safetensors makes it private

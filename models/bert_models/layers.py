@@ -65,7 +65,7 @@ class SelfAttention(nn.Module):
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """[B, S, H] → [B, A, S, D]."""
-        return x.unflatten(-1, (self.num_heads, self.head_size)).transpose(1, 2)
+        return x.view(*x.shape[:2], self.num_heads, self.head_size).transpose(1, 2)
 
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """hidden: [B, S, H]; mask: bool [B, 1, S, S], True where a query may see a key → [B, S, H]."""

@@ -31,7 +31,7 @@ def read_max_tokens(folder: Path) -> int | None:
 
 
 def read_sentence_embedding(folder: Path, hidden_size: int) -> SentenceEmbedding:
-    """Pooling and normalisation of the pipeline in `modules.json`; raises `CheckpointError` for what is not supported."""
+    """Pooling and normalisation as `modules.json` has them; raises `CheckpointError` for what is not supported."""
     path = folder / "modules.json"
     modules = read_json(path, list)
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
@@ -51,8 +51,7 @@ def _pooling(path: Path) -> str:
     modes = sorted(key for key, value in settings.items() if key.startswith("pooling_mode_") and value is True)
     if len(modes) != 1 or modes[0] not in _POOLING_KEYS:
         raise CheckpointError(
-            f"{path}: expected exactly one of {', '.join(_POOLING_KEYS)} to be true, "
-            f"found {', '.join(modes) or 'none'}"
+            f"{path}: expected exactly one of {', '.join(_POOLING_KEYS)} to be true, found {', '.join(modes) or 'none'}"
         )
     return _POOLING_KEYS[modes[0]]
 

@@ -34,8 +34,10 @@ def _wordpiece(folder: Path) -> Tokenizer:
     config_path = folder / "tokenizer_config.json"
     config = read_json(config_path) if config_path.is_file() else {}
     vocab = models.WordPiece.read_file(str(folder / "vocab.txt"))
-    cls, sep, unknown = (config.get(key, default) for key, default in
-                         (("cls_token", "[CLS]"), ("sep_token", "[SEP]"), ("unk_token", "[UNK]")))
+    cls, sep, unknown = (
+        config.get(key, default)
+        for key, default in (("cls_token", "[CLS]"), ("sep_token", "[SEP]"), ("unk_token", "[UNK]"))
+    )
     absent = [token for token in (cls, sep, unknown) if token not in vocab]
     if absent:
         raise CheckpointError(f"{folder / 'vocab.txt'}: expected the special tokens {', '.join(absent)}, found none")

@@ -137,11 +137,14 @@ class Manifest:
         """Every file beside the manifest."""
         return (self.tokenizer, *(variant.model for variant in self.variants))
 
+    def to_dict(self) -> dict[str, Any]:
+        """The manifest as JSON values."""
+        values = {"format_version": FORMAT_VERSION, **_plain(self)}
+        return values | values.pop("extra")
+
     def to_json(self) -> str:
         """The manifest as `bundle.json` holds it."""
-        values = {"format_version": FORMAT_VERSION, **_plain(self)}
-        values |= values.pop("extra")
-        text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
         # Lists of plain values go on one line; a JSON string holds no line break that this could touch.
         return re.sub(r"\[\n[^\[\]{}]*\]", lambda match: re.sub(r"\n\s*", " ", match[0]), text) + "\n"
 

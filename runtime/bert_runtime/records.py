@@ -16,7 +16,7 @@ from typing import Any
 
 from bert_runtime.errors import DataError
 
-__all__ = ["FORMATS", "Record", "read_records"]
+__all__ = ["FORMATS", "Record", "iter_records", "read_records"]
 
 FORMATS = (".jsonl", ".csv", ".tsv", ".txt")
 """File name extensions that `read_records` understands, before an optional `.gz`."""
@@ -71,43 +71,57 @@ class Record:
         return number
 
 
-def read_records(path: str | Path, columns: tuple[str, ...] | None = None) -> list[Record]:
-    """Reads every row of `path`.
+def read_records(path: str | Path, columns: Mapping[str, str] | None = None) -> list[Record]:
+    """All rows of `path`, see `iter_records`; raises `DataError` also where there are none."""
+    records = list(iter_records(path, columns))
+    if not records:
+        raise DataError(f"{path}: expected at least one row, found none")
+    return records
+
+
+def iter_records(path: str | Path, columns: Mapping[str, str] | None = None) -> Iterator[Record]:
+    """Reads `path` row by row.
 
     The extension decides the format. `.jsonl` holds one object a line, `.csv` follows RFC 4180, `.tsv` is split at
-    tabs without quoting (so that a lone `"` in a text stays what it is), `.txt` is one `text` a line. CSV and TSV begin
-    with a header line unless `columns` names their columns. Blank lines are skipped.
+    tabs without quoting (so that a lone `"` in a text stays what it is), `.txt` is one `text` a line. Blank lines are
+    skipped.
 
-    Raises `DataError` for a missing, unreadable, malformed or empty file.
+    Args:
+        path: the file.
+        columns: our field names to the file's, such as `{"text": "sentence"}`; fields that are not named keep their
+            names. Where all are numbers, counted from 0, the CSV or TSV file has no header line.
+
+    Raises `DataError` for a missing, unreadable or malformed file.
     """
-    path = Path(path)
+    path, columns = Path(path), columns or {}
     suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if suffix not in FORMATS:
         raise DataError(f"{path}: expected a file that ends in {', '.join(FORMATS)} (or one of these with .gz)")
     with _open_text(path) as stream:
         if suffix == ".jsonl":
-            records = list(_read_jsonl(path, stream))
+            yield from (_renamed(record, columns) for record in _read_jsonl(path, stream))
         elif suffix == ".txt":
-            records = [Record({"text": text.rstrip("\r\n")}, path, n) for n, text in _numbered(stream)]
+            yield from (Record({"text": text.rstrip("\r\n")}, path, number) for number, text in _numbered(stream))
         else:
-            records = list(_read_table(path, stream, "\t" if suffix == ".tsv" else ",", columns))
-    if not records:
-        raise DataError(f"{path}: expected at least one row, found none")
-    return records
+            yield from _read_table(path, stream, "\t" if suffix == ".tsv" else ",", columns)
 
 
 @contextmanager
 def _open_text(path: Path) -> Iterator[io.TextIOWrapper]:
     """Opens `path` as UTF-8, unpacking `.gz`; turns every failure to read into a `DataError`."""
     try:
-        raw = gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
-        with raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as stream:  # type: ignore[type-var]
+        with (
+            gzip.open(path) if path.suffix == ".gz" else path.open("rb") as raw,
+            io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as stream,
+        ):
             yield stream
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: expected UTF-8 text, found byte 0x{error.object[error.start]:02x}; "
-                        f"convert it with: iconv -f latin1 -t utf-8") from None
+        raise DataError(
+            f"{path}: expected UTF-8 text, found byte 0x{error.object[error.start]:02x}; "
+            f"convert it with: iconv -f latin1 -t utf-8"
+        ) from None
     except (OSError, EOFError) as error:
         raise DataError(f"{path}: cannot be read: {error}") from None
 
@@ -128,37 +142,50 @@ def _read_jsonl(path: Path, stream: io.TextIOWrapper) -> Iterator[Record]:
         yield Record(fields, path, number)
 
 
-def _read_table(
-    path: Path, stream: io.TextIOWrapper, delimiter: str, columns: tuple[str, ...] | None
-) -> Iterator[Record]:
-    quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
-    reader = csv.reader(stream, delimiter=delimiter, quoting=quoting, strict=True)
+def _renamed(record: Record, columns: Mapping[str, str]) -> Record:
+    """The record with fields of the file's names moved to ours."""
+    if not columns:
+        return record
+    absent = sorted(set(columns.values()) - set(record.fields))
+    if absent:
+        raise DataError(f"{record.where}: expected {', '.join(map(repr, absent))}, found {', '.join(record.fields)}")
+    moved = {ours: record.fields[theirs] for ours, theirs in columns.items()}
+    kept = {name: value for name, value in record.fields.items() if name not in columns.values()}
+    return Record(kept | moved, record.path, record.line)
+
+
+def _read_table(path: Path, stream: io.TextIOWrapper, delimiter: str, columns: Mapping[str, str]) -> Iterator[Record]:
+    quoting: dict[str, Any] = {"quoting": csv.QUOTE_NONE} if delimiter == "\t" else {}
+    reader = csv.reader(stream, delimiter=delimiter, strict=True, **quoting)
+    headless = bool(columns) and all(theirs.isdecimal() for theirs in columns.values())
+    names: tuple[str, ...] = ()
     start = 1
     try:
         for row in reader:
             number, start = start, reader.line_num + 1
             if not any(cell.strip() for cell in row):
                 continue
-            if columns is None:
-                columns = _header(path, number, row)
-                continue
-            if len(row) != len(columns):
-                raise DataError(
-                    f"{path}:{number}: expected {len(columns)} columns ({', '.join(columns)}), found {len(row)}"
-                )
-            yield Record(dict(zip(columns, row, strict=True)), path, number)
+            if not names:
+                names = tuple(map(str, range(len(row)))) if headless else _header(path, number, row, columns)
+                if not headless:
+                    continue
+            if len(row) != len(names):
+                raise DataError(f"{path}:{number}: expected {len(names)} columns as in the first row, found {len(row)}")
+            yield _renamed(Record(dict(zip(names, row, strict=True)), path, number), columns)
     except csv.Error as error:
         raise DataError(f"{path}:{start}: malformed row: {error}") from None
 
 
-def _header(path: Path, number: int, row: list[str]) -> tuple[str, ...]:
-    columns = tuple(cell.strip() for cell in row)
-    repeated = sorted({name for name in columns if columns.count(name) > 1})
+def _header(path: Path, number: int, row: list[str], columns: Mapping[str, str]) -> tuple[str, ...]:
+    """The column names of a header line, which must hold a text."""
+    names = tuple(cell.strip() for cell in row)
+    repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise DataError(f"{path}:{number}: column {', '.join(map(repr, repeated))} appears more than once")
-    if "text" not in columns:
+    if "text" not in names and "text" not in columns:
         raise DataError(
             f"{path}:{number}: expected a header with a column 'text' (and 'label', 'text_pair' or 'score' as the task "
-            f"needs), found {', '.join(map(repr, columns))}; name the columns of a file without a header with --columns"
+            f"needs), found {', '.join(map(repr, names))}; say which columns they are with "
+            "--columns text=NAME,label=NAME, or by number where the file has no header: --columns text=0,label=1"
         )
-    return columns
+    return names

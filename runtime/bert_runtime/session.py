@@ -4,14 +4,17 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bert_runtime.errors import BundleError, ForkedSessionError, MissingExtraError
+from bert_runtime.errors import BundleError, ForkedSessionError, InputError, MissingExtraError
 from bert_runtime.tasks import FloatArray
 from bert_runtime.tokenization import Batch
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-__all__ = ["Session", "open_onnxruntime_session"]
+__all__ = ["MAX_THREADS", "Session", "open_onnxruntime_session"]
+
+MAX_THREADS = 1024
+"""More threads than any processor has cores; ONNX Runtime would start as many as it is told, to the last byte."""
 
 
 def open_onnxruntime_session(path: str | Path, threads: int) -> "InferenceSession":
@@ -36,15 +39,15 @@ def open_onnxruntime_session(path: str | Path, threads: int) -> "InferenceSessio
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's exceptions share no base class but Exception
-        raise BundleError(
-            f"{path}: ONNX Runtime {onnxruntime.__version__} cannot load this graph: {error}"
-        ) from None
+        raise BundleError(f"{path}: ONNX Runtime {onnxruntime.__version__} cannot load this graph: {error}") from None
 
 
 class Session:
     """Runs batches through one graph. Safe to call from many threads, but not after a fork."""
 
     def __init__(self, path: Path, output: str, threads: int) -> None:
+        if not 1 <= threads <= MAX_THREADS:
+            raise InputError(f"threads must lie in 1 to {MAX_THREADS}, found {threads}")
         self.threads = threads
         self._session = open_onnxruntime_session(path, threads)
         self._inputs = frozenset(each.name for each in self._session.get_inputs())

@@ -46,16 +46,14 @@ class Family:
     """Regular expression for keys that may be present and are not needed: other heads, buffers."""
 
     def config(self, values: Mapping[str, Any], where: str) -> EncoderConfig:
-        """The encoder's configuration from `config.json`; raises `ConfigError` for all that is missing or unsupported."""
+        """The encoder's configuration from `config.json`; raises `ConfigError` for what is missing or unsupported."""
         problems = [
             f"{key} must be {expected!r}, found {values[key]!r}: this variation of {self.name} is not supported"
             for key, expected in self.fixed_config.items()
             if key in values and values[key] != expected
         ]
         required = {field.name for field in fields(EncoderConfig) if field.default is MISSING}
-        missing = [
-            key for name, key in self.config_keys.items() if name in required and values.get(key) is None
-        ]
+        missing = [key for name, key in self.config_keys.items() if name in required and values.get(key) is None]
         if missing:
             problems.append(f"missing {', '.join(missing)}")
         if problems:

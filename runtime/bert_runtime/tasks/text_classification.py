@@ -85,9 +85,7 @@ class TextClassification(Task):
             raise DataError(
                 f"{record.where}: label {label!r} is not one of the model's {len(self.labels)} labels ({shown})"
             )
-        return Example(
-            (TextInput(record.text(), record.optional_text("text_pair")),), float(self.labels.index(label))
-        )
+        return Example((TextInput(record.text(), record.optional_text("text_pair")),), float(self.labels.index(label)))
 
     def score(self, outputs: FloatArray, examples: Sequence[Example]) -> dict[str, float]:
         expected = np.array([example.target for example in examples], dtype=np.int64)

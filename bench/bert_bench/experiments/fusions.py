@@ -1,0 +1,103 @@
+"""What each fusion is worth: the same weights after each stage of the export, timed in one interleaved run.
+
+python -m bert_bench.experiments.fusions --checkpoint CKPT --output FILE
+"""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import click
+import numpy as np
+import onnx_ir as ir
+
+from bert_bench.experiments.common import write_result
+from bert_bench.timing import paired_speedup, summarize
+from bert_export.capture import capture
+from bert_export.fusion import expected_fusions, fuse
+from bert_export.fusion.attention import fuse_attention
+from bert_export.fusion.first_row import fuse_first_row
+from bert_export.fusion.graph import operators
+from bert_export.fusion.pipeline import tidy
+from bert_export.fusion.projections import fuse_projections
+from bert_export.quantization import expected_projections, quantize
+from bert_models import load_model, open_checkpoint
+from bert_runtime.machine import available_cores
+from bert_runtime.session import Session
+from bert_runtime.tasks import SentenceEmbedding
+from bert_runtime.tokenization import Batch
+
+__all__ = ["main"]
+
+_SHAPES = ((1, 16), (1, 64), (1, 128), (1, 384), (8, 128))
+
+
+def _stages(checkpoint: Path) -> Iterator[tuple[str, ir.Model]]:
+    """The graph after each stage. CLS pooling, so that the reduction to the first row applies."""
+    source = open_checkpoint(checkpoint)
+    task = SentenceEmbedding(dimensions=source.config.hidden_size, pooling="cls")
+    model = load_model(source, task)
+    yield "captured at opset 20: attention in parts", capture(model, opset=20)
+    graph = capture(model)
+    yield "captured at opset 23: Attention on [B, A, S, D]", graph.clone()
+    for node in operators(graph, "Attention"):
+        fuse_attention(node)
+    tidy(graph)
+    yield "+ Attention on [B, S, H]", graph.clone()
+    merged = graph.clone()
+    for node in operators(merged, "Attention"):
+        fuse_projections(node)
+    tidy(merged)
+    yield "+ one projection for query, key and value", merged
+    fuse_first_row(graph)
+    for node in operators(graph, "Attention"):
+        fuse_projections(node)
+    tidy(graph)
+    yield "+ last layer for the first row alone", graph.clone()
+    quantized = capture(model)
+    counts = fuse(quantized, expected_fusions(source.config, task))
+    quantize(quantized, expected_projections(counts))
+    yield "+ DynamicQuantizeMatMul", quantized
+
+
+@click.command(help=__doc__)
+@click.option("--checkpoint", type=click.Path(path_type=Path), required=True)
+@click.option("--output", type=click.Path(path_type=Path), required=True)
+@click.option("--rounds", type=int, default=25, show_default=True)
+def main(checkpoint: Path, output: Path, rounds: int) -> None:
+    """Times every stage at every shape, writes the result."""
+    sessions = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for number, (name, graph) in enumerate(_stages(checkpoint)):
+            path = Path(scratch) / f"{number}.onnx"
+            ir.save(graph, path)
+            sessions[name] = Session(path, "embedding", available_cores())
+        shapes = {}
+        for rows, tokens in _SHAPES:
+            ones = np.ones((rows, tokens), dtype=np.int64)
+            batch = Batch(ones * 2000, ones, ones * 0)
+            calls = max(1, round(60 / (rows * tokens / 20)))
+            samples: dict[str, list[list[float]]] = {name: [] for name in sessions}
+            for turn in range(rounds):
+                names = list(sessions)
+                for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                    sessions[name].run(batch)
+                    times = [time.perf_counter()]
+                    for _ in range(calls):
+                        sessions[name].run(batch)
+                        times.append(time.perf_counter())
+                    samples[name].append([(end - start) * 1e3 for start, end in pairwise(times)])
+            timings = {name: summarize(each) for name, each in samples.items()}
+            baseline = next(iter(timings.values()))
+            shapes[f"{rows}x{tokens}"] = {
+                name: {"p50_ms": round(t.p50_ms, 4), "speedup": round(paired_speedup(t, baseline).median, 3)}
+                for name, t in timings.items()
+            }
+            click.echo(f"{rows}x{tokens}: {shapes[f'{rows}x{tokens}']}")
+    write_result(output, {"what": "sessions of one process, threads stop spinning between calls", "shapes": shapes})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Whether the engines compute the same thing: without that, their speeds say nothing."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bert_bench.errors import BenchError
+from bert_bench.lineup import Lineup
+from bert_runtime.tasks import FloatArray, Task
+
+__all__ = ["FP32_TOLERANCE", "Fidelity", "check_fidelity"]
+
+FP32_TOLERANCE = 1e-3
+"""How far the raw outputs of two FP32 engines may differ; rounding explains about a hundredth of this."""
+
+_REFERENCES = ("pytorch", "fp32", "onnxruntime-plain")
+"""What the outputs are held against: the first of these that runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fidelity:
+    """How far one engine's raw outputs are from the reference's."""
+
+    reference: str
+    texts: int
+    """On how many texts, tokenized and batched like any others."""
+    max_abs_error: float
+    agreement: Mapping[str, float] = field(default_factory=dict)
+    """In the task's own terms, as `Task.agreement` gives it."""
+
+
+def check_fidelity(lineup: Lineup, task: Task, texts: Sequence[str]) -> dict[str, Fidelity]:
+    """Runs `texts` through every engine and compares; empty where no FP32 engine runs.
+
+    Raises `BenchError` when an FP32 engine computes something else than the reference.
+    """
+    outputs: dict[str, FloatArray] = {}
+    for contestant in tuple(lineup.running):
+        with lineup.guard(contestant.name, "while answering the probe texts"):
+            outputs[contestant.name] = contestant.worker.call("outputs", texts)
+    reference = next((name for name in _REFERENCES if name in outputs), None)
+    if reference is None:
+        return {}
+    wrong = [
+        f"{each.name}: {problem}"
+        for each in lineup.running
+        if (problem := _problem(outputs[each.name], outputs[reference], exact=each.spec.is_fp32))
+    ]
+    if wrong:
+        raise BenchError(
+            f"engines that should compute the same do not agree with {reference} on {len(texts)} texts, so their "
+            f"speeds cannot be compared: {'; '.join(wrong)}. Is the checkpoint the one that the bundle was made from?"
+        )
+    return {
+        name: Fidelity(
+            reference=reference,
+            texts=len(texts),
+            max_abs_error=float(np.abs(values - outputs[reference]).max()),
+            agreement=task.agreement(values, outputs[reference]),
+        )
+        for name, values in outputs.items()
+    }
+
+
+def _problem(values: FloatArray, reference: FloatArray, *, exact: bool) -> str | None:
+    """What is wrong with an engine's outputs, `None` if nothing is. Only an FP32 engine must be near the reference."""
+    if values.shape != reference.shape:
+        return f"expected outputs of shape {reference.shape}, found {values.shape}"
+    if not np.isfinite(values).all():
+        return "found outputs that are not finite"
+    error = float(np.abs(values - reference).max())
+    if exact and error > FP32_TOLERANCE:
+        return f"expected a difference of at most {FP32_TOLERANCE:g}, found {error:.3g}"
+    return None

@@ -1,0 +1,103 @@
+"""The engines of one run, each in its worker, with what has been measured so far."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from statistics import median
+from time import perf_counter, sleep
+from types import TracebackType
+from typing import Self
+
+from bert_bench.engines import BundleSpec, EngineSpec
+from bert_bench.errors import WorkerError
+from bert_bench.remote import Worker
+from bert_bench.workloads import Case
+
+__all__ = ["Contestant", "Lineup"]
+
+_REST_S = 0.05
+"""Pause before an engine's turn. After a call, ONNX Runtime's threads spin for 36 ms by default and PyTorch's for 10 ms
+(CPU time of an idle process on 2 cores of a Zen 5 server), which would be taken from the engine that is next."""
+
+
+@dataclass(kw_only=True)
+class Contestant:
+    """An engine that is running, and its samples."""
+
+    spec: EngineSpec
+    worker: Worker
+    ready_s: float
+    first_answer_s: float
+    size_bytes: int
+
+    samples_ms: dict[str, list[list[float]]] = field(default_factory=lambda: defaultdict(list))
+    """By case, one list per round."""
+
+    @property
+    def name(self) -> str:
+        """The engine's name."""
+        return self.spec.name
+
+    def takes(self, case: Case) -> bool:
+        """Whether the case is meant for this engine."""
+        return isinstance(self.spec, BundleSpec) or not case.bundle_only
+
+
+class Lineup:
+    """Starts engines, drops those that fail together with what they measured, and remembers why.
+
+    Use it as a context manager: leaving ends every process.
+    """
+
+    def __init__(self) -> None:
+        self.running: list[Contestant] = []
+        self.failures: dict[str, str] = {}
+        self._processes = ExitStack()
+
+    def start(self, spec: EngineSpec, text: str, loads: int) -> None:
+        """Starts an engine `loads` times, has it answer `text`, and keeps the last process."""
+        starts: list[tuple[float, float]] = []
+        with self.guard(spec.name):
+            for attempt in range(loads):
+                with ExitStack() as process:
+                    sleep(_REST_S)
+                    begin = perf_counter()
+                    worker = process.enter_context(Worker())
+                    size_bytes = worker.call("open", spec)
+                    ready = perf_counter()
+                    worker.call("answer", text)
+                    starts.append((ready - begin, perf_counter() - begin))
+                    if attempt == loads - 1:
+                        self._processes.push(process.pop_all())
+            ready_s, first_answer_s = map(median, zip(*starts, strict=True))
+            self.running.append(
+                Contestant(
+                    spec=spec, worker=worker, ready_s=ready_s, first_answer_s=first_answer_s, size_bytes=size_bytes
+                )
+            )
+
+    @contextmanager
+    def guard(self, name: str, doing: str = "") -> Iterator[None]:
+        """Turns a failure of that engine inside the block into its reason for not taking part."""
+        try:
+            yield
+        except WorkerError as error:
+            self.failures[name] = f"{doing}: {error}" if doing else str(error)
+            self.running = [each for each in self.running if each.name != name]
+
+    def in_turn(self, turn: int, case: Case) -> Iterator[Contestant]:
+        """The running engines that take the case, beginning with another one each turn, with a rest before each."""
+        engines = [each for each in self.running if each.takes(case)]
+        first = turn % max(1, len(engines))
+        for contestant in engines[first:] + engines[:first]:
+            sleep(_REST_S)
+            yield contestant
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._processes.close()

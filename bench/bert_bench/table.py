@@ -1,0 +1,149 @@
+"""A report as aligned text."""
+
+from collections.abc import Sequence
+from textwrap import fill
+
+from bert_bench.report import CaseReport, EngineReport, Report
+from bert_bench.timing import NOISY_SPREAD
+
+__all__ = ["NOISY_MARK", "format_ms", "render"]
+
+NOISY_MARK = "~"
+"""Stands beside a speed-up that varied much from round to round."""
+
+_WIDTH = 100
+
+
+def render(report: Report) -> str:
+    """Every number a reader compares, in blocks of at most a hundred columns for four engines."""
+    blocks = [
+        _heading(report),
+        _latencies("Model only: token ids in, raw outputs out", "batch x tokens", report.shapes, report),
+        _latencies("End to end: one text in, its decoded answer out", "tokens", report.singles, report),
+        _stages(report),
+        _engines(report),
+        _fidelity(report),
+        _notes(report),
+    ]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _heading(report: Report) -> str:
+    conditions = report.conditions
+    versions = ", ".join(f"{name} {number}" for name, number in conditions.versions.items())
+    machine, threads = conditions.machine, f"{conditions.threads} thread{'s' * (conditions.threads > 1)}"
+    lines = (
+        f"{report.bundle} ({report.task}), {conditions.started_at}",
+        f"{machine['cpu']}, {machine['cores']} cores, {threads} for every engine",
+        versions,
+    )
+    return "\n".join(lines)
+
+
+def _latencies(title: str, first: str, cases: Sequence[CaseReport], report: Report) -> str:
+    """Median and speed-up of each case on each engine."""
+    names = [each.name for each in report.engines]
+    rows = [[_case_name(case), *(_latency(case, name, report.baseline) for name in names)] for case in cases]
+    return f"{title}; median ms, speed-up over {report.baseline}\n{_align([[first, *names], *rows])}"
+
+
+def _case_name(case: CaseReport) -> str:
+    return case.name if case.stage == "model" else f"{case.tokens['total']:.0f}"
+
+
+def _latency(case: CaseReport, engine: str, baseline: str) -> str:
+    time = format_ms(case.timings[engine].p50_ms)
+    return time if engine == baseline else f"{time}{_speedup(case, engine):>9}"
+
+
+def _speedup(case: CaseReport, engine: str) -> str:
+    speedup = case.speedups[engine]
+    return f"{speedup.median:.2f}x{NOISY_MARK if speedup.noisy else ' '}"
+
+
+def _stages(report: Report) -> str:
+    """Where the shortest end-to-end call spends its time."""
+    if not report.splits:
+        return ""
+    tokens = next(iter(report.splits.values())).tokens
+    rows = [
+        [
+            name,
+            *map(format_ms, (split.end_to_end_ms, split.tokenization_ms, split.model_ms)),
+            f"{split.wrapper_ms:.3f}",
+        ]
+        for name, split in report.splits.items()
+    ]
+    header = ["", "end to end", "tokenization", "model", "rest"]
+    return f"Inside the call on {tokens} tokens: median ms\n{_align([header, *rows])}"
+
+
+def _engines(report: Report) -> str:
+    """Throughput, loading, memory and size."""
+    mixed = report.mixed
+    header = ["", "texts/s", "", "ready s", "answer s", "memory MiB", "file MiB"]
+    rows = [_engine_row(each, report) for each in report.engines]
+    tokens = f"{mixed.tokens['mean']:.1f} tokens on average, {mixed.tokens['max']:.0f} at most"
+    return f"Throughput on {mixed.texts} texts at once ({tokens}), end to end\n{_align([header, *rows])}"
+
+
+def _engine_row(engine: EngineReport, report: Report) -> list[str]:
+    return [
+        engine.name,
+        f"{report.texts_per_s(engine.name):.0f}",
+        "" if engine.name == report.baseline else _speedup(report.mixed, engine.name),
+        f"{engine.ready_s:.2f}",
+        f"{engine.first_answer_s:.2f}",
+        f"{engine.resident_bytes / 2**20:.0f}",
+        f"{engine.size_bytes / 2**20:.1f}",
+    ]
+
+
+def _fidelity(report: Report) -> str:
+    """How far the engines' outputs are from the reference's."""
+    found = {each.name: each.fidelity for each in report.engines if each.fidelity is not None}
+    if not found:
+        return ""
+    first = next(iter(found.values()))
+    header = ["", "max abs error", *(name.replace("_", " ") for name in first.agreement)]
+    rows = [
+        [name, f"{each.max_abs_error:.2g}", *(f"{value:.4f}" for value in each.agreement.values())]
+        for name, each in found.items()
+        if name != first.reference
+    ]
+    return f"Raw outputs on {first.texts} texts, held against {first.reference}\n{_align([header, *rows])}"
+
+
+def _notes(report: Report) -> str:
+    """How it was measured, what did not run, and what to be wary of."""
+    lines = [f"Not run: {name}: {reason}" for name, reason in report.not_run.items()]
+    lines += report.notes
+    noisy = [f"{case.name} ({', '.join(case.noisy)})" for case in report.cases if case.noisy]
+    if noisy:
+        lines.append(
+            f"Noisy ({NOISY_MARK}): the speed-up's p90 over the rounds is more than {NOISY_SPREAD:g} times its p10 in "
+            f"{'; '.join(noisy)}."
+        )
+    samples = [timing.samples for case in report.cases for timing in case.timings.values()]
+    lines.append(
+        f"{report.settings['rounds']} rounds, {min(samples)} to {max(samples)} calls per median, "
+        f"{report.duration_s:.0f} s in all. {report.method}"
+    )
+    lines.append("ready, answer: from the start of a process until the model is loaded, and until its first answer.")
+    return "\n".join(fill(line, _WIDTH, break_long_words=False, break_on_hyphens=False) for line in lines)
+
+
+def format_ms(value: float) -> str:
+    """Three significant digits, and never an exponent."""
+    return f"{value:.{3 if value < 1 else 2 if value < 10 else 1 if value < 100 else 0}f}"
+
+
+def _align(rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their widest cell; the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        ).rstrip()
+        for row in rows
+    )

@@ -1,0 +1,117 @@
+"""The process around one engine: reads requests from stdin, answers on stdout (`python -m bert_bench.worker`).
+
+A frame is a pickle, in both directions: a request `(method, arguments)` of `Service`, a reply `(succeeded, value)`
+whose value is the reason where it failed. The process ends when its stdin does, so it never outlives its parent.
+"""
+
+import os
+import pickle
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from bert_bench.engines import Engine, EngineSpec
+from bert_bench.peers import check_checkpoint, write_plain_graph
+from bert_bench.workloads import Case
+from bert_runtime.errors import BertError
+from bert_runtime.model import Model
+from bert_runtime.tasks import FloatArray, Task, TextInput
+
+_MAX_REASON = 300
+"""Characters of a reason at most: some libraries put a page into their messages."""
+
+
+class Service:
+    """What a worker can be asked; every public method is a request."""
+
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+        self._calls: dict[str, Callable[[], Any]] = {}
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that was opened."""
+        assert self._engine is not None, "asked before `open`"
+        return self._engine
+
+    def open(self, spec: EngineSpec) -> int:
+        """Opens the engine; returns its size on disk in bytes."""
+        self._engine = spec.open()
+        return self._engine.size_bytes
+
+    def answer(self, text: str) -> None:
+        """Answers one text and keeps the answer to itself."""
+        self.engine.model(text)
+
+    def outputs(self, texts: Sequence[str]) -> FloatArray:
+        """Raw outputs [N, …] of the texts."""
+        return self.engine.model.outputs(texts)
+
+    def prepare(self, cases: Sequence[Case]) -> None:
+        """Takes the inputs of all cases, so that a burst need not carry them."""
+        self._calls = {case.name: _call(self.engine.model, case) for case in cases}
+
+    def burst(self, case: str, warm_up_calls: int, calls: int) -> list[float]:
+        """Times `calls` calls one by one, in milliseconds, after a few that are not timed."""
+        call = self._calls[case]
+        for _ in range(warm_up_calls):
+            call()
+        marks = [perf_counter()]
+        for _ in range(calls):
+            call()
+            marks.append(perf_counter())
+        return [(end - start) * 1e3 for start, end in pairwise(marks)]
+
+    def check_checkpoint(self, path: Path, sha256: str | None) -> None:
+        """Raises unless the checkpoint is the one that is meant."""
+        check_checkpoint(path, sha256)
+
+    def write_plain_graph(self, checkpoint: Path, task: Task, path: Path) -> None:
+        """Exports the checkpoint without fusions."""
+        write_plain_graph(checkpoint, task, path)
+
+
+def _call(model: Model, case: Case) -> Callable[[], Any]:
+    """What is timed in a case."""
+    if case.batch is not None:
+        return partial(model.session.run, case.batch)
+    if case.stage == "tokenization":
+        return partial(model.tokenizer.encode, [TextInput(text) for text in case.texts])
+    return partial(model, case.texts[0] if len(case.texts) == 1 else list(case.texts))
+
+
+def reason(error: BaseException) -> str:
+    """One line that says what went wrong: a message of ours as it is, anything else as a traceback ends."""
+    line = str(error) if isinstance(error, BertError) else traceback.format_exception_only(error)[-1]
+    line = " ".join(line.split())
+    return line if len(line) <= _MAX_REASON else line[: _MAX_REASON - 1] + "…"
+
+
+def main() -> None:
+    """Serves requests until stdin ends."""
+    requests = sys.stdin.buffer
+    # Whatever a library prints must not land between the frames.
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    service = Service()
+    while True:
+        try:
+            method, arguments = pickle.load(requests)
+        except EOFError:
+            return
+        try:
+            reply = (True, getattr(service, method)(*arguments))
+        except BaseException as error:  # a panic in the tokenizer's Rust code is no Exception
+            traceback.print_exc()
+            reply = (False, reason(error))
+        pickle.dump(reply, replies)
+        replies.flush()
+
+
+if __name__ == "__main__":
+    main()

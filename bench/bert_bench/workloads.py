@@ -1,0 +1,171 @@
+"""What the engines are given: token ids of fixed shapes, single texts of fixed lengths, texts of mixed lengths."""
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from bert_bench.settings import Settings
+from bert_runtime.errors import InputError
+from bert_runtime.records import read_records
+from bert_runtime.tasks import TextInput
+from bert_runtime.tokenization import Batch, TextTokenizer, pad
+
+__all__ = ["CORPUS", "Case", "Stage", "Workload", "build_workload", "mixed_lengths"]
+
+CORPUS = Path(__file__).parent / "data" / "support_intents" / "train.jsonl"
+"""Where the default texts take their words from."""
+
+MEAN_TOKENS, MAX_TOKENS = 24, 124
+"""Lengths of the default throughput workload, special tokens included: support messages, most of them short."""
+
+_SIGMA = 0.7
+"""Standard deviation of the lengths' logarithm: the median is then 19 tokens, and one text in fifty exceeds 80."""
+
+Stage = Literal["model", "tokenization", "end_to_end"]
+"""What is inside the clock: token ids to raw outputs; text to token ids; text to decoded answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One thing to time. Single texts are handed over as a text, several as one list."""
+
+    name: str
+    stage: Stage
+    texts: tuple[str, ...] = ()
+    batch: Batch | None = None
+    """Token ids, for the stage `model`."""
+
+    tokens: tuple[int, ...]
+    """Length of each row after tokenization, special tokens included."""
+
+    bundle_only: bool = False
+    """Whether only the bundle's own engines are timed: the stages that make up an end-to-end call."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """Every case of a run."""
+
+    shapes: tuple[Case, ...]
+    singles: tuple[Case, ...]
+    stages: tuple[Case, ...]
+    """The parts of the first single: `tokenization`, then `model`."""
+
+    mixed: Case
+    notes: tuple[str, ...] = ()
+    """What was asked for and left out, in words."""
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """All of them, in the order in which a round takes them."""
+        return (*self.shapes, *self.singles, *self.stages, self.mixed)
+
+
+def build_workload(tokenizer: TextTokenizer, texts: Sequence[str] | None, settings: Settings) -> Workload:
+    """The cases for a bundle with this tokenizer; `texts` replaces the default throughput workload."""
+    notes: list[str] = []
+    corpus = _Corpus(tokenizer, settings.seed)
+    shapes = _shapes(tokenizer.max_tokens, settings, notes)
+    singles = tuple(
+        _texts_case(f"text{n}", (corpus.text(n),), tokenizer) for n in _lengths(tokenizer.max_tokens, settings, notes)
+    )
+    if texts is None:
+        chosen = [corpus.text(n) for n in mixed_lengths(settings.num_texts, settings.seed, tokenizer.max_tokens)]
+    else:
+        chosen = _sample(texts, settings, notes)
+    return Workload(
+        shapes=tuple(_shape_case(batch, tokens, tokenizer, settings.seed) for batch, tokens in shapes),
+        singles=singles,
+        stages=tuple(_stages(singles[0], tokenizer)),
+        mixed=_texts_case("mixed", tuple(chosen), tokenizer),
+        notes=tuple(notes),
+    )
+
+
+def mixed_lengths(count: int, seed: int, max_tokens: int = MAX_TOKENS) -> list[int]:
+    """Log-normal lengths in tokens with a mean of about `MEAN_TOKENS`, from 4 to the smaller of the maxima."""
+    generator = np.random.default_rng(seed)
+    lengths = generator.lognormal(math.log(MEAN_TOKENS) - _SIGMA**2 / 2, _SIGMA, count)
+    clipped: list[int] = np.clip(np.rint(lengths), 4, min(MAX_TOKENS, max_tokens)).astype(int).tolist()
+    return clipped
+
+
+class _Corpus:
+    """Texts of a wanted length, made of whole messages from a random one on, cut after a word."""
+
+    def __init__(self, tokenizer: TextTokenizer, seed: int) -> None:
+        self._messages = [record.text().split() for record in read_records(CORPUS)]
+        self._random = random.Random(seed)
+        words = sorted({word for message in self._messages for word in message})
+        self._special = len(tokenizer.encode([TextInput("")])[0])
+        counts = [len(each) - self._special for each in tokenizer.encode([TextInput(word) for word in words])]
+        self._tokens = dict(zip(words, counts, strict=True))
+
+    def text(self, tokens: int) -> str:
+        """A text of at most `tokens` tokens, special ones included, and as near to it as whole words allow."""
+        chosen: list[str] = []
+        room = tokens - self._special
+        for word in self._words_from(self._random.randrange(len(self._messages))):
+            room -= self._tokens[word]
+            if chosen and room < 0:
+                break
+            chosen.append(word)
+        return " ".join(chosen)
+
+    def _words_from(self, start: int) -> Iterator[str]:
+        while True:
+            yield from self._messages[start % len(self._messages)]
+            start += 1
+
+
+def _shapes(max_tokens: int, settings: Settings, notes: list[str]) -> tuple[tuple[int, int], ...]:
+    """The shapes that the bundle can read, at least one."""
+    fitting = tuple(shape for shape in settings.shapes if shape[1] <= max_tokens)
+    if len(fitting) < len(settings.shapes):
+        skipped = ", ".join(f"{batch}x{tokens}" for batch, tokens in settings.shapes if tokens > max_tokens)
+        notes.append(f"Skipped {skipped}: longer than the {max_tokens} tokens that the bundle reads.")
+    return fitting or ((1, max_tokens),)
+
+
+def _lengths(max_tokens: int, settings: Settings, notes: list[str]) -> tuple[int, ...]:
+    """The single texts' lengths that the bundle can read, shortest first, at least one."""
+    fitting = tuple(sorted(n for n in settings.text_tokens if n <= max_tokens))
+    if len(fitting) < len(settings.text_tokens):
+        skipped = ", ".join(str(n) for n in settings.text_tokens if n > max_tokens)
+        notes.append(f"Skipped texts of {skipped} tokens: longer than the {max_tokens} tokens that the bundle reads.")
+    return fitting or (max_tokens,)
+
+
+def _sample(texts: Sequence[str], settings: Settings, notes: list[str]) -> list[str]:
+    """`texts`, or as many of them as the settings want, in their order."""
+    if not texts:
+        raise InputError("expected at least one text for the throughput workload, found none")
+    if len(texts) <= settings.num_texts:
+        return list(texts)
+    notes.append(f"Throughput was measured on {settings.num_texts} of the {len(texts)} texts given, drawn at random.")
+    chosen = sorted(random.Random(settings.seed).sample(range(len(texts)), settings.num_texts))
+    return [texts[i] for i in chosen]
+
+
+def _shape_case(batch: int, tokens: int, tokenizer: TextTokenizer, seed: int) -> Case:
+    ids = np.random.default_rng((seed, batch, tokens)).integers(0, tokenizer.vocab_size, (batch, tokens))
+    arrays = Batch(ids, np.ones_like(ids), np.zeros_like(ids))
+    return Case(name=f"{batch}x{tokens}", stage="model", batch=arrays, tokens=(tokens,) * batch)
+
+
+def _texts_case(name: str, texts: tuple[str, ...], tokenizer: TextTokenizer) -> Case:
+    lengths = tuple(len(each) for each in tokenizer.encode([TextInput(text) for text in texts]))
+    return Case(name=name, stage="end_to_end", texts=texts, tokens=lengths)
+
+
+def _stages(single: Case, tokenizer: TextTokenizer) -> Iterator[Case]:
+    """The stages inside an end-to-end call on one text."""
+    name, texts, tokens = single.name, single.texts, single.tokens
+    yield Case(name=f"{name}.tokenization", stage="tokenization", texts=texts, tokens=tokens, bundle_only=True)
+    batch = pad(tokenizer.encode([TextInput(texts[0])]), tokenizer.pad_token_id)
+    yield Case(name=f"{name}.model", stage="model", batch=batch, tokens=tokens, bundle_only=True)

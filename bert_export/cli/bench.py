@@ -1,0 +1,47 @@
+"""`bert-export bench`."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from bert_export.cli.common import PATH, bundle_argument, columns_option, stages, threads_option
+from bert_runtime.records import read_records
+
+__all__ = ["bench"]
+
+
+@click.command()
+@bundle_argument
+@click.option("--checkpoint", type=PATH, help="Checkpoint for the peers; by default the one the bundle was made from.")
+@click.option("--texts", type=PATH, help="Texts of the throughput workload; by default messages of mixed lengths.")
+@columns_option
+@threads_option
+@click.option("--quick", is_flag=True, help="Fewer repetitions: a first impression with more noise.")
+@click.option("--json", "json_file", type=PATH, help="Write the whole report here.")
+@click.option("--plot", type=PATH, help="Draw the report as a chart (PNG, SVG or PDF).")
+def bench(
+    bundle: Path,
+    checkpoint: Path | None,
+    texts: Path | None,
+    columns: dict[str, str] | None,
+    threads: int | None,
+    quick: bool,
+    json_file: Path | None,
+    plot: Path | None,
+) -> None:
+    """Compare BUNDLE's variants with PyTorch and ONNX Runtime's plain export on this machine."""
+    from bert_bench import Settings, bench_bundle, plot_report
+
+    for path in (json_file, plot):
+        if path is not None and not path.parent.is_dir():
+            raise click.UsageError(f"{path}: the folder {path.parent} does not exist")
+    rows = None if texts is None else [record.text() for record in read_records(texts, columns)]
+    settings = replace(Settings.quick() if quick else Settings(), threads=threads)
+    report = bench_bundle(bundle, checkpoint=checkpoint, texts=rows, settings=settings, progress=stages())
+    if json_file is not None:
+        json_file.write_text(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    if plot is not None:
+        plot_report(report, plot)
+    click.echo(report.table())

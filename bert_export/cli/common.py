@@ -1,0 +1,86 @@
+"""What the commands share: options, progress on stderr, output on stdout."""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+__all__ = [
+    "bundle_argument",
+    "columns_option",
+    "json_option",
+    "precision_option",
+    "print_json",
+    "stages",
+    "table",
+    "threads_option",
+]
+
+
+PATH = click.Path(path_type=Path)
+
+
+class _Columns(click.ParamType[dict[str, str]]):
+    """`ours=theirs,…` as a dictionary."""
+
+    name = "OURS=THEIRS,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, str]:
+        if isinstance(value, dict):
+            return value
+        pairs = [pair.partition("=") for pair in str(value).split(",")]
+        if not all(ours.strip() and theirs.strip() for ours, _, theirs in pairs):
+            self.fail(f"expected pairs such as text=sentence,label=category, found {value!r}", param, ctx)
+        return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
+
+
+bundle_argument = click.argument("bundle", type=PATH)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+columns_option = click.option(
+    "--columns",
+    type=_Columns(),
+    help="The file's names for our fields, e.g. text=sentence,label=category; numbers from 0 where it has no header.",
+)
+precision_option = click.option(
+    "--precision",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "fp32", "int8"]),
+    help="The variant to run; auto takes the bundle's default.",
+)
+threads_option = click.option(
+    "--threads", type=click.IntRange(min=1), help="Threads per operator; by default the cores granted to this process."
+)
+
+
+def stages() -> Callable[[str], None]:
+    """A progress callback that prints each stage on stderr with the seconds since the start."""
+    start = time.monotonic()
+
+    def report(stage: str) -> None:
+        click.echo(f"{time.monotonic() - start:6.1f} s  {stage}", err=True)
+
+    return report
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on one line of stdout."""
+    click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def table(rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as text, columns aligned: numbers right, everything else left."""
+    cells = [[f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
+    numeric = [[isinstance(cell, int | float) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = (
+        "  ".join(
+            text.rjust(width) if number else text.ljust(width)
+            for text, width, number in zip(row, widths, kinds, strict=True)
+        )
+        for row, kinds in zip(cells, numeric, strict=True)
+    )
+    return "\n".join(line.rstrip() for line in lines)

@@ -1,0 +1,64 @@
+"""`bert-export export`."""
+
+from pathlib import Path
+
+import click
+
+from bert_export.cli.common import PATH, bundle_argument, columns_option, json_option, print_json, stages
+from bert_export.cli.inspect import summary
+
+__all__ = ["export"]
+
+
+@click.command()
+@click.argument("checkpoint", type=PATH)
+@bundle_argument
+@click.option("--task", help="What the model is for, where the checkpoint does not say.")
+@click.option("--target", type=click.Choice(["cpu"]), default="cpu", show_default=True, help="Device to export for.")
+@click.option(
+    "--precision",
+    "precisions",
+    type=click.Choice(["auto", "fp32", "int8"]),
+    multiple=True,
+    default=["auto"],
+    help="Variants to make; may be repeated. auto makes FP32 and INT8 and lets measurements choose the default.",
+)
+@click.option("--max-tokens", type=int, help="Longest sequence; by default the most that the checkpoint allows.")
+@click.option("--evaluate", type=PATH, help="Labelled file; its task metric decides whether INT8 may be the default.")
+@columns_option
+@click.option(
+    "--max-drop",
+    type=click.FloatRange(min=0),
+    default=1.0,
+    show_default=True,
+    metavar="PCT",
+    help="Points (hundredths) of the task metric that INT8 may lose on the labelled file.",
+)
+@click.option("--force", is_flag=True, help="Replace an existing bundle.")
+@json_option
+def export(
+    checkpoint: Path,
+    bundle: Path,
+    task: str | None,
+    target: str,
+    precisions: tuple[str, ...],
+    max_tokens: int | None,
+    evaluate: Path | None,
+    columns: dict[str, str] | None,
+    max_drop: float,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Export CHECKPOINT to BUNDLE: capture, fuse, quantize, verify."""
+    from bert_export.export import PRECISIONS
+    from bert_export.export import export as export_checkpoint
+
+    manifest = export_checkpoint(
+        checkpoint, bundle,
+        task=task, precisions=PRECISIONS if "auto" in precisions else precisions, max_tokens=max_tokens,
+        evaluate=evaluate, columns=columns, max_drop=max_drop, force=force, progress=stages(),
+    )  # fmt: skip
+    if as_json:
+        print_json(manifest.to_dict())
+    else:
+        click.echo(summary(bundle, manifest))

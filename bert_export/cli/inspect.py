@@ -1,0 +1,73 @@
+"""`bert-export inspect`."""
+
+from pathlib import Path
+
+import click
+
+from bert_export.cli.common import bundle_argument, json_option, print_json, table
+from bert_runtime.manifest import Manifest, Variant
+
+__all__ = ["inspect", "summary"]
+
+
+@click.command()
+@bundle_argument
+@json_option
+def inspect(bundle: Path, as_json: bool) -> None:
+    """Show what is inside BUNDLE, how it was made and what was measured."""
+    manifest = Manifest.read(bundle)
+    if as_json:
+        print_json(manifest.to_dict())
+    else:
+        click.echo(summary(bundle, manifest))
+
+
+def summary(bundle: Path, manifest: Manifest) -> str:
+    """A bundle in a screenful of text."""
+    settings = manifest.task.to_dict()
+    name = settings.pop("name")
+    shown = {key: _shorten(value) for key, value in settings.items()}
+    lines = [
+        f"{bundle}: {name}",
+        *(f"  {key}: {value}" for key, value in shown.items()),
+        f"  max_tokens: {manifest.max_tokens}",
+        f"  made from: {manifest.source.get('path')} ({manifest.source.get('family')}, "
+        f"sha256 {str(manifest.source.get('sha256'))[:12]}…)",
+        f"  made with: {', '.join(f'{tool} {version}' for tool, version in manifest.versions.items())}",
+        f"  measured on: {manifest.machine.get('cpu')}, {manifest.machine.get('cores')} cores",
+        f"  default: {manifest.default_precision} ({manifest.default_reason})",
+        "",
+    ]
+    return "\n".join(lines) + "\n" + table([row for v in manifest.variants for row in _variant_rows(v)])
+
+
+def _variant_rows(variant: Variant) -> list[tuple[str, str]]:
+    """What is known of one variant, a line each."""
+    fusions = ", ".join(f"{name} {c['found']}/{c['expected']}" for name, c in variant.fusions.items() if c["expected"])
+    rows = [
+        (variant.precision, f"{variant.model.file}, {variant.model.size_bytes / 1e6:.1f} MB, opset {variant.opset}"),
+        ("", f"fusions: {fusions}"),
+    ]
+    if variant.int8_flops_share:
+        rows.append(("", f"INT8 share of matrix-multiply FLOPs: {variant.int8_flops_share:.1%}"))
+    for title, values in (
+        ("parity with PyTorch", variant.parity),
+        ("drift from FP32", variant.drift),
+        ("metrics", variant.metrics),
+        ("median latency in ms", variant.latency_ms),
+    ):
+        if values:
+            rows.append(("", f"{title}: " + ", ".join(f"{key} {_number(value)}" for key, value in values.items())))
+    return rows
+
+
+def _shorten(value: object, shown: int = 8) -> str:
+    """A setting on one line."""
+    if not isinstance(value, tuple):
+        return str(value)
+    names = ", ".join(map(str, value[:shown]))
+    return f"{len(value)}: {names}" + (", …" if len(value) > shown else "")
+
+
+def _number(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

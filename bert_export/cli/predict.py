@@ -1,0 +1,122 @@
+"""`bert-export predict`."""
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import tee
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from bert_export.cli.common import (
+    PATH,
+    bundle_argument,
+    columns_option,
+    json_option,
+    precision_option,
+    threads_option,
+)
+from bert_runtime.errors import DataError
+from bert_runtime.records import Record, iter_records
+from bert_runtime.tasks import Classification, Embedding, Result, TextInput
+
+__all__ = ["predict"]
+
+
+@click.command()
+@bundle_argument
+@click.argument("texts", nargs=-1, metavar="[TEXT]...")
+@click.option("--pair", help="Second text, to be read together with each TEXT.")
+@click.option("--input", "input_file", type=PATH, help="File of texts (JSONL, CSV, TSV, TXT; .gz) instead of TEXT.")
+@click.option("--output", "output_file", type=PATH, help="Write JSON lines here instead of to stdout.")
+@columns_option
+@precision_option
+@threads_option
+@json_option
+def predict(
+    bundle: Path,
+    texts: tuple[str, ...],
+    pair: str | None,
+    input_file: Path | None,
+    output_file: Path | None,
+    columns: dict[str, str] | None,
+    precision: str,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Answer for each TEXT, for each row of a file, or for each line of stdin."""
+    from bert_runtime import load
+
+    inputs, shown = tee(_inputs(texts, pair, input_file, columns))
+    model = load(bundle, precision=precision, threads=threads)
+    results = zip(shown, model.stream(inputs), strict=True)
+    if output_file is None:
+        for text, result in results:
+            click.echo(json.dumps(result.to_dict(), ensure_ascii=False) if as_json else _line(text, result))
+        return
+    written = 0
+    with (
+        _whole_file(output_file) as stream,
+        click.progressbar(results, label="predicting", file=sys.stderr, show_pos=True) as bar,
+    ):
+        for _, result in bar:
+            stream.write(json.dumps(result.to_dict(), ensure_ascii=False) + "\n")
+            written += 1
+    click.echo(f"wrote {written} results to {output_file}", err=True)
+
+
+def _inputs(
+    texts: tuple[str, ...], pair: str | None, input_file: Path | None, columns: dict[str, str] | None
+) -> Iterator[TextInput]:
+    """The texts from whichever place they were given in."""
+    if texts and input_file is not None:
+        raise click.UsageError("give either TEXT or --input, not both")
+    if pair is not None and not texts:
+        raise click.UsageError("--pair needs a TEXT; a file holds pairs in its columns text and text_pair")
+    if input_file is not None:
+        return (_from_record(record) for record in iter_records(input_file, columns))
+    if texts:
+        return (TextInput(text, pair) for text in texts)
+    if sys.stdin is None or sys.stdin.isatty():
+        raise click.UsageError("expected a TEXT, --input FILE, or texts on stdin")
+    return _from_stdin()
+
+
+def _from_stdin() -> Iterator[TextInput]:
+    try:
+        lines = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8")
+        yield from (TextInput(line.rstrip("\r\n")) for line in lines if line.strip())
+    except UnicodeDecodeError as error:
+        raise DataError(f"<stdin>: expected UTF-8 text: {error}") from None
+
+
+def _from_record(record: Record) -> TextInput:
+    return TextInput(record.text(), record.optional_text("text_pair"))
+
+
+def _line(text: TextInput, result: Result) -> str:
+    """A result for a person to read."""
+    shown = " | ".join(each for each in text if each is not None)
+    if isinstance(result, Classification):
+        return f"{result.label}\t{result.score:.4f}\t{shown}"
+    if isinstance(result, Embedding):
+        head = ", ".join(f"{x:.4f}" for x in result.vector[:4])
+        return f"[{head}, …] ({len(result.vector)})\t{shown}"
+    return f"{json.dumps(result.to_dict(), ensure_ascii=False)}\t{shown}"
+
+
+@contextmanager
+def _whole_file(path: Path) -> Iterator[TextIO]:
+    """A file that takes the place of `path` once everything has been written."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("w", encoding="utf-8") as stream:
+            yield stream
+        partial.replace(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error}") from None
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,136 @@
+"""Fine-tuning a checkpoint on a labelled file, with Lightning's training loop."""
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+
+from bert_models.checkpoint import Checkpoint, load_model, open_checkpoint, save_model
+from bert_models.errors import TrainingError
+from bert_models.files import replaced_folder, write_json
+from bert_models.model import TaskModel
+from bert_models.training.data import Examples, label_task
+from bert_models.training.loop import LAST_NAME, fit
+from bert_models.training.module import FineTuning
+from bert_models.training.precision import ChosenPrecision, choose_precision
+from bert_models.training.settings import TrainSettings
+from bert_runtime.machine import available_cores, describe
+from bert_runtime.records import Record, read_records
+from bert_runtime.tasks import Task, TextClassification
+
+__all__ = ["REPORT_NAME", "fine_tune"]
+
+REPORT_NAME = "training.json"
+"""The report that lies beside the weights."""
+
+_STATE = "training"
+"""Folder inside the output that holds what a resumed run needs; gone when training has finished."""
+
+
+def fine_tune(
+    task: str,
+    base: str | Path,
+    train: str | Path,
+    dev: str | Path,
+    output: str | Path,
+    settings: TrainSettings,
+    *,
+    columns: Mapping[str, str] | None = None,
+    resume: bool = False,
+    force: bool = False,
+    progress: Callable[[str], None] = lambda stage: None,
+) -> dict[str, Any]:
+    """Fine-tunes `base` and writes the checkpoint of the best epoch to `output`; returns the report.
+
+    `columns` maps field names to the files' own, see `read_records`. Data, labels and the base are read and checked
+    before anything is written. While it runs, `output/training` holds the state after each epoch; `resume` goes on from
+    it. The finished checkpoint loads in `transformers`.
+
+    Raises `TrainingError`, `CheckpointError` or `DataError`.
+    """
+    target = Path(output)
+    state = target / _STATE
+    _check_output(target, state, resume=resume, force=force)
+    source = open_checkpoint(base)
+    train_records, dev_records = read_records(train, columns), read_records(dev, columns)
+    chosen = label_task(task, train_records, dev_records, _known_labels(source))
+    pl.seed_everything(settings.seed, verbose=False)
+    model = load_model(source, chosen, new_head=True)
+    progress(f"tokenizing {len(train_records)} training and {len(dev_records)} dev texts")
+    train_set, dev_set = (_examples(source, chosen, records, settings) for records in (train_records, dev_records))
+    precision = _precision(settings, model, train_set, progress)
+    if not resume:
+        shutil.rmtree(state, ignore_errors=True)
+    state.mkdir(parents=True, exist_ok=True)
+    module = FineTuning(model, dev_set, settings)
+    started = time.monotonic()
+    best = fit(module, train_set, dev_set, settings, precision, state, resume=resume)
+    report = {
+        "task": chosen.to_dict(),
+        "metric": chosen.metric,
+        "best": best,
+        "epochs": module.history,
+        "settings": asdict(settings),
+        "precision": precision.name,
+        "seconds_per_step": precision.seconds_per_step,
+        "seconds": round(time.monotonic() - started, 1),
+        "examples": {"train": len(train_set), "dev": len(dev_set)},
+        "base": str(source.path),
+        "machine": describe(),
+        "versions": {name: version(name) for name in ("bert-export", "torch", "lightning", "tokenizers")},
+    }
+    progress(f"writing the checkpoint of epoch {best['epoch']}")
+    with replaced_folder(target) as folder:
+        save_model(model, folder, tokenizer_from=source.path)
+        write_json(folder / REPORT_NAME, report)
+    return report
+
+
+def _check_output(target: Path, state: Path, *, resume: bool, force: bool) -> None:
+    """Refuses to lose what is at `target`, and to resume what is not there."""
+    interrupted = (state / LAST_NAME).is_file()
+    if resume and not interrupted:
+        raise TrainingError(f"{target}: nothing to resume: expected {state / LAST_NAME}; train without --resume")
+    if resume or not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    if interrupted and not force:
+        raise TrainingError(
+            f"{target}: an interrupted training is there; go on with --resume or start over with --force"
+        )
+    if not (interrupted or (target / REPORT_NAME).is_file()):
+        raise TrainingError(f"{target}: exists and was not written by a training run; choose another place")
+    if not force:
+        raise TrainingError(f"{target}: a trained checkpoint is already there; replace it with --force")
+
+
+def _known_labels(source: Checkpoint) -> tuple[str, ...]:
+    """The base's own labels where it is a classifier already."""
+    names = source.values.get("id2label")
+    architecture = source.family.architectures[TextClassification.name]
+    if not isinstance(names, dict) or architecture not in (source.values.get("architectures") or []):
+        return ()
+    task = source.task(TextClassification.name)
+    assert isinstance(task, TextClassification)
+    return task.labels
+
+
+def _examples(source: Checkpoint, task: Task, records: list[Record], settings: TrainSettings) -> Examples:
+    return Examples([task.example(record) for record in records], source.text_tokenizer(settings.max_tokens))
+
+
+def _precision(
+    settings: TrainSettings, model: TaskModel, train_set: Examples, progress: Callable[[str], None]
+) -> ChosenPrecision:
+    torch.set_num_threads(available_cores())
+    batch = train_set.collate(range(min(settings.batch_size, len(train_set))))
+    chosen = choose_precision(settings.precision, model, batch)
+    if chosen.seconds_per_step:
+        measured = ", ".join(f"{name} {seconds * 1e3:.0f} ms" for name, seconds in chosen.seconds_per_step.items())
+        progress(f"training in {chosen.name}: one step takes {measured}")
+    return chosen

@@ -1,0 +1,101 @@
+"""The training loop: Lightning's Trainer, its checkpoints, and how it stops."""
+
+import logging
+import signal
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
+
+from bert_models.errors import TrainingError
+from bert_models.training.data import Examples, dev_loader, train_loader
+from bert_models.training.module import FineTuning
+from bert_models.training.precision import ChosenPrecision
+from bert_models.training.settings import TrainSettings
+
+__all__ = ["LAST_NAME", "fit"]
+
+LAST_NAME = "last.ckpt"
+"""File in the state folder with everything after the last finished epoch."""
+
+
+def fit(
+    module: FineTuning,
+    train_set: Examples,
+    dev_set: Examples,
+    settings: TrainSettings,
+    precision: ChosenPrecision,
+    state: Path,
+    *,
+    resume: bool,
+) -> dict[str, float]:
+    """Runs the loop, loads the best epoch's weights into the module, and returns that epoch's entry of the history.
+
+    `state` is a folder for checkpoints; `resume` goes on from the one in it. Raises `TrainingError` when interrupted.
+    """
+    metric = f"dev_{module.model.task.metric}"
+    keep: dict[str, Any] = {"dirpath": state, "enable_version_counter": False}
+    best = ModelCheckpoint(filename="best", monitor=metric, mode="max", save_weights_only=True, **keep)
+    last = ModelCheckpoint(filename="last", **keep)
+    with _quiet():
+        trainer = pl.Trainer(
+            max_epochs=settings.epochs,
+            accelerator="auto",
+            devices=1,
+            precision=precision.lightning_name,
+            gradient_clip_val=settings.max_grad_norm,
+            callbacks=[best, last, TQDMProgressBar()],
+            logger=False,
+            num_sanity_val_steps=0,
+            enable_model_summary=False,
+        )
+        loaders = train_loader(train_set, settings.batch_size, settings.seed), dev_loader(dev_set)
+        with _interruptible(state):
+            trainer.fit(module, *loaders, ckpt_path=state / LAST_NAME if resume else None, weights_only=True)
+    weights = torch.load(best.best_model_path, map_location="cpu", weights_only=True)["state_dict"]
+    module.load_state_dict(weights)
+    module.cpu().eval()
+    return max(module.history, key=lambda epoch: epoch[module.model.task.metric])
+
+
+@contextmanager
+def _interruptible(state: Path) -> Iterator[None]:
+    """Turns Ctrl-C into a `TrainingError` that says how to go on.
+
+    Lightning catches the interrupt, ignores further ones while it winds up, and leaves with `sys.exit`.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        if (state / LAST_NAME).is_file():
+            raise TrainingError("interrupted; go on from the last finished epoch with --resume") from None
+        raise TrainingError("interrupted before the first epoch had finished; start again") from None
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silences what Lightning says about itself: hardware it did not find, workers it would start, tips."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"lightning\..*")
+            warnings.filterwarnings(
+                "ignore", message=".*(does not have many workers|isinstance.treespec|lr_scheduler.step)"
+            )
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

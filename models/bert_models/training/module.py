@@ -1,0 +1,99 @@
+"""The Lightning module of fine-tuning: loss, optimizer, and the dev metric as the runtime computes it."""
+
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import AdamW, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from bert_models.errors import TrainingError
+from bert_models.model import TaskModel
+from bert_models.training.data import Examples, TensorBatch
+from bert_models.training.settings import TrainSettings
+
+__all__ = ["FineTuning", "parameter_groups"]
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Parameters in two groups: matrices with weight decay; vectors (biases and LayerNorm) without."""
+    parameters = list(model.parameters())
+    return [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+
+
+class FineTuning(pl.LightningModule):
+    """Trains a `TaskModel` and measures it on the dev set after every epoch."""
+
+    def __init__(self, model: TaskModel, dev: Examples, settings: TrainSettings) -> None:
+        super().__init__()
+        self.model = model
+        self.dev = dev
+        self.settings = settings
+        self.history: list[dict[str, float]] = []
+        """One entry per finished epoch: mean training loss and the dev metrics."""
+        self._losses: list[float] = []
+        self._dev_outputs: list[tuple[Tensor, Tensor]] = []
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keeps the history, so that a resumed run reports all of its epochs."""
+        checkpoint["history"] = self.history
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """The inverse of `on_save_checkpoint`."""
+        self.history = checkpoint["history"]
+
+    def on_train_epoch_start(self) -> None:
+        """Seeds dropout by the epoch's number, so that an epoch is the same in a resumed run."""
+        torch.manual_seed(self.settings.seed * 100_003 + self.current_epoch)
+        self._losses.clear()
+
+    def training_step(self, batch: TensorBatch, index: int) -> Tensor:
+        """Cross-entropy of one batch."""
+        logits = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        loss = F.cross_entropy(logits.float(), batch.targets)
+        value = loss.item()
+        if not np.isfinite(value):
+            rate = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
+            raise TrainingError(
+                f"the loss became {value} at step {self.global_step} with learning rate {rate:.2e}; "
+                "lower --lr, or try --precision fp32"
+            )
+        self._losses.append(value)
+        self.log("loss", value, prog_bar=True, logger=False)
+        return loss
+
+    def validation_step(self, batch: TensorBatch, index: int) -> None:
+        """Raw outputs of one dev batch."""
+        outputs = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        self._dev_outputs.append((batch.rows, outputs.float()))
+
+    def on_validation_epoch_end(self) -> None:
+        """The task's metrics, by the post-processing that the runtime ships."""
+        rows, outputs = (torch.cat(parts).cpu() for parts in zip(*self._dev_outputs, strict=True))
+        self._dev_outputs.clear()
+        metrics = self.model.task.score(outputs[torch.argsort(rows)].numpy(), self.dev.examples)
+        self.log_dict({f"dev_{name}": value for name, value in metrics.items()}, prog_bar=True, logger=False)
+        loss = float(np.mean(self._losses))
+        self.history.append({"epoch": self.current_epoch + 1, "train_loss": loss, **metrics})
+
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+        """AdamW with linear warm-up and decay, stepped every batch."""
+        steps = int(self.trainer.estimated_stepping_batches)
+        warmup = max(1, round(steps * self.settings.warmup_ratio))
+
+        def factor(step: int) -> float:
+            return step / warmup if step < warmup else max(0.0, (steps - step) / max(1, steps - warmup))
+
+        groups = parameter_groups(self.model, self.settings.weight_decay)
+        optimizer: Optimizer = AdamW(groups, lr=self.settings.lr)
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"},
+        }

@@ -1,0 +1,58 @@
+"""Choosing the arithmetic of training by measuring it on this machine."""
+
+import time
+from typing import Literal, NamedTuple
+
+import torch
+from torch.nn import functional as F
+
+from bert_models.model import TaskModel
+from bert_models.training.data import TensorBatch
+from bert_runtime.machine import has_instruction_set
+
+__all__ = ["ChosenPrecision", "choose_precision"]
+
+LightningPrecision = Literal["32-true", "bf16-mixed"]
+
+_LIGHTNING_NAMES: dict[str, LightningPrecision] = {"fp32": "32-true", "bf16": "bf16-mixed"}
+
+
+class ChosenPrecision(NamedTuple):
+    """`fp32` or `bf16`, with the seconds that one step took in each where both were tried."""
+
+    name: str
+    seconds_per_step: dict[str, float]
+
+    @property
+    def lightning_name(self) -> LightningPrecision:
+        """What Lightning's Trainer calls it."""
+        return _LIGHTNING_NAMES[self.name]
+
+
+def choose_precision(requested: str, model: TaskModel, batch: TensorBatch) -> ChosenPrecision:
+    """The precision asked for, or for `auto` the faster one of those that this processor computes natively."""
+    if requested != "auto":
+        return ChosenPrecision(requested, {})
+    if not torch.cuda.is_available() and not has_instruction_set("bf16"):
+        return ChosenPrecision("fp32", {})
+    seconds = {name: _seconds_per_step(model, batch, bf16=name == "bf16") for name in _LIGHTNING_NAMES}
+    return ChosenPrecision(min(seconds, key=lambda name: seconds[name]), seconds)
+
+
+def _seconds_per_step(model: TaskModel, batch: TensorBatch, *, bf16: bool, repeats: int = 3) -> float:
+    """The fastest of a few forward and backward passes, after one that warms up."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model.to(device).train()
+    arrays = [tensor.to(device) for tensor in batch]
+    fastest = float("inf")
+    for repeat in range(repeats + 1):
+        start = time.perf_counter()
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
+            logits = model(*arrays[:3])
+        F.cross_entropy(logits.float(), arrays[3]).backward()  # type: ignore[no-untyped-call]
+        if device == "cuda":
+            torch.cuda.synchronize()
+        if repeat:
+            fastest = min(fastest, time.perf_counter() - start)
+        model.zero_grad(set_to_none=True)
+    return fastest

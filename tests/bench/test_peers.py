@@ -1,0 +1,57 @@
+"""Which checkpoint the peers run, and why they sometimes cannot."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bert_bench import BenchError
+from bert_bench.peers import check_checkpoint, find_checkpoint
+from bert_models import CheckpointError, open_checkpoint
+from bert_runtime import Manifest
+from bert_runtime.errors import MissingExtraError
+
+
+@pytest.fixture
+def manifest(classifier_bundle: Path) -> Manifest:
+    return Manifest.read(classifier_bundle)
+
+
+def test_the_source_of_the_bundle_is_found_with_the_hash_it_must_have(
+    manifest: Manifest, classifier_checkpoint: Path
+) -> None:
+    sha256 = open_checkpoint(classifier_checkpoint).sha256()
+    assert find_checkpoint(manifest, None) == (classifier_checkpoint, sha256)
+    check_checkpoint(classifier_checkpoint, sha256)
+
+
+def test_a_given_checkpoint_goes_first_and_may_have_any_hash(manifest: Manifest, tmp_path: Path) -> None:
+    assert find_checkpoint(manifest, tmp_path) == (tmp_path, None)
+
+
+def test_a_bundle_without_a_source_asks_for_one(manifest: Manifest) -> None:
+    with pytest.raises(BenchError, match=r"does not say which checkpoint.*--checkpoint"):
+        find_checkpoint(replace(manifest, source={}), None)
+
+
+def test_a_source_that_is_gone_is_named(manifest: Manifest, tmp_path: Path) -> None:
+    gone = {**manifest.source, "path": str(tmp_path / "gone")}
+    with pytest.raises(BenchError, match=r"is not at .*gone any more"):
+        find_checkpoint(replace(manifest, source=gone), None)
+
+
+def test_a_source_whose_weights_changed_is_not_compared_with(classifier_checkpoint: Path) -> None:
+    with pytest.raises(BenchError, match=r"has changed since the bundle was made .*000000000000… then"):
+        check_checkpoint(classifier_checkpoint, "0" * 64)
+
+
+def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError):
+        check_checkpoint(tmp_path, None)
+
+
+def test_without_pytorch_the_extra_is_named(classifier_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r"'torch'.*bert-export\[export\]"):
+        check_checkpoint(classifier_checkpoint, None)

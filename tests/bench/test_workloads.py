@@ -1,0 +1,120 @@
+"""What the engines are given has the lengths that the report claims, and is the same on every run."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_bench import Settings
+from bert_bench.workloads import CORPUS, MAX_TOKENS, MEAN_TOKENS, Workload, build_workload, mixed_lengths
+from bert_models import open_checkpoint
+from bert_runtime import InputError
+from bert_runtime.records import read_records
+from bert_runtime.tasks import TextInput
+from bert_runtime.tokenization import TextTokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer(classifier_checkpoint: Path) -> TextTokenizer:
+    return open_checkpoint(classifier_checkpoint).text_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def workload(tokenizer: TextTokenizer) -> Workload:
+    return build_workload(tokenizer, None, Settings(text_tokens=(20, 40, 60)))
+
+
+def test_lengths_are_log_normal_around_the_stated_mean() -> None:
+    lengths = np.array(mixed_lengths(20_000, seed=1))
+    assert abs(lengths.mean() - MEAN_TOKENS) < 0.5
+    assert lengths.max() == MAX_TOKENS
+    assert lengths.min() >= 4
+    assert np.median(lengths) < lengths.mean()  # a long tail to the right
+
+
+def test_lengths_depend_on_the_seed_alone() -> None:
+    assert mixed_lengths(50, seed=3) == mixed_lengths(50, seed=3)
+    assert mixed_lengths(50, seed=3) != mixed_lengths(50, seed=4)
+
+
+def test_lengths_fit_the_bundle() -> None:
+    assert max(mixed_lengths(1000, seed=0, max_tokens=32)) == 32
+
+
+def test_two_runs_get_the_same_texts_and_ids(tokenizer: TextTokenizer, workload: Workload) -> None:
+    again = build_workload(tokenizer, None, Settings(text_tokens=(20, 40, 60)))
+    assert [case.texts for case in again.cases] == [case.texts for case in workload.cases]
+    for ours, theirs in zip(workload.shapes, again.shapes, strict=True):
+        np.testing.assert_array_equal(ours.batch, theirs.batch)
+
+
+def test_another_seed_gives_other_texts(tokenizer: TextTokenizer, workload: Workload) -> None:
+    other = build_workload(tokenizer, None, Settings(text_tokens=(20, 40, 60), seed=1))
+    assert other.mixed.texts != workload.mixed.texts
+
+
+def test_texts_are_as_long_as_asked_and_as_stated(tokenizer: TextTokenizer, workload: Workload) -> None:
+    for case, wanted in zip(workload.singles, (20, 40, 60), strict=True):
+        (text,) = case.texts
+        assert case.tokens == (len(tokenizer.encode([TextInput(text)])[0]),)
+        assert wanted - 15 < case.tokens[0] <= wanted  # the toy tokenizer spells most words letter by letter
+
+
+def test_texts_are_made_of_the_words_of_the_shipped_messages(workload: Workload) -> None:
+    words = {word for record in read_records(CORPUS) for word in record.text().split()}
+    assert words.issuperset(word for text in workload.mixed.texts for word in text.split())
+
+
+def test_the_throughput_workload_has_mixed_lengths(workload: Workload) -> None:
+    assert len(workload.mixed.texts) == len(workload.mixed.tokens) == Settings().num_texts
+    assert len(set(workload.mixed.tokens)) > 10
+
+
+def test_shapes_and_texts_beyond_the_bundle_are_skipped_and_said_to_be(tokenizer: TextTokenizer) -> None:
+    found = build_workload(tokenizer, None, Settings())
+    assert [case.name for case in found.shapes] == ["1x16", "1x64"]
+    assert [case.name for case in found.singles] == ["text14", "text64"]
+    assert any("1x128, 1x384, 8x128" in note and "64 tokens" in note for note in found.notes)
+    assert any("texts of 128 tokens" in note for note in found.notes)
+
+
+def test_a_bundle_shorter_than_everything_asked_for_is_still_measured(tokenizer: TextTokenizer) -> None:
+    found = build_workload(tokenizer, None, Settings(shapes=((1, 100),), text_tokens=(100,)))
+    assert [case.name for case in found.shapes] == ["1x64"]
+    assert [case.name for case in found.singles] == ["text64"]
+
+
+def test_token_ids_are_in_the_vocabulary_and_without_padding(tokenizer: TextTokenizer, workload: Workload) -> None:
+    batch = workload.shapes[0].batch
+    assert batch is not None
+    assert batch.input_ids.shape == (1, 16)
+    assert batch.input_ids.max() < tokenizer.vocab_size
+    assert batch.attention_mask.all()
+
+
+def test_the_stages_are_those_of_the_shortest_text(tokenizer: TextTokenizer) -> None:
+    found = build_workload(tokenizer, None, Settings(text_tokens=(40, 20)))
+    tokenization, model = found.stages
+    assert found.singles[0].name == "text20"
+    assert tokenization.texts == found.singles[0].texts
+    assert model.batch is not None
+    assert model.batch.input_ids.shape == (1, found.singles[0].tokens[0])
+
+
+def test_given_texts_are_the_throughput_workload(tokenizer: TextTokenizer) -> None:
+    texts = ["lost my card", "hello", "what is the weather"]
+    assert build_workload(tokenizer, texts, Settings()).mixed.texts == tuple(texts)
+
+
+def test_many_given_texts_are_sampled_in_their_order(tokenizer: TextTokenizer) -> None:
+    texts = [f"{i:03}" for i in range(200)]
+    found = build_workload(tokenizer, texts, replace(Settings(), num_texts=20))
+    assert len(found.mixed.texts) == 20
+    assert list(found.mixed.texts) == sorted(found.mixed.texts)
+    assert any("20 of the 200 texts given" in note for note in found.notes)
+
+
+def test_no_texts_at_all_are_refused(tokenizer: TextTokenizer) -> None:
+    with pytest.raises(InputError, match="at least one text"):
+        build_workload(tokenizer, [], Settings())

