@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bert_export.capture import OPSET, capture
+from bert_export.errors import ExportError
 from bert_export.flops import int8_flops_share
 from bert_export.fusion import expected_fusions, fuse
 from bert_export.parity import check_parity
@@ -26,6 +27,9 @@ __all__ = ["BuiltVariant", "Probe", "asset", "build_fp32", "build_int8"]
 _INT8_SELF_TEST_SHARE = 0.25
 """Share of the largest drift from FP32 by which another machine's INT8 answer may be off. Float32 rounds differently
 there before an activation is quantized, and the quantized value moves by at most one step."""
+
+_MAX_PROTOBUF_BYTES = 2**31 - 2**20
+"""What one ONNX file can hold, less room for the nodes."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,12 @@ def asset(path: Path) -> Asset:
 
 
 def _save(graph: ir.Model, folder: Path, precision: str) -> Path:
+    size = sum(value.const_value.nbytes for value in graph.graph.initializers.values() if value.const_value is not None)
+    if size >= _MAX_PROTOBUF_BYTES:
+        raise ExportError(
+            f"the {precision} graph holds {size / 2**30:.1f} GiB of weights; graphs of 2 GiB and more, which need "
+            "external data, are not supported yet"
+        )
     path = folder / f"model.{precision}.onnx"
     ir.save(graph, path)
     return path

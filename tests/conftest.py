@@ -3,9 +3,13 @@
 The folders are made once per session and read by many tests: a test that changes one copies it first.
 """
 
+import json
 import os
+import shutil
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -109,6 +113,23 @@ def classifier_bundle(tmp_path_factory: pytest.TempPathFactory, classifier_check
 def embedding_bundle(tmp_path_factory: pytest.TempPathFactory, embedding_checkpoint: Path) -> Path:
     """`embedding_checkpoint` exported in FP32 and INT8."""
     return _bundle(embedding_checkpoint, tmp_path_factory.mktemp("bundles") / "embedding")
+
+
+CopyBundle = Callable[..., Path]
+
+
+@pytest.fixture
+def copy_bundle(tmp_path: Path) -> CopyBundle:
+    """Copies a bundle to change it: `copy_bundle(bundle, edit)`, where `edit` changes the manifest's JSON in place."""
+
+    def copy(bundle: Path, edit: Callable[[dict[str, Any]], object] = lambda manifest: None) -> Path:
+        target = Path(shutil.copytree(bundle, tmp_path / f"copy of {bundle.name}"))
+        manifest = json.loads((target / "bundle.json").read_text(encoding="utf-8"))
+        edit(manifest)
+        (target / "bundle.json").write_text(json.dumps(manifest), encoding="utf-8")
+        return target
+
+    return copy
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from bert_runtime.errors import BertError, BundleError, DataError, InputError, N
 from bert_runtime.manifest import Manifest, Variant
 from bert_runtime.model import Model, load
 from bert_runtime.tasks import TASKS, Classification, Embedding, SentenceEmbedding, TextClassification
+from bert_runtime.verification import verify
 
 __all__ = [
     "TASKS",
@@ -20,4 +21,5 @@ __all__ = [
     "TextClassification",
     "Variant",
     "load",
+    "verify",
 ]

@@ -9,7 +9,8 @@
     │   ├── MissingExtraError     an optional dependency is not installed (names the extra)
     │   └── ForkedSessionError    a loaded model used in a forked child
     ├── bert_models.errors        ConfigError, CheckpointError, TrainingError
-    └── bert_export.errors        ExportError and what lies below it
+    ├── bert_export.errors        ExportError and what lies below it
+    └── bert_bench.errors         BenchError and what lies below it
 
 A message says what was expected, what was found, where, and what to do next.
 """
