@@ -1,9 +1,11 @@
 """Which variant a bundle runs by default: the fastest of those that are faithful enough."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from bert_export.variants import BuiltVariant
+from bert_runtime.evaluation import checked_metrics
 from bert_runtime.tasks import Example, Task
 
 __all__ = ["Decision", "choose_default", "with_metrics"]
@@ -16,10 +18,14 @@ class Decision(NamedTuple):
     reason: str
 
 
-def with_metrics(task: Task, built: Sequence[BuiltVariant], examples: Sequence[Example]) -> list[BuiltVariant]:
-    """The variants with their task metrics on labelled examples, whose inputs were the probe's texts."""
+def with_metrics(
+    task: Task, built: Sequence[BuiltVariant], examples: Sequence[Example], path: Path
+) -> list[BuiltVariant]:
+    """The variants with their task metrics on the examples of a labelled file, whose inputs were the probe's texts."""
     return [
-        each.with_measurements(metrics={**task.score(each.outputs, examples), "examples": len(examples)})
+        each.with_measurements(
+            metrics={**checked_metrics(task.score(each.outputs, examples), path), "examples": len(examples)}
+        )
         for each in built
     ]
 

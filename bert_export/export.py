@@ -77,8 +77,8 @@ def export(
         built = [build_fp32(model, probe, folder, progress)]
         if "int8" in precisions:
             built.append(build_int8(built[0], model, probe, folder, progress))
-        if examples is not None:
-            built = with_metrics(chosen, built, examples)
+        if examples is not None and evaluate is not None:
+            built = with_metrics(chosen, built, examples, Path(evaluate))
         progress("timing the variants")
         built = _with_latencies(built, probe.tokenizer.max_tokens)
         manifest = _write(folder, source, chosen, probe, built, choose_default(chosen, built, max_drop))

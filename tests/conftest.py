@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from bert_models import EncoderConfig, TaskModel, save_model
 from bert_runtime.tasks import SentenceEmbedding, Task, TextClassification
 

@@ -47,10 +47,18 @@ def run(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_holds_the_four_packages_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     info = "bert_export-0.1.0.dist-info"
-    assert {name.partition("/")[0] for name in names} == {"bert_export", "bert_runtime", "bert_models", "bert_bench", info}
+    assert {name.partition("/")[0] for name in names} == {
+        "bert_export",
+        "bert_runtime",
+        "bert_models",
+        "bert_bench",
+        info,
+    }
     assert {"bert_export/reference_texts.txt", "bert_bench/data/support_intents/train.jsonl"} <= set(names)
     assert {f"{info}/licenses/LICENSE", f"{info}/entry_points.txt"} <= set(names)
-    assert {f"{package}/py.typed" for package in ("bert_export", "bert_runtime", "bert_models", "bert_bench")} <= set(names)
+    assert {f"{package}/py.typed" for package in ("bert_export", "bert_runtime", "bert_models", "bert_bench")} <= set(
+        names
+    )
     assert not [name for name in names if name.endswith((".onnx", ".safetensors", ".pyc")) or "/tests/" in name]
 
 

@@ -42,7 +42,9 @@ class _Group(click.Group):
             module = (error.name or "").partition(".")[0]
             if module not in _EXTRAS:
                 raise
-            missing = MissingExtraError(module, _EXTRAS[module], f"bert-export {ctx.invoked_subcommand}")
+            command = ctx.invoked_subcommand
+            extra = "train" if command == "train" else _EXTRAS[module]
+            missing = MissingExtraError(module, extra, f"bert-export {command}")
             raise click.ClickException(str(missing)) from error
 
 

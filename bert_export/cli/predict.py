@@ -4,7 +4,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import tee
 from pathlib import Path
 from typing import TextIO
@@ -99,7 +99,7 @@ def _from_record(record: Record) -> TextInput:
 
 def _line(text: TextInput, result: Result) -> str:
     """A result for a person to read."""
-    shown = " | ".join(each for each in text if each is not None)
+    shown = " ".join(" | ".join(each for each in text if each is not None).split())
     if isinstance(result, Classification):
         return f"{result.label}\t{result.score:.4f}\t{shown}"
     if isinstance(result, Embedding):
@@ -110,7 +110,11 @@ def _line(text: TextInput, result: Result) -> str:
 
 @contextmanager
 def _whole_file(path: Path) -> Iterator[TextIO]:
-    """A file that takes the place of `path` once everything has been written."""
+    """A file that takes the place of `path` once everything has been written; a pipe or a device is written into."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with path.open("w", encoding="utf-8") as stream:
+            yield stream
+        return
     partial = path.with_name(f".{path.name}.partial")
     try:
         with partial.open("w", encoding="utf-8") as stream:
@@ -119,4 +123,5 @@ def _whole_file(path: Path) -> Iterator[TextIO]:
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {error}") from None
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_models.errors import CheckpointError
+from bert_runtime.errors import BertError
 
 __all__ = ["read_json", "replaced_folder", "write_json"]
 
@@ -37,7 +38,11 @@ def replaced_folder(target: Path) -> Iterator[Path]:
 
     On an error nothing at `target` has changed and nothing is left behind.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
+    new_parent = next((each for each in reversed([target.parent, *target.parent.parents]) if not each.exists()), None)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BertError(f"{target}: cannot be written: {error}") from None
     building = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     building.chmod(0o755)  # mkdtemp makes it private; a bundle is to be read like any other folder
     retired = building.with_name(building.name + ".old")
@@ -50,5 +55,7 @@ def replaced_folder(target: Path) -> Iterator[Path]:
         if retired.exists() and not target.exists():
             retired.rename(target)
         shutil.rmtree(building, ignore_errors=True)
+        if new_parent is not None:
+            shutil.rmtree(new_parent, ignore_errors=True)
         raise
     shutil.rmtree(retired, ignore_errors=True)

@@ -1,13 +1,16 @@
 """The task metric of a model on labelled rows."""
 
+import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from bert_runtime.errors import DataError
 from bert_runtime.model import Model
 from bert_runtime.records import Record
 
-__all__ = ["evaluate"]
+__all__ = ["checked_metrics", "evaluate"]
 
 _CHUNK = 512
 """Examples between two progress reports."""
@@ -26,4 +29,12 @@ def evaluate(
         chunk = examples[start : start + _CHUNK]
         outputs.append(model.outputs([each for example in chunk for each in example.inputs]))
         progress(len(chunk))
-    return model.task.score(np.concatenate(outputs), examples)
+    return checked_metrics(model.task.score(np.concatenate(outputs), examples), records[0].path)
+
+
+def checked_metrics(metrics: dict[str, float], path: Path) -> dict[str, float]:
+    """The metrics of a labelled file; raises `DataError` for one that its rows leave undefined."""
+    undefined = [name for name, value in metrics.items() if math.isnan(value)]
+    if undefined:
+        raise DataError(f"{path}: {', '.join(undefined)} is not defined for these rows: expected scores that differ")
+    return metrics

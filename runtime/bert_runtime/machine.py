@@ -67,7 +67,7 @@ def has_instruction_set(name: str | None) -> bool:
     """Whether the processor has what a variant's `instruction_set` asks for."""
     if name is None or platform.machine() in ("aarch64", "arm64"):
         return True
-    return not cpu_flags().isdisjoint(_INSTRUCTION_SETS[name])
+    return not cpu_flags().isdisjoint(_INSTRUCTION_SETS.get(name, ()))
 
 
 def describe() -> dict[str, Any]:

@@ -23,6 +23,9 @@ FORMAT_VERSION = 1
 
 MANIFEST_NAME = "bundle.json"
 
+MIN_TOKENS = 3
+"""Room for the special tokens around one token; the tokenizer does not truncate to less."""
+
 _Part = TypeVar("_Part")
 
 
@@ -153,21 +156,24 @@ class Manifest:
         """The inverse of `to_json`; raises `BundleError` with the key at fault, `NewerFormatError` for the future."""
         try:
             values = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise BundleError(f"not JSON: {error}") from None
         if not isinstance(values, dict):
             raise BundleError(f"expected a JSON object, found {type(values).__name__}")
         version = values.pop("format_version", None)
-        if not isinstance(version, int) or version < 1:
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise BundleError(f"format_version: expected a whole number from 1, found {version!r}")
         if version > FORMAT_VERSION:
             raise NewerFormatError(
                 f"the bundle has format version {version}, this release reads up to {FORMAT_VERSION}; "
                 "upgrade with: pip install --upgrade bert-export"
             )
-        values["extra"] = {key: values.pop(key) for key in list(values) if key not in cls.__dataclass_fields__}
+        known = {each.name for each in fields(cls)} - {"extra"}
+        values["extra"] = {key: values.pop(key) for key in list(values) if key not in known}
         manifest = _build(cls, values, "")
         manifest.variant(manifest.default_precision)
+        if manifest.max_tokens < MIN_TOKENS:
+            raise BundleError(f"max_tokens: expected at least {MIN_TOKENS}, found {manifest.max_tokens}")
         return manifest
 
     @classmethod
@@ -237,11 +243,12 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         item = get_args(hint)[0]
         return tuple(_value(item, each, f"{where}[{i}]") for i, each in enumerate(_checked(value, list, where)))
     if get_origin(hint) is Mapping:
-        return _checked(value, dict, where)
+        item = get_args(hint)[1]
+        return {key: _value(item, each, f"{where}.{key}") for key, each in _checked(value, dict, where).items()}
     if get_origin(hint) is UnionType:
         return _checked(value, get_args(hint), where)
     if hint is Any:
-        return tuple(value) if isinstance(value, list) else value
+        return tuple(value) if isinstance(value, list) and where.startswith("self_test_inputs") else value
     return float(_checked(value, (int, float), where)) if hint is float else _checked(value, hint, where)
 
 

@@ -28,6 +28,8 @@ def macro_f1(predicted: NDArray[np.integer[Any]], expected: NDArray[np.integer[A
 
 def pearson(x: NDArray[np.floating[Any]], y: NDArray[np.floating[Any]]) -> float:
     """Linear correlation of two arrays [N]; NaN where one of them is constant."""
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return float("nan")
     x, y = x - x.mean(), y - y.mean()
     scale = float(np.sqrt((x @ x) * (y @ y)))
     return float(x @ y) / scale if scale > 0 else float("nan")

@@ -139,12 +139,17 @@ class Model:
     def stream(self, inputs: Iterable[Any]) -> Iterator[Result]:
         """Results one by one, in order, reading at most a few hundred inputs ahead."""
         iterator = iter(inputs)
+        first = 0
         while window := list(islice(iterator, _STREAM_WINDOW)):
-            yield from self.task.decode(self.outputs(window))
+            yield from self.task.decode(self.outputs(window, first))
+            first += len(window)
 
-    def outputs(self, inputs: Sequence[Any]) -> FloatArray:
-        """Raw outputs float32 [N, …] before post-processing, in the order of `inputs`, which is not empty."""
-        encodings = self.tokenizer.encode([as_text_input(each) for each in inputs])
+    def outputs(self, inputs: Sequence[Any], first: int = 0) -> FloatArray:
+        """Raw outputs float32 [N, …] before post-processing, in the order of `inputs`, which is not empty.
+
+        `first` is the number that an error gives the first of `inputs`.
+        """
+        encodings = self.tokenizer.encode([as_text_input(each) for each in inputs], first)
         if len(encodings) == 1:
             return self.session.run(pad(encodings, self.tokenizer.pad_token_id))
         rows: list[FloatArray] = [np.empty(0)] * len(encodings)

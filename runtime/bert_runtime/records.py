@@ -8,6 +8,7 @@ import csv
 import gzip
 import io
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ class Record:
         value = self.fields.get(name)
         try:
             number = float(value)  # type: ignore[arg-type]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise DataError(f"{self.where}: expected a number in {name!r}, found {value!r}") from None
         if number != number or number in (float("inf"), float("-inf")):
             raise DataError(f"{self.where}: expected a finite number in {name!r}, found {value!r}")
@@ -122,7 +123,7 @@ def _open_text(path: Path) -> Iterator[io.TextIOWrapper]:
             f"{path}: expected UTF-8 text, found byte 0x{error.object[error.start]:02x}; "
             f"convert it with: iconv -f latin1 -t utf-8"
         ) from None
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read: {error}") from None
 
 
@@ -134,9 +135,11 @@ def _numbered(stream: io.TextIOWrapper) -> Iterator[tuple[int, str]]:
 def _read_jsonl(path: Path, stream: io.TextIOWrapper) -> Iterator[Record]:
     for number, line in _numbered(stream):
         try:
-            fields = json.loads(line)
+            fields = json.loads(line.rstrip("\r\n"))
         except json.JSONDecodeError as error:
             raise DataError(f"{path}:{number}: not JSON: {error.msg} at column {error.colno}") from None
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path}:{number}: not JSON: {error}") from None
         if not isinstance(fields, dict):
             raise DataError(f"{path}:{number}: expected a JSON object, found {type(fields).__name__}")
         yield Record(fields, path, number)
@@ -156,6 +159,7 @@ def _renamed(record: Record, columns: Mapping[str, str]) -> Record:
 
 def _read_table(path: Path, stream: io.TextIOWrapper, delimiter: str, columns: Mapping[str, str]) -> Iterator[Record]:
     quoting: dict[str, Any] = {"quoting": csv.QUOTE_NONE} if delimiter == "\t" else {}
+    csv.field_size_limit(2**31 - 1)  # texts may be longer than the 128 KiB it stops at by default
     reader = csv.reader(stream, delimiter=delimiter, strict=True, **quoting)
     headless = bool(columns) and all(theirs.isdecimal() for theirs in columns.values())
     names: tuple[str, ...] = ()

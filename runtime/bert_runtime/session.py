@@ -51,6 +51,9 @@ class Session:
         self.threads = threads
         self._session = open_onnxruntime_session(path, threads)
         self._inputs = frozenset(each.name for each in self._session.get_inputs())
+        names = [each.name for each in self._session.get_outputs()]
+        if output not in names:
+            raise BundleError(f"{path}: expected an output {output!r}, found {', '.join(names)}")
         self._outputs = [output]
         self._pid = os.getpid()
 
@@ -62,5 +65,10 @@ class Session:
                 "call bert_runtime.load in each worker (gunicorn: without --preload)"
             )
         feed = {name: array for name, array in batch._asdict().items() if name in self._inputs}
-        outputs: FloatArray = self._session.run(self._outputs, feed)[0]
+        try:
+            outputs: FloatArray = self._session.run(self._outputs, feed)[0]
+        except Exception as error:  # see open_onnxruntime_session
+            raise BundleError(
+                f"ONNX Runtime cannot run this graph on {list(batch.input_ids.shape)} ids: {error}"
+            ) from None
         return outputs

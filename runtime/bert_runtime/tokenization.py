@@ -31,7 +31,7 @@ def as_text_input(value: Any) -> TextInput:
     """
     if isinstance(value, str):
         return TextInput(value)
-    if isinstance(value, TextInput):
+    if isinstance(value, TextInput) and isinstance(value.text, str) and isinstance(value.text_pair, str | None):
         return value
     if isinstance(value, tuple) and len(value) == 2 and all(isinstance(text, str) for text in value):
         return TextInput(*value)
@@ -77,23 +77,26 @@ class TextTokenizer:
         """Entries of the vocabulary, added tokens included."""
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
-    def encode(self, inputs: Sequence[TextInput]) -> list[Encoding]:
-        """One encoding per input, truncated to `max_tokens`; raises `InputError` naming an input that cannot be."""
+    def encode(self, inputs: Sequence[TextInput], first: int = 0) -> list[Encoding]:
+        """One encoding per input, truncated to `max_tokens`.
+
+        Raises `InputError` naming an input that cannot be encoded, counted from `first`.
+        """
         try:
             if len(inputs) == 1:  # the batch call starts threads, which one text does not repay
                 return [self._tokenizer.encode(*inputs[0])]
             return self._tokenizer.encode_batch_fast([_pair_or_text(each) for each in inputs])
         except (TypeError, UnicodeEncodeError):
-            raise _find_bad_input(inputs) from None
+            raise _find_bad_input(inputs, first) from None
 
 
 def _pair_or_text(value: TextInput) -> str | tuple[str, str]:
     return value.text if value.text_pair is None else (value.text, value.text_pair)
 
 
-def _find_bad_input(inputs: Sequence[TextInput]) -> InputError:
+def _find_bad_input(inputs: Sequence[TextInput], first: int) -> InputError:
     """The error for the first input that is not valid Unicode text."""
-    for index, value in enumerate(inputs):
+    for index, value in enumerate(inputs, start=first):
         for text in (value.text, value.text_pair or ""):
             try:
                 text.encode("utf-8")

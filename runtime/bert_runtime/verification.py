@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_runtime.errors import BertError
+from bert_runtime.errors import BertError, DeploymentError
 from bert_runtime.machine import has_instruction_set
 from bert_runtime.manifest import Manifest, Variant
 from bert_runtime.model import check_asset, load
@@ -48,6 +48,8 @@ def _self_test(path: Path, manifest: Manifest, variant: Variant) -> Check:
         model = load(path, precision=variant.precision, verify=False)
         found = np.concatenate([model.outputs([each]) for each in manifest.self_test_inputs])
         expected = np.array(variant.self_test.outputs, dtype=np.float32)
+    except DeploymentError:
+        raise
     except (BertError, ValueError) as error:
         return Check(name, False, str(error))
     if found.shape != expected.shape:

@@ -67,7 +67,10 @@ def fine_tune(
     precision = _precision(settings, model, train_set, progress)
     if not resume:
         shutil.rmtree(state, ignore_errors=True)
-    state.mkdir(parents=True, exist_ok=True)
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TrainingError(f"{target}: cannot be written: {error}") from None
     module = FineTuning(model, dev_set, settings)
     started = time.monotonic()
     best = fit(module, train_set, dev_set, settings, precision, state, resume=resume)
@@ -95,6 +98,8 @@ def fine_tune(
 def _check_output(target: Path, state: Path, *, resume: bool, force: bool) -> None:
     """Refuses to lose what is at `target`, and to resume what is not there."""
     interrupted = (state / LAST_NAME).is_file()
+    if not (resume or interrupted) and target.is_dir() and [each.name for each in target.iterdir()] == [_STATE]:
+        return  # a run that stopped in its first epoch
     if resume and not interrupted:
         raise TrainingError(f"{target}: nothing to resume: expected {state / LAST_NAME}; train without --resume")
     if resume or not target.exists() or (target.is_dir() and not any(target.iterdir())):

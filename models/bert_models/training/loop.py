@@ -2,10 +2,11 @@
 
 import logging
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ def fit(
     keep: dict[str, Any] = {"dirpath": state, "enable_version_counter": False}
     best = ModelCheckpoint(filename="best", monitor=metric, mode="max", save_weights_only=True, **keep)
     last = ModelCheckpoint(filename="last", **keep)
+    if resume:
+        _check_readable(state / LAST_NAME)
     with _quiet():
         trainer = pl.Trainer(
             max_epochs=settings.epochs,
@@ -50,13 +53,13 @@ def fit(
             devices=1,
             precision=precision.lightning_name,
             gradient_clip_val=settings.max_grad_norm,
-            callbacks=[best, last, TQDMProgressBar()],
+            callbacks=[best, last, _ProgressBar()],
             logger=False,
             num_sanity_val_steps=0,
             enable_model_summary=False,
         )
         loaders = train_loader(train_set, settings.batch_size, settings.seed), dev_loader(dev_set)
-        with _interruptible(state):
+        with _interruptible(state), redirect_stdout(sys.stderr):  # where Lightning's bar draws itself
             trainer.fit(module, *loaders, ckpt_path=state / LAST_NAME if resume else None, weights_only=True)
     weights = torch.load(best.best_model_path, map_location="cpu", weights_only=True)["state_dict"]
     module.load_state_dict(weights)
@@ -80,6 +83,22 @@ def _interruptible(state: Path) -> Iterator[None]:
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, handler)
+
+
+def _check_readable(path: Path) -> None:
+    """Raises `TrainingError` for a damaged state; Lightning would end in whatever unpickling raises."""
+    try:
+        torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:
+        raise TrainingError(f"{path}: cannot be read: {error}; start over with --force") from None
+
+
+class _ProgressBar(TQDMProgressBar):
+    """Ends its line when training stops early, so that the error starts on its own."""
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        if self._train_progress_bar is not None:
+            self.train_progress_bar.close()
 
 
 @contextmanager

@@ -42,11 +42,18 @@ class FineTuning(pl.LightningModule):
         self._dev_outputs: list[tuple[Tensor, Tensor]] = []
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keeps the history, so that a resumed run reports all of its epochs."""
+        """Keeps the history, so that a resumed run reports all of its epochs, and the task it is for."""
         checkpoint["history"] = self.history
+        checkpoint["task"] = self.model.task.to_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """The inverse of `on_save_checkpoint`."""
+        before, now = checkpoint["task"], self.model.task.to_dict()
+        if before != now:
+            raise TrainingError(
+                f"the interrupted run was for {before}, the data now say {now}; resume with the same files, or start "
+                "over with --force"
+            )
         self.history = checkpoint["history"]
 
     def on_train_epoch_start(self) -> None:

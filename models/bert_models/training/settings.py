@@ -39,6 +39,8 @@ class TrainSettings:
             problems.append(f"lr must be positive, found {self.lr}")
         if not 0 <= self.warmup_ratio <= 1:
             problems.append(f"warmup_ratio must lie in [0, 1], found {self.warmup_ratio}")
+        if not 0 <= self.seed < 2**32:
+            problems.append(f"seed must lie in [0, 2**32), found {self.seed}")
         if self.weight_decay < 0:
             problems.append(f"weight_decay must not be negative, found {self.weight_decay}")
         if not self.max_grad_norm > 0:

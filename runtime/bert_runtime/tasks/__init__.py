@@ -29,6 +29,6 @@ TASKS: dict[str, type[Task]] = {task.name: task for task in (TextClassification,
 def task_from_dict(settings: Mapping[str, Any]) -> Task:
     """The task that `Task.to_dict` described; raises `BundleError` for one that is unknown or malformed."""
     name = settings.get("name")
-    if name not in TASKS:
+    if not isinstance(name, str) or name not in TASKS:
         raise BundleError(f"unknown task {name!r}; this release knows {', '.join(TASKS)}")
     return TASKS[name].from_dict(settings)

@@ -49,6 +49,10 @@ class SentenceEmbedding(Task):
     def __post_init__(self) -> None:
         if self.pooling not in POOLINGS:
             raise ValueError(f"expected a pooling of {', '.join(POOLINGS)}, found {self.pooling!r}")
+        if not isinstance(self.normalize, bool):
+            raise TypeError(f"expected normalize to be true or false, found {self.normalize!r}")
+        if not isinstance(self.dimensions, int):
+            raise TypeError(f"expected dimensions to be a whole number, found {self.dimensions!r}")
         if self.dimensions < 1:
             raise ValueError(f"expected at least one dimension, found {self.dimensions}")
 

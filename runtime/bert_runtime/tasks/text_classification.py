@@ -58,6 +58,8 @@ class TextClassification(Task):
     def __post_init__(self) -> None:
         if self.problem_type != "single_label":
             raise ValueError(f"expected problem type 'single_label', found {self.problem_type!r}")
+        if not isinstance(self.labels, tuple) or not all(isinstance(x, str) for x in self.labels):
+            raise ValueError(f"expected labels to be a list of strings, found {self.labels!r}")
         if len(self.labels) < 2:
             raise ValueError(f"expected at least two labels, found {list(self.labels)}")
         repeated = sorted({label for label in self.labels if self.labels.count(label) > 1})

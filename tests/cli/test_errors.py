@@ -1,0 +1,149 @@
+"""What every command shares: help, usage errors, missing extras, and bundles that are none."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from bert_export.cli import main
+
+Run = Callable[..., Result]
+CopyBundle = Callable[..., Path]
+
+READERS = {
+    "inspect": [],
+    "verify": [],
+    "predict": ["hello"],
+    "evaluate": ["data.csv"],
+}
+"""Commands that read a bundle, with what else they need."""
+
+
+@pytest.mark.parametrize("command", ["", *main.commands])
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help(run: Run, command: str, option: str) -> None:
+    result = run(*filter(None, [command]), option)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("Usage: ")
+
+
+def test_help_lists_every_command(run: Run) -> None:
+    listed = run("-h").stdout
+    assert {"train", "export", "inspect", "verify", "predict", "evaluate", "bench"} <= set(main.commands)
+    assert all(f"\n  {command} " in listed for command in main.commands)
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").stdout == f"bert-export, version {version('bert-export')}\n"
+
+
+def test_the_command_is_installed() -> None:
+    """The script that pip puts beside the interpreter."""
+    script = Path(sys.executable).with_name("bert-export")
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, f"bert-export, version {version('bert-export')}\n")
+
+
+@pytest.mark.parametrize("arguments", [["translate"], ["--verbose"], ["inspect"], ["export", "only-one"], ["train"]])
+def test_wrong_usage(run: Run, arguments: list[str]) -> None:
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("Usage: ")
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_what_is_no_bundle(run: Run, tmp_path: Path, command: str) -> None:
+    (tmp_path / "file").write_text("hello")
+    (tmp_path / "folder").mkdir()
+    for name, found in (("file", "a file"), ("folder", "none"), ("absent", "no such directory")):
+        result = run(command, tmp_path / name, *READERS[command])
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr == (
+            f"Error: {tmp_path / name}: expected a bundle (a directory with bundle.json), found {found}; "
+            "make one with: bert-export export CHECKPOINT BUNDLE\n"
+        )
+
+
+@pytest.mark.parametrize("command", READERS)
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda manifest: manifest.update(format_version=2), "the bundle has format version 2, this release reads up"),
+        (lambda manifest: manifest.pop("task"), "manifest: missing 'task'"),
+        (lambda manifest: manifest.update(max_tokens="64"), "max_tokens: expected a whole number, found '64'"),
+    ],
+)  # fmt: skip
+def test_manifests_that_cannot_be_read(
+    run: Run,
+    classifier_bundle: Path,
+    copy_bundle: CopyBundle,
+    command: str,
+    edit: Callable[[dict[str, Any]], object],
+    message: str,
+) -> None:
+    bundle = copy_bundle(classifier_bundle, edit)
+    result = run(command, bundle, *READERS[command])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"Error: {bundle / 'bundle.json'}: {message}")
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_damaged_bundles(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle, command: str) -> None:
+    bundle = copy_bundle(classifier_bundle)
+    with (bundle / "model.fp32.onnx").open("ab") as stream:
+        stream.write(b"!")
+    result = run(command, bundle, *READERS[command], "--precision", "fp32")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"Error: {bundle / 'model.fp32.onnx'}: expected ")
+    assert result.stderr.endswith("copy the bundle again\n")
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_without_onnxruntime_the_extra_is_named(
+    run: Run, classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    result = run(command, classifier_bundle, *READERS[command])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "needs the Python module 'onnxruntime', which is not installed" in result.stderr
+    assert result.stderr.endswith("install it with: pip install 'bert-export[cpu]'\n")
+
+
+BARE = """
+import sys
+for name in {absent!r}:
+    sys.modules[name] = None
+from bert_export.cli import main
+main({arguments!r})
+"""
+
+TRAIN = ["train", "--base", "a", "--train", "b.csv", "--dev", "c.csv", "--output", "d"]
+EXPORT = ["export", "checkpoint", "bundle"]
+HEAVY = ["torch", "safetensors", "lightning", "onnx", "onnx_ir", "onnxscript"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "absent", "extra"),
+    [
+        (EXPORT, HEAVY, "export"),
+        (EXPORT, ["onnx_ir"], "export"),
+        (TRAIN, HEAVY, "train"),
+        (TRAIN, ["lightning"], "train"),
+    ],
+    ids=["export", "export without onnx_ir", "train", "train without lightning"],
+)
+def test_the_extra_that_is_named_brings_all_that_the_command_needs(
+    tmp_path: Path, arguments: list[str], absent: list[str], extra: str
+) -> None:
+    """`HEAVY` is what an installation with the extra `cpu` lacks. A process of its own has imported none of it."""
+    command = [sys.executable, "-c", BARE.format(absent=absent, arguments=arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"Error: bert-export {arguments[0]} needs the Python module " in done.stderr
+    assert done.stderr.endswith(f"install it with: pip install 'bert-export[{extra}]'\n")
+    assert list(tmp_path.iterdir()) == []

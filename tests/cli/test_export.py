@@ -1,0 +1,220 @@
+"""`bert-export export`: a whole bundle or nothing, and the reasons for either."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import Result
+
+from bert_export import quantization, variants
+from bert_export.errors import ParityError
+from bert_export.export import reference_texts
+from bert_runtime import Manifest, load
+
+Run = Callable[..., Result]
+WRONG = {"greeting": "farewell", "farewell": "question", "question": "greeting"}
+
+
+@pytest.fixture
+def fails_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes exports fail after their first graph has been written, without the seconds that capturing takes."""
+
+    def write_then_fail(model: object, probe: object, folder: Path, progress: object) -> None:
+        (folder / "model.fp32.onnx").write_bytes(b"half a graph")
+        raise ParityError("the exported graph differs from PyTorch")
+
+    monkeypatch.setattr("bert_export.export.build_fp32", write_then_fail)
+
+
+@pytest.fixture(scope="module")
+def labelled(classifier_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The reference texts with the labels that FP32 gives them, one in ten wrong."""
+    path = tmp_path_factory.mktemp("labelled") / "labelled.jsonl"
+    texts = reference_texts()
+    labels = [result.label for result in load(classifier_bundle, precision="fp32")(texts)]
+    labels = [WRONG[label] if i % 10 == 0 else label for i, label in enumerate(labels)]
+    rows = [json.dumps({"sentence": text, "label": label}) for text, label in zip(texts, labels, strict=True)]
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def latencies(fp32: float, int8: float) -> Callable[..., Mapping[str, Mapping[str, float]]]:
+    """Stands for the timing, whose result depends on what else the machine does."""
+    return lambda runs, max_tokens: {
+        name: {"1x16": ms / 8, "1x64": ms} for name, ms in (("fp32", fp32), ("int8", int8)) if name in runs
+    }
+
+
+def test_a_bundle_and_its_summary(run: Run, classifier_checkpoint: Path, place: Path) -> None:
+    result = run("export", classifier_checkpoint, place / "new" / "bundle")
+    assert result.exit_code == 0
+    bundle = place / "new" / "bundle"
+    assert [path.name for path in (place / "new").iterdir()] == ["bundle"]
+    assert sorted(path.name for path in bundle.iterdir()) == [
+        "bundle.json", "model.fp32.onnx", "model.int8.onnx", "tokenizer.json",
+    ]  # fmt: skip
+    assert bundle.stat().st_mode & 0o777 == 0o755
+    assert result.stdout == run("inspect", bundle).stdout
+    stages = [re.fullmatch(r" *\d+\.\d s  (.+)", line) for line in result.stderr.splitlines()]
+    assert all(stages)
+    assert [stage[1] for stage in stages if stage][:2] == [
+        "reading the checkpoint",
+        "capturing the graph with torch.onnx",
+    ]
+    assert run("verify", shutil.copytree(bundle, place / "elsewhere")).exit_code == 0
+
+
+def test_json_and_a_single_precision(run: Run, embedding_checkpoint: Path, place: Path) -> None:
+    (place / "bundle").mkdir()  # an empty folder is no obstacle
+    options = ["--precision", "fp32", "--max-tokens", "20", "--json"]
+    result = run("export", embedding_checkpoint, place / "bundle", *options)
+    assert result.exit_code == 0
+    manifest = json.loads(result.stdout)
+    assert manifest == json.loads((place / "bundle" / "bundle.json").read_text(encoding="utf-8"))
+    assert [variant["precision"] for variant in manifest["variants"]] == ["fp32"]
+    assert (manifest["default_precision"], manifest["default_reason"]) == ("fp32", "the only variant")
+    assert manifest["max_tokens"] == 20
+    assert load(place / "bundle").tokenizer.max_tokens == 20
+
+
+def test_a_bundle_is_replaced_with_force_alone(
+    run: Run, classifier_checkpoint: Path, classifier_bundle: Path, place: Path
+) -> None:
+    bundle = Path(shutil.copytree(classifier_bundle, place / "bundle"))
+    before = {path.name: path.read_bytes() for path in bundle.iterdir()}
+    refused = run("export", classifier_checkpoint, bundle)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr == f"Error: {bundle}: a bundle is already there; replace it with --force\n"
+    assert {path.name: path.read_bytes() for path in bundle.iterdir()} == before
+
+    (bundle / "left over").write_text("from before")
+    replaced = run("export", classifier_checkpoint, bundle, "--force", "--precision", "fp32")
+    assert replaced.exit_code == 0
+    assert sorted(path.name for path in bundle.iterdir()) == ["bundle.json", "model.fp32.onnx", "tokenizer.json"]
+    assert [path.name for path in place.iterdir()] == ["bundle"]
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "checkpoint"])
+def test_what_is_no_bundle_is_safe_even_from_force(
+    run: Run, classifier_checkpoint: Path, broken: Path, place: Path, kind: str
+) -> None:
+    target = broken if kind == "checkpoint" else place / "precious"
+    if kind == "folder":
+        target.mkdir()
+        (target / "thesis.txt").write_text("precious")
+    if kind == "file":
+        target.write_text("precious")
+    for options in ([], ["--force"]):
+        result = run("export", classifier_checkpoint, target, *options)
+        assert result.exit_code == 1
+        assert result.stderr == f"Error: {target}: exists and is not a bundle; choose another place\n"
+    if kind == "checkpoint":
+        assert (target / "model.safetensors").is_file()
+    else:
+        assert (target / "thesis.txt" if kind == "folder" else target).read_text() == "precious"
+
+
+@pytest.mark.usefixtures("fails_late")
+def test_a_failed_export_leaves_nothing_behind(run: Run, classifier_checkpoint: Path, place: Path) -> None:
+    for target in (place / "bundle", place / "not" / "there" / "yet"):
+        result = run("export", classifier_checkpoint, target)
+        assert result.exit_code == 1
+        assert result.stderr.endswith("\nError: the exported graph differs from PyTorch\n")
+        assert list(place.iterdir()) == []
+
+
+@pytest.mark.usefixtures("fails_late")
+def test_a_failed_export_leaves_the_old_bundle(
+    run: Run, classifier_checkpoint: Path, classifier_bundle: Path, place: Path
+) -> None:
+    bundle = Path(shutil.copytree(classifier_bundle, place / "bundle"))
+    assert run("export", classifier_checkpoint, bundle, "--force").exit_code == 1
+    assert [path.name for path in place.iterdir()] == ["bundle"]
+    assert run("verify", bundle).exit_code == 0
+
+
+def test_an_interrupted_export_leaves_nothing_behind(
+    run: Run, classifier_checkpoint: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(variants, "capture", interrupt)
+    result = run("export", classifier_checkpoint, place / "bundle")
+    assert result.exit_code == 1
+    assert "Aborted!" in result.stderr
+    assert list(place.iterdir()) == []
+
+
+def test_a_graph_that_differs_from_pytorch_is_no_bundle(
+    run: Run, classifier_checkpoint: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The graph is right; the reference is made to differ."""
+    reference = "bert_export.parity.reference_outputs"
+    monkeypatch.setattr(reference, lambda model, batch: np.full((len(batch.input_ids), 3), 9, dtype=np.float32))
+    result = run("export", classifier_checkpoint, place / "bundle")
+    assert result.exit_code == 1
+    assert "differs from PyTorch by more than 1e-04 on inputs that are unpadded (" in result.stderr
+    assert "left-padded (" in result.stderr
+    assert list(place.iterdir()) == []
+
+
+def test_a_finished_bundle_that_fails_its_verification_is_none(
+    run: Run, classifier_checkpoint: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(variants, "_self_test", _wrong(variants._self_test))
+    result = run("export", classifier_checkpoint, place / "bundle", "--precision", "fp32")
+    assert result.exit_code == 1
+    assert "the finished bundle fails its own verification: self-test fp32: max abs difference" in result.stderr
+    assert list(place.iterdir()) == []
+
+
+def _wrong(self_test: Callable[..., Any]) -> Callable[..., Any]:
+    def record(runner: object, probe: object, tolerance: float) -> Any:
+        right = self_test(runner, probe, tolerance)
+        return type(right)(outputs=tuple(tuple(x + 1 for x in row) for row in right.outputs), tolerance=tolerance)
+
+    return record
+
+
+def test_int8_is_the_default_where_it_is_faithful_and_faster(
+    run: Run, classifier_checkpoint: Path, labelled: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bert_export.export.median_latencies_ms", latencies(fp32=4, int8=2))
+    options = ["--evaluate", labelled, "--columns", "text=sentence", "--max-drop", "5", "--json"]
+    manifest = json.loads(run("export", classifier_checkpoint, place / "bundle", *options).stdout)
+    fp32, int8 = manifest["variants"]
+    assert fp32["metrics"]["accuracy"] == 0.9
+    assert fp32["metrics"]["examples"] == int8["metrics"]["examples"] == len(reference_texts())
+    assert int8["metrics"]["accuracy"] >= 0.85
+    assert manifest["default_precision"] == "int8"
+    assert re.search(
+        r"against 0\.9000 in FP32 .* where 5 are allowed; INT8 runs 2\.00× as fast", manifest["default_reason"]
+    )
+    assert load(place / "bundle").variant.precision == "int8"  # type: ignore[union-attr]
+
+
+def test_int8_that_loses_too_much_stays_out_of_the_way(
+    run: Run, classifier_checkpoint: Path, labelled: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights rounded to three values destroy the model, and make it no slower."""
+
+    def destroy(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        scale = np.abs(weight).max(axis=0).astype(np.float32)
+        return np.rint(weight / scale).astype(np.int8), scale
+
+    monkeypatch.setattr("bert_export.export.median_latencies_ms", latencies(fp32=4, int8=2))
+    monkeypatch.setattr(quantization, "quantize_weight", destroy)
+    options = ["--evaluate", labelled, "--columns", "text=sentence", "--max-drop", "0.5"]
+    result = run("export", classifier_checkpoint, place / "bundle", *options)
+    assert result.exit_code == 0
+    manifest = Manifest.read(place / "bundle")
+    assert manifest.default_precision == "fp32"
+    assert manifest.variant("int8").metrics["accuracy"] < 0.88
+    assert re.search(r"default: fp32 \(INT8 accuracy 0\.\d+ against 0\.9000 .* where 0\.5 are allowed", result.stdout)
+    assert load(place / "bundle").variant.precision == "fp32"  # type: ignore[union-attr]

@@ -1,0 +1,102 @@
+"""`bert-export inspect` and `verify`: what a bundle says of itself, and whether it is true."""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+Run = Callable[..., Result]
+CopyBundle = Callable[..., Path]
+
+
+def test_inspect_shows_what_was_measured(run: Run, classifier_bundle: Path) -> None:
+    manifest = json.loads((classifier_bundle / "bundle.json").read_text(encoding="utf-8"))
+    result = run("inspect", classifier_bundle)
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = [line.strip() for line in result.stdout.splitlines()]
+    assert lines[:4] == [
+        f"{classifier_bundle}: text-classification",
+        "labels: 3: greeting, farewell, question",
+        "problem_type: single_label",
+        "max_tokens: 64",
+    ]
+    assert any(line.startswith("made from: ") and manifest["source"]["sha256"][:12] in line for line in lines)
+    assert any(line.startswith("made with: ") and f"torch {manifest['versions']['torch']}" in line for line in lines)
+    assert f"default: {manifest['default_precision']} ({manifest['default_reason']})" in lines
+    assert any(re.fullmatch(r"fp32 +model\.fp32\.onnx, 0\.\d MB, opset 23", line) for line in lines)
+    assert any(re.fullmatch(r"int8 +model\.int8\.onnx, 0\.\d MB, opset 23", line) for line in lines)
+    fusions = [line for line in lines if line.startswith("fusions: ")]
+    assert "attention 2/2" in fusions[0]
+    assert "int8_matmul 9/9" in fusions[1]
+    assert sum(line.startswith("parity with PyTorch: max_abs_error") for line in lines) == 1
+    assert sum(line.startswith("drift from FP32: label_agreement") for line in lines) == 1
+    assert sum(line.startswith("median latency in ms: 1x16 ") for line in lines) == 2
+
+
+def test_inspect_shortens_many_labels(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    bundle = copy_bundle(classifier_bundle, lambda m: m["task"].update(labels=[f"intent {i}" for i in range(77)]))
+    assert "  labels: 77: intent 0, intent 1, intent 2, intent 3, intent 4, intent 5, intent 6, intent 7, …" in (
+        run("inspect", bundle).stdout.splitlines()
+    )
+
+
+def test_inspect_as_json_is_the_manifest(run: Run, embedding_bundle: Path) -> None:
+    result = run("inspect", embedding_bundle, "--json")
+    assert json.loads(result.stdout) == json.loads((embedding_bundle / "bundle.json").read_text(encoding="utf-8"))
+
+
+def test_inspect_keeps_what_it_does_not_know(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    bundle = copy_bundle(classifier_bundle, lambda manifest: manifest.update(license="MIT"))
+    assert json.loads(run("inspect", bundle, "--json").stdout)["license"] == "MIT"
+
+
+def test_inspect_does_without_onnxruntime(run: Run, classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert run("inspect", classifier_bundle).exit_code == 0
+
+
+def test_verify_passes_a_sound_bundle(run: Run, classifier_bundle: Path) -> None:
+    result = run("verify", classifier_bundle)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [line.split()[:2] for line in result.stdout.splitlines()] == [
+        ["ok", "tokenizer.json"],
+        ["ok", "model.fp32.onnx"],
+        ["ok", "model.int8.onnx"],
+        ["ok", "self-test"],
+        ["ok", "self-test"],
+    ]
+
+
+def _damage(bundle: Path) -> Path:
+    with (bundle / "model.int8.onnx").open("r+b") as stream:
+        stream.truncate(1000)
+    return bundle
+
+
+def test_verify_fails_a_damaged_bundle(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    result = run("verify", _damage(copy_bundle(classifier_bundle)))
+    assert result.exit_code == 1
+    assert [line.split()[0] for line in result.stdout.splitlines()] == ["ok", "ok", "FAILED", "ok", "FAILED"]
+    assert result.stderr == "Error: 2 of 5 checks failed; export the bundle again or copy it anew\n"
+
+
+def test_verify_as_json(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    result = run("verify", _damage(copy_bundle(classifier_bundle)), "--json")
+    assert result.exit_code == 1
+    checks = json.loads(result.stdout)
+    assert [check["passed"] for check in checks] == [True, True, False, True, False]
+    assert {tuple(check) for check in checks} == {("name", "passed", "detail")}
+    assert run("verify", classifier_bundle, "--json").exit_code == 0
+
+
+def test_verify_says_which_extra_is_missing(run: Run, classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bundle is sound: telling the user to copy it again would be wrong."""
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    result = run("verify", classifier_bundle)
+    assert result.exit_code == 1
+    assert "pip install 'bert-export[cpu]'" in result.stderr
+    assert "copy it anew" not in result.stderr

@@ -1,0 +1,179 @@
+"""`bert-export train`: from labelled files to a checkpoint."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from bert_runtime import Classification, load
+
+from .training_data import THINGS, equal
+
+Run = Callable[..., Result]
+
+
+def test_the_report_of_a_run(whole_run: tuple[Path, Result]) -> None:
+    trained, result = whole_run
+    assert result.exit_code == 0
+    header, *epochs, best, wrote = [line.split() for line in result.stdout.splitlines()]
+    assert header == ["epoch", "train_loss", "accuracy", "macro_f1"]
+    assert [epoch[0] for epoch in epochs] == ["1", "2", "3"]
+    assert wrote == ["wrote", str(trained)]
+    assert best[:2] == ["best:", "epoch"]
+    assert float(best[-1]) == max(float(epoch[2]) for epoch in epochs) > 0.9
+    assert "tokenizing 64 training and 16 dev texts" in result.stderr
+    assert sorted(path.name for path in trained.iterdir()) == [
+        "config.json", "model.safetensors", "tokenizer.json", "training.json", "vocab.txt",
+    ]  # fmt: skip
+    report = json.loads((trained / "training.json").read_text())
+    assert report["examples"] == {"train": 64, "dev": 16}
+    assert report["precision"] == "fp32"
+
+
+def test_train_export_evaluate_predict(
+    run: Run, whole_run: tuple[Path, Result], training_files: dict[str, Path], tmp_path: Path
+) -> None:
+    """The whole line, by the commands a user types."""
+    trained, bundle = whole_run[0], tmp_path / "bundle"
+    report = json.loads((trained / "training.json").read_text())
+    exported = run("export", trained, bundle, "--evaluate", training_files["dev"], "--precision", "fp32", "--json")
+    assert exported.exit_code == 0
+    manifest = json.loads(exported.stdout)
+    assert manifest["task"]["labels"] == ["lost", "money"]
+    # What training measured in PyTorch is what the bundle measures without it.
+    assert manifest["variants"][0]["metrics"]["accuracy"] == report["best"]["accuracy"]
+    evaluated = run("evaluate", bundle, training_files["dev"], "--json")
+    assert json.loads(evaluated.stdout)["macro_f1"] == pytest.approx(report["best"]["macro_f1"])
+    answer = load(bundle)("where is my card")
+    assert isinstance(answer, Classification)
+    predicted = run("predict", bundle, "where is my card", "--json")
+    assert json.loads(predicted.stdout) == {"label": "lost", "score": pytest.approx(answer.score)}
+
+
+def test_json_alone_is_on_stdout(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
+    result = run(*train_arguments, "--epochs", 1, "--output", tmp_path / "trained", "--json")
+    assert result.exit_code == 0
+    report = json.loads(result.stdout)
+    assert report == json.loads((tmp_path / "trained" / "training.json").read_text())
+    assert [epoch["epoch"] for epoch in report["epochs"]] == [1]
+    assert report["task"]["labels"] == ["lost", "money"]
+
+
+def test_the_seed_decides(run: Run, train_arguments: list[Any], whole_run: tuple[Path, Result], tmp_path: Path) -> None:
+    for name, seed in (("same", 0), ("other", 1)):
+        assert run(*train_arguments, "--seed", seed, "--output", tmp_path / name).exit_code == 0
+    assert equal(whole_run[0], tmp_path / "same")
+    assert not equal(whole_run[0], tmp_path / "other")
+
+
+def test_a_loss_that_explodes_says_what_to_do(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
+    result = run(*train_arguments, "--lr", 1e30, "--warmup-ratio", 0, "--output", tmp_path / "trained")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert re.search(r"\nError: the loss became (nan|inf) at step \d+ .*; lower --lr", result.stderr)
+    assert run(*train_arguments, "--epochs", 1, "--output", tmp_path / "trained").exit_code == 0
+
+
+def test_a_pair_is_trained_on_as_a_pair(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
+    """The label says whether both texts are the same; either text alone says nothing."""
+    pairs = [(a, b) for a in THINGS[:4] for b in THINGS[:4]] * 3
+    path = tmp_path / "pairs.tsv"
+    path.write_text("a\tb\tsame\n" + "".join(f"{a}\t{b}\t{int(a == b)}\n" for a, b in pairs))
+    files = ["--train", path, "--dev", path, "--columns", "text=a,text_pair=b,label=same"]
+    assert run(*train_arguments, *files, "--epochs", 8, "--lr", 1e-2, "--output", tmp_path / "trained").exit_code == 0
+    report = json.loads((tmp_path / "trained" / "training.json").read_text())
+    assert report["task"]["labels"] == ["0", "1"]
+    assert report["best"]["macro_f1"] > 0.8
+
+
+def test_a_trained_checkpoint_is_replaced_with_force_alone(
+    run: Run, train_arguments: list[Any], whole_run: tuple[Path, Result], tmp_path: Path
+) -> None:
+    output = Path(shutil.copytree(whole_run[0], tmp_path / "trained"))
+    refused = run(*train_arguments, "--epochs", 1, "--output", output)
+    assert refused.exit_code == 1
+    assert refused.stderr == f"Error: {output}: a trained checkpoint is already there; replace it with --force\n"
+    assert equal(output, whole_run[0])
+    assert run(*train_arguments, "--epochs", 1, "--output", output, "--force").exit_code == 0
+    assert not equal(output, whole_run[0])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["trained"]
+
+
+@pytest.mark.parametrize("options", [[], ["--force"]])
+def test_what_was_not_trained_here_is_safe(
+    run: Run, train_arguments: list[Any], tmp_path: Path, options: list[str]
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.txt").write_text("precious")
+    (tmp_path / "file").write_text("precious")
+    for name in ("folder", "file"):
+        result = run(*train_arguments, "--output", tmp_path / name, *options)
+        assert result.exit_code == 1
+        expected = f"Error: {tmp_path / name}: exists and was not written by a training run; choose another place\n"
+        assert result.stderr == expected
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "message"),
+    [
+        ("text,label\na,x\nb,y\n", "text,label\na,x\nb,z\nb,w\n", "{train} does not have: 'w' (line 4), 'z' (line 3)"),
+        ("text,label\na,x\nb,x\n", "text,label\na,x\n", "{train}: expected at least two different labels, "),
+        ("text,label\na,x\nb,\n", "text,label\na,x\n", "{train}:3: 'label' is empty"),
+        ("text,label\na,x\n,y\n", "text,label\na,x\n", "{train}:3: 'text' is empty"),
+        ("text\na\nb\n", "text,label\na,x\n", "{train}:2: expected a field 'label', found only 'text'"),
+        ("text,label\na,x\nb,y\n", "text,label\n", "{dev}: expected at least one row, found none"),
+        ("text,label\na,x\nb,y\n", None, "{dev}: no such file"),
+        ("sentence,label\na,x\nb,y\n", "text,label\na,x\n", "{train}:1: expected a header with a column 'text'"),
+    ],
+)  # fmt: skip
+def test_bad_data(
+    run: Run, train_arguments: list[Any], tmp_path: Path, train: str, dev: str | None, message: str
+) -> None:
+    files = {"train": tmp_path / "bad train.csv", "dev": tmp_path / "bad dev.csv"}
+    for path, content in zip(files.values(), (train, dev), strict=True):
+        if content is not None:
+            path.write_text(content)
+    options = ["--train", files["train"], "--dev", files["dev"], "--output", tmp_path / "trained"]
+    result = run(*train_arguments, *options)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert message.format(**files) in result.stderr
+    assert not (tmp_path / "trained").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--epochs", "0", "--lr", "-1"], 1, "epochs must be at least 1, found 0; lr must be positive, found -1.0"),
+        (["--max-tokens", "65"], 1, "expected a maximum length of 3 to 64 tokens, found 65"),
+        (["--task", "sentence-embedding"], 1, "expected a task that can be trained (text-classification)"),
+        (["--seed", "-1"], 1, "seed"),
+        (["--seed", str(2**32)], 1, "seed"),
+        (["--precision", "fp16"], 2, "'fp16' is not one of"),
+        (["--epochs", "some"], 2, "'some' is not a valid integer"),
+    ],
+)
+def test_requests_that_cannot_be_met(
+    run: Run, train_arguments: list[Any], tmp_path: Path, options: list[str], code: int, message: str
+) -> None:
+    result = run(*train_arguments, "--output", tmp_path / "trained", *options)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert message in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_base_that_is_none(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
+    result = run(*train_arguments, "--base", tmp_path / "absent", "--output", tmp_path / "trained")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: {tmp_path / 'absent'}: expected a checkpoint")
+
+
+def test_a_place_inside_a_file(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("hello")
+    result = run(*train_arguments, "--output", tmp_path / "file" / "trained")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"Error: {tmp_path / 'file'}" in result.stderr

@@ -1,0 +1,155 @@
+"""`bert-export train --resume`: back to where an interrupted run stopped, and no further."""
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from torch import Tensor
+
+from bert_models.training.module import FineTuning
+
+from .training_data import equal, write
+
+Run = Callable[..., Result]
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+@pytest.fixture
+def stop_in_epoch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, BaseException], None]]:
+    """Raises an exception in the second step of an epoch (from 0), and checks that Ctrl-C still works afterwards."""
+    step = FineTuning.training_step
+    handler = signal.getsignal(signal.SIGINT)
+
+    def stop(epoch: int, exception: BaseException) -> None:
+        def interrupted(self: FineTuning, batch: Any, index: int) -> Tensor:
+            if self.current_epoch == epoch and index == 1:
+                raise exception
+            return step(self, batch, index)
+
+        monkeypatch.setattr(FineTuning, "training_step", interrupted)
+
+    yield stop
+    left, _ = signal.getsignal(signal.SIGINT), signal.signal(signal.SIGINT, handler)
+    assert left == handler
+
+
+@pytest.mark.parametrize("exception", [KeyboardInterrupt(), Crash()], ids=lambda each: type(each).__name__)
+def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
+    run: Run,
+    train_arguments: list[Any],
+    whole_run: tuple[Path, Result],
+    tmp_path: Path,
+    stop_in_epoch: Callable[[int, BaseException], None],
+    monkeypatch: pytest.MonkeyPatch,
+    exception: BaseException,
+) -> None:
+    whole, parts = whole_run[0], tmp_path / "parts"
+    stop_in_epoch(2, exception)
+    if isinstance(exception, Crash):
+        with pytest.raises(Crash):
+            run(*train_arguments, "--output", parts)
+    else:
+        result = run(*train_arguments, "--output", parts)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "\nError: interrupted; go on from the last finished epoch with --resume" in result.stderr
+    assert [path.name for path in parts.iterdir()] == ["training"]
+    monkeypatch.undo()
+
+    refused = run(*train_arguments, "--output", parts)
+    assert refused.exit_code == 1
+    assert "an interrupted training is there; go on with --resume or start over with --force" in refused.stderr
+    resumed = run(*train_arguments, "--output", parts, "--resume")
+    assert resumed.exit_code == 0
+    assert equal(whole, parts)
+    assert not (parts / "training").exists()
+    histories = [json.loads((path / "training.json").read_text())["epochs"] for path in (whole, parts)]
+    assert histories[0] == histories[1]
+
+
+def test_a_run_is_not_resumed_with_other_labels(
+    run: Run,
+    train_arguments: list[Any],
+    tmp_path: Path,
+    stop_in_epoch: Callable[[int, BaseException], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop_in_epoch(1, Crash())
+    with pytest.raises(Crash):
+        run(*train_arguments, "--output", tmp_path / "trained")
+    monkeypatch.undo()
+    for labels in (["x", "y", "z"], ["x", "y"]):
+        path = write(tmp_path / "other.csv", [("hello", label) for label in labels])
+        result = run(*train_arguments, "--train", path, "--dev", path, "--output", tmp_path / "trained", "--resume")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "labels" in result.stderr
+    assert run(*train_arguments, "--output", tmp_path / "trained", "--resume").exit_code == 0
+
+
+def test_a_damaged_state_is_named(
+    run: Run,
+    train_arguments: list[Any],
+    tmp_path: Path,
+    stop_in_epoch: Callable[[int, BaseException], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop_in_epoch(1, Crash())
+    with pytest.raises(Crash):
+        run(*train_arguments, "--output", tmp_path / "trained")
+    monkeypatch.undo()
+    state = tmp_path / "trained" / "training" / "last.ckpt"
+    with state.open("r+b") as stream:
+        stream.truncate(1000)
+    result = run(*train_arguments, "--output", tmp_path / "trained", "--resume")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"{state}: " in result.stderr
+
+
+def test_an_interrupted_run_can_start_over(
+    run: Run,
+    train_arguments: list[Any],
+    tmp_path: Path,
+    stop_in_epoch: Callable[[int, BaseException], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop_in_epoch(1, Crash())
+    with pytest.raises(Crash):
+        run(*train_arguments, "--output", tmp_path / "trained")
+    monkeypatch.undo()
+    assert run(*train_arguments, "--epochs", 1, "--output", tmp_path / "trained", "--force").exit_code == 0
+    assert not (tmp_path / "trained" / "training").exists()
+
+
+@pytest.mark.parametrize("exception", [KeyboardInterrupt(), Crash()], ids=lambda each: type(each).__name__)
+def test_a_run_that_stopped_in_its_first_epoch_does_not_block_the_next(
+    run: Run,
+    train_arguments: list[Any],
+    tmp_path: Path,
+    stop_in_epoch: Callable[[int, BaseException], None],
+    monkeypatch: pytest.MonkeyPatch,
+    exception: BaseException,
+) -> None:
+    """There is nothing to resume and nothing to lose."""
+    stop_in_epoch(0, exception)
+    if isinstance(exception, Crash):
+        with pytest.raises(Crash):
+            run(*train_arguments, "--output", tmp_path / "trained")
+    else:
+        result = run(*train_arguments, "--output", tmp_path / "trained")
+        assert result.exit_code == 1
+        assert result.stderr.endswith("\nError: interrupted before the first epoch had finished; start again\n")
+    monkeypatch.undo()
+    assert run(*train_arguments, "--epochs", 1, "--output", tmp_path / "trained").exit_code == 0
+
+
+def test_nothing_to_resume(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
+    result = run(*train_arguments, "--output", tmp_path / "trained", "--resume")
+    assert result.exit_code == 1
+    assert "nothing to resume: expected " in result.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,38 @@
+"""Length-sorted batches: complete, within the budget, and with little padding."""
+
+import random
+
+import pytest
+
+from bert_runtime.batching import length_sorted_batches
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("budget", [1, 64, 256, 100_000])
+def test_every_input_once_and_within_the_budget(seed: int, budget: int) -> None:
+    generator = random.Random(seed)
+    lengths = [generator.randint(1, 128) for _ in range(generator.randint(1, 200))]
+    batches = list(length_sorted_batches(lengths, budget))
+    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= budget
+    in_order = [lengths[i] for batch in batches for i in batch]
+    assert in_order == sorted(lengths, reverse=True)
+
+
+def test_batches_by_hand() -> None:
+    """Budget 12: one of 10, then 12 // 5 = 2 rows of at most 5, then 12 // 3 = 4 rows of at most 3."""
+    assert list(length_sorted_batches([3, 5, 1, 10, 4, 2, 3], 12)) == [[3], [1, 4], [0, 6, 5, 2]]
+
+
+def test_a_sequence_over_the_budget_is_alone() -> None:
+    assert list(length_sorted_batches([100, 2, 100], 50)) == [[0], [2], [1]]
+
+
+def test_equal_lengths_keep_their_order() -> None:
+    assert list(length_sorted_batches([4] * 5, 8)) == [[0, 1], [2, 3], [4]]
+
+
+def test_edge_cases() -> None:
+    assert list(length_sorted_batches([], 10)) == []
+    assert list(length_sorted_batches([0, 0], 10)) == [[0, 1]]

@@ -1,0 +1,81 @@
+"""The runtime is light: what it imports, checked in a fresh interpreter."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("torch", "onnx", "onnxruntime", "onnxscript", "onnx_ir", "transformers", "click", "lightning", "safetensors")
+
+REPORT = """
+import json, sys, time
+start = time.perf_counter()
+{code}
+seconds = time.perf_counter() - start
+print(json.dumps({{"seconds": seconds, "modules": sorted({{name.partition(".")[0] for name in sys.modules}})}}))
+"""
+
+
+def imported(code: str) -> tuple[float, set[str]]:
+    """Seconds that `code` took in a new interpreter, and the top-level modules that were loaded then."""
+    done = subprocess.run(
+        [sys.executable, "-c", REPORT.format(code=code)], capture_output=True, text=True, timeout=60, check=True
+    )
+    report = json.loads(done.stdout)
+    return report["seconds"], set(report["modules"])
+
+
+def test_importing_the_runtime_loads_numpy_and_tokenizers_alone(
+    record_property: Callable[[str, object], None],
+) -> None:
+    seconds, modules = imported("import bert_runtime")
+    record_property("import_seconds", round(seconds, 3))
+    assert {"bert_runtime", "numpy", "tokenizers"} <= modules
+    assert modules.isdisjoint({*HEAVY, "bert_export", "bert_models", "bert_bench"})
+
+
+def test_every_module_of_the_runtime_is_as_light() -> None:
+    code = """
+import importlib, pkgutil, bert_runtime
+for module in pkgutil.walk_packages(bert_runtime.__path__, "bert_runtime."):
+    importlib.import_module(module.name)
+"""
+    _, modules = imported(code)
+    assert modules.isdisjoint({*HEAVY, "bert_export", "bert_models", "bert_bench"})
+
+
+def test_answering_loads_onnxruntime_and_no_more(classifier_bundle: Path) -> None:
+    _, modules = imported(f"import bert_runtime; bert_runtime.load({str(classifier_bundle)!r})('hello')")
+    assert "onnxruntime" in modules
+    assert modules.isdisjoint(set(HEAVY) - {"onnxruntime"})
+
+
+def test_the_command_line_starts_without_the_heavy_extras() -> None:
+    _, modules = imported("from bert_export.cli import main")
+    assert "click" in modules
+    assert modules.isdisjoint(set(HEAVY) - {"click"})
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "inspect", "verify"])
+def test_commands_of_the_runtime_do_without_torch(classifier_bundle: Path, tmp_path: Path, command: str) -> None:
+    data = tmp_path / "data.csv"
+    data.write_text("text,label\nhello,question\n")
+    rest = {"predict": ["hello"], "evaluate": [str(data)]}.get(command, [])
+    code = f"""
+import contextlib, io
+from bert_export.cli import main
+with contextlib.redirect_stdout(io.StringIO()):
+    main({[command, str(classifier_bundle), *rest]!r}, standalone_mode=False)
+"""
+    _, modules = imported(code)
+    assert modules.isdisjoint(set(HEAVY) - {"click", "onnxruntime"})
+
+
+def test_all_that_is_promised_can_be_imported() -> None:
+    import bert_runtime
+
+    for name in bert_runtime.__all__:
+        assert getattr(bert_runtime, name) is not None

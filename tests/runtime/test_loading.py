@@ -1,0 +1,198 @@
+"""Loading a bundle: which variant runs, on how many threads, and an error for whatever is wrong with the files."""
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_runtime import BundleError, InputError, NewerFormatError, load, machine
+from bert_runtime.errors import MissingExtraError
+
+CopyBundle = Callable[..., Path]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_can_be_pinned(classifier_bundle: Path, threads: int) -> None:
+    model = load(classifier_bundle, precision="fp32", threads=threads)
+    assert repr(model) == f"Model(text-classification, fp32, {threads} threads)"
+    assert model("hello").label
+
+
+def test_threads_default_to_the_granted_cores(classifier_bundle: Path) -> None:
+    assert load(classifier_bundle).session.threads == machine.available_cores()
+
+
+@pytest.mark.parametrize("threads", [0, -1])
+def test_threads_are_at_least_one(classifier_bundle: Path, threads: int) -> None:
+    with pytest.raises(InputError, match=f"threads .*found {threads}"):
+        load(classifier_bundle, threads=threads)
+
+
+def test_a_batch_holds_at_least_one_token(classifier_bundle: Path) -> None:
+    with pytest.raises(InputError, match="max_batch_tokens must be at least 1, found 0"):
+        load(classifier_bundle, max_batch_tokens=0)
+
+
+@pytest.mark.parametrize("default", ["fp32", "int8"])
+def test_the_bundles_default_is_what_runs(classifier_bundle: Path, copy_bundle: CopyBundle, default: str) -> None:
+    if default == "int8" and not machine.has_instruction_set("vnni"):
+        pytest.skip("this processor has no VNNI")
+    model = load(copy_bundle(classifier_bundle, lambda manifest: manifest.update(default_precision=default)))
+    assert model.variant is not None
+    assert model.variant.precision == default
+
+
+def _default_to_int8(manifest: dict[str, Any]) -> None:
+    manifest["default_precision"] = "int8"
+
+
+def _no_vnni(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "cpu_flags", lambda: frozenset({"avx2"}))
+    monkeypatch.setattr(machine.platform, "machine", lambda: "x86_64")
+
+
+def test_without_vnni_fp32_runs_and_says_so(
+    classifier_bundle: Path,
+    copy_bundle: CopyBundle,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    _no_vnni(monkeypatch)
+    with caplog.at_level(logging.WARNING, "bert_runtime"):
+        model = load(copy_bundle(classifier_bundle, _default_to_int8))
+    assert model.variant is not None
+    assert model.variant.precision == "fp32"
+    assert [record.getMessage() for record in caplog.records] == [
+        "this processor has no vnni, which the int8 variant needs to be right; running fp32 instead"
+    ]
+
+
+def test_without_vnni_a_bundle_of_int8_alone_cannot_run(
+    classifier_bundle: Path, copy_bundle: CopyBundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def edit(manifest: dict[str, Any]) -> None:
+        _default_to_int8(manifest)
+        del manifest["variants"][0]
+
+    _no_vnni(monkeypatch)
+    with pytest.raises(BundleError, match="no variant of this bundle runs without vnni; export one with fp32"):
+        load(copy_bundle(classifier_bundle, edit))
+
+
+def test_an_instruction_set_of_a_later_release_is_a_reason_for_fp32(
+    classifier_bundle: Path, copy_bundle: CopyBundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def edit(manifest: dict[str, Any]) -> None:
+        _default_to_int8(manifest)
+        manifest["variants"][1]["instruction_set"] = "avx10_2"
+
+    monkeypatch.setattr(machine.platform, "machine", lambda: "x86_64")
+    model = load(copy_bundle(classifier_bundle, edit))
+    assert model.variant is not None
+    assert model.variant.precision == "fp32"
+
+
+def test_a_precision_that_is_not_there(classifier_bundle: Path) -> None:
+    with pytest.raises(BundleError, match="the bundle has no variant 'fp16'; it has fp32, int8"):
+        load(classifier_bundle, precision="fp16")
+
+
+def _flip_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["model.fp32.onnx", "tokenizer.json"])
+def test_a_changed_file_is_found_by_its_hash(classifier_bundle: Path, copy_bundle: CopyBundle, name: str) -> None:
+    bundle = copy_bundle(classifier_bundle)
+    _flip_a_byte(bundle / name)
+    with pytest.raises(BundleError, match=rf"{name}: expected sha256 [0-9a-f]{{64}}, found [0-9a-f]{{64}}; copy"):
+        load(bundle, precision="fp32")
+
+
+def test_hashing_can_be_left_out(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    bundle = copy_bundle(classifier_bundle, lambda manifest: manifest["tokenizer"].update(sha256="0" * 64))
+    assert load(bundle, verify=False)("hello").label
+    with pytest.raises(BundleError, match="expected sha256 0000"):
+        load(bundle)
+
+
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize("name", ["model.fp32.onnx", "tokenizer.json"])
+def test_a_file_cut_short_is_found_by_its_size(
+    classifier_bundle: Path, copy_bundle: CopyBundle, name: str, verify: bool
+) -> None:
+    bundle = copy_bundle(classifier_bundle)
+    size = (bundle / name).stat().st_size
+    with (bundle / name).open("r+b") as stream:
+        stream.truncate(size - 5)
+    with pytest.raises(BundleError, match=f"{name}: expected {size} bytes, found {size - 5}; copy the bundle again"):
+        load(bundle, precision="fp32", verify=verify)
+
+
+@pytest.mark.parametrize("name", ["model.fp32.onnx", "tokenizer.json"])
+def test_a_missing_file_is_named(classifier_bundle: Path, copy_bundle: CopyBundle, name: str) -> None:
+    bundle = copy_bundle(classifier_bundle)
+    (bundle / name).unlink()
+    with pytest.raises(BundleError, match=f"{name}: the manifest names this file, and it is missing"):
+        load(bundle, precision="fp32")
+
+
+def test_files_of_other_variants_are_not_needed(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    bundle = copy_bundle(classifier_bundle)
+    (bundle / "model.int8.onnx").unlink()
+    assert load(bundle, precision="fp32")("hello").label
+
+
+@pytest.mark.parametrize("file", ["../model.fp32.onnx", "sub/model.fp32.onnx", "/etc/hostname", "..", "", "a\x00b"])
+@pytest.mark.parametrize("verify", [True, False])
+def test_the_manifest_cannot_name_files_elsewhere(
+    classifier_bundle: Path, copy_bundle: CopyBundle, file: str, verify: bool
+) -> None:
+    bundle = copy_bundle(classifier_bundle, lambda manifest: manifest["tokenizer"].update(file=file))
+    (bundle / "sub").mkdir()
+    for folder in (bundle.parent, bundle / "sub"):
+        (folder / "model.fp32.onnx").write_bytes((bundle / "model.fp32.onnx").read_bytes())
+    with pytest.raises(BundleError, match="the manifest names"):
+        load(bundle, precision="fp32", verify=verify)
+
+
+def test_a_graph_that_is_none(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    bundle = copy_bundle(classifier_bundle, lambda m: m["variants"][0]["model"].update(size_bytes=5))
+    (bundle / "model.fp32.onnx").write_bytes(b"hello")
+    with pytest.raises(BundleError, match=r"model\.fp32\.onnx: ONNX Runtime .* cannot load this graph"):
+        load(bundle, precision="fp32", verify=False)
+
+
+def test_an_output_that_the_graph_does_not_have(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    bundle = copy_bundle(classifier_bundle, lambda manifest: manifest["output"].update(name="scores"))
+    with pytest.raises(BundleError, match="scores"):
+        load(bundle, precision="fp32")("hello")
+
+
+@pytest.mark.parametrize("max_tokens", [-1, 0, 2])
+def test_a_limit_without_room_for_text(classifier_bundle: Path, copy_bundle: CopyBundle, max_tokens: int) -> None:
+    """`tokenizers` would take less room than [CLS] and [SEP] need for no limit at all."""
+    bundle = copy_bundle(classifier_bundle, lambda manifest: manifest.update(max_tokens=max_tokens))
+    with pytest.raises(BundleError, match="max_tokens"):
+        load(bundle)
+
+
+def test_what_is_no_bundle(tmp_path: Path, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    with pytest.raises(BundleError, match="expected a bundle"):
+        load(tmp_path)
+    with pytest.raises(BundleError, match="found no such directory"):
+        load(str(tmp_path / "absent"))
+    with pytest.raises(NewerFormatError, match="format version 2"):
+        load(copy_bundle(classifier_bundle, lambda manifest: manifest.update(format_version=2)))
+
+
+def test_without_onnxruntime_the_extra_is_named(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'bert-export\[cpu\]'") as caught:
+        load(classifier_bundle)
+    assert (caught.value.module, caught.value.extra) == ("onnxruntime", "cpu")

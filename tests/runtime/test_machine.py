@@ -1,0 +1,144 @@
+"""What the machine grants: cores by affinity, hyper-threads and cgroup quota, and instruction sets."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bert_runtime import machine
+
+
+@pytest.fixture
+def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine without a cgroup limit: 8 CPUs, where 0 and 4, 1 and 5, … are hyper-threads of one core."""
+    (tmp_path / "cgroup").mkdir()
+    for cpu in range(8):
+        folder = tmp_path / f"cpu/cpu{cpu}/topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{cpu % 4},{cpu % 4 + 4}\n")
+    monkeypatch.setattr(machine, "_CGROUP", tmp_path / "cgroup")
+    monkeypatch.setattr(machine, "_CPUS", tmp_path / "cpu")
+    allow(monkeypatch, range(8))
+    return tmp_path
+
+
+def allow(monkeypatch: pytest.MonkeyPatch, cpus: range | set[int]) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(cpus), raising=False)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "cores"), [(set(range(8)), 4), ({0, 4}, 1), ({0, 1}, 2), ({0, 4, 1}, 2), ({7}, 1), ({0, 1, 2, 7}, 4)]
+)
+@pytest.mark.usefixtures("system")
+def test_hyper_threads_of_one_core_count_once(monkeypatch: pytest.MonkeyPatch, cpus: set[int], cores: int) -> None:
+    allow(monkeypatch, cpus)
+    assert machine.available_cores() == cores
+
+
+def test_without_topology_every_cpu_is_a_core(monkeypatch: pytest.MonkeyPatch, system: Path) -> None:
+    monkeypatch.setattr(machine, "_CPUS", system / "absent")
+    assert machine.available_cores() == 8
+
+
+@pytest.mark.usefixtures("system")
+def test_without_affinity_the_cpu_count_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    for count, cores in ((2, 2), (8, 4), (None, 1)):
+        monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
+        assert machine.available_cores() == cores
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"),
+    [
+        ("max 100000", 4),
+        ("200000 100000", 2),
+        ("150000 100000", 2),
+        ("110000 100000", 1),
+        ("20000 100000", 1),
+        ("1600000 100000", 4),
+        ("30000 10000", 3),
+    ],
+)
+def test_cgroup_version_2(system: Path, quota: str, cores: int) -> None:
+    (system / "cgroup/cpu.max").write_text(quota + "\n")
+    assert machine.available_cores() == cores
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("-1", 4), ("300000", 3), ("50000", 1), ("9900000", 4)])
+def test_cgroup_version_1(system: Path, quota: str, cores: int) -> None:
+    (system / "cgroup/cpu").mkdir()
+    (system / "cgroup/cpu/cpu.cfs_quota_us").write_text(quota + "\n")
+    (system / "cgroup/cpu/cpu.cfs_period_us").write_text("100000\n")
+    assert machine.available_cores() == cores
+
+
+def test_half_a_cgroup_is_no_limit(system: Path) -> None:
+    (system / "cgroup/cpu").mkdir()
+    (system / "cgroup/cpu/cpu.cfs_quota_us").write_text("100000\n")
+    assert machine.available_cores() == 4
+
+
+def cpu(monkeypatch: pytest.MonkeyPatch, *flags: str, architecture: str = "x86_64") -> None:
+    monkeypatch.setattr(machine, "cpu_flags", lambda: frozenset(flags))
+    monkeypatch.setattr(machine.platform, "machine", lambda: architecture)
+
+
+@pytest.mark.parametrize(
+    ("flags", "vnni", "bf16"),
+    [
+        ((), False, False),
+        (("avx2", "avx512f"), False, False),
+        (("avx512_vnni",), True, False),
+        (("avx_vnni",), True, False),
+        (("amx_int8", "amx_bf16"), True, True),
+        (("avx512_bf16",), False, True),
+    ],
+)
+def test_instruction_sets(monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], vnni: bool, bf16: bool) -> None:
+    cpu(monkeypatch, *flags)
+    assert (machine.has_instruction_set("vnni"), machine.has_instruction_set("bf16")) == (vnni, bf16)
+
+
+def test_a_variant_that_asks_for_nothing_runs_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu(monkeypatch)
+    assert machine.has_instruction_set(None)
+
+
+@pytest.mark.parametrize("architecture", ["aarch64", "arm64"])
+def test_arm_has_what_int8_needs(monkeypatch: pytest.MonkeyPatch, architecture: str) -> None:
+    cpu(monkeypatch, architecture=architecture)
+    assert machine.has_instruction_set("vnni")
+
+
+def test_an_instruction_set_of_a_later_release_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu(monkeypatch, "avx512_vnni", "avx10_2")
+    assert not machine.has_instruction_set("avx10_2")
+
+
+def test_cpu_flags_are_those_of_the_first_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpuinfo = "processor\t: 0\nmodel name\t: Toy: 3 GHz\nflags\t\t: fpu avx512_vnni\n\nprocessor\t: 1\nflags\t: x\n"
+    monkeypatch.setattr(machine, "_read", lambda path: cpuinfo if path == Path("/proc/cpuinfo") else "")
+    machine._cpuinfo.cache_clear()
+    try:
+        assert machine.cpu_flags() == {"fpu", "avx512_vnni"}
+        assert machine.describe()["cpu"] == "Toy: 3 GHz"
+    finally:
+        machine._cpuinfo.cache_clear()
+
+
+def test_without_cpuinfo_there_are_no_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_read", lambda path: "")
+    machine._cpuinfo.cache_clear()
+    try:
+        assert machine.cpu_flags() == frozenset()
+        assert machine.describe()["cpu"]
+    finally:
+        machine._cpuinfo.cache_clear()
+
+
+@pytest.mark.usefixtures("system")
+def test_description_agrees_with_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu(monkeypatch, "avx_vnni")
+    described = machine.describe()
+    assert (described["cores"], described["instruction_sets"]) == (4, ["vnni"])

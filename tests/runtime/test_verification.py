@@ -1,0 +1,174 @@
+"""`verify`: a sound bundle passes, and every kind of damage fails the check that is about it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_models import open_checkpoint
+from bert_runtime import BundleError, load, machine
+from bert_runtime.manifest import sha256_file
+from bert_runtime.verification import Check, verify
+
+CopyBundle = Callable[..., Path]
+
+NAMES = ["tokenizer.json", "model.fp32.onnx", "model.int8.onnx", "self-test fp32", "self-test int8"]
+
+
+def failed(checks: list[Check]) -> dict[str, str]:
+    return {check.name: check.detail for check in checks if not check.passed}
+
+
+def record_anew(bundle: Path, part: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Makes the manifest agree with a changed file, as someone who hides a change would."""
+    manifest = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
+    asset = part(manifest)
+    path = bundle / asset["file"]
+    asset.update(size_bytes=path.stat().st_size, sha256=sha256_file(path))
+    (bundle / "bundle.json").write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def fp32_model(manifest: dict[str, Any]) -> dict[str, Any]:
+    model = manifest["variants"][0]["model"]
+    assert isinstance(model, dict)
+    return model
+
+
+def tokenizer(manifest: dict[str, Any]) -> dict[str, Any]:
+    asset = manifest["tokenizer"]
+    assert isinstance(asset, dict)
+    return asset
+
+
+@pytest.mark.parametrize("kind", ["classifier", "embedding"])
+def test_a_fresh_bundle_passes(request: pytest.FixtureRequest, kind: str) -> None:
+    checks = verify(request.getfixturevalue(f"{kind}_bundle"))
+    assert [check.name for check in checks] == NAMES
+    assert failed(checks) == {}
+    assert "bytes, sha256 as recorded" in checks[0].detail
+    assert "max abs difference" in checks[3].detail
+
+
+def test_a_changed_weight(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    bundle = copy_bundle(classifier_bundle)
+    content = bytearray((bundle / "model.fp32.onnx").read_bytes())
+    middle = len(content) // 2  # well inside the weights
+    content[middle : middle + 800] = bytes(800)
+    (bundle / "model.fp32.onnx").write_bytes(content)
+    assert list(failed(verify(bundle))) == ["model.fp32.onnx", "self-test fp32"]
+    assert "expected sha256" in failed(verify(bundle))["model.fp32.onnx"]
+
+    record_anew(bundle, fp32_model)
+    assert load(bundle, precision="fp32")("hello").label, "the change is not one that loading finds"
+    assert list(failed(verify(bundle))) == ["self-test fp32"]
+    assert "tolerance 0.0001" in failed(verify(bundle))["self-test fp32"]
+
+
+def test_a_graph_of_another_variant(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    bundle = copy_bundle(classifier_bundle)
+    (bundle / "model.fp32.onnx").write_bytes((bundle / "model.int8.onnx").read_bytes())
+    record_anew(bundle, fp32_model)
+    assert list(failed(verify(bundle))) == ["self-test fp32"]
+
+
+def test_a_graph_that_is_none(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    bundle = copy_bundle(classifier_bundle)
+    (bundle / "model.fp32.onnx").write_bytes(b"not a graph")
+    record_anew(bundle, fp32_model)
+    assert list(failed(verify(bundle))) == ["self-test fp32"]
+    assert "cannot load this graph" in failed(verify(bundle))["self-test fp32"]
+
+
+def test_another_vocabulary(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    """Two words that have changed places: everything loads, and the answers are wrong."""
+    bundle = copy_bundle(classifier_bundle)
+    content = json.loads((bundle / "tokenizer.json").read_text(encoding="utf-8"))
+    vocab = content["model"]["vocab"]
+    vocab["the"], vocab["is"] = vocab["is"], vocab["the"]
+    (bundle / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    assert set(failed(verify(bundle))) == {"tokenizer.json", *NAMES[3:]}
+    record_anew(bundle, tokenizer)
+    assert "self-test fp32" in failed(verify(bundle))
+    assert "tokenizer.json" not in failed(verify(bundle))
+
+
+def test_a_vocabulary_with_more_words_than_the_model(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    bundle = copy_bundle(classifier_bundle)
+    content = json.loads((bundle / "tokenizer.json").read_text(encoding="utf-8"))
+    content["model"]["vocab"]["danube"] = 5000
+    (bundle / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    record_anew(bundle, tokenizer)
+    assert list(failed(verify(bundle))) == NAMES[3:]
+
+
+def test_a_tokenizer_that_is_none(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    bundle = copy_bundle(classifier_bundle)
+    (bundle / "tokenizer.json").write_text("{}")
+    record_anew(bundle, tokenizer)
+    assert list(failed(verify(bundle))) == NAMES[3:]
+    assert "not a tokenizer file" in failed(verify(bundle))["self-test int8"]
+
+
+def test_missing_files_are_all_named(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    bundle = copy_bundle(classifier_bundle)
+    (bundle / "model.fp32.onnx").unlink()
+    (bundle / "model.int8.onnx").unlink()
+    assert list(failed(verify(bundle))) == NAMES[1:]
+
+
+def _put(*path: str | int, value: object) -> Callable[[dict[str, Any]], None]:
+    def edit(values: Any) -> None:
+        *parents, last = path
+        for key in parents:
+            values = values[key]
+        values[last] = value
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("edit", "detail"),
+    [
+        (_put("variants", 0, "self_test", "outputs", 0, 0, value=9.5), "max abs difference"),
+        (_put("variants", 0, "self_test", "tolerance", value=float("nan")), "tolerance nan"),
+        (_put("variants", 0, "self_test", "outputs", value=[[1.0, 2.0, 3.0]]), "expected outputs [1, 3], found [4, 3]"),
+        (_put("variants", 0, "self_test", "outputs", 2, value=[1.0]), ""),
+        (_put("self_test_inputs", 1, value=5), "expected a text"),
+        (_put("output", "name", value="scores"), "scores"),
+    ],
+    ids=["value", "tolerance", "rows", "ragged", "input", "output name"],
+)
+def test_self_tests_that_do_not_hold(
+    classifier_bundle: Path, copy_bundle: CopyBundle, edit: Callable[[dict[str, Any]], None], detail: str
+) -> None:
+    found = failed(verify(copy_bundle(classifier_bundle, edit)))
+    assert "self-test fp32" in found
+    assert detail in found["self-test fp32"]
+
+
+def test_a_bundle_without_self_tests_proves_nothing(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    def edit(manifest: dict[str, Any]) -> None:
+        manifest["self_test_inputs"] = []
+        for variant in manifest["variants"]:
+            variant["self_test"]["outputs"] = []
+
+    assert list(failed(verify(copy_bundle(classifier_bundle, edit)))) == NAMES[3:]
+
+
+def test_a_variant_this_processor_cannot_run_is_skipped_and_said(
+    classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "cpu_flags", lambda: frozenset())
+    monkeypatch.setattr(machine.platform, "machine", lambda: "x86_64")
+    checks = verify(classifier_bundle)
+    assert failed(checks) == {}
+    assert checks[-1] == Check("self-test int8", True, "skipped: this processor has no vnni")
+
+
+def test_without_a_manifest_there_is_nothing_to_check(tmp_path: Path, classifier_checkpoint: Path) -> None:
+    for folder in (tmp_path, classifier_checkpoint):
+        assert folder == tmp_path or open_checkpoint(folder)
+        with pytest.raises(BundleError, match="expected a bundle"):
+            verify(folder)
