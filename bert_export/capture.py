@@ -5,20 +5,23 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import onnx_ir as ir
 import torch
 from onnx_ir.passes.common import NameFixPass
 
 from bert_export.errors import ExportError
-from bert_models import TaskModel
+from bert_models import EncoderConfig, TaskModel
 
-__all__ = ["INPUTS", "OPSET", "capture"]
+__all__ = ["OPSET", "capture", "input_names"]
 
 OPSET = 23
 """The first opset with the standard Attention operator, and the newest that torch exports (2.13)."""
 
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-"""Names of the graph's inputs: int64 [batch, sequence] each."""
+
+def input_names(config: EncoderConfig) -> tuple[str, ...]:
+    """Names of the graph's inputs, int64 [batch, sequence] each; segment ids only where they change something."""
+    return ("input_ids", "attention_mask", *(("token_type_ids",) if config.reads_segments else ()))
 
 
 def capture(model: TaskModel, opset: int = OPSET) -> ir.Model:
@@ -27,17 +30,18 @@ def capture(model: TaskModel, opset: int = OPSET) -> ir.Model:
     From opset 23 on, `scaled_dot_product_attention` becomes one Attention node.
     """
     batch = torch.export.Dim("batch", min=1)
-    sequence = torch.export.Dim("sequence", min=1, max=model.config.max_positions)
-    # Three tensors: torch.export takes one tensor passed twice for one input.
-    ids, mask, types = (torch.full((2, 5), value) for value in (1, 1, 0))
+    sequence = torch.export.Dim("sequence", min=1, max=model.config.max_tokens)
+    # A tensor for each: torch.export takes one tensor passed twice for one input.
+    names = input_names(model.config)
+    arguments = tuple(torch.ones((2, 5), dtype=torch.int64) for _ in names)
     with _quiet(), torch.no_grad():
         program = torch.onnx.export(
             model.eval(),
-            (ids, mask, types),
+            arguments,
             dynamo=True,
             opset_version=opset,
-            dynamic_shapes=({0: batch, 1: sequence},) * len(INPUTS),
-            input_names=list(INPUTS),
+            dynamic_shapes={name: {0: batch, 1: sequence} for name in names},
+            input_names=list(names),
             output_names=[model.task.output],
             verbose=False,
         )
@@ -45,6 +49,10 @@ def capture(model: TaskModel, opset: int = OPSET) -> ir.Model:
         raise ExportError("torch.onnx.export returned no program")
     graph = program.model
     NameFixPass()(graph)  # torch names an output without looking whether a value inside has that name
+    for value in graph.graph.initializers.values():
+        array = value.const_value.numpy() if value.const_value is not None else None
+        if array is not None and not array.flags.c_contiguous:  # a view of a transposed weight, which cannot be hashed
+            value.const_value = ir.tensor(np.ascontiguousarray(array), name=value.name)
     return graph
 
 

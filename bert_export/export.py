@@ -5,7 +5,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
-from bert_export.capture import INPUTS
+from bert_export.capture import input_names
 from bert_export.decision import Decision, choose_default, with_metrics
 from bert_export.errors import ExportError, OutputExistsError
 from bert_export.latency import median_latencies_ms
@@ -50,7 +50,7 @@ def export(
     """Exports a checkpoint to a bundle for the CPU and returns its manifest.
 
     Args:
-        checkpoint: a directory in the Hugging Face layout.
+        checkpoint: a directory in the Hugging Face layout, or a hub id, see `bert_models.hub`.
         bundle: the directory to write; it appears whole when everything has passed, or not at all.
         task: the task, where the checkpoint does not say.
         precisions: variants to make; FP32 is always among them, since INT8 is judged by it.
@@ -70,8 +70,9 @@ def export(
     source = open_checkpoint(checkpoint)
     chosen = source.task(task)
     examples = [chosen.example(record) for record in read_records(evaluate, columns)] if evaluate is not None else None
-    texts = [each for e in examples for each in e.inputs] if examples is not None else reference_texts()
-    probe = Probe(source.text_tokenizer(max_tokens), texts, reference_texts()[:_SELF_TESTS])
+    samples = chosen.sample_inputs(reference_texts())
+    texts = samples if examples is None else [each for example in examples for each in example.inputs]
+    probe = Probe(source.text_tokenizer(max_tokens), texts, samples[:_SELF_TESTS])
     model = load_model(source, chosen)
     with replaced_folder(target) as folder:
         built = [build_fp32(model, probe, folder, progress)]
@@ -114,20 +115,25 @@ def _write(
     """Writes the tokenizer and the manifest beside the graphs."""
     tokenizer = folder / "tokenizer.json"
     probe.tokenizer.save(tokenizer)
-    axes = ("batch", "sequence")
+    axes, config = ("batch", "sequence"), source.config
     sizes = built[0].outputs.shape[1:]
     manifest = Manifest(
         task=task,
         max_tokens=probe.tokenizer.max_tokens,
         pad_token_id=probe.tokenizer.pad_token_id,
         tokenizer=asset(tokenizer),
-        inputs=tuple(TensorSpec(name=name, dtype="int64", axes=axes) for name in INPUTS),
+        inputs=tuple(TensorSpec(name=name, dtype="int64", axes=axes) for name in input_names(config)),
         output=TensorSpec(name=task.output, dtype="float32", axes=("batch", *sizes)),
         variants=tuple(each.variant for each in built),
         default_precision=decision.precision,
         default_reason=decision.reason,
-        self_test_inputs=tuple(probe.self_test_inputs),
-        source={"path": str(source.path), "family": source.family.name, "sha256": source.sha256()},
+        self_test_inputs=tuple(each.text if each.text_pair is None else each for each in probe.self_test_inputs),
+        source={
+            "path": source.name,
+            **({"revision": source.revision} if source.revision else {}),
+            "family": source.family.name,
+            "sha256": source.sha256(),
+        },
         versions={name: version(name) for name in _TOOLS},
         machine=describe(),
     )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bert_export.fusion.graph import FloatArray, Linear, add_initializer, insert_before, linears, scope
 from bert_export.fusion.pipeline import FusionCounts, check_counts, tidy
+from bert_models import EncoderConfig
 
 __all__ = ["MICROSOFT_DOMAIN", "expected_projections", "quantize", "quantize_weight"]
 
@@ -28,13 +29,14 @@ def quantize_weight(weight: FloatArray) -> tuple[NDArray[np.int8], FloatArray]:
     return np.clip(np.rint(weight / scale), -127, 127).astype(np.int8), scale
 
 
-def expected_projections(fusions: FusionCounts) -> int:
+def expected_projections(config: EncoderConfig, fusions: FusionCounts) -> int:
     """How many projections a fused encoder has: merged ones, attention output, and feed-forward up and down per layer.
 
-    A layer reduced to its first row projects the query on its own.
+    A layer reduced to its first row projects the query on its own. Narrow embeddings are projected once more.
     """
     count = {name: each["found"] for name, each in fusions.items()}
-    return count["qkv_projection"] + 2 * count["kv_projection"] + 3 * count["attention"]
+    embeddings = int(config.embedding_size is not None)
+    return embeddings + count["qkv_projection"] + 2 * count["kv_projection"] + 3 * count["attention"]
 
 
 def quantize(model: ir.Model, expected: int) -> FusionCounts:

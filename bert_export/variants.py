@@ -79,7 +79,7 @@ def build_int8(
     """Quantizes a copy of the fused graph and measures how far its answers move from FP32's."""
     progress("quantizing to INT8")
     graph = fp32.graph.clone()
-    counts = quantize(graph, expected_projections(fp32.variant.fusions))
+    counts = quantize(graph, expected_projections(model.config, fp32.variant.fusions))
     path = _save(graph, folder, "int8")
     progress(f"measuring INT8 drift on {len(probe.texts)} texts")
     runner = _runner(model, probe, path)

@@ -35,7 +35,7 @@ _BUSY_LOAD_PER_CORE = 0.5
 def bench_bundle(
     bundle: Path,
     *,
-    checkpoint: Path | None = None,
+    checkpoint: str | Path | None = None,
     texts: Sequence[str] | None = None,
     settings: Settings | None = None,
     progress: Callable[[str], None] = lambda stage: None,
@@ -44,7 +44,8 @@ def bench_bundle(
 
     Args:
         bundle: the directory that `bert-export export` wrote.
-        checkpoint: what to run in the peers; by default the bundle's source, if it is still there unchanged.
+        checkpoint: what to run in the peers, a folder or a hub id; by default the bundle's source, if it is still there
+            unchanged.
         texts: the throughput workload; by default messages of mixed lengths, about 24 tokens each.
         settings: what to measure and how often; `Settings.quick()` for a first impression.
         progress: called with a line at the start of each stage.
@@ -92,7 +93,7 @@ def bench_bundle(
 
 def _peers(
     manifest: Manifest,
-    given: Path | None,
+    given: str | Path | None,
     scratch: Path,
     common: dict[str, Any],
     lineup: Lineup,
@@ -105,10 +106,10 @@ def _peers(
     graph = scratch / "model.onnx"
     pytorch, plain = PyTorchSpec.name, PlainSpec.name
     try:
-        checkpoint, sha256 = find_checkpoint(manifest, given)
+        name, sha256 = find_checkpoint(manifest, given)
         progress("reading the checkpoint")
         with Worker() as worker:
-            worker.call("check_checkpoint", checkpoint, sha256)
+            checkpoint = worker.call("check_checkpoint", name, sha256)
             progress("exporting it without fusions")
             with lineup.guard(plain, "while exporting"):
                 worker.call("write_plain_graph", checkpoint, manifest.task, graph)

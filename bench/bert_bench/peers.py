@@ -21,8 +21,8 @@ _PLAIN_OPSET = 20
 """The opset that `torch.onnx.export` writes when nobody asks for another."""
 
 
-def find_checkpoint(manifest: Manifest, given: Path | None) -> tuple[Path, str | None]:
-    """The checkpoint to compare with, and the hash that its weights must have (`None`: any).
+def find_checkpoint(manifest: Manifest, given: str | Path | None) -> tuple[str | Path, str | None]:
+    """The checkpoint to compare with, a folder or a hub id, and the hash that its weights must have (`None`: any).
 
     Raises `BenchError` where there is none.
     """
@@ -31,6 +31,8 @@ def find_checkpoint(manifest: Manifest, given: Path | None) -> tuple[Path, str |
     path, sha256 = manifest.source.get("path"), manifest.source.get("sha256")
     if not path or not sha256:
         raise BenchError("the bundle does not say which checkpoint it was made from; name it with --checkpoint")
+    if revision := manifest.source.get("revision"):
+        return f"{path.partition('@')[0]}@{revision}", sha256
     if not Path(path).is_dir():
         raise BenchError(
             f"the checkpoint that the bundle was made from is not at {path} any more; name it with --checkpoint"
@@ -38,20 +40,21 @@ def find_checkpoint(manifest: Manifest, given: Path | None) -> tuple[Path, str |
     return Path(path), sha256
 
 
-def check_checkpoint(path: Path, sha256: str | None) -> None:
-    """Raises unless PyTorch is installed and the checkpoint's weights have that hash."""
+def check_checkpoint(name: str | Path, sha256: str | None) -> Path:
+    """The checkpoint's folder; raises unless PyTorch is installed and the weights have that hash."""
     try:
         import torch  # noqa: F401
 
         from bert_models import open_checkpoint
     except ImportError as error:
         raise MissingExtraError(error.name or "torch", "export", "comparing with PyTorch") from None
-    checkpoint = open_checkpoint(path)
+    checkpoint = open_checkpoint(name)
     if sha256 is not None and (found := checkpoint.sha256()) != sha256:
         raise BenchError(
-            f"the checkpoint {path} has changed since the bundle was made (sha256 {found[:12]}… now, {sha256[:12]}… "
+            f"the checkpoint {name} has changed since the bundle was made (sha256 {found[:12]}… now, {sha256[:12]}… "
             "then); export it again, or name the right one with --checkpoint"
         )
+    return checkpoint.path
 
 
 def write_plain_graph(checkpoint: Path, task: Task, path: Path) -> None:

@@ -67,9 +67,9 @@ class Service:
             marks.append(perf_counter())
         return [(end - start) * 1e3 for start, end in pairwise(marks)]
 
-    def check_checkpoint(self, path: Path, sha256: str | None) -> None:
-        """Raises unless the checkpoint is the one that is meant."""
-        check_checkpoint(path, sha256)
+    def check_checkpoint(self, name: str | Path, sha256: str | None) -> Path:
+        """The checkpoint's folder; raises unless it is the one that is meant."""
+        return check_checkpoint(name, sha256)
 
     def write_plain_graph(self, checkpoint: Path, task: Task, path: Path) -> None:
         """Exports the checkpoint without fusions."""

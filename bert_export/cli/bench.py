@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bert_export.cli.common import PATH, bundle_argument, columns_option, stages, threads_option
+from bert_export.cli.common import CHECKPOINT, PATH, bundle_argument, columns_option, stages, threads_option
 from bert_runtime.records import read_records
 
 __all__ = ["bench"]
@@ -14,7 +14,11 @@ __all__ = ["bench"]
 
 @click.command()
 @bundle_argument
-@click.option("--checkpoint", type=PATH, help="Checkpoint for the peers; by default the one the bundle was made from.")
+@click.option(
+    "--checkpoint",
+    type=CHECKPOINT,
+    help="Folder or hub id (org/name@revision) for the peers; by default the one the bundle was made from.",
+)
 @click.option("--texts", type=PATH, help="Texts of the throughput workload; by default messages of mixed lengths.")
 @columns_option
 @threads_option
@@ -23,7 +27,7 @@ __all__ = ["bench"]
 @click.option("--plot", type=PATH, help="Draw the report as a chart (PNG, SVG or PDF).")
 def bench(
     bundle: Path,
-    checkpoint: Path | None,
+    checkpoint: str | None,
     texts: Path | None,
     columns: dict[str, str] | None,
     threads: int | None,

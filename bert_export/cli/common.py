@@ -37,6 +37,9 @@ class _Columns(click.ParamType[dict[str, str]]):
         return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
 
 
+CHECKPOINT = click.STRING
+"""A folder or a hub id. No path type: that would make `./name`, which is a folder, into `name`, which may be an id."""
+
 bundle_argument = click.argument("bundle", type=PATH)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 columns_option = click.option(

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import click
 
-from bert_export.cli.common import PATH, bundle_argument, columns_option, json_option, print_json, stages
+from bert_export.cli.common import CHECKPOINT, PATH, bundle_argument, columns_option, json_option, print_json, stages
 from bert_export.cli.inspect import summary
 
 __all__ = ["export"]
 
 
 @click.command()
-@click.argument("checkpoint", type=PATH)
+@click.argument("checkpoint", type=CHECKPOINT)
 @bundle_argument
 @click.option("--task", help="What the model is for, where the checkpoint does not say.")
 @click.option("--target", type=click.Choice(["cpu"]), default="cpu", show_default=True, help="Device to export for.")
@@ -37,7 +37,7 @@ __all__ = ["export"]
 @click.option("--force", is_flag=True, help="Replace an existing bundle.")
 @json_option
 def export(
-    checkpoint: Path,
+    checkpoint: str,
     bundle: Path,
     task: str | None,
     target: str,
@@ -49,7 +49,10 @@ def export(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Export CHECKPOINT to BUNDLE: capture, fuse, quantize, verify."""
+    """Export CHECKPOINT to BUNDLE: capture, fuse, quantize, verify.
+
+    CHECKPOINT is a folder, or a model of the Hugging Face hub: org/name or org/name@revision.
+    """
     from bert_export.export import PRECISIONS
     from bert_export.export import export as export_checkpoint
 

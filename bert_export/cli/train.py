@@ -4,17 +4,25 @@ from pathlib import Path
 
 import click
 
-from bert_export.cli.common import PATH, columns_option, json_option, print_json, stages, table
+from bert_export.cli.common import CHECKPOINT, PATH, columns_option, json_option, print_json, stages, table
 
 __all__ = ["train"]
 
 
 @click.command()
 @click.option("--task", default="text-classification", show_default=True, help="What to train for.")
-@click.option("--base", type=PATH, required=True, help="Checkpoint to start from.")
+@click.option("--base", type=CHECKPOINT, required=True, help="Folder or hub id (org/name@revision) to start from.")
 @click.option("--train", "train_file", type=PATH, required=True, help="Labelled training file (JSONL, CSV, TSV; .gz).")
 @click.option("--dev", "dev_file", type=PATH, required=True, help="Labelled file that decides which epoch is best.")
 @click.option("--output", type=PATH, required=True, help="Checkpoint to write.")
+@click.option(
+    "--problem-type",
+    type=click.Choice(["single_label", "multi_label", "regression"]),
+    default="single_label",
+    show_default=True,
+    help="How text-classification reads a row: one label, any number of labels (a list, or names between commas), "
+    "or a number in the column score.",
+)
 @columns_option
 @click.option("--epochs", type=int, default=3, show_default=True)
 @click.option("--batch-size", type=int, default=32, show_default=True)
@@ -35,10 +43,11 @@ __all__ = ["train"]
 @json_option
 def train(
     task: str,
-    base: Path,
+    base: str,
     train_file: Path,
     dev_file: Path,
     output: Path,
+    problem_type: str,
     columns: dict[str, str] | None,
     resume: bool,
     force: bool,
@@ -51,7 +60,7 @@ def train(
     settings = TrainSettings(**recipe)  # type: ignore[arg-type]
     report = fine_tune(
         task, base, train_file, dev_file, output, settings,
-        columns=columns, resume=resume, force=force, progress=stages(),
+        problem_type=problem_type, columns=columns, resume=resume, force=force, progress=stages(),
     )  # fmt: skip
     if as_json:
         print_json(report)

@@ -14,6 +14,7 @@ from bert_models.config import EncoderConfig
 from bert_models.errors import CheckpointError
 from bert_models.families import FAMILIES, Family
 from bert_models.files import read_json, write_json
+from bert_models.hub import local_checkpoint
 from bert_models.model import TaskModel
 from bert_models.sentence_transformers import (
     is_sentence_transformers_folder,
@@ -23,13 +24,18 @@ from bert_models.sentence_transformers import (
 )
 from bert_models.tokenizer_files import TOKENIZER_FILES, read_tokenizer
 from bert_models.weights import fit_weights, read_weights, weight_files
+from bert_runtime.errors import BundleError
 from bert_runtime.manifest import sha256_file
 from bert_runtime.tasks import TASKS, SentenceEmbedding, Task, TextClassification
 from bert_runtime.tokenization import TextTokenizer
 
 __all__ = ["Checkpoint", "load_model", "open_checkpoint", "save_model"]
 
-_PROBLEM_TYPES = {"single_label": "single_label_classification"}
+_PROBLEM_TYPES = {
+    "single_label": "single_label_classification",
+    "multi_label": "multi_label_classification",
+    "regression": "regression",
+}
 """Our problem types to those of `config.json`."""
 
 
@@ -42,17 +48,26 @@ class Checkpoint:
     config: EncoderConfig
     values: Mapping[str, Any]
     """`config.json` as it stands."""
+    name: str
+    """What it was asked for as: the folder, or the hub id."""
+    revision: str | None
+    """The hub's commit that `path` holds; `None` for a folder that was named itself."""
 
     def task(self, name: str | None = None) -> Task:
         """The task its head was trained for, or the one named; raises `CheckpointError` if there is no telling."""
-        if name is not None and name not in TASKS:
-            raise CheckpointError(f"unknown task {name!r}; expected one of {', '.join(TASKS)}")
         name = name or self._own_task()
+        if name not in TASKS:
+            raise CheckpointError(f"unknown task {name!r}; expected one of {', '.join(TASKS)}")
+        if name not in self.family.head_weights:
+            supported = ", ".join(task for task in TASKS if task in self.family.head_weights)
+            raise CheckpointError(f"{self.family.name} has no head for {name!r}; it has heads for {supported}")
         if name == TextClassification.name:
             return self._text_classification()
-        if is_sentence_transformers_folder(self.path):
-            return read_sentence_embedding(self.path, self.config.hidden_size)
-        return SentenceEmbedding(dimensions=self.config.hidden_size)
+        if name == SentenceEmbedding.name:
+            known = is_sentence_transformers_folder(self.path)
+            width = self.config.hidden_size
+            return read_sentence_embedding(self.path, width) if known else SentenceEmbedding(dimensions=width)
+        return TASKS[name]()
 
     def _own_task(self) -> str:
         if is_sentence_transformers_folder(self.path):
@@ -71,28 +86,30 @@ class Checkpoint:
         names = self.values.get("id2label")
         if not isinstance(names, dict) or set(names) != {str(i) for i in range(len(names))}:
             raise CheckpointError(f'{where}: expected \'id2label\' with the keys "0", "1", …, found {names!r:.80}')
-        problem_type = self.values.get("problem_type") or _PROBLEM_TYPES["single_label"]
+        # transformers leaves the problem type open until training, where a single label means a number.
+        usual = "regression" if len(names) == 1 else "single_label_classification"
+        found = self.values.get("problem_type") or usual
         supported = {theirs: ours for ours, theirs in _PROBLEM_TYPES.items()}
-        if problem_type not in supported:
-            raise CheckpointError(f"{where}: expected a problem_type of {', '.join(supported)}, found {problem_type!r}")
+        if found not in supported:
+            raise CheckpointError(f"{where}: expected a problem_type of {', '.join(supported)}, found {found!r}")
+        settings = (self.values.get("task_specific_params") or {}).get(TextClassification.name) or {}
+        labels = [str(names[str(i)]) for i in range(len(names))]
         try:
-            return TextClassification(
-                labels=tuple(str(names[str(i)]) for i in range(len(names))), problem_type=supported[problem_type]
-            )
-        except ValueError as error:
+            return TextClassification.from_dict({**settings, "labels": labels, "problem_type": supported[found]})
+        except BundleError as error:
             raise CheckpointError(f"{where}: {error}") from None
 
     @property
     def max_tokens(self) -> int:
         """Longest sequence that the positions, the tokenizer's own limit and a sentence-transformers folder allow."""
-        limits = [self.config.max_positions, read_max_tokens(self.path)]
+        limits = [self.config.max_tokens, read_max_tokens(self.path)]
         path = self.path / "tokenizer_config.json"
         limits.append(read_json(path).get("model_max_length") if path.is_file() else None)
         return min(limit for limit in limits if isinstance(limit, int))
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer as its files have it; raises `CheckpointError` where it has more tokens than the model."""
-        tokenizer = read_tokenizer(self.path)
+        tokenizer = read_tokenizer(self.path, self.family.name)
         if (found := tokenizer.get_vocab_size(with_added_tokens=True)) > self.config.vocab_size:
             raise CheckpointError(
                 f"{self.path}: the tokenizer has {found} tokens and the model only {self.config.vocab_size}; "
@@ -102,9 +119,9 @@ class Checkpoint:
 
     def text_tokenizer(self, max_tokens: int | None = None) -> TextTokenizer:
         """The tokenizer as the runtime uses it, truncating at `max_tokens`, by default the most the model can read."""
-        if max_tokens is not None and not 3 <= max_tokens <= self.config.max_positions:
+        if max_tokens is not None and not 3 <= max_tokens <= self.config.max_tokens:
             raise CheckpointError(
-                f"expected a maximum length of 3 to {self.config.max_positions} tokens, found {max_tokens}"
+                f"expected a maximum length of 3 to {self.config.max_tokens} tokens, found {max_tokens}"
             )
         return TextTokenizer(self.tokenizer(), max_tokens or self.max_tokens, self.config.pad_token_id)
 
@@ -114,9 +131,10 @@ class Checkpoint:
         return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
-def open_checkpoint(path: str | Path) -> Checkpoint:
-    """Reads a checkpoint's configuration; raises `CheckpointError` or `ConfigError` for what is wrong with it."""
-    path = Path(path)
+def open_checkpoint(name: str | Path) -> Checkpoint:
+    """Reads the configuration of a folder or a hub id; raises `CheckpointError` or `ConfigError` for what is wrong."""
+    path = local_checkpoint(name)
+    revision = None if path == Path(name) else path.name
     if not path.is_dir():
         found = "a file" if path.exists() else "nothing"
         raise CheckpointError(f"{path}: expected a checkpoint (a directory with config.json), found {found}")
@@ -127,7 +145,8 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
             f"{path / 'config.json'}: expected a model_type of {', '.join(FAMILIES)}, found {family!r}"
         )
     weight_files(path)
-    return Checkpoint(path, FAMILIES[family], FAMILIES[family].config(values, str(path / "config.json")), values)
+    config = FAMILIES[family].config(values, str(path / "config.json"))
+    return Checkpoint(path, FAMILIES[family], config, values, str(name), revision)
 
 
 def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) -> TaskModel:
@@ -154,7 +173,10 @@ def _label_values(task: Task) -> dict[str, Any]:
     """The keys of `config.json` that describe a task's labels."""
     if not isinstance(task, TextClassification):
         return {}
+    thresholds = {"threshold": task.threshold, "thresholds": list(task.thresholds)}
+    multi_label = {"task_specific_params": {task.name: thresholds}} if task.problem_type == "multi_label" else {}
     return {
+        **multi_label,
         "id2label": {str(i): label for i, label in enumerate(task.labels)},
         "label2id": {label: i for i, label in enumerate(task.labels)},
         "problem_type": _PROBLEM_TYPES[task.problem_type],
@@ -182,7 +204,7 @@ def save_model(model: TaskModel, folder: Path, *, tokenizer_from: Path) -> None:
         if (tokenizer_from / name).is_file() and tokenizer_from != folder:
             shutil.copyfile(tokenizer_from / name, folder / name)
     if not (folder / "tokenizer.json").is_file():
-        read_tokenizer(tokenizer_from).save(str(folder / "tokenizer.json"))
+        read_tokenizer(tokenizer_from, family.name).save(str(folder / "tokenizer.json"))
     if isinstance(task, SentenceEmbedding):
         write_sentence_embedding(folder, task)
     write_json(folder / "config.json", values)

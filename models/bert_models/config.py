@@ -4,10 +4,14 @@ from dataclasses import dataclass
 
 from bert_models.errors import ConfigError
 
-__all__ = ["ACTIVATIONS", "EncoderConfig"]
+__all__ = ["ACTIVATIONS", "POSITION_SCHEMES", "EncoderConfig"]
 
-ACTIVATIONS = ("gelu", "gelu_new", "relu")
-"""Names of the feed-forward activations, as `hidden_act` spells them in a checkpoint's config."""
+ACTIVATIONS = ("gelu", "gelu_new", "relu", "tanh")
+"""Names of activations, as `hidden_act` spells them in a checkpoint's config."""
+
+POSITION_SCHEMES = ("absolute", "after_padding")
+"""How a token finds its row of the position embedding: by its place in the row (BERT), or by its place among the
+tokens that are no padding, counted from `pad_token_id + 1` (RoBERTa, as fairseq numbered them)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +45,20 @@ class EncoderConfig:
     type_vocab_size: int
     """Rows of the segment embedding; 0 when the family has none."""
 
+    embedding_size: int | None = None
+    """Width of the embeddings where a projection brings them to `hidden_size` (ALBERT, ELECTRA); `None` without one."""
+
+    num_layer_groups: int | None = None
+    """Sets of parameters that the layers share, consecutive layers the same (ALBERT); `None` for a set per layer."""
+
+    positions: str = "absolute"
+    """One of `POSITION_SCHEMES`."""
+
     activation: str = "gelu"
     """Feed-forward activation, one of `ACTIVATIONS`."""
+
+    classifier_activation: str = "tanh"
+    """Activation between the two layers of the classification head."""
 
     layer_norm_eps: float = 1e-12
     """Added to the variance inside every LayerNorm."""
@@ -81,8 +97,19 @@ class EncoderConfig:
             problems.append(
                 f"hidden_size must be a multiple of num_heads, found {self.hidden_size} and {self.num_heads}"
             )
-        if self.activation not in ACTIVATIONS:
-            problems.append(f"activation must be one of {', '.join(ACTIVATIONS)}, found {self.activation!r}")
+        if self.embedding_size is not None and self.embedding_size < 1:
+            problems.append(f"embedding_size must be at least 1, found {self.embedding_size}")
+        if self.num_layer_groups is not None and not 1 <= self.num_layer_groups <= self.num_layers:
+            problems.append(f"num_layer_groups must lie in 1 to {self.num_layers}, found {self.num_layer_groups}")
+        problems.extend(
+            f"{name} must be one of {', '.join(choices)}, found {value!r}"
+            for name, value, choices in (
+                ("activation", self.activation, ACTIVATIONS),
+                ("classifier_activation", self.classifier_activation, ACTIVATIONS),
+                ("positions", self.positions, POSITION_SCHEMES),
+            )
+            if value not in choices
+        )
         problems.extend(
             f"{name} must lie in [0, 1), found {value}"
             for name, value in (
@@ -103,3 +130,18 @@ class EncoderConfig:
     def head_size(self) -> int:
         """Width of one attention head."""
         return self.hidden_size // self.num_heads
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the embeddings, projected or not."""
+        return self.hidden_size if self.embedding_size is None else self.embedding_size
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest sequence that has positions."""
+        return self.max_positions - (self.pad_token_id + 1 if self.positions == "after_padding" else 0)
+
+    @property
+    def reads_segments(self) -> bool:
+        """Whether segment ids change the output; a single segment is a constant."""
+        return self.type_vocab_size > 1

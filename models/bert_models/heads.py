@@ -5,12 +5,17 @@ Each takes `hidden` float [B, S, H] and `attention_mask` int64 [B, S] (1 at real
 
 from collections.abc import Callable, Mapping
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bert_models.config import EncoderConfig
-from bert_runtime.tasks import SentenceEmbedding, Task, TextClassification
+from bert_models.layers import activation_function
+from bert_runtime.tasks import (
+    NextSentencePrediction,
+    SentenceEmbedding,
+    Task,
+    TextClassification,
+)
 
 __all__ = ["HEADS", "ClassificationHead", "EmbeddingHead", "build_head", "first_token", "mean_of_tokens"]
 
@@ -32,20 +37,21 @@ _POOLINGS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"mean": mean_of_t
 class ClassificationHead(nn.Module):
     """First token → dense → activation → dropout → labels.
 
-    Every family classifies with this shape. In BERT the dense layer with tanh is the pooler (Devlin et al.,
-    arXiv:1810.04805), pre-trained with the next-sentence objective.
+    Every family classifies with this shape and an activation of its own. In BERT and ALBERT the dense layer with tanh
+    is the pooler (Devlin et al., arXiv:1810.04805), pre-trained with the sentence-pair objective.
     """
 
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
         super().__init__()
         dropout = config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = activation_function(config.classifier_activation)
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(config.hidden_size, num_labels)
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
         """→ logits [B, labels]."""
-        pooled = torch.tanh(self.dense(first_token(hidden, attention_mask)))
+        pooled = self.activation(self.dense(first_token(hidden, attention_mask)))
         return self.output(self.dropout(pooled))
 
 
@@ -75,6 +81,7 @@ def _embedding(config: EncoderConfig, task: Task) -> nn.Module:
 
 HEADS: Mapping[str, Callable[[EncoderConfig, Task], nn.Module]] = {
     TextClassification.name: _classification,
+    NextSentencePrediction.name: lambda config, task: ClassificationHead(config, 2),
     SentenceEmbedding.name: _embedding,
 }
 """How to build each task's head; the keys are those of `bert_runtime.tasks.TASKS`."""

@@ -23,31 +23,44 @@ def activation_function(name: str) -> Callable[[Tensor], Tensor]:
         "gelu": F.gelu,
         "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
         "relu": F.relu,
+        "tanh": torch.tanh,
     }
     return functions[name]
 
 
 class Embeddings(nn.Module):
-    """Sum of token, position and segment embeddings, then LayerNorm and dropout.
+    """Sum of token, position and segment embeddings, then LayerNorm, dropout and, for narrow ones, a projection.
 
-    Positions count from 0 in every row, whatever its padding, as BERT was trained.
+    E in shapes is the width of the embeddings.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.token = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.position = nn.Embedding(config.max_positions, config.hidden_size)
-        self.segment = nn.Embedding(config.type_vocab_size, config.hidden_size) if config.type_vocab_size else None
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        width = config.embedding_width
+        self.pad_token_id = config.pad_token_id
+        self.after_padding = config.positions == "after_padding"
+        self.token = nn.Embedding(config.vocab_size, width)
+        self.position = nn.Embedding(config.max_positions, width)
+        self.segment = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout)
+        self.projection = None if config.embedding_size is None else nn.Linear(width, config.hidden_size)
+
+    def _positions(self, input_ids: Tensor) -> Tensor:
+        """Rows of the position embedding: int64 [B, S], or [S] where all sequences have the same."""
+        if not self.after_padding:
+            return torch.arange(input_ids.shape[1], device=input_ids.device)
+        real = (input_ids != self.pad_token_id).long()
+        return real.cumsum(dim=1) * real + self.pad_token_id
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """input_ids, token_type_ids: int64 [B, S] → [B, S, H]. No segment ids means segment 0."""
-        positions = torch.arange(input_ids.shape[1], device=input_ids.device)
-        summed = self.token(input_ids) + self.position(positions)
+        summed = self.token(input_ids) + self.position(self._positions(input_ids))
         if self.segment is not None:
-            summed = summed + (self.segment.weight[0] if token_type_ids is None else self.segment(token_type_ids))
-        return self.dropout(self.norm(summed))
+            known = token_type_ids is not None and self.segment.num_embeddings > 1
+            summed = summed + (self.segment(token_type_ids) if known else self.segment.weight[0])
+        embedded = self.dropout(self.norm(summed))
+        return embedded if self.projection is None else self.projection(embedded)
 
 
 class SelfAttention(nn.Module):
@@ -116,7 +129,10 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_layers))
+        groups = config.num_layer_groups or config.num_layers
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(groups))
+        self.order = [number * groups // config.num_layers for number in range(config.num_layers)]
+        """For each layer, the entry of `layers` that holds its parameters."""
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """input_ids, attention_mask, token_type_ids: int64 [B, S] → [B, S, H].
@@ -128,6 +144,6 @@ class Encoder(nn.Module):
         # does not broadcast a [B, 1, 1, S] mask over the queries.
         batch, tokens = input_ids.shape
         mask = attention_mask.bool()[:, None, None, :].expand(batch, 1, tokens, tokens)
-        for layer in self.layers:
-            hidden = layer(hidden, mask)
+        for entry in self.order:
+            hidden = self.layers[entry](hidden, mask)
         return hidden

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["accuracy", "macro_f1", "pearson", "spearman"]
+__all__ = ["accuracy", "macro_f1", "micro_f1", "pearson", "spearman"]
 
 
 def accuracy(predicted: NDArray[np.integer[Any]], expected: NDArray[np.integer[Any]]) -> float:
@@ -24,6 +24,12 @@ def macro_f1(predicted: NDArray[np.integer[Any]], expected: NDArray[np.integer[A
     hits, support = np.diag(confusion), confusion.sum(axis=0) + confusion.sum(axis=1)
     seen = support > 0
     return float(np.mean(2 * hits[seen] / support[seen]))
+
+
+def micro_f1(predicted: NDArray[np.bool_], expected: NDArray[np.bool_]) -> float:
+    """F1 of the true entries of two boolean arrays of one shape; 0 where neither has any."""
+    hits, total = int((predicted & expected).sum()), int(predicted.sum() + expected.sum())
+    return 2 * hits / total if total else 0.0
 
 
 def pearson(x: NDArray[np.floating[Any]], y: NDArray[np.floating[Any]]) -> float:

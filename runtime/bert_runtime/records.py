@@ -60,6 +60,17 @@ class Record:
             return str(value)
         return self.text("label").strip()
 
+    def labels(self) -> list[str]:
+        """The field `labels` (or `label`) as class names: a list, or names between commas; may be empty."""
+        value = self.fields["labels"] if "labels" in self.fields else self.fields.get("label")
+        if isinstance(value, str):
+            return [name.strip() for name in value.split(",") if name.strip()]
+        if isinstance(value, list) and all(isinstance(name, str | int) and name is not True for name in value):
+            return [str(name) for name in value]
+        raise DataError(
+            f"{self.where}: expected 'labels' to be a list of names or names between commas, found {value!r}"
+        )
+
     def number(self, name: str) -> float:
         """The field `name` as a finite number; raises `DataError` otherwise."""
         value = self.fields.get(name)

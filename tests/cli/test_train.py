@@ -150,7 +150,11 @@ def test_bad_data(
     [
         (["--epochs", "0", "--lr", "-1"], 1, "epochs must be at least 1, found 0; lr must be positive, found -1.0"),
         (["--max-tokens", "65"], 1, "expected a maximum length of 3 to 64 tokens, found 65"),
-        (["--task", "sentence-embedding"], 1, "expected a task that can be trained (text-classification)"),
+        (
+            ["--task", "sentence-embedding"],
+            1,
+            "expected a task that can be trained (text-classification, next-sentence-prediction)",
+        ),
         (["--seed", "-1"], 1, "seed"),
         (["--seed", str(2**32)], 1, "seed"),
         (["--precision", "fp16"], 2, "'fp16' is not one of"),

@@ -40,7 +40,7 @@ def test_every_encoder_projection_is_quantized_and_nothing_else(task: Task, proj
     model = toy_model(task)
     graph = capture(model)
     fusions = fuse(graph, expected_fusions(CONFIG, task))
-    assert expected_projections(fusions) == projections
+    assert expected_projections(CONFIG, fusions) == projections
     fp32 = graph.clone()
     counts = quantize(graph, projections)
     assert counts == {"int8_matmul": {"expected": projections, "found": projections}}
@@ -70,7 +70,7 @@ def test_flops_share_counts_attention_and_head() -> None:
     graph = capture(toy_model(MEAN))
     fusions = fuse(graph, expected_fusions(CONFIG, MEAN))
     assert int8_flops_share(graph) == 0
-    quantize(graph, expected_projections(fusions))
+    quantize(graph, expected_projections(CONFIG, fusions))
     projections = 2 * 128 * (4 * 24 * 24 + 2 * 24 * 37)
     attention = 4 * 128 * 128 * 24
     assert int8_flops_share(graph) == pytest.approx(projections / (projections + attention))

@@ -148,10 +148,10 @@ def test_label_count_that_differs_from_the_weights(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda c: c.update(model_type="gpt2"), "expected a model_type of bert, found 'gpt2'"),
+        (lambda c: c.update(model_type="gpt2"), r"expected a model_type of bert, roberta, .*, found 'gpt2'"),
         (lambda c: c.pop("hidden_size"), "missing hidden_size"),
         (lambda c: c.update(num_attention_heads=5), "hidden_size must be a multiple of num_heads"),
-        (lambda c: c.update(hidden_act="swish"), "activation must be one of gelu, gelu_new, relu, found 'swish'"),
+        (lambda c: c.update(hidden_act="swish"), "activation must be one of gelu, gelu_new, relu, tanh, found 'swish'"),
         (lambda c: c.update(position_embedding_type="relative_key"), "position_embedding_type must be 'absolute'"),
         (lambda c: c.update(is_decoder=True), "is_decoder must be False, found True"),
         (lambda c: c.update(hidden_dropout_prob=1.5), r"hidden_dropout must lie in \[0, 1\), found 1.5"),
@@ -175,7 +175,7 @@ def test_several_configuration_problems_come_together(copy: Path) -> None:
         (lambda c: c.pop("id2label"), "expected 'id2label'"),
         (lambda c: c.update(id2label={"0": "a", "2": "b"}), "expected 'id2label'"),
         (lambda c: c.update(id2label={"0": "a", "1": "a"}), "labels must be distinct, found more than once: a"),
-        (lambda c: c.update(problem_type="regression"), "expected a problem_type of single_label_classification"),
+        (lambda c: c.update(problem_type="ranking"), "expected a problem_type of single_label_classification"),
         (lambda c: c.update(architectures=["BertForPreTraining"]), "choose one with --task"),
     ],
 )

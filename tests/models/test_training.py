@@ -27,7 +27,7 @@ def records(labels: list[object], name: str = "train.jsonl") -> list[Record]:
 def examples(classifier_checkpoint: Path) -> Examples:
     task = TextClassification(labels=("x", "y"))
     rows = records(["x", "y"] * 20)
-    return Examples([task.example(row) for row in rows], open_checkpoint(classifier_checkpoint).text_tokenizer())
+    return Examples(task, [task.example(row) for row in rows], open_checkpoint(classifier_checkpoint).text_tokenizer())
 
 
 def test_labels_are_sorted_and_numbers_by_value() -> None:

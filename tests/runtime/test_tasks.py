@@ -15,6 +15,7 @@ from bert_runtime.tasks import (
     Classification,
     Embedding,
     Example,
+    NextSentencePrediction,
     SentenceEmbedding,
     TextClassification,
     TextInput,
@@ -165,7 +166,11 @@ def test_embedding_agreement() -> None:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_key_that_decides_is_among_those_measured(name: str) -> None:
-    tasks = {"text-classification": COLOURS, "sentence-embedding": SentenceEmbedding(dimensions=3)}
+    tasks = {
+        "text-classification": COLOURS,
+        "next-sentence-prediction": NextSentencePrediction(),
+        "sentence-embedding": SentenceEmbedding(dimensions=3),
+    }
     outputs = np.random.default_rng(0).normal(size=(6, 3))
     task = tasks[name]
     assert task.metric in task.score(outputs, [task.example(each) for each in _examples(name)])
@@ -176,6 +181,8 @@ def test_the_key_that_decides_is_among_those_measured(name: str) -> None:
 def _examples(name: str) -> list[Record]:
     if name == "text-classification":
         return [record(text="a", label="red")] * 6
+    if name == "next-sentence-prediction":
+        return [record(text="a", text_pair="b", label="is_next")] * 6
     return [record(text="a", text_pair="b", score=score) for score in (1, 2, 3)]
 
 
@@ -199,16 +206,16 @@ EMBEDDER = {"name": "sentence-embedding", "dimensions": 4}
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "unknown task None; this release knows text-classification, sentence-embedding"),
+        ({}, "unknown task None; this release knows text-classification, "),
         ({"name": "translation"}, "unknown task 'translation'"),
         ({"name": ["text-classification"]}, "unknown task"),
         ({"name": "text-classification"}, "labels"),
-        (CLASSIFIER | {"labels": ["a"]}, r"expected at least two labels, found \['a'\]"),
+        (CLASSIFIER | {"labels": ["a"]}, r"expected at least 2 labels, found \['a'\]"),
         (CLASSIFIER | {"labels": ["a", "b", "a"]}, "labels must be distinct, found more than once: a"),
         (CLASSIFIER | {"labels": None}, "labels|malformed"),
         (CLASSIFIER | {"labels": "ab"}, "labels"),
         (CLASSIFIER | {"labels": [1, 2]}, "labels"),
-        (CLASSIFIER | {"problem_type": "multi_label"}, "expected problem type 'single_label', found 'multi_label'"),
+        (CLASSIFIER | {"problem_type": "ranking"}, "expected a problem type of single_label, .*, found 'ranking'"),
         ({"name": "sentence-embedding"}, "dimensions"),
         (EMBEDDER | {"dimensions": 0}, "expected at least one dimension, found 0"),
         (EMBEDDER | {"dimensions": "4"}, "malformed"),

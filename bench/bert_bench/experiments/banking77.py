@@ -56,7 +56,7 @@ def _train_transformers(base: Path, files: tuple[Path, Path], settings: TrainSet
     task = label_task(TextClassification.name, train, dev)
     pl.seed_everything(settings.seed, verbose=False)
     tokenizer = source.text_tokenizer(settings.max_tokens)
-    train_set, dev_set = (Examples([task.example(record) for record in part], tokenizer) for part in (train, dev))
+    train_set, dev_set = (Examples(task, [task.example(record) for record in part], tokenizer) for part in (train, dev))
     module = FineTuning(_Transformers(base, task, source.config), dev_set, settings)  # type: ignore[arg-type]
     best = fit(module, train_set, dev_set, settings, ChosenPrecision(settings.precision, {}), state, resume=False)
     return {"best": best, "epochs": module.history}

@@ -58,7 +58,7 @@ def _stages(checkpoint: Path) -> Iterator[tuple[str, ir.Model]]:
     yield "+ last layer for the first row alone", graph.clone()
     quantized = capture(model)
     counts = fuse(quantized, expected_fusions(source.config, task))
-    quantize(quantized, expected_projections(counts))
+    quantize(quantized, expected_projections(source.config, counts))
     yield "+ DynamicQuantizeMatMul", quantized
 
 

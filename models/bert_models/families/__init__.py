@@ -1,9 +1,15 @@
 """The families whose checkpoints this project reads and writes, each a table in a file of its own."""
 
+from bert_models.families.albert import ALBERT
 from bert_models.families.base import Family
 from bert_models.families.bert import BERT
+from bert_models.families.distilbert import DISTILBERT
+from bert_models.families.electra import ELECTRA
+from bert_models.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 
 __all__ = ["FAMILIES", "Family"]
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (BERT,)}
+FAMILIES: dict[str, Family] = {
+    family.name: family for family in (BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, DISTILBERT, ALBERT, ELECTRA)
+}
 """Every family by its `model_type`."""

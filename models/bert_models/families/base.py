@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from bert_models.config import EncoderConfig
@@ -27,6 +27,12 @@ class Family:
     config_keys: Mapping[str, str]
     """Fields of `EncoderConfig` to keys of `config.json`."""
 
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `EncoderConfig` that are the same in every checkpoint of the family."""
+
+    always_projects: bool = False
+    """Whether the embeddings are projected even where their width is the hidden size."""
+
     fixed_config: Mapping[str, Any]
     """Keys of `config.json` that must have this value where they occur: options this family does not support."""
 
@@ -34,7 +40,8 @@ class Family:
     """The encoder's modules to the checkpoint's keys, without `prefix`."""
 
     head_weights: Mapping[str, WeightMap]
-    """Per task, the head's modules to the checkpoint's keys, with `prefix` where the checkpoint has it."""
+    """Per task that the family has a head for, the head's modules to the checkpoint's keys, with `prefix` where the
+    checkpoint has it. A key may also be a whole parameter's name, for one that belongs to no module there."""
 
     architectures: Mapping[str, str]
     """Per task, the `transformers` class that loads our checkpoint."""
@@ -52,21 +59,25 @@ class Family:
             for key, expected in self.fixed_config.items()
             if key in values and values[key] != expected
         ]
-        required = {field.name for field in fields(EncoderConfig) if field.default is MISSING}
+        required = {each.name for each in fields(EncoderConfig) if each.default is MISSING}
         missing = [key for name, key in self.config_keys.items() if name in required and values.get(key) is None]
         if missing:
             problems.append(f"missing {', '.join(missing)}")
         if problems:
             raise ConfigError(f"{where}: {'; '.join(problems)}")
         found = {name: values[key] for name, key in self.config_keys.items() if values.get(key) is not None}
+        if found.get("embedding_size") == found["hidden_size"] and not self.always_projects:
+            del found["embedding_size"]
         try:
-            return EncoderConfig(family=self.name, **found)
+            return EncoderConfig(family=self.name, **{**self.defaults, **found})
         except (ConfigError, TypeError) as error:
             raise ConfigError(f"{where}: {error}") from None
 
     def config_values(self, config: EncoderConfig) -> dict[str, Any]:
         """The inverse of `config`."""
         values = {key: getattr(config, name) for name, key in self.config_keys.items()}
+        if "embedding_size" in self.config_keys:
+            values[self.config_keys["embedding_size"]] = config.embedding_width
         return {"model_type": self.name, **values}
 
     def checkpoint_key(self, parameter: str, task: str) -> str:
@@ -76,5 +87,6 @@ class Family:
         pattern = re.sub(r"\blayers\.\d+\.", "layers.{n}.", rest)
         module, _, leaf = pattern.rpartition(".")
         table = self.encoder_weights if part == "encoder" else self.head_weights[task]
-        key = f"{table[module]}.{leaf}".format(n=numbers[1] if numbers else "")
+        key = table[pattern] if pattern in table else f"{table[module]}.{leaf}"
+        key = key.format(n=numbers[1] if numbers else "")
         return f"{self.prefix}{key}" if part == "encoder" else key

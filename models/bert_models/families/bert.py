@@ -23,7 +23,12 @@ BERT = Family(
         "initializer_range": "initializer_range",
         "pad_token_id": "pad_token_id",
     },
-    fixed_config={"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False},
+    fixed_config={
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "tie_word_embeddings": True,
+    },
     encoder_weights={
         "embeddings.token": "embeddings.word_embeddings",
         "embeddings.position": "embeddings.position_embeddings",
@@ -40,10 +45,12 @@ BERT = Family(
     },
     head_weights={
         "text-classification": {"dense": "bert.pooler.dense", "output": "classifier"},
+        "next-sentence-prediction": {"dense": "bert.pooler.dense", "output": "cls.seq_relationship"},
         "sentence-embedding": {},
     },
     architectures={
         "text-classification": "BertForSequenceClassification",
+        "next-sentence-prediction": "BertForNextSentencePrediction",
         "sentence-embedding": "BertModel",
     },
     base_architecture="BertModel",

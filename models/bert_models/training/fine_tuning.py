@@ -41,6 +41,7 @@ def fine_tune(
     output: str | Path,
     settings: TrainSettings,
     *,
+    problem_type: str = "single_label",
     columns: Mapping[str, str] | None = None,
     resume: bool = False,
     force: bool = False,
@@ -48,9 +49,10 @@ def fine_tune(
 ) -> dict[str, Any]:
     """Fine-tunes `base` and writes the checkpoint of the best epoch to `output`; returns the report.
 
-    `columns` maps field names to the files' own, see `read_records`. Data, labels and the base are read and checked
-    before anything is written. While it runs, `output/training` holds the state after each epoch; `resume` goes on from
-    it. The finished checkpoint loads in `transformers`.
+    `base` is a folder or a hub id, see `bert_models.hub`; `problem_type` says how text-classification reads the labels
+    of a row; `columns` maps field names to the files' own, see `read_records`. Data, labels and the base are read and
+    checked before anything is written. While it runs, `output/training` holds the state after each epoch; `resume` goes
+    on from it. The finished checkpoint loads in `transformers`.
 
     Raises `TrainingError`, `CheckpointError` or `DataError`.
     """
@@ -59,7 +61,7 @@ def fine_tune(
     _check_output(target, state, resume=resume, force=force)
     source = open_checkpoint(base)
     train_records, dev_records = read_records(train, columns), read_records(dev, columns)
-    chosen = label_task(task, train_records, dev_records, _known_labels(source))
+    chosen = label_task(task, train_records, dev_records, _known_labels(source), problem_type)
     pl.seed_everything(settings.seed, verbose=False)
     model = load_model(source, chosen, new_head=True)
     progress(f"tokenizing {len(train_records)} training and {len(dev_records)} dev texts")
@@ -84,7 +86,8 @@ def fine_tune(
         "seconds_per_step": precision.seconds_per_step,
         "seconds": round(time.monotonic() - started, 1),
         "examples": {"train": len(train_set), "dev": len(dev_set)},
-        "base": str(source.path),
+        "base": source.name,
+        "base_revision": source.revision,
         "machine": describe(),
         "versions": {name: version(name) for name in ("bert-export", "torch", "lightning", "tokenizers")},
     }
@@ -126,7 +129,7 @@ def _known_labels(source: Checkpoint) -> tuple[str, ...]:
 
 
 def _examples(source: Checkpoint, task: Task, records: list[Record], settings: TrainSettings) -> Examples:
-    return Examples([task.example(record) for record in records], source.text_tokenizer(settings.max_tokens))
+    return Examples(task, [task.example(record) for record in records], source.text_tokenizer(settings.max_tokens))
 
 
 def _precision(

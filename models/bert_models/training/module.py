@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from bert_models.errors import TrainingError
 from bert_models.model import TaskModel
 from bert_models.training.data import Examples, TensorBatch
+from bert_models.training.objectives import loss
 from bert_models.training.settings import TrainSettings
 
 __all__ = ["FineTuning", "parameter_groups"]
@@ -62,10 +62,10 @@ class FineTuning(pl.LightningModule):
         self._losses.clear()
 
     def training_step(self, batch: TensorBatch, index: int) -> Tensor:
-        """Cross-entropy of one batch."""
+        """The loss of one batch."""
         logits = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
-        loss = F.cross_entropy(logits.float(), batch.targets)
-        value = loss.item()
+        step_loss = loss(self.model.task, logits, batch.targets)
+        value = step_loss.item()
         if not np.isfinite(value):
             rate = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
             raise TrainingError(
@@ -74,7 +74,7 @@ class FineTuning(pl.LightningModule):
             )
         self._losses.append(value)
         self.log("loss", value, prog_bar=True, logger=False)
-        return loss
+        return step_loss
 
     def validation_step(self, batch: TensorBatch, index: int) -> None:
         """Raw outputs of one dev batch."""
@@ -87,8 +87,8 @@ class FineTuning(pl.LightningModule):
         self._dev_outputs.clear()
         metrics = self.model.task.score(outputs[torch.argsort(rows)].numpy(), self.dev.examples)
         self.log_dict({f"dev_{name}": value for name, value in metrics.items()}, prog_bar=True, logger=False)
-        loss = float(np.mean(self._losses))
-        self.history.append({"epoch": self.current_epoch + 1, "train_loss": loss, **metrics})
+        train_loss = float(np.mean(self._losses))
+        self.history.append({"epoch": self.current_epoch + 1, "train_loss": train_loss, **metrics})
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """AdamW with linear warm-up and decay, stepped every batch."""

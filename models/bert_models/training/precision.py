@@ -4,10 +4,10 @@ import time
 from typing import Literal, NamedTuple
 
 import torch
-from torch.nn import functional as F
 
 from bert_models.model import TaskModel
 from bert_models.training.data import TensorBatch
+from bert_models.training.objectives import loss
 from bert_runtime.machine import has_instruction_set
 
 __all__ = ["ChosenPrecision", "choose_precision"]
@@ -49,7 +49,7 @@ def _seconds_per_step(model: TaskModel, batch: TensorBatch, *, bf16: bool, repea
         start = time.perf_counter()
         with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
             logits = model(*arrays[:3])
-        F.cross_entropy(logits.float(), arrays[3]).backward()  # type: ignore[no-untyped-call]
+        loss(model.task, logits, arrays[3]).backward()  # type: ignore[no-untyped-call]
         if device == "cuda":
             torch.cuda.synchronize()
         if repeat:

@@ -4,9 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_runtime.errors import BundleError
-from bert_runtime.tasks.base import Example, FloatArray, Result, Task, TextInput
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks.base import Example, Result, Task, TextInput
+from bert_runtime.tasks.next_sentence_prediction import NextSentence, NextSentencePrediction
 from bert_runtime.tasks.sentence_embedding import Embedding, SentenceEmbedding
-from bert_runtime.tasks.text_classification import Classification, TextClassification
+from bert_runtime.tasks.text_classification import (
+    Classification,
+    MultiLabelClassification,
+    Regression,
+    TextClassification,
+)
 
 __all__ = [
     "TASKS",
@@ -14,6 +21,10 @@ __all__ = [
     "Embedding",
     "Example",
     "FloatArray",
+    "MultiLabelClassification",
+    "NextSentence",
+    "NextSentencePrediction",
+    "Regression",
     "Result",
     "SentenceEmbedding",
     "Task",
@@ -22,7 +33,9 @@ __all__ = [
     "task_from_dict",
 ]
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (TextClassification, SentenceEmbedding)}
+_TASKS: tuple[type[Task], ...] = (TextClassification, NextSentencePrediction, SentenceEmbedding)
+
+TASKS: dict[str, type[Task]] = {task.name: task for task in _TASKS}
 """Every task by name."""
 
 

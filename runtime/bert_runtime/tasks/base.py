@@ -5,15 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bert_runtime.errors import BundleError
+from bert_runtime.numerics import FloatArray
 from bert_runtime.records import Record
 
 __all__ = ["Example", "FloatArray", "Result", "Task", "TextInput"]
-
-FloatArray = NDArray[np.floating[Any]]
 
 
 class TextInput(NamedTuple):
@@ -24,10 +20,10 @@ class TextInput(NamedTuple):
 
 
 class Example(NamedTuple):
-    """One labelled example of a data file. `target` is what `Task.score` compares with."""
+    """One labelled example of a data file. `target` is what `Task.score` compares with; its type is the task's."""
 
     inputs: tuple[TextInput, ...]
-    target: float
+    target: Any
 
 
 class Result(ABC):
@@ -53,11 +49,15 @@ class Task(ABC):
     output: ClassVar[str]
     """Name of the graph's output: float [B, …], one row per input."""
 
-    metric: ClassVar[str]
-    """The key of `score` that decides which checkpoint is best and whether INT8 passes; higher is better."""
+    @property
+    @abstractmethod
+    def metric(self) -> str:
+        """The key of `score` that decides which checkpoint is best and whether INT8 passes; higher is better."""
 
-    agreement_floor: ClassVar[tuple[str, float]]
-    """The key of `agreement` that decides whether INT8 passes where no labelled file is given, and its least value."""
+    @property
+    @abstractmethod
+    def agreement_floor(self) -> tuple[str, float]:
+        """The key of `agreement` that decides whether INT8 passes without a labelled file, and its least value."""
 
     @property
     @abstractmethod
@@ -79,6 +79,10 @@ class Task(ABC):
     @abstractmethod
     def agreement(self, outputs: FloatArray, reference: FloatArray) -> dict[str, float]:
         """How faithful `outputs` are to `reference` (both [N, …]): what quantization changed, without labels."""
+
+    def sample_inputs(self, texts: Sequence[str]) -> list[TextInput]:
+        """Inputs of the kind the task reads, made of plain texts: what drift is measured on without a labelled file."""
+        return [TextInput(text) for text in texts]
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON values, with the task's name."""

@@ -1,4 +1,4 @@
-"""text-classification: one label for a text or a pair of texts."""
+"""text-classification: labels, or numbers, for a text or a pair of texts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,18 +7,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bert_runtime.errors import DataError
-from bert_runtime.metrics import accuracy, macro_f1
+from bert_runtime.metrics import accuracy, macro_f1, micro_f1, pearson, spearman
+from bert_runtime.numerics import FloatArray, sigmoid, softmax
 from bert_runtime.records import Record
-from bert_runtime.tasks.base import Example, FloatArray, Result, Task, TextInput
+from bert_runtime.tasks.base import Example, Result, Task, TextInput
 
-__all__ = ["Classification", "TextClassification", "softmax"]
+__all__ = ["PROBLEM_TYPES", "Classification", "MultiLabelClassification", "Regression", "TextClassification"]
 
-
-def softmax(logits: FloatArray) -> FloatArray:
-    """Softmax over the last axis: float [..., N] → same shape and dtype."""
-    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    probabilities: FloatArray = exponentials / exponentials.sum(axis=-1, keepdims=True)
-    return probabilities
+PROBLEM_TYPES = ("single_label", "multi_label", "regression")
+"""One label per text (softmax), any number of labels (a sigmoid each), or a number per label as it stands."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,64 +40,152 @@ class Classification(Result):
         return [(self.labels[i], float(self.scores[i])) for i in order]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class MultiLabelClassification(Result):
+    """The labels of one text whose probability reaches their threshold, most probable first."""
+
+    chosen: tuple[tuple[str, float], ...]
+    scores: FloatArray = field(repr=False)
+    """Probabilities of all labels, in the order of `labels` [labels]."""
+    logits: FloatArray = field(repr=False)
+    labels: tuple[str, ...] = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"labels": [{"label": label, "score": score} for label, score in self.chosen]}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Regression(Result):
+    """The numbers of one text, the model's raw outputs [labels]."""
+
+    values: FloatArray
+    labels: tuple[str, ...] = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        if len(self.labels) == 1:
+            return {"label": self.labels[0], "score": float(self.values[0])}
+        return {"scores": dict(zip(self.labels, self.values.tolist(), strict=True))}
+
+
 @dataclass(frozen=True, kw_only=True)
 class TextClassification(Task):
-    """Single-label classification: softmax over `labels`."""
+    """A score for each of `labels`, read as `problem_type` says."""
 
     labels: tuple[str, ...]
     problem_type: str = "single_label"
+    threshold: float = 0.5
+    """Least probability of a label that counts (multi-label)."""
+    thresholds: tuple[float, ...] = ()
+    """A threshold per label, in the order of `labels`, in the place of `threshold`."""
 
     name: ClassVar[str] = "text-classification"
     output: ClassVar[str] = "logits"
-    metric: ClassVar[str] = "accuracy"
-    agreement_floor: ClassVar[tuple[str, float]] = ("label_agreement", 0.95)
 
     def __post_init__(self) -> None:
-        if self.problem_type != "single_label":
-            raise ValueError(f"expected problem type 'single_label', found {self.problem_type!r}")
-        if not isinstance(self.labels, tuple) or not all(isinstance(x, str) for x in self.labels):
+        if not isinstance(self.labels, tuple) or not all(isinstance(label, str) for label in self.labels):
             raise ValueError(f"expected labels to be a list of strings, found {self.labels!r}")
-        if len(self.labels) < 2:
-            raise ValueError(f"expected at least two labels, found {list(self.labels)}")
+        least = 2 if self.problem_type == "single_label" else 1
+        if self.problem_type not in PROBLEM_TYPES:
+            raise ValueError(f"expected a problem type of {', '.join(PROBLEM_TYPES)}, found {self.problem_type!r}")
+        if len(self.labels) < least:
+            raise ValueError(f"expected at least {least} labels, found {list(self.labels)}")
         repeated = sorted({label for label in self.labels if self.labels.count(label) > 1})
         if repeated:
             raise ValueError(f"labels must be distinct, found more than once: {', '.join(repeated)}")
+        if self.thresholds and len(self.thresholds) != len(self.labels):
+            raise ValueError(f"expected {len(self.labels)} thresholds, one per label, found {len(self.thresholds)}")
+        if not all(0 <= each <= 1 for each in (self.threshold, *self.thresholds)):
+            raise ValueError("thresholds are probabilities and lie in 0 to 1")
+
+    @property
+    def metric(self) -> str:
+        """Accuracy, micro-averaged F1 or rank correlation, by problem type."""
+        return {"single_label": "accuracy", "multi_label": "micro_f1", "regression": "spearman"}[self.problem_type]
+
+    @property
+    def agreement_floor(self) -> tuple[str, float]:
+        """Equal labels on 95 % of the texts, or numbers that correlate by 0.99."""
+        return ("pearson", 0.99) if self.problem_type == "regression" else ("label_agreement", 0.95)
 
     @property
     def reads_first_row_only(self) -> bool:
         """Every family's classification head starts from the first token."""
         return True
 
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as JSON values; thresholds only where they decide something."""
+        settings = super().to_dict()
+        if self.problem_type != "multi_label":
+            del settings["threshold"], settings["thresholds"]
+        return settings
+
     def decode(self, outputs: FloatArray) -> list[Result]:
-        """Logits [B, labels] → the most probable label of each row."""
-        scores = softmax(outputs)
-        best = scores.argmax(axis=-1)
-        return [
-            Classification(self.labels[i], float(row_scores[i]), row_scores, row_logits, self.labels)
-            for i, row_scores, row_logits in zip(best.tolist(), scores, outputs, strict=True)
-        ]
+        """Logits [B, labels] → the answer of the problem type for each row."""
+        return [self._answer(logits) for logits in outputs]
+
+    def _answer(self, logits: FloatArray) -> Result:
+        """Logits [labels] of one row → its answer."""
+        if self.problem_type == "regression":
+            return Regression(logits, self.labels)
+        if self.problem_type == "multi_label":
+            scores = sigmoid(logits)
+            chosen = [(self.labels[i], float(scores[i])) for i in np.flatnonzero(self._chosen(logits))]
+            ranked = tuple(sorted(chosen, key=lambda each: -each[1]))
+            return MultiLabelClassification(ranked, scores, logits, self.labels)
+        scores = softmax(logits)
+        best = int(scores.argmax())
+        return Classification(self.labels[best], float(scores[best]), scores, logits, self.labels)
+
+    def _chosen(self, logits: FloatArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether each label counts: bool of the shape of `logits` [..., labels]."""
+        return sigmoid(logits) >= np.array(self.thresholds or self.threshold, dtype=logits.dtype)
 
     def example(self, record: Record) -> Example:
-        label = record.label()
+        text = TextInput(record.text(), record.optional_text("text_pair"))
+        if self.problem_type == "regression":
+            return Example((text,), [record.number("score" if "score" in record.fields else "label")])
+        if self.problem_type == "multi_label":
+            return Example((text,), [self._index(label, record) for label in record.labels()])
+        return Example((text,), self._index(record.label(), record))
+
+    def _index(self, label: str, record: Record) -> int:
         if label not in self.labels:
             shown = ", ".join(self.labels[:10]) + (", …" if len(self.labels) > 10 else "")
             raise DataError(
                 f"{record.where}: label {label!r} is not one of the model's {len(self.labels)} labels ({shown})"
             )
-        return Example((TextInput(record.text(), record.optional_text("text_pair")),), float(self.labels.index(label)))
+        return self.labels.index(label)
 
     def score(self, outputs: FloatArray, examples: Sequence[Example]) -> dict[str, float]:
-        expected = np.array([example.target for example in examples], dtype=np.int64)
+        if self.problem_type == "regression":
+            expected = np.array([example.target for example in examples], dtype=np.float64)
+            error = float(np.mean((outputs - expected) ** 2))
+            x, y = outputs[:, 0], expected[:, 0]
+            return {"spearman": spearman(x, y), "pearson": pearson(x, y), "mean_squared_error": error}
+        if self.problem_type == "multi_label":
+            truth = np.zeros(outputs.shape, dtype=bool)
+            for row, example in enumerate(examples):
+                truth[row, example.target] = True
+            chosen = self._chosen(outputs)
+            exact = float((chosen == truth).all(axis=-1).mean())
+            return {"micro_f1": micro_f1(chosen, truth), "exact_match": exact}
+        labels = np.array([example.target for example in examples], dtype=np.int64)
         predicted = outputs.argmax(axis=-1)
         return {
-            "accuracy": accuracy(predicted, expected),
-            "macro_f1": macro_f1(predicted, expected, len(self.labels)),
+            "accuracy": accuracy(predicted, labels),
+            "macro_f1": macro_f1(predicted, labels, len(self.labels)),
         }
 
     def agreement(self, outputs: FloatArray, reference: FloatArray) -> dict[str, float]:
         difference = np.abs(outputs - reference)
-        return {
-            "label_agreement": accuracy(outputs.argmax(axis=-1), reference.argmax(axis=-1)),
+        drift = {
             "mean_abs_logit_drift": float(difference.mean()),
             "max_abs_logit_drift": float(difference.max()),
         }
+        if self.problem_type == "regression":
+            return {"pearson": pearson(outputs.ravel(), reference.ravel()), **drift}
+        if self.problem_type == "multi_label":
+            same = float((self._chosen(outputs) == self._chosen(reference)).mean())
+        else:
+            same = accuracy(outputs.argmax(axis=-1), reference.argmax(axis=-1))
+        return {"label_agreement": same, **drift}

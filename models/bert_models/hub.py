@@ -1,0 +1,156 @@
+"""Checkpoints from the Hugging Face hub: an id such as `org/name@revision` becomes a folder of the hub's cache.
+
+Where that cache is, which server is asked, how one logs in and that no server may be asked are huggingface_hub's own
+settings: `HF_HUB_CACHE`, `HF_ENDPOINT`, `HF_TOKEN`, `HF_HUB_OFFLINE`.
+"""
+
+import logging
+import os
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+from bert_models.errors import CheckpointError
+from bert_models.tokenizer_files import TOKENIZER_FILES
+from bert_models.weights import WEIGHT_FILES
+from bert_runtime.errors import MissingExtraError
+
+__all__ = ["FILES", "PICKLES", "local_checkpoint"]
+
+_LOG = logging.getLogger(__name__)
+
+FILES = (
+    "config.json",
+    *(name for name in WEIGHT_FILES if ".safetensors" in name),
+    "model-*-of-*.safetensors",
+    *TOKENIZER_FILES,
+    "modules.json",
+    "sentence_bert_config.json",
+    *(f"[1-9]_*/{name}" for name in ("config.json", "model.safetensors", "pytorch_model.bin")),
+)
+"""Patterns of the files that are read from a checkpoint; a hub repository often holds many others."""
+
+PICKLES = (*(name for name in WEIGHT_FILES if ".bin" in name), "pytorch_model-*-of-*.bin")
+"""Patterns of the weights that are read where there are no safetensors."""
+
+_NAME = r"[A-Za-z0-9_](?:[\w.-]{0,94}[A-Za-z0-9_])?"
+_ID = re.compile(rf"(?P<repo>(?![^@]*(?:--|\.\.))(?:{_NAME}/)?{_NAME})(?:@(?P<revision>\S+))?", re.ASCII)
+
+_EXPECTED = "expected a checkpoint (a directory with config.json, or a model of the hub), found no such directory"
+
+
+def local_checkpoint(name: str | Path) -> Path:
+    """The folder that `name` stands for: itself, or where the hub's cache keeps the model of that id.
+
+    What exists on disk is a path, and so is what cannot be an id: `./a`, `a/b/c`. Anything else, `name` or `org/name`
+    with an optional `@` and branch, tag or commit, is looked up on the hub and downloaded where the cache does not have
+    it. The cache serves alone in offline mode, and with a warning where the hub does not answer or refuses. Such a
+    folder bears the commit as its name.
+
+    Raises `CheckpointError` where the hub has no such model or does not hand it over, `MissingExtraError` without
+    huggingface_hub. Looking it up gives up after `HF_HUB_ETAG_TIMEOUT` seconds (10) of silence.
+    """
+    match = _ID.fullmatch(name.as_posix() if isinstance(name, Path) else name)
+    if match is None or os.path.lexists(name):
+        return Path(name)
+    try:
+        import huggingface_hub  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("huggingface_hub", "hub", f"{name}: {_EXPECTED}; looking on the hub") from None
+    return _download(str(name), match["repo"], match["revision"])
+
+
+def _download(name: str, repo: str, revision: str | None) -> Path:
+    """The model's folder in the cache, brought up to date if the hub answers."""
+    from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled, RevisionNotFoundError
+
+    problem = _reach(repo, revision)
+    try:
+        if isinstance(problem, RevisionNotFoundError):  # the cache may still hold what the branch or tag once was
+            raise problem
+        folder = _snapshot(repo, revision, FILES, cached=problem is not None)
+        if "weights" in _absent(folder):
+            _snapshot(repo, folder.name, ("config.json", *PICKLES), cached=problem is not None)
+        absent = _absent(folder)
+        if problem is not None and absent:
+            raise problem
+    except Exception as error:  # of the file system, the hub, and the HTTP library: httpx or httpx2, by release
+        cause = problem or (error.__cause__ if isinstance(error, LocalEntryNotFoundError) else None) or error
+        raise CheckpointError(f"{name}: {_EXPECTED}, and {_reason(cause, repo, revision)}") from cause
+    if absent:
+        raise CheckpointError(
+            f"{name}: expected a checkpoint (config.json and weights in one of {', '.join(WEIGHT_FILES)}), "
+            f"found a model on the hub (commit {folder.name}) without {' and '.join(absent)}"
+        )
+    if problem is not None and not isinstance(problem, OfflineModeIsEnabled):
+        _LOG.warning("%s: %s; using commit %s from the cache", name, _summary(problem), folder.name)
+    return folder
+
+
+def _absent(folder: Path) -> list[str]:
+    """What no checkpoint can be without and this folder lacks."""
+    either = {"config.json": ["config.json"], "weights": WEIGHT_FILES}
+    return [what for what, names in either.items() if not any((folder / name).is_file() for name in names)]
+
+
+def _reach(repo: str, revision: str | None) -> Exception | None:
+    """Asks the hub for the revision, with a time limit, which `snapshot_download` lacks; `None` if it answers."""
+    from huggingface_hub import HfApi, constants
+
+    try:
+        HfApi().model_info(repo, revision=revision or "main", timeout=constants.HF_HUB_ETAG_TIMEOUT)
+    except Exception as error:  # see `_download`
+        return error
+    return None
+
+
+def _snapshot(repo: str, revision: str | None, patterns: tuple[str, ...], *, cached: bool) -> Path:
+    """The folder with those of the revision's files; with `cached`, without asking the hub."""
+    from huggingface_hub import snapshot_download
+
+    folder = snapshot_download(
+        repo,
+        revision=revision,
+        allow_patterns=list(patterns),
+        local_files_only=cached,
+        library_name="bert-export",
+        library_version=version("bert-export"),
+    )
+    return Path(folder)
+
+
+def _reason(problem: BaseException, repo: str, revision: str | None) -> str:
+    """Why there is no such model, and what to do."""
+    from huggingface_hub import constants
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    hub, cache = constants.ENDPOINT, constants.HF_HUB_CACHE
+    if isinstance(problem, OfflineModeIsEnabled):
+        return (
+            f"the hub's cache {cache} does not have all of its files while HF_HUB_OFFLINE forbids asking the hub; "
+            "check the spelling, or get it once with HF_HUB_OFFLINE=0"
+        )
+    if isinstance(problem, RevisionNotFoundError):
+        return f"{hub}/{repo} has no revision {revision!r}; name one of its branches, tags or commits after the @"
+    if isinstance(problem, GatedRepoError):
+        return f"{hub}/{repo} is gated; accept its conditions there, then log in with 'hf auth login' or set HF_TOKEN"
+    if isinstance(problem, RepositoryNotFoundError):
+        return (
+            f"{hub} has no model {repo!r}, or not for you; check the spelling, and if the model is private, "
+            "log in with 'hf auth login' or set HF_TOKEN"
+        )
+    if isinstance(problem, HfHubHTTPError) and problem.response.status_code in (401, 403):
+        return f"{hub} refuses access to {repo!r} ({_summary(problem)}); log in with 'hf auth login' or set HF_TOKEN"
+    return f"getting {repo!r} from the hub {hub} failed ({_summary(problem)}), and its cache {cache} does not have it"
+
+
+def _summary(problem: BaseException) -> str:
+    """The error on one line; the hub's own messages have several."""
+    text = " ".join(str(problem).split())
+    return f"{type(problem).__name__}: {text:.200}" if text else type(problem).__name__

@@ -1,0 +1,95 @@
+"""Which files hold a checkpoint's tokenizer, and what builds it from them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from tokenizers import Tokenizer
+
+from bert_models.errors import CheckpointError
+from bert_models.tokenizer_files.byte_level_bpe import build_byte_level_bpe
+from bert_models.tokenizer_files.sentencepiece_models import build_albert, build_camembert, build_xlm_roberta
+from bert_models.tokenizer_files.settings import TokenizerSettings
+from bert_models.tokenizer_files.wordpiece import build_wordpiece
+
+__all__ = ["TOKENIZER_FILES", "read_tokenizer"]
+
+
+class _Kind(NamedTuple):
+    files: tuple[str, ...]
+    """What it is built from; all of them are needed."""
+
+    build: Callable[[Path, TokenizerSettings], Tokenizer]
+
+
+_WORDPIECE = _Kind(("vocab.txt",), build_wordpiece)
+
+_KINDS = {
+    "bert": _WORDPIECE,
+    "distilbert": _WORDPIECE,
+    "electra": _WORDPIECE,
+    "roberta": _Kind(("vocab.json", "merges.txt"), build_byte_level_bpe),
+    "albert": _Kind(("spiece.model",), build_albert),
+    "xlm-roberta": _Kind(("sentencepiece.bpe.model",), build_xlm_roberta),
+    "camembert": _Kind(("sentencepiece.bpe.model",), build_camembert),
+}
+"""Per family, the tokenizer that its models were pretrained with."""
+
+_CLASSES = {
+    "BertTokenizer": "bert",
+    "DistilBertTokenizer": "distilbert",
+    "ElectraTokenizer": "electra",
+    "RobertaTokenizer": "roberta",
+    "AlbertTokenizer": "albert",
+    "XLMRobertaTokenizer": "xlm-roberta",
+    "CamembertTokenizer": "camembert",
+}
+"""The classes that a checkpoint may name, without `Fast`: a RoBERTa may have BERT's tokenizer, and says so there."""
+
+_SETTINGS_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    *_SETTINGS_FILES,
+    *sorted({name for kind in _KINDS.values() for name in kind.files}),
+)
+"""Files that belong to a checkpoint's tokenizer; they are copied as they are when a checkpoint is saved."""
+
+
+def read_tokenizer(folder: Path, family_name: str) -> Tokenizer:
+    """The checkpoint's tokenizer, ready for `TextTokenizer`.
+
+    Raises `CheckpointError` when there is none or it is damaged, `MissingExtraError` when it is a SentencePiece model
+    and sentencepiece is not installed.
+    """
+    path = folder / "tokenizer.json"
+    if path.is_file():
+        try:
+            return Tokenizer.from_file(str(path))
+        except Exception as error:  # tokenizers raises plain Exception
+            raise CheckpointError(f"{path}: not a tokenizer file: {error}") from None
+    settings = TokenizerSettings.read(folder)
+    kind = _KINDS[_family_of_class(settings) or family_name]
+    missing = [name for name in kind.files if not (folder / name).is_file()]
+    if missing:
+        found = "neither" if len(missing) == len(kind.files) else f"no {', '.join(missing)}"
+        raise CheckpointError(
+            f"{folder}: expected a tokenizer in tokenizer.json or {' and '.join(kind.files)}, found {found}; "
+            "copy it from the checkpoint that this one was fine-tuned from"
+        )
+    return kind.build(folder, settings)
+
+
+def _family_of_class(settings: TokenizerSettings) -> str | None:
+    """The family whose tokenizer class the checkpoint names, `None` where it names no class."""
+    name = settings.class_name
+    if name is None:
+        return None
+    family = _CLASSES.get(name.removesuffix("Fast"))
+    if family is None:
+        raise CheckpointError(
+            f"{settings.folder}: without tokenizer.json, expected a tokenizer_class of {', '.join(_CLASSES)}, "
+            f"found {name!r}; "
+            "save the tokenizer as tokenizer.json: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+        )
+    return family

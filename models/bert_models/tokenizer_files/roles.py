@@ -1,0 +1,39 @@
+"""The special tokens of each family by their role, where a checkpoint does not say otherwise."""
+
+from tokenizers import AddedToken
+
+__all__ = ["ALBERT_ROLES", "BERT_ROLES", "ROBERTA_ROLES", "special_token"]
+
+
+def special_token(content: str, *, lstrip: bool = False) -> AddedToken:
+    """A token that stands for itself in any text; `lstrip` makes it swallow the spaces before it."""
+    return AddedToken(content, lstrip=lstrip, special=True, normalized=False)
+
+
+BERT_ROLES = {
+    "unk_token": special_token("[UNK]"),
+    "sep_token": special_token("[SEP]"),
+    "pad_token": special_token("[PAD]"),
+    "cls_token": special_token("[CLS]"),
+    "mask_token": special_token("[MASK]"),
+}
+
+# Below, a mask stands for a word together with the space before it: so it is in every published tokenizer.json and in
+# transformers 4. transformers 5 forgets it when it builds RoBERTa's, XLM-R's or ALBERT's tokenizer from raw files.
+
+ALBERT_ROLES = {
+    **BERT_ROLES,
+    "unk_token": special_token("<unk>"),
+    "pad_token": special_token("<pad>"),
+    "mask_token": special_token("[MASK]", lstrip=True),
+}
+
+ROBERTA_ROLES = {
+    "bos_token": special_token("<s>"),
+    "eos_token": special_token("</s>"),
+    "unk_token": special_token("<unk>"),
+    "sep_token": special_token("</s>"),
+    "pad_token": special_token("<pad>"),
+    "cls_token": special_token("<s>"),
+    "mask_token": special_token("<mask>", lstrip=True),
+}

@@ -1,0 +1,137 @@
+"""What a checkpoint's small JSON files say about its tokenizer, whichever kind it is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
+
+from bert_models.errors import CheckpointError
+from bert_models.files import read_json
+from bert_models.tokenizer_files.roles import special_token
+
+__all__ = ["TokenizerSettings"]
+
+_FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
+_EXTRA = ("additional_special_tokens", "extra_special_tokens")
+
+
+@dataclass(frozen=True)
+class TokenizerSettings:
+    """`tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`, each of which may be absent."""
+
+    folder: Path
+
+    values: Mapping[str, Any]
+    """Options and roles such as `do_lower_case` and `cls_token`."""
+
+    added: Mapping[int, AddedToken]
+    """Tokens whose ids are prescribed; they may lie beyond the vocabulary file."""
+
+    @classmethod
+    def read(cls, folder: Path) -> "TokenizerSettings":
+        """Reads what there is; raises `CheckpointError` for a file that is damaged."""
+        config = _read_if_present(folder / "tokenizer_config.json")
+        roles = _read_if_present(folder / "special_tokens_map.json")
+        config.setdefault("tokenizer_class", _read_if_present(folder / "config.json").get("tokenizer_class"))
+        if "added_tokens_decoder" in config:  # transformers >= 4.34 keeps everything in one file
+            values, tokens = {**roles, **config}, config["added_tokens_decoder"]
+        else:
+            values, tokens = {**config, **roles}, {}
+            special = {_content(token) for key, token in values.items() if key.endswith("_token")}
+            special |= {_content(token) for token in _extra(values)}
+            for content, token_id in _read_if_present(folder / "added_tokens.json").items():
+                is_special = content in special
+                tokens[token_id] = {"content": content, "special": is_special, "normalized": not is_special}
+        try:
+            added = {int(token_id): _added_token(token, folder) for token_id, token in tokens.items()}
+        except (AttributeError, ValueError, TypeError) as error:
+            raise CheckpointError(
+                f"{folder}: expected added tokens with their ids, found {tokens!r:.80}: {error}"
+            ) from None
+        return cls(folder, values, added)
+
+    @property
+    def class_name(self) -> str | None:
+        """The `transformers` class that the checkpoint asks for."""
+        return self.values.get("tokenizer_class")
+
+    def flag(self, name: str, default: bool) -> bool:
+        """An option that is true or false; raises `CheckpointError` where it is something else."""
+        value = self.optional_flag(name)
+        return default if value is None else value
+
+    def optional_flag(self, name: str) -> bool | None:
+        """The same for an option whose absence means something of its own."""
+        value = self.values.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise CheckpointError(
+                f"{self.folder / 'tokenizer_config.json'}: expected {name} to be true or false, found {value!r}"
+            )
+        return value
+
+    def roles(self, defaults: Mapping[str, AddedToken]) -> dict[str, AddedToken]:
+        """The special token of each role (`cls_token`, …): as the checkpoint has it, or the family's."""
+        by_content = {token.content: token for token in self.added.values()}
+        found = {}
+        for role, default in defaults.items():
+            value = self.values.get(role)
+            token = default if value in (None, default.content) else _added_token(value, self.folder)
+            found[role] = by_content.get(token.content, token)
+        return found
+
+    def add_tokens(self, tokenizer: Tokenizer, roles: Mapping[str, AddedToken]) -> None:
+        """Adds the tokens that text is split at before anything else; raises `CheckpointError` where ids do not fit.
+
+        Roles that the vocabulary has no token for are left out: not every model has, say, a mask.
+        """
+        tokenizer.add_tokens([token for _, token in sorted(self.added.items())])
+        wrong = [
+            f"{token.content!r} (expected id {token_id}, found {tokenizer.token_to_id(token.content)})"
+            for token_id, token in self.added.items()
+            if tokenizer.token_to_id(token.content) != token_id
+        ]
+        if wrong:
+            raise CheckpointError(f"{self.folder}: the added tokens do not follow the vocabulary: {', '.join(wrong)}")
+        tokenizer.add_special_tokens(
+            [token for token in roles.values() if tokenizer.token_to_id(token.content) is not None]
+        )
+        tokenizer.add_special_tokens([_added_token(token, self.folder) for token in _extra(self.values)])
+
+    def numbered(self, tokenizer: Tokenizer, *tokens: AddedToken) -> list[tuple[str, int]]:
+        """Tokens with their ids, as the post-processors take them; raises `CheckpointError` for those without."""
+        found = [(token.content, tokenizer.token_to_id(token.content)) for token in tokens]
+        absent = [content for content, token_id in found if token_id is None]
+        if absent:
+            raise CheckpointError(
+                f"{self.folder}: expected the special tokens {', '.join(absent)} in the vocabulary, found none; "
+                "name those it has in special_tokens_map.json"
+            )
+        return [(content, token_id) for content, token_id in found if token_id is not None]
+
+
+def _read_if_present(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
+
+
+def _content(token: Any) -> str | None:
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else None
+
+
+def _added_token(token: Any, folder: Path) -> AddedToken:
+    """A token from JSON: its text alone, or an object with `content` and flags."""
+    if isinstance(token, str):
+        return special_token(token)
+    if not isinstance(token, dict) or not isinstance(token.get("content"), str):
+        raise CheckpointError(
+            f"{folder}: expected a special token (a string or an object with 'content'), found {token!r}"
+        )
+    return AddedToken(token["content"], **{flag: token[flag] for flag in _FLAGS if flag in token})
+
+
+def _extra(values: Mapping[str, Any]) -> Sequence[Any]:
+    """Special tokens without a role; they may also be an object of names and tokens."""
+    found: Any = next((values[key] for key in _EXTRA if values.get(key)), [])
+    return list(found.values()) if isinstance(found, dict) else found

@@ -1,0 +1,34 @@
+"""WordPiece from `vocab.txt`: BERT, DistilBERT, ELECTRA."""
+
+from pathlib import Path
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from bert_models.errors import CheckpointError
+from bert_models.tokenizer_files.roles import BERT_ROLES
+from bert_models.tokenizer_files.settings import TokenizerSettings
+
+__all__ = ["build_wordpiece"]
+
+
+def build_wordpiece(folder: Path, settings: TokenizerSettings) -> Tokenizer:
+    """BERT's tokenizer: `[CLS] A [SEP]`, or `[CLS] A [SEP] B [SEP]` with segment 1 from B on."""
+    path = folder / "vocab.txt"
+    try:
+        vocab = models.WordPiece.read_file(str(path))
+    except Exception as error:  # tokenizers raises plain Exception
+        raise CheckpointError(f"{path}: not a vocabulary (one token a line, UTF-8): {error}") from None
+    roles = settings.roles(BERT_ROLES)
+    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token=roles["unk_token"].content))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=settings.flag("tokenize_chinese_chars", True),
+        strip_accents=settings.optional_flag("strip_accents"),
+        lowercase=settings.flag("do_lower_case", True),
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    settings.add_tokens(tokenizer, roles)
+    sep, cls, _ = settings.numbered(tokenizer, roles["sep_token"], roles["cls_token"], roles["unk_token"])
+    tokenizer.post_processor = processors.BertProcessing(sep, cls)
+    return tokenizer

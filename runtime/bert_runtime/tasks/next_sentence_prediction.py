@@ -1,0 +1,84 @@
+"""next-sentence-prediction: whether the second text follows the first (BERT), or stands in order (ALBERT)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bert_runtime.errors import DataError
+from bert_runtime.metrics import accuracy
+from bert_runtime.numerics import FloatArray, softmax
+from bert_runtime.records import Record
+from bert_runtime.tasks.base import Example, Result, Task, TextInput
+
+__all__ = ["NextSentence", "NextSentencePrediction"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NextSentence(Result):
+    """Whether the second text is the first one's continuation."""
+
+    label: str
+    score: float
+    """Probability of `label`, in [0, 1]."""
+    logits: FloatArray = field(repr=False)
+    """The model's raw outputs: follows, does not follow [2]."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"label": self.label, "score": self.score}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextSentencePrediction(Task):
+    """Two classes for a pair of texts; class 0 is the true continuation, as BERT and ALBERT were trained."""
+
+    labels: tuple[str, ...] = ("is_next", "not_next")
+
+    name: ClassVar[str] = "next-sentence-prediction"
+    output: ClassVar[str] = "logits"
+
+    def __post_init__(self) -> None:
+        if len(set(self.labels)) != 2:
+            raise ValueError(f"expected two different labels, found {list(self.labels)}")
+
+    @property
+    def metric(self) -> str:
+        """Share of right decisions."""
+        return "accuracy"
+
+    @property
+    def agreement_floor(self) -> tuple[str, float]:
+        """Equal decisions on 95 % of the pairs."""
+        return "label_agreement", 0.95
+
+    @property
+    def reads_first_row_only(self) -> bool:
+        """The head starts from the pooler."""
+        return True
+
+    def decode(self, outputs: FloatArray) -> list[Result]:
+        """Logits [B, 2] → the decision for each pair."""
+        best = outputs.argmax(axis=-1).tolist()
+        rows = zip(best, softmax(outputs), outputs, strict=True)
+        return [NextSentence(self.labels[i], float(scores[i]), logits) for i, scores, logits in rows]
+
+    def example(self, record: Record) -> Example:
+        label = record.label()
+        if label not in self.labels:
+            raise DataError(f"{record.where}: expected a label of {', '.join(self.labels)}, found {label!r}")
+        return Example((TextInput(record.text(), record.text("text_pair")),), self.labels.index(label))
+
+    def score(self, outputs: FloatArray, examples: Sequence[Example]) -> dict[str, float]:
+        expected = np.array([example.target for example in examples], dtype=np.int64)
+        return {"accuracy": accuracy(outputs.argmax(axis=-1), expected)}
+
+    def agreement(self, outputs: FloatArray, reference: FloatArray) -> dict[str, float]:
+        return {
+            "label_agreement": accuracy(outputs.argmax(axis=-1), reference.argmax(axis=-1)),
+            "mean_abs_logit_drift": float(np.abs(outputs - reference).mean()),
+        }
+
+    def sample_inputs(self, texts: Sequence[str]) -> list[TextInput]:
+        """Each text with the next one."""
+        return [TextInput(text, texts[(i + 1) % len(texts)]) for i, text in enumerate(texts)]

@@ -1,0 +1,33 @@
+"""A toy-size random checkpoint of every family, made by transformers."""
+
+from typing import Any
+
+import transformers
+from torch import nn
+
+from .toy import randomize, toy_config
+
+_SMALL = toy_config()
+
+CONFIGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
+    "bert": ("Bert", transformers.BertConfig, _SMALL),
+    "roberta": ("Roberta", transformers.RobertaConfig, {**_SMALL, "type_vocab_size": 1, "layer_norm_eps": 1e-5}),
+    "xlm-roberta": ("XLMRoberta", transformers.XLMRobertaConfig, {**_SMALL, "type_vocab_size": 1}),
+    "camembert": ("Camembert", transformers.CamembertConfig, {**_SMALL, "type_vocab_size": 1}),
+    "distilbert": (
+        "DistilBert",
+        transformers.DistilBertConfig,
+        {"vocab_size": 101, "dim": 24, "n_layers": 3, "n_heads": 4, "hidden_dim": 37, "max_position_embeddings": 48},
+    ),
+    "albert": ("Albert", transformers.AlbertConfig, {**_SMALL, "embedding_size": 10, "num_hidden_groups": 2}),
+    "electra": ("Electra", transformers.ElectraConfig, {**_SMALL, "embedding_size": 10}),
+}
+"""Per `model_type`: what its classes' names begin with, its configuration class, and toy sizes."""
+
+
+def reference(family: str, architecture: str, **changes: Any) -> nn.Module:
+    """A random transformers model in evaluation mode; `architecture` ends its class's name, such as `Model`."""
+    prefix, config, sizes = CONFIGS[family]
+    model: nn.Module = getattr(transformers, prefix + architecture)(config(**sizes, **changes)).eval()
+    randomize(model)
+    return model
