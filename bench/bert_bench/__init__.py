@@ -5,6 +5,7 @@ from bert_bench.errors import BenchError, WorkerError
 from bert_bench.plot import plot_report
 from bert_bench.report import CaseReport, EngineReport, Report, Split
 from bert_bench.settings import Settings
+from bert_bench.table import report_table
 from bert_bench.timing import Speedup, Timing
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "WorkerError",
     "bench_bundle",
     "plot_report",
+    "report_table",
 ]

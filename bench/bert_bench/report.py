@@ -113,12 +113,6 @@ class Report:
         values["throughput_texts_per_s"] = {each.name: self.texts_per_s(each.name) for each in self.engines}
         return values
 
-    def table(self) -> str:
-        """The report as text for a terminal."""
-        from bert_bench.table import render  # that module reads this one
-
-        return render(self)
-
 
 def _plain(value: Any) -> Any:
     """Only what JSON knows."""

@@ -6,7 +6,7 @@ from textwrap import fill
 from bert_bench.report import CaseReport, EngineReport, Report
 from bert_bench.timing import NOISY_SPREAD
 
-__all__ = ["NOISY_MARK", "format_ms", "render"]
+__all__ = ["NOISY_MARK", "format_ms", "report_table"]
 
 NOISY_MARK = "~"
 """Stands beside a speed-up that varied much from round to round."""
@@ -14,7 +14,7 @@ NOISY_MARK = "~"
 _WIDTH = 100
 
 
-def render(report: Report) -> str:
+def report_table(report: Report) -> str:
     """Every number a reader compares, in blocks of at most a hundred columns for four engines."""
     blocks = [
         _heading(report),

@@ -36,7 +36,7 @@ def bench(
     plot: Path | None,
 ) -> None:
     """Compare BUNDLE's variants with PyTorch and ONNX Runtime's plain export on this machine."""
-    from bert_bench import Settings, bench_bundle, plot_report
+    from bert_bench import Settings, bench_bundle, plot_report, report_table
 
     for path in (json_file, plot):
         if path is not None and not path.parent.is_dir():
@@ -48,4 +48,4 @@ def bench(
         json_file.write_text(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if plot is not None:
         plot_report(report, plot)
-    click.echo(report.table())
+    click.echo(report_table(report))

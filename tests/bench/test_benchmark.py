@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bert_bench import BenchError, Report, Settings, bench_bundle
+from bert_bench import BenchError, Report, Settings, bench_bundle, report_table
 from bert_bench.fidelity import FP32_TOLERANCE
 from bert_runtime import BundleError
 from bert_runtime.errors import MissingExtraError
@@ -119,7 +119,7 @@ def test_an_engine_that_cannot_run_is_listed_with_its_reason(lonely_bundle: Path
     assert "expected sha256" in report.not_run["int8"]
     for peer in ("pytorch", "onnxruntime-plain"):
         assert "--checkpoint" in report.not_run[peer]
-    assert "Not run: int8: " in report.table()
+    assert "Not run: int8: " in report_table(report)
     json.dumps(report.to_dict(), allow_nan=False)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_bench import Report, plot_report
+from bert_bench import Report, plot_report, report_table
 from bert_bench.table import format_ms
 from bert_runtime.errors import MissingExtraError
 
@@ -34,7 +34,7 @@ def test_throughput_is_texts_over_the_median_time(toy_report: Report) -> None:
 
 
 def test_the_table_has_a_column_per_engine_and_a_row_per_case(toy_report: Report) -> None:
-    blocks = toy_report.table().split("\n\n")
+    blocks = report_table(toy_report).split("\n\n")
     model, single = (block.splitlines() for block in blocks[1:3])
     for lines, rows in ((model, ["1x8", "2x16"]), (single, [str(case.tokens["total"]) for case in toy_report.singles])):
         assert lines[1].split()[-4:] == ["fp32", "int8", "pytorch", "onnxruntime-plain"]
@@ -44,7 +44,7 @@ def test_the_table_has_a_column_per_engine_and_a_row_per_case(toy_report: Report
 
 
 def test_the_table_states_fidelity_throughput_and_method(toy_report: Report) -> None:
-    text = toy_report.table()
+    text = report_table(toy_report)
     for part in ("held against pytorch", "label agreement", "texts/s", "memory MiB", "Skipped 1x128", "3 rounds"):
         assert part in text
 
@@ -56,9 +56,9 @@ def test_noise_is_shown_beside_the_number_and_explained(toy_report: Report) -> N
     others = {
         "singles": (), "stages": (), "splits": {}, "mixed": replace(toy_report.mixed, speedups=quiet.speedups),
     }  # fmt: skip
-    assert "x~" in replace(toy_report, shapes=(loud,), **others).table()
-    assert "Noisy (~)" in replace(toy_report, shapes=(loud,), **others).table()
-    assert "~" not in replace(toy_report, shapes=(quiet,), **others).table()
+    assert "x~" in report_table(replace(toy_report, shapes=(loud,), **others))
+    assert "Noisy (~)" in report_table(replace(toy_report, shapes=(loud,), **others))
+    assert "~" not in report_table(replace(toy_report, shapes=(quiet,), **others))
 
 
 @pytest.mark.parametrize(

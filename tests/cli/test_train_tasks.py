@@ -45,7 +45,8 @@ def test_from_file_to_answer(kind: str, classifier_checkpoint: Path, tmp_path: P
     report = json.loads(
         run(
             "train", *choice, "--base", classifier_checkpoint, "--train", data, "--dev", data,
-            "--output", tmp_path / "model", "--epochs", 8, "--batch-size", 2, "--lr", "1e-2", "--precision", "fp32", "--json",
+            "--output", tmp_path / "model", "--epochs", 8, "--batch-size", 2, "--lr", "1e-2",
+            "--precision", "fp32", "--json",
         )
     )  # fmt: skip
     losses = [epoch["train_loss"] for epoch in report["epochs"]]
