@@ -2,15 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
 
 from bert_models import TaskModel, TrainingError, load_model, open_checkpoint
 from bert_models.training import TrainSettings
-from bert_models.training.data import Examples, dev_loader, label_task, train_loader
-from bert_models.training.module import parameter_groups
-from bert_models.training.precision import choose_precision
+from bert_models.training.data import Examples, TensorBatch, dev_loader, label_task, train_loader
+from bert_models.training.loop import fit
+from bert_models.training.module import FineTuning, parameter_groups
+from bert_models.training.precision import ChosenPrecision, choose_precision
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record
 from bert_runtime.tasks import TextClassification
@@ -114,3 +116,25 @@ def test_settings_name_every_problem_at_once() -> None:
 
 def test_settings_are_json(tmp_path: Path) -> None:
     assert json.loads(json.dumps(vars(TrainSettings())))["batch_size"] == 32
+
+
+class _Watched(FineTuning):
+    """Notes in which mode the encoder was at every step."""
+
+    modes: ClassVar[list[bool]] = []
+
+    def training_step(self, batch: TensorBatch, index: int) -> torch.Tensor:
+        self.modes.append(self.model.encoder.embeddings.dropout.training)
+        return super().training_step(batch, index)
+
+
+def test_dropout_is_on_in_training_and_off_afterwards(
+    examples: Examples, classifier_checkpoint: Path, tmp_path: Path
+) -> None:
+    source = open_checkpoint(classifier_checkpoint)
+    model = load_model(source, TextClassification(labels=("x", "y")), new_head=True)
+    settings = TrainSettings(epochs=2, batch_size=20, precision="fp32")
+    module = _Watched(model, examples, settings)
+    fit(module, examples, examples, settings, ChosenPrecision("fp32", {}), tmp_path, resume=False)
+    assert _Watched.modes == [True] * 4
+    assert not model.encoder.embeddings.dropout.training

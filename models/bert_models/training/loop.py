@@ -58,6 +58,7 @@ def fit(
             num_sanity_val_steps=0,
             enable_model_summary=False,
         )
+        module.train()  # Lightning leaves modes as they are, and a loaded model is in evaluation mode: no dropout
         loaders = train_loader(train_set, settings.batch_size, settings.seed), dev_loader(dev_set)
         with _interruptible(state), redirect_stdout(sys.stderr):  # where Lightning's bar draws itself
             trainer.fit(module, *loaders, ckpt_path=state / LAST_NAME if resume else None, weights_only=True)
