@@ -84,7 +84,7 @@ def test_a_pair_is_trained_on_as_a_pair(run: Run, train_arguments: list[Any], tm
     path = tmp_path / "pairs.tsv"
     path.write_text("a\tb\tsame\n" + "".join(f"{a}\t{b}\t{int(a == b)}\n" for a, b in pairs))
     files = ["--train", path, "--dev", path, "--columns", "text=a,text_pair=b,label=same"]
-    assert run(*train_arguments, *files, "--epochs", 8, "--lr", 1e-2, "--output", tmp_path / "trained").exit_code == 0
+    assert run(*train_arguments, *files, "--epochs", 24, "--lr", 5e-3, "--output", tmp_path / "trained").exit_code == 0
     report = json.loads((tmp_path / "trained" / "training.json").read_text())
     assert report["task"]["labels"] == ["0", "1"]
     assert report["best"]["macro_f1"] > 0.8

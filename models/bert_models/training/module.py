@@ -57,9 +57,13 @@ class FineTuning(pl.LightningModule):
         self.history = checkpoint["history"]
 
     def on_train_epoch_start(self) -> None:
-        """Seeds dropout by the epoch's number, so that an epoch is the same in a resumed run."""
-        torch.manual_seed(self.settings.seed * 100_003 + self.current_epoch)
+        """Starts the epoch's mean loss."""
         self._losses.clear()
+
+    def on_train_batch_start(self, batch: TensorBatch, batch_idx: int) -> None:
+        """Seeds dropout by the batch's place, so that it is the same in a resumed run, whatever was drawn before."""
+        place = np.random.SeedSequence([self.settings.seed, self.current_epoch, batch_idx])
+        torch.manual_seed(int(place.generate_state(1)[0]))
 
     def training_step(self, batch: TensorBatch, index: int) -> Tensor:
         """The loss of one batch."""
