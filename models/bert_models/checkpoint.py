@@ -22,7 +22,7 @@ from bert_models.sentence_transformers import (
     read_sentence_embedding,
     write_sentence_embedding,
 )
-from bert_models.tokenizer_files import TOKENIZER_FILES, read_tokenizer
+from bert_models.tokenizer_files import TOKENIZER_FILES, read_tokenizer, wordpiece_settings
 from bert_models.weights import fit_weights, read_weights, weight_files
 from bert_runtime.errors import BundleError
 from bert_runtime.manifest import sha256_file
@@ -205,6 +205,9 @@ def save_model(model: TaskModel, folder: Path, *, tokenizer_from: Path) -> None:
             shutil.copyfile(tokenizer_from / name, folder / name)
     if not (folder / "tokenizer.json").is_file():
         read_tokenizer(tokenizer_from, family.name).save(str(folder / "tokenizer.json"))
+    settings = wordpiece_settings(read_json(folder / "tokenizer.json"))
+    if settings and not (folder / "tokenizer_config.json").is_file():
+        write_json(folder / "tokenizer_config.json", settings)
     if isinstance(task, SentenceEmbedding):
         write_sentence_embedding(folder, task)
     write_json(folder / "config.json", values)

@@ -303,3 +303,21 @@ def test_wordpiece_from_vocabulary_matches_transformers(
         assert ours.encode(text).ids == theirs(text)["input_ids"], text
     pair = ours.encode("a question", "an answer")
     assert np.array_equal(pair.type_ids, theirs("a question", "an answer")["token_type_ids"])
+
+
+@pytest.mark.parametrize("cased", [True, False])
+def test_saved_tokenizer_keeps_its_casing_in_transformers(
+    classifier_checkpoint: Path, toy_vocab: Path, tmp_path: Path, cased: bool
+) -> None:
+    from transformers import AutoTokenizer
+
+    source = open_checkpoint(classifier_checkpoint)
+    tokenizer = json.loads((classifier_checkpoint / "tokenizer.json").read_text())
+    tokenizer["normalizer"]["lowercase"] = not cased
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from" / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (tmp_path / "to").mkdir()
+    save_model(load_model(source, source.task()), tmp_path / "to", tokenizer_from=tmp_path / "from")
+    ours, theirs = open_checkpoint(tmp_path / "to").tokenizer(), AutoTokenizer.from_pretrained(tmp_path / "to")
+    assert ours.encode("The bank").ids == theirs("The bank")["input_ids"]
+    assert ("[UNK]" in ours.encode("The bank").tokens) == cased

@@ -1,6 +1,8 @@
 """WordPiece from `vocab.txt`: BERT, DistilBERT, ELECTRA."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
@@ -8,7 +10,7 @@ from bert_models.errors import CheckpointError
 from bert_models.tokenizer_files.roles import BERT_ROLES
 from bert_models.tokenizer_files.settings import TokenizerSettings
 
-__all__ = ["build_wordpiece"]
+__all__ = ["build_wordpiece", "wordpiece_settings"]
 
 
 def build_wordpiece(folder: Path, settings: TokenizerSettings) -> Tokenizer:
@@ -32,3 +34,19 @@ def build_wordpiece(folder: Path, settings: TokenizerSettings) -> Tokenizer:
     sep, cls, _ = settings.numbered(tokenizer, roles["sep_token"], roles["cls_token"], roles["unk_token"])
     tokenizer.post_processor = processors.BertProcessing(sep, cls)
     return tokenizer
+
+
+def wordpiece_settings(tokenizer: Mapping[str, Any]) -> dict[str, Any]:
+    """What `tokenizer_config.json` must say of a WordPiece `tokenizer.json`; empty for other kinds.
+
+    transformers rebuilds the normalizer from that file even where `tokenizer.json` has one, and lower-cases by default.
+    """
+    normalizer = tokenizer.get("normalizer") or {}
+    if normalizer.get("type") != "BertNormalizer":
+        return {}
+    return {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": normalizer["lowercase"],
+        "strip_accents": normalizer["strip_accents"],
+        "tokenize_chinese_chars": normalizer["handle_chinese_chars"],
+    }
