@@ -9,7 +9,6 @@ import numpy as np
 import onnx_ir as ir
 
 from bert_export.capture import OPSET, capture
-from bert_export.errors import ExportError
 from bert_export.flops import int8_flops_share
 from bert_export.fusion import expected_fusions, fuse
 from bert_export.parity import check_parity
@@ -22,13 +21,13 @@ from bert_runtime.session import Session
 from bert_runtime.tasks import FloatArray
 from bert_runtime.tokenization import TextTokenizer
 
-__all__ = ["BuiltVariant", "Probe", "asset", "build_fp32", "build_int8"]
+__all__ = ["MAX_PROTOBUF_BYTES", "BuiltVariant", "Probe", "asset", "build_fp32", "build_int8"]
 
 _INT8_SELF_TEST_SHARE = 0.25
 """Share of the largest drift from FP32 by which another machine's INT8 answer may be off. Float32 rounds differently
 there before an activation is quantized, and the quantized value moves by at most one step."""
 
-_MAX_PROTOBUF_BYTES = 2**31 - 2**20
+MAX_PROTOBUF_BYTES = 2**31 - 2**20
 """What one ONNX file can hold, less room for the nodes."""
 
 
@@ -62,13 +61,13 @@ def build_fp32(model: TaskModel, probe: Probe, folder: Path, progress: Callable[
     graph = capture(model)
     progress("fusing")
     fusions = fuse(graph, expected_fusions(model.config, model.task))
-    path = _save(graph, folder, "fp32")
+    file, data = _save(graph, folder, "fp32")
     progress("comparing FP32 with PyTorch under every kind of padding")
-    runner = _runner(model, probe, path)
+    runner = _runner(model, probe, folder / file.file)
     parity = check_parity(model, runner.session.run, probe.tokenizer.max_tokens)
     variant = Variant(
-        precision="fp32", target="cpu", model=asset(path), opset=OPSET, fusions=fusions, parity=parity,
-        self_test=_self_test(runner, probe, parity["tolerance"]),
+        precision="fp32", target="cpu", opset=OPSET, fusions=fusions, parity=parity,
+        self_test=_self_test(runner, probe, parity["tolerance"]), model=file, external_data=data,
     )  # fmt: skip
     return BuiltVariant(variant, runner, runner.outputs(probe.texts), graph)
 
@@ -80,16 +79,16 @@ def build_int8(
     progress("quantizing to INT8")
     graph = fp32.graph.clone()
     counts = quantize(graph, expected_projections(model.config, fp32.variant.fusions))
-    path = _save(graph, folder, "int8")
+    file, data = _save(graph, folder, "int8")
     progress(f"measuring INT8 drift on {len(probe.texts)} texts")
-    runner = _runner(model, probe, path)
+    runner = _runner(model, probe, folder / file.file)
     outputs = runner.outputs(probe.texts)
     largest = float(np.abs(outputs - fp32.outputs).max())
     drift = {**model.task.agreement(outputs, fp32.outputs), "max_abs_difference": largest, "texts": len(probe.texts)}
     variant = Variant(
-        precision="int8", target="cpu", model=asset(path), opset=OPSET, instruction_set="vnni",
+        precision="int8", target="cpu", opset=OPSET, instruction_set="vnni",
         fusions={**fp32.variant.fusions, **counts}, int8_flops_share=round(int8_flops_share(graph), 4), drift=drift,
-        self_test=_self_test(runner, probe, max(1e-4, _INT8_SELF_TEST_SHARE * largest)),
+        self_test=_self_test(runner, probe, max(1e-4, _INT8_SELF_TEST_SHARE * largest)), model=file, external_data=data,
     )  # fmt: skip
     return BuiltVariant(variant, runner, outputs, graph)
 
@@ -99,16 +98,16 @@ def asset(path: Path) -> Asset:
     return Asset(file=path.name, size_bytes=path.stat().st_size, sha256=sha256_file(path))
 
 
-def _save(graph: ir.Model, folder: Path, precision: str) -> Path:
-    size = sum(value.const_value.nbytes for value in graph.graph.initializers.values() if value.const_value is not None)
-    if size >= _MAX_PROTOBUF_BYTES:
-        raise ExportError(
-            f"the {precision} graph holds {size / 2**30:.1f} GiB of weights; graphs of 2 GiB and more, which need "
-            "external data, are not supported yet"
-        )
+def _save(graph: ir.Model, folder: Path, precision: str) -> tuple[Asset, Asset | None]:
+    """Writes the graph and, where the weights are more than one ONNX file can hold, these into a file beside it."""
     path = folder / f"model.{precision}.onnx"
-    ir.save(graph, path)
-    return path
+    size = sum(value.const_value.nbytes for value in graph.graph.initializers.values() if value.const_value is not None)
+    if size < MAX_PROTOBUF_BYTES:
+        ir.save(graph, path)
+        return asset(path), None
+    data = path.with_name(f"{path.name}.data")
+    ir.save(graph, path, external_data=data.name)
+    return asset(path), asset(data)
 
 
 def _runner(model: TaskModel, probe: Probe, path: Path) -> Model:

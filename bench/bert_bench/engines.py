@@ -82,7 +82,8 @@ class BundleSpec(EngineSpec):
         model = load(
             self.bundle, precision=self.precision, threads=self.threads, max_batch_tokens=self.max_batch_tokens
         )
-        return Engine(model, Manifest.read(self.bundle).variant(self.precision).model.size_bytes)
+        assets = Manifest.read(self.bundle).variant(self.precision).assets
+        return Engine(model, sum(asset.size_bytes for asset in assets))
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,10 @@ def summary(bundle: Path, manifest: Manifest) -> str:
 def _variant_rows(variant: Variant) -> list[tuple[str, str]]:
     """What is known of one variant, a line each."""
     fusions = ", ".join(f"{name} {c['found']}/{c['expected']}" for name, c in variant.fusions.items() if c["expected"])
+    files = " + ".join(asset.file for asset in variant.assets)
+    size_mb = sum(asset.size_bytes for asset in variant.assets) / 1e6
     rows = [
-        (variant.precision, f"{variant.model.file}, {variant.model.size_bytes / 1e6:.1f} MB, opset {variant.opset}"),
+        (variant.precision, f"{files}, {size_mb:.1f} MB, opset {variant.opset}"),
         ("", f"fusions: {fusions}"),
     ]
     if variant.int8_flops_share:

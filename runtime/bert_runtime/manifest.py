@@ -72,6 +72,9 @@ class Variant:
     opset: int
     self_test: SelfTest
 
+    external_data: Asset | None = None
+    """The weights of a graph that is too large for one ONNX file."""
+
     instruction_set: str | None = None
     """What the processor must have for the graph to be right and fast (`vnni`), `None` for any."""
 
@@ -92,6 +95,11 @@ class Variant:
 
     latency_ms: Mapping[str, float] = field(default_factory=dict)
     """Median latency on the exporting machine per shape, such as `1x128`."""
+
+    @property
+    def assets(self) -> tuple[Asset, ...]:
+        """The graph's files."""
+        return (self.model,) if self.external_data is None else (self.model, self.external_data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +146,7 @@ class Manifest:
     @property
     def assets(self) -> tuple[Asset, ...]:
         """Every file beside the manifest."""
-        return (self.tokenizer, *(variant.model for variant in self.variants))
+        return (self.tokenizer, *(asset for variant in self.variants for asset in variant.assets))
 
     def to_dict(self) -> dict[str, Any]:
         """The manifest as JSON values."""
@@ -245,6 +253,8 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     if get_origin(hint) is Mapping:
         item = get_args(hint)[1]
         return {key: _value(item, each, f"{where}.{key}") for key, each in _checked(value, dict, where).items()}
+    if hint == Asset | None:
+        return None if value is None else _build(Asset, value, where)
     if get_origin(hint) is UnionType:
         return _checked(value, get_args(hint), where)
     if hint is Any:

@@ -50,7 +50,7 @@ def load(
     path = Path(bundle)
     manifest = Manifest.read(path)
     variant = choose_variant(manifest, precision)
-    for asset in (manifest.tokenizer, variant.model):
+    for asset in (manifest.tokenizer, *variant.assets):
         check_asset(path, asset, verify_hash=verify)
     tokenizer = TextTokenizer.from_file(path / manifest.tokenizer.file, manifest.max_tokens, manifest.pad_token_id)
     session = Session(

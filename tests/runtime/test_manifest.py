@@ -202,7 +202,12 @@ def test_self_test_pairs_stay_pairs(manifest: Manifest) -> None:
 
 
 def test_assets_are_the_tokenizer_and_every_graph(manifest: Manifest) -> None:
-    assert [asset.file for asset in manifest.assets] == ["tokenizer.json", "model.fp32.onnx", "model.int8.onnx"]
+    assert [asset.file for asset in manifest.assets] == [
+        "tokenizer.json",
+        "model.fp32.onnx",
+        "model.int8.onnx",
+        "model.int8.onnx.data",
+    ]
 
 
 def test_reading_names_the_file_at_fault(tmp_path: Path) -> None:
