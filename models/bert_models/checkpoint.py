@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
 from bert_models.config import EncoderConfig
@@ -17,13 +16,14 @@ from bert_models.files import read_json, write_json
 from bert_models.hub import local_checkpoint
 from bert_models.model import TaskModel
 from bert_models.sentence_transformers import (
+    dense_folders,
     is_sentence_transformers_folder,
     read_max_tokens,
     read_sentence_embedding,
     write_sentence_embedding,
 )
 from bert_models.tokenizer_files import TOKENIZER_FILES, read_tokenizer, wordpiece_settings
-from bert_models.weights import fit_weights, read_weights, weight_files
+from bert_models.weights import fit_weights, read_weights, save_weights, weight_files
 from bert_runtime.errors import BundleError
 from bert_runtime.manifest import sha256_file
 from bert_runtime.tasks import TASKS, SentenceEmbedding, Task, TextClassification
@@ -157,6 +157,9 @@ def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) ->
     """
     model = TaskModel(checkpoint.config, task)
     family, tensors = checkpoint.family, read_weights(checkpoint.path)
+    if isinstance(task, SentenceEmbedding) and task.dense_sizes:
+        for number, folder in enumerate(dense_folders(checkpoint.path)):
+            tensors |= {key.replace("linear", f"dense.{number}"): t for key, t in read_weights(folder).items()}
     keys = {name: family.checkpoint_key(name, task.name) for name, _ in model.named_parameters()}
     head = [name for name in keys if name.startswith("head.")] if new_head else []
     if new_head and checkpoint.values.get("id2label") != _label_values(task).get("id2label"):
@@ -209,8 +212,8 @@ def save_model(model: TaskModel, folder: Path, *, tokenizer_from: Path) -> None:
     if settings and not (folder / "tokenizer_config.json").is_file():
         write_json(folder / "tokenizer_config.json", settings)
     if isinstance(task, SentenceEmbedding):
-        write_sentence_embedding(folder, task)
+        for number, path in enumerate(write_sentence_embedding(folder, task, model.config.hidden_size)):
+            names = {name: f"dense.{number}.{name}" for name in ("weight", "bias")}
+            save_weights({f"linear.{name}": tensors.pop(key) for name, key in names.items()}, path)
     write_json(folder / "config.json", values)
-    weights = folder / "model.safetensors"
-    save_file(tensors, weights, metadata={"format": "pt"})
-    weights.chmod(0o644)  # safetensors makes it private
+    save_weights(tensors, folder)

@@ -4,7 +4,9 @@ Each takes `hidden` float [B, S, H] and `attention_mask` int64 [B, S] (1 at real
 """
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -31,7 +33,31 @@ def mean_of_tokens(hidden: Tensor, attention_mask: Tensor) -> Tensor:
     return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-9)
 
 
-_POOLINGS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"mean": mean_of_tokens, "cls": first_token}
+def max_of_tokens(hidden: Tensor, attention_mask: Tensor) -> Tensor:
+    """The largest value of each dimension over real tokens: [B, S, H] → [B, H]."""
+    return hidden.masked_fill(attention_mask.unsqueeze(-1) == 0, -1e9).amax(dim=1)
+
+
+def scaled_sum_of_tokens(hidden: Tensor, attention_mask: Tensor) -> Tensor:
+    """The sum over real tokens, divided by the square root of their number: [B, S, H] → [B, H]."""
+    weights = attention_mask.to(hidden.dtype).unsqueeze(-1)
+    return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-9).sqrt()
+
+
+def weighted_mean_of_tokens(hidden: Tensor, attention_mask: Tensor) -> Tensor:
+    """The mean over real tokens, each weighted by its position from 1 (SGPT, arXiv:2202.08904): [B, S, H] → [B, H]."""
+    places = torch.arange(1, hidden.shape[1] + 1, device=hidden.device, dtype=hidden.dtype)
+    weights = (attention_mask.to(hidden.dtype) * places).unsqueeze(-1)
+    return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-9)
+
+
+_POOLINGS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "mean": mean_of_tokens,
+    "cls": first_token,
+    "max": max_of_tokens,
+    "mean_sqrt_len": scaled_sum_of_tokens,
+    "weighted_mean": weighted_mean_of_tokens,
+}
 
 
 class ClassificationHead(nn.Module):
@@ -56,17 +82,22 @@ class ClassificationHead(nn.Module):
 
 
 class EmbeddingHead(nn.Module):
-    """Pooling over tokens, then optionally L2 normalisation. Has no weights."""
+    """Pooling over tokens, dense layers if the task has any, then optionally L2 normalisation."""
 
-    def __init__(self, pooling: str, *, normalize: bool) -> None:
+    def __init__(self, config: EncoderConfig, task: SentenceEmbedding) -> None:
         super().__init__()
-        self.pool = _POOLINGS[pooling]
-        self.normalize = normalize
+        sizes = (config.hidden_size, *task.dense_sizes)
+        self.pool = _POOLINGS[task.pooling]
+        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sizes))
+        self.activations = [activation_function(name) for name in task.dense_activations]
+        self.normalize = task.normalize
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
-        """→ vectors [B, H]."""
-        pooled = self.pool(hidden, attention_mask)
-        return F.normalize(pooled, dim=-1) if self.normalize else pooled
+        """→ vectors [B, dimensions]."""
+        vector = self.pool(hidden, attention_mask)
+        for layer, activation in zip(self.layers, self.activations, strict=True):
+            vector = activation(layer(vector))
+        return F.normalize(vector, dim=-1) if self.normalize else vector
 
 
 def _classification(config: EncoderConfig, task: Task) -> nn.Module:
@@ -76,7 +107,7 @@ def _classification(config: EncoderConfig, task: Task) -> nn.Module:
 
 def _embedding(config: EncoderConfig, task: Task) -> nn.Module:
     assert isinstance(task, SentenceEmbedding)
-    return EmbeddingHead(task.pooling, normalize=task.normalize)
+    return EmbeddingHead(config, task)
 
 
 HEADS: Mapping[str, Callable[[EncoderConfig, Task], nn.Module]] = {

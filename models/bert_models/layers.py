@@ -24,6 +24,7 @@ def activation_function(name: str) -> Callable[[Tensor], Tensor]:
         "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
         "relu": F.relu,
         "tanh": torch.tanh,
+        "identity": lambda x: x,
     }
     return functions[name]
 

@@ -4,6 +4,7 @@ Such a folder is a checkpoint with `modules.json` (the pipeline), `1_Pooling/con
 `sentence_bert_config.json` (`max_seq_length`). A `Normalize` module has no settings, so its folder may be absent.
 """
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,24 @@ from bert_models.errors import CheckpointError
 from bert_models.files import read_json, write_json
 from bert_runtime.tasks import SentenceEmbedding
 
-__all__ = ["is_sentence_transformers_folder", "read_max_tokens", "read_sentence_embedding", "write_sentence_embedding"]
+__all__ = [
+    "dense_folders",
+    "is_sentence_transformers_folder",
+    "read_max_tokens",
+    "read_sentence_embedding",
+    "write_sentence_embedding",
+]
 
-_POOLING_KEYS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+_POOLING_KEYS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
+    "pooling_mode_weightedmean_tokens": "weighted_mean",
+}
+
+_ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu"}
+"""torch's classes, as a dense module names them, to our names."""
 
 
 def is_sentence_transformers_folder(folder: Path) -> bool:
@@ -31,19 +47,48 @@ def read_max_tokens(folder: Path) -> int | None:
 
 
 def read_sentence_embedding(folder: Path, hidden_size: int) -> SentenceEmbedding:
-    """Pooling and normalisation as `modules.json` has them; raises `CheckpointError` for what is not supported."""
+    """Pooling, dense layers and normalisation of `modules.json`; raises `CheckpointError` for what is not supported."""
     path = folder / "modules.json"
     modules = read_json(path, list)
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
-    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
+    rest = [kind for kind in kinds[2:] if kind != "Dense"]
+    if kinds[:2] != ["Transformer", "Pooling"] or rest not in ([], ["Normalize"]) or "Normalize" in kinds[:-1]:
         raise CheckpointError(
-            f"{path}: expected the modules Transformer, Pooling and optionally Normalize, found {', '.join(kinds)}"
+            f"{path}: expected the modules Transformer, Pooling, any number of Dense, and optionally Normalize, "
+            f"found {', '.join(kinds)}"
         )
+    dense = [_dense(each / "config.json") for each in dense_folders(folder)]
     return SentenceEmbedding(
-        dimensions=hidden_size,
+        dimensions=dense[-1][0] if dense else hidden_size,
         pooling=_pooling(folder / str(modules[1].get("path", "1_Pooling")) / "config.json"),
-        normalize=kinds[2:] == ["Normalize"],
+        dense_sizes=tuple(size for size, _ in dense),
+        dense_activations=tuple(activation for _, activation in dense),
+        normalize=kinds[-1] == "Normalize",
     )
+
+
+def dense_folders(folder: Path) -> list[Path]:
+    """The folders of a pipeline's dense layers, in order; each holds a `config.json` and weights of its own."""
+    if not is_sentence_transformers_folder(folder):
+        return []
+    modules = read_json(folder / "modules.json", list)
+    names = [str(each.get("path", "")) for each in modules if str(each.get("type", "")).endswith(".Dense")]
+    if any(not name or Path(name).name != name for name in names):
+        raise CheckpointError(f"{folder / 'modules.json'}: expected dense layers in folders beside it, found {names}")
+    return [folder / name for name in names]
+
+
+def _dense(path: Path) -> tuple[int, str]:
+    """Output width and activation of a dense layer."""
+    settings: dict[str, Any] = read_json(path)
+    activation = str(settings.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")[2]
+    size = settings.get("out_features")
+    if activation not in _ACTIVATIONS or not isinstance(size, int) or not settings.get("bias", True):
+        raise CheckpointError(
+            f"{path}: expected out_features, a bias and an activation_function of {', '.join(_ACTIVATIONS)}, "
+            f"found {settings}"
+        )
+    return size, _ACTIVATIONS[activation]
 
 
 def _pooling(path: Path) -> str:
@@ -56,9 +101,10 @@ def _pooling(path: Path) -> str:
     return _POOLING_KEYS[modes[0]]
 
 
-def write_sentence_embedding(folder: Path, task: SentenceEmbedding) -> None:
-    """Writes the files that `read_sentence_embedding` reads, as sentence-transformers has them."""
-    kinds = ["Transformer", "Pooling", *(["Normalize"] if task.normalize else [])]
+def write_sentence_embedding(folder: Path, task: SentenceEmbedding, hidden_size: int) -> list[Path]:
+    """Writes what `read_sentence_embedding` reads; returns the folders that dense layers' weights belong in."""
+    dense = ["Dense"] * len(task.dense_sizes)
+    kinds = ["Transformer", "Pooling", *dense, *(["Normalize"] if task.normalize else [])]
     paths = ["" if kind == "Transformer" else f"{i}_{kind}" for i, kind in enumerate(kinds)]
     modules = [
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
@@ -67,5 +113,13 @@ def write_sentence_embedding(folder: Path, task: SentenceEmbedding) -> None:
     for path in paths[1:]:
         (folder / path).mkdir(exist_ok=True)
     modes = {key: mode == task.pooling for key, mode in _POOLING_KEYS.items()}
-    write_json(folder / paths[1] / "config.json", {"word_embedding_dimension": task.dimensions, **modes})
+    write_json(folder / paths[1] / "config.json", {"word_embedding_dimension": hidden_size, **modes})
+    names = {ours: theirs for theirs, ours in _ACTIVATIONS.items()}
+    sizes = pairwise((hidden_size, *task.dense_sizes))
+    for path, (inputs, outputs), activation in zip(paths[2:], sizes, task.dense_activations, strict=False):
+        module = "linear" if activation == "identity" else "activation"
+        values: dict[str, Any] = {"in_features": inputs, "out_features": outputs, "bias": True}
+        values |= {"activation_function": f"torch.nn.modules.{module}.{names[activation]}"}
+        write_json(folder / path / "config.json", values)
     write_json(folder / "modules.json", modules)
+    return [folder / path for path in paths if path.endswith("_Dense")]

@@ -7,14 +7,14 @@ from pickle import UnpicklingError
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bert_models.errors import CheckpointError
 from bert_models.files import read_json
 from bert_models.model import TaskModel
 
-__all__ = ["WEIGHT_FILES", "fit_weights", "read_weights", "weight_files"]
+__all__ = ["WEIGHT_FILES", "fit_weights", "read_weights", "save_weights", "weight_files"]
 
 WEIGHT_FILES = (
     "model.safetensors",
@@ -57,6 +57,13 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         except (SafetensorError, UnpicklingError, OSError, RuntimeError, EOFError, TypeError) as error:
             raise CheckpointError(f"{path}: the weights cannot be read: {error}") from None
     return {_today(key): tensor for key, tensor in tensors.items()}
+
+
+def save_weights(tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Writes `model.safetensors` into `folder`."""
+    path = folder / "model.safetensors"
+    save_file(dict(tensors), path, metadata={"format": "pt"})
+    path.chmod(0o644)  # safetensors makes it private
 
 
 def _today(key: str) -> str:

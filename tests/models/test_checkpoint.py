@@ -257,8 +257,8 @@ def test_sentence_transformers_folder_is_understood(pretrained_minilm: Path) -> 
     [
         (
             "modules.json",
-            lambda m: m[2].update(type="sentence_transformers.models.Dense"),
-            "found Transformer, Pooling, Dense",
+            lambda m: m[2].update(type="sentence_transformers.models.LSTM"),
+            "found Transformer, Pooling, LSTM",
         ),
         ("1_Pooling/config.json", lambda p: p.update(pooling_mode_cls_token=True), "expected exactly one of"),
         ("1_Pooling/config.json", lambda p: p.update(pooling_mode_mean_tokens=False), "found none"),

@@ -220,7 +220,12 @@ EMBEDDER = {"name": "sentence-embedding", "dimensions": 4}
         (EMBEDDER | {"dimensions": 0}, "expected at least one dimension, found 0"),
         (EMBEDDER | {"dimensions": "4"}, "malformed"),
         (EMBEDDER | {"dimensions": 4.5}, "dimensions"),
-        (EMBEDDER | {"pooling": "max"}, "expected a pooling of mean, cls, found 'max'"),
+        (EMBEDDER | {"pooling": "last"}, "expected a pooling of mean, cls, .*, found 'last'"),
+        (
+            EMBEDDER | {"dense_sizes": [4]},
+            r"expected a size and an activation per dense layer, .* found \[4\] and \[\]",
+        ),
+        (EMBEDDER | {"dense_sizes": [4], "dense_activations": ["swish"]}, "expected activations of .*, found swish"),
         (EMBEDDER | {"normalize": "no"}, "normalize"),
     ],
 )

@@ -38,7 +38,7 @@ ALBERT = replace(
     head_weights={
         "text-classification": {"dense": "albert.pooler", "output": "classifier"},
         "next-sentence-prediction": {"dense": "albert.pooler", "output": "sop_classifier.classifier"},
-        "sentence-embedding": {},
+        "sentence-embedding": {"layers.{n}": "dense.{n}"},
     },
     architectures={
         "text-classification": "AlbertForSequenceClassification",

@@ -46,7 +46,7 @@ BERT = Family(
     head_weights={
         "text-classification": {"dense": "bert.pooler.dense", "output": "classifier"},
         "next-sentence-prediction": {"dense": "bert.pooler.dense", "output": "cls.seq_relationship"},
-        "sentence-embedding": {},
+        "sentence-embedding": {"layers.{n}": "dense.{n}"},
     },
     architectures={
         "text-classification": "BertForSequenceClassification",

@@ -38,7 +38,7 @@ DISTILBERT = Family(
     },
     head_weights={
         "text-classification": {"dense": "pre_classifier", "output": "classifier"},
-        "sentence-embedding": {},
+        "sentence-embedding": {"layers.{n}": "dense.{n}"},
     },
     architectures={
         "text-classification": "DistilBertForSequenceClassification",

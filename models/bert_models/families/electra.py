@@ -15,7 +15,7 @@ ELECTRA = replace(
     encoder_weights={**BERT.encoder_weights, "embeddings.projection": "embeddings_project"},
     head_weights={
         "text-classification": {"dense": "classifier.dense", "output": "classifier.out_proj"},
-        "sentence-embedding": {},
+        "sentence-embedding": {"layers.{n}": "dense.{n}"},
     },
     architectures={
         "text-classification": "ElectraForSequenceClassification",

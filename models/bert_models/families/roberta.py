@@ -17,7 +17,7 @@ ROBERTA = replace(
     defaults={"positions": "after_padding", "layer_norm_eps": 1e-5, "pad_token_id": 1},
     head_weights={
         "text-classification": {"dense": "classifier.dense", "output": "classifier.out_proj"},
-        "sentence-embedding": {},
+        "sentence-embedding": {"layers.{n}": "dense.{n}"},
     },
     architectures={
         "text-classification": "RobertaForSequenceClassification",

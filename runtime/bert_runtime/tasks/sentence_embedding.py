@@ -10,10 +10,14 @@ from bert_runtime.metrics import pearson, spearman
 from bert_runtime.records import Record
 from bert_runtime.tasks.base import Example, FloatArray, Result, Task, TextInput
 
-__all__ = ["POOLINGS", "Embedding", "SentenceEmbedding", "cosine"]
+__all__ = ["DENSE_ACTIVATIONS", "POOLINGS", "Embedding", "SentenceEmbedding", "cosine"]
 
-POOLINGS = ("mean", "cls")
-"""Ways to turn token vectors into one: the mean over real tokens, or the first token's."""
+POOLINGS = ("mean", "cls", "max", "mean_sqrt_len", "weighted_mean")
+"""Ways to turn token vectors into one: over the real tokens their mean, their maximum per dimension, their sum over the
+square root of their number, or their mean weighted by position from 1; or the first token's vector."""
+
+DENSE_ACTIVATIONS = ("identity", "tanh", "relu", "gelu")
+"""Activations of the dense layers that may follow the pooling."""
 
 
 def cosine(x: FloatArray, y: FloatArray) -> FloatArray:
@@ -35,10 +39,15 @@ class Embedding(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceEmbedding(Task):
-    """Pooled and optionally L2-normalised token vectors. Pooling is part of the graph."""
+    """Pooled token vectors, through dense layers if there are any, L2-normalised or not: all of it in the graph."""
 
     dimensions: int
+    """Width of the vector that comes out."""
     pooling: str = "mean"
+    dense_sizes: tuple[int, ...] = ()
+    """Output width of each dense layer between pooling and normalisation; the last one is `dimensions`."""
+    dense_activations: tuple[str, ...] = ()
+    """Activation of each dense layer, one of `DENSE_ACTIVATIONS`."""
     normalize: bool = True
 
     name: ClassVar[str] = "sentence-embedding"
@@ -53,6 +62,17 @@ class SentenceEmbedding(Task):
             raise TypeError(f"expected dimensions to be a whole number, found {self.dimensions!r}")
         if self.dimensions < 1:
             raise ValueError(f"expected at least one dimension, found {self.dimensions}")
+        if len(self.dense_sizes) != len(self.dense_activations) or self.dense_sizes[-1:] not in (
+            (),
+            (self.dimensions,),
+        ):
+            raise ValueError(
+                f"expected a size and an activation per dense layer, the last of size {self.dimensions}, "
+                f"found {list(self.dense_sizes)} and {list(self.dense_activations)}"
+            )
+        strange = sorted(set(self.dense_activations) - set(DENSE_ACTIVATIONS))
+        if strange:
+            raise ValueError(f"expected activations of {', '.join(DENSE_ACTIVATIONS)}, found {', '.join(strange)}")
 
     @property
     def metric(self) -> str:
@@ -68,6 +88,13 @@ class SentenceEmbedding(Task):
     def reads_first_row_only(self) -> bool:
         """CLS pooling reads only the first row; the mean reads all of them."""
         return self.pooling == "cls"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as JSON values; dense layers only where there are any."""
+        settings = super().to_dict()
+        if not self.dense_sizes:
+            del settings["dense_sizes"], settings["dense_activations"]
+        return settings
 
     def decode(self, outputs: FloatArray) -> list[Result]:
         """Vectors [B, dimensions] → one `Embedding` per row."""

@@ -1,0 +1,129 @@
+"""Sentence embeddings: every pooling by its definition, and dense layers from a sentence-transformers folder."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import BertConfig, BertModel
+
+from bert_export.capture import capture
+from bert_export.fusion import expected_fusions, fuse
+from bert_export.parity import check_parity
+from bert_models import CheckpointError, load_model, open_checkpoint, save_model
+from bert_runtime.tasks import SentenceEmbedding
+from bert_runtime.tasks.sentence_embedding import POOLINGS
+
+from ..export.test_fusion import runner
+from .toy import TOLERANCE, inputs, randomize, save_reference, toy_config
+
+
+def pooled(hidden: torch.Tensor, kept: torch.Tensor, pooling: str) -> torch.Tensor:
+    """One row by the definition: hidden [S, H], kept bool [S] → [H]."""
+    tokens, places = hidden[kept], torch.arange(1, len(kept) + 1)[kept].float()
+    return {
+        "cls": lambda: hidden[0],
+        "mean": lambda: tokens.mean(0),
+        "max": lambda: tokens.max(0).values,
+        "mean_sqrt_len": lambda: tokens.sum(0) / len(tokens) ** 0.5,
+        "weighted_mean": lambda: (tokens * places[:, None]).sum(0) / places.sum(),
+    }[pooling]()
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> tuple[BertModel, Path]:
+    theirs = BertModel(BertConfig(**toy_config())).eval()
+    randomize(theirs)
+    return theirs, save_reference(theirs, tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_pooling_by_its_definition_and_in_the_graph(
+    encoder: tuple[BertModel, Path], pooling: str, tmp_path: Path
+) -> None:
+    theirs, folder = encoder
+    source = open_checkpoint(folder)
+    task = SentenceEmbedding(dimensions=24, pooling=pooling, normalize=False)
+    ours = load_model(source, task)
+    ids, attention, segments = inputs(3, "random")
+    with torch.no_grad():
+        hidden = theirs(input_ids=ids, attention_mask=attention, token_type_ids=segments).last_hidden_state
+        found = ours(ids, attention, segments)
+    expected = torch.stack([pooled(*row, pooling) for row in zip(hidden, attention.bool(), strict=True)])
+    assert float((found - expected).abs().max()) <= TOLERANCE
+    graph = capture(ours)
+    fuse(graph, expected_fusions(source.config, task))
+    check_parity(ours, runner(graph, tmp_path / "model.onnx"), 48)
+
+
+def write_pipeline(folder: Path, *kinds: str) -> None:
+    """`modules.json`, and a dense layer of 24 to 7 with tanh for every `Dense`."""
+    modules = [
+        {
+            "idx": i,
+            "path": "" if kind == "Transformer" else f"{i}_{kind}",
+            "type": f"sentence_transformers.models.{kind}",
+        }
+        for i, kind in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
+    for module in modules:
+        if module["type"].endswith("Dense"):
+            path = folder / str(module["path"])
+            path.mkdir()
+            values = {"in_features": 24, "out_features": 7, "bias": True}
+            values["activation_function"] = "torch.nn.modules.activation.Tanh"  # type: ignore[assignment]
+            (path / "config.json").write_text(json.dumps(values))
+            generator = torch.Generator().manual_seed(0)
+            weight, bias = torch.randn((7, 24), generator=generator), torch.randn(7, generator=generator)
+            save_file({"linear.weight": weight, "linear.bias": bias}, path / "model.safetensors")
+
+
+def test_dense_layer_between_pooling_and_normalisation(tmp_path: Path, classifier_checkpoint: Path) -> None:
+    theirs = BertModel(BertConfig(**toy_config())).eval()
+    randomize(theirs)
+    folder = save_reference(theirs, tmp_path / "a")
+    write_pipeline(folder, "Transformer", "Pooling", "Dense", "Normalize")
+    source = open_checkpoint(folder)
+    task = source.task()
+    assert task == SentenceEmbedding(dimensions=7, pooling="cls", dense_sizes=(7,), dense_activations=("tanh",))
+    ours = load_model(source, task)
+    ids, attention, segments = inputs(3, "random")
+    generator = torch.Generator().manual_seed(0)
+    weight, bias = torch.randn((7, 24), generator=generator), torch.randn(7, generator=generator)
+    with torch.no_grad():
+        hidden = theirs(input_ids=ids, attention_mask=attention, token_type_ids=segments).last_hidden_state
+        expected = torch.nn.functional.normalize(torch.tanh(hidden[:, 0] @ weight.T + bias), dim=-1)
+        assert float((ours(ids, attention, segments) - expected).abs().max()) <= TOLERANCE
+    (tmp_path / "b").mkdir()
+    save_model(ours, tmp_path / "b", tokenizer_from=classifier_checkpoint)
+    again = open_checkpoint(tmp_path / "b")
+    assert again.task() == task
+    with torch.no_grad():
+        assert torch.equal(load_model(again, again.task())(ids, attention, segments), ours(ids, attention, segments))
+    graph = capture(ours)
+    fuse(graph, expected_fusions(source.config, task))
+    check_parity(ours, runner(graph, tmp_path / "model.onnx"), 48)
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [("Transformer", "Dense"), ("Transformer", "Pooling", "Normalize", "Dense"), ("Transformer", "Pooling", "LSTM")],
+)
+def test_pipeline_that_is_not_supported(tmp_path: Path, kinds: tuple[str, ...]) -> None:
+    folder = save_reference(BertModel(BertConfig(**toy_config())), tmp_path)
+    write_pipeline(folder, *kinds)
+    with pytest.raises(CheckpointError, match=f"expected the modules Transformer, Pooling.*found {', '.join(kinds)}"):
+        open_checkpoint(folder).task()
+
+
+def test_dense_folder_outside_the_checkpoint_is_refused(tmp_path: Path) -> None:
+    folder = save_reference(BertModel(BertConfig(**toy_config())), tmp_path / "a")
+    write_pipeline(folder, "Transformer", "Pooling", "Dense")
+    path = folder / "modules.json"
+    path.write_text(path.read_text().replace("2_Dense", "../2_Dense"))
+    with pytest.raises(CheckpointError, match="expected dense layers in folders beside it"):
+        open_checkpoint(folder).task()
