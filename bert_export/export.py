@@ -1,7 +1,6 @@
 """A checkpoint to a bundle: capture, fuse, quantize, verify, write."""
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
@@ -9,10 +8,10 @@ from bert_export.capture import input_names
 from bert_export.decision import Decision, choose_default, with_metrics
 from bert_export.errors import ExportError, OutputExistsError
 from bert_export.latency import median_latencies_ms
-from bert_export.variants import BuiltVariant, Probe, asset, build_fp32, build_int8
+from bert_export.variants import INT8_INSTRUCTION_SET, BuiltVariant, Probe, asset, build_fp32, build_int8
 from bert_models import Checkpoint, load_model, open_checkpoint
 from bert_models.files import replaced_folder
-from bert_runtime.machine import describe
+from bert_runtime.machine import describe, has_instruction_set, installed_versions
 from bert_runtime.manifest import MANIFEST_NAME, Manifest, TensorSpec
 from bert_runtime.records import read_records
 from bert_runtime.tasks import Task
@@ -26,7 +25,17 @@ PRECISIONS = ("fp32", "int8")
 _SELF_TESTS = 4
 """How many of the reference texts become self-test vectors."""
 
-_TOOLS = ("bert-export", "torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "tokenizers", "numpy")
+_TOOLS = (
+    "bert-export",
+    "torch",
+    "onnx",
+    "onnx-ir",
+    "onnxscript",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "tokenizers",
+    "numpy",
+)
 
 
 def reference_texts() -> list[str]:
@@ -39,7 +48,7 @@ def export(
     bundle: str | Path,
     *,
     task: str | None = None,
-    precisions: Sequence[str] = PRECISIONS,
+    precisions: Sequence[str] | None = None,
     max_tokens: int | None = None,
     evaluate: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
@@ -53,7 +62,8 @@ def export(
         checkpoint: a directory in the Hugging Face layout, or a hub id, see `bert_models.hub`.
         bundle: the directory to write; it appears whole when everything has passed, or not at all.
         task: the task, where the checkpoint does not say.
-        precisions: variants to make; FP32 is always among them, since INT8 is judged by it.
+        precisions: variants to make; FP32 is always among them, since INT8 is judged by it. By default both, or FP32
+            alone on a processor whose INT8 answers could not be judged.
         max_tokens: longest sequence in tokens; by default the most that the checkpoint allows.
         evaluate: a labelled file; the task metric on it decides whether INT8 may be the default.
         columns: field names to those of `evaluate`, see `bert_runtime.records.read_records`.
@@ -65,7 +75,7 @@ def export(
         BertError: the checkpoint, the file, the fusion, the parity or the place to write is at fault.
     """
     target = Path(bundle)
-    _check_request(target, precisions, force=force)
+    precisions = _check_request(target, precisions, force=force)
     progress("reading the checkpoint")
     source = open_checkpoint(checkpoint)
     chosen = source.task(task)
@@ -90,11 +100,23 @@ def export(
     return manifest
 
 
-def _check_request(target: Path, precisions: Sequence[str], *, force: bool) -> None:
-    """Refuses unknown precisions and to overwrite what is there; what is no bundle is safe even from `force`."""
-    unknown = sorted(set(precisions) - set(PRECISIONS))
+def _check_request(target: Path, precisions: Sequence[str] | None, *, force: bool) -> Sequence[str]:
+    """The precisions to make. Refuses unknown ones, and to overwrite; what is no bundle is safe even from `force`."""
+    unknown = sorted(set(precisions or ()) - set(PRECISIONS))
     if unknown:
         raise ExportError(f"expected precisions of {', '.join(PRECISIONS)}, found {', '.join(unknown)}")
+    judged = has_instruction_set(INT8_INSTRUCTION_SET)
+    if precisions is not None and "int8" in precisions and not judged:
+        raise ExportError(
+            f"this processor has no {INT8_INSTRUCTION_SET}, without which INT8 answers saturate and cannot be compared "
+            "with FP32; export on one that has it, or with --precision fp32"
+        )
+    _check_target(target, force=force)
+    return precisions or (PRECISIONS if judged else ("fp32",))
+
+
+def _check_target(target: Path, *, force: bool) -> None:
+    """Raises `OutputExistsError` unless `target` is free or a bundle that may be replaced."""
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     if not (target / MANIFEST_NAME).is_file():
@@ -134,7 +156,7 @@ def _write(
             "family": source.family.name,
             "sha256": source.sha256(),
         },
-        versions={name: version(name) for name in _TOOLS},
+        versions=installed_versions(_TOOLS),
         machine=describe(),
     )
     (folder / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")

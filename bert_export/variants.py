@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 
 from bert_export.capture import OPSET, capture
+from bert_export.errors import ExportError
 from bert_export.flops import int8_flops_share
 from bert_export.fusion import expected_fusions, fuse
 from bert_export.parity import check_parity
@@ -21,11 +23,14 @@ from bert_runtime.session import Session
 from bert_runtime.tasks import FloatArray
 from bert_runtime.tokenization import TextTokenizer
 
-__all__ = ["MAX_PROTOBUF_BYTES", "BuiltVariant", "Probe", "asset", "build_fp32", "build_int8"]
+__all__ = ["INT8_INSTRUCTION_SET", "MAX_PROTOBUF_BYTES", "BuiltVariant", "Probe", "asset", "build_fp32", "build_int8"]
 
 _INT8_SELF_TEST_SHARE = 0.25
 """Share of the largest drift from FP32 by which another machine's INT8 answer may be off. Float32 rounds differently
 there before an activation is quantized, and the quantized value moves by at most one step."""
+
+INT8_INSTRUCTION_SET = "vnni"
+"""What a processor needs for unsigned by signed 8-bit products that do not saturate."""
 
 MAX_PROTOBUF_BYTES = 2**31 - 2**20
 """What one ONNX file can hold, less room for the nodes."""
@@ -84,9 +89,11 @@ def build_int8(
     runner = _runner(model, probe, folder / file.file)
     outputs = runner.outputs(probe.texts)
     largest = float(np.abs(outputs - fp32.outputs).max())
+    if not np.isfinite(largest):
+        raise ExportError("the INT8 graph gives answers that are no numbers; export with --precision fp32")
     drift = {**model.task.agreement(outputs, fp32.outputs), "max_abs_difference": largest, "texts": len(probe.texts)}
     variant = Variant(
-        precision="int8", target="cpu", opset=OPSET, instruction_set="vnni",
+        precision="int8", target="cpu", opset=OPSET, instruction_set=INT8_INSTRUCTION_SET,
         fusions={**fp32.variant.fusions, **counts}, int8_flops_share=round(int8_flops_share(graph), 4), drift=drift,
         self_test=_self_test(runner, probe, max(1e-4, _INT8_SELF_TEST_SHARE * largest)), model=file, external_data=data,
     )  # fmt: skip
@@ -101,6 +108,8 @@ def asset(path: Path) -> Asset:
 def _save(graph: ir.Model, folder: Path, precision: str) -> tuple[Asset, Asset | None]:
     """Writes the graph and, where the weights are more than one ONNX file can hold, these into a file beside it."""
     path = folder / f"model.{precision}.onnx"
+    graph = graph.clone()
+    ClearMetadataAndDocStringPass()(graph)  # torch notes the stack of every call, with the paths of this machine
     size = sum(value.const_value.nbytes for value in graph.graph.initializers.values() if value.const_value is not None)
     if size < MAX_PROTOBUF_BYTES:
         ir.save(graph, path)

@@ -55,6 +55,14 @@ def test_code_blocks_run_in_order(workplace: Path) -> None:
     assert ran["python"] >= 2
 
 
+def test_every_file_that_is_named_exists() -> None:
+    text = README.read_text(encoding="utf-8")
+    named = set(re.findall(r"(?:bench|tests|\.ci)/[\w./-]*\w", text))
+    assert named
+    assert not [name for name in named if not (README.parent / name).exists()]
+    assert not re.search(r"@[A-Z_]+@", text)
+
+
 def test_every_command_is_shown() -> None:
     shown = {arguments[0] for language, block in blocks() if language == "sh" for arguments in commands(block)}
     assert shown == set(main.commands)

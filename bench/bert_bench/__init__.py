@@ -2,7 +2,7 @@
 
 from bert_bench.benchmark import bench_bundle
 from bert_bench.errors import BenchError, WorkerError
-from bert_bench.plot import plot_report
+from bert_bench.plot import plot_report, require_plotting
 from bert_bench.report import CaseReport, EngineReport, Report, Split
 from bert_bench.settings import Settings
 from bert_bench.table import report_table
@@ -21,4 +21,5 @@ __all__ = [
     "bench_bundle",
     "plot_report",
     "report_table",
+    "require_plotting",
 ]

@@ -5,10 +5,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from bert_runtime.machine import describe
+from bert_runtime.machine import describe, installed_versions
 
 __all__ = ["Conditions", "current_conditions"]
 
@@ -40,16 +39,9 @@ def current_conditions(threads: int) -> Conditions:
     """The conditions of a run that starts now."""
     return Conditions(
         machine=describe(),
-        versions={name: found for name in _DISTRIBUTIONS if (found := _version(name))},
+        versions=installed_versions(_DISTRIBUTIONS),
         threads=threads,
         load_average=os.getloadavg() if hasattr(os, "getloadavg") else None,
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         argv=tuple(sys.argv),
     )
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return None

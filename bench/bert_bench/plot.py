@@ -1,18 +1,19 @@
 """A report as a chart: a panel per case with a scale of its own, so that short and long inputs can both be read."""
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_bench.report import CaseReport, EngineReport, Report
 from bert_bench.table import NOISY_MARK, format_ms
-from bert_runtime.errors import MissingExtraError
+from bert_runtime.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-__all__ = ["plot_report"]
+__all__ = ["plot_report", "require_plotting"]
 
 _ORDER = ("pytorch", "onnxruntime-plain", "fp32", "int8")
 """From left to right: where one comes from, then where one can go. Engines without a place here follow."""
@@ -23,6 +24,17 @@ _TEXT_COLOR = "#333333"
 
 _HEADROOM = 1.1
 """Height of a panel over its tallest bar: room for the label."""
+
+
+_FORMATS = (".png", ".svg", ".pdf")
+
+
+def require_plotting(path: Path) -> None:
+    """Raises `InputError` for a format that cannot be drawn, `MissingExtraError` without matplotlib."""
+    if path.suffix not in _FORMATS:
+        raise InputError(f"{path}: expected a chart that ends in {', '.join(_FORMATS)}")
+    if find_spec("matplotlib") is None:
+        raise MissingExtraError("matplotlib", "bench", "plotting")
 
 
 def plot_report(report: Report, path: Path) -> None:

@@ -36,11 +36,13 @@ def bench(
     plot: Path | None,
 ) -> None:
     """Compare BUNDLE's variants with PyTorch and ONNX Runtime's plain export on this machine."""
-    from bert_bench import Settings, bench_bundle, plot_report, report_table
+    from bert_bench import Settings, bench_bundle, plot_report, report_table, require_plotting
 
-    for path in (json_file, plot):
-        if path is not None and not path.parent.is_dir():
-            raise click.UsageError(f"{path}: the folder {path.parent} does not exist")
+    for path in (json_file, plot):  # before the minutes of measuring, not after
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise click.UsageError(f"{path}: expected a file in a folder that exists")
+    if plot is not None:
+        require_plotting(plot)
     rows = None if texts is None else [record.text() for record in read_records(texts, columns)]
     settings = replace(Settings.quick() if quick else Settings(), threads=threads)
     report = bench_bundle(bundle, checkpoint=checkpoint, texts=rows, settings=settings, progress=stages())

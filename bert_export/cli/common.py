@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,8 +22,13 @@ __all__ = [
 
 PATH = click.Path(path_type=Path)
 
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[dict[str, str]]
+else:  # generic since click 8.4 only
+    _ParamType = click.ParamType
 
-class _Columns(click.ParamType[dict[str, str]]):
+
+class _Columns(_ParamType):
     """`ours=theirs,…` as a dictionary."""
 
     name = "OURS=THEIRS,…"

@@ -53,12 +53,11 @@ def export(
 
     CHECKPOINT is a folder, or a model of the Hugging Face hub: org/name or org/name@revision.
     """
-    from bert_export.export import PRECISIONS
     from bert_export.export import export as export_checkpoint
 
     manifest = export_checkpoint(
         checkpoint, bundle,
-        task=task, precisions=PRECISIONS if "auto" in precisions else precisions, max_tokens=max_tokens,
+        task=task, precisions=None if "auto" in precisions else precisions, max_tokens=max_tokens,
         evaluate=evaluate, columns=columns, max_drop=max_drop, force=force, progress=stages(),
     )  # fmt: skip
     if as_json:

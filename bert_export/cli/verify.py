@@ -2,10 +2,14 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from bert_export.cli.common import bundle_argument, json_option, print_json, table
+
+if TYPE_CHECKING:
+    from bert_runtime.verification import Check
 
 __all__ = ["verify"]
 
@@ -21,7 +25,11 @@ def verify(bundle: Path, as_json: bool) -> None:
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
-        click.echo(table([("ok" if check.passed else "FAILED", check.name, check.detail) for check in checks]))
+        click.echo(table([(_verdict(check), check.name, check.detail) for check in checks]))
     failed = sum(not check.passed for check in checks)
     if failed:
         raise click.ClickException(f"{failed} of {len(checks)} checks failed; export the bundle again or copy it anew")
+
+
+def _verdict(check: "Check") -> str:
+    return "skipped" if check.skipped else "ok" if check.passed else "FAILED"

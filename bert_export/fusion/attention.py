@@ -1,8 +1,8 @@
 """Attention on [B, S, H]: the head split and merge move inside the operator.
 
 torch captures attention on [B, A, S, D] with a Reshape and a Transpose on each side of it. The ONNX operator also takes
-[B, S, H] with the number of heads as an attribute, and ONNX Runtime's CPU kernel is 3 to 10 % faster that way
-(bench/results/kernels.json).
+[B, S, H] with the number of heads as an attribute, which saves the copies (measured in bench/results/fusions.json by
+`python -m bert_bench.experiments.fusions`).
 """
 
 import onnx_ir as ir

@@ -6,8 +6,6 @@ selected before them: query, attention output and feed-forward then run on one r
 number for number.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 import onnx_ir as ir
 
@@ -75,25 +73,19 @@ def _nodes_of_one_row(model: ir.Model, selection: ir.Node) -> set[ir.Node]:
 
 def _row_inputs(node: ir.Node) -> list[tuple[int, int]]:
     """The inputs of a row-wise operator that carry rows, each with its axis of rows; empty for any other operator."""
-    return list(_find_row_inputs(node))
-
-
-def _find_row_inputs(node: ir.Node) -> Iterator[tuple[int, int]]:
-    if node.op_type in ("Add", "Gelu", "Relu", "Tanh", "Mul", "MatMul", "LayerNormalization"):
-        if node.op_type == "MatMul" and (node.inputs[1] is None or node.inputs[1].const_value is None):
-            return  # a product of two activations mixes rows
-        if node.op_type == "LayerNormalization" and node.attributes["axis"].as_int() not in (-1, 2):
-            return
-        for index, value in enumerate(node.inputs):
-            if value is None or value.const_value is not None:
-                continue
-            if value.shape is None or len(value.shape) != 3:
-                return
-            yield index, _ROWS
-    elif node.op_type == "Attention" and node.inputs[0] is not None and len(node.inputs[0].shape or ()) == 3:
-        yield 0, _ROWS
-        if len(node.inputs) > 3 and node.inputs[3] is not None:
-            yield 3, _QUERIES
+    if node.op_type == "Attention" and node.inputs[0] is not None and len(node.inputs[0].shape or ()) == 3:
+        masked = len(node.inputs) > 3 and node.inputs[3] is not None
+        return [(0, _ROWS), (3, _QUERIES)] if masked else [(0, _ROWS)]
+    if node.op_type not in ("Add", "Gelu", "Relu", "Tanh", "Mul", "MatMul", "LayerNormalization"):
+        return []
+    if node.op_type == "MatMul" and (node.inputs[1] is None or node.inputs[1].const_value is None):
+        return []  # a product of two activations mixes rows
+    if node.op_type == "LayerNormalization" and node.attributes["axis"].as_int() not in (-1, 2):
+        return []
+    values = [(i, value) for i, value in enumerate(node.inputs) if value is not None and value.const_value is None]
+    if any(value.shape is None or len(value.shape) != 3 for _, value in values):
+        return []
+    return [(i, _ROWS) for i, _ in values]
 
 
 def _one_at(shape: ir.Shape | None, axis: int) -> ir.Shape | None:

@@ -127,7 +127,8 @@ class Checkpoint:
 
     def sha256(self) -> str:
         """One hash over the weight files."""
-        hashes = [sha256_file(path) for path in weight_files(self.path)]
+        folders = (self.path, *dense_folders(self.path))
+        hashes = [sha256_file(path) for folder in folders for path in weight_files(folder)]
         return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
@@ -186,11 +187,11 @@ def _label_values(task: Task) -> dict[str, Any]:
     }
 
 
-def save_model(model: TaskModel, folder: Path, *, tokenizer_from: Path) -> None:
+def save_model(model: TaskModel, folder: Path, *, tokenizer_from: Path, max_tokens: int | None = None) -> None:
     """Writes config, weights and the tokenizer files of `tokenizer_from` into the existing `folder`.
 
     `transformers` loads the result with the class that `architectures` names; a sentence-embedding model is also a
-    sentence-transformers folder.
+    sentence-transformers folder. `max_tokens` is the length it was trained at, so that it is truncated there too.
     """
     task, family = model.task, FAMILIES[model.config.family]
     architecture = family.architectures[task.name]
@@ -209,7 +210,11 @@ def save_model(model: TaskModel, folder: Path, *, tokenizer_from: Path) -> None:
     if not (folder / "tokenizer.json").is_file():
         read_tokenizer(tokenizer_from, family.name).save(str(folder / "tokenizer.json"))
     settings = wordpiece_settings(read_json(folder / "tokenizer.json"))
-    if settings and not (folder / "tokenizer_config.json").is_file():
+    if (folder / "tokenizer_config.json").is_file():
+        settings = read_json(folder / "tokenizer_config.json")
+    if max_tokens is not None:
+        settings["model_max_length"] = max_tokens
+    if settings:
         write_json(folder / "tokenizer_config.json", settings)
     if isinstance(task, SentenceEmbedding):
         for number, path in enumerate(write_sentence_embedding(folder, task, model.config.hidden_size)):

@@ -1,10 +1,11 @@
 """Small JSON files of a checkpoint, read with errors that name them, and folders written whole or not at all."""
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,26 +37,47 @@ def write_json(path: Path, value: Any) -> None:
 def replaced_folder(target: Path) -> Iterator[Path]:
     """A new folder beside `target` to write into, which takes its place when the block ends without an error.
 
-    On an error nothing at `target` has changed and nothing is left behind.
+    On an error nothing at `target` has changed and nothing is left behind. Raises `BertError` where the place cannot be
+    written to, a full disk included.
     """
-    new_parent = next((each for each in reversed([target.parent, *target.parent.parents]) if not each.exists()), None)
+    target = target.resolve()
+    if Path.cwd().resolve().is_relative_to(target):
+        raise BertError(f"{target}: is the folder you stand in, which cannot be replaced; choose another place")
+    new_parents = [each for each in (target.parent, *target.parent.parents) if not each.exists()]
+    building: Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BertError(f"{target}: cannot be written: {error}") from None
-    building = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    building.chmod(0o755)  # mkdtemp makes it private; a bundle is to be read like any other folder
-    retired = building.with_name(building.name + ".old")
-    try:
+        building = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        building.chmod(0o777 & ~_umask())  # mkdtemp makes it private; a bundle is to be read like any other folder
         yield building
-        if target.exists():
-            target.rename(retired)
+        _replace(target, building)
+    except BaseException as error:
+        if building is not None:
+            shutil.rmtree(building, ignore_errors=True)
+        with suppress(OSError):  # not empty: somebody else has written there meanwhile
+            for each in new_parents:
+                each.rmdir()
+        if isinstance(error, OSError):
+            raise BertError(f"{target}: cannot be written: {error}") from error
+        raise
+
+
+def _replace(target: Path, building: Path) -> None:
+    """Renames `building` to `target`, and puts back what was there where that fails."""
+    retired = building.with_name(building.name + ".old")
+    if target.exists():
+        target.rename(retired)
+    try:
         building.rename(target)
-    except BaseException:
-        if retired.exists() and not target.exists():
+    except OSError:
+        if retired.exists():
             retired.rename(target)
-        shutil.rmtree(building, ignore_errors=True)
-        if new_parent is not None:
-            shutil.rmtree(new_parent, ignore_errors=True)
         raise
     shutil.rmtree(retired, ignore_errors=True)
+
+
+def _umask() -> int:
+    """The process's umask, which can only be read by setting it."""
+    current = os.umask(0o022)
+    os.umask(current)
+    return current

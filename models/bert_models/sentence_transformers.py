@@ -40,7 +40,10 @@ def is_sentence_transformers_folder(folder: Path) -> bool:
 def read_max_tokens(folder: Path) -> int | None:
     """`max_seq_length`, or `None` where the folder does not limit it."""
     path = folder / "sentence_bert_config.json"
-    value = read_json(path).get("max_seq_length") if path.is_file() else None
+    settings = read_json(path) if path.is_file() else {}
+    if settings.get("do_lower_case"):
+        raise CheckpointError(f"{path}: do_lower_case is not supported; set it in tokenizer_config.json instead")
+    value = settings.get("max_seq_length")
     if value is not None and (not isinstance(value, int) or value < 1):
         raise CheckpointError(f"{path}: expected a positive max_seq_length, found {value!r}")
     return value
@@ -50,6 +53,8 @@ def read_sentence_embedding(folder: Path, hidden_size: int) -> SentenceEmbedding
     """Pooling, dense layers and normalisation of `modules.json`; raises `CheckpointError` for what is not supported."""
     path = folder / "modules.json"
     modules = read_json(path, list)
+    if not all(isinstance(module, dict) for module in modules):
+        raise CheckpointError(f"{path}: expected a list of objects with path and type, found {modules!r:.80}")
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
     rest = [kind for kind in kinds[2:] if kind != "Dense"]
     if kinds[:2] != ["Transformer", "Pooling"] or rest not in ([], ["Normalize"]) or "Normalize" in kinds[:-1]:

@@ -7,13 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from bert_runtime.errors import DataError
-from bert_runtime.model import Model
+from bert_runtime.model import WINDOW, Model
 from bert_runtime.records import Record
 
 __all__ = ["checked_metrics", "evaluate"]
-
-_CHUNK = 512
-"""Examples between two progress reports."""
 
 
 def evaluate(
@@ -24,11 +21,12 @@ def evaluate(
     Raises `DataError` for a row that does not fit the task.
     """
     examples = [model.task.example(record) for record in records]
+    inputs = [each for example in examples for each in example.inputs]
     outputs = []
-    for start in range(0, len(examples), _CHUNK):
-        chunk = examples[start : start + _CHUNK]
-        outputs.append(model.outputs([each for example in chunk for each in example.inputs]))
-        progress(len(chunk))
+    for start in range(0, len(inputs), WINDOW):  # as `Model.outputs` would split them, so that batches are the same
+        chunk = inputs[start : start + WINDOW]
+        outputs.append(model.outputs(chunk))
+        progress(len(chunk) * len(examples) // len(inputs))
     return checked_metrics(model.task.score(np.concatenate(outputs), examples), records[0].path)
 
 

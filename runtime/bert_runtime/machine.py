@@ -3,11 +3,14 @@
 import os
 import platform
 import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["available_cores", "cpu_flags", "describe", "has_instruction_set"]
+__all__ = ["available_cores", "cpu_flags", "describe", "has_instruction_set", "installed_versions"]
 
 _CGROUP = Path("/sys/fs/cgroup")
 _CPUS = Path("/sys/devices/system/cpu")
@@ -65,9 +68,18 @@ def cpu_flags() -> frozenset[str]:
 
 def has_instruction_set(name: str | None) -> bool:
     """Whether the processor has what a variant's `instruction_set` asks for."""
-    if name is None or platform.machine() in ("aarch64", "arm64"):
+    if name is None or (name == "vnni" and platform.machine() in ("aarch64", "arm64")):
         return True
     return not cpu_flags().isdisjoint(_INSTRUCTION_SETS.get(name, ()))
+
+
+def installed_versions(distributions: Iterable[str]) -> dict[str, str]:
+    """Versions of those distributions that are installed."""
+    found = {}
+    for name in distributions:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def describe() -> dict[str, Any]:

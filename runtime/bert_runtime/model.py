@@ -16,12 +16,12 @@ from bert_runtime.session import Session
 from bert_runtime.tasks import FloatArray, Result, Task
 from bert_runtime.tokenization import TextTokenizer, as_text_input, pad
 
-__all__ = ["Model", "check_asset", "choose_variant", "load"]
+__all__ = ["WINDOW", "Model", "check_asset", "choose_variant", "load"]
 
 _log = logging.getLogger("bert_runtime")
 
-_STREAM_WINDOW = 512
-"""Inputs that `stream` reads ahead: enough to sort by length, few enough to hold."""
+WINDOW = 512
+"""Inputs that are sorted by length together: enough to pad little, few enough for `stream` to read ahead and hold."""
 
 
 def load(
@@ -140,7 +140,7 @@ class Model:
         """Results one by one, in order, reading at most a few hundred inputs ahead."""
         iterator = iter(inputs)
         first = 0
-        while window := list(islice(iterator, _STREAM_WINDOW)):
+        while window := list(islice(iterator, WINDOW)):
             yield from self.task.decode(self.outputs(window, first))
             first += len(window)
 
@@ -149,6 +149,9 @@ class Model:
 
         `first` is the number that an error gives the first of `inputs`.
         """
+        if len(inputs) > WINDOW:  # so that streaming, evaluating and calling at once make the same batches
+            parts = range(0, len(inputs), WINDOW)
+            return np.concatenate([self.outputs(inputs[start : start + WINDOW], first + start) for start in parts])
         encodings = self.tokenizer.encode([as_text_input(each) for each in inputs], first)
         if len(encodings) == 1:
             return self.session.run(pad(encodings, self.tokenizer.pad_token_id))

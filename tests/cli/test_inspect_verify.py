@@ -89,7 +89,7 @@ def test_verify_as_json(run: Run, classifier_bundle: Path, copy_bundle: CopyBund
     assert result.exit_code == 1
     checks = json.loads(result.stdout)
     assert [check["passed"] for check in checks] == [True, True, False, True, False]
-    assert {tuple(check) for check in checks} == {("name", "passed", "detail")}
+    assert {tuple(check) for check in checks} == {("name", "passed", "detail", "skipped")}
     assert run("verify", classifier_bundle, "--json").exit_code == 0
 
 

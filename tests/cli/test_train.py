@@ -28,7 +28,7 @@ def test_the_report_of_a_run(whole_run: tuple[Path, Result]) -> None:
     assert float(best[-1]) == max(float(epoch[2]) for epoch in epochs) > 0.9
     assert "tokenizing 64 training and 16 dev texts" in result.stderr
     assert sorted(path.name for path in trained.iterdir()) == [
-        "config.json", "model.safetensors", "tokenizer.json", "training.json", "vocab.txt",
+        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "training.json", "vocab.txt",
     ]  # fmt: skip
     report = json.loads((trained / "training.json").read_text())
     assert report["examples"] == {"train": 64, "dev": 16}

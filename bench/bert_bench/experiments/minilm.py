@@ -1,6 +1,6 @@
 """Fidelity of MiniLM's embeddings, the time an export takes, and the time an import takes.
 
-python -m bert_bench.experiments.minilm --checkpoint CKPT --texts FILE --columns text=0 --output FILE
+python -m bert_bench.experiments.minilm --checkpoint CKPT --texts FILE --column 0 --output FILE
 """
 
 import subprocess

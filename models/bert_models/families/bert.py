@@ -27,7 +27,6 @@ BERT = Family(
         "position_embedding_type": "absolute",
         "is_decoder": False,
         "add_cross_attention": False,
-        "tie_word_embeddings": True,
     },
     encoder_weights={
         "embeddings.token": "embeddings.word_embeddings",

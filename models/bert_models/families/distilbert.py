@@ -22,7 +22,7 @@ DISTILBERT = Family(
         "initializer_range": "initializer_range",
         "pad_token_id": "pad_token_id",
     },
-    fixed_config={"tie_word_embeddings": True},
+    fixed_config={},
     encoder_weights={
         "embeddings.token": "embeddings.word_embeddings",
         "embeddings.position": "embeddings.position_embeddings",

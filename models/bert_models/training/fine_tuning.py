@@ -93,14 +93,14 @@ def fine_tune(
     }
     progress(f"writing the checkpoint of epoch {best['epoch']}")
     with replaced_folder(target) as folder:
-        save_model(model, folder, tokenizer_from=source.path)
+        save_model(model, folder, tokenizer_from=source.path, max_tokens=settings.max_tokens or source.max_tokens)
         write_json(folder / REPORT_NAME, report)
     return report
 
 
 def _check_output(target: Path, state: Path, *, resume: bool, force: bool) -> None:
     """Refuses to lose what is at `target`, and to resume what is not there."""
-    interrupted = (state / LAST_NAME).is_file()
+    interrupted = (state / LAST_NAME).is_file() and _is_ours(target)
     if not (resume or interrupted) and target.is_dir() and [each.name for each in target.iterdir()] == [_STATE]:
         return  # a run that stopped in its first epoch
     if resume and not interrupted:
@@ -111,10 +111,17 @@ def _check_output(target: Path, state: Path, *, resume: bool, force: bool) -> No
         raise TrainingError(
             f"{target}: an interrupted training is there; go on with --resume or start over with --force"
         )
-    if not (interrupted or (target / REPORT_NAME).is_file()):
+    if not _is_ours(target):
         raise TrainingError(f"{target}: exists and was not written by a training run; choose another place")
     if not force:
         raise TrainingError(f"{target}: a trained checkpoint is already there; replace it with --force")
+
+
+def _is_ours(target: Path) -> bool:
+    """Whether a training run wrote this folder: a finished checkpoint with its report, or nothing but a run's state."""
+    return (target / REPORT_NAME).is_file() or (
+        target.is_dir() and [each.name for each in target.iterdir()] == [_STATE]
+    )
 
 
 def _known_labels(source: Checkpoint) -> tuple[str, ...]:

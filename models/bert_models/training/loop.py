@@ -1,6 +1,7 @@
 """The training loop: Lightning's Trainer, its checkpoints, and how it stops."""
 
 import logging
+import math
 import signal
 import sys
 import threading
@@ -49,7 +50,7 @@ def fit(
     with _quiet():
         trainer = pl.Trainer(
             max_epochs=settings.epochs,
-            accelerator="auto",
+            accelerator="cuda" if torch.cuda.is_available() else "cpu",  # where the precision was measured
             devices=1,
             precision=precision.lightning_name,
             gradient_clip_val=settings.max_grad_norm,
@@ -65,7 +66,12 @@ def fit(
     weights = torch.load(best.best_model_path, map_location="cpu", weights_only=True)["state_dict"]
     module.load_state_dict(weights)
     module.cpu().eval()
-    return max(module.history, key=lambda epoch: epoch[module.model.task.metric])
+    measured = [epoch for epoch in module.history if not math.isnan(epoch[module.model.task.metric])]
+    if not measured:
+        raise TrainingError(
+            f"{module.model.task.metric} is not defined in any epoch: the model gives one answer to all"
+        )
+    return max(measured, key=lambda epoch: epoch[module.model.task.metric])
 
 
 @contextmanager

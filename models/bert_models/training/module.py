@@ -1,5 +1,6 @@
 """The Lightning module of fine-tuning: loss, optimizer, and the dev metric as the runtime computes it."""
 
+from dataclasses import asdict
 from typing import Any
 
 import lightning.pytorch as pl
@@ -41,18 +42,25 @@ class FineTuning(pl.LightningModule):
         self._losses: list[float] = []
         self._dev_outputs: list[tuple[Tensor, Tensor]] = []
 
+    def run(self) -> dict[str, Any]:
+        """What must be the same for a run to be resumed. `auto` precision stays `auto`, whatever it measures."""
+        return {"task": self.model.task.to_dict(), **asdict(self.settings)}
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keeps the history, so that a resumed run reports all of its epochs, and the task it is for."""
+        """Keeps the history, so that a resumed run reports all of its epochs, and what run it is."""
         checkpoint["history"] = self.history
-        checkpoint["task"] = self.model.task.to_dict()
+        checkpoint["run"] = self.run()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """The inverse of `on_save_checkpoint`."""
-        before, now = checkpoint["task"], self.model.task.to_dict()
-        if before != now:
+        before, now = checkpoint["run"], self.run()
+        differing = [
+            f"{key} was {before.get(key)!r}, is now {now[key]!r}" for key in now if before.get(key) != now[key]
+        ]
+        if differing:
             raise TrainingError(
-                f"the interrupted run was for {before}, the data now say {now}; resume with the same files, or start "
-                "over with --force"
+                f"the interrupted run was another one: {'; '.join(differing)}; resume with the same files and "
+                "settings, or start over with --force"
             )
         self.history = checkpoint["history"]
 

@@ -1,0 +1,77 @@
+"""Folders that are written whole or not at all."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bert_models.files import replaced_folder
+from bert_runtime.errors import BertError
+
+
+def write(folder: Path, text: str) -> None:
+    (folder / "file").write_text(text)
+
+
+def test_appears_whole_and_replaces_what_was_there(tmp_path: Path) -> None:
+    target = tmp_path / "a" / "b"
+    for text in ("one", "two"):
+        with replaced_folder(target) as folder:
+            write(folder, text)
+            assert not target.exists() or (target / "file").read_text() == "one"
+        assert (target / "file").read_text() == text
+    assert [path.name for path in target.parent.iterdir()] == ["b"]
+
+
+def test_failure_changes_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+    with replaced_folder(tmp_path / "kept") as folder:
+        write(folder, "precious")
+    for target in (tmp_path / "kept", tmp_path / "new" / "deep" / "folder"):
+        with pytest.raises(RuntimeError, match="on the way"), replaced_folder(target) as folder:
+            write(folder, "half")
+            raise RuntimeError("on the way")
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert (tmp_path / "kept" / "file").read_text() == "precious"
+
+
+def test_failure_spares_what_others_wrote_beside_it(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), replaced_folder(tmp_path / "bundles" / "a"):
+        with replaced_folder(tmp_path / "bundles" / "b") as other:
+            write(other, "finished")
+        raise RuntimeError
+    assert (tmp_path / "bundles" / "b" / "file").read_text() == "finished"
+    assert [path.name for path in (tmp_path / "bundles").iterdir()] == ["b"]
+
+
+def test_place_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BertError, match="cannot be written"), replaced_folder(tmp_path / "file" / "below"):
+        pytest.fail("the block must not run")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BertError, match="is the folder you stand in"), replaced_folder(Path()):
+        pytest.fail("the block must not run")
+
+
+def test_full_disk_is_a_message(tmp_path: Path) -> None:
+    with pytest.raises(BertError, match=r"cannot be written: .*No space left"), replaced_folder(tmp_path / "new"):
+        raise OSError(28, "No space left on device")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with replaced_folder(tmp_path / "link") as folder:
+        write(folder, "new")
+    assert (tmp_path / "real" / "file").read_text() == "new"
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_umask_is_respected(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with replaced_folder(tmp_path / "new"):
+            pass
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o750
