@@ -20,6 +20,7 @@ def report_table(report: Report) -> str:
         _heading(report),
         _latencies("Model only: token ids in, raw outputs out", "batch x tokens", report.shapes, report),
         _latencies("End to end: one text in, its decoded answer out", "tokens", report.singles, report),
+        _tails(report),
         _stages(report),
         _engines(report),
         _fidelity(report),
@@ -45,6 +46,23 @@ def _latencies(title: str, first: str, cases: Sequence[CaseReport], report: Repo
     names = [each.name for each in report.engines]
     rows = [[_case_name(case), *(_latency(case, name, report.baseline) for name in names)] for case in cases]
     return f"{title}; median ms, speed-up over {report.baseline}\n{_align([[first, *names], *rows])}"
+
+
+def _tails(report: Report) -> str:
+    """How much slower than the median the slowest calls are."""
+    names = [each.name for each in report.engines]
+    rows = [
+        [
+            _tail_name(case),
+            *(f"{format_ms(each.p90_ms)} / {format_ms(each.p99_ms)}" for each in map(case.timings.get, names) if each),
+        ]
+        for case in (*report.shapes, *report.singles)
+    ]
+    return f"Tails: p90 / p99 in ms\n{_align([['', *names], *rows])}"
+
+
+def _tail_name(case: CaseReport) -> str:
+    return case.name if case.stage == "model" else f"{_case_name(case)} end to end"
 
 
 def _case_name(case: CaseReport) -> str:
