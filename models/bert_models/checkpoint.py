@@ -85,7 +85,10 @@ class Checkpoint:
         where = self.path / "config.json"
         names = self.values.get("id2label")
         if not isinstance(names, dict) or set(names) != {str(i) for i in range(len(names))}:
-            raise CheckpointError(f'{where}: expected \'id2label\' with the keys "0", "1", …, found {names!r:.80}')
+            raise CheckpointError(
+                f"{where}: expected 'id2label' with the keys '0', '1', …, found {names!r:.80}; a model without a "
+                "classification head is fine-tuned first: bert-export train"
+            )
         # transformers leaves the problem type open until training, where a single label means a number.
         usual = "regression" if len(names) == 1 else "single_label_classification"
         found = self.values.get("problem_type") or usual

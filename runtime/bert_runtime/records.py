@@ -84,11 +84,8 @@ class Record:
 
 
 def read_records(path: str | Path, columns: Mapping[str, str] | None = None) -> list[Record]:
-    """All rows of `path`, see `iter_records`; raises `DataError` also where there are none."""
-    records = list(iter_records(path, columns))
-    if not records:
-        raise DataError(f"{path}: expected at least one row, found none")
-    return records
+    """All rows of `path`, see `iter_records`."""
+    return list(iter_records(path, columns))
 
 
 def iter_records(path: str | Path, columns: Mapping[str, str] | None = None) -> Iterator[Record]:
@@ -103,9 +100,19 @@ def iter_records(path: str | Path, columns: Mapping[str, str] | None = None) -> 
         columns: our field names to the file's, such as `{"text": "sentence"}`; fields that are not named keep their
             names. Where all are numbers, counted from 0, the CSV or TSV file has no header line.
 
-    Raises `DataError` for a missing, unreadable or malformed file.
+    Raises `DataError` for a missing, unreadable, malformed or empty file.
     """
     path, columns = Path(path), columns or {}
+    empty = True
+    for record in _rows(path, columns):
+        empty = False
+        yield record
+    if empty:
+        raise DataError(f"{path}: expected at least one row, found none")
+
+
+def _rows(path: Path, columns: Mapping[str, str]) -> Iterator[Record]:
+    """The rows of a file by the format that its name tells."""
     suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if suffix not in FORMATS:
         raise DataError(f"{path}: expected a file that ends in {', '.join(FORMATS)} (or one of these with .gz)")

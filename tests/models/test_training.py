@@ -134,7 +134,7 @@ def test_dropout_is_on_in_training_and_off_afterwards(
     source = open_checkpoint(classifier_checkpoint)
     model = load_model(source, TextClassification(labels=("x", "y")), new_head=True)
     settings = TrainSettings(epochs=2, batch_size=20, precision="fp32")
-    module = _Watched(model, examples, settings)
+    module = _Watched(model, examples, settings, "fp32")
     fit(module, examples, examples, settings, ChosenPrecision("fp32", {}), tmp_path, resume=False)
     assert _Watched.modes == [True] * 4
     assert not model.encoder.embeddings.dropout.training

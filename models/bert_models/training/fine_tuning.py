@@ -16,7 +16,7 @@ from bert_models.errors import TrainingError
 from bert_models.files import replaced_folder, write_json
 from bert_models.model import TaskModel
 from bert_models.training.data import Examples, label_task
-from bert_models.training.loop import LAST_NAME, fit
+from bert_models.training.loop import LAST_NAME, fit, resumed_precision
 from bert_models.training.module import FineTuning
 from bert_models.training.precision import ChosenPrecision, choose_precision
 from bert_models.training.settings import TrainSettings
@@ -66,14 +66,14 @@ def fine_tune(
     model = load_model(source, chosen, new_head=True)
     progress(f"tokenizing {len(train_records)} training and {len(dev_records)} dev texts")
     train_set, dev_set = (_examples(source, chosen, records, settings) for records in (train_records, dev_records))
-    precision = _precision(settings, model, train_set, progress)
+    precision = resumed_precision(state) if resume else _precision(settings, model, train_set, progress)
     if not resume:
         shutil.rmtree(state, ignore_errors=True)
     try:
         state.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TrainingError(f"{target}: cannot be written: {error}") from None
-    module = FineTuning(model, dev_set, settings)
+    module = FineTuning(model, dev_set, settings, precision.name)
     started = time.monotonic()
     best = fit(module, train_set, dev_set, settings, precision, state, resume=resume)
     report = {

@@ -21,7 +21,7 @@ from bert_models.training.module import FineTuning
 from bert_models.training.precision import ChosenPrecision
 from bert_models.training.settings import TrainSettings
 
-__all__ = ["LAST_NAME", "fit"]
+__all__ = ["LAST_NAME", "fit", "resumed_precision"]
 
 LAST_NAME = "last.ckpt"
 """File in the state folder with everything after the last finished epoch."""
@@ -45,8 +45,6 @@ def fit(
     keep: dict[str, Any] = {"dirpath": state, "enable_version_counter": False}
     best = ModelCheckpoint(filename="best", monitor=metric, mode="max", save_weights_only=True, **keep)
     last = ModelCheckpoint(filename="last", **keep)
-    if resume:
-        _check_readable(state / LAST_NAME)
     with _quiet():
         trainer = pl.Trainer(
             max_epochs=settings.epochs,
@@ -92,10 +90,15 @@ def _interruptible(state: Path) -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
-def _check_readable(path: Path) -> None:
-    """Raises `TrainingError` for a damaged state; Lightning would end in whatever unpickling raises."""
+def resumed_precision(state: Path) -> ChosenPrecision:
+    """The precision of the run in `state`: measured again, another might win, and the weights would differ.
+
+    Raises `TrainingError` for a damaged state, where Lightning would end in whatever unpickling raises.
+    """
+    path = state / LAST_NAME
     try:
-        torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        return ChosenPrecision(saved["precision"], {})
     except Exception as error:
         raise TrainingError(f"{path}: cannot be read: {error}; start over with --force") from None
 

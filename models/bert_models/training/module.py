@@ -32,8 +32,9 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
 class FineTuning(pl.LightningModule):
     """Trains a `TaskModel` and measures it on the dev set after every epoch."""
 
-    def __init__(self, model: TaskModel, dev: Examples, settings: TrainSettings) -> None:
+    def __init__(self, model: TaskModel, dev: Examples, settings: TrainSettings, precision: str) -> None:
         super().__init__()
+        self.precision = precision
         self.model = model
         self.dev = dev
         self.settings = settings
@@ -50,6 +51,7 @@ class FineTuning(pl.LightningModule):
         """Keeps the history, so that a resumed run reports all of its epochs, and what run it is."""
         checkpoint["history"] = self.history
         checkpoint["run"] = self.run()
+        checkpoint["precision"] = self.precision
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """The inverse of `on_save_checkpoint`."""
