@@ -75,7 +75,8 @@ def export(
         BertError: the checkpoint, the file, the fusion, the parity or the place to write is at fault.
     """
     target = Path(bundle)
-    precisions = _check_request(target, precisions, force=force)
+    judged = has_instruction_set(INT8_INSTRUCTION_SET)
+    precisions = _check_request(target, precisions, judged=judged, force=force)
     progress("reading the checkpoint")
     source = open_checkpoint(checkpoint)
     chosen = source.task(task)
@@ -88,6 +89,8 @@ def export(
         built = [build_fp32(model, probe, folder, progress)]
         if "int8" in precisions:
             built.append(build_int8(built[0], model, probe, folder, progress))
+        else:
+            progress(f"without INT8: {'not asked for' if judged else f'this processor has no {INT8_INSTRUCTION_SET}'}")
         if examples is not None and evaluate is not None:
             built = with_metrics(chosen, built, examples, Path(evaluate))
         progress("timing the variants")
@@ -100,12 +103,11 @@ def export(
     return manifest
 
 
-def _check_request(target: Path, precisions: Sequence[str] | None, *, force: bool) -> Sequence[str]:
+def _check_request(target: Path, precisions: Sequence[str] | None, *, judged: bool, force: bool) -> Sequence[str]:
     """The precisions to make. Refuses unknown ones, and to overwrite; what is no bundle is safe even from `force`."""
     unknown = sorted(set(precisions or ()) - set(PRECISIONS))
     if unknown:
         raise ExportError(f"expected precisions of {', '.join(PRECISIONS)}, found {', '.join(unknown)}")
-    judged = has_instruction_set(INT8_INSTRUCTION_SET)
     if precisions is not None and "int8" in precisions and not judged:
         raise ExportError(
             f"this processor has no {INT8_INSTRUCTION_SET}, without which INT8 answers saturate and cannot be compared "

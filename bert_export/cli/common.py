@@ -24,7 +24,7 @@ PATH = click.Path(path_type=Path)
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[dict[str, str]]
-else:  # generic since click 8.4 only
+else:  # generic in recent releases only
     _ParamType = click.ParamType
 
 
