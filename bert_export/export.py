@@ -1,6 +1,7 @@
 """A checkpoint to a bundle: capture, fuse, quantize, verify, write."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from bert_models.files import replaced_folder
 from bert_runtime.machine import describe, has_instruction_set, installed_versions
 from bert_runtime.manifest import MANIFEST_NAME, Manifest, TensorSpec
 from bert_runtime.records import read_records
-from bert_runtime.tasks import Task
+from bert_runtime.tasks import SentenceEmbedding, Task
 from bert_runtime.verification import verify
 
 __all__ = ["PRECISIONS", "export", "reference_texts"]
@@ -50,6 +51,7 @@ def export(
     task: str | None = None,
     precisions: Sequence[str] | None = None,
     max_tokens: int | None = None,
+    dimensions: int | None = None,
     evaluate: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
     max_drop: float = 1.0,
@@ -65,6 +67,7 @@ def export(
         precisions: variants to make; FP32 is always among them, since INT8 is judged by it. By default both, or FP32
             alone on a processor whose INT8 answers could not be judged.
         max_tokens: longest sequence in tokens; by default the most that the checkpoint allows.
+        dimensions: keep so many of an embedding's dimensions, the first ones, before it is normalised.
         evaluate: a labelled file; the task metric on it decides whether INT8 may be the default.
         columns: field names to those of `evaluate`, see `bert_runtime.records.read_records`.
         max_drop: how many points (hundredths) of the metric INT8 may lose on `evaluate`.
@@ -79,7 +82,7 @@ def export(
     precisions = _check_request(target, precisions, judged=judged, force=force)
     progress("reading the checkpoint")
     source = open_checkpoint(checkpoint)
-    chosen = source.task(task)
+    chosen = _narrowed(source.task(task), dimensions)
     examples = [chosen.example(record) for record in read_records(evaluate, columns)] if evaluate is not None else None
     samples = chosen.sample_inputs(reference_texts())
     texts = samples if examples is None else [each for example in examples for each in example.inputs]
@@ -101,6 +104,16 @@ def export(
         if failed:
             raise ExportError(f"the finished bundle fails its own verification: {'; '.join(failed)}")
     return manifest
+
+
+def _narrowed(task: Task, dimensions: int | None) -> Task:
+    """The task with as many dimensions as asked for."""
+    if dimensions is None:
+        return task
+    if not isinstance(task, SentenceEmbedding) or not 1 <= dimensions <= task.dimensions:
+        most = f"1 to {task.dimensions}" if isinstance(task, SentenceEmbedding) else f"none for {task.name}"
+        raise ExportError(f"expected a number of dimensions of {most}, found {dimensions}")
+    return replace(task, dimensions=dimensions)
 
 
 def _check_request(target: Path, precisions: Sequence[str] | None, *, judged: bool, force: bool) -> Sequence[str]:

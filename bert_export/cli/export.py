@@ -24,6 +24,7 @@ __all__ = ["export"]
     help="Variants to make; may be repeated. auto makes FP32 and INT8 and lets measurements choose the default.",
 )
 @click.option("--max-tokens", type=int, help="Longest sequence; by default the most that the checkpoint allows.")
+@click.option("--dimensions", type=int, help="Keep the first so many dimensions of embeddings (Matryoshka models).")
 @click.option("--evaluate", type=PATH, help="Labelled file; its task metric decides whether INT8 may be the default.")
 @columns_option
 @click.option(
@@ -43,6 +44,7 @@ def export(
     target: str,
     precisions: tuple[str, ...],
     max_tokens: int | None,
+    dimensions: int | None,
     evaluate: Path | None,
     columns: dict[str, str] | None,
     max_drop: float,
@@ -58,7 +60,7 @@ def export(
     manifest = export_checkpoint(
         checkpoint, bundle,
         task=task, precisions=None if "auto" in precisions else precisions, max_tokens=max_tokens,
-        evaluate=evaluate, columns=columns, max_drop=max_drop, force=force, progress=stages(),
+        dimensions=dimensions, evaluate=evaluate, columns=columns, max_drop=max_drop, force=force, progress=stages(),
     )  # fmt: skip
     if as_json:
         print_json(manifest.to_dict())

@@ -90,6 +90,7 @@ class EmbeddingHead(nn.Module):
         self.pool = _POOLINGS[task.pooling]
         self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sizes))
         self.activations = [activation_function(name) for name in task.dense_activations]
+        self.dimensions = task.dimensions if task.dimensions < sizes[-1] else None
         self.normalize = task.normalize
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
@@ -97,6 +98,8 @@ class EmbeddingHead(nn.Module):
         vector = self.pool(hidden, attention_mask)
         for layer, activation in zip(self.layers, self.activations, strict=True):
             vector = activation(layer(vector))
+        if self.dimensions is not None:
+            vector = vector[:, : self.dimensions]
         return F.normalize(vector, dim=-1) if self.normalize else vector
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import onnx_ir as ir
 import pytest
 
@@ -41,3 +42,21 @@ def test_reference_texts_vary() -> None:
     assert len(set(texts)) == len(texts) >= 200
     assert lengths[0] <= 5
     assert lengths[-1] >= 60
+
+
+def test_fewer_dimensions_are_the_first_ones_normalised_again(
+    embedding_checkpoint: Path, embedding_bundle: Path, tmp_path: Path
+) -> None:
+    manifest = export(embedding_checkpoint, tmp_path / "bundle", dimensions=5)
+    assert manifest.output.axes == ("batch", 5)
+    texts = ["hello", "where is my card?"]
+    whole, found = (load(each, precision="fp32").outputs(texts) for each in (embedding_bundle, tmp_path / "bundle"))
+    expected = whole[:, :5] / np.linalg.norm(whole[:, :5], axis=1, keepdims=True)
+    assert np.abs(found - expected).max() <= 1e-6
+
+
+def test_dimensions_that_make_no_sense(embedding_checkpoint: Path, classifier_checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="expected a number of dimensions of 1 to 32, found 33"):
+        export(embedding_checkpoint, tmp_path / "bundle", dimensions=33)
+    with pytest.raises(ExportError, match="of none for text-classification, found 3"):
+        export(classifier_checkpoint, tmp_path / "bundle", dimensions=3)

@@ -42,10 +42,11 @@ class SentenceEmbedding(Task):
     """Pooled token vectors, through dense layers if there are any, L2-normalised or not: all of it in the graph."""
 
     dimensions: int
-    """Width of the vector that comes out."""
+    """Width of the vector that comes out; less than what goes into the last step keeps the first ones (Kusupati et al.,
+    arXiv:2205.13147), before it is normalised."""
     pooling: str = "mean"
     dense_sizes: tuple[int, ...] = ()
-    """Output width of each dense layer between pooling and normalisation; the last one is `dimensions`."""
+    """Output width of each dense layer between pooling and normalisation."""
     dense_activations: tuple[str, ...] = ()
     """Activation of each dense layer, one of `DENSE_ACTIVATIONS`."""
     normalize: bool = True
@@ -62,12 +63,10 @@ class SentenceEmbedding(Task):
             raise TypeError(f"expected dimensions to be a whole number, found {self.dimensions!r}")
         if self.dimensions < 1:
             raise ValueError(f"expected at least one dimension, found {self.dimensions}")
-        if len(self.dense_sizes) != len(self.dense_activations) or self.dense_sizes[-1:] not in (
-            (),
-            (self.dimensions,),
-        ):
+        narrow = bool(self.dense_sizes) and self.dense_sizes[-1] < self.dimensions
+        if narrow or len(self.dense_sizes) != len(self.dense_activations):
             raise ValueError(
-                f"expected a size and an activation per dense layer, the last of size {self.dimensions}, "
+                f"expected a size and an activation per dense layer, the last of at least {self.dimensions}, "
                 f"found {list(self.dense_sizes)} and {list(self.dense_activations)}"
             )
         strange = sorted(set(self.dense_activations) - set(DENSE_ACTIVATIONS))
