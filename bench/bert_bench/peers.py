@@ -43,7 +43,7 @@ def find_checkpoint(manifest: Manifest, given: str | Path | None) -> tuple[str |
 def check_checkpoint(name: str | Path, sha256: str | None) -> Path:
     """The checkpoint's folder; raises unless PyTorch is installed and the weights have that hash."""
     try:
-        import torch  # noqa: F401
+        import torch  # noqa: F401 - whether it is there
 
         from bert_models import open_checkpoint
     except ImportError as error:

@@ -30,7 +30,7 @@ class Worker:
     def __init__(self, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
         self._timed_out = False
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         # -P: a file of the user's working directory must not shadow a module.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "bert_bench.worker"],

@@ -75,6 +75,6 @@ def split_single(single: CaseReport, tokenization: CaseReport, model: CaseReport
 def require_psutil() -> None:
     """Raises `MissingExtraError` before anything is measured that could then not be reported."""
     try:
-        import psutil  # noqa: F401
+        import psutil  # noqa: F401 - whether it is there
     except ImportError:
         raise MissingExtraError("psutil", "bench", "measuring memory") from None

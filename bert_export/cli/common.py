@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 __all__ = [
+    "CHECKPOINT",
+    "PATH",
     "bundle_argument",
     "columns_option",
     "json_option",

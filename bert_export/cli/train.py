@@ -57,7 +57,7 @@ def train(
     """Fine-tune a checkpoint on a labelled file and keep the best epoch."""
     from bert_models.training import TrainSettings, fine_tune
 
-    settings = TrainSettings(**recipe)  # type: ignore[arg-type]
+    settings = TrainSettings(**recipe)  # type: ignore[arg-type] # click has checked the types
     report = fine_tune(
         task, base, train_file, dev_file, output, settings,
         problem_type=problem_type, columns=columns, resume=resume, force=force, progress=stages(),

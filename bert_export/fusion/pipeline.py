@@ -67,6 +67,7 @@ def fuse(model: ir.Model, expected: Mapping[str, int]) -> FusionCounts:
         except NoMatch as reason:
             reasons.append(f"projections at {scope(node)}: {reason}")
     _name_weights(model)
+    DeduplicateHashedInitializersPass()(model)  # layers that share parameters had them merged one by one
     tidy(model)
     for name, op_type in (("layer_normalization", "LayerNormalization"), ("gelu", "Gelu")):
         found[name] = sum(scope(node).startswith("encoder") for node in operators(model, op_type))
@@ -96,9 +97,7 @@ def _name_weights(model: ir.Model) -> None:
 
 
 def tidy(model: ir.Model) -> None:
-    """Stores equal weights once, computes twice-computed values once, removes what nothing reads, and gives every
-    value a name of its own."""
-    DeduplicateHashedInitializersPass()(model)
+    """Computes twice-computed values once, removes what nothing reads, and gives every value a name of its own."""
     CommonSubexpressionEliminationPass()(model)
     RemoveUnusedNodesPass()(model)
     NameFixPass()(model)

@@ -166,7 +166,8 @@ def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) ->
             tensors |= {key.replace("linear", f"dense.{number}"): t for key, t in read_weights(folder).items()}
     keys = {name: family.checkpoint_key(name, task.name) for name, _ in model.named_parameters()}
     head = [name for name in keys if name.startswith("head.")] if new_head else []
-    if new_head and checkpoint.values.get("id2label") != _label_values(task).get("id2label"):
+    relabelled = checkpoint.values.get("id2label") != _label_values(task).get("id2label")
+    if new_head and isinstance(task, TextClassification) and relabelled:
         last = {keys[name] for name in head if name.startswith("head.output.")}
         tensors = {key: tensor for key, tensor in tensors.items() if key not in last}
     fit_weights(

@@ -12,7 +12,7 @@ from typing import Any
 from bert_models.errors import CheckpointError
 from bert_runtime.errors import BertError
 
-__all__ = ["read_json", "replaced_folder", "write_json"]
+__all__ = ["read_json", "replaced_folder", "umask", "write_json"]
 
 
 def read_json(path: Path, kind: type[Any] = dict) -> Any:
@@ -48,7 +48,7 @@ def replaced_folder(target: Path) -> Iterator[Path]:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         building = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        building.chmod(0o777 & ~_umask())  # mkdtemp makes it private; a bundle is to be read like any other folder
+        building.chmod(0o777 & ~umask())  # mkdtemp makes it private; a bundle is to be read like any other folder
         yield building
         _replace(target, building)
     except BaseException as error:
@@ -76,7 +76,7 @@ def _replace(target: Path, building: Path) -> None:
     shutil.rmtree(retired, ignore_errors=True)
 
 
-def _umask() -> int:
+def umask() -> int:
     """The process's umask, which can only be read by setting it."""
     current = os.umask(0o022)
     os.umask(current)

@@ -19,7 +19,7 @@ from bert_runtime.tasks import (
     TextClassification,
 )
 
-__all__ = ["HEADS", "ClassificationHead", "EmbeddingHead", "build_head", "first_token", "mean_of_tokens"]
+__all__ = ["HEADS", "ClassificationHead", "EmbeddingHead", "build_head"]
 
 
 def first_token(hidden: Tensor, attention_mask: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ def local_checkpoint(name: str | Path) -> Path:
     if match is None or os.path.lexists(name):
         return Path(name)
     try:
-        import huggingface_hub  # noqa: F401
+        import huggingface_hub  # noqa: F401 - whether it is there
     except ImportError:
         raise MissingExtraError("huggingface_hub", "hub", f"{name}: {_EXPECTED}; looking on the hub") from None
     return _download(str(name), match["repo"], match["revision"])

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bert_models.errors import CheckpointError
-from bert_models.files import read_json
+from bert_models.files import read_json, umask
 from bert_models.model import TaskModel
 
 __all__ = ["WEIGHT_FILES", "fit_weights", "read_weights", "save_weights", "weight_files"]
@@ -63,7 +63,7 @@ def save_weights(tensors: Mapping[str, Tensor], folder: Path) -> None:
     """Writes `model.safetensors` into `folder`."""
     path = folder / "model.safetensors"
     save_file(dict(tensors), path, metadata={"format": "pt"})
-    path.chmod(0o644)  # safetensors makes it private
+    path.chmod(0o666 & ~umask())  # safetensors makes it private
 
 
 def _today(key: str) -> str:
@@ -81,8 +81,8 @@ def fit_weights(
     ignored: str,
     where: Path,
     may_be_new: Iterable[str] = (),
-) -> list[str]:
-    """Copies `tensors` into `model` as float32 and returns the parameters that stayed newly initialised.
+) -> None:
+    """Copies `tensors` into `model` as float32; parameters that may be missing, and are, stay newly initialised.
 
     Args:
         keys: each of the model's parameters to its key in a checkpoint with a head.
@@ -114,4 +114,3 @@ def fit_weights(
         for name, parameter in parameters.items():
             if name not in new:
                 parameter.copy_(tensors[found[keys[name]]])
-    return new

@@ -53,6 +53,11 @@ class TextTokenizer:
     """
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int, pad_token_id: int) -> None:
+        least = tokenizer.num_special_tokens_to_add(is_pair=True) + 1
+        if max_tokens < least:  # below, the tokenizer silently does not truncate at all
+            raise InputError(
+                f"max_tokens must be at least {least}, one more than a pair's special tokens, found {max_tokens}"
+            )
         tokenizer.no_padding()
         tokenizer.enable_truncation(max_tokens)
         self.max_tokens = max_tokens

@@ -246,37 +246,6 @@ def test_new_head_replaces_labels_only(classifier_checkpoint: Path) -> None:
 
 
 @pytest.mark.pretrained
-def test_sentence_transformers_folder_is_understood(pretrained_minilm: Path) -> None:
-    checkpoint = open_checkpoint(pretrained_minilm)
-    assert checkpoint.task() == SentenceEmbedding(dimensions=384, pooling="mean", normalize=True)
-    assert checkpoint.max_tokens == 256
-
-
-@pytest.mark.parametrize(
-    ("name", "edit", "message"),
-    [
-        (
-            "modules.json",
-            lambda m: m[2].update(type="sentence_transformers.models.LSTM"),
-            "found Transformer, Pooling, LSTM",
-        ),
-        ("1_Pooling/config.json", lambda p: p.update(pooling_mode_cls_token=True), "expected exactly one of"),
-        ("1_Pooling/config.json", lambda p: p.update(pooling_mode_mean_tokens=False), "found none"),
-        ("sentence_bert_config.json", lambda s: s.update(max_seq_length="long"), "expected a positive max_seq_length"),
-    ],
-)
-def test_sentence_transformers_folder_that_is_not_supported(
-    embedding_checkpoint: Path, tmp_path: Path, name: str, edit: Callable[[Any], object], message: str
-) -> None:
-    folder = Path(shutil.copytree(embedding_checkpoint, tmp_path / "checkpoint"))
-    if not (folder / name).exists():
-        (folder / name).write_text("{}")
-    edit_json(folder / name, edit)
-    with pytest.raises(CheckpointError, match=message):
-        _ = open_checkpoint(folder).task(), open_checkpoint(folder).max_tokens
-
-
-@pytest.mark.pretrained
 @pytest.mark.parametrize(
     "settings", [{}, {"do_lower_case": False}, {"strip_accents": False}, {"tokenize_chinese_chars": False}]
 )

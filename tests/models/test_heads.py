@@ -69,3 +69,10 @@ def test_thresholds_survive_saving(classifier_checkpoint: Path, tmp_path: Path) 
 def test_families_have_pair_heads_as_pre_trained() -> None:
     having = {name for name, family in FAMILIES.items() if "next-sentence-prediction" in family.head_weights}
     assert having == {"bert", "albert"}
+
+
+def test_pre_trained_pair_head_is_kept_whatever_labels_the_config_names(tmp_path: Path) -> None:
+    theirs = reference("bert", "ForNextSentencePrediction", id2label={0: "yes", 1: "no"}, label2id={"yes": 0, "no": 1})
+    checkpoint = open_checkpoint(save_reference(theirs, tmp_path))
+    ours = load_model(checkpoint, NextSentencePrediction(), new_head=True)
+    assert torch.equal(ours.head.output.weight, theirs.cls.seq_relationship.weight)

@@ -200,3 +200,14 @@ def test_minilm_is_tokenized_as_transformers_does(pretrained_minilm: Path, max_t
         (found,) = ours.encode([TextInput(first, second)])
         assert found.ids == expected["input_ids"]
         assert found.type_ids == expected["token_type_ids"]
+
+
+def test_length_below_which_the_tokenizer_would_not_truncate(classifier_bundle: Path) -> None:
+    path = classifier_bundle / "tokenizer.json"
+    with pytest.raises(
+        InputError, match="max_tokens must be at least 4, one more than a pair's special tokens, found 3"
+    ):
+        TextTokenizer.from_file(path, max_tokens=3, pad_token_id=0)
+    shortest = TextTokenizer.from_file(path, max_tokens=4, pad_token_id=0)
+    (pair,) = shortest.encode([TextInput("a b c d", "e f g h")])
+    assert len(pair) == 4

@@ -57,7 +57,7 @@ def _train_transformers(base: Path, files: tuple[Path, Path], settings: TrainSet
     pl.seed_everything(settings.seed, verbose=False)
     tokenizer = source.text_tokenizer(settings.max_tokens)
     train_set, dev_set = (Examples(task, [task.example(record) for record in part], tokenizer) for part in (train, dev))
-    module = FineTuning(_Transformers(base, task, source.config), dev_set, settings, settings.precision)  # type: ignore[arg-type]
+    module = FineTuning(_Transformers(base, task, source.config), dev_set, settings, settings.precision)  # type: ignore[arg-type] # has what of TaskModel is used
     best = fit(module, train_set, dev_set, settings, ChosenPrecision(settings.precision, {}), state, resume=False)
     return {"best": best, "epochs": module.history}
 

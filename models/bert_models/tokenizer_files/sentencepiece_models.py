@@ -88,7 +88,7 @@ def _read_model(path: Path) -> Any:
         raise MissingExtraError(error.name or "sentencepiece", "export", f"reading {path}") from None
     except Exception as error:  # protobuf's own, where it is older than the code generated for it
         raise DeploymentError(f"reading {path} needs a newer protobuf: pip install -U protobuf ({error})") from None
-    model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
+    model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined] # generated at import
     try:
         model.ParseFromString(path.read_bytes())
     except Exception:  # protobuf's DecodeError

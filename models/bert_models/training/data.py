@@ -1,6 +1,6 @@
 """Labelled files as batches of tensors."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -93,23 +93,12 @@ def label_task(
 def train_loader(examples: Examples, batch_size: int, seed: int) -> DataLoader[TensorBatch]:
     """Shuffled batches; the order of an epoch depends on `seed` and the epoch's number alone, so it can be resumed."""
     sampler: DistributedSampler[int] = DistributedSampler(examples, num_replicas=1, rank=0, shuffle=True, seed=seed)
+    # The stubs take a loader to give the dataset's items; `collate` makes batches of these.
     return DataLoader(examples, batch_size, sampler=sampler, collate_fn=examples.collate)  # type: ignore[arg-type]
 
 
-class _SortedBatches:
-    """The same length-sorted batches in every epoch."""
-
-    def __init__(self, examples: Examples) -> None:
-        lengths = [len(encoding) for encoding in examples.encodings]
-        self.batches = list(length_sorted_batches(lengths, _DEV_BATCH_TOKENS))
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self.batches)
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-
 def dev_loader(examples: Examples) -> DataLoader[TensorBatch]:
-    """Length-sorted batches; `TensorBatch.rows` says where each row belongs."""
-    return DataLoader(examples, batch_sampler=_SortedBatches(examples), collate_fn=examples.collate)  # type: ignore[arg-type]
+    """The same length-sorted batches in every epoch; `TensorBatch.rows` says where each row belongs."""
+    batches = list(length_sorted_batches([len(each) for each in examples.encodings], _DEV_BATCH_TOKENS))
+    # The stubs take a loader to give the dataset's items; `collate` makes batches of these.
+    return DataLoader(examples, batch_sampler=batches, collate_fn=examples.collate)  # type: ignore[arg-type]
