@@ -8,15 +8,26 @@ from contextlib import contextmanager
 import numpy as np
 import onnx_ir as ir
 import torch
-from onnx_ir.passes.common import NameFixPass
+from onnx_ir.passes.common import NameFixPass, RemoveUnusedNodesPass
 
 from bert_export.errors import ExportError
+from bert_export.fusion.graph import add_initializer, constant, operators
 from bert_models import EncoderConfig, TaskModel
 
-__all__ = ["OPSET", "capture", "input_names"]
+__all__ = ["OPSET", "capture", "check_opset", "input_names"]
 
 OPSET = 23
 """The first opset with the standard Attention operator, and the newest that torch exports (2.13)."""
+
+
+def check_opset(opset: int) -> None:
+    """Raises `ExportError` with the reason for an opset that no fused graph can be written in."""
+    if opset < OPSET:
+        raise ExportError(
+            f"opset {opset} has no Attention operator, which the fused graph is made of; export with opset {OPSET}"
+        )
+    if opset > OPSET:
+        raise ExportError(f"torch {torch.__version__} captures opsets up to {OPSET}, found {opset}")
 
 
 def input_names(config: EncoderConfig) -> tuple[str, ...]:
@@ -48,12 +59,27 @@ def capture(model: TaskModel, opset: int = OPSET) -> ir.Model:
     if program is None:
         raise ExportError("torch.onnx.export returned no program")
     graph = program.model
+    _fold_transpositions(graph)
     NameFixPass()(graph)  # torch names an output without looking whether a value inside has that name
     for value in graph.graph.initializers.values():
         array = value.const_value.numpy() if value.const_value is not None else None
         if array is not None and not array.flags.c_contiguous:  # a view of a transposed weight, which cannot be hashed
             value.const_value = ir.tensor(np.ascontiguousarray(array), name=value.name)
     return graph
+
+
+def _fold_transpositions(graph: ir.Model) -> None:
+    """Transposes weights at once, where torch leaves it to every run: a large one that several operators read."""
+    folded: dict[ir.Value, ir.Value] = {}
+    for node in operators(graph, "Transpose"):
+        (weight,) = node.inputs
+        if weight is None or weight.const_value is None:
+            continue
+        if weight not in folded:  # once, so that layers which share a weight still do
+            array = np.ascontiguousarray(constant(weight).transpose(node.attributes["perm"].as_ints()))
+            folded[weight] = add_initializer(graph.graph, f"val_{weight.name}", array)
+        node.outputs[0].replace_all_uses_with(folded[weight])
+    RemoveUnusedNodesPass()(graph)
 
 
 @contextmanager

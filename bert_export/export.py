@@ -1,21 +1,27 @@
 """A checkpoint to a bundle: capture, fuse, quantize, verify, write."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from bert_export.capture import input_names
+import onnx_ir as ir
+
+from bert_export.capture import OPSET, check_opset, input_names
 from bert_export.decision import Decision, choose_default, with_metrics
 from bert_export.errors import ExportError, OutputExistsError
 from bert_export.latency import median_latencies_ms
 from bert_export.variants import INT8_INSTRUCTION_SET, BuiltVariant, Probe, asset, build_fp32, build_int8
 from bert_models import Checkpoint, load_model, open_checkpoint
 from bert_models.files import replaced_folder
+from bert_runtime.errors import InputError
 from bert_runtime.machine import describe, has_instruction_set, installed_versions
 from bert_runtime.manifest import MANIFEST_NAME, Manifest, TensorSpec
 from bert_runtime.records import read_records
-from bert_runtime.tasks import SentenceEmbedding, Task
+from bert_runtime.tasks import SentenceEmbedding, Task, TextInput
+from bert_runtime.tokenization import TextTokenizer
 from bert_runtime.verification import verify
 
 __all__ = ["PRECISIONS", "export", "reference_texts"]
@@ -52,6 +58,8 @@ def export(
     precisions: Sequence[str] | None = None,
     max_tokens: int | None = None,
     dimensions: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    opset: int | None = None,
     evaluate: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
     max_drop: float = 1.0,
@@ -68,6 +76,8 @@ def export(
             alone on a processor whose INT8 answers could not be judged.
         max_tokens: longest sequence in tokens; by default the most that the checkpoint allows.
         dimensions: keep so many of an embedding's dimensions, the first ones, before it is normalised.
+        options: how the bundle decodes, see `Task.options`; callers may still decode otherwise.
+        opset: the version of ONNX's operators; only `OPSET` works, and others are refused with the reason.
         evaluate: a labelled file; the task metric on it decides whether INT8 may be the default.
         columns: field names to those of `evaluate`, see `bert_runtime.records.read_records`.
         max_drop: how many points (hundredths) of the metric INT8 may lose on `evaluate`.
@@ -79,15 +89,18 @@ def export(
     """
     target = Path(bundle)
     judged = has_instruction_set(INT8_INSTRUCTION_SET)
+    check_opset(OPSET if opset is None else opset)
     precisions = _check_request(target, precisions, judged=judged, force=force)
     progress("reading the checkpoint")
     source = open_checkpoint(checkpoint)
-    chosen = _narrowed(source.task(task), dimensions)
+    chosen = _narrowed(source.task(task), dimensions).configured(**(options or {}))
     examples = [chosen.example(record) for record in read_records(evaluate, columns)] if evaluate is not None else None
-    samples = chosen.sample_inputs(reference_texts())
+    tokenizer = source.text_tokenizer(max_tokens, chosen.windows)
+    samples = _readable(chosen, tokenizer, chosen.sample_inputs(reference_texts()))
     texts = samples if examples is None else [each for example in examples for each in example.inputs]
-    probe = Probe(source.text_tokenizer(max_tokens), texts, samples[:_SELF_TESTS])
+    probe = Probe(tokenizer, texts, samples[:_SELF_TESTS])
     model = load_model(source, chosen)
+    chosen = model.runtime_task()
     with replaced_folder(target) as folder:
         built = [build_fp32(model, probe, folder, progress)]
         if "int8" in precisions:
@@ -97,13 +110,26 @@ def export(
         if examples is not None and evaluate is not None:
             built = with_metrics(chosen, built, examples, Path(evaluate))
         progress("timing the variants")
-        built = _with_latencies(built, probe.tokenizer.max_tokens)
+        built = _with_latencies(built, chosen, probe.tokenizer.max_tokens)
         manifest = _write(folder, source, chosen, probe, built, choose_default(chosen, built, max_drop))
         progress("verifying the bundle with the runtime")
         failed = [f"{check.name}: {check.detail}" for check in verify(folder) if not check.passed]
         if failed:
             raise ExportError(f"the finished bundle fails its own verification: {'; '.join(failed)}")
     return manifest
+
+
+def _readable(task: Task, tokenizer: TextTokenizer, samples: Sequence[TextInput]) -> list[TextInput]:
+    """Those samples that the model can answer at its length; raises `ExportError` if it is too short for any."""
+    found = []
+    for sample in samples:
+        with suppress(InputError):
+            (encodings,) = tokenizer.encode([sample])
+            if task.problem(sample, encodings) is None:
+                found.append(sample)
+    if not found:
+        raise ExportError(f"{tokenizer.max_tokens} tokens are too few for {task.name}; export with more --max-tokens")
+    return found
 
 
 def _narrowed(task: Task, dimensions: int | None) -> Task:
@@ -140,10 +166,15 @@ def _check_target(target: Path, *, force: bool) -> None:
         raise OutputExistsError(f"{target}: a bundle is already there; replace it with --force")
 
 
-def _with_latencies(built: Sequence[BuiltVariant], max_tokens: int) -> list[BuiltVariant]:
+def _with_latencies(built: Sequence[BuiltVariant], task: Task, max_tokens: int) -> list[BuiltVariant]:
     runs = {each.variant.precision: each.model.session.run for each in built}
-    latencies = median_latencies_ms(runs, max_tokens)
+    latencies = median_latencies_ms(runs, task, max_tokens)
     return [each.with_measurements(latency_ms=latencies[each.variant.precision]) for each in built]
+
+
+def _axes(shape: ir.Shape | None) -> tuple[str | int, ...]:
+    """A graph output's axes as the manifest lists them."""
+    return tuple(axis if isinstance(axis, int) else str(axis.value) for axis in shape or ())
 
 
 def _write(
@@ -153,14 +184,14 @@ def _write(
     tokenizer = folder / "tokenizer.json"
     probe.tokenizer.save(tokenizer)
     axes, config = ("batch", "sequence"), source.config
-    sizes = built[0].outputs.shape[1:]
+    (output,) = built[0].graph.graph.outputs
     manifest = Manifest(
         task=task,
         max_tokens=probe.tokenizer.max_tokens,
         pad_token_id=probe.tokenizer.pad_token_id,
         tokenizer=asset(tokenizer),
         inputs=tuple(TensorSpec(name=name, dtype="int64", axes=axes) for name in input_names(config)),
-        output=TensorSpec(name=task.output, dtype="float32", axes=("batch", *sizes)),
+        output=TensorSpec(name=task.output, dtype="float32", axes=_axes(output.shape)),
         variants=tuple(each.variant for each in built),
         default_precision=decision.precision,
         default_reason=decision.reason,

@@ -27,8 +27,8 @@ def int8_flops_share(model: ir.Model, tokens: int = 128) -> float:
 
 
 def _sizes(value: ir.Value | None, tokens: int) -> list[int]:
-    """A value's shape with one sequence in the batch."""
+    """A value's shape with one sequence, of one mask, in the batch."""
     if value is None or value.shape is None:
         raise ValueError(f"the shape of {value.name if value is not None else 'an input'} is not known")
-    names = {"batch": 1, "sequence": tokens}
+    names = {"batch": 1, "sequence": tokens, "masks": 1}
     return [size if isinstance(size, int) else names[str(size)] for size in value.shape]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from bert_runtime.tasks import FloatArray
+from bert_runtime.tasks import FloatArray, Task
 from bert_runtime.tokenization import Batch
 
 __all__ = ["SHAPES", "median_latencies_ms"]
@@ -15,14 +15,14 @@ SHAPES = ((1, 16), (1, 128))
 
 
 def median_latencies_ms(
-    runs: Mapping[str, Callable[[Batch], FloatArray]], max_tokens: int, rounds: int = 15
+    runs: Mapping[str, Callable[[Batch], FloatArray]], task: Task, max_tokens: int, rounds: int = 15
 ) -> dict[str, dict[str, float]]:
     """Median milliseconds per call by name and shape (`1x128`), each round calling every one in turn."""
     medians: dict[str, dict[str, float]] = {name: {} for name in runs}
     for rows, tokens in SHAPES:
         tokens = min(tokens, max_tokens)
         ones = np.ones((rows, tokens), dtype=np.int64)
-        batch = Batch(ones, ones, np.zeros_like(ones))
+        batch = Batch(task.answerable(ones), ones, np.zeros_like(ones))
         samples: dict[str, list[float]] = {name: [] for name in runs}
         for _ in range(rounds):
             for name, run in runs.items():

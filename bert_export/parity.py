@@ -26,7 +26,7 @@ def probe_batches(model: TaskModel, max_tokens: int, seed: int = 0) -> dict[str,
     def batch(mask: np.ndarray) -> Batch:
         ids = generator.integers(0, model.config.vocab_size, mask.shape)
         segments = np.sort(generator.integers(0, max(1, model.config.type_vocab_size), mask.shape), axis=1)
-        return Batch(ids, mask.astype(np.int64), segments)
+        return Batch(model.task.answerable(ids), mask.astype(np.int64), segments)
 
     lengths = np.array([[short], [short // 2 + 1], [2], [1]])
     right = np.arange(short)[None, :] < lengths
@@ -46,7 +46,7 @@ def reference_outputs(model: TaskModel, batch: Batch) -> FloatArray:
     """What PyTorch computes: float32 [B, …]."""
     with torch.inference_mode():
         outputs: FloatArray = model(*(torch.from_numpy(np.ascontiguousarray(array)) for array in batch)).numpy()
-    return outputs
+    return model.task.graph_output(outputs, batch.input_ids)
 
 
 def check_parity(model: TaskModel, run: Callable[[Batch], FloatArray], max_tokens: int) -> dict[str, float]:

@@ -65,11 +65,14 @@ def _quantized(linear: Linear) -> tuple[ir.Value, ir.Value]:
 
 
 def _replace(linear: Linear, weight: ir.Value, scale: ir.Value) -> None:
-    """Puts one `DynamicQuantizeMatMul` in the place of MatMul and Add. Symmetric weights need no zero point."""
+    """Puts one `DynamicQuantizeMatMul` in the place of MatMul and Add. Symmetric weights need no zero point.
+
+    The input is read from the graph now: where it is a projection itself, its place may have been taken already.
+    """
     (output,) = insert_before(
         linear.matmul,
         "DynamicQuantizeMatMul",
-        [linear.input, weight, scale, None, linear.bias],
+        [linear.matmul.inputs[0], weight, scale, None, linear.bias],
         like=linear.output,
         domain=MICROSOFT_DOMAIN,
     )

@@ -12,7 +12,7 @@ from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from bert_export.capture import OPSET, capture
 from bert_export.errors import ExportError
 from bert_export.flops import int8_flops_share
-from bert_export.fusion import expected_fusions, fuse
+from bert_export.fusion import fuse
 from bert_export.parity import check_parity
 from bert_export.quantization import expected_projections, quantize
 from bert_models import TaskModel
@@ -20,8 +20,9 @@ from bert_runtime.machine import available_cores
 from bert_runtime.manifest import Asset, SelfTest, Variant, sha256_file
 from bert_runtime.model import Model
 from bert_runtime.session import Session
-from bert_runtime.tasks import FloatArray
+from bert_runtime.tasks import Outputs, largest_difference
 from bert_runtime.tokenization import TextTokenizer
+from bert_runtime.verification import self_test_values
 
 __all__ = ["INT8_INSTRUCTION_SET", "MAX_PROTOBUF_BYTES", "BuiltVariant", "Probe", "asset", "build_fp32", "build_int8"]
 
@@ -48,11 +49,11 @@ class Probe:
 
 @dataclass(frozen=True)
 class BuiltVariant:
-    """A graph on disk, the model that runs it, and its raw outputs on the probe's texts [N, …]."""
+    """A graph on disk, the model that runs it, and its raw outputs on the probe's texts."""
 
     variant: Variant
     model: Model
-    outputs: FloatArray
+    outputs: list[Outputs]
     graph: ir.Model
 
     def with_measurements(self, **measured: Any) -> "BuiltVariant":
@@ -65,7 +66,7 @@ def build_fp32(model: TaskModel, probe: Probe, folder: Path, progress: Callable[
     progress("capturing the graph with torch.onnx")
     graph = capture(model)
     progress("fusing")
-    fusions = fuse(graph, expected_fusions(model.config, model.task))
+    fusions = fuse(graph, model.config, model.task)
     file, data = _save(graph, folder, "fp32")
     progress("comparing FP32 with PyTorch under every kind of padding")
     runner = _runner(model, probe, folder / file.file)
@@ -88,10 +89,10 @@ def build_int8(
     progress(f"measuring INT8 drift on {len(probe.texts)} texts")
     runner = _runner(model, probe, folder / file.file)
     outputs = runner.outputs(probe.texts)
-    largest = float(np.abs(outputs - fp32.outputs).max())
+    largest = largest_difference(outputs, fp32.outputs)
     if not np.isfinite(largest):
         raise ExportError("the INT8 graph gives answers that are no numbers; export with --precision fp32")
-    drift = {**model.task.agreement(outputs, fp32.outputs), "max_abs_difference": largest, "texts": len(probe.texts)}
+    drift = {**runner.task.agreement(outputs, fp32.outputs), "max_abs_difference": largest, "texts": len(probe.texts)}
     variant = Variant(
         precision="int8", target="cpu", opset=OPSET, instruction_set=INT8_INSTRUCTION_SET,
         fusions={**fp32.variant.fusions, **counts}, int8_flops_share=round(int8_flops_share(graph), 4), drift=drift,
@@ -121,10 +122,10 @@ def _save(graph: ir.Model, folder: Path, precision: str) -> tuple[Asset, Asset |
 
 def _runner(model: TaskModel, probe: Probe, path: Path) -> Model:
     """The graph as the runtime will run it."""
-    return Model(model.task, probe.tokenizer, Session(path, model.task.output, available_cores()))
+    return Model(model.runtime_task(), probe.tokenizer, Session(path, model.task.output, available_cores()))
 
 
 def _self_test(runner: Model, probe: Probe, tolerance: float) -> SelfTest:
-    rows = (runner.outputs([each])[0] for each in probe.self_test_inputs)
+    rows = (self_test_values(runner.outputs([each])[0]) for each in probe.self_test_inputs)
     # Nine digits name a float32; more would only make the manifest longer.
     return SelfTest(outputs=tuple(tuple(float(f"{x:.9g}") for x in row) for row in rows), tolerance=tolerance)

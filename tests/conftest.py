@@ -6,7 +6,7 @@ The folders are made once per session and read by many tests: a test that change
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,16 @@ def classifier_bundle(tmp_path_factory: pytest.TempPathFactory, classifier_check
 def embedding_bundle(tmp_path_factory: pytest.TempPathFactory, embedding_checkpoint: Path) -> Path:
     """`embedding_checkpoint` exported in FP32 and INT8."""
     return _bundle(embedding_checkpoint, tmp_path_factory.mktemp("bundles") / "embedding")
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Threads that wait for each other in a toy model take seconds on a machine that is busy with something else."""
+    threads = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bert_models.training.fine_tuning.available_cores", lambda: 1)
+        yield
+    torch.set_num_threads(threads)
 
 
 CopyBundle = Callable[..., Path]

@@ -8,6 +8,7 @@ import pytest
 from bert_export.export import PRECISIONS
 from bert_models.families import FAMILIES
 from bert_models.heads import HEADS
+from bert_models.training.objectives import OBJECTIVES
 from bert_runtime.tasks import TASKS
 
 ROOT = Path(__file__).parents[1]
@@ -60,8 +61,9 @@ def test_folders_are_no_packages() -> None:
     assert not [folder for folder in ("runtime", "models", "bench") if (ROOT / folder / "__init__.py").exists()]
 
 
-def test_every_task_has_a_head_and_families_have_known_tasks() -> None:
+def test_every_task_has_a_head_and_an_objective_and_families_have_known_tasks() -> None:
     assert HEADS.keys() == TASKS.keys()
+    assert OBJECTIVES.keys() == TASKS.keys()
     for family in FAMILIES.values():
         assert family.head_weights.keys() == family.architectures.keys()
         assert {"text-classification", "sentence-embedding"} <= family.head_weights.keys() <= TASKS.keys()

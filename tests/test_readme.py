@@ -1,5 +1,6 @@
 """The README's code blocks, run in order in one folder, with a toy model in the place of the real one."""
 
+import json
 import re
 import shlex
 import shutil
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from bert_export.cli import main
+from bert_export.support import support_table
 
 README = Path(__file__).parents[1] / "README.md"
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -26,6 +28,29 @@ def commands(block: str) -> list[list[str]]:
     return [line[1:] for line in words if line and line[0] == "bert-export"]
 
 
+def tagged(city: str) -> str:
+    """A sentence in CoNLL's format."""
+    first, *more = city.split()
+    words = [("refund", "O"), ("to", "O"), (first, "B-city"), *((word, "I-city") for word in more), (".", "O")]
+    return "".join(f"{word} {tag}\n" for word, tag in words)
+
+
+def squad(cities: list[str]) -> str:
+    """A question about each city, and one that has no answer."""
+    context = "The train goes to {}. It is late."
+    questions = [
+        {
+            "context": context.format(city),
+            "qas": [
+                {"id": city, "question": "where to?", "answers": [{"text": city, "answer_start": context.index("{")}]},
+                {"id": f"not {city}", "question": "who pays?", "answers": [], "is_impossible": True},
+            ],
+        }
+        for city in cities
+    ]
+    return json.dumps({"version": "v2.0", "data": [{"title": "trains", "paragraphs": questions}]})
+
+
 @pytest.fixture
 def workplace(embedding_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with what the README's commands read."""
@@ -34,6 +59,9 @@ def workplace(embedding_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.Mo
     for name in ("train", "dev"):
         rows = data.joinpath(f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
         (tmp_path / f"{name}.jsonl").write_text("\n".join(rows[:60]) + "\n", encoding="utf-8")
+    for name, cities in (("train", ["Paris", "New York", "Rome", "Oslo"]), ("dev", ["Bern", "Paris"])):
+        (tmp_path / f"{name}.conll").write_text("\n".join(map(tagged, cities)), encoding="utf-8")
+        (tmp_path / f"{name}-squad.json").write_text(squad(cities), encoding="utf-8")
     (tmp_path / "messages.txt").write_text("my card is gone\nwhere is my money\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -53,6 +81,10 @@ def test_code_blocks_run_in_order(workplace: Path) -> None:
             ran["sh"] += 1
     assert ran["sh"] >= 6
     assert ran["python"] >= 2
+
+
+def test_the_table_of_what_is_supported_is_the_registries() -> None:
+    assert f"\n\n{support_table()}\n\n" in README.read_text(encoding="utf-8")
 
 
 def test_every_file_that_is_named_exists() -> None:

@@ -21,7 +21,7 @@ from bert_bench.settings import Settings
 from bert_bench.workloads import Workload, build_workload
 from bert_runtime import Manifest
 from bert_runtime.machine import available_cores, has_instruction_set
-from bert_runtime.tokenization import TextTokenizer
+from bert_runtime.model import bundle_tokenizer
 
 __all__ = ["bench_bundle"]
 
@@ -62,8 +62,8 @@ def bench_bundle(
     begin = monotonic()
     manifest = Manifest.read(bundle)
     conditions = current_conditions(settings.threads or available_cores())
-    tokenizer = TextTokenizer.from_file(bundle / manifest.tokenizer.file, manifest.max_tokens, manifest.pad_token_id)
-    workload = build_workload(tokenizer, texts, settings)
+    tokenizer = bundle_tokenizer(bundle, manifest)
+    workload = build_workload(manifest.task, tokenizer, texts, settings)
     with Lineup() as lineup, tempfile.TemporaryDirectory(prefix="bert-bench-") as scratch:
         common: dict[str, Any] = {
             "bundle": bundle,
@@ -76,7 +76,7 @@ def bench_bundle(
             progress(f"loading {spec.name}")
             lineup.start(spec, workload.singles[0].texts[0], settings.loads)
         progress("comparing outputs")
-        fidelity = check_fidelity(lineup, manifest.task, workload.mixed.texts[:_PROBE_TEXTS])
+        fidelity = check_fidelity(lineup, manifest.task, tokenizer, workload.mixed.texts[:_PROBE_TEXTS])
         measure(lineup, workload, settings, progress)
         measured = _results(lineup, workload, fidelity)
     return Report(

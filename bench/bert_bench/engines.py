@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import cast
 
 from bert_runtime import Manifest, load
-from bert_runtime.model import Model
+from bert_runtime.model import Model, bundle_tokenizer
 from bert_runtime.session import Session
 from bert_runtime.tasks import FloatArray
-from bert_runtime.tokenization import Batch, TextTokenizer
+from bert_runtime.tokenization import Batch
 
 __all__ = ["BundleSpec", "Engine", "EngineSpec", "PeerSpec"]
 
@@ -105,9 +105,7 @@ class PeerSpec(EngineSpec):
     def open(self) -> Engine:
         """A model whose session is the one that `open_session` gives."""
         manifest = Manifest.read(self.bundle)
-        tokenizer = TextTokenizer.from_file(
-            self.bundle / manifest.tokenizer.file, manifest.max_tokens, manifest.pad_token_id
-        )
+        tokenizer = bundle_tokenizer(self.bundle, manifest)
         run, size_bytes = self.open_session(manifest)
         session = cast("Session", _PeerSession(run, self.threads))
         return Engine(Model(manifest.task, tokenizer, session, max_batch_tokens=self.max_batch_tokens), size_bytes)

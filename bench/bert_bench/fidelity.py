@@ -7,7 +7,8 @@ import numpy as np
 
 from bert_bench.errors import BenchError
 from bert_bench.lineup import Lineup
-from bert_runtime.tasks import FloatArray, Task
+from bert_runtime.tasks import Outputs, Task, TextInput, largest_difference
+from bert_runtime.tokenization import TextTokenizer
 
 __all__ = ["FP32_TOLERANCE", "Fidelity", "check_fidelity"]
 
@@ -30,15 +31,21 @@ class Fidelity:
     """In the task's own terms, as `Task.agreement` gives it."""
 
 
-def check_fidelity(lineup: Lineup, task: Task, texts: Sequence[str]) -> dict[str, Fidelity]:
+def check_fidelity(
+    lineup: Lineup, task: Task, tokenizer: TextTokenizer, texts: Sequence[TextInput]
+) -> dict[str, Fidelity]:
     """Runs `texts` through every engine and compares; empty where no FP32 engine runs.
 
     Raises `BenchError` when an FP32 engine computes something else than the reference.
     """
-    outputs: dict[str, FloatArray] = {}
+    outputs: dict[str, list[Outputs]] = {}
+    encoded = list(zip(texts, tokenizer.encode(texts), strict=True))
     for contestant in tuple(lineup.running):
         with lineup.guard(contestant.name, "while answering the probe texts"):
-            outputs[contestant.name] = contestant.worker.call("outputs", texts)
+            rows = contestant.worker.call("rows", texts)
+            outputs[contestant.name] = [
+                Outputs(*each, found, tokenizer) for each, found in zip(encoded, rows, strict=True)
+            ]
     reference = next((name for name in _REFERENCES if name in outputs), None)
     if reference is None:
         return {}
@@ -56,20 +63,22 @@ def check_fidelity(lineup: Lineup, task: Task, texts: Sequence[str]) -> dict[str
         name: Fidelity(
             reference=reference,
             texts=len(texts),
-            max_abs_error=float(np.abs(values - outputs[reference]).max()),
+            max_abs_error=largest_difference(values, outputs[reference]),
             agreement=task.agreement(values, outputs[reference]),
         )
         for name, values in outputs.items()
     }
 
 
-def _problem(values: FloatArray, reference: FloatArray, *, exact: bool) -> str | None:
+def _problem(values: Sequence[Outputs], reference: Sequence[Outputs], *, exact: bool) -> str | None:
     """What is wrong with an engine's outputs, `None` if nothing is. Only an FP32 engine must be near the reference."""
-    if values.shape != reference.shape:
-        return f"expected outputs of shape {reference.shape}, found {values.shape}"
-    if not np.isfinite(values).all():
+    shapes, expected = ([[row.shape for row in each.rows] for each in part] for part in (values, reference))
+    if shapes != expected:
+        first = next(i for i, (x, y) in enumerate(zip(shapes, expected, strict=True)) if x != y)
+        return f"expected outputs of shape {expected[first]} for text {first}, found {shapes[first]}"
+    if not all(np.isfinite(each.flat).all() for each in values):
         return "found outputs that are not finite"
-    error = float(np.abs(values - reference).max())
+    error = largest_difference(values, reference)
     if exact and error > FP32_TOLERANCE:
         return f"expected a difference of at most {FP32_TOLERANCE:g}, found {error:.3g}"
     return None

@@ -13,6 +13,7 @@ from bert_bench.engines import BundleSpec, EngineSpec
 from bert_bench.errors import WorkerError
 from bert_bench.remote import Worker
 from bert_bench.workloads import Case
+from bert_runtime.tasks import TextInput
 
 __all__ = ["Contestant", "Lineup"]
 
@@ -55,7 +56,7 @@ class Lineup:
         self.failures: dict[str, str] = {}
         self._processes = ExitStack()
 
-    def start(self, spec: EngineSpec, text: str, loads: int) -> None:
+    def start(self, spec: EngineSpec, text: TextInput, loads: int) -> None:
         """Starts an engine `loads` times, has it answer `text`, and keeps the last process."""
         starts: list[tuple[float, float]] = []
         with self.guard(spec.name):

@@ -44,13 +44,13 @@ class Service:
         self._engine = spec.open()
         return self._engine.size_bytes
 
-    def answer(self, text: str) -> None:
+    def answer(self, text: TextInput) -> None:
         """Answers one text and keeps the answer to itself."""
         self.engine.model(text)
 
-    def outputs(self, texts: Sequence[str]) -> FloatArray:
-        """Raw outputs [N, …] of the texts."""
-        return self.engine.model.outputs(texts)
+    def rows(self, texts: Sequence[TextInput]) -> list[tuple[FloatArray, ...]]:
+        """Raw outputs of each text, one array per window of it."""
+        return [each.rows for each in self.engine.model.outputs(texts)]
 
     def prepare(self, cases: Sequence[Case]) -> None:
         """Takes the inputs of all cases, so that a burst need not carry them."""
@@ -81,7 +81,7 @@ def _call(model: Model, case: Case) -> Callable[[], Any]:
     if case.batch is not None:
         return partial(model.session.run, case.batch)
     if case.stage == "tokenization":
-        return partial(model.tokenizer.encode, [TextInput(text) for text in case.texts])
+        return partial(model.tokenizer.encode, case.texts)
     return partial(model, case.texts[0] if len(case.texts) == 1 else list(case.texts))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from bert_bench.settings import Settings
 from bert_runtime.errors import InputError
 from bert_runtime.records import read_records
-from bert_runtime.tasks import TextInput
+from bert_runtime.tasks import Task, TextInput
 from bert_runtime.tokenization import Batch, TextTokenizer, pad
 
 __all__ = ["CORPUS", "Case", "Stage", "Workload", "build_workload", "mixed_lengths"]
@@ -36,7 +36,8 @@ class Case:
 
     name: str
     stage: Stage
-    texts: tuple[str, ...] = ()
+    texts: tuple[TextInput, ...] = ()
+    """What is read: each a text or a pair, as the task has it."""
     batch: Batch | None = None
     """Token ids, for the stage `model`."""
 
@@ -66,23 +67,27 @@ class Workload:
         return (*self.shapes, *self.singles, *self.stages, self.mixed)
 
 
-def build_workload(tokenizer: TextTokenizer, texts: Sequence[str] | None, settings: Settings) -> Workload:
-    """The cases for a bundle with this tokenizer; `texts` replaces the default throughput workload."""
+def build_workload(task: Task, tokenizer: TextTokenizer, texts: Sequence[str] | None, settings: Settings) -> Workload:
+    """The cases for a bundle of this task with this tokenizer; `texts` replaces the default throughput workload.
+
+    A task that reads more than a text (a pair, a mask) is given what `Task.sample_inputs` makes of the texts.
+    """
     notes: list[str] = []
     corpus = _Corpus(tokenizer, settings.seed)
     shapes = _shapes(tokenizer.max_tokens, settings, notes)
     singles = tuple(
-        _texts_case(f"text{n}", (corpus.text(n),), tokenizer) for n in _lengths(tokenizer.max_tokens, settings, notes)
+        _texts_case(f"text{n}", task.sample_inputs([corpus.text(n)]), tokenizer)
+        for n in _lengths(tokenizer.max_tokens, settings, notes)
     )
     if texts is None:
         chosen = [corpus.text(n) for n in mixed_lengths(settings.num_texts, settings.seed, tokenizer.max_tokens)]
     else:
         chosen = _sample(texts, settings, notes)
     return Workload(
-        shapes=tuple(_shape_case(batch, tokens, tokenizer, settings.seed) for batch, tokens in shapes),
+        shapes=tuple(_shape_case(task, batch, tokens, tokenizer, settings.seed) for batch, tokens in shapes),
         singles=singles,
         stages=tuple(_stages(singles[0], tokenizer)),
-        mixed=_texts_case("mixed", tuple(chosen), tokenizer),
+        mixed=_texts_case("mixed", task.sample_inputs(chosen), tokenizer),
         notes=tuple(notes),
     )
 
@@ -102,9 +107,8 @@ class _Corpus:
         self._messages = [record.text().split() for record in read_records(CORPUS)]
         self._random = random.Random(seed)
         words = sorted({word for message in self._messages for word in message})
-        self._special = len(tokenizer.encode([TextInput("")])[0])
-        counts = [len(each) - self._special for each in tokenizer.encode([TextInput(word) for word in words])]
-        self._tokens = dict(zip(words, counts, strict=True))
+        self._special = tokenizer.num_special_tokens
+        self._tokens = {word: len(tokenizer.token_ids(word)) for word in words}
 
     def text(self, tokens: int) -> str:
         """A text of at most `tokens` tokens, special ones included, and as near to it as whole words allow."""
@@ -152,20 +156,20 @@ def _sample(texts: Sequence[str], settings: Settings, notes: list[str]) -> list[
     return [texts[i] for i in chosen]
 
 
-def _shape_case(batch: int, tokens: int, tokenizer: TextTokenizer, seed: int) -> Case:
+def _shape_case(task: Task, batch: int, tokens: int, tokenizer: TextTokenizer, seed: int) -> Case:
     ids = np.random.default_rng((seed, batch, tokens)).integers(0, tokenizer.vocab_size, (batch, tokens))
-    arrays = Batch(ids, np.ones_like(ids), np.zeros_like(ids))
+    arrays = Batch(task.answerable(ids), np.ones_like(ids), np.zeros_like(ids))
     return Case(name=f"{batch}x{tokens}", stage="model", batch=arrays, tokens=(tokens,) * batch)
 
 
-def _texts_case(name: str, texts: tuple[str, ...], tokenizer: TextTokenizer) -> Case:
-    lengths = tuple(len(each) for each in tokenizer.encode([TextInput(text) for text in texts]))
-    return Case(name=name, stage="end_to_end", texts=texts, tokens=lengths)
+def _texts_case(name: str, texts: Sequence[TextInput], tokenizer: TextTokenizer) -> Case:
+    lengths = tuple(sum(map(len, windows)) for windows in tokenizer.encode(texts))
+    return Case(name=name, stage="end_to_end", texts=tuple(texts), tokens=lengths)
 
 
 def _stages(single: Case, tokenizer: TextTokenizer) -> Iterator[Case]:
     """The stages inside an end-to-end call on one text."""
     name, texts, tokens = single.name, single.texts, single.tokens
     yield Case(name=f"{name}.tokenization", stage="tokenization", texts=texts, tokens=tokens, bundle_only=True)
-    batch = pad(tokenizer.encode([TextInput(texts[0])]), tokenizer.pad_token_id)
+    batch = pad(tokenizer.encode(texts[:1])[0], tokenizer.pad_token_id)
     yield Case(name=f"{name}.model", stage="model", batch=batch, tokens=tokens, bundle_only=True)

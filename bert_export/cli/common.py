@@ -2,22 +2,26 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from bert_runtime.tasks.token_classification import AGGREGATIONS
 
 __all__ = [
     "CHECKPOINT",
     "PATH",
     "bundle_argument",
     "columns_option",
+    "given",
     "json_option",
     "precision_option",
     "print_json",
     "stages",
     "table",
+    "task_options",
     "threads_option",
 ]
 
@@ -26,8 +30,9 @@ PATH = click.Path(path_type=Path)
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[dict[str, str]]
+    _WordsType = click.ParamType[tuple[str, ...]]
 else:  # generic in recent releases only
-    _ParamType = click.ParamType
+    _ParamType = _WordsType = click.ParamType
 
 
 class _Columns(_ParamType):
@@ -42,6 +47,18 @@ class _Columns(_ParamType):
         if not all(ours.strip() and theirs.strip() for ours, _, theirs in pairs):
             self.fail(f"expected pairs such as text=sentence,label=category, found {value!r}", param, ctx)
         return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
+
+
+class _Words(_WordsType):
+    """Names between commas."""
+
+    name = "WORD,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        words = value if isinstance(value, tuple) else tuple(word.strip() for word in str(value).split(","))
+        if not all(words):
+            self.fail(f"expected words between commas, found {value!r}", param, ctx)
+        return words
 
 
 CHECKPOINT = click.STRING
@@ -64,6 +81,30 @@ precision_option = click.option(
 threads_option = click.option(
     "--threads", type=click.IntRange(min=1), help="Threads per operator; by default the cores granted to this process."
 )
+
+
+_OPTIONS = (
+    click.option("--aggregation", type=click.Choice(AGGREGATIONS), help="How labels of tokens become entities."),
+    click.option(
+        "--top-k", type=int, help="Answers to give (question-answering), or tokens for each mask (fill-mask)."
+    ),
+    click.option("--targets", type=_Words(), help="Words that a mask may stand for, between commas."),
+    click.option("--threshold", type=float, help="Least probability that counts (multi-label, replaced tokens)."),
+    click.option("--max-answer-tokens", type=int, help="Longest answer to a question."),
+    click.option("--no-answer-threshold", type=float, help="Score from which on a question has no answer."),
+)
+
+
+def task_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of all tasks, which the command gets as keyword arguments; see `given`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the options that were given on the command line."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def stages() -> Callable[[str], None]:

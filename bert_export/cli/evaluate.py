@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -9,10 +10,12 @@ from bert_export.cli.common import (
     PATH,
     bundle_argument,
     columns_option,
+    given,
     json_option,
     precision_option,
     print_json,
     table,
+    task_options,
     threads_option,
 )
 
@@ -25,16 +28,23 @@ __all__ = ["evaluate"]
 @columns_option
 @precision_option
 @threads_option
+@task_options
 @json_option
 def evaluate(
-    bundle: Path, file: Path, columns: dict[str, str] | None, precision: str, threads: int | None, as_json: bool
+    bundle: Path,
+    file: Path,
+    columns: dict[str, str] | None,
+    precision: str,
+    threads: int | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Measure BUNDLE's task metric on a labelled FILE."""
     from bert_runtime import load
     from bert_runtime.evaluation import evaluate as evaluate_model
     from bert_runtime.records import read_records
 
-    model = load(bundle, precision=precision, threads=threads)
+    model = load(bundle, precision=precision, threads=threads).configured(**given(options))
     records = read_records(file, columns)
     with click.progressbar(length=len(records), label="evaluating", file=sys.stderr) as bar:
         metrics = evaluate_model(model, records, progress=bar.update)

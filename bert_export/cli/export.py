@@ -1,10 +1,21 @@
 """`bert-export export`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from bert_export.cli.common import CHECKPOINT, PATH, bundle_argument, columns_option, json_option, print_json, stages
+from bert_export.cli.common import (
+    CHECKPOINT,
+    PATH,
+    bundle_argument,
+    columns_option,
+    given,
+    json_option,
+    print_json,
+    stages,
+    task_options,
+)
 from bert_export.cli.inspect import summary
 
 __all__ = ["export"]
@@ -35,6 +46,8 @@ __all__ = ["export"]
     metavar="PCT",
     help="Points (hundredths) of the task metric that INT8 may lose on the labelled file.",
 )
+@task_options
+@click.option("--opset", type=int, help="Version of ONNX's operators to write; by default the only one that works.")
 @click.option("--force", is_flag=True, help="Replace an existing bundle.")
 @json_option
 def export(
@@ -48,19 +61,23 @@ def export(
     evaluate: Path | None,
     columns: dict[str, str] | None,
     max_drop: float,
+    opset: int | None,
     force: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Export CHECKPOINT to BUNDLE: capture, fuse, quantize, verify.
 
-    CHECKPOINT is a folder, or a model of the Hugging Face hub: org/name or org/name@revision.
+    CHECKPOINT is a folder, or a model of the Hugging Face hub: org/name or org/name@revision. Options that tasks have,
+    such as --top-k, become the bundle's defaults.
     """
     from bert_export.export import export as export_checkpoint
 
     manifest = export_checkpoint(
         checkpoint, bundle,
         task=task, precisions=None if "auto" in precisions else precisions, max_tokens=max_tokens,
-        dimensions=dimensions, evaluate=evaluate, columns=columns, max_drop=max_drop, force=force, progress=stages(),
+        dimensions=dimensions, options=given(options), opset=opset,
+        evaluate=evaluate, columns=columns, max_drop=max_drop, force=force, progress=stages(),
     )  # fmt: skip
     if as_json:
         print_json(manifest.to_dict())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import tee
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -15,13 +15,16 @@ from bert_export.cli.common import (
     PATH,
     bundle_argument,
     columns_option,
+    given,
     json_option,
     precision_option,
+    task_options,
     threads_option,
 )
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record, iter_records
-from bert_runtime.tasks import Classification, Embedding, Result, TextInput
+from bert_runtime.tasks import Result, TextInput
+from bert_runtime.tasks.tokens import join_words
 
 __all__ = ["predict"]
 
@@ -30,28 +33,32 @@ __all__ = ["predict"]
 @bundle_argument
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option("--pair", help="Second text, to be read together with each TEXT.")
-@click.option("--input", "input_file", type=PATH, help="File of texts (JSONL, CSV, TSV, TXT; .gz) instead of TEXT.")
+@click.option("--question", help="Question to be answered from each TEXT.")
+@click.option("--input", "input_file", type=PATH, help="File of inputs, as for evaluate, or of texts (.txt).")
 @click.option("--output", "output_file", type=PATH, help="Write JSON lines here instead of to stdout.")
 @columns_option
 @precision_option
 @threads_option
+@task_options
 @json_option
 def predict(
     bundle: Path,
     texts: tuple[str, ...],
     pair: str | None,
+    question: str | None,
     input_file: Path | None,
     output_file: Path | None,
     columns: dict[str, str] | None,
     precision: str,
     threads: int | None,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Answer for each TEXT, for each row of a file, or for each line of stdin."""
     from bert_runtime import load
 
-    inputs, shown = tee(_inputs(texts, pair, input_file, columns))
-    model = load(bundle, precision=precision, threads=threads)
+    inputs, shown = tee(_inputs(texts, pair, question, input_file, columns))
+    model = load(bundle, precision=precision, threads=threads).configured(**given(options))
     results = zip(shown, model.stream(inputs), strict=True)
     if output_file is None:
         for text, result in results:
@@ -69,17 +76,25 @@ def predict(
 
 
 def _inputs(
-    texts: tuple[str, ...], pair: str | None, input_file: Path | None, columns: dict[str, str] | None
+    texts: tuple[str, ...],
+    pair: str | None,
+    question: str | None,
+    input_file: Path | None,
+    columns: dict[str, str] | None,
 ) -> Iterator[TextInput]:
     """The texts from whichever place they were given in."""
     if texts and input_file is not None:
         raise click.UsageError("give either TEXT or --input, not both")
+    if pair is not None and question is not None:
+        raise click.UsageError("give either --pair or --question, not both")
+    if question is not None and not texts:
+        raise click.UsageError("--question needs a TEXT to look into; a file holds the columns question and context")
     if pair is not None and not texts:
         raise click.UsageError("--pair needs a TEXT; a file holds pairs in its columns text and text_pair")
     if input_file is not None:
         return (_from_record(record) for record in iter_records(input_file, columns))
     if texts:
-        return (TextInput(text, pair) for text in texts)
+        return (TextInput(text, pair) if question is None else TextInput(question, text) for text in texts)
     if sys.stdin is None or sys.stdin.isatty():
         raise click.UsageError("expected a TEXT, --input FILE, or texts on stdin")
     return _from_stdin()
@@ -94,18 +109,17 @@ def _from_stdin() -> Iterator[TextInput]:
 
 
 def _from_record(record: Record) -> TextInput:
+    if "question" in record.fields:
+        return TextInput(record.text("question"), record.text("context"))
+    if "tokens" in record.fields:
+        return join_words(record.tokens())[0]
     return TextInput(record.text(), record.optional_text("text_pair"))
 
 
 def _line(text: TextInput, result: Result) -> str:
     """A result for a person to read."""
     shown = " ".join(" | ".join(each for each in text if each is not None).split())
-    if isinstance(result, Classification):
-        return f"{result.label}\t{result.score:.4f}\t{shown}"
-    if isinstance(result, Embedding):
-        head = ", ".join(f"{x:.4f}" for x in result.vector[:4])
-        return f"[{head}, …] ({len(result.vector)})\t{shown}"
-    return f"{json.dumps(result.to_dict(), ensure_ascii=False)}\t{shown}"
+    return f"{result.summary()}\t{shown}"
 
 
 @contextmanager

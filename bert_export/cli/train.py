@@ -5,23 +5,43 @@ from pathlib import Path
 import click
 
 from bert_export.cli.common import CHECKPOINT, PATH, columns_option, json_option, print_json, stages, table
+from bert_runtime.tasks import TASKS
+from bert_runtime.tasks.sentence_embedding import POOLINGS
+from bert_runtime.tasks.text_classification import PROBLEM_TYPES
 
 __all__ = ["train"]
 
 
 @click.command()
-@click.option("--task", default="text-classification", show_default=True, help="What to train for.")
+@click.option(
+    "--task",
+    type=click.Choice(list(TASKS)),
+    default="text-classification",
+    show_default=True,
+    help="What to train for.",
+)
 @click.option("--base", type=CHECKPOINT, required=True, help="Folder or hub id (org/name@revision) to start from.")
-@click.option("--train", "train_file", type=PATH, required=True, help="Labelled training file (JSONL, CSV, TSV; .gz).")
+@click.option(
+    "--train",
+    "train_file",
+    type=PATH,
+    required=True,
+    help="Labelled training file (JSONL, CSV, TSV, CoNLL, CoNLL-U, SQuAD JSON; .gz).",
+)
 @click.option("--dev", "dev_file", type=PATH, required=True, help="Labelled file that decides which epoch is best.")
 @click.option("--output", type=PATH, required=True, help="Checkpoint to write.")
 @click.option(
     "--problem-type",
-    type=click.Choice(["single_label", "multi_label", "regression"]),
-    default="single_label",
-    show_default=True,
+    type=click.Choice(PROBLEM_TYPES),
     help="How text-classification reads a row: one label, any number of labels (a list, or names between commas), "
-    "or a number in the column score.",
+    "or a number in the column score. Default: single_label.",
+)
+@click.option("--crf", is_flag=True, default=None, help="token-classification: train a linear chain over the labels.")
+@click.option("--bio", is_flag=True, default=None, help="token-classification: allow only sequences that are BIO.")
+@click.option(
+    "--pooling",
+    type=click.Choice(POOLINGS),
+    help="sentence-embedding: how token vectors become one; by default as the base does it.",
 )
 @columns_option
 @click.option("--epochs", type=int, default=3, show_default=True)
@@ -47,7 +67,10 @@ def train(
     train_file: Path,
     dev_file: Path,
     output: Path,
-    problem_type: str,
+    problem_type: str | None,
+    crf: bool | None,
+    bio: bool | None,
+    pooling: str | None,
     columns: dict[str, str] | None,
     resume: bool,
     force: bool,
@@ -57,10 +80,12 @@ def train(
     """Fine-tune a checkpoint on a labelled file and keep the best epoch."""
     from bert_models.training import TrainSettings, fine_tune
 
+    given = {"problem_type": problem_type, "crf": crf, "bio": bio, "pooling": pooling}
+    chosen = {name: value for name, value in given.items() if value is not None}
     settings = TrainSettings(**recipe)  # type: ignore[arg-type] # click has checked the types
     report = fine_tune(
         task, base, train_file, dev_file, output, settings,
-        problem_type=problem_type, columns=columns, resume=resume, force=force, progress=stages(),
+        task_settings=chosen, columns=columns, resume=resume, force=force, progress=stages(),
     )  # fmt: skip
     if as_json:
         print_json(report)

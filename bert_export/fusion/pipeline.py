@@ -15,9 +15,10 @@ from bert_export.errors import FusionError
 from bert_export.fusion.attention import fuse_attention
 from bert_export.fusion.first_row import fuse_first_row
 from bert_export.fusion.graph import NoMatch, linears, operators, scope
+from bert_export.fusion.masked_rows import fuse_masked_rows
 from bert_export.fusion.projections import fuse_projections
 from bert_models import EncoderConfig
-from bert_runtime.tasks import Task
+from bert_runtime.tasks import FillMask, Task
 
 __all__ = ["FusionCounts", "check_counts", "expected_fusions", "fuse", "tidy"]
 
@@ -31,6 +32,7 @@ def expected_fusions(config: EncoderConfig, task: Task) -> dict[str, int]:
     return {
         "attention": config.num_layers,
         "first_row": first_row,
+        "masked_rows": int(isinstance(task, FillMask)),
         "qkv_projection": config.num_layers - first_row,
         "kv_projection": first_row,
         "layer_normalization": 2 * config.num_layers + 1,
@@ -38,14 +40,15 @@ def expected_fusions(config: EncoderConfig, task: Task) -> dict[str, int]:
     }
 
 
-def fuse(model: ir.Model, expected: Mapping[str, int]) -> FusionCounts:
-    """Rewrites `model` in place and returns the counts.
+def fuse(model: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
+    """Rewrites `model`, the graph of a `TaskModel` of this configuration and task, in place and returns the counts.
 
     LayerNormalization with a plain Add before it and exact Gelu are what torch captures from opset 20 on, and what is
     fastest on the CPU: SkipLayerNormalization and FastGelu are slower there. These two are only counted.
 
-    Raises `FusionError` with the reasons where a fusion fired a different number of times than `expected` says.
+    Raises `FusionError` with the reasons where a fusion fired a different number of times than `expected_fusions` says.
     """
+    expected = expected_fusions(config, task)
     found: Counter[str] = Counter()
     reasons: list[str] = []
     for node in operators(model, "Attention"):
@@ -61,6 +64,12 @@ def fuse(model: ir.Model, expected: Mapping[str, int]) -> FusionCounts:
             found["first_row"] += 1
         except NoMatch as reason:
             reasons.append(f"first_row: {reason}")
+    if isinstance(task, FillMask):
+        try:
+            fuse_masked_rows(model, task.mask_token_id)
+            found["masked_rows"] += 1
+        except NoMatch as reason:
+            reasons.append(f"masked_rows: {reason}")
     for node in operators(model, "Attention"):
         try:
             found[fuse_projections(node)] += 1

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from bert_models.config import EncoderConfig
 from bert_models.errors import CheckpointError
@@ -16,27 +18,24 @@ from bert_models.files import read_json, write_json
 from bert_models.hub import local_checkpoint
 from bert_models.model import TaskModel
 from bert_models.sentence_transformers import (
-    dense_folders,
     is_sentence_transformers_folder,
+    module_folders,
     read_max_tokens,
     read_sentence_embedding,
     write_sentence_embedding,
 )
+from bert_models.task_settings import mask_settings, read_task, task_values
 from bert_models.tokenizer_files import TOKENIZER_FILES, read_tokenizer, wordpiece_settings
 from bert_models.weights import fit_weights, read_weights, save_weights, weight_files
-from bert_runtime.errors import BundleError
 from bert_runtime.manifest import sha256_file
-from bert_runtime.tasks import TASKS, SentenceEmbedding, Task, TextClassification
+from bert_runtime.tasks import TASKS, FillMask, SentenceEmbedding, Task, WindowedText
 from bert_runtime.tokenization import TextTokenizer
 
 __all__ = ["Checkpoint", "load_model", "open_checkpoint", "save_model"]
 
-_PROBLEM_TYPES = {
-    "single_label": "single_label_classification",
-    "multi_label": "multi_label_classification",
-    "regression": "regression",
-}
-"""Our problem types to those of `config.json`."""
+
+_DEFAULT_LABELS = {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}
+"""The labels of a trained head whose config.json names none: transformers leaves out what is its default."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +57,31 @@ class Checkpoint:
         name = name or self._own_task()
         if name not in TASKS:
             raise CheckpointError(f"unknown task {name!r}; expected one of {', '.join(TASKS)}")
-        if name not in self.family.head_weights:
-            supported = ", ".join(task for task in TASKS if task in self.family.head_weights)
-            raise CheckpointError(f"{self.family.name} has no head for {name!r}; it has heads for {supported}")
-        if name == TextClassification.name:
-            return self._text_classification()
+        self.require_head(name)
         if name == SentenceEmbedding.name:
             known = is_sentence_transformers_folder(self.path)
             width = self.config.hidden_size
             return read_sentence_embedding(self.path, width) if known else SentenceEmbedding(dimensions=width)
-        return TASKS[name]()
+        where = self.path / "config.json"
+        if name == FillMask.name:
+            if self.values.get("tie_word_embeddings") is False:
+                raise CheckpointError(
+                    f"{where}: expected tie_word_embeddings to be true, found false: a fill-mask head with an output "
+                    "matrix of its own is not supported"
+                )
+            return read_task(name, self.values, where, **mask_settings(self.tokenizer(), self.path))
+        values = {**_DEFAULT_LABELS, **self.values} if self.was_trained_for(name) else self.values
+        return read_task(name, values, where)
+
+    def require_head(self, name: str) -> None:
+        """Raises `CheckpointError` for a task that the family has no head for."""
+        if name not in self.family.head_weights:
+            supported = ", ".join(task for task in TASKS if task in self.family.head_weights)
+            raise CheckpointError(f"{self.family.name} has no head for {name!r}; it has heads for {supported}")
+
+    def was_trained_for(self, name: str) -> bool:
+        """Whether `config.json` names the architecture of a task's head."""
+        return self.family.architectures[name] in (self.values.get("architectures") or [])
 
     def _own_task(self) -> str:
         if is_sentence_transformers_folder(self.path):
@@ -80,27 +94,6 @@ class Checkpoint:
             f"{self.path}: config.json names the architecture {', '.join(architectures) or 'none'}, which does not say "
             f"what the model is for; choose one with --task ({', '.join(TASKS)})"
         )
-
-    def _text_classification(self) -> TextClassification:
-        where = self.path / "config.json"
-        names = self.values.get("id2label")
-        if not isinstance(names, dict) or set(names) != {str(i) for i in range(len(names))}:
-            raise CheckpointError(
-                f"{where}: expected 'id2label' with the keys '0', '1', …, found {names!r:.80}; a model without a "
-                "classification head is fine-tuned first: bert-export train"
-            )
-        # transformers leaves the problem type open until training, where a single label means a number.
-        usual = "regression" if len(names) == 1 else "single_label_classification"
-        found = self.values.get("problem_type") or usual
-        supported = {theirs: ours for ours, theirs in _PROBLEM_TYPES.items()}
-        if found not in supported:
-            raise CheckpointError(f"{where}: expected a problem_type of {', '.join(supported)}, found {found!r}")
-        settings = (self.values.get("task_specific_params") or {}).get(TextClassification.name) or {}
-        labels = [str(names[str(i)]) for i in range(len(names))]
-        try:
-            return TextClassification.from_dict({**settings, "labels": labels, "problem_type": supported[found]})
-        except BundleError as error:
-            raise CheckpointError(f"{where}: {error}") from None
 
     @property
     def max_tokens(self) -> int:
@@ -120,17 +113,17 @@ class Checkpoint:
             )
         return tokenizer
 
-    def text_tokenizer(self, max_tokens: int | None = None) -> TextTokenizer:
-        """The tokenizer as the runtime uses it, truncating at `max_tokens`, by default the most the model can read."""
+    def text_tokenizer(self, max_tokens: int | None = None, windows: WindowedText | None = None) -> TextTokenizer:
+        """The tokenizer as the runtime uses it, reading `max_tokens` at once, by default the most the model can."""
         if max_tokens is not None and not 3 <= max_tokens <= self.config.max_tokens:
             raise CheckpointError(
                 f"expected a maximum length of 3 to {self.config.max_tokens} tokens, found {max_tokens}"
             )
-        return TextTokenizer(self.tokenizer(), max_tokens or self.max_tokens, self.config.pad_token_id)
+        return TextTokenizer(self.tokenizer(), max_tokens or self.max_tokens, self.config.pad_token_id, windows)
 
     def sha256(self) -> str:
         """One hash over the weight files."""
-        folders = (self.path, *dense_folders(self.path))
+        folders = (self.path, *module_folders(self.path).values())
         hashes = [sha256_file(path) for folder in folders for path in weight_files(folder)]
         return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
@@ -161,14 +154,16 @@ def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) ->
     """
     model = TaskModel(checkpoint.config, task)
     family, tensors = checkpoint.family, read_weights(checkpoint.path)
-    if isinstance(task, SentenceEmbedding) and task.dense_sizes:
-        for number, folder in enumerate(dense_folders(checkpoint.path)):
-            tensors |= {key.replace("linear", f"dense.{number}"): t for key, t in read_weights(folder).items()}
+    if isinstance(task, SentenceEmbedding):
+        for module, folder in module_folders(checkpoint.path).items():
+            tensors |= {key.replace("linear", module): tensor for key, tensor in read_weights(folder).items()}
+    if isinstance(task, FillMask):
+        _check_tied(checkpoint, tensors)
     keys = {name: family.checkpoint_key(name, task.name) for name, _ in model.named_parameters()}
     head = [name for name in keys if name.startswith("head.")] if new_head else []
-    relabelled = checkpoint.values.get("id2label") != _label_values(task).get("id2label")
-    if new_head and isinstance(task, TextClassification) and relabelled:
-        last = {keys[name] for name in head if name.startswith("head.output.")}
+    labels = task_values(task).get("id2label")
+    if new_head and labels is not None and labels != checkpoint.values.get("id2label"):
+        last = {keys[name] for name in head if name.startswith(("head.output.", "head.crf."))}
         tensors = {key: tensor for key, tensor in tensors.items() if key not in last}
     fit_weights(
         model, tensors, keys,
@@ -177,18 +172,19 @@ def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) ->
     return model.eval()
 
 
-def _label_values(task: Task) -> dict[str, Any]:
-    """The keys of `config.json` that describe a task's labels."""
-    if not isinstance(task, TextClassification):
-        return {}
-    thresholds = {"threshold": task.threshold, "thresholds": list(task.thresholds)}
-    multi_label = {"task_specific_params": {task.name: thresholds}} if task.problem_type == "multi_label" else {}
-    return {
-        **multi_label,
-        "id2label": {str(i): label for i, label in enumerate(task.labels)},
-        "label2id": {label: i for i, label in enumerate(task.labels)},
-        "problem_type": _PROBLEM_TYPES[task.problem_type],
-    }
+def _check_tied(checkpoint: Checkpoint, tensors: Mapping[str, Tensor]) -> None:
+    """Raises `CheckpointError` where a masked-language head has an output matrix or bias of its own."""
+    family = checkpoint.family
+    bias = family.head_weights[FillMask.name]["bias"]
+    embedding = f"{family.encoder_weights['embeddings.token']}.weight"
+    pairs = [(key, name) for key in family.output_matrices for name in (family.prefix + embedding, embedding)]
+    pairs += [(key.replace(".weight", ".bias"), bias) for key in family.output_matrices]
+    for key, name in pairs:
+        if key in tensors and name in tensors and not torch.equal(tensors[key], tensors[name]):
+            raise CheckpointError(
+                f"{checkpoint.path}: {key} differs from {name}: a fill-mask head with an output matrix or bias of its "
+                "own is not supported"
+            )
 
 
 def save_model(model: TaskModel, folder: Path, *, tokenizer_from: Path, max_tokens: int | None = None) -> None:
@@ -202,7 +198,7 @@ def save_model(model: TaskModel, folder: Path, *, tokenizer_from: Path, max_toke
     values = {
         "architectures": [architecture],
         **family.config_values(model.config),
-        **_label_values(task),
+        **task_values(task),
         "dtype": "float32",
     }
     tensors = {family.checkpoint_key(name, task.name): p.detach().contiguous() for name, p in model.named_parameters()}
@@ -221,8 +217,9 @@ def save_model(model: TaskModel, folder: Path, *, tokenizer_from: Path, max_toke
     if settings:
         write_json(folder / "tokenizer_config.json", settings)
     if isinstance(task, SentenceEmbedding):
-        for number, path in enumerate(write_sentence_embedding(folder, task, model.config.hidden_size)):
-            names = {name: f"dense.{number}.{name}" for name in ("weight", "bias")}
+        write_sentence_embedding(folder, task, model.config.hidden_size)
+        for module, path in module_folders(folder).items():
+            names = {name: f"{module}.{name}" for name in ("weight", "bias")}
             save_weights({f"linear.{name}": tensors.pop(key) for name, key in names.items()}, path)
     write_json(folder / "config.json", values)
     save_weights(tensors, folder)

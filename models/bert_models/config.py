@@ -60,6 +60,9 @@ class EncoderConfig:
     classifier_activation: str = "tanh"
     """Activation between the two layers of the classification head."""
 
+    prediction_activation: str | None = None
+    """Activation of the masked-language head; `None` means `activation`."""
+
     layer_norm_eps: float = 1e-12
     """Added to the variance inside every LayerNorm."""
 
@@ -106,6 +109,7 @@ class EncoderConfig:
             for name, value, choices in (
                 ("activation", self.activation, ACTIVATIONS),
                 ("classifier_activation", self.classifier_activation, ACTIVATIONS),
+                ("prediction_activation", self.prediction_activation or self.activation, ACTIVATIONS),
                 ("positions", self.positions, POSITION_SCHEMES),
             )
             if value not in choices

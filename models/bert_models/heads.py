@@ -11,53 +11,35 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bert_models.config import EncoderConfig
-from bert_models.layers import activation_function
+from bert_models.crf import LinearChainCrf
+from bert_models.layers import Encoder, activation_function
+from bert_models.pooling import build_pooling, first_token
 from bert_runtime.tasks import (
+    FillMask,
     NextSentencePrediction,
+    QuestionAnswering,
+    ReplacedTokenDetection,
     SentenceEmbedding,
     Task,
     TextClassification,
+    TokenClassification,
 )
 
-__all__ = ["HEADS", "ClassificationHead", "EmbeddingHead", "build_head"]
+__all__ = [
+    "HEADS",
+    "ClassificationHead",
+    "DiscriminatorHead",
+    "EmbeddingHead",
+    "MaskedLanguageHead",
+    "TokenClassificationHead",
+    "TokenHead",
+    "build_head",
+]
 
 
-def first_token(hidden: Tensor, attention_mask: Tensor) -> Tensor:
-    """The first token's vector, [CLS] in BERT's terms: [B, S, H] → [B, H]."""
-    return hidden[:, 0]
-
-
-def mean_of_tokens(hidden: Tensor, attention_mask: Tensor) -> Tensor:
-    """The mean over real tokens: [B, S, H] → [B, H]; zero for a row without any."""
-    weights = attention_mask.to(hidden.dtype).unsqueeze(-1)
-    return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-9)
-
-
-def max_of_tokens(hidden: Tensor, attention_mask: Tensor) -> Tensor:
-    """The largest value of each dimension over real tokens: [B, S, H] → [B, H]."""
-    return hidden.masked_fill(attention_mask.unsqueeze(-1) == 0, -1e9).amax(dim=1)
-
-
-def scaled_sum_of_tokens(hidden: Tensor, attention_mask: Tensor) -> Tensor:
-    """The sum over real tokens, divided by the square root of their number: [B, S, H] → [B, H]."""
-    weights = attention_mask.to(hidden.dtype).unsqueeze(-1)
-    return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-9).sqrt()
-
-
-def weighted_mean_of_tokens(hidden: Tensor, attention_mask: Tensor) -> Tensor:
-    """The mean over real tokens, each weighted by its position from 1 (SGPT, arXiv:2202.08904): [B, S, H] → [B, H]."""
-    places = torch.arange(1, hidden.shape[1] + 1, device=hidden.device, dtype=hidden.dtype)
-    weights = (attention_mask.to(hidden.dtype) * places).unsqueeze(-1)
-    return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-9)
-
-
-_POOLINGS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "mean": mean_of_tokens,
-    "cls": first_token,
-    "max": max_of_tokens,
-    "mean_sqrt_len": scaled_sum_of_tokens,
-    "weighted_mean": weighted_mean_of_tokens,
-}
+def _dropout(config: EncoderConfig) -> float:
+    """Probability of dropout before a head's last projection."""
+    return config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout
 
 
 class ClassificationHead(nn.Module):
@@ -69,10 +51,9 @@ class ClassificationHead(nn.Module):
 
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
         super().__init__()
-        dropout = config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.activation = activation_function(config.classifier_activation)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(_dropout(config))
         self.output = nn.Linear(config.hidden_size, num_labels)
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
@@ -87,7 +68,7 @@ class EmbeddingHead(nn.Module):
     def __init__(self, config: EncoderConfig, task: SentenceEmbedding) -> None:
         super().__init__()
         sizes = (config.hidden_size, *task.dense_sizes)
-        self.pool = _POOLINGS[task.pooling]
+        self.pooling = build_pooling(task.pooling, config)
         self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sizes))
         self.activations = [activation_function(name) for name in task.dense_activations]
         self.dimensions = task.dimensions if task.dimensions < sizes[-1] else None
@@ -95,7 +76,7 @@ class EmbeddingHead(nn.Module):
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
         """→ vectors [B, dimensions]."""
-        vector = self.pool(hidden, attention_mask)
+        vector = self.pooling(hidden, attention_mask)
         for layer, activation in zip(self.layers, self.activations, strict=True):
             vector = activation(layer(vector))
         if self.dimensions is not None:
@@ -103,24 +84,86 @@ class EmbeddingHead(nn.Module):
         return F.normalize(vector, dim=-1) if self.normalize else vector
 
 
-def _classification(config: EncoderConfig, task: Task) -> nn.Module:
+class TokenHead(nn.Module):
+    """Dropout → a projection of every token."""
+
+    def __init__(self, config: EncoderConfig, size: int) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(_dropout(config))
+        self.output = nn.Linear(config.hidden_size, size)
+
+    def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+        """→ logits [B, S, size]."""
+        logits: Tensor = self.output(self.dropout(hidden))
+        return logits
+
+
+class TokenClassificationHead(TokenHead):
+    """Labels for every token; the linear chain over them, if there is one, is trained here and decoded by the task."""
+
+    def __init__(self, config: EncoderConfig, task: TokenClassification) -> None:
+        super().__init__(config, len(task.labels))
+        self.crf = LinearChainCrf(len(task.labels)) if task.crf else None
+
+
+class MaskedLanguageHead(nn.Module):
+    """Dense → activation → LayerNorm → all tokens' scores, by the token embedding (Press & Wolf, arXiv:1608.05859)."""
+
+    def __init__(self, config: EncoderConfig, encoder: Encoder) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.embedding_width)
+        self.activation = activation_function(config.prediction_activation or config.activation)
+        self.norm = nn.LayerNorm(config.embedding_width, eps=config.layer_norm_eps)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.tokens = encoder.embeddings.token
+
+    def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+        """→ logits [B, S, vocabulary]."""
+        return F.linear(self.norm(self.activation(self.dense(hidden))), self.tokens.weight, self.bias)
+
+
+class DiscriminatorHead(nn.Module):
+    """Dense → activation → one logit for every token (Clark et al., arXiv:2003.10555)."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = activation_function(config.activation)
+        self.output = nn.Linear(config.hidden_size, 1)
+
+    def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+        """→ logits [B, S]."""
+        logits: Tensor = self.output(self.activation(self.dense(hidden)))
+        return logits.squeeze(-1)
+
+
+def _classification(encoder: Encoder, config: EncoderConfig, task: Task) -> nn.Module:
     assert isinstance(task, TextClassification)
     return ClassificationHead(config, len(task.labels))
 
 
-def _embedding(config: EncoderConfig, task: Task) -> nn.Module:
+def _tokens(encoder: Encoder, config: EncoderConfig, task: Task) -> nn.Module:
+    assert isinstance(task, TokenClassification)
+    return TokenClassificationHead(config, task)
+
+
+def _embedding(encoder: Encoder, config: EncoderConfig, task: Task) -> nn.Module:
     assert isinstance(task, SentenceEmbedding)
     return EmbeddingHead(config, task)
 
 
-HEADS: Mapping[str, Callable[[EncoderConfig, Task], nn.Module]] = {
+HEADS: Mapping[str, Callable[[Encoder, EncoderConfig, Task], nn.Module]] = {
     TextClassification.name: _classification,
-    NextSentencePrediction.name: lambda config, task: ClassificationHead(config, 2),
+    TokenClassification.name: _tokens,
+    QuestionAnswering.name: lambda encoder, config, task: TokenHead(config, 2),
+    FillMask.name: lambda encoder, config, task: MaskedLanguageHead(config, encoder),
+    NextSentencePrediction.name: lambda encoder, config, task: ClassificationHead(config, 2),
+    ReplacedTokenDetection.name: lambda encoder, config, task: DiscriminatorHead(config),
     SentenceEmbedding.name: _embedding,
 }
 """How to build each task's head; the keys are those of `bert_runtime.tasks.TASKS`."""
 
 
-def build_head(config: EncoderConfig, task: Task) -> nn.Module:
-    """A newly initialised head for `task`."""
-    return HEADS[task.name](config, task)
+def build_head(encoder: Encoder, config: EncoderConfig, task: Task) -> nn.Module:
+    """A newly initialised head for `task`; it may share parameters with the encoder."""
+    return HEADS[task.name](encoder, config, task)

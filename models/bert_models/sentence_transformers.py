@@ -13,8 +13,8 @@ from bert_models.files import read_json, write_json
 from bert_runtime.tasks import SentenceEmbedding
 
 __all__ = [
-    "dense_folders",
     "is_sentence_transformers_folder",
+    "module_folders",
     "read_max_tokens",
     "read_sentence_embedding",
     "write_sentence_embedding",
@@ -26,7 +26,9 @@ _POOLING_KEYS = {
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
     "pooling_mode_weightedmean_tokens": "weighted_mean",
+    "pooling_mode_attention_tokens": "attention",
 }
+"""The keys of a pooling's `config.json`; the last is this project's own, which sentence-transformers does not know."""
 
 _ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu"}
 """torch's classes, as a dense module names them, to our names."""
@@ -62,24 +64,33 @@ def read_sentence_embedding(folder: Path, hidden_size: int) -> SentenceEmbedding
             f"{path}: expected the modules Transformer, Pooling, any number of Dense, and optionally Normalize, "
             f"found {', '.join(kinds)}"
         )
-    dense = [_dense(each / "config.json") for each in dense_folders(folder)]
+    dense = [_dense(each / "config.json") for each in _folders(folder, "Dense")]
     return SentenceEmbedding(
         dimensions=dense[-1][0] if dense else hidden_size,
-        pooling=_pooling(folder / str(modules[1].get("path", "1_Pooling")) / "config.json"),
+        pooling=_pooling(_folders(folder, "Pooling")[0] / "config.json"),
         dense_sizes=tuple(size for size, _ in dense),
         dense_activations=tuple(activation for _, activation in dense),
         normalize=kinds[-1] == "Normalize",
     )
 
 
-def dense_folders(folder: Path) -> list[Path]:
-    """The folders of a pipeline's dense layers, in order; each holds a `config.json` and weights of its own."""
+def module_folders(folder: Path) -> dict[str, Path]:
+    """The folders of modules with weights of their own, `linear.weight` and `linear.bias`, by our name for each."""
     if not is_sentence_transformers_folder(folder):
-        return []
+        return {}
+    found = {f"dense.{number}": path for number, path in enumerate(_folders(folder, "Dense"))}
+    pooling = _folders(folder, "Pooling")
+    if pooling and _pooling(pooling[0] / "config.json") == "attention":
+        found["pooling.score"] = pooling[0]
+    return found
+
+
+def _folders(folder: Path, kind: str) -> list[Path]:
+    """The folders of a pipeline's modules of one kind, in order."""
     modules = read_json(folder / "modules.json", list)
-    names = [str(each.get("path", "")) for each in modules if str(each.get("type", "")).endswith(".Dense")]
+    names = [str(each.get("path", "")) for each in modules if str(each.get("type", "")).endswith(f".{kind}")]
     if any(not name or Path(name).name != name for name in names):
-        raise CheckpointError(f"{folder / 'modules.json'}: expected dense layers in folders beside it, found {names}")
+        raise CheckpointError(f"{folder / 'modules.json'}: expected {kind} modules in folders beside it, found {names}")
     return [folder / name for name in names]
 
 
@@ -106,8 +117,8 @@ def _pooling(path: Path) -> str:
     return _POOLING_KEYS[modes[0]]
 
 
-def write_sentence_embedding(folder: Path, task: SentenceEmbedding, hidden_size: int) -> list[Path]:
-    """Writes what `read_sentence_embedding` reads; returns the folders that dense layers' weights belong in."""
+def write_sentence_embedding(folder: Path, task: SentenceEmbedding, hidden_size: int) -> None:
+    """Writes what `read_sentence_embedding` reads; weights belong in `module_folders`."""
     dense = ["Dense"] * len(task.dense_sizes)
     kinds = ["Transformer", "Pooling", *dense, *(["Normalize"] if task.normalize else [])]
     paths = ["" if kind == "Transformer" else f"{i}_{kind}" for i, kind in enumerate(kinds)]
@@ -127,4 +138,3 @@ def write_sentence_embedding(folder: Path, task: SentenceEmbedding, hidden_size:
         values |= {"activation_function": f"torch.nn.modules.{module}.{names[activation]}"}
         write_json(folder / path / "config.json", values)
     write_json(folder / "modules.json", modules)
-    return [folder / path for path in paths if path.endswith("_Dense")]

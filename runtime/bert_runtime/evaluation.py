@@ -4,11 +4,10 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from bert_runtime.errors import DataError
 from bert_runtime.model import WINDOW, Model
 from bert_runtime.records import Record
+from bert_runtime.tasks import Outputs
 
 __all__ = ["checked_metrics", "evaluate"]
 
@@ -22,12 +21,12 @@ def evaluate(
     """
     examples = [model.task.example(record) for record in records]
     inputs = [each for example in examples for each in example.inputs]
-    outputs = []
+    outputs: list[Outputs] = []
     for start in range(0, len(inputs), WINDOW):  # as `Model.outputs` would split them, so that batches are the same
         chunk = inputs[start : start + WINDOW]
-        outputs.append(model.outputs(chunk))
+        outputs.extend(model.outputs(chunk))
         progress(len(chunk) * len(examples) // len(inputs))
-    return checked_metrics(model.task.score(np.concatenate(outputs), examples), records[0].path)
+    return checked_metrics(model.task.score(outputs, examples), records[0].path)
 
 
 def checked_metrics(metrics: dict[str, float], path: Path) -> dict[str, float]:

@@ -52,7 +52,7 @@ class SelfTest:
     """What a variant answered to the manifest's `self_test_inputs` when the bundle was made."""
 
     outputs: tuple[tuple[float, ...], ...]
-    """The raw output row of each input, alone in its batch."""
+    """The raw outputs of each input, alone in its batch; see `bert_runtime.verification.self_test_values`."""
 
     tolerance: float
     """Largest absolute difference that another machine's arithmetic explains."""

@@ -2,21 +2,23 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tokenizers import Encoding
 
 from bert_runtime.batching import length_sorted_batches
 from bert_runtime.errors import BundleError, InputError
 from bert_runtime.machine import available_cores, has_instruction_set
 from bert_runtime.manifest import Asset, Manifest, Variant, sha256_file
 from bert_runtime.session import Session
-from bert_runtime.tasks import FloatArray, Result, Task
+from bert_runtime.tasks import FloatArray, Outputs, Result, Task
 from bert_runtime.tokenization import TextTokenizer, as_text_input, pad
 
-__all__ = ["WINDOW", "Model", "check_asset", "choose_variant", "load"]
+__all__ = ["WINDOW", "Model", "bundle_tokenizer", "check_asset", "choose_variant", "load"]
 
 _log = logging.getLogger("bert_runtime")
 
@@ -52,12 +54,19 @@ def load(
     variant = choose_variant(manifest, precision)
     for asset in (manifest.tokenizer, *variant.assets):
         check_asset(path, asset, verify_hash=verify)
-    tokenizer = TextTokenizer.from_file(path / manifest.tokenizer.file, manifest.max_tokens, manifest.pad_token_id)
+    tokenizer = bundle_tokenizer(path, manifest)
     session = Session(
         path / variant.model.file, manifest.output.name, available_cores() if threads is None else threads
     )
     return Model(
         manifest.task, tokenizer, session, max_batch_tokens=max_batch_tokens, manifest=manifest, variant=variant
+    )
+
+
+def bundle_tokenizer(bundle: Path, manifest: Manifest) -> TextTokenizer:
+    """The tokenizer of a bundle, as its task reads texts."""
+    return TextTokenizer.from_file(
+        bundle / manifest.tokenizer.file, manifest.max_tokens, manifest.pad_token_id, manifest.task.windows
     )
 
 
@@ -123,41 +132,70 @@ class Model:
         precision = self.variant.precision if self.variant is not None else "no bundle"
         return f"Model({self.task.name}, {precision}, {self.session.threads} threads)"
 
-    def __call__(self, inputs: Any) -> Any:
+    def __call__(self, inputs: Any = None, **fields: str) -> Any:
         """One input gives one `Result`; a list (or other sequence that is no tuple) gives a list in the same order.
 
-        An input is a text, a tuple of two texts, or a dict with `text` and `text_pair`.
+        An input is a text, a tuple of two texts, or a dict with `text` and `text_pair`, or `question` and `context`.
+        These may also be given by name: `model(question="…", context="…")`.
         """
+        if fields:
+            if inputs is not None:
+                raise InputError("give an input either by position or by name, not both")
+            if strange := sorted(set(fields) - {"text", "text_pair", "question", "context"}):
+                raise InputError(f"expected text and text_pair, or question and context, found {', '.join(strange)}")
+            inputs = fields
         if isinstance(inputs, str | tuple | dict):
-            return self.task.decode(self.outputs([inputs]))[0]
+            return self.task.decode(self.outputs([inputs])[0])
         if not isinstance(inputs, Sequence):
             raise InputError(
                 f"expected a text or a list of texts, found {type(inputs).__name__}; for an iterator use model.stream"
             )
-        return self.task.decode(self.outputs(inputs)) if inputs else []
+        return [self.task.decode(each) for each in self.outputs(inputs)]
 
     def stream(self, inputs: Iterable[Any]) -> Iterator[Result]:
         """Results one by one, in order, reading at most a few hundred inputs ahead."""
         iterator = iter(inputs)
         first = 0
-        while window := list(islice(iterator, WINDOW)):
-            yield from self.task.decode(self.outputs(window, first))
-            first += len(window)
+        while chunk := list(islice(iterator, WINDOW)):
+            yield from map(self.task.decode, self.outputs(chunk, first))
+            first += len(chunk)
 
-    def outputs(self, inputs: Sequence[Any], first: int = 0) -> FloatArray:
-        """Raw outputs float32 [N, …] before post-processing, in the order of `inputs`, which is not empty.
+    def configured(self, **options: Any) -> "Model":
+        """The same model decoding otherwise, such as `model.configured(top_k=3)`; what may be set is `task.options`.
+
+        Both share one session. Raises `InputError` for an option the task does not have, or a value it cannot take.
+        """
+        configured = copy(self)
+        configured.task = self.task.configured(**options)
+        return configured
+
+    def outputs(self, inputs: Sequence[Any], first: int = 0) -> list[Outputs]:
+        """Raw outputs before post-processing, in the order of `inputs`.
 
         `first` is the number that an error gives the first of `inputs`.
         """
         if len(inputs) > WINDOW:  # so that streaming, evaluating and calling at once make the same batches
             parts = range(0, len(inputs), WINDOW)
-            return np.concatenate([self.outputs(inputs[start : start + WINDOW], first + start) for start in parts])
-        encodings = self.tokenizer.encode([as_text_input(each) for each in inputs], first)
+            return [each for i in parts for each in self.outputs(inputs[i : i + WINDOW], first + i)]
+        read = [as_text_input(each) for each in inputs]
+        encoded = self.tokenizer.encode(read, first)
+        for number, (value, windows) in enumerate(zip(read, encoded, strict=True), start=first):
+            if (problem := self.task.problem(value, windows)) is not None:
+                raise InputError(f"input {number}: {problem}")
+        rows = iter(self._rows([window for windows in encoded for window in windows]))
+        return [
+            Outputs(value, windows, tuple(islice(rows, len(windows))), self.tokenizer)
+            for value, windows in zip(read, encoded, strict=True)
+        ]
+
+    def _rows(self, encodings: Sequence[Encoding]) -> list[FloatArray]:
+        """The raw output of each encoding, run in batches of similar length."""
         if len(encodings) == 1:
-            return self.session.run(pad(encodings, self.tokenizer.pad_token_id))
+            return self.task.split(self.session.run(pad(encodings, self.tokenizer.pad_token_id)), encodings)
         rows: list[FloatArray] = [np.empty(0)] * len(encodings)
         for indices in length_sorted_batches([len(each) for each in encodings], self.max_batch_tokens):
-            batch = pad([encodings[i] for i in indices], self.tokenizer.pad_token_id)
-            for i, row in zip(indices, self.session.run(batch), strict=True):
+            chosen = [encodings[i] for i in indices]
+            array = self.session.run(pad(chosen, self.tokenizer.pad_token_id))
+            for i, row in zip(indices, self.task.split(array, chosen), strict=True):
                 rows[i] = row
-        return np.stack(rows)
+        return rows

@@ -9,11 +9,15 @@ from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from bert_runtime.errors import BundleError, InputError
-from bert_runtime.tasks import TextInput
+from bert_runtime.tasks import TextInput, WindowedText
+from bert_runtime.tasks.tokens import overlap
 
 __all__ = ["Batch", "TextTokenizer", "as_text_input", "pad"]
 
 IntArray = NDArray[np.int64]
+
+_UNKNOWN = ("[UNK]", "<unk>")
+"""How vocabularies of this family spell what they do not know."""
 
 
 class Batch(NamedTuple):
@@ -25,9 +29,9 @@ class Batch(NamedTuple):
 
 
 def as_text_input(value: Any) -> TextInput:
-    """What a caller passed as one input: a text, a tuple of two texts, or a mapping of `text` and `text_pair`.
+    """What a caller passed as one input: a text, a tuple of two texts, or a mapping of their names.
 
-    Raises `InputError` for anything else.
+    These are `text` and optionally `text_pair`, or `question` and `context`. Raises `InputError` for anything else.
     """
     if isinstance(value, str):
         return TextInput(value)
@@ -35,43 +39,55 @@ def as_text_input(value: Any) -> TextInput:
         return value
     if isinstance(value, tuple) and len(value) == 2 and all(isinstance(text, str) for text in value):
         return TextInput(*value)
-    if isinstance(value, dict) and isinstance(value.get("text"), str):
-        pair = value.get("text_pair")
-        if pair is None or isinstance(pair, str):
-            return TextInput(value["text"], pair)
+    if isinstance(value, dict):
+        names = ("question", "context") if "question" in value else ("text", "text_pair")
+        text, pair = (value.get(name) for name in names)
+        if isinstance(text, str) and isinstance(pair, str | None):
+            return TextInput(text, pair)
     raise InputError(
-        "expected a text, a tuple of two texts, or a dict with 'text' and optionally 'text_pair'; "
+        "expected a text, a tuple of two texts, or a dict with 'text' and optionally 'text_pair', "
+        "or with 'question' and 'context'; "
         f"found {type(value).__name__}: {value!r:.60}"
     )
 
 
 class TextTokenizer:
-    """Tokenizes and truncates. Safe to call from many threads.
+    """Tokenizes and truncates, or cuts into windows. Safe to call from many threads.
 
     Truncation is set here once and padding happens in NumPy: reconfiguring a `Tokenizer` while another thread encodes
     raises `Already borrowed`.
     """
 
-    def __init__(self, tokenizer: Tokenizer, max_tokens: int, pad_token_id: int) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, max_tokens: int, pad_token_id: int, windows: WindowedText | None = None
+    ) -> None:
         least = tokenizer.num_special_tokens_to_add(is_pair=True) + 1
         if max_tokens < least:  # below, the tokenizer silently does not truncate at all
             raise InputError(
                 f"max_tokens must be at least {least}, one more than a pair's special tokens, found {max_tokens}"
             )
         tokenizer.no_padding()
-        tokenizer.enable_truncation(max_tokens)
+        if windows is None:
+            tokenizer.enable_truncation(max_tokens)
+        else:
+            strategy = "only_second" if windows == "text_pair" else "only_first"
+            tokenizer.enable_truncation(max_tokens, stride=overlap(max_tokens), strategy=strategy)
+        self.windows = windows
+        """Which of an input's texts is read in overlapping windows; the others are never truncated then."""
         self.max_tokens = max_tokens
         self.pad_token_id = pad_token_id
         self._tokenizer = tokenizer
 
     @classmethod
-    def from_file(cls, path: str | Path, max_tokens: int, pad_token_id: int) -> "TextTokenizer":
+    def from_file(
+        cls, path: str | Path, max_tokens: int, pad_token_id: int, windows: WindowedText | None = None
+    ) -> "TextTokenizer":
         """Reads `tokenizer.json`; raises `BundleError` when it cannot be used."""
         try:
             tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # tokenizers raises plain Exception
             raise BundleError(f"{path}: not a tokenizer file: {error}") from None
-        return cls(tokenizer, max_tokens, pad_token_id)
+        return cls(tokenizer, max_tokens, pad_token_id, windows)
 
     def save(self, path: Path) -> None:
         """Writes `tokenizer.json`, truncation included."""
@@ -82,17 +98,73 @@ class TextTokenizer:
         """Entries of the vocabulary, added tokens included."""
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
-    def encode(self, inputs: Sequence[TextInput], first: int = 0) -> list[Encoding]:
-        """One encoding per input, truncated to `max_tokens`.
+    @property
+    def num_special_tokens(self) -> int:
+        """Special tokens around a single text."""
+        return self._tokenizer.num_special_tokens_to_add(is_pair=False)
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """The text of token ids."""
+        return self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)
+
+    def token_ids(self, word: str) -> list[int]:
+        """The tokens of a word as it stands inside a text, without special tokens, or the entry of that spelling.
+
+        A word is looked up after a space: byte-level vocabularies have another entry for the start of a text. None for
+        what the vocabulary cannot express.
+        """
+        try:
+            encoding = self._tokenizer.encode(f" {word}", add_special_tokens=False)
+        except (TypeError, UnicodeEncodeError):  # a lone surrogate
+            return []
+        known = self._tokenizer.token_to_id(word)
+        if len(encoding) != 1 and known is not None:
+            return [known]
+        unknown = any(token in _UNKNOWN for token in encoding.tokens) and word not in _UNKNOWN
+        return [] if unknown or not word.strip() else encoding.ids
+
+    def encode(self, inputs: Sequence[TextInput], first: int = 0) -> list[tuple[Encoding, ...]]:
+        """The windows of each input: one, truncated to `max_tokens`, or for a task that reads long texts several.
 
         Raises `InputError` naming an input that cannot be encoded, counted from `first`.
         """
         try:
+            self._check_windows(inputs, first)
             if len(inputs) == 1:  # the batch call starts threads, which one text does not repay
-                return [self._tokenizer.encode(*inputs[0])]
-            return self._tokenizer.encode_batch_fast([_pair_or_text(each) for each in inputs])
+                encodings = [self._tokenizer.encode(*inputs[0])]
+            elif self.windows is None:
+                encodings = self._tokenizer.encode_batch_fast([_pair_or_text(each) for each in inputs])
+            else:  # the fast call leaves out the offsets that windows are put together by
+                encodings = self._tokenizer.encode_batch([_pair_or_text(each) for each in inputs])
         except (TypeError, UnicodeEncodeError):
             raise _find_bad_input(inputs, first) from None
+        if self.windows is None:
+            return [(each,) for each in encodings]
+        return [(each, *each.overflowing) for each in encodings]
+
+    def _check_windows(self, inputs: Sequence[TextInput], first: int) -> None:
+        """Raises `InputError` for inputs that cannot be cut into windows: where the tokenizer would panic."""
+        if self.windows is None:
+            return
+        wanted, found = ("a pair of texts", "one") if self.windows == "text_pair" else ("one text", "a pair")
+        for index, value in enumerate(inputs, start=first):
+            if (value.text_pair is None) == (self.windows == "text_pair"):
+                raise InputError(f"input {index}: expected {wanted}, found {found}")
+        if self.windows == "text":
+            return
+        room = self.max_tokens - self._tokenizer.num_special_tokens_to_add(is_pair=True) - overlap(self.max_tokens) - 1
+        for index, value in enumerate(inputs, start=first):
+            if (found_tokens := self._num_tokens(value.text)) > room:
+                raise InputError(
+                    f"input {index}: the first text has {found_tokens} tokens; expected at most {room}, so that "
+                    f"windows of {self.max_tokens} tokens have room for the second"
+                )
+
+    def _num_tokens(self, text: str) -> int:
+        """Tokens of a text of any length, without special ones: no truncation applies to a second text of a pair."""
+        encoding = self._tokenizer.encode("", text, add_special_tokens=False)
+        overlaps = len(encoding.overflowing) * overlap(self.max_tokens)
+        return len(encoding) + sum(map(len, encoding.overflowing)) - overlaps
 
 
 def _pair_or_text(value: TextInput) -> str | tuple[str, str]:

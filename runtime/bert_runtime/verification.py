@@ -9,8 +9,12 @@ from bert_runtime.errors import BertError, DeploymentError
 from bert_runtime.machine import has_instruction_set
 from bert_runtime.manifest import Manifest, Variant
 from bert_runtime.model import check_asset, load
+from bert_runtime.tasks import FloatArray, Outputs
 
-__all__ = ["Check", "verify"]
+__all__ = ["Check", "self_test_values", "verify"]
+
+_MAX_SELF_TEST_VALUES = 1024
+"""As many as the widest usual embedding; a vocabulary's logits would fill the manifest."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,12 @@ def verify(bundle: str | Path) -> list[Check]:
     return checks + [_self_test(path, manifest, variant) for variant in manifest.variants]
 
 
+def self_test_values(outputs: Outputs) -> FloatArray:
+    """The numbers by which a bundle is tested for one input: all of them, or of many every so many-th."""
+    values = outputs.flat
+    return values[:: -(-len(values) // _MAX_SELF_TEST_VALUES)]
+
+
 def _self_test(path: Path, manifest: Manifest, variant: Variant) -> Check:
     """Loads a variant and compares its answers with those it gave when the bundle was made."""
     name = f"self-test {variant.precision}"
@@ -48,14 +58,17 @@ def _self_test(path: Path, manifest: Manifest, variant: Variant) -> Check:
         return Check(name, True, f"this processor has no {variant.instruction_set}", skipped=True)
     try:
         model = load(path, precision=variant.precision, verify=False)
-        found = np.concatenate([model.outputs([each]) for each in manifest.self_test_inputs])
-        expected = np.array(variant.self_test.outputs, dtype=np.float32)
+        found = [self_test_values(model.outputs([each])[0]) for each in manifest.self_test_inputs]
     except DeploymentError:
         raise
-    except (BertError, ValueError) as error:
+    except BertError as error:
         return Check(name, False, str(error))
-    if found.shape != expected.shape:
-        return Check(name, False, f"expected outputs {list(expected.shape)}, found {list(found.shape)}")
-    difference = float(np.abs(found - expected).max())
+    if not found:
+        return Check(name, False, "the bundle has no self-tests")
+    expected = [np.array(each, dtype=np.float32) for each in variant.self_test.outputs]
+    sizes = [[len(each) for each in values] for values in (expected, found)]
+    if sizes[0] != sizes[1]:
+        return Check(name, False, f"expected outputs of {sizes[0]} numbers, found {sizes[1]}")
+    difference = float(np.abs(np.concatenate(found) - np.concatenate(expected)).max())
     tolerance = variant.self_test.tolerance
     return Check(name, difference <= tolerance, f"max abs difference {difference:.2g}, tolerance {tolerance:.2g}")

@@ -10,6 +10,7 @@ import pytest
 from bert_bench import WorkerError
 from bert_bench.engines import BundleSpec
 from bert_bench.remote import Worker
+from bert_runtime.tasks import TextInput
 
 
 def spec(bundle: Path, precision: str = "fp32") -> BundleSpec:
@@ -19,7 +20,8 @@ def spec(bundle: Path, precision: str = "fp32") -> BundleSpec:
 def test_a_request_runs_in_another_process_which_ends_with_the_block(classifier_bundle: Path) -> None:
     with Worker() as worker:
         worker.call("open", spec(classifier_bundle))
-        assert worker.call("outputs", ["hello", "lost my card"]).shape == (2, 3)
+        rows = worker.call("rows", [TextInput("hello"), TextInput("lost my card")])
+        assert [[row.shape for row in each] for each in rows] == [[(3,)], [(3,)]]
         assert worker.pid != os.getpid()
     assert not psutil.pid_exists(worker.pid)
 
@@ -33,7 +35,7 @@ def test_an_error_of_ours_arrives_as_its_message_and_the_worker_lives_on(classif
 
 def test_any_other_error_arrives_as_the_last_line_of_its_traceback() -> None:
     with Worker() as worker, pytest.raises(WorkerError, match=r"^AssertionError: asked before `open`$"):
-        worker.call("outputs", ["hello"])
+        worker.call("rows", [TextInput("hello")])
 
 
 def test_a_killed_worker_is_noticed(classifier_bundle: Path) -> None:
@@ -41,11 +43,11 @@ def test_a_killed_worker_is_noticed(classifier_bundle: Path) -> None:
         worker.call("open", spec(classifier_bundle))
         os.kill(worker.pid, signal.SIGKILL)
         with pytest.raises(WorkerError, match=r"^its process was killed by SIGKILL$"):
-            worker.call("answer", "hello")
+            worker.call("answer", TextInput("hello"))
         with pytest.raises(WorkerError, match="SIGKILL"):
-            worker.call("answer", "hello")
+            worker.call("answer", TextInput("hello"))
 
 
 def test_a_worker_that_does_not_answer_is_given_up() -> None:
     with Worker(timeout_s=0.01) as worker, pytest.raises(WorkerError, match="gave no answer within"):
-        worker.call("outputs", ["hello"])
+        worker.call("rows", [TextInput("hello")])

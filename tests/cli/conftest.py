@@ -1,12 +1,11 @@
 """Running the command line in this process, and what its commands are run on."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from click.testing import CliRunner, Result
 
 from bert_export.cli import main
@@ -48,16 +47,6 @@ def training_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """64 training rows and 16 dev rows."""
     folder = tmp_path_factory.mktemp("data")
     return {"train": write(folder / "train.csv", rows(THINGS[:8])), "dev": write(folder / "dev.csv", rows(THINGS[8:]))}
-
-
-@pytest.fixture(scope="module")
-def one_thread() -> Iterator[None]:
-    """Threads that wait for each other in a toy model take seconds on a machine that is busy with something else."""
-    threads = torch.get_num_threads()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bert_models.training.fine_tuning.available_cores", lambda: 1)
-        yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ def labelled(classifier_bundle: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 def latencies(fp32: float, int8: float) -> Callable[..., Mapping[str, Mapping[str, float]]]:
     """Stands for the timing, whose result depends on what else the machine does."""
-    return lambda runs, max_tokens: {
+    return lambda runs, task, max_tokens: {
         name: {"1x16": ms / 8, "1x64": ms} for name, ms in (("fp32", fp32), ("int8", int8)) if name in runs
     }
 

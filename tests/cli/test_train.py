@@ -26,7 +26,7 @@ def test_the_report_of_a_run(whole_run: tuple[Path, Result]) -> None:
     assert wrote == ["wrote", str(trained)]
     assert best[:2] == ["best:", "epoch"]
     assert float(best[-1]) == max(float(epoch[2]) for epoch in epochs) > 0.9
-    assert "tokenizing 64 training and 16 dev texts" in result.stderr
+    assert "tokenizing 64 training and 16 dev examples" in result.stderr
     assert sorted(path.name for path in trained.iterdir()) == [
         "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "training.json", "vocab.txt",
     ]  # fmt: skip
@@ -150,11 +150,10 @@ def test_bad_data(
     [
         (["--epochs", "0", "--lr", "-1"], 1, "epochs must be at least 1, found 0; lr must be positive, found -1.0"),
         (["--max-tokens", "65"], 1, "expected a maximum length of 3 to 64 tokens, found 65"),
-        (
-            ["--task", "sentence-embedding"],
-            1,
-            "expected a task that can be trained (text-classification, next-sentence-prediction)",
-        ),
+        (["--task", "translation"], 2, "'translation' is not one of 'text-classification', "),
+        (["--task", "replaced-token-detection"], 1, "bert has no head for 'replaced-token-detection'; it has heads "),
+        (["--task", "sentence-embedding", "--crf"], 1, "sentence-embedding has no setting crf"),
+        (["--task", "sentence-embedding"], 1, "train.csv:2: expected a field 'text_pair', found only 'text', 'label'"),
         (["--seed", "-1"], 1, "seed"),
         (["--seed", str(2**32)], 1, "seed"),
         (["--precision", "fp16"], 2, "'fp16' is not one of"),

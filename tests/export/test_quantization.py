@@ -9,7 +9,7 @@ import pytest
 from bert_export.capture import capture
 from bert_export.errors import FusionError
 from bert_export.flops import int8_flops_share
-from bert_export.fusion import expected_fusions, fuse
+from bert_export.fusion import fuse
 from bert_export.fusion.graph import operators
 from bert_export.parity import probe_batches, reference_outputs
 from bert_export.quantization import expected_projections, quantize, quantize_weight
@@ -39,7 +39,7 @@ def test_channel_of_zeros_stays_zero() -> None:
 def test_every_encoder_projection_is_quantized_and_nothing_else(task: Task, projections: int, tmp_path: Path) -> None:
     model = toy_model(task)
     graph = capture(model)
-    fusions = fuse(graph, expected_fusions(CONFIG, task))
+    fusions = fuse(graph, CONFIG, task)
     assert expected_projections(CONFIG, fusions) == projections
     fp32 = graph.clone()
     counts = quantize(graph, projections)
@@ -60,7 +60,7 @@ def test_every_encoder_projection_is_quantized_and_nothing_else(task: Task, proj
 
 def test_wrong_number_of_projections_fails() -> None:
     graph = capture(toy_model(MEAN))
-    fuse(graph, expected_fusions(CONFIG, MEAN))
+    fuse(graph, CONFIG, MEAN)
     with pytest.raises(FusionError, match=r"int8_matmul \(expected 13, found 12\)"):
         quantize(graph, 13)
 
@@ -68,7 +68,7 @@ def test_wrong_number_of_projections_fails() -> None:
 def test_flops_share_counts_attention_and_head() -> None:
     """By hand: hidden 24, feed-forward 37, 3 layers, mean pooling, 128 tokens."""
     graph = capture(toy_model(MEAN))
-    fusions = fuse(graph, expected_fusions(CONFIG, MEAN))
+    fusions = fuse(graph, CONFIG, MEAN)
     assert int8_flops_share(graph) == 0
     quantize(graph, expected_projections(CONFIG, fusions))
     projections = 2 * 128 * (4 * 24 * 24 + 2 * 24 * 37)

@@ -172,7 +172,7 @@ def test_several_configuration_problems_come_together(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda c: c.pop("id2label"), "expected 'id2label'"),
+        (lambda c: c.update(id2label=None), "expected 'id2label'"),
         (lambda c: c.update(id2label={"0": "a", "2": "b"}), "expected 'id2label'"),
         (lambda c: c.update(id2label={"0": "a", "1": "a"}), "labels must be distinct, found more than once: a"),
         (lambda c: c.update(problem_type="ranking"), "expected a problem_type of single_label_classification"),
@@ -183,6 +183,18 @@ def test_head_that_cannot_be_understood(copy: Path, edit: Callable[[dict[str, An
     edit_json(copy / "config.json", edit)
     with pytest.raises(CheckpointError, match=message):
         open_checkpoint(copy).task()
+
+
+def test_labels_that_transformers_leaves_out_are_its_default_ones(copy: Path) -> None:
+    edit_json(copy / "config.json", lambda c: c.pop("id2label"))
+    source = open_checkpoint(copy)
+    task = source.task()
+    assert task == TextClassification(labels=("LABEL_0", "LABEL_1"))
+    with pytest.raises(CheckpointError, match=r"classifier\.weight"):
+        load_model(source, task)  # the weights are those of three labels
+    edit_json(copy / "config.json", lambda c: c.update(architectures=["BertModel"]))
+    with pytest.raises(CheckpointError, match=r"expected 'id2label' .* found None.* is fine-tuned first"):
+        open_checkpoint(copy).task("text-classification")
 
 
 def test_what_is_no_checkpoint(tmp_path: Path, copy: Path) -> None:

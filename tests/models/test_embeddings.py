@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from transformers import BertConfig, BertModel
 
 from bert_export.capture import capture
-from bert_export.fusion import expected_fusions, fuse
+from bert_export.fusion import fuse
 from bert_export.parity import check_parity
 from bert_models import CheckpointError, load_model, open_checkpoint, save_model
 from bert_runtime.tasks import SentenceEmbedding
@@ -22,10 +22,11 @@ from ..export.test_fusion import runner
 from .toy import TOLERANCE, inputs, randomize, save_reference, toy_config
 
 
-def pooled(hidden: torch.Tensor, kept: torch.Tensor, pooling: str) -> torch.Tensor:
-    """One row by the definition: hidden [S, H], kept bool [S] → [H]."""
+def pooled(hidden: torch.Tensor, kept: torch.Tensor, pooling: str, scores: torch.nn.Linear) -> torch.Tensor:
+    """One row by the definition: hidden [S, H], kept bool [S] → [H]; `scores` is what attention has learned."""
     tokens, places = hidden[kept], torch.arange(1, len(kept) + 1)[kept].float()
     return {
+        "attention": lambda: (tokens * (exp := scores(tokens).exp())).sum(0) / exp.sum(),
         "cls": lambda: hidden[0],
         "mean": lambda: tokens.mean(0),
         "max": lambda: tokens.max(0).values,
@@ -43,21 +44,36 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> tuple[BertModel, Path]:
 
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_pooling_by_its_definition_and_in_the_graph(
-    encoder: tuple[BertModel, Path], pooling: str, tmp_path: Path
+    encoder: tuple[BertModel, Path], pooling: str, tmp_path: Path, classifier_checkpoint: Path
 ) -> None:
     theirs, folder = encoder
     source = open_checkpoint(folder)
     task = SentenceEmbedding(dimensions=24, pooling=pooling, normalize=False)
-    ours = load_model(source, task)
+    ours = load_model(source, task, new_head=pooling == "attention")
+    randomize(ours.head)  # what attention has learned; the others have no parameters
+    scores = getattr(ours.head.pooling, "score", torch.nn.Linear(24, 1))
     ids, attention, segments = inputs(3, "random")
     with torch.no_grad():
         hidden = theirs(input_ids=ids, attention_mask=attention, token_type_ids=segments).last_hidden_state
         found = ours(ids, attention, segments)
-    expected = torch.stack([pooled(*row, pooling) for row in zip(hidden, attention.bool(), strict=True)])
+        rows = zip(hidden, attention.bool(), strict=True)
+        expected = torch.stack([pooled(*row, pooling, scores) for row in rows])
     assert float((found - expected).abs().max()) <= TOLERANCE
     graph = capture(ours)
-    fuse(graph, expected_fusions(source.config, task))
+    fuse(graph, source.config, task)
     check_parity(ours, runner(graph, tmp_path / "model.onnx"), 48)
+    (tmp_path / "saved").mkdir()
+    save_model(ours, tmp_path / "saved", tokenizer_from=classifier_checkpoint)
+    again = open_checkpoint(tmp_path / "saved")
+    assert again.task() == task
+    with torch.no_grad():
+        assert torch.equal(load_model(again, task)(ids, attention, segments), found)
+
+
+def test_pooling_that_has_to_be_learned_first(encoder: tuple[BertModel, Path]) -> None:
+    source = open_checkpoint(encoder[1])
+    with pytest.raises(CheckpointError, match=r"2 missing: pooling\.score\.weight, pooling\.score\.bias"):
+        load_model(source, SentenceEmbedding(dimensions=24, pooling="attention"))
 
 
 def write_pipeline(folder: Path, *kinds: str) -> None:
@@ -108,7 +124,7 @@ def test_dense_layer_between_pooling_and_normalisation(tmp_path: Path, classifie
     with torch.no_grad():
         assert torch.equal(load_model(again, again.task())(ids, attention, segments), ours(ids, attention, segments))
     graph = capture(ours)
-    fuse(graph, expected_fusions(source.config, task))
+    fuse(graph, source.config, task)
     check_parity(ours, runner(graph, tmp_path / "model.onnx"), 48)
 
 
@@ -128,7 +144,7 @@ def test_dense_folder_outside_the_checkpoint_is_refused(tmp_path: Path) -> None:
     write_pipeline(folder, "Transformer", "Pooling", "Dense")
     path = folder / "modules.json"
     path.write_text(path.read_text().replace("2_Dense", "../2_Dense"))
-    with pytest.raises(CheckpointError, match="expected dense layers in folders beside it"):
+    with pytest.raises(CheckpointError, match="expected Dense modules in folders beside it"):
         open_checkpoint(folder).task()
 
 

@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from bert_export.capture import capture
-from bert_export.fusion import expected_fusions, fuse
+from bert_export.fusion import fuse
 from bert_export.parity import check_parity
 from bert_export.quantization import expected_projections, quantize
 from bert_models import load_model, open_checkpoint, save_model
@@ -83,7 +83,7 @@ def test_exports_with_every_fusion(family: str, tmp_path: Path) -> None:
     for task in (source.task(), SentenceEmbedding(dimensions=24)):
         model = load_model(source, task)
         graph = capture(model)
-        fusions = fuse(graph, expected_fusions(source.config, task))
+        fusions = fuse(graph, source.config, task)
         check_parity(model, runner(graph, tmp_path / "fp32.onnx"), source.config.max_tokens)
         quantize(graph, expected_projections(source.config, fusions))
         runner(graph, tmp_path / "int8.onnx")
@@ -95,7 +95,7 @@ def test_shared_weights_are_stored_once(tmp_path: Path) -> None:
     source = open_checkpoint(save_reference(reference("albert", "Model"), tmp_path))
     model = load_model(source, SentenceEmbedding(dimensions=24))
     graph = capture(model)
-    fusions = fuse(graph, expected_fusions(source.config, model.task))
+    fusions = fuse(graph, source.config, model.task)
 
     def matrices() -> int:
         return sum("layers" in str(name) and len(v.shape or ()) == 2 for name, v in graph.graph.initializers.items())

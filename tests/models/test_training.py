@@ -1,21 +1,24 @@
 """The parts of fine-tuning; the command from file to checkpoint is tested in tests/cli/test_train.py."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
-from bert_models import TaskModel, TrainingError, load_model, open_checkpoint
+from bert_models import Checkpoint, CheckpointError, TaskModel, TrainingError, load_model, open_checkpoint
+from bert_models.families import FAMILIES
 from bert_models.training import TrainSettings
-from bert_models.training.data import Examples, TensorBatch, dev_loader, label_task, train_loader
+from bert_models.training.data import Examples, TensorBatch, dev_loader, train_loader
 from bert_models.training.loop import fit
 from bert_models.training.module import FineTuning, parameter_groups
 from bert_models.training.precision import ChosenPrecision, choose_precision
+from bert_models.training.task_of_data import task_of_data
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record
-from bert_runtime.tasks import TextClassification
+from bert_runtime.tasks import FloatArray, TextClassification, sole_rows
 
 
 def records(labels: list[object], name: str = "train.jsonl") -> list[Record]:
@@ -32,27 +35,79 @@ def examples(classifier_checkpoint: Path) -> Examples:
     return Examples(task, [task.example(row) for row in rows], open_checkpoint(classifier_checkpoint).text_tokenizer())
 
 
-def test_labels_are_sorted_and_numbers_by_value() -> None:
-    assert label_task("text-classification", records(["b", "a"]), []).to_dict()["labels"] == ("a", "b")
-    assert label_task("text-classification", records([10, 9, "2"]), []).to_dict()["labels"] == ("2", "9", "10")
+@pytest.fixture(scope="module")
+def classifier(classifier_checkpoint: Path) -> Checkpoint:
+    """Trained for the labels greeting, farewell and question, in this order."""
+    return open_checkpoint(classifier_checkpoint)
 
 
-def test_known_labels_keep_their_order() -> None:
-    known = ("z", "a", "m")
-    assert label_task("text-classification", records(["a", "m", "z"]), [], known).to_dict()["labels"] == known
-    assert label_task("text-classification", records(["a", "m"]), [], known).to_dict()["labels"] == ("a", "m")
+def labels_of(source: Checkpoint, *labels: object) -> tuple[str, ...]:
+    task = task_of_data("text-classification", source, records(list(labels)), records(list(labels)), {})
+    assert isinstance(task, TextClassification)
+    return task.labels
 
 
-def test_all_strange_dev_labels_are_named() -> None:
+def test_labels_are_sorted_and_numbers_by_value(classifier: Checkpoint) -> None:
+    assert labels_of(classifier, "b", "a") == ("a", "b")
+    assert labels_of(classifier, 10, 9, "2") == ("2", "9", "10")
+
+
+def test_known_labels_keep_their_order(classifier: Checkpoint) -> None:
+    assert labels_of(classifier, "farewell", "question", "greeting") == ("greeting", "farewell", "question")
+    assert labels_of(classifier, "greeting", "farewell") == ("farewell", "greeting")
+
+
+def test_labels_of_another_task_do_not_count(classifier: Checkpoint) -> None:
+    """`id2label` stays in config.json whatever head is trained; the architecture says whose labels they are."""
+    other = replace(classifier, values={**classifier.values, "architectures": ["BertForTokenClassification"]})
+    assert labels_of(other, "farewell", "question", "greeting") == ("farewell", "greeting", "question")
+
+
+def test_all_strange_dev_labels_are_named(classifier: Checkpoint) -> None:
+    train, dev = records(["a", "b"]), records(["a", "q", "r", "q"], "dev.jsonl")
     with pytest.raises(
-        DataError, match=r"dev\.jsonl: labels that train\.jsonl does not have: 'q' \(line 2\), 'r' \(line 3\)"
+        DataError,
+        match=r"dev\.jsonl: labels that train\.jsonl does not have: 'q' \(line 2\), 'r' \(line 3\)",
     ):
-        label_task("text-classification", records(["a", "b"]), records(["a", "q", "r", "q"], "dev.jsonl"))
+        task_of_data("text-classification", classifier, train, dev, {})
 
 
-def test_task_that_cannot_be_trained() -> None:
-    with pytest.raises(TrainingError, match="expected a task that can be trained"):
-        label_task("sentence-embedding", records(["a", "b"]), [])
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("translation", {}, "unknown task 'translation'; expected one of text-classification, "),
+        ("next-sentence-prediction", {"problem_type": "regression"}, "^next-sentence-.* has no setting problem_type$"),
+        ("text-classification", {"labels": ("a", "b")}, "^text-classification has no setting labels"),
+        ("text-classification", {"problem_type": "ranking"}, "^text-classification: expected a problem type of "),
+    ],
+)
+def test_what_is_no_task_to_train(classifier: Checkpoint, name: str, settings: dict[str, Any], message: str) -> None:
+    rows = records(["a", "b"])
+    with pytest.raises(TrainingError, match=message):
+        task_of_data(name, classifier, rows, rows, settings)
+
+
+def test_task_that_the_family_has_no_head_for(classifier: Checkpoint) -> None:
+    """Nothing is read of the rows before."""
+    with pytest.raises(CheckpointError, match="distilbert has no head for 'next-sentence-prediction'; it has heads "):
+        task_of_data("next-sentence-prediction", replace(classifier, family=FAMILIES["distilbert"]), [], [], {})
+
+
+def test_single_texts_are_items_of_their_own(examples: Examples) -> None:
+    assert len(examples) == 40
+    assert examples.items == [(i,) for i in range(40)]
+    assert [int(target) for target in examples.targets] == [0, 1] * 20
+
+
+def test_outputs_are_those_of_the_sequences_whatever_batch_they_were_in(examples: Examples) -> None:
+    rows: dict[int, FloatArray] = {}
+    for batch in dev_loader(examples):
+        assert not rows.keys() & set(batch.rows.tolist())
+        rows |= examples.split(batch, torch.stack([batch.rows.float(), batch.input_ids[:, 1].float()], dim=1))
+    found = examples.outputs(rows)
+    expected = [[i, each.ids[1]] for i, each in enumerate(examples.encodings)]
+    assert sole_rows(found).tolist() == expected
+    assert [each.input for each in found] == [each.inputs[0] for each in examples.examples]
 
 
 def test_epochs_are_shuffled_differently_and_reproducibly(examples: Examples) -> None:

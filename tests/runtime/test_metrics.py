@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 import torch
 from torchmetrics.functional import pearson_corrcoef, spearman_corrcoef
-from torchmetrics.functional.classification import multiclass_accuracy, multiclass_f1_score
+from torchmetrics.functional.classification import (
+    binary_f1_score,
+    multiclass_accuracy,
+    multiclass_f1_score,
+    multilabel_f1_score,
+)
 
-from bert_runtime.metrics import accuracy, macro_f1, pearson, spearman
+from bert_runtime.metrics import accuracy, macro_f1, micro_f1, multi_label_macro_f1, pearson, spearman
 
 
 def test_accuracy_by_hand() -> None:
@@ -35,6 +40,41 @@ def test_classification_matches_torchmetrics(seed: int) -> None:
         float(multiclass_accuracy(*tensors, num_classes=8, average="micro"))
     )
     assert macro_f1(predicted, expected, 8) == pytest.approx(float(multiclass_f1_score(*tensors, num_classes=8)))
+
+
+def test_micro_f1_of_one_label_is_the_binary_f1() -> None:
+    """Two hits, one false alarm, two misses: 2·2 / (3 + 4)."""
+    predicted = np.array([True, True, True, False, False, False])
+    expected = np.array([True, True, False, True, True, False])
+    assert micro_f1(predicted, expected) == pytest.approx(4 / 7)
+    assert micro_f1(predicted, expected) == pytest.approx(
+        float(binary_f1_score(torch.from_numpy(predicted).int(), torch.from_numpy(expected).int()))
+    )
+    assert micro_f1(~predicted & predicted, ~expected & expected) == 0
+
+
+def test_multi_label_macro_f1_by_hand() -> None:
+    """Label 0: one hit, one miss; label 1: right; label 2: never expected; label 3 never occurs and does not count."""
+    predicted = np.array([[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]], dtype=bool)
+    expected = np.array([[1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]], dtype=bool)
+    assert multi_label_macro_f1(predicted, expected) == pytest.approx((2 / 3 + 1 + 0) / 3)
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_multi_label_macro_f1_is_zero_where_no_label_occurs(rows: int) -> None:
+    nothing = np.zeros((rows, 4), dtype=bool)
+    assert multi_label_macro_f1(nothing, nothing) == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_multi_label_macro_f1_matches_torchmetrics(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    predicted, expected = generator.random((2, 200, 6)) < np.linspace(0.05, 0.9, 6)
+    expected[generator.random(200) < 0.5] = predicted[0]
+    assert predicted.any(axis=0).all()
+    tensors = torch.from_numpy(predicted).int(), torch.from_numpy(expected).int()
+    found = float(multilabel_f1_score(*tensors, num_labels=6, average="macro"))
+    assert multi_label_macro_f1(predicted, expected) == pytest.approx(found)
 
 
 def test_spearman_by_hand() -> None:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from bert_export.cli import main
 from bert_runtime import Classification, Embedding, InputError, Model, load
-from bert_runtime.tasks import TextInput
+from bert_runtime.tasks import TextInput, sole_rows
 
 TEXTS = [
     "hello",
@@ -60,7 +60,7 @@ def differ(results: list[Any], expected: np.ndarray) -> float:
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_every_way_in_gives_the_same_answers(bundle: Path, precision: str) -> None:
     model = load(bundle, precision=precision)
-    expected = np.concatenate([model.outputs([text]) for text in TEXTS])
+    expected = sole_rows([each for text in TEXTS for each in model.outputs([text])])
     assert expected.std(axis=0).max() > 0.1, "answers that do not depend on the text prove nothing"
     order = random.Random(0).sample(range(len(TEXTS)), len(TEXTS))
     shuffled: list[Any] = [None] * len(TEXTS)
@@ -110,13 +110,16 @@ def test_results_have_the_tasks_shape(classifier_bundle: Path, embedding_bundle:
 
 
 def test_pairs_in_every_form(classifier: Model) -> None:
-    pair = classifier.outputs([("where is my card", "at the bank")])
+    pair = sole_rows(classifier.outputs([("where is my card", "at the bank")]))
     for other in (
         TextInput("where is my card", "at the bank"),
         {"text": "where is my card", "text_pair": "at the bank"},
+        {"question": "where is my card", "context": "at the bank"},
     ):
-        assert classifier.outputs([other]).tolist() == pair.tolist()
+        assert sole_rows(classifier.outputs([other])).tolist() == pair.tolist()
     assert classifier(("where is my card", "at the bank")).logits.tolist() == pair[0].tolist()
+    assert classifier(text="where is my card", text_pair="at the bank").logits.tolist() == pair[0].tolist()
+    assert classifier(question="where is my card", context="at the bank").logits.tolist() == pair[0].tolist()
     together = classifier(["hello", ("where is my card", "at the bank"), {"text": "hello"}])
     assert together[1].logits == pytest.approx(pair[0], abs=1e-5)
     assert together[0].logits == pytest.approx(together[2].logits, abs=1e-5)
@@ -162,6 +165,16 @@ def test_what_is_no_text_is_refused(classifier: Model, value: object) -> None:
         classifier(value)
 
 
+@pytest.mark.parametrize(
+    "fields", [{"text_pair": "b"}, {"text": 5}, {"context": "b"}, {"question": 5, "context": "b"}], ids=str
+)
+def test_names_that_are_no_input_are_refused(classifier: Model, fields: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"^expected a text"):
+        classifier(**fields)
+    with pytest.raises(InputError, match="give an input either by position or by name, not both"):
+        classifier("hello", **fields)
+
+
 def test_an_iterator_is_pointed_to_stream(classifier: Model) -> None:
     with pytest.raises(InputError, match=r"found generator; for an iterator use model\.stream"):
         classifier(text for text in TEXTS)
@@ -198,7 +211,7 @@ def test_stream_names_an_input_by_its_place_in_the_whole(classifier: Model) -> N
 
 
 def test_many_threads_get_the_same_answers(classifier: Model) -> None:
-    expected = np.concatenate([classifier.outputs([text]) for text in TEXTS])
+    expected = sole_rows([each for text in TEXTS for each in classifier.outputs([text])])
     start = threading.Barrier(8)
 
     def work(thread: int) -> float:

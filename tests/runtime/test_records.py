@@ -46,7 +46,8 @@ def test_plain_text_is_one_text_a_line(tmp_path: Path, ending: str) -> None:
 
 
 def test_every_format_is_tested() -> None:
-    assert {*CONTENTS, ".txt"} == set(FORMATS)
+    elsewhere = {".conll", ".conllu", ".json"}  # test_records_tokens.py and test_records_squad.py
+    assert {*CONTENTS, ".txt"} | elsewhere == set(FORMATS)
 
 
 @pytest.mark.parametrize("suffix", CONTENTS)
@@ -154,7 +155,9 @@ def test_columns_that_the_file_lacks(
         read_records(path, columns)
 
 
-@pytest.mark.parametrize("name", ["data.jsonl", "data.csv", "data.tsv", "data.txt", "data.jsonl.gz"])
+@pytest.mark.parametrize(
+    "name", ["data.jsonl", "data.csv", "data.tsv", "data.txt", "data.conll", "data.conllu", "data.jsonl.gz"]
+)
 @pytest.mark.parametrize("content", ["", "\n \n"])
 def test_empty_files(tmp_path: Path, name: str, content: str) -> None:
     path = write(tmp_path / name, content)
@@ -174,9 +177,10 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             read_records(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["data.json", "data", "data.gz", "data.csv.zip", ".csv"])
+@pytest.mark.parametrize("name", ["data.xml", "data", "data.gz", "data.csv.zip", ".csv"])
 def test_unknown_extensions(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError, match=re.escape(f"{name}: expected a file that ends in .jsonl, .csv, .tsv, .txt")):
+    formats = ".jsonl, .csv, .tsv, .txt, .conll, .conllu, .json (or one of these with .gz)"
+    with pytest.raises(DataError, match=re.escape(f"{name}: expected a file that ends in {formats}")):
         read_records(tmp_path / name)
 
 

@@ -1,13 +1,16 @@
 """Tasks: from raw outputs to answers, from rows to examples, and how good or how faithful outputs are."""
 
 import math
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from tokenizers import Encoding
 
+from bert_models import open_checkpoint
 from bert_runtime.errors import BundleError, DataError
 from bert_runtime.records import Record
 from bert_runtime.tasks import (
@@ -15,14 +18,22 @@ from bert_runtime.tasks import (
     Classification,
     Embedding,
     Example,
+    FillMask,
     NextSentencePrediction,
+    Outputs,
+    QuestionAnswering,
+    ReplacedTokenDetection,
     SentenceEmbedding,
+    Task,
     TextClassification,
     TextInput,
+    TokenClassification,
     task_from_dict,
 )
 from bert_runtime.tasks.sentence_embedding import cosine
 from bert_runtime.tasks.text_classification import softmax
+
+from .outputs import outputs_of
 
 COLOURS = TextClassification(labels=("red", "green", "blue"))
 
@@ -46,7 +57,7 @@ def test_softmax_survives_large_logits(offset: float) -> None:
 
 def test_classification_keeps_what_it_was_decided_from() -> None:
     logits = np.log(np.array([[1.0, 2.0, 5.0], [6.0, 1.0, 1.0]], dtype=np.float32))
-    first, second = COLOURS.decode(logits)
+    first, second = map(COLOURS.decode, outputs_of(logits))
     assert isinstance(first, Classification)
     assert isinstance(second, Classification)
     assert (first.label, second.label) == ("blue", "red")
@@ -59,7 +70,8 @@ def test_classification_keeps_what_it_was_decided_from() -> None:
 
 
 def test_top_labels_are_best_first_and_ties_keep_their_order() -> None:
-    (result,) = TextClassification(labels=("a", "b", "c", "d")).decode(np.log([[2.0, 1.0, 4.0, 1.0]]))
+    (outputs,) = outputs_of(np.log([[2.0, 1.0, 4.0, 1.0]]))
+    result = TextClassification(labels=("a", "b", "c", "d")).decode(outputs)
     assert isinstance(result, Classification)
     assert result.top() == [
         ("c", pytest.approx(0.5)),
@@ -101,12 +113,16 @@ def test_an_unknown_label_does_not_list_hundreds() -> None:
 def test_classification_score() -> None:
     logits = np.array([[2.0, 1, 0], [0, 2, 1], [0, 1, 2], [0, 1, 2]])
     examples = [Example((TextInput("a"),), float(target)) for target in (0, 1, 1, 2)]
-    assert COLOURS.score(logits, examples) == {"accuracy": 0.75, "macro_f1": pytest.approx((1 + 2 / 3 + 2 / 3) / 3)}
+    assert COLOURS.score(outputs_of(logits), examples) == {
+        "accuracy": 0.75,
+        "macro_f1": pytest.approx((1 + 2 / 3 + 2 / 3) / 3),
+    }
 
 
 def test_classification_agreement() -> None:
     reference = np.array([[1.0, 0, 0], [0, 1, 0]], dtype=np.float32)
-    found = COLOURS.agreement(reference + np.array([[0, 0.5, 0], [2, 0, 0]], dtype=np.float32), reference)
+    drifted = reference + np.array([[0, 0.5, 0], [2, 0, 0]], dtype=np.float32)
+    found = COLOURS.agreement(outputs_of(drifted), outputs_of(reference))
     assert found == {
         "label_agreement": 0.5,
         "mean_abs_logit_drift": pytest.approx(2.5 / 6),
@@ -122,7 +138,7 @@ def test_cosine_by_hand() -> None:
 
 def test_embedding_result() -> None:
     vectors = np.array([[0.6, 0.8], [1.0, 0.0]], dtype=np.float32)
-    first, second = SentenceEmbedding(dimensions=2).decode(vectors)
+    first, second = map(SentenceEmbedding(dimensions=2).decode, outputs_of(vectors))
     assert isinstance(first, Embedding)
     assert isinstance(second, Embedding)
     assert first.to_dict() == {"embedding": vectors[0].tolist()}
@@ -144,46 +160,84 @@ def test_embedding_example_is_two_texts_and_a_score() -> None:
 def test_embedding_score_correlates_cosines_with_the_labels() -> None:
     """Rows 0 and 1 are the first example's texts, 2 and 3 the second's, and so on."""
     angles = np.radians([0, 10, 0, 80, 0, 45])
-    vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    outputs = outputs_of(np.stack([np.cos(angles), np.sin(angles)], axis=1))
     pair = (TextInput("a"), TextInput("b"))
     task = SentenceEmbedding(dimensions=2)
-    agreed = task.score(vectors, [Example(pair, 5), Example(pair, 1), Example(pair, 3)])
+    agreed = task.score(outputs, [Example(pair, 5), Example(pair, 1), Example(pair, 3)])
     cosines = np.cos(np.radians([10, 80, 45]))
     assert agreed["spearman"] == pytest.approx(1)
     assert agreed["pearson"] == pytest.approx(np.corrcoef(cosines, [5, 1, 3])[0, 1])
-    reversed_ = task.score(vectors, [Example(pair, 1), Example(pair, 5), Example(pair, 3)])
+    reversed_ = task.score(outputs, [Example(pair, 1), Example(pair, 5), Example(pair, 3)])
     assert reversed_["spearman"] == pytest.approx(-1)
 
 
 def test_embedding_agreement() -> None:
-    reference = np.array([[1.0, 0.0], [0.0, 1.0]])
-    found = SentenceEmbedding(dimensions=2).agreement(np.array([[2.0, 0.0], [1.0, 1.0]]), reference)
+    reference, outputs = outputs_of([[1.0, 0.0], [0.0, 1.0]]), outputs_of([[2.0, 0.0], [1.0, 1.0]])
+    found = SentenceEmbedding(dimensions=2).agreement(outputs, reference)
     assert found == {
         "mean_cosine": pytest.approx((1 + math.sqrt(0.5)) / 2),
         "min_cosine": pytest.approx(math.sqrt(0.5)),
     }
 
 
+class Sample(NamedTuple):
+    """A task, rows that it can be measured on, and the shape of what a graph gives it for one window."""
+
+    task: Task
+    rows: list[dict[str, Any]]
+    shape: Callable[[Encoding], tuple[int, ...]]
+
+
+TAGGED = {"tokens": ["hello", "bank"], "tags": ["O", "B-place"]}
+SAMPLES: dict[str, Sample] = {
+    "text-classification": Sample(COLOURS, [{"text": "a", "label": "red"}] * 6, lambda encoding: (3,)),
+    "token-classification": Sample(
+        TokenClassification(labels=("O", "B-place", "I-place")), [TAGGED] * 6, lambda encoding: (len(encoding), 3)
+    ),
+    "question-answering": Sample(
+        QuestionAnswering(),
+        [{"question": "where", "context": "at the bank", "answers": {"text": ["the bank"], "answer_start": [3]}}] * 6,
+        lambda encoding: (len(encoding), 2),
+    ),
+    "fill-mask": Sample(
+        FillMask(mask_token="[MASK]", mask_token_id=4),
+        [{"text": "the [MASK] is late", "label": "bus"}] * 6,
+        lambda encoding: (1, 150),
+    ),
+    "next-sentence-prediction": Sample(
+        NextSentencePrediction(), [{"text": "a", "text_pair": "b", "label": "is_next"}] * 6, lambda encoding: (2,)
+    ),
+    "replaced-token-detection": Sample(
+        ReplacedTokenDetection(),
+        [TAGGED | {"tags": ["replaced", "original"]}] * 6,
+        lambda encoding: (len(encoding),),
+    ),
+    "sentence-embedding": Sample(
+        SentenceEmbedding(dimensions=3),
+        [{"text": "a", "text_pair": "b", "score": score} for score in (1, 2, 3)],
+        lambda encoding: (3,),
+    ),
+}
+
+
+def test_every_task_is_sampled() -> None:
+    assert {name: sample.task.name for name, sample in SAMPLES.items()} == {name: name for name in TASKS}
+
+
 @pytest.mark.parametrize("name", TASKS)
-def test_the_key_that_decides_is_among_those_measured(name: str) -> None:
-    tasks = {
-        "text-classification": COLOURS,
-        "next-sentence-prediction": NextSentencePrediction(),
-        "sentence-embedding": SentenceEmbedding(dimensions=3),
-    }
-    outputs = np.random.default_rng(0).normal(size=(6, 3))
-    task = tasks[name]
-    assert task.metric in task.score(outputs, [task.example(each) for each in _examples(name)])
+def test_the_key_that_decides_is_among_those_measured(name: str, classifier_checkpoint: Path) -> None:
+    task, rows, shape = SAMPLES[name]
+    tokenizer = open_checkpoint(classifier_checkpoint).text_tokenizer(windows=task.windows)
+    examples = [task.example(record(**row)) for row in rows]
+    inputs = [each for example in examples for each in example.inputs]
+    generator = np.random.default_rng(0)
+    outputs = [
+        Outputs(value, windows, tuple(generator.normal(size=shape(each)) for each in windows), tokenizer)
+        for value, windows in zip(inputs, tokenizer.encode(inputs), strict=True)
+    ]
+    assert task.metric in task.score(outputs, examples)
     key, floor = task.agreement_floor
     assert task.agreement(outputs, outputs)[key] >= floor
-
-
-def _examples(name: str) -> list[Record]:
-    if name == "text-classification":
-        return [record(text="a", label="red")] * 6
-    if name == "next-sentence-prediction":
-        return [record(text="a", text_pair="b", label="is_next")] * 6
-    return [record(text="a", text_pair="b", score=score) for score in (1, 2, 3)]
 
 
 def test_only_cls_pooling_reads_the_first_row_only() -> None:
@@ -193,9 +247,11 @@ def test_only_cls_pooling_reads_the_first_row_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "task", [COLOURS, SentenceEmbedding(dimensions=7, pooling="cls", normalize=False)], ids=lambda task: task.name
+    "task",
+    [*(sample.task for sample in SAMPLES.values()), SentenceEmbedding(dimensions=7, pooling="cls", normalize=False)],
+    ids=lambda task: task.name,
 )
-def test_settings_round_trip(task: TextClassification | SentenceEmbedding) -> None:
+def test_settings_round_trip(task: Task) -> None:
     assert task_from_dict(task.to_dict() | {"from the future": 1}) == task
 
 

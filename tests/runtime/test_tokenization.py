@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Encoding
 
 from bert_models import open_checkpoint
 from bert_runtime.errors import BundleError, InputError
@@ -21,8 +22,12 @@ def tokenizer(classifier_checkpoint: Path) -> TextTokenizer:
 
 
 def tokens(tokenizer: TextTokenizer, *texts: str) -> list[str]:
-    (encoding,) = tokenizer.encode([TextInput(*texts)])
-    return encoding.tokens
+    return encoded(tokenizer, TextInput(*texts))[0].tokens
+
+
+def encoded(tokenizer: TextTokenizer, *inputs: TextInput) -> list[Encoding]:
+    """The only window of each input."""
+    return [encoding for (encoding,) in tokenizer.encode(inputs)]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +72,7 @@ def test_special_tokens_and_wordpieces(tokenizer: TextTokenizer) -> None:
 
 
 def test_pairs_have_two_segments(tokenizer: TextTokenizer) -> None:
-    encodings = tokenizer.encode([TextInput("where is it", "a bank"), TextInput("bye")])
+    encodings = encoded(tokenizer, TextInput("where is it", "a bank"), TextInput("bye"))
     batch = pad(encodings, tokenizer.pad_token_id)
     assert batch.token_type_ids.tolist() == [[0, 0, 0, 0, 0, 1, 1, 1], [0] * 8]
     assert batch.attention_mask.tolist() == [[1] * 8, [1, 1, 1, 0, 0, 0, 0, 0]]
@@ -97,15 +102,15 @@ def test_a_megabyte_of_text_is_truncated(tokenizer: TextTokenizer) -> None:
 
 def test_one_by_one_equals_a_batch(tokenizer: TextTokenizer) -> None:
     inputs = [*map(TextInput, TEXTS), TextInput("hello", "where is it"), TextInput("", "")]
-    together = tokenizer.encode(inputs)
+    together = encoded(tokenizer, *inputs)
     for each, encoding in zip(inputs, together, strict=True):
-        (alone,) = tokenizer.encode([each])
+        (alone,) = encoded(tokenizer, each)
         assert (alone.ids, alone.type_ids) == (encoding.ids, encoding.type_ids)
         assert len(alone) == len(encoding) <= 16
 
 
 def test_padding_is_on_the_right_with_the_pad_token(tokenizer: TextTokenizer) -> None:
-    encodings = tokenizer.encode([TextInput("hello"), TextInput("where is my card")])
+    encodings = encoded(tokenizer, TextInput("hello"), TextInput("where is my card"))
     batch = pad(encodings, pad_token_id=9)
     assert batch.input_ids.tolist() == [[*encodings[0].ids, 9, 9, 9], encodings[1].ids]
     assert batch.attention_mask.tolist() == [[1, 1, 1, 0, 0, 0], [1] * 6]
@@ -114,7 +119,7 @@ def test_padding_is_on_the_right_with_the_pad_token(tokenizer: TextTokenizer) ->
 
 
 def test_padding_one_equals_padding_it_among_others(tokenizer: TextTokenizer) -> None:
-    (pair,) = tokenizer.encode([TextInput("hello", "bye now")])
+    (pair,) = encoded(tokenizer, TextInput("hello", "bye now"))
     alone, among = pad([pair], 0), pad([pair, pair], 0)
     for one, two in zip(alone, among, strict=True):
         assert one.tolist() == two[:1].tolist()
@@ -145,7 +150,7 @@ def test_settings_inside_the_tokenizer_file_do_not_count(classifier_checkpoint: 
     ours = TextTokenizer.from_file(tmp_path / "tokenizer.json", max_tokens=6, pad_token_id=0)
     assert tokens(ours, "my card " * 9) == ["[CLS]", "my", "card", "my", "card", "[SEP]"]
     assert tokens(ours, "my") == ["[CLS]", "my", "[SEP]"]
-    assert [len(each) for each in ours.encode([TextInput("my"), TextInput("my card " * 9)])] == [3, 6]
+    assert [len(each) for each in encoded(ours, TextInput("my"), TextInput("my card " * 9))] == [3, 6]
 
 
 def test_saved_tokenizers_read_the_same(tokenizer: TextTokenizer, tmp_path: Path) -> None:
@@ -168,16 +173,16 @@ def test_files_that_are_no_tokenizer(tmp_path: Path, content: str | None) -> Non
 def test_many_threads_may_tokenize_at_once(tokenizer: TextTokenizer) -> None:
     """A `Tokenizer` that is reconfigured while another thread encodes raises "Already borrowed"."""
     inputs = [*map(TextInput, TEXTS * 4)]
-    expected = [encoding.ids for encoding in tokenizer.encode(inputs)]
+    expected = [encoding.ids for encoding in encoded(tokenizer, *inputs)]
     start = threading.Barrier(8)
 
     def work(thread: int) -> bool:
         start.wait()
         for i in range(30):
             one = (thread + i) % len(inputs)
-            if tokenizer.encode([inputs[one]])[0].ids != expected[one]:
+            if encoded(tokenizer, inputs[one])[0].ids != expected[one]:
                 return False
-            if [encoding.ids for encoding in tokenizer.encode(inputs)] != expected:
+            if [encoding.ids for encoding in encoded(tokenizer, *inputs)] != expected:
                 return False
         return True
 
@@ -197,7 +202,7 @@ def test_minilm_is_tokenized_as_transformers_does(pretrained_minilm: Path, max_t
     pairs = [*((text, None) for text in texts), *((a, b) for a, b in zip(texts, reversed(texts), strict=True) if b)]
     for first, second in pairs:
         expected = theirs(first, second, truncation=True, max_length=max_tokens, return_token_type_ids=True)
-        (found,) = ours.encode([TextInput(first, second)])
+        (found,) = encoded(ours, TextInput(first, second))
         assert found.ids == expected["input_ids"]
         assert found.type_ids == expected["token_type_ids"]
 
@@ -209,5 +214,5 @@ def test_length_below_which_the_tokenizer_would_not_truncate(classifier_bundle: 
     ):
         TextTokenizer.from_file(path, max_tokens=3, pad_token_id=0)
     shortest = TextTokenizer.from_file(path, max_tokens=4, pad_token_id=0)
-    (pair,) = shortest.encode([TextInput("a b c d", "e f g h")])
+    (pair,) = encoded(shortest, TextInput("a b c d", "e f g h"))
     assert len(pair) == 4

@@ -19,10 +19,11 @@ from bert_bench.experiments.common import write_result
 from bert_export.export import export
 from bert_models import open_checkpoint
 from bert_models.training import TrainSettings, fine_tune
-from bert_models.training.data import Examples, label_task
+from bert_models.training.data import Examples
 from bert_models.training.loop import fit
 from bert_models.training.module import FineTuning
 from bert_models.training.precision import ChosenPrecision
+from bert_models.training.task_of_data import task_of_data
 from bert_runtime import load
 from bert_runtime.evaluation import evaluate
 from bert_runtime.records import read_records
@@ -53,7 +54,7 @@ def _train_transformers(base: Path, files: tuple[Path, Path], settings: TrainSet
     """transformers' model class in our loop: best epoch and history."""
     source = open_checkpoint(base)
     train, dev = (read_records(file, COLUMNS) for file in files)
-    task = label_task(TextClassification.name, train, dev)
+    task = task_of_data(TextClassification.name, source, train, dev, {})
     pl.seed_everything(settings.seed, verbose=False)
     tokenizer = source.text_tokenizer(settings.max_tokens)
     train_set, dev_set = (Examples(task, [task.example(record) for record in part], tokenizer) for part in (train, dev))

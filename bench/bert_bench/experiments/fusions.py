@@ -16,7 +16,7 @@ import onnx_ir as ir
 from bert_bench.experiments.common import write_result
 from bert_bench.timing import paired_speedup, summarize
 from bert_export.capture import capture
-from bert_export.fusion import expected_fusions, fuse
+from bert_export.fusion import fuse
 from bert_export.fusion.attention import fuse_attention
 from bert_export.fusion.first_row import fuse_first_row
 from bert_export.fusion.graph import operators
@@ -57,7 +57,7 @@ def _stages(checkpoint: Path) -> Iterator[tuple[str, ir.Model]]:
     tidy(graph)
     yield "+ last layer for the first row alone", graph.clone()
     quantized = capture(model)
-    counts = fuse(quantized, expected_fusions(source.config, task))
+    counts = fuse(quantized, source.config, task)
     quantize(quantized, expected_projections(source.config, counts))
     yield "+ DynamicQuantizeMatMul", quantized
 

@@ -20,7 +20,7 @@ from bert_models import load_model, open_checkpoint
 from bert_runtime import load
 from bert_runtime.batching import length_sorted_batches
 from bert_runtime.records import read_records
-from bert_runtime.tasks import FloatArray, TextInput
+from bert_runtime.tasks import FloatArray, TextInput, sole_rows
 from bert_runtime.tasks.sentence_embedding import cosine
 from bert_runtime.tokenization import pad
 
@@ -34,7 +34,7 @@ def _pytorch_embeddings(checkpoint: Path, texts: list[str]) -> FloatArray:
     """Embeddings of the PyTorch model, float32 [N, H]."""
     source = open_checkpoint(checkpoint)
     model, tokenizer = load_model(source, source.task()), source.text_tokenizer()
-    encodings = tokenizer.encode([TextInput(text) for text in texts])
+    encodings = [each for (each,) in tokenizer.encode([TextInput(text) for text in texts])]
     rows = np.zeros((len(texts), source.config.hidden_size), dtype=np.float32)
     for indices in length_sorted_batches([len(each) for each in encodings], 1024):
         batch = pad([encodings[i] for i in indices], tokenizer.pad_token_id)
@@ -46,7 +46,7 @@ def _pytorch_embeddings(checkpoint: Path, texts: list[str]) -> FloatArray:
 def _wrapper_ms(bundle: Path, text: str) -> dict[str, float]:
     """Median milliseconds of one call around the model: tokenization, and all else with the model's answer at hand."""
     model = load(bundle)
-    encodings = model.tokenizer.encode([TextInput(text)])
+    encodings = model.tokenizer.encode([TextInput(text)])[0]
     answer = model.session.run(pad(encodings, model.tokenizer.pad_token_id))
     model.session.run = lambda batch: answer  # type: ignore[method-assign] # a stub, on purpose
     samples: dict[str, list[float]] = {"call": [], "tokenization": []}
@@ -92,7 +92,7 @@ def main(checkpoint: Path, texts: Path, column: str, count: int, output: Path) -
         reference = _pytorch_embeddings(checkpoint, sentences)
         fidelity = {}
         for precision in ("fp32", "int8"):
-            similarity = cosine(load(bundle, precision=precision).outputs(sentences), reference)
+            similarity = cosine(sole_rows(load(bundle, precision=precision).outputs(sentences)), reference)
             fidelity[precision] = {
                 "cosine_with_pytorch": {"mean": float(similarity.mean()), "min": float(similarity.min())}
             }

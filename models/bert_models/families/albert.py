@@ -2,9 +2,21 @@
 
 from dataclasses import replace
 
-from bert_models.families.bert import BERT
+from bert_models.families.base import EMBEDDING_WEIGHTS
+from bert_models.families.bert import BERT, width
 
 __all__ = ["ALBERT"]
+
+_COMMON = {
+    "vocab_size": 30000,
+    "embedding_size": 128,
+    "num_layer_groups": 1,
+    "max_positions": 512,
+    "type_vocab_size": 2,
+    "activation": "gelu_new",
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+}
 
 _LAYER = "encoder.albert_layer_groups.{n}.albert_layers.0"
 
@@ -37,16 +49,29 @@ ALBERT = replace(
     },
     head_weights={
         "text-classification": {"dense": "albert.pooler", "output": "classifier"},
+        "token-classification": BERT.head_weights["token-classification"],
+        "question-answering": BERT.head_weights["question-answering"],
+        "fill-mask": {"dense": "predictions.dense", "norm": "predictions.LayerNorm", "bias": "predictions.bias"},
         "next-sentence-prediction": {"dense": "albert.pooler", "output": "sop_classifier.classifier"},
-        "sentence-embedding": {"layers.{n}": "dense.{n}"},
+        "sentence-embedding": EMBEDDING_WEIGHTS,
     },
     architectures={
         "text-classification": "AlbertForSequenceClassification",
+        "token-classification": "AlbertForTokenClassification",
+        "question-answering": "AlbertForQuestionAnswering",
+        "fill-mask": "AlbertForMaskedLM",
         "next-sentence-prediction": "AlbertForPreTraining",
         "sentence-embedding": "AlbertModel",
     },
     base_architecture="AlbertModel",
+    output_matrices=("predictions.decoder.weight",),
+    sizes={
+        "base": width(12, 768, **_COMMON),
+        "large": width(24, 1024, **_COMMON),
+        "xlarge": width(24, 2048, **_COMMON, num_heads=16),
+        "xxlarge": width(12, 4096, **_COMMON),
+    },
     ignored_weights=(
-        r"(albert\.)?(embeddings\.position_ids|pooler\.(weight|bias))|(predictions|sop_classifier|classifier|qa_outputs)\..*"
+        r"(albert\.)?(embeddings\.position_ids|pooler\.(weight|bias))|(predictions|sop_classifier|classifier|qa_outputs|crf)\..*"
     ),
 )

@@ -8,10 +8,14 @@ from typing import Any
 from bert_models.config import EncoderConfig
 from bert_models.errors import ConfigError
 
-__all__ = ["Family", "WeightMap"]
+__all__ = ["EMBEDDING_WEIGHTS", "Family", "WeightMap"]
 
 WeightMap = Mapping[str, str]
 """Our module prefixes to the checkpoint's. `{n}` stands for a layer's number; a key `a.b` covers `a.b.weight` too."""
+
+
+EMBEDDING_WEIGHTS: WeightMap = {"layers.{n}": "dense.{n}", "pooling.score": "pooling.score"}
+"""The head of sentence-embedding, which sentence-transformers keeps in folders of their own; the same for all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +55,18 @@ class Family:
 
     ignored_weights: str
     """Regular expression for keys that may be present and are not needed: other heads, buffers."""
+
+    output_matrices: tuple[str, ...] = ()
+    """Keys under which a checkpoint may hold the masked-language head's output matrix, which is the token embedding."""
+
+    sizes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Named sizes as fields of `EncoderConfig`: what a model is pre-trained with from scratch."""
+
+    def preset(self, size: str, **changes: Any) -> EncoderConfig:
+        """The configuration of a named size, with other values for some fields, such as `vocab_size`."""
+        if size not in self.sizes:
+            raise ConfigError(f"{self.name} has the sizes {', '.join(self.sizes)}, found {size!r}")
+        return EncoderConfig(family=self.name, **{**self.defaults, **self.sizes[size], **changes})
 
     def config(self, values: Mapping[str, Any], where: str) -> EncoderConfig:
         """The encoder's configuration from `config.json`; raises `ConfigError` for what is missing or unsupported."""

@@ -1,8 +1,25 @@
 """BERT (Devlin et al., arXiv:1810.04805): learned positions, two segments, a tanh pooler."""
 
-from bert_models.families.base import Family
+from typing import Any
 
-__all__ = ["BERT"]
+from bert_models.families.base import EMBEDDING_WEIGHTS, Family
+
+__all__ = ["BERT", "width"]
+
+
+def width(num_layers: int, hidden_size: int, **more: Any) -> dict[str, Any]:
+    """Fields of a size in BERT's proportions: heads of 64, and a feed-forward block four times as wide."""
+    return {
+        "num_layers": num_layers,
+        "hidden_size": hidden_size,
+        "num_heads": hidden_size // 64,
+        "intermediate_size": 4 * hidden_size,
+        **more,
+    }
+
+
+_COMMON = {"vocab_size": 30522, "max_positions": 512, "type_vocab_size": 2}
+"""The uncased vocabulary; the cased one has 28,996 tokens: `BERT.preset("base", vocab_size=28996)`."""
 
 BERT = Family(
     name="bert",
@@ -44,14 +61,34 @@ BERT = Family(
     },
     head_weights={
         "text-classification": {"dense": "bert.pooler.dense", "output": "classifier"},
+        "token-classification": {"output": "classifier", "crf.transitions": "crf.transitions"},
+        "question-answering": {"output": "qa_outputs"},
+        "fill-mask": {
+            "dense": "cls.predictions.transform.dense",
+            "norm": "cls.predictions.transform.LayerNorm",
+            "bias": "cls.predictions.bias",
+        },
         "next-sentence-prediction": {"dense": "bert.pooler.dense", "output": "cls.seq_relationship"},
-        "sentence-embedding": {"layers.{n}": "dense.{n}"},
+        "sentence-embedding": EMBEDDING_WEIGHTS,
     },
     architectures={
         "text-classification": "BertForSequenceClassification",
+        "token-classification": "BertForTokenClassification",
+        "question-answering": "BertForQuestionAnswering",
+        "fill-mask": "BertForMaskedLM",
         "next-sentence-prediction": "BertForNextSentencePrediction",
         "sentence-embedding": "BertModel",
     },
     base_architecture="BertModel",
-    ignored_weights=r"(bert\.)?(embeddings\.position_ids|pooler\.dense\.(weight|bias))|(cls|classifier|qa_outputs)\..*",
+    output_matrices=("cls.predictions.decoder.weight",),
+    # The sizes below base are those of Turc et al., arXiv:1908.08962.
+    sizes={
+        "tiny": width(2, 128, **_COMMON),
+        "mini": width(4, 256, **_COMMON),
+        "small": width(4, 512, **_COMMON),
+        "medium": width(8, 512, **_COMMON),
+        "base": width(12, 768, **_COMMON),
+        "large": width(24, 1024, **_COMMON),
+    },
+    ignored_weights=r"(bert\.)?(embeddings\.position_ids|pooler\.dense\.(weight|bias))|(cls|classifier|qa_outputs|crf)\..*",
 )

@@ -1,6 +1,7 @@
 """DistilBERT (Sanh et al., arXiv:1910.01108): BERT without segments and pooler, under names of its own."""
 
-from bert_models.families.base import Family
+from bert_models.families.base import EMBEDDING_WEIGHTS, Family
+from bert_models.families.bert import BERT
 
 __all__ = ["DISTILBERT"]
 
@@ -38,12 +39,20 @@ DISTILBERT = Family(
     },
     head_weights={
         "text-classification": {"dense": "pre_classifier", "output": "classifier"},
-        "sentence-embedding": {"layers.{n}": "dense.{n}"},
+        "token-classification": BERT.head_weights["token-classification"],
+        "question-answering": BERT.head_weights["question-answering"],
+        "fill-mask": {"dense": "vocab_transform", "norm": "vocab_layer_norm", "bias": "vocab_projector.bias"},
+        "sentence-embedding": EMBEDDING_WEIGHTS,
     },
     architectures={
         "text-classification": "DistilBertForSequenceClassification",
+        "token-classification": "DistilBertForTokenClassification",
+        "question-answering": "DistilBertForQuestionAnswering",
+        "fill-mask": "DistilBertForMaskedLM",
         "sentence-embedding": "DistilBertModel",
     },
     base_architecture="DistilBertModel",
-    ignored_weights=r"(vocab_\w+|pre_classifier|classifier|qa_outputs)\..*|(distilbert\.)?embeddings\.position_ids",
+    output_matrices=("vocab_projector.weight",),
+    sizes={"base": {**BERT.sizes["base"], "num_layers": 6, "type_vocab_size": 0}},
+    ignored_weights=r"(vocab_\w+|pre_classifier|classifier|qa_outputs|crf)\..*|(distilbert\.)?embeddings\.position_ids",
 )

@@ -9,24 +9,18 @@ from tokenizers import Encoding
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from bert_models.errors import TrainingError
-from bert_models.training.objectives import encode_targets
+from bert_models.training.objectives import build_objective, stack_targets
 from bert_runtime.batching import length_sorted_batches
-from bert_runtime.errors import DataError
-from bert_runtime.records import Record
-from bert_runtime.tasks import Example, NextSentencePrediction, Task, TextClassification
+from bert_runtime.tasks import Example, FloatArray, Outputs, Task
 from bert_runtime.tokenization import TextTokenizer, pad
 
-__all__ = ["TRAINABLE", "Examples", "TensorBatch", "dev_loader", "label_task", "train_loader"]
+__all__ = ["Examples", "TensorBatch", "dev_loader", "train_loader"]
 
 _DEV_BATCH_TOKENS = 4096
 
-TRAINABLE = (TextClassification.name, NextSentencePrediction.name)
-"""Tasks that can be fine-tuned."""
-
 
 class TensorBatch(NamedTuple):
-    """One right-padded batch: int64 [B, S] three times, targets [B, …], and the rows' places in the file [B]."""
+    """One right-padded batch: int64 [B, S] three times, targets [items, …], and the numbers of its sequences [B]."""
 
     input_ids: Tensor
     attention_mask: Tensor
@@ -36,58 +30,75 @@ class TensorBatch(NamedTuple):
 
 
 class Examples(Dataset[int]):
-    """A labelled file, tokenized. Items are row numbers; `collate` turns rows into a batch."""
+    """A labelled file, tokenized. `collate` turns item numbers into a batch.
+
+    An item is what must be in one batch to have a loss: a window of a text, or the two texts of an example that are
+    compared.
+    """
 
     def __init__(self, task: Task, examples: Sequence[Example], tokenizer: TextTokenizer) -> None:
         self.task = task
         self.examples = examples
-        self.encodings: list[Encoding] = tokenizer.encode([example.inputs[0] for example in examples])
+        self.tokenizer = tokenizer
         self.pad_token_id = tokenizer.pad_token_id
+        windows = tokenizer.encode([each for example in examples for each in example.inputs])
+        self.encodings: list[Encoding] = [window for each in windows for window in each]
+        """Every sequence that the model reads."""
+        self._num_windows = [len(each) for each in windows]
+        self.items, owners = self._grouped()
+        objective = build_objective(task)
+        self.targets = [
+            objective.target(examples[owner], self.encodings[item[0]], tokenizer)
+            for item, owner in zip(self.items, owners, strict=True)
+        ]
+
+    def _grouped(self) -> tuple[list[tuple[int, ...]], list[int]]:
+        """The sequences of each item, and the example it was made from."""
+        items: list[tuple[int, ...]] = []
+        owners: list[int] = []
+        counts, first = iter(self._num_windows), 0
+        for owner, example in enumerate(self.examples):
+            sizes = [next(counts) for _ in example.inputs]
+            texts = len(sizes) > 1  # compared with each other, and so read in one window each
+            found = [tuple(range(first, first + sum(sizes)))] if texts else [(first + i,) for i in range(sizes[0])]
+            items.extend(found)
+            owners.extend([owner] * len(found))
+            first += sum(sizes)
+        return items, owners
 
     def __len__(self) -> int:
-        return len(self.examples)
+        return len(self.items)
 
-    def __getitem__(self, row: int) -> int:
-        return row
+    def __getitem__(self, item: int) -> int:
+        return item
 
-    def collate(self, rows: Sequence[int]) -> TensorBatch:
-        """The rows as one batch, as wide as the longest of them."""
+    def collate(self, items: Sequence[int]) -> TensorBatch:
+        """The items as one batch, as wide as the longest of their sequences."""
+        rows = [row for item in items for row in self.items[item]]
         batch = pad([self.encodings[row] for row in rows], self.pad_token_id)
-        targets = encode_targets(self.task, [self.examples[row].target for row in rows])
-        return TensorBatch(*(torch.from_numpy(array) for array in (*batch, targets, np.array(rows))))
+        targets = stack_targets([self.targets[item] for item in items])
+        ids, mask, segments = map(torch.from_numpy, batch)
+        return TensorBatch(ids, mask, segments, targets, torch.tensor(rows))
 
+    def split(self, batch: TensorBatch, computed: Tensor) -> dict[int, FloatArray]:
+        """What the model computed for a batch, by the numbers of its sequences, as the runtime sees it."""
+        rows = batch.rows.tolist()
+        array = self.task.graph_output(computed.float().cpu().numpy(), batch.input_ids.cpu().numpy())
+        return dict(zip(rows, self.task.split(array, [self.encodings[row] for row in rows]), strict=True))
 
-def label_task(
-    task: str,
-    train: Sequence[Record],
-    dev: Sequence[Record],
-    known: Sequence[str] = (),
-    problem_type: str = "single_label",
-) -> Task:
-    """The task with the labels of the training file, in the order of `known` where these are the same labels.
-
-    Raises `DataError` naming all labels of the development file that training never shows.
-    """
-    if task == NextSentencePrediction.name:
-        return NextSentencePrediction()
-    if task != TextClassification.name:
-        raise TrainingError(f"expected a task that can be trained ({', '.join(TRAINABLE)}), found {task!r}")
-    if problem_type == "regression":
-        return TextClassification(labels=("score",), problem_type=problem_type)
-
-    def labels_of(record: Record) -> list[str]:
-        return record.labels() if problem_type == "multi_label" else [record.label()]
-
-    found = {label for record in train for label in labels_of(record)}
-    strange = {label: record for record in reversed(dev) for label in labels_of(record) if label not in found}
-    if strange:
-        listed = ", ".join(f"{label!r} (line {record.line})" for label, record in sorted(strange.items()))
-        raise DataError(f"{dev[0].path}: labels that {train[0].path} does not have: {listed}")
-    if len(found) < 2:
-        raise DataError(f"{train[0].path}: expected at least two different labels, found {', '.join(found) or 'none'}")
-    numeric = all(label.isdecimal() for label in found)
-    labels = tuple(known) if found == set(known) else tuple(sorted(found, key=int if numeric else None))
-    return TextClassification(labels=labels, problem_type=problem_type)
+    def outputs(self, rows: dict[int, FloatArray]) -> list[Outputs]:
+        """The outputs of all inputs, of what the model computed for each sequence."""
+        inputs = [each for example in self.examples for each in example.inputs]
+        ends = np.cumsum(self._num_windows).tolist()
+        return [
+            Outputs(
+                value,
+                tuple(self.encodings[end - count : end]),
+                tuple(rows[i] for i in range(end - count, end)),
+                self.tokenizer,
+            )
+            for value, count, end in zip(inputs, self._num_windows, ends, strict=True)
+        ]
 
 
 def train_loader(examples: Examples, batch_size: int, seed: int) -> DataLoader[TensorBatch]:
@@ -98,7 +109,8 @@ def train_loader(examples: Examples, batch_size: int, seed: int) -> DataLoader[T
 
 
 def dev_loader(examples: Examples) -> DataLoader[TensorBatch]:
-    """The same length-sorted batches in every epoch; `TensorBatch.rows` says where each row belongs."""
-    batches = list(length_sorted_batches([len(each) for each in examples.encodings], _DEV_BATCH_TOKENS))
+    """The same length-sorted batches in every epoch; `TensorBatch.rows` says where each sequence belongs."""
+    lengths = [max(len(examples.encodings[row]) for row in item) for item in examples.items]
+    batches = list(length_sorted_batches(lengths, _DEV_BATCH_TOKENS))
     # The stubs take a loader to give the dataset's items; `collate` makes batches of these.
     return DataLoader(examples, batch_sampler=batches, collate_fn=examples.collate)  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -15,14 +15,16 @@ from bert_models.checkpoint import Checkpoint, load_model, open_checkpoint, save
 from bert_models.errors import TrainingError
 from bert_models.files import replaced_folder, write_json
 from bert_models.model import TaskModel
-from bert_models.training.data import Examples, label_task
+from bert_models.training.data import Examples
 from bert_models.training.loop import LAST_NAME, fit, resumed_precision
 from bert_models.training.module import FineTuning
 from bert_models.training.precision import ChosenPrecision, choose_precision
 from bert_models.training.settings import TrainSettings
+from bert_models.training.similarity import similarity_examples
+from bert_models.training.task_of_data import task_of_data
 from bert_runtime.machine import available_cores, describe
 from bert_runtime.records import Record, read_records
-from bert_runtime.tasks import Task, TextClassification
+from bert_runtime.tasks import Example, SentenceEmbedding, Task
 
 __all__ = ["REPORT_NAME", "fine_tune"]
 
@@ -41,7 +43,7 @@ def fine_tune(
     output: str | Path,
     settings: TrainSettings,
     *,
-    problem_type: str = "single_label",
+    task_settings: Mapping[str, Any] | None = None,
     columns: Mapping[str, str] | None = None,
     resume: bool = False,
     force: bool = False,
@@ -49,10 +51,11 @@ def fine_tune(
 ) -> dict[str, Any]:
     """Fine-tunes `base` and writes the checkpoint of the best epoch to `output`; returns the report.
 
-    `base` is a folder or a hub id, see `bert_models.hub`; `problem_type` says how text-classification reads the labels
-    of a row; `columns` maps field names to the files' own, see `read_records`. Data, labels and the base are read and
-    checked before anything is written. While it runs, `output/training` holds the state after each epoch; `resume` goes
-    on from it. The finished checkpoint loads in `transformers`.
+    `base` is a folder or a hub id, see `bert_models.hub`; `task_settings` are fields of the task's class in
+    `bert_runtime.tasks`, such as `problem_type` or `crf`; `columns` maps field names to the files' own, see
+    `read_records`. Data, labels and the base are read and checked before anything is written. While it runs,
+    `output/training` holds the state after each epoch; `resume` goes on from it. The finished checkpoint loads in
+    `transformers`.
 
     Raises `TrainingError`, `CheckpointError` or `DataError`.
     """
@@ -61,11 +64,12 @@ def fine_tune(
     _check_output(target, state, resume=resume, force=force)
     source = open_checkpoint(base)
     train_records, dev_records = read_records(train, columns), read_records(dev, columns)
-    chosen = label_task(task, train_records, dev_records, _known_labels(source), problem_type)
+    chosen = task_of_data(task, source, train_records, dev_records, task_settings or {})
     pl.seed_everything(settings.seed, verbose=False)
     model = load_model(source, chosen, new_head=True)
-    progress(f"tokenizing {len(train_records)} training and {len(dev_records)} dev texts")
-    train_set, dev_set = (_examples(source, chosen, records, settings) for records in (train_records, dev_records))
+    progress(f"tokenizing {len(train_records)} training and {len(dev_records)} dev examples")
+    train_set = _examples(source, chosen, train_records, settings, training=True)
+    dev_set = _examples(source, chosen, dev_records, settings, training=False)
     precision = resumed_precision(state) if resume else _precision(settings, model, train_set, progress)
     if not resume:
         shutil.rmtree(state, ignore_errors=True)
@@ -76,8 +80,9 @@ def fine_tune(
     module = FineTuning(model, dev_set, settings, precision.name)
     started = time.monotonic()
     best = fit(module, train_set, dev_set, settings, precision, state, resume=resume)
+    model.task = chosen.tuned(best)
     report = {
-        "task": chosen.to_dict(),
+        "task": model.task.to_dict(),
         "metric": chosen.metric,
         "best": best,
         "epochs": module.history,
@@ -85,7 +90,7 @@ def fine_tune(
         "precision": precision.name,
         "seconds_per_step": precision.seconds_per_step,
         "seconds": round(time.monotonic() - started, 1),
-        "examples": {"train": len(train_set), "dev": len(dev_set)},
+        "examples": {"train": len(train_set.examples), "dev": len(dev_set.examples)},
         "base": source.name,
         "base_revision": source.revision,
         "machine": describe(),
@@ -124,19 +129,15 @@ def _is_ours(target: Path) -> bool:
     )
 
 
-def _known_labels(source: Checkpoint) -> tuple[str, ...]:
-    """The base's own labels where it is a classifier already."""
-    names = source.values.get("id2label")
-    architecture = source.family.architectures[TextClassification.name]
-    if not isinstance(names, dict) or architecture not in (source.values.get("architectures") or []):
-        return ()
-    task = source.task(TextClassification.name)
-    assert isinstance(task, TextClassification)
-    return task.labels
+def _examples(
+    source: Checkpoint, task: Task, records: Sequence[Record], settings: TrainSettings, *, training: bool
+) -> Examples:
+    read = similarity_examples if training and isinstance(task, SentenceEmbedding) else _labelled
+    return Examples(task, read(task, records), source.text_tokenizer(settings.max_tokens, task.windows))
 
 
-def _examples(source: Checkpoint, task: Task, records: list[Record], settings: TrainSettings) -> Examples:
-    return Examples(task, [task.example(record) for record in records], source.text_tokenizer(settings.max_tokens))
+def _labelled(task: Task, records: Sequence[Record]) -> list[Example]:
+    return [task.example(record) for record in records]
 
 
 def _precision(

@@ -11,22 +11,30 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from bert_models.crf import LinearChainCrf
 from bert_models.errors import TrainingError
 from bert_models.model import TaskModel
 from bert_models.training.data import Examples, TensorBatch
-from bert_models.training.objectives import loss
+from bert_models.training.objectives import build_objective
 from bert_models.training.settings import TrainSettings
+from bert_runtime.tasks import FloatArray
 
 __all__ = ["FineTuning", "parameter_groups"]
 
 
+_CRF_LR = 1e-2
+"""Peak learning rate of a linear chain, which starts at zero and has to grow to the size of logits."""
+
+
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Parameters in two groups: matrices with weight decay; vectors (biases and LayerNorm) without."""
-    parameters = list(model.parameters())
-    return [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    """Parameters in groups: matrices with weight decay; vectors (biases and LayerNorm) without; a linear chain."""
+    chain = [p for module in model.modules() if isinstance(module, LinearChainCrf) for p in module.parameters()]
+    rest = [p for p in model.parameters() if not any(p is each for each in chain)]
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in rest if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in rest if p.ndim < 2], "weight_decay": 0.0},
     ]
+    return [*groups, {"params": chain, "weight_decay": 0.0, "lr": _CRF_LR}] if chain else groups
 
 
 class FineTuning(pl.LightningModule):
@@ -36,12 +44,13 @@ class FineTuning(pl.LightningModule):
         super().__init__()
         self.precision = precision
         self.model = model
+        self.objective = build_objective(model.task)
         self.dev = dev
         self.settings = settings
         self.history: list[dict[str, float]] = []
         """One entry per finished epoch: mean training loss and the dev metrics."""
         self._losses: list[float] = []
-        self._dev_outputs: list[tuple[Tensor, Tensor]] = []
+        self._dev_rows: dict[int, FloatArray] = {}
 
     def run(self) -> dict[str, Any]:
         """What must be the same for a run to be resumed. `auto` precision stays `auto`, whatever it measures."""
@@ -78,7 +87,7 @@ class FineTuning(pl.LightningModule):
     def training_step(self, batch: TensorBatch, index: int) -> Tensor:
         """The loss of one batch."""
         logits = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
-        step_loss = loss(self.model.task, logits, batch.targets)
+        step_loss = self.objective.loss(self.model, logits, batch.targets)
         value = step_loss.item()
         if not np.isfinite(value):
             rate = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
@@ -93,13 +102,15 @@ class FineTuning(pl.LightningModule):
     def validation_step(self, batch: TensorBatch, index: int) -> None:
         """Raw outputs of one dev batch."""
         outputs = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
-        self._dev_outputs.append((batch.rows, outputs.float()))
+        self._dev_rows.update(self.dev.split(batch, outputs))
 
     def on_validation_epoch_end(self) -> None:
         """The task's metrics, by the post-processing that the runtime ships."""
-        rows, outputs = (torch.cat(parts).cpu() for parts in zip(*self._dev_outputs, strict=True))
-        self._dev_outputs.clear()
-        metrics = self.model.task.score(outputs[torch.argsort(rows)].numpy(), self.dev.examples)
+        task, outputs = self.model.runtime_task(), self.dev.outputs(self._dev_rows)
+        metrics = task.score(outputs, self.dev.examples)
+        if (tuned := task.tuned(metrics)) != task:
+            metrics = tuned.score(outputs, self.dev.examples)
+        self._dev_rows.clear()
         self.log_dict({f"dev_{name}": value for name, value in metrics.items()}, prog_bar=True, logger=False)
         train_loss = float(np.mean(self._losses))
         self.history.append({"epoch": self.current_epoch + 1, "train_loss": train_loss, **metrics})

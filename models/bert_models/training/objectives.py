@@ -1,42 +1,209 @@
-"""What each task's head is trained on: targets as arrays, and the loss."""
+"""What each task's head is trained on: targets as arrays, and the loss.
 
-from collections.abc import Sequence
+Letters in shapes: B sequences in the batch, S tokens per sequence, L labels, V tokens of the vocabulary.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from tokenizers import Encoding
 from torch import Tensor
 from torch.nn import functional as F
 
-from bert_runtime.tasks import Task, TextClassification
+from bert_models.crf import UNLABELLED
+from bert_models.model import TaskModel
+from bert_models.training.similarity import similarity_loss
+from bert_runtime.tasks import (
+    Example,
+    FillMask,
+    NextSentencePrediction,
+    QuestionAnswering,
+    ReplacedTokenDetection,
+    SentenceEmbedding,
+    Task,
+    TextClassification,
+    TokenClassification,
+    Vocabulary,
+)
+from bert_runtime.tasks.question_answering import answer_tokens
+from bert_runtime.tasks.tokens import content, first_tokens
 
-__all__ = ["encode_targets", "loss"]
+__all__ = ["OBJECTIVES", "Objective", "build_objective", "stack_targets"]
+
+Target = NDArray[Any]
 
 
-def _problem_type(task: Task) -> str:
-    """How the outputs are to be read; other tasks with one class per input are like single-label classification."""
-    return task.problem_type if isinstance(task, TextClassification) else "single_label"
+class Objective(ABC):
+    """How one task is learnt. A target belongs to an item: one window, or all texts of an example that are compared."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    @abstractmethod
+    def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
+        """What the outputs for `encoding`, a window of the example's first text, are compared with."""
+
+    @abstractmethod
+    def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The mean loss of a batch, float32 []."""
 
 
-def encode_targets(task: Task, targets: Sequence[Any]) -> NDArray[Any]:
-    """The targets of examples: class ids int64 [B], or float32 [B, labels], one-hot for every label that holds."""
-    kind = _problem_type(task)
-    if kind == "single_label":
-        return np.array(targets, dtype=np.int64)
-    if kind == "regression":
-        return np.array(targets, dtype=np.float32)
-    assert isinstance(task, TextClassification)
-    encoded = np.zeros((len(targets), len(task.labels)), dtype=np.float32)
-    for row, labels in enumerate(targets):
-        encoded[row, labels] = 1
-    return encoded
+class _SingleLabel(Objective):
+    """Cross-entropy; targets are class ids int64 []."""
+
+    def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
+        return np.array(example.target, dtype=np.int64)
+
+    def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs.float(), targets)
 
 
-def loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Mean loss of a batch: cross-entropy, binary cross-entropy of each label, or squared error."""
-    kind = _problem_type(task)
-    if kind == "regression":
-        return F.mse_loss(outputs.float(), targets)
-    if kind == "multi_label":
+class _MultiLabel(Objective):
+    """Binary cross-entropy of each label; targets are float32 [L], 1 for every label that holds."""
+
+    def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
+        assert isinstance(self.task, TextClassification)
+        encoded = np.zeros(len(self.task.labels), dtype=np.float32)
+        encoded[example.target] = 1
+        return encoded
+
+    def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(outputs.float(), targets)
-    return F.cross_entropy(outputs.float(), targets)
+
+
+class _Regression(Objective):
+    """Squared error; targets are float32 [L]."""
+
+    def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
+        return np.array(example.target, dtype=np.float32)
+
+    def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.mse_loss(outputs.float(), targets)
+
+
+def _classification(task: Task) -> Objective:
+    assert isinstance(task, TextClassification)
+    kinds: dict[str, Callable[[Task], Objective]] = {
+        "single_label": _SingleLabel,
+        "multi_label": _MultiLabel,
+        "regression": _Regression,
+    }
+    return kinds[task.problem_type](task)
+
+
+class _TokenLabels(Objective):
+    """Cross-entropy over the first token of every word, or the likelihood of the chain over these.
+
+    Targets are int64 [S], `UNLABELLED` elsewhere.
+    """
+
+    def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
+        words, labels = example.target
+        target = np.full(len(encoding), UNLABELLED, dtype=np.int64)
+        places, offsets = _text_tokens(encoding)
+        firsts = first_tokens(offsets, words)
+        # A later window may begin inside a word, whose first token it then does not have.
+        whole = (firsts >= 0) & (offsets[firsts, 0] <= words[:, 0])
+        target[places[firsts[whole]]] = labels[whole]
+        return target
+
+    def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
+        crf = getattr(model.head, "crf", None)
+        if crf is not None:
+            chain: Tensor = crf(outputs, targets)
+            return chain
+        return F.cross_entropy(outputs.float().flatten(0, 1), targets.flatten(), ignore_index=UNLABELLED)
+
+
+class _Span(Objective):
+    """Cross-entropy of the first and of the last token of the answer, which both are token 0 where a window lacks it.
+
+    Targets are int64 [2].
+    """
+
+    def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
+        if not example.target:
+            return np.zeros(2, dtype=np.int64)
+        text, start = example.target[0]
+        return np.array(answer_tokens(encoding, start, start + len(text)), dtype=np.int64)
+
+    def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs.float(), targets)  # [B, S, 2]: S classes, twice
+
+
+class _MaskedTokens(Objective):
+    """Cross-entropy at the masks; targets are int64 [S], the right tokens' ids there and `UNLABELLED` elsewhere."""
+
+    def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
+        assert isinstance(self.task, FillMask)
+        target = np.full(len(encoding), UNLABELLED, dtype=np.int64)
+        masks = np.flatnonzero(np.array(encoding.ids) == self.task.mask_token_id)
+        expected = [self.task.only_token(word, vocabulary) for word in example.target]
+        target[masks] = expected[: len(masks)]
+        return target
+
+    def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
+        chosen = targets != UNLABELLED
+        return F.cross_entropy(outputs[chosen].float(), targets[chosen])
+
+
+class _Replaced(Objective):
+    """Binary cross-entropy of every token of every word; targets are float32 [S], `UNLABELLED` elsewhere."""
+
+    def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
+        words, labels = example.target
+        target = np.full(len(encoding), UNLABELLED, dtype=np.float32)
+        places, offsets = _text_tokens(encoding)
+        word = np.searchsorted(words[:, 1], offsets[:, 1], side="left").clip(max=len(words) - 1)
+        target[places] = labels[word]
+        return target
+
+    def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
+        chosen = targets != UNLABELLED
+        return F.binary_cross_entropy_with_logits(outputs[chosen].float(), targets[chosen])
+
+
+class _Similarity(Objective):
+    """See `similarity_loss`; targets are float32 []."""
+
+    def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
+        return np.array(example.target, dtype=np.float32)
+
+    def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
+        return similarity_loss(outputs, targets)
+
+
+OBJECTIVES: Mapping[str, Callable[[Task], Objective]] = {
+    TextClassification.name: _classification,
+    TokenClassification.name: _TokenLabels,
+    QuestionAnswering.name: _Span,
+    FillMask.name: _MaskedTokens,
+    NextSentencePrediction.name: _SingleLabel,
+    ReplacedTokenDetection.name: _Replaced,
+    SentenceEmbedding.name: _Similarity,
+}
+"""How each task is learnt; the keys are those of `bert_runtime.tasks.TASKS`."""
+
+
+def build_objective(task: Task) -> Objective:
+    """The objective of `task`."""
+    return OBJECTIVES[task.name](task)
+
+
+def stack_targets(targets: Sequence[Target]) -> Tensor:
+    """Targets as one tensor [B, …]; those of fewer tokens are filled up with `UNLABELLED`."""
+    longest = max((len(each) for each in targets if each.ndim), default=0)
+    padded = [
+        np.pad(each, (0, longest - len(each)), constant_values=UNLABELLED) if each.ndim else each for each in targets
+    ]
+    return torch.from_numpy(np.stack(padded))
+
+
+def _text_tokens(encoding: Encoding) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Places and characters of the tokens of a window's text."""
+    places = content(encoding)
+    return places, np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)[places]

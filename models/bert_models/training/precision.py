@@ -7,7 +7,7 @@ import torch
 
 from bert_models.model import TaskModel
 from bert_models.training.data import TensorBatch
-from bert_models.training.objectives import loss
+from bert_models.training.objectives import build_objective
 from bert_runtime.machine import has_instruction_set
 
 __all__ = ["ChosenPrecision", "choose_precision"]
@@ -43,13 +43,14 @@ def _seconds_per_step(model: TaskModel, batch: TensorBatch, *, bf16: bool, repea
     """The fastest of a few forward and backward passes, after one that warms up."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device).train()
+    objective = build_objective(model.task)
     arrays = [tensor.to(device) for tensor in batch]
     fastest = float("inf")
     for repeat in range(repeats + 1):
         start = time.perf_counter()
         with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
             logits = model(*arrays[:3])
-        loss(model.task, logits, arrays[3]).backward()  # type: ignore[no-untyped-call]
+        objective.loss(model, logits, arrays[3]).backward()  # type: ignore[no-untyped-call]
         if device == "cuda":
             torch.cuda.synchronize()
         if repeat:

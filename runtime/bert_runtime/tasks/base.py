@@ -2,14 +2,32 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, NamedTuple, Self
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
-from bert_runtime.errors import BundleError
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Encoding
+
+from bert_runtime.errors import BundleError, InputError
 from bert_runtime.numerics import FloatArray
 from bert_runtime.records import Record
 
-__all__ = ["Example", "FloatArray", "Result", "Task", "TextInput"]
+__all__ = [
+    "Example",
+    "FloatArray",
+    "Outputs",
+    "Result",
+    "Task",
+    "TextInput",
+    "Vocabulary",
+    "WindowedText",
+    "largest_difference",
+    "sole_rows",
+]
+
+WindowedText = Literal["text", "text_pair"]
+"""The text of an input that is read in overlapping windows where it is longer than the model reads at once."""
 
 
 class TextInput(NamedTuple):
@@ -26,14 +44,55 @@ class Example(NamedTuple):
     target: Any
 
 
+class Vocabulary(Protocol):
+    """What a task may ask of the tokenizer: tokens to text and back."""
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """The text of token ids."""
+
+    def token_ids(self, word: str) -> list[int]:
+        """The tokens of a word on its own, without special tokens; one where the vocabulary has it."""
+
+
+class Outputs(NamedTuple):
+    """What a model computed for one input, before post-processing."""
+
+    input: TextInput
+    encodings: tuple[Encoding, ...]
+    """The input as tokens: one window, or several where a task reads long texts so."""
+    rows: tuple[FloatArray, ...]
+    """The raw output of each window without padding, see `Task.split`."""
+    vocabulary: Vocabulary
+
+    @property
+    def flat(self) -> FloatArray:
+        """All numbers of all windows [n]."""
+        return np.concatenate([row.ravel() for row in self.rows])
+
+
+def sole_rows(outputs: Sequence[Outputs]) -> FloatArray:
+    """The raw outputs of inputs that were read in one window each, and whose outputs have one shape: [N, …]."""
+    return np.stack([each.rows[0] for each in outputs])
+
+
+def largest_difference(outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> float:
+    """Largest absolute difference of any two matching numbers; NaN if any is."""
+    differences = [np.abs(each.flat - other.flat) for each, other in zip(outputs, reference, strict=True)]
+    return float(np.max(np.concatenate(differences), initial=0.0))
+
+
 class Result(ABC):
     """One answer: what was decided, and what it was decided from."""
 
     __slots__ = ()
 
     @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON shape that the Hugging Face pipeline of the same task gives."""
+    def to_dict(self) -> Any:
+        """The JSON shape that the Hugging Face pipeline of the same task gives: an object, or a list of objects."""
+
+    @abstractmethod
+    def summary(self) -> str:
+        """The answer on one line, for a person to read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +106,13 @@ class Task(ABC):
     """The task's name on the command line, in manifests and in the Hugging Face hub's terms."""
 
     output: ClassVar[str]
-    """Name of the graph's output: float [B, …], one row per input."""
+    """Name of the graph's output."""
+
+    windows: ClassVar[WindowedText | None] = None
+    """The text that is read in overlapping windows; `None` where inputs are truncated."""
+
+    options: ClassVar[tuple[str, ...]] = ()
+    """Fields that only decide how outputs are decoded, and so may be changed without another export."""
 
     @property
     @abstractmethod
@@ -64,21 +129,55 @@ class Task(ABC):
     def reads_first_row_only(self) -> bool:
         """Whether the head reads nothing but the hidden vector of each sequence's first token."""
 
+    def split(self, array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
+        """The graph's output for a batch as one array per encoding, without padding.
+
+        By default the output has one row per encoding [B, …].
+        """
+        return list(array)
+
+    def graph_output(self, computed: FloatArray, input_ids: NDArray[np.int64]) -> FloatArray:
+        """What the exported graph gives, of what the PyTorch model computes for `input_ids` [B, S]: all, by default."""
+        return computed
+
+    def answerable(self, input_ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Random token ids [B, S], changed where the task would have nothing to compute in them."""
+        return input_ids
+
+    def problem(self, value: TextInput, encodings: Sequence[Encoding]) -> str | None:
+        """What keeps an input from being answered, for an error message; `None` if nothing does."""
+        return None
+
     @abstractmethod
-    def decode(self, outputs: FloatArray) -> list[Result]:
-        """Raw outputs [B, …] to one result per row, in order."""
+    def decode(self, outputs: Outputs) -> Result:
+        """The answer for one input."""
 
     @abstractmethod
     def example(self, record: Record) -> Example:
         """A row of a data file as an example; raises `DataError` naming file and line where it does not fit."""
 
     @abstractmethod
-    def score(self, outputs: FloatArray, examples: Sequence[Example]) -> dict[str, float]:
-        """Metrics of raw outputs [N, …], whose rows belong to the inputs of `examples` one after another."""
+    def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
+        """Metrics of the outputs for the inputs of `examples`, one after another."""
+
+    def tuned(self, metrics: Mapping[str, float]) -> Self:
+        """The task with the settings that its metrics on a labelled file found best, such as a threshold."""
+        return self
 
     @abstractmethod
-    def agreement(self, outputs: FloatArray, reference: FloatArray) -> dict[str, float]:
-        """How faithful `outputs` are to `reference` (both [N, …]): what quantization changed, without labels."""
+    def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
+        """How faithful `outputs` are to `reference`, for the same inputs: what quantization changed, without labels."""
+
+    def configured(self, **options: Any) -> Self:
+        """The task with other values for some of `options`; raises `InputError` for what it does not have or take."""
+        unknown = sorted(set(options) - set(self.options))
+        if unknown:
+            known = f"the options {', '.join(self.options)}" if self.options else "no options"
+            raise InputError(f"{self.name} has {known}, found {', '.join(unknown)}")
+        try:
+            return replace(self, **{name: tuple(x) if isinstance(x, list) else x for name, x in options.items()})
+        except (TypeError, ValueError) as error:
+            raise InputError(str(error)) from None
 
     def sample_inputs(self, texts: Sequence[str]) -> list[TextInput]:
         """Inputs of the kind the task reads, made of plain texts: what drift is measured on without a labelled file."""

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
+from tokenizers import Encoding
 
 from bert_runtime.errors import DataError
 from bert_runtime.metrics import accuracy
 from bert_runtime.numerics import FloatArray, softmax
 from bert_runtime.records import Record
-from bert_runtime.tasks.base import Example, Result, Task, TextInput
+from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, sole_rows
 
 __all__ = ["NextSentence", "NextSentencePrediction"]
 
@@ -27,6 +28,9 @@ class NextSentence(Result):
 
     def to_dict(self) -> dict[str, Any]:
         return {"label": self.label, "score": self.score}
+
+    def summary(self) -> str:
+        return f"{self.label}\t{self.score:.4f}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +61,14 @@ class NextSentencePrediction(Task):
         """The head starts from the pooler."""
         return True
 
-    def decode(self, outputs: FloatArray) -> list[Result]:
-        """Logits [B, 2] → the decision for each pair."""
-        best = outputs.argmax(axis=-1).tolist()
-        rows = zip(best, softmax(outputs), outputs, strict=True)
-        return [NextSentence(self.labels[i], float(scores[i]), logits) for i, scores, logits in rows]
+    def problem(self, value: TextInput, encodings: Sequence[Encoding]) -> str | None:
+        return "expected a pair of texts, found one text" if value.text_pair is None else None
+
+    def decode(self, outputs: Outputs) -> Result:
+        """Logits [2] → the decision."""
+        logits = outputs.rows[0]
+        best = int(logits.argmax())
+        return NextSentence(self.labels[best], float(softmax(logits)[best]), logits)
 
     def example(self, record: Record) -> Example:
         label = record.label()
@@ -69,14 +76,15 @@ class NextSentencePrediction(Task):
             raise DataError(f"{record.where}: expected a label of {', '.join(self.labels)}, found {label!r}")
         return Example((TextInput(record.text(), record.text("text_pair")),), self.labels.index(label))
 
-    def score(self, outputs: FloatArray, examples: Sequence[Example]) -> dict[str, float]:
+    def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
         expected = np.array([example.target for example in examples], dtype=np.int64)
-        return {"accuracy": accuracy(outputs.argmax(axis=-1), expected)}
+        return {"accuracy": accuracy(sole_rows(outputs).argmax(axis=-1), expected)}
 
-    def agreement(self, outputs: FloatArray, reference: FloatArray) -> dict[str, float]:
+    def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
+        found, expected = sole_rows(outputs), sole_rows(reference)
         return {
-            "label_agreement": accuracy(outputs.argmax(axis=-1), reference.argmax(axis=-1)),
-            "mean_abs_logit_drift": float(np.abs(outputs - reference).mean()),
+            "label_agreement": accuracy(found.argmax(axis=-1), expected.argmax(axis=-1)),
+            "mean_abs_logit_drift": float(np.abs(found - expected).mean()),
         }
 
     def sample_inputs(self, texts: Sequence[str]) -> list[TextInput]:

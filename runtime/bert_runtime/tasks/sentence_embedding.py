@@ -8,13 +8,14 @@ import numpy as np
 
 from bert_runtime.metrics import pearson, spearman
 from bert_runtime.records import Record
-from bert_runtime.tasks.base import Example, FloatArray, Result, Task, TextInput
+from bert_runtime.tasks.base import Example, FloatArray, Outputs, Result, Task, TextInput, sole_rows
 
 __all__ = ["DENSE_ACTIVATIONS", "POOLINGS", "Embedding", "SentenceEmbedding", "cosine"]
 
-POOLINGS = ("mean", "cls", "max", "mean_sqrt_len", "weighted_mean")
+POOLINGS = ("mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "attention")
 """Ways to turn token vectors into one: over the real tokens their mean, their maximum per dimension, their sum over the
-square root of their number, or their mean weighted by position from 1; or the first token's vector."""
+square root of their number, or their mean weighted by position from 1 or by a learned score; or the first token's
+vector."""
 
 DENSE_ACTIVATIONS = ("identity", "tanh", "relu", "gelu")
 """Activations of the dense layers that may follow the pooling."""
@@ -35,6 +36,9 @@ class Embedding(Result):
 
     def to_dict(self) -> dict[str, Any]:
         return {"embedding": self.vector.tolist()}
+
+    def summary(self) -> str:
+        return f"[{', '.join(f'{x:.4f}' for x in self.vector[:4])}, …] ({len(self.vector)})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,19 +99,20 @@ class SentenceEmbedding(Task):
             del settings["dense_sizes"], settings["dense_activations"]
         return settings
 
-    def decode(self, outputs: FloatArray) -> list[Result]:
-        """Vectors [B, dimensions] → one `Embedding` per row."""
-        return [Embedding(row) for row in outputs]
+    def decode(self, outputs: Outputs) -> Result:
+        """The vector [dimensions] as it is."""
+        return Embedding(outputs.rows[0])
 
     def example(self, record: Record) -> Example:
         """Two texts and how similar people found them, on any scale."""
         return Example((TextInput(record.text()), TextInput(record.text("text_pair"))), record.number("score"))
 
-    def score(self, outputs: FloatArray, examples: Sequence[Example]) -> dict[str, float]:
+    def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
         expected = np.array([example.target for example in examples], dtype=np.float64)
-        similarity = cosine(outputs[0::2], outputs[1::2])
+        vectors = sole_rows(outputs)
+        similarity = cosine(vectors[0::2], vectors[1::2])
         return {"spearman": spearman(similarity, expected), "pearson": pearson(similarity, expected)}
 
-    def agreement(self, outputs: FloatArray, reference: FloatArray) -> dict[str, float]:
-        similarity = cosine(outputs, reference)
+    def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
+        similarity = cosine(sole_rows(outputs), sole_rows(reference))
         return {"mean_cosine": float(similarity.mean()), "min_cosine": float(similarity.min())}

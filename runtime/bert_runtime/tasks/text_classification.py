@@ -1,16 +1,25 @@
 """text-classification: labels, or numbers, for a text or a pair of texts."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from bert_runtime.errors import DataError
-from bert_runtime.metrics import accuracy, macro_f1, micro_f1, pearson, spearman
+from bert_runtime.metrics import (
+    accuracy,
+    best_micro_f1_threshold,
+    macro_f1,
+    micro_f1,
+    multi_label_macro_f1,
+    pearson,
+    spearman,
+)
 from bert_runtime.numerics import FloatArray, sigmoid, softmax
 from bert_runtime.records import Record
-from bert_runtime.tasks.base import Example, Result, Task, TextInput
+from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, sole_rows
+from bert_runtime.tasks.settings import check_number
 
 __all__ = ["PROBLEM_TYPES", "Classification", "MultiLabelClassification", "Regression", "TextClassification"]
 
@@ -34,6 +43,9 @@ class Classification(Result):
     def to_dict(self) -> dict[str, Any]:
         return {"label": self.label, "score": self.score}
 
+    def summary(self) -> str:
+        return f"{self.label}\t{self.score:.4f}"
+
     def top(self, k: int | None = None) -> list[tuple[str, float]]:
         """The `k` most probable labels with their probabilities, best first; all of them by default."""
         order = np.argsort(-self.scores, kind="stable")[:k]
@@ -53,6 +65,9 @@ class MultiLabelClassification(Result):
     def to_dict(self) -> dict[str, Any]:
         return {"labels": [{"label": label, "score": score} for label, score in self.chosen]}
 
+    def summary(self) -> str:
+        return ", ".join(f"{label} {score:.4f}" for label, score in self.chosen) or "none"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Regression(Result):
@@ -65,6 +80,9 @@ class Regression(Result):
         if len(self.labels) == 1:
             return {"label": self.labels[0], "score": float(self.values[0])}
         return {"scores": dict(zip(self.labels, self.values.tolist(), strict=True))}
+
+    def summary(self) -> str:
+        return ", ".join(f"{value:.4f}" for value in self.values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +98,7 @@ class TextClassification(Task):
 
     name: ClassVar[str] = "text-classification"
     output: ClassVar[str] = "logits"
+    options: ClassVar[tuple[str, ...]] = ("threshold", "thresholds")
 
     def __post_init__(self) -> None:
         if not isinstance(self.labels, tuple) or not all(isinstance(label, str) for label in self.labels):
@@ -94,8 +113,8 @@ class TextClassification(Task):
             raise ValueError(f"labels must be distinct, found more than once: {', '.join(repeated)}")
         if self.thresholds and len(self.thresholds) != len(self.labels):
             raise ValueError(f"expected {len(self.labels)} thresholds, one per label, found {len(self.thresholds)}")
-        if not all(0 <= each <= 1 for each in (self.threshold, *self.thresholds)):
-            raise ValueError("thresholds are probabilities and lie in 0 to 1")
+        for each in (self.threshold, *self.thresholds):
+            check_number("threshold", each, 0, 1)
 
     @property
     def metric(self) -> str:
@@ -119,12 +138,9 @@ class TextClassification(Task):
             del settings["threshold"], settings["thresholds"]
         return settings
 
-    def decode(self, outputs: FloatArray) -> list[Result]:
-        """Logits [B, labels] → the answer of the problem type for each row."""
-        return [self._answer(logits) for logits in outputs]
-
-    def _answer(self, logits: FloatArray) -> Result:
-        """Logits [labels] of one row → its answer."""
+    def decode(self, outputs: Outputs) -> Result:
+        """Logits [labels] → the answer of the problem type."""
+        logits = outputs.rows[0]
         if self.problem_type == "regression":
             return Regression(logits, self.labels)
         if self.problem_type == "multi_label":
@@ -156,36 +172,47 @@ class TextClassification(Task):
             )
         return self.labels.index(label)
 
-    def score(self, outputs: FloatArray, examples: Sequence[Example]) -> dict[str, float]:
+    def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
+        logits = sole_rows(outputs)
         if self.problem_type == "regression":
             expected = np.array([example.target for example in examples], dtype=np.float64)
-            error = float(np.mean((outputs - expected) ** 2))
-            x, y = outputs[:, 0], expected[:, 0]
+            error = float(np.mean((logits - expected) ** 2))
+            x, y = logits[:, 0], expected[:, 0]
             return {"spearman": spearman(x, y), "pearson": pearson(x, y), "mean_squared_error": error}
         if self.problem_type == "multi_label":
-            truth = np.zeros(outputs.shape, dtype=bool)
+            truth = np.zeros(logits.shape, dtype=bool)
             for row, example in enumerate(examples):
                 truth[row, example.target] = True
-            chosen = self._chosen(outputs)
+            chosen = self._chosen(logits)
             exact = float((chosen == truth).all(axis=-1).mean())
-            return {"micro_f1": micro_f1(chosen, truth), "exact_match": exact}
+            macro = multi_label_macro_f1(chosen, truth)
+            metrics = {"micro_f1": micro_f1(chosen, truth), "macro_f1": macro, "exact_match": exact}
+            threshold, best = best_micro_f1_threshold(sigmoid(logits), truth)
+            return {**metrics, "best_threshold": threshold, "best_micro_f1": best}
         labels = np.array([example.target for example in examples], dtype=np.int64)
-        predicted = outputs.argmax(axis=-1)
+        predicted = logits.argmax(axis=-1)
         return {
             "accuracy": accuracy(predicted, labels),
             "macro_f1": macro_f1(predicted, labels, len(self.labels)),
         }
 
-    def agreement(self, outputs: FloatArray, reference: FloatArray) -> dict[str, float]:
-        difference = np.abs(outputs - reference)
+    def tuned(self, metrics: Mapping[str, float]) -> Self:
+        """With the threshold of the best micro-averaged F1, unless every label has its own."""
+        if self.problem_type != "multi_label" or self.thresholds:
+            return self
+        return replace(self, threshold=metrics["best_threshold"])
+
+    def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
+        found, expected = sole_rows(outputs), sole_rows(reference)
+        difference = np.abs(found - expected)
         drift = {
             "mean_abs_logit_drift": float(difference.mean()),
             "max_abs_logit_drift": float(difference.max()),
         }
         if self.problem_type == "regression":
-            return {"pearson": pearson(outputs.ravel(), reference.ravel()), **drift}
+            return {"pearson": pearson(found.ravel(), expected.ravel()), **drift}
         if self.problem_type == "multi_label":
-            same = float((self._chosen(outputs) == self._chosen(reference)).mean())
+            same = float((self._chosen(found) == self._chosen(expected)).mean())
         else:
-            same = accuracy(outputs.argmax(axis=-1), reference.argmax(axis=-1))
+            same = accuracy(found.argmax(axis=-1), expected.argmax(axis=-1))
         return {"label_agreement": same, **drift}

@@ -1,0 +1,25 @@
+"""What this release supports, read from the registries: `python -m bert_export.support` prints the README's table."""
+
+import click
+
+from bert_export.export import PRECISIONS
+from bert_models import FAMILIES
+from bert_runtime.tasks import TASKS
+
+__all__ = ["support_table"]
+
+
+def support_table() -> str:
+    """Tasks × families as a Markdown table; a cell lists the precisions a bundle can have."""
+    precisions = ", ".join(f"`{each}`" for each in PRECISIONS)
+    header = ["task", *(f"`{family}`" for family in FAMILIES)]
+    rows = [
+        [f"`{task}`", *(precisions if task in family.head_weights else "–" for family in FAMILIES.values())]
+        for task in TASKS
+    ]
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    click.echo(support_table())

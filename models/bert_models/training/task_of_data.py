@@ -1,0 +1,93 @@
+"""The task that a training run is about: what was asked for, with the labels that the data have."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from bert_models.checkpoint import Checkpoint
+from bert_models.errors import TrainingError
+from bert_models.task_settings import labels_of
+from bert_runtime.errors import DataError
+from bert_runtime.records import Record
+from bert_runtime.tasks import (
+    TASKS,
+    FillMask,
+    QuestionAnswering,
+    SentenceEmbedding,
+    Task,
+    TextClassification,
+    TokenClassification,
+)
+
+__all__ = ["task_of_data"]
+
+_FROM_DATA = ("labels", "transitions", "no_answer")
+"""Settings that the training data decide."""
+
+
+def task_of_data(
+    name: str, source: Checkpoint, train: Sequence[Record], dev: Sequence[Record], settings: Mapping[str, Any]
+) -> Task:
+    """The task `name` for a model that starts from `source`, with `settings` of the caller's.
+
+    Labels are those of the training file, in the order of the checkpoint's own where these are the same. Raises
+    `TrainingError` for settings that the task does not have, and `DataError` naming all labels of the development file
+    that training never shows.
+    """
+    if name not in TASKS:
+        raise TrainingError(f"unknown task {name!r}; expected one of {', '.join(TASKS)}")
+    source.require_head(name)
+    known = {each.name for each in fields(TASKS[name])} - set(_FROM_DATA)
+    strange = sorted(set(settings) - known)
+    if strange:
+        raise TrainingError(f"{name} has no setting {', '.join(strange)}")
+    try:
+        return _task(name, source, train, dev, settings)
+    except (TypeError, ValueError) as error:
+        raise TrainingError(f"{name}: {error}") from None
+
+
+def _task(
+    name: str, source: Checkpoint, train: Sequence[Record], dev: Sequence[Record], settings: Mapping[str, Any]
+) -> Task:
+    if name == TextClassification.name and settings.get("problem_type") == "regression":
+        return TextClassification(labels=("score",), **settings)
+    if name == TextClassification.name:
+        multi_label = settings.get("problem_type") == "multi_label"
+        labels = _labels(source, name, train, dev, Record.labels if multi_label else lambda each: [each.label()])
+        return TextClassification(labels=labels, **settings)
+    if name == TokenClassification.name:
+        return TokenClassification(labels=_labels(source, name, train, dev, Record.tags), **settings)
+    if name == QuestionAnswering.name:
+        return QuestionAnswering(no_answer=not all(each.answers() for each in (*train, *dev)), **settings)
+    if name in (SentenceEmbedding.name, FillMask.name):
+        return replace(source.task(name), **settings)
+    return TASKS[name](**settings)
+
+
+def _labels(
+    source: Checkpoint,
+    name: str,
+    train: Sequence[Record],
+    dev: Sequence[Record],
+    read: Callable[[Record], Sequence[str]],
+) -> tuple[str, ...]:
+    """The labels of the training file in an order that does not depend on the order of its rows."""
+    found = {label for record in train for label in read(record)}
+    strange = {label: record for record in reversed(dev) for label in read(record) if label not in found}
+    if strange:
+        listed = ", ".join(f"{label!r} (line {record.line})" for label, record in sorted(strange.items()))
+        raise DataError(f"{dev[0].path}: labels that {train[0].path} does not have: {listed}")
+    if len(found) < 2:
+        raise DataError(f"{train[0].path}: expected at least two different labels, found {', '.join(found) or 'none'}")
+    own = labels_of(source.values) or [] if source.was_trained_for(name) else []
+    if set(own) == found:
+        return tuple(own)
+    numeric = all(label.isdecimal() for label in found)
+    return tuple(sorted(found, key=int if numeric else _tag_order))
+
+
+def _tag_order(label: str) -> tuple[bool, str, str]:
+    """`O` first, then the tags of one type together: `B-place`, `I-place`."""
+    prefix, _, kind = label.partition("-") if label[:2] in ("B-", "I-") else ("", "", label)
+    return label != "O", kind, prefix

@@ -1,0 +1,32 @@
+"""Metrics as functions of NumPy and the standard library: the trainer, the exporter's gate and `evaluate` call these.
+
+They live here, not in a library, because `evaluate` runs where only NumPy is installed.
+The tests compare them with torchmetrics and seqeval.
+"""
+
+from bert_runtime.metrics.classification import (
+    accuracy,
+    best_micro_f1_threshold,
+    macro_f1,
+    micro_f1,
+    multi_label_macro_f1,
+)
+from bert_runtime.metrics.correlation import pearson, spearman
+from bert_runtime.metrics.entities import entity_f1, entity_spans
+from bert_runtime.metrics.squad import answer_f1, best_threshold, exact_match, normalize_answer
+
+__all__ = [
+    "accuracy",
+    "answer_f1",
+    "best_micro_f1_threshold",
+    "best_threshold",
+    "entity_f1",
+    "entity_spans",
+    "exact_match",
+    "macro_f1",
+    "micro_f1",
+    "multi_label_macro_f1",
+    "normalize_answer",
+    "pearson",
+    "spearman",
+]

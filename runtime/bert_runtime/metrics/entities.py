@@ -1,0 +1,55 @@
+"""Entities of tag sequences and their exact-span F1, as the CoNLL shared tasks count them."""
+
+from collections.abc import Sequence
+
+__all__ = ["entity_f1", "entity_spans"]
+
+
+def entity_spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Tags of one text [T] → (type, first, last + 1) of its entities, in order.
+
+    Reads `B-`, `I-`, `E-` and `S-` tags by the chunk boundaries of conlleval, the script of the CoNLL-2000 shared task,
+    as seqeval's default mode extends them to BIOES (IOBES): every token but an `O` is in an entity, and an `I-` or `E-`
+    that does not continue an entity of its type starts one. A bare prefix has the type `_`.
+    Raises `ValueError` for any other tag.
+    """
+    spans: list[tuple[str, int, int]] = []
+    is_open = False  # whether the next token may continue the last span
+    for position, tag in enumerate(tags):
+        if tag == "O":
+            is_open = False
+            continue
+        prefix, _, kind = tag.partition("-")
+        kind = kind or "_"
+        if prefix not in ("B", "I", "E", "S"):
+            raise ValueError(f"expected O or a tag that starts with B-, I-, E- or S-, found {tag!r} at {position}")
+        if is_open and prefix in ("I", "E") and spans[-1][0] == kind:
+            spans[-1] = (kind, spans[-1][1], position + 1)
+        else:
+            spans.append((kind, position, position + 1))
+        is_open = prefix in ("B", "I")
+    return spans
+
+
+def entity_f1(predicted: Sequence[Sequence[str]], expected: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Micro-averaged `precision`, `recall` and `f1` of the entities in the tags of N texts; 0 where undefined.
+
+    An entity counts as found if its type and both its ends are right (conlleval, seqeval's default mode).
+    Raises `ValueError` where the two differ in the number of texts or in a text's number of tags.
+    """
+    if len(predicted) != len(expected):
+        raise ValueError(f"expected the tags of {len(expected)} texts, found those of {len(predicted)}")
+    hits = num_predicted = num_expected = 0
+    for row, (found, wanted) in enumerate(zip(predicted, expected, strict=True)):
+        if len(found) != len(wanted):
+            raise ValueError(f"text {row}: expected {len(wanted)} predicted tags, one per token, found {len(found)}")
+        found_spans, wanted_spans = set(entity_spans(found)), set(entity_spans(wanted))
+        hits += len(found_spans & wanted_spans)
+        num_predicted += len(found_spans)
+        num_expected += len(wanted_spans)
+    total = num_predicted + num_expected
+    return {
+        "precision": hits / num_predicted if num_predicted else 0.0,
+        "recall": hits / num_expected if num_expected else 0.0,
+        "f1": 2 * hits / total if total else 0.0,
+    }

@@ -1,0 +1,55 @@
+"""Answers to a question: passages of a context, each with its place."""
+
+from typing import Any
+
+from bert_runtime.errors import DataError
+
+__all__ = ["located_answers"]
+
+
+def located_answers(value: object, context: str, where: str) -> list[tuple[str, int]]:
+    """The answers in `value`, each with the character of `context` at which it starts, counted from 0.
+
+    Args:
+        value: a list of `{"text": ..., "answer_start": ...}` as in SQuAD, or a dict of two lists
+            `{"text": [...], "answer_start": [...]}` as in Hugging Face's data sets.
+        context: the text that the answers are parts of.
+        where: how error messages begin.
+
+    Raises `DataError` where `value` is of another shape or an answer is not where it is said to be.
+    """
+    if isinstance(value, dict):
+        value = _rows(value, where)
+    if not isinstance(value, list):
+        raise DataError(f"{where}: expected a list of answers, found {type(value).__name__}")
+    return [_located(answer, context, f"{where}[{number}]") for number, answer in enumerate(value)]
+
+
+def _rows(columns: dict[str, Any], where: str) -> list[dict[str, Any]]:
+    """A dict of lists as a list of dicts."""
+    texts, starts = columns.get("text"), columns.get("answer_start")
+    if not isinstance(texts, list) or not isinstance(starts, list):
+        raise DataError(f"{where}: expected the lists 'text' and 'answer_start', found {_names(columns)}")
+    if len(texts) != len(starts):
+        raise DataError(f"{where}: expected as many in 'answer_start' as in 'text' ({len(texts)}), found {len(starts)}")
+    return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+
+
+def _located(answer: object, context: str, where: str) -> tuple[str, int]:
+    if not isinstance(answer, dict):
+        raise DataError(f"{where}: expected an object with 'text' and 'answer_start', found {type(answer).__name__}")
+    if not {"text", "answer_start"} <= answer.keys():
+        raise DataError(f"{where}: expected 'text' and 'answer_start', found {_names(answer)}")
+    text, start = answer["text"], answer["answer_start"]
+    if not isinstance(text, str) or not text:
+        raise DataError(f"{where}: expected 'text' to be a non-empty string, found {text!r}")
+    if not isinstance(start, int) or isinstance(start, bool) or start < 0:
+        raise DataError(f"{where}: expected 'answer_start' to be a whole number from 0, found {start!r}")
+    if not context.startswith(text, start):
+        found = context[start : start + len(text)]
+        raise DataError(f"{where}: expected {text!r} at character {start} of the context, found {found!r}")
+    return text, start
+
+
+def _names(fields: dict[str, Any]) -> str:
+    return ", ".join(map(repr, fields)) or "nothing"

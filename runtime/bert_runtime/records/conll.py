@@ -1,0 +1,106 @@
+"""Files with one token a line and a blank line after each sentence: CoNLL and CoNLL-U."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from io import TextIOWrapper
+from pathlib import Path
+
+from bert_runtime.errors import DataError
+from bert_runtime.records.record import Record
+
+__all__ = ["read_conll", "read_conllu"]
+
+_FIELDS = ("tokens", "tags")
+_CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+_WORD_ID = re.compile(r"[0-9]+")
+_OTHER_ID = re.compile(r"[0-9]+[-.][0-9]+")  # 3-4 spells two words as one, 8.1 is a word that was left out
+
+_Row = tuple[int, list[str]]
+"""The number of a line and its columns."""
+
+
+def read_conll(path: Path, stream: TextIOWrapper, columns: Mapping[str, str]) -> Iterator[Record]:
+    """One record a sentence: by default `tokens` from the first column and, where it is another, `tags` from the last.
+
+    `-DOCSTART-` lines separate documents and are no tokens.
+    """
+    chosen = _column_numbers(path, columns, (), "by number from 0, such as tokens=0,tags=3")
+    for lines in _sentences(stream, lambda line: not line.strip() or line.startswith("-DOCSTART-")):
+        rows = [(number, _cells(line)) for number, line in lines]
+        first, width = rows[0][0], len(rows[0][1])
+        for number, cells in rows:
+            if len(cells) != width:
+                raise DataError(f"{path}:{number}: expected {width} columns as in line {first}, found {len(cells)}")
+        sources = {"tokens": 0, "tags": width - 1} | chosen
+        if "tags" not in chosen and sources["tags"] == sources["tokens"]:
+            del sources["tags"]
+        yield _record(path, rows, sources)
+
+
+def read_conllu(path: Path, stream: TextIOWrapper, columns: Mapping[str, str]) -> Iterator[Record]:
+    """One record a sentence: by default `tokens` from FORM and `tags` from UPOS; comments and what is no word go."""
+    expected = f"by name ({', '.join(_CONLLU_COLUMNS)}) or by number from 0 to {len(_CONLLU_COLUMNS) - 1}"
+    sources = {"tokens": 1, "tags": 3} | _column_numbers(path, columns, _CONLLU_COLUMNS, expected)
+    for lines in _sentences(stream, lambda line: not line.strip()):
+        rows = [
+            (number, cells)
+            for number, line in lines
+            if not line.startswith("#") and (cells := _conllu_cells(path, number, line))
+        ]
+        if rows:
+            yield _record(path, rows, sources)
+
+
+def _column_numbers(path: Path, columns: Mapping[str, str], names: Sequence[str], expected: str) -> dict[str, int]:
+    """The numbers of the columns that were asked for by number or, in any case, by one of `names`."""
+    strange = [
+        f"{ours}={theirs}"
+        for ours, theirs in columns.items()
+        if ours not in _FIELDS or not (theirs.isdecimal() or theirs.lower() in names)
+    ]
+    if strange:
+        raise DataError(f"{path}: expected columns for 'tokens' and 'tags' {expected}, found {', '.join(strange)}")
+    return {
+        ours: names.index(theirs.lower()) if theirs.lower() in names else int(theirs)
+        for ours, theirs in columns.items()
+    }
+
+
+def _sentences(stream: TextIOWrapper, separates: Callable[[str], bool]) -> Iterator[list[tuple[int, str]]]:
+    """The numbered lines between those that separate sentences."""
+    sentence: list[tuple[int, str]] = []
+    for number, line in enumerate(stream, start=1):
+        if not separates(line):
+            sentence.append((number, line))
+        elif sentence:
+            yield sentence
+            sentence = []
+    if sentence:
+        yield sentence
+
+
+def _cells(line: str) -> list[str]:
+    """The columns of a CoNLL line. Tokens may hold other white space, such as U+00A0, which `str.split` breaks at."""
+    line = line.rstrip("\r\n")
+    return line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
+
+
+def _conllu_cells(path: Path, number: int, line: str) -> list[str] | None:
+    """The columns of a CoNLL-U line, or `None` where it is no word of the sentence."""
+    cells = line.rstrip("\r\n").split("\t")
+    if len(cells) != len(_CONLLU_COLUMNS):
+        raise DataError(f"{path}:{number}: expected {len(_CONLLU_COLUMNS)} columns between tabs, found {len(cells)}")
+    if _WORD_ID.fullmatch(cells[0]):
+        return cells
+    if _OTHER_ID.fullmatch(cells[0]):
+        return None
+    raise DataError(f"{path}:{number}: expected an id such as 3, 3-4 or 8.1 in the first column, found {cells[0]!r}")
+
+
+def _record(path: Path, rows: list[_Row], sources: Mapping[str, int]) -> Record:
+    """A sentence's record: each field from the column of that number."""
+    line, cells = rows[0]
+    beyond = [source for source in sources.values() if source >= len(cells)]
+    if beyond:
+        raise DataError(f"{path}:{line}: expected a column {max(beyond)}, counted from 0, found {len(cells)} columns")
+    return Record({name: [cells[source] for _, cells in rows] for name, source in sources.items()}, path, line)

@@ -1,0 +1,237 @@
+"""Every task on the command line: exported, asked, and measured on a file of its kind."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from bert_export.cli import main
+from bert_models import EncoderConfig, TaskModel, save_model
+from bert_runtime import load
+from bert_runtime.tasks import (
+    FillMask,
+    NextSentencePrediction,
+    QuestionAnswering,
+    ReplacedTokenDetection,
+    Task,
+    TextInput,
+    TokenClassification,
+)
+
+from .conftest import Run
+
+TASKS: dict[str, Task] = {
+    "token-classification": TokenClassification(labels=("O", "B-item", "I-item", "B-place")),
+    "question-answering": QuestionAnswering(),
+    "fill-mask": FillMask(mask_token="[MASK]", mask_token_id=4),
+    "next-sentence-prediction": NextSentencePrediction(),
+    "replaced-token-detection": ReplacedTokenDetection(),
+}
+
+TEXTS: dict[str, list[str]] = {
+    "token-classification": ["my card is lost", "at the bank"],
+    "question-answering": ["my card is at the bank.", "the rain is late"],
+    "fill-mask": ["my [MASK] is lost", "[MASK] and [MASK]"],
+    "next-sentence-prediction": ["my card", "the sun"],
+    "replaced-token-detection": ["my card is lost", "hello"],
+}
+
+FILES: dict[str, tuple[str, str]] = {
+    "token-classification": ("dev.conll", "my\tO\ncard\tB-item\n\t\nthe\tO\nbank\tB-place\n"),
+    "question-answering": (
+        "dev.json",
+        json.dumps(
+            {
+                "data": [
+                    {
+                        "title": "a",
+                        "paragraphs": [
+                            {
+                                "context": "my card is late",
+                                "qas": [
+                                    {"id": "1", "question": "what", "answers": [{"text": "card", "answer_start": 3}]}
+                                ],
+                            }
+                        ],
+                    }
+                ]
+            }
+        ),
+    ),
+    "fill-mask": ("dev.jsonl", '{"text": "my [MASK] is lost", "label": "card"}\n'),
+    "next-sentence-prediction": ("dev.tsv", "text\ttext_pair\tlabel\nmy card\tis lost\tis_next\n"),
+    "replaced-token-detection": ("dev.conll", "my original\nrain replaced\n"),
+}
+
+
+@pytest.fixture(scope="module")
+def bundle_of(
+    tmp_path_factory: pytest.TempPathFactory, toy_vocab: Path, toy_config: EncoderConfig
+) -> Callable[[str], Path]:
+    """Exports a toy checkpoint of a task, once."""
+    folder = tmp_path_factory.mktemp("tasks")
+
+    def bundle(task: str) -> Path:
+        target = folder / f"{task}-bundle"
+        if not target.exists():
+            checkpoint = folder / task
+            checkpoint.mkdir()
+            family = "electra" if task == "replaced-token-detection" else "bert"
+            config = EncoderConfig(**{**vars(toy_config), "family": family})
+            save_model(TaskModel(config, TASKS[task]).eval(), checkpoint, tokenizer_from=toy_vocab)
+            result = CliRunner().invoke(main, ["export", str(checkpoint), str(target), "--precision", "fp32"])
+            assert result.exit_code == 0, result.output
+        return target
+
+    return bundle
+
+
+def asked(task: str) -> list[str]:
+    """What makes pairs of the texts, where the task reads pairs."""
+    return {"question-answering": ["--question", "where"], "next-sentence-prediction": ["--pair", "is lost"]}.get(
+        task, []
+    )
+
+
+def as_input(task: str, text: str) -> TextInput:
+    pairs = {
+        "question-answering": TextInput("where", text),
+        "next-sentence-prediction": TextInput(text, "is lost"),
+    }
+    return pairs.get(task, TextInput(text))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_predict_prints_what_python_gives(run: Run, bundle_of: Callable[[str], Path], task: str) -> None:
+    bundle = bundle_of(task)
+    result = run("predict", bundle, *TEXTS[task], *asked(task), "--json")
+    assert result.exit_code == 0, result.output
+    model = load(bundle)
+    expected = [json.loads(json.dumps(model(as_input(task, text)).to_dict())) for text in TEXTS[task]]
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert same(found, expected)
+    lines = run("predict", bundle, *TEXTS[task], *asked(task)).stdout.splitlines()
+    assert len(lines) == len(TEXTS[task])
+    assert all(text in line for text, line in zip(TEXTS[task], lines, strict=True))
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Whether two JSON values are equal up to what a batch changes in the last digits."""
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(same(found[key], expected[key]) for key in expected)
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(same(x, y) for x, y in zip(found, expected, strict=True))
+    return bool(found == pytest.approx(expected, abs=1e-5)) if isinstance(expected, float) else found == expected
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_evaluate_and_predict_a_file(run: Run, bundle_of: Callable[[str], Path], task: str, tmp_path: Path) -> None:
+    name, text = FILES[task]
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+    result = run("evaluate", bundle_of(task), file, "--json")
+    assert result.exit_code == 0, result.output
+    assert load(bundle_of(task)).task.metric in json.loads(result.stdout)
+    result = run("predict", bundle_of(task), "--input", file, "--output", tmp_path / "out.jsonl")
+    assert result.exit_code == 0, result.output
+    answers = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(answers) == (2 if task == "token-classification" else 1)
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "check"),
+    [
+        ("token-classification", ["--aggregation", "none"], lambda found: all("entity" in each for each in found)),
+        ("question-answering", ["--top-k", 3], lambda found: len(found) == 3),
+        ("question-answering", ["--max-answer-tokens", 1], lambda found: len(found["answer"].split()) == 1),
+        ("fill-mask", ["--top-k", 2], lambda found: len(found) == 2),
+        ("fill-mask", ["--targets", "card,bank"], lambda found: {x["token_str"] for x in found} == {"card", "bank"}),
+        ("replaced-token-detection", ["--threshold", 0], lambda found: all(each["replaced"] for each in found)),
+    ],
+)
+def test_options_of_a_task(
+    run: Run, bundle_of: Callable[[str], Path], task: str, options: list[object], check: Callable[[Any], bool]
+) -> None:
+    result = run("predict", bundle_of(task), TEXTS[task][0], *asked(task), *options, "--json")
+    assert result.exit_code == 0, result.output
+    assert check(json.loads(result.stdout))
+
+
+def test_options_become_the_bundles_defaults(run: Run, bundle_of: Callable[[str], Path], place: Path) -> None:
+    checkpoint = bundle_of("fill-mask").parent / "fill-mask"
+    result = run("export", checkpoint, place, "--precision", "fp32", "--top-k", 2, "--targets", "card,bank,rain")
+    assert result.exit_code == 0, result.output
+    assert len(json.loads(run("predict", place, "my [MASK]", "--json").stdout)) == 2
+    assert "targets: 3: card, bank, rain" in run("inspect", place).stdout
+
+
+@pytest.mark.parametrize(
+    ("task", "arguments", "exit_code", "message"),
+    [
+        ("fill-mask", ["my card"], 1, "input 0: expected at least one [MASK], found none"),
+        ("fill-mask", ["my [MASK]", "--targets", "cardbank"], 1, "found 'cardbank', which is 5 tokens"),
+        ("fill-mask", ["my [MASK]", "--targets", "card,,bank"], 2, "expected words between commas"),
+        ("fill-mask", ["my [MASK]", "--top-k", "0"], 1, "expected top_k to be a whole number of at least 1, found 0"),
+        ("fill-mask", ["my [MASK]", "--aggregation", "max"], 1, "fill-mask has the options top_k, targets"),
+        ("question-answering", ["my card"], 1, "input 0: expected a pair of texts, found one"),
+        (
+            "question-answering",
+            ["my card", "--question", "so " * 60],
+            1,
+            "the first text has 120 tokens; expected at most",
+        ),
+        ("question-answering", ["--question", "where"], 2, "--question needs a TEXT"),
+        ("question-answering", ["a", "--question", "b", "--pair", "c"], 2, "either --pair or --question"),
+        ("question-answering", ["", "--question", "where"], 1, "input 0: the context has no tokens"),
+        ("token-classification", ["my card", "--pair", "is lost"], 1, "input 0: expected one text, found a pair"),
+        ("next-sentence-prediction", ["my card"], 1, "input 0: expected a pair of texts, found one text"),
+        ("next-sentence-prediction", ["a", "--top-k", "2"], 1, "next-sentence-prediction has no options, found top_k"),
+    ],
+)
+def test_inputs_that_a_task_cannot_answer(
+    run: Run, bundle_of: Callable[[str], Path], task: str, arguments: list[str], exit_code: int, message: str
+) -> None:
+    result = run("predict", bundle_of(task), *arguments)
+    assert result.exit_code == exit_code
+    assert message in result.stderr
+    assert not result.stdout
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "text", "message"),
+    [
+        ("token-classification", "a.conll", "my\tB-x\n", "{file}:1: tags 'B-x' are not among the model's 4 labels"),
+        ("token-classification", "a.conll", "my\ncard\n", "{file}:1: expected a field 'tags'"),
+        (
+            "question-answering",
+            "a.jsonl",
+            '{"question": "a", "context": "b", "answers": []}',
+            "the question has no answer",
+        ),
+        ("fill-mask", "a.jsonl", '{"text": "my [MASK] [MASK]", "label": "card"}', "found 2 and 1"),
+        ("replaced-token-detection", "a.conll", "my O\n", "expected tags original and replaced, found O"),
+    ],
+)
+def test_rows_that_do_not_fit_the_task(
+    run: Run, bundle_of: Callable[[str], Path], tmp_path: Path, task: str, name: str, text: str, message: str
+) -> None:
+    file = tmp_path / name
+    file.write_text(text + "\n", encoding="utf-8")
+    result = run("evaluate", bundle_of(task), file)
+    assert result.exit_code == 1
+    assert message.format(file=file) in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("opset", "message"), [(22, "opset 22 has no Attention operator"), (24, "captures opsets up to 23, found 24")]
+)
+def test_an_opset_that_cannot_work_says_why(
+    run: Run, classifier_checkpoint: Path, place: Path, opset: int, message: str
+) -> None:
+    result = run("export", classifier_checkpoint, place, "--opset", opset)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert not list(place.iterdir())

@@ -1,0 +1,54 @@
+"""Named sizes: as large as their papers say."""
+
+import pytest
+import torch
+
+from bert_models import FAMILIES, ConfigError, TaskModel
+from bert_runtime.tasks import SentenceEmbedding
+
+MILLIONS = {
+    ("bert", "tiny"): 4.4,
+    ("bert", "mini"): 11.2,
+    ("bert", "small"): 28.8,
+    ("bert", "medium"): 41.4,
+    ("bert", "base"): 109.5,
+    ("bert", "large"): 335.1,
+    ("roberta", "base"): 124.6,
+    ("roberta", "large"): 355.4,
+    ("xlm-roberta", "base"): 278.0,
+    ("xlm-roberta", "large"): 559.9,
+    ("camembert", "base"): 110.6,
+    ("camembert", "large"): 336.7,
+    ("distilbert", "base"): 66.4,
+    ("albert", "base"): 11.7,
+    ("albert", "large"): 17.7,
+    ("albert", "xlarge"): 58.7,
+    ("albert", "xxlarge"): 222.6,
+    ("electra", "small"): 13.5,
+    ("electra", "base"): 108.9,
+    ("electra", "large"): 334.1,
+}
+"""Parameters of the published checkpoints' encoders, the pooler of the families that have one included."""
+
+
+def test_every_preset_is_listed() -> None:
+    assert set(MILLIONS) == {(name, size) for name, family in FAMILIES.items() for size in family.sizes}
+
+
+@pytest.mark.parametrize(("family", "size"), MILLIONS)
+def test_presets_have_the_published_number_of_parameters(family: str, size: str) -> None:
+    config = FAMILIES[family].preset(size)
+    with torch.device("meta"):
+        encoder = TaskModel(config, SentenceEmbedding(dimensions=config.hidden_size)).encoder
+    pooler = 0 if family in ("distilbert", "electra") else config.hidden_size * (config.hidden_size + 1)
+    found = sum(parameter.numel() for parameter in encoder.parameters()) + pooler
+    assert found / 1e6 == pytest.approx(MILLIONS[family, size], abs=0.06)
+
+
+def test_presets_can_be_changed() -> None:
+    assert FAMILIES["bert"].preset("base", vocab_size=28996).vocab_size == 28996
+
+
+def test_an_unknown_size_names_those_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"bert has the sizes tiny, mini, .*, found 'huge'"):
+        FAMILIES["bert"].preset("huge")
