@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from bert_bench.experiments.fine_tunes import results_table
 from bert_export.cli import main
 from bert_export.support import support_table
 
@@ -93,6 +94,10 @@ def test_every_file_that_is_named_exists() -> None:
     assert named
     assert not [name for name in named if not (README.parent / name).exists()]
     assert not re.search(r"@[A-Z_]+@", text)
+
+
+def test_the_results_are_those_of_the_files() -> None:
+    assert results_table(README.parent / "bench" / "results" / "fine-tunes") in README.read_text(encoding="utf-8")
 
 
 def test_every_command_is_shown() -> None:

@@ -67,6 +67,8 @@ def _shorten(value: object, shown: int = 8) -> str:
     """A setting on one line."""
     if not isinstance(value, tuple):
         return str(value)
+    if value and isinstance(value[0], tuple):
+        return f"{len(value)} × {len(value[0])} numbers"
     names = ", ".join(map(str, value[:shown]))
     return f"{len(value)}: {names}" + (", …" if len(value) > shown else "")
 
