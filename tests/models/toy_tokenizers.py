@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,13 @@ NASTY = [context.format(part) for context in CONTEXTS for part in NASTY_PARTS if
 def nasty(family: str) -> list[str]:
     """The nasty strings that transformers does not get wrong."""
     return [text for text in NASTY if family != "albert" or not re.search(r"\s\[MASK\]", text)]
+
+
+def write_corpus(path: Path) -> Path:
+    """A few hundred questions to a bank, and lines in several scripts."""
+    rows = files("bert_bench").joinpath("data/support_intents/train.jsonl").read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join([*TEXT, *(json.loads(row)["text"] for row in rows)]) + "\n", encoding="utf-8")
+    return path
 
 
 def train_sentencepiece(path: Path, **options: Any) -> None:

@@ -1,6 +1,14 @@
-"""A checkpoint's tokenizer, read from `tokenizer.json` or built from its family's own vocabulary files."""
+"""A checkpoint's tokenizer: read from `tokenizer.json`, built from its family's own vocabulary files, or trained."""
 
 from bert_models.tokenizer_files.reading import TOKENIZER_FILES, read_tokenizer
+from bert_models.tokenizer_files.training import TOKENIZER_KINDS, TrainedTokenizer, train_tokenizer
 from bert_models.tokenizer_files.wordpiece import wordpiece_settings
 
-__all__ = ["TOKENIZER_FILES", "read_tokenizer", "wordpiece_settings"]
+__all__ = [
+    "TOKENIZER_FILES",
+    "TOKENIZER_KINDS",
+    "TrainedTokenizer",
+    "read_tokenizer",
+    "train_tokenizer",
+    "wordpiece_settings",
+]

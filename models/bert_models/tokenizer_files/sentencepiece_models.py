@@ -17,7 +17,7 @@ from bert_models.tokenizer_files.roles import ALBERT_ROLES, ROBERTA_ROLES
 from bert_models.tokenizer_files.settings import TokenizerSettings
 from bert_runtime.errors import DeploymentError, MissingExtraError
 
-__all__ = ["build_albert", "build_camembert", "build_xlm_roberta"]
+__all__ = ["albert_steps", "build_albert", "build_camembert", "build_xlm_roberta", "model_message"]
 
 _Pieces = list[tuple[str, float]]
 """Pieces in the order of their ids, with their log probabilities."""
@@ -31,14 +31,19 @@ def build_albert(folder: Path, settings: TokenizerSettings) -> Tokenizer:
     source = _read_model(folder / "spiece.model")
     # ALBERT's own code splits a comma from the digits before it, though the vocabulary has pieces such as "▁2014,".
     pieces = [(p.piece, p.score + _NEVER if re.search(r"\d,$", p.piece) else p.score) for p in source.pieces]
+    tokenizer, sep, cls = _assemble(source, pieces, settings, settings.roles(ALBERT_ROLES), albert_steps(settings))
+    tokenizer.post_processor = processors.BertProcessing(sep, cls)
+    return tokenizer
+
+
+def albert_steps(settings: TokenizerSettings) -> list[normalizers.Normalizer]:
+    """What ALBERT does to a text before its model sees it."""
     steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
     if not settings.flag("keep_accents", False):
         steps += [normalizers.NFKD(), normalizers.StripAccents()]
     if settings.flag("do_lower_case", True):
         steps.append(normalizers.Lowercase())
-    tokenizer, sep, cls = _assemble(source, pieces, settings, settings.roles(ALBERT_ROLES), steps)
-    tokenizer.post_processor = processors.BertProcessing(sep, cls)
-    return tokenizer
+    return steps
 
 
 def build_xlm_roberta(folder: Path, settings: TokenizerSettings) -> Tokenizer:
@@ -80,15 +85,20 @@ def _fairseq(folder: Path, settings: TokenizerSettings, first: _Pieces, skipped:
     return tokenizer
 
 
-def _read_model(path: Path) -> Any:
-    """The model's protocol buffer; raises `CheckpointError` where the file is none."""
+def model_message(purpose: str) -> Any:
+    """An empty protocol buffer for a model; raises `DeploymentError` where something is missing for `purpose`."""
     try:
         from sentencepiece import sentencepiece_model_pb2
     except ImportError as error:
-        raise MissingExtraError(error.name or "sentencepiece", "export", f"reading {path}") from None
+        raise MissingExtraError(error.name or "sentencepiece", "export", purpose) from None
     except Exception as error:  # protobuf's own, where it is older than the code generated for it
-        raise DeploymentError(f"reading {path} needs a newer protobuf: pip install -U protobuf ({error})") from None
-    model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined] # generated at import
+        raise DeploymentError(f"{purpose} needs a newer protobuf: pip install -U protobuf ({error})") from None
+    return sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined] # generated at import
+
+
+def _read_model(path: Path) -> Any:
+    """The model's protocol buffer; raises `CheckpointError` where the file is none."""
+    model = model_message(f"reading {path}")
     try:
         model.ParseFromString(path.read_bytes())
     except Exception:  # protobuf's DecodeError

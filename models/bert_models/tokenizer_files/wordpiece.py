@@ -10,7 +10,7 @@ from bert_models.errors import CheckpointError
 from bert_models.tokenizer_files.roles import BERT_ROLES
 from bert_models.tokenizer_files.settings import TokenizerSettings
 
-__all__ = ["build_wordpiece", "wordpiece_settings"]
+__all__ = ["build_wordpiece", "wordpiece_pipeline", "wordpiece_settings"]
 
 
 def build_wordpiece(folder: Path, settings: TokenizerSettings) -> Tokenizer:
@@ -21,7 +21,16 @@ def build_wordpiece(folder: Path, settings: TokenizerSettings) -> Tokenizer:
     except Exception as error:  # tokenizers raises plain Exception
         raise CheckpointError(f"{path}: not a vocabulary (one token a line, UTF-8): {error}") from None
     roles = settings.roles(BERT_ROLES)
-    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token=roles["unk_token"].content))
+    tokenizer = wordpiece_pipeline(models.WordPiece(vocab, unk_token=roles["unk_token"].content), settings)
+    settings.add_tokens(tokenizer, roles)
+    sep, cls, _ = settings.numbered(tokenizer, roles["sep_token"], roles["cls_token"], roles["unk_token"])
+    tokenizer.post_processor = processors.BertProcessing(sep, cls)
+    return tokenizer
+
+
+def wordpiece_pipeline(model: Any, settings: TokenizerSettings) -> Tokenizer:
+    """What BERT does around its vocabulary, whether this is read or still to be trained."""
+    tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=settings.flag("tokenize_chinese_chars", True),
@@ -30,9 +39,6 @@ def build_wordpiece(folder: Path, settings: TokenizerSettings) -> Tokenizer:
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    settings.add_tokens(tokenizer, roles)
-    sep, cls, _ = settings.numbered(tokenizer, roles["sep_token"], roles["cls_token"], roles["unk_token"])
-    tokenizer.post_processor = processors.BertProcessing(sep, cls)
     return tokenizer
 
 
