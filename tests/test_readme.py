@@ -64,6 +64,7 @@ def workplace(embedding_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.Mo
         (tmp_path / f"{name}.conll").write_text("\n".join(map(tagged, cities)), encoding="utf-8")
         (tmp_path / f"{name}-squad.json").write_text(squad(cities), encoding="utf-8")
     (tmp_path / "messages.txt").write_text("my card is gone\nwhere is my money\n", encoding="utf-8")
+    (tmp_path / "corpus.txt").write_text("my card is gone\nwhere is my money\nis my card lost\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -34,7 +34,7 @@ def test_help(run: Run, command: str, option: str) -> None:
 
 def test_help_lists_every_command(run: Run) -> None:
     listed = run("-h").stdout
-    assert {"train", "export", "inspect", "verify", "predict", "evaluate", "bench"} <= set(main.commands)
+    assert {"tokenizer", "train", "export", "inspect", "verify", "predict", "evaluate", "bench"} <= set(main.commands)
     assert all(f"\n  {command} " in listed for command in main.commands)
 
 
@@ -123,6 +123,7 @@ main({arguments!r})
 """
 
 TRAIN = ["train", "--base", "a", "--train", "b.csv", "--dev", "c.csv", "--output", "d"]
+TOKENIZER = ["tokenizer", "corpus.txt", "--kind", "bpe", "--vocab-size", "300", "--output", "vocabulary"]
 EXPORT = ["export", "checkpoint", "bundle"]
 HEAVY = ["torch", "safetensors", "lightning", "onnx", "onnx_ir", "onnxscript"]
 
@@ -132,10 +133,11 @@ HEAVY = ["torch", "safetensors", "lightning", "onnx", "onnx_ir", "onnxscript"]
     [
         (EXPORT, HEAVY, "export"),
         (EXPORT, ["onnx_ir"], "export"),
+        (TOKENIZER, HEAVY, "export"),
         (TRAIN, HEAVY, "train"),
         (TRAIN, ["lightning"], "train"),
     ],
-    ids=["export", "export without onnx_ir", "train", "train without lightning"],
+    ids=["export", "export without onnx_ir", "tokenizer", "train", "train without lightning"],
 )
 def test_the_extra_that_is_named_brings_all_that_the_command_needs(
     tmp_path: Path, arguments: list[str], absent: list[str], extra: str
