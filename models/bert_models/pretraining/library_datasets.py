@@ -1,0 +1,101 @@
+"""A dataset of the `datasets` library as a corpus: each row is a document."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from bert_models.pretraining.sentences import Sentence, sentences_of
+from bert_runtime.errors import DataError, MissingExtraError
+from bert_runtime.manifest import sha256_file
+
+__all__ = ["LibraryDataset"]
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibraryDataset:
+    """A folder that `load_dataset` or `load_from_disk` reads, or a dataset on the hub; read as a stream."""
+
+    name: str
+    config: str | None = None
+    split: str = "train"
+    field: str = "text"
+    """The column of a document's text, whose lines are its sentences."""
+    revision: str | None = None
+    """Branch, tag or commit of the hub; by default its main branch."""
+
+    @classmethod
+    def of_name(cls, name: str, *, split: str = "train", field: str = "text") -> "LibraryDataset":
+        """A folder, or `org/name` and optionally `/config` and `@revision`."""
+        if Path(name).is_dir():
+            return cls(name=name, split=split, field=field)
+        path, _, revision = name.partition("@")
+        parts = path.split("/")
+        if not 1 <= len(parts) <= 3 or not all(parts):
+            raise DataError(f"{name}: expected a folder, org/name or org/name/config, each also with @revision")
+        config = parts[2] if len(parts) == 3 else None
+        return cls(name="/".join(parts[:2]), config=config, split=split, field=field, revision=revision or None)
+
+    def sentences(self) -> Iterator[Sentence]:
+        pinned = self._pinned()
+        for number, row in enumerate(pinned._rows(), start=1):
+            where = f"{self.name}: row {number} of {self.split!r}"
+            text = row.get(self.field)
+            if not isinstance(text, str):
+                found = type(text).__name__ if self.field in row else f"the columns {', '.join(map(repr, row))}"
+                raise DataError(f"{where}: expected a text in the column {self.field!r}, found {found}")
+            yield from sentences_of(text, where)
+
+    def fingerprint(self) -> str:
+        """A folder counts by the contents of its files, a dataset on the hub by its commit: nothing else is at hand."""
+        folder = Path(self.name)
+        if folder.is_dir():
+            files = sorted(path for path in folder.rglob("*") if path.is_file())
+            contents: Any = [(path.relative_to(folder).as_posix(), sha256_file(path)) for path in files]
+        else:
+            contents = [self.name, self._pinned().revision]
+        settings = ["dataset", self.config, self.split, self.field]
+        return hashlib.sha256(json.dumps([settings, contents]).encode()).hexdigest()
+
+    def _pinned(self) -> "LibraryDataset":
+        """The same dataset at the commit that its revision means now, so that what is read is what was hashed."""
+        if Path(self.name).is_dir() or _COMMIT.fullmatch(self.revision or ""):
+            return self
+        _library()  # which brings huggingface_hub
+        from huggingface_hub import HfApi
+
+        try:
+            return replace(self, revision=HfApi().dataset_info(self.name, revision=self.revision).sha)
+        except Exception as error:  # HTTP, offline mode, or a name that is none
+            raise DataError(
+                f"{self.name}: no such folder, and the hub does not answer for it: {error}; without the hub, name the "
+                "commit: org/name@ and its 40 digits"
+            ) from None
+
+    def _rows(self) -> Iterator[Mapping[str, Any]]:
+        library, folder = _library(), Path(self.name)
+        saved = any((folder / name).is_file() for name in ("state.json", "dataset_dict.json"))
+        try:
+            if saved:  # what `save_to_disk` wrote is mapped into memory, not loaded
+                loaded = library.load_from_disk(self.name)
+                yield from loaded[self.split] if isinstance(loaded, dict) else loaded
+            else:
+                yield from library.load_dataset(
+                    self.name, self.config, split=self.split, revision=self.revision, streaming=True
+                )
+        except Exception as error:  # the library and its readers raise errors of many kinds
+            raise DataError(f"{self.name}: split {self.split!r} cannot be read: {error}") from error
+
+
+def _library() -> ModuleType:
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingExtraError(error.name or "datasets", "train", "reading a dataset") from None
+    return datasets
