@@ -2,5 +2,18 @@
 
 from bert_models.pretraining.corpus import Corpus, JsonlFiles, TextFiles, open_corpus
 from bert_models.pretraining.library_datasets import LibraryDataset
+from bert_models.pretraining.token_cache import TokenCache, split_documents
+from bert_models.pretraining.tokenizing import cached_tokens
+from bert_models.pretraining.vocabulary import Vocabulary
 
-__all__ = ["Corpus", "JsonlFiles", "LibraryDataset", "TextFiles", "open_corpus"]
+__all__ = [
+    "Corpus",
+    "JsonlFiles",
+    "LibraryDataset",
+    "TextFiles",
+    "TokenCache",
+    "Vocabulary",
+    "cached_tokens",
+    "open_corpus",
+    "split_documents",
+]

@@ -1,0 +1,148 @@
+"""Tokenizing a corpus into a `TokenCache`, once for every content."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from tokenizers import Encoding, Tokenizer
+
+from bert_models.files import replaced_folder
+from bert_models.pretraining.corpus import Corpus
+from bert_models.pretraining.sentences import Sentence
+from bert_models.pretraining.token_cache import FORMAT_VERSION, CacheLayout, TokenCache
+from bert_models.pretraining.vocabulary import plain_tokenizer
+from bert_runtime.errors import DataError
+
+__all__ = ["cache_key", "cached_tokens"]
+
+_CHUNK_CHARACTERS = 2**20
+"""About as much text as is in memory at once: enough to keep every core busy."""
+
+
+def cached_tokens(
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    folder: str | Path,
+    progress: Callable[[int], None] = lambda num_tokens: None,
+) -> TokenCache:
+    """The tokens of `corpus`, from below `folder` if they are there, else made and kept there.
+
+    The corpus is read once for the key and, unless it is found, once more to be tokenized, on all cores, a megabyte at
+    a time. The cache is written whole or not at all. Sentences without a token are left out. `progress` is called after
+    every megabyte with the number of tokens so far.
+
+    Raises `DataError` for a corpus that cannot be read or holds nothing.
+    """
+    plain = plain_tokenizer(tokenizer)
+    key = cache_key(corpus, plain)
+    place = Path(folder) / key
+    if place.is_dir():
+        return TokenCache(place)
+    with replaced_folder(place) as building, ExitStack() as files:
+        writer = _Writer(building, key, plain, files)
+        for chunk in _chunks(corpus.sentences()):
+            writer.write(chunk)
+            progress(writer.num_tokens)
+        files.close()
+        writer.finish(building)
+    return TokenCache(place)
+
+
+def cache_key(corpus: Corpus, tokenizer: Tokenizer) -> str:
+    """SHA-256 of the format's version, the corpus and all of the tokenizer but its truncation and padding."""
+    parts = [FORMAT_VERSION, corpus.fingerprint(), plain_tokenizer(tokenizer).to_str()]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _chunks(sentences: Iterable[Sentence]) -> Iterator[list[Sentence]]:
+    """Consecutive sentences of about `_CHUNK_CHARACTERS` in all."""
+    chunk: list[Sentence] = []
+    size = 0
+    for sentence in sentences:
+        chunk.append(sentence)
+        size += len(sentence.text) + 1
+        if size >= _CHUNK_CHARACTERS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+class _Writer:
+    """Appends tokenized sentences to the flat files."""
+
+    def __init__(self, folder: Path, key: str, tokenizer: Tokenizer, files: ExitStack) -> None:
+        self._key = key
+        self._tokenizer = tokenizer
+        size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+        self._dtype = np.dtype(np.uint16 if size <= 2**16 else np.uint32)
+        self._files: dict[str, BinaryIO] = {
+            name: files.enter_context((folder / f"{name}.bin").open("wb"))
+            for name in ("tokens", "word_starts", "sentences", "documents")
+        }
+        self.num_tokens = 0
+        self._num_sentences = 0
+        self._num_documents = 0
+        self._starts_document = True
+
+    def write(self, sentences: list[Sentence]) -> None:
+        """Tokenizes in parallel; the call that leaves out offsets would leave out the words as well."""
+        encodings = self._tokenizer.encode_batch([each.text for each in sentences], add_special_tokens=False)
+        sentence_starts: list[int] = []
+        document_starts: list[int] = []
+        kept: list[Encoding] = []
+        for sentence, encoding in zip(sentences, encodings, strict=True):
+            self._starts_document |= sentence.starts_document
+            if not len(encoding):
+                continue
+            if self._starts_document:
+                document_starts.append(self._num_sentences)
+                self._starts_document = False
+            sentence_starts.append(self.num_tokens)
+            self._num_sentences += 1
+            self.num_tokens += len(encoding)
+            kept.append(encoding)
+        self._num_documents += len(document_starts)
+        flat = chain.from_iterable(each.ids for each in kept)
+        self._append("tokens", np.fromiter(flat, self._dtype))
+        self._append("word_starts", _word_starts(kept))
+        self._append("sentences", np.array(sentence_starts, dtype=np.int64))
+        self._append("documents", np.array(document_starts, dtype=np.int64))
+
+    def finish(self, folder: Path) -> None:
+        """Writes the ends of the last sentence and document, and `cache.json`."""
+        if not self.num_tokens:
+            raise DataError("expected a corpus with at least one word, found none")
+        for name, end in (("sentences", self.num_tokens), ("documents", self._num_sentences)):
+            with (folder / f"{name}.bin").open("ab") as stream:
+                np.array([end], dtype=np.int64).tofile(stream)
+        CacheLayout(
+            format_version=FORMAT_VERSION,
+            key=self._key,
+            token_dtype=self._dtype.name,
+            num_tokens=self.num_tokens,
+            num_sentences=self._num_sentences,
+            num_documents=self._num_documents,
+        ).write(folder)
+
+    def _append(self, name: str, values: "np.ndarray[tuple[int], np.dtype[np.generic]]") -> None:
+        values.tofile(self._files[name])
+
+
+def _word_starts(encodings: list[Encoding]) -> "np.ndarray[tuple[int], np.dtype[np.generic]]":
+    """True at the first token of every word, bool [tokens of all encodings].
+
+    A token outside of every word, which has the word None, is a word of its own.
+    """
+    flags = [
+        word is None or word != before
+        for each in encodings
+        for words in (each.word_ids,)
+        for before, word in zip(chain((None,), words), words, strict=False)
+    ]
+    return np.array(flags, dtype=np.bool_)

@@ -1,0 +1,45 @@
+"""Token caches of a few letters: every letter is a token, and a sentence is a string of them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from bert_models.pretraining import TextFiles, TokenCache, cached_tokens
+from bert_models.tokenizer_files import read_tokenizer
+
+
+def toy_tokenizer(vocab: Path) -> Tokenizer:
+    return read_tokenizer(vocab, "bert")
+
+
+def toy_cache(folder: Path, vocab: Path, documents: Sequence[Sequence[str]]) -> TokenCache:
+    """The cache of documents whose sentences are given as letters, `"abc"` for the text `a b c`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = "\n\n".join("\n".join(" ".join(sentence) for sentence in document) for document in documents)
+    (folder / "corpus.txt").write_text(text)
+    return cached_tokens(TextFiles([folder / "corpus.txt"]), toy_tokenizer(vocab), folder / "cache")
+
+
+def random_documents(num_documents: int, longest: int, seed: int = 0) -> list[list[str]]:
+    """Documents of 1 to 12 sentences of 1 to `longest` letters."""
+    generator = np.random.default_rng(seed)
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    return [
+        ["".join(generator.choice(letters, generator.integers(1, longest + 1))) for _ in range(count)]
+        for count in generator.integers(1, 13, num_documents)
+    ]
+
+
+def letters(cache: TokenCache, vocab: Path, span: NDArray[np.int64]) -> str:
+    """The text of a span of tokens, without spaces."""
+    tokenizer = toy_tokenizer(vocab)
+    return "".join(tokenizer.id_to_token(int(each)) for each in cache.tokens[span[0] : span[1]])
+
+
+def document_of(cache: TokenCache, position: int) -> int:
+    """The document that a token is in."""
+    sentence = int(np.searchsorted(cache.sentences, position, side="right")) - 1
+    return int(np.searchsorted(cache.documents, sentence, side="right")) - 1
