@@ -2,6 +2,7 @@
 
 from bert_models.pretraining.corpus import Corpus, JsonlFiles, TextFiles, open_corpus
 from bert_models.pretraining.library_datasets import LibraryDataset
+from bert_models.pretraining.masking import MaskingSettings
 from bert_models.pretraining.token_cache import TokenCache, split_documents
 from bert_models.pretraining.tokenizing import cached_tokens
 from bert_models.pretraining.vocabulary import Vocabulary
@@ -10,6 +11,7 @@ __all__ = [
     "Corpus",
     "JsonlFiles",
     "LibraryDataset",
+    "MaskingSettings",
     "TextFiles",
     "TokenCache",
     "Vocabulary",
