@@ -1,5 +1,12 @@
 """The data side of pre-training: raw text to batches for masked language modelling and its companions."""
 
+from bert_models.pretraining.batches import (
+    OBJECTIVES,
+    BatchSettings,
+    PretrainingBatch,
+    PretrainingBatches,
+    batch_loader,
+)
 from bert_models.pretraining.corpus import Corpus, JsonlFiles, TextFiles, open_corpus
 from bert_models.pretraining.library_datasets import LibraryDataset
 from bert_models.pretraining.masking import MaskingSettings
@@ -8,13 +15,18 @@ from bert_models.pretraining.tokenizing import cached_tokens
 from bert_models.pretraining.vocabulary import Vocabulary
 
 __all__ = [
+    "OBJECTIVES",
+    "BatchSettings",
     "Corpus",
     "JsonlFiles",
     "LibraryDataset",
     "MaskingSettings",
+    "PretrainingBatch",
+    "PretrainingBatches",
     "TextFiles",
     "TokenCache",
     "Vocabulary",
+    "batch_loader",
     "cached_tokens",
     "open_corpus",
     "split_documents",
