@@ -172,8 +172,23 @@ def test_a_dataset_on_the_hub_is_pinned_to_its_commit(library: FakeLibrary, monk
     assert documents(corpus) == [["one", "two"], ["three"]]
     assert library.calls == [("org/name", "en", {"split": "train", "revision": commit, "streaming": True})]
     before = corpus.fingerprint()
-    commit = "1" * 40
-    assert corpus.fingerprint() != before
+    commit = "1" * 40  # somebody has pushed meanwhile
+    assert corpus.fingerprint() == before
+    assert open_corpus(["dataset:org/name/en@main"]).fingerprint() != before
+
+
+def test_a_hub_that_does_not_answer_is_not_asked_for_a_commit(
+    library: FakeLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise ConnectionError("offline")
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(HfApi=refuse))  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"org/name: no such folder, and the hub does not answer for it: offline"):
+        open_corpus(["dataset:org/name"]).fingerprint()
+    corpus = open_corpus([f"dataset:org/name@{'a' * 40}"])
+    assert documents(corpus) == [["one", "two"], ["three"]]
+    assert len(corpus.fingerprint()) == 64
 
 
 def test_errors_of_a_dataset_name_row_and_split(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from bert_models.pretraining import TextFiles, TokenCache, Vocabulary, cached_tokens, split_documents
+from bert_models.pretraining import TextFiles, TokenCache, cached_tokens, split_documents
 from bert_models.pretraining.sentences import Sentence
 from bert_runtime.errors import DataError
 
@@ -138,7 +138,7 @@ def test_documents_are_split_by_a_seed() -> None:
 
 
 _PEAK = """
-import resource, sys
+import sys
 from pathlib import Path
 from bert_models.pretraining import TextFiles, cached_tokens
 from bert_models.tokenizer_files import read_tokenizer
@@ -146,11 +146,13 @@ corpus, vocab, cache = map(Path, sys.argv[1:])
 tokenizer = read_tokenizer(vocab, "bert")
 tokens = cached_tokens(TextFiles([corpus]), tokenizer, cache)
 assert tokens.num_tokens
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+# Not getrusage: its peak is that of the process that was forked, where that was larger.
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of a process from /proc")
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, toy_vocab: Path) -> None:
     def peak_mib(num_lines: int) -> float:
         path = tmp_path / f"{num_lines}.txt"
@@ -161,20 +163,6 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, toy_vocab: Path) -
         command = [sys.executable, "-c", _PEAK, str(path), str(toy_vocab), str(tmp_path / "cache")]
         return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) / 1024
 
-    # 3 MB and 16 MB of text; held in memory, the tokens' lists alone would take 80 MiB more.
+    # 3 MB and 16 MB of text; both took 288 MiB, PyTorch and a megabyte of encodings included.
     small, large = peak_mib(60_000), peak_mib(300_000)
     assert large - small < 40, (small, large)
-
-
-def test_the_roles_of_a_vocabulary(toy_vocab: Path) -> None:
-    tokenizer = toy_tokenizer(toy_vocab)
-    found = Vocabulary.of(tokenizer)
-    assert (found.pad, found.mask) == (0, 4)
-    assert found.special.tolist() == [0, 1, 2, 3, 4]
-    assert found.ordinary.tolist() == list(range(5, tokenizer.get_vocab_size()))
-    assert (found.frame.prefix, found.frame.middle, found.frame.suffix, found.frame.second_type) == (
-        (2,),
-        (3,),
-        (3,),
-        1,
-    )

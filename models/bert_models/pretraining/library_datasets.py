@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -43,8 +44,7 @@ class LibraryDataset:
         return cls(name="/".join(parts[:2]), config=config, split=split, field=field, revision=revision or None)
 
     def sentences(self) -> Iterator[Sentence]:
-        pinned = self._pinned()
-        for number, row in enumerate(pinned._rows(), start=1):
+        for number, row in enumerate(self._pinned._rows(), start=1):
             where = f"{self.name}: row {number} of {self.split!r}"
             text = row.get(self.field)
             if not isinstance(text, str):
@@ -59,12 +59,13 @@ class LibraryDataset:
             files = sorted(path for path in folder.rglob("*") if path.is_file())
             contents: Any = [(path.relative_to(folder).as_posix(), sha256_file(path)) for path in files]
         else:
-            contents = [self.name, self._pinned().revision]
+            contents = [self.name, self._pinned.revision]
         settings = ["dataset", self.config, self.split, self.field]
         return hashlib.sha256(json.dumps([settings, contents]).encode()).hexdigest()
 
+    @cached_property
     def _pinned(self) -> "LibraryDataset":
-        """The same dataset at the commit that its revision means now, so that what is read is what was hashed."""
+        """The same dataset at the commit that its revision means; asked once, to read what was hashed."""
         if Path(self.name).is_dir() or _COMMIT.fullmatch(self.revision or ""):
             return self
         _library()  # which brings huggingface_hub

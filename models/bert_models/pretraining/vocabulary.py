@@ -15,6 +15,7 @@ IntArray = NDArray[np.int64]
 
 _MASKS = ("[MASK]", "<mask>")
 _PADS = ("[PAD]", "<pad>")
+_UNKNOWNS = ("[UNK]", "<unk>")
 _PROBES = ("a", "A", "1", ".")
 """Texts of which every vocabulary knows one."""
 
@@ -63,16 +64,20 @@ class Vocabulary:
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "Vocabulary":
         """Reads the roles off a tokenizer; raises `TrainingError` where it lacks one."""
+        mask, pad = _role(tokenizer, "mask", _MASKS), _role(tokenizer, "padding", _PADS)
         added = tokenizer.get_added_tokens_decoder()
         special = {number for number, token in added.items() if token.special}
-        special |= {number for name in (*_MASKS, *_PADS) if (number := tokenizer.token_to_id(name)) is not None}
+        # Not every tokenizer file says of all of its special tokens that they are.
+        named = (tokenizer.token_to_id(name) for name in (*_MASKS, *_PADS, *_UNKNOWNS))
+        frame = _frame(tokenizer)
+        special |= {number for number in (*named, *frame.prefix, *frame.middle, *frame.suffix) if number is not None}
         entries = set(tokenizer.get_vocab(with_added_tokens=True).values())
         return cls(
-            mask=_role(tokenizer, "mask", _MASKS),
-            pad=_role(tokenizer, "padding", _PADS),
+            mask=mask,
+            pad=pad,
             special=np.array(sorted(special), dtype=np.int64),
             ordinary=np.array(sorted(entries - special), dtype=np.int64),
-            frame=_frame(tokenizer),
+            frame=frame,
         )
 
     @property
