@@ -17,6 +17,7 @@ from bert_export.variants import INT8_INSTRUCTION_SET, BuiltVariant, Probe, asse
 from bert_models import Checkpoint, load_model, open_checkpoint
 from bert_models.files import replaced_folder
 from bert_runtime.errors import InputError
+from bert_runtime.evaluation import checked_examples
 from bert_runtime.machine import describe, has_instruction_set, installed_versions
 from bert_runtime.manifest import MANIFEST_NAME, Manifest, TensorSpec
 from bert_runtime.records import read_records
@@ -94,8 +95,8 @@ def export(
     progress("reading the checkpoint")
     source = open_checkpoint(checkpoint)
     chosen = _narrowed(source.task(task), dimensions).configured(**(options or {}))
-    examples = [chosen.example(record) for record in read_records(evaluate, columns)] if evaluate is not None else None
     tokenizer = source.text_tokenizer(max_tokens, chosen.windows)
+    examples = None if evaluate is None else checked_examples(chosen, tokenizer, read_records(evaluate, columns))
     samples = _readable(chosen, tokenizer, chosen.sample_inputs(reference_texts()))
     texts = samples if examples is None else [each for example in examples for each in example.inputs]
     probe = Probe(tokenizer, texts, samples[:_SELF_TESTS])

@@ -46,7 +46,8 @@ def reference_outputs(model: TaskModel, batch: Batch) -> FloatArray:
     """What PyTorch computes: float32 [B, …]."""
     with torch.inference_mode():
         outputs: FloatArray = model(*(torch.from_numpy(np.ascontiguousarray(array)) for array in batch)).numpy()
-    return model.task.graph_output(outputs, batch.input_ids)
+    chosen: FloatArray = model.task.graph_output(outputs, batch.input_ids)
+    return chosen
 
 
 def check_parity(model: TaskModel, run: Callable[[Batch], FloatArray], max_tokens: int) -> dict[str, float]:

@@ -93,7 +93,8 @@ class PyTorchSpec(PeerSpec):
         def forward(batch: Batch) -> FloatArray:
             with torch.inference_mode():
                 output: FloatArray = model(*map(torch.from_numpy, batch)).numpy()
-            return manifest.task.graph_output(output, batch.input_ids)
+            chosen: FloatArray = manifest.task.graph_output(output, batch.input_ids)
+            return chosen
 
         return forward, sum(path.stat().st_size for path in weight_files(self.checkpoint))
 
@@ -122,6 +123,7 @@ class PlainSpec(PeerSpec):
         def forward(batch: Batch) -> FloatArray:
             feed = {name: array for name, array in batch._asdict().items() if name in inputs}
             output: FloatArray = session.run(outputs, feed)[0]
-            return manifest.task.graph_output(output, batch.input_ids)
+            chosen: FloatArray = manifest.task.graph_output(output, batch.input_ids)
+            return chosen
 
         return forward, self.graph.stat().st_size

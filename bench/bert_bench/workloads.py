@@ -108,7 +108,7 @@ class _Corpus:
         self._random = random.Random(seed)
         words = sorted({word for message in self._messages for word in message})
         self._special = tokenizer.num_special_tokens
-        self._tokens = {word: len(tokenizer.token_ids(word)) for word in words}
+        self._tokens = {word: max(1, len(tokenizer.token_ids(word))) for word in words}
 
     def text(self, tokens: int) -> str:
         """A text of at most `tokens` tokens, special ones included, and as near to it as whole words allow."""

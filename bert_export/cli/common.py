@@ -31,8 +31,9 @@ PATH = click.Path(path_type=Path)
 if TYPE_CHECKING:
     _ParamType = click.ParamType[dict[str, str]]
     _WordsType = click.ParamType[tuple[str, ...]]
+    _NumbersType = click.ParamType[tuple[float, ...]]
 else:  # generic in recent releases only
-    _ParamType = _WordsType = click.ParamType
+    _ParamType = _WordsType = _NumbersType = click.ParamType
 
 
 class _Columns(_ParamType):
@@ -61,6 +62,18 @@ class _Words(_WordsType):
         return words
 
 
+class _Numbers(_NumbersType):
+    """Numbers between commas."""
+
+    name = "NUMBER,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        try:
+            return value if isinstance(value, tuple) else tuple(float(each) for each in str(value).split(","))
+        except ValueError:
+            self.fail(f"expected numbers between commas, found {value!r}", param, ctx)
+
+
 CHECKPOINT = click.STRING
 """A folder or a hub id. No path type: that would make `./name`, which is a folder, into `name`, which may be an id."""
 
@@ -85,12 +98,16 @@ threads_option = click.option(
 
 _OPTIONS = (
     click.option("--aggregation", type=click.Choice(AGGREGATIONS), help="How labels of tokens become entities."),
+    click.option("--bio/--no-bio", default=None, help="Allow only sequences of labels that are BIO."),
     click.option(
         "--top-k", type=int, help="Answers to give (question-answering), or tokens for each mask (fill-mask)."
     ),
     click.option("--targets", type=_Words(), help="Words that a mask may stand for, between commas."),
+    click.option("--thresholds", type=_Numbers(), help="One for each label, between commas (multi-label)."),
     click.option("--threshold", type=float, help="Least probability that counts (multi-label, replaced tokens)."),
     click.option("--max-answer-tokens", type=int, help="Longest answer to a question."),
+    click.option("--n-best", type=int, help="Candidates that the probability of answers is shared among."),
+    click.option("--no-answer/--always-answer", default=None, help="Whether a question may have no answer."),
     click.option("--no-answer-threshold", type=float, help="Score from which on a question has no answer."),
 )
 

@@ -3,7 +3,7 @@
 import hashlib
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from bert_models.sentence_transformers import (
     read_sentence_embedding,
     write_sentence_embedding,
 )
-from bert_models.task_settings import mask_settings, read_task, task_values
+from bert_models.task_settings import mask_settings, read_task, specific_settings, task_values
 from bert_models.tokenizer_files import TOKENIZER_FILES, read_tokenizer, wordpiece_settings
 from bert_models.weights import fit_weights, read_weights, save_weights, weight_files
 from bert_runtime.manifest import sha256_file
@@ -61,7 +61,9 @@ class Checkpoint:
         if name == SentenceEmbedding.name:
             known = is_sentence_transformers_folder(self.path)
             width = self.config.hidden_size
-            return read_sentence_embedding(self.path, width) if known else SentenceEmbedding(dimensions=width)
+            whole = read_sentence_embedding(self.path, width) if known else SentenceEmbedding(dimensions=width)
+            fewer = specific_settings(name, self.values, self.path / "config.json").get("dimensions", whole.dimensions)
+            return replace(whole, dimensions=min(fewer, whole.dimensions))
         where = self.path / "config.json"
         if name == FillMask.name:
             if self.values.get("tie_word_embeddings") is False:
@@ -156,7 +158,8 @@ def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) ->
     family, tensors = checkpoint.family, read_weights(checkpoint.path)
     if isinstance(task, SentenceEmbedding):
         for module, folder in module_folders(checkpoint.path).items():
-            tensors |= {key.replace("linear", module): tensor for key, tensor in read_weights(folder).items()}
+            if module != "pooling.score" or task.pooling == "attention":
+                tensors |= {key.replace("linear", module): tensor for key, tensor in read_weights(folder).items()}
     if isinstance(task, FillMask):
         _check_tied(checkpoint, tensors)
     keys = {name: family.checkpoint_key(name, task.name) for name, _ in model.named_parameters()}

@@ -85,11 +85,11 @@ class EmbeddingHead(nn.Module):
 
 
 class TokenHead(nn.Module):
-    """Dropout → a projection of every token."""
+    """Dropout, if any → a projection of every token."""
 
-    def __init__(self, config: EncoderConfig, size: int) -> None:
+    def __init__(self, config: EncoderConfig, size: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(_dropout(config))
+        self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(config.hidden_size, size)
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ class TokenClassificationHead(TokenHead):
     """Labels for every token; the linear chain over them, if there is one, is trained here and decoded by the task."""
 
     def __init__(self, config: EncoderConfig, task: TokenClassification) -> None:
-        super().__init__(config, len(task.labels))
+        super().__init__(config, len(task.labels), _dropout(config))
         self.crf = LinearChainCrf(len(task.labels)) if task.crf else None
 
 

@@ -12,9 +12,9 @@ from tokenizers import Tokenizer
 
 from bert_models.errors import CheckpointError
 from bert_runtime.errors import BundleError
-from bert_runtime.tasks import TASKS, Task, TextClassification, TokenClassification
+from bert_runtime.tasks import TASKS, SentenceEmbedding, Task, TextClassification, TokenClassification
 
-__all__ = ["labels_of", "mask_settings", "read_task", "task_values"]
+__all__ = ["labels_of", "mask_settings", "read_task", "specific_settings", "task_values"]
 
 _PROBLEM_TYPES = {
     "single_label": "single_label_classification",
@@ -35,7 +35,7 @@ def read_task(name: str, values: Mapping[str, Any], where: Path, **more: Any) ->
 
     Raises `CheckpointError` for settings that are missing or cannot be right.
     """
-    settings = {**((values.get("task_specific_params") or {}).get(name) or {}), **more}
+    settings = {**specific_settings(name, values, where), **more}
     if name in _LABELLED:
         settings["labels"] = _labels(name, values, where)
     if name == TextClassification.name:
@@ -50,6 +50,15 @@ def read_task(name: str, values: Mapping[str, Any], where: Path, **more: Any) ->
         return TASKS[name].from_dict(settings)
     except BundleError as error:
         raise CheckpointError(f"{where}: {error}") from None
+
+
+def specific_settings(name: str, values: Mapping[str, Any], where: Path) -> dict[str, Any]:
+    """What `task_specific_params` says about one task; raises `CheckpointError` where it is malformed."""
+    every = values.get("task_specific_params") or {}
+    found = every.get(name) or {} if isinstance(every, dict) else None
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{where}: expected task_specific_params to hold an object per task, found {every!r:.80}")
+    return dict(found)
 
 
 def mask_settings(tokenizer: Tokenizer, where: Path) -> dict[str, Any]:
@@ -91,6 +100,8 @@ def task_values(task: Task) -> dict[str, Any]:
         values["label2id"] = {label: i for i, label in enumerate(labels)}
     if isinstance(task, TextClassification):
         values["problem_type"] = _PROBLEM_TYPES[settings.pop("problem_type")]
+    if isinstance(task, SentenceEmbedding):
+        settings = {"dimensions": task.dimensions}
     if settings:
         values["task_specific_params"] = {task.name: settings}
     return values

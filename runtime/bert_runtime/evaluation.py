@@ -4,12 +4,13 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bert_runtime.errors import DataError
+from bert_runtime.errors import DataError, InputError
 from bert_runtime.model import WINDOW, Model
 from bert_runtime.records import Record
-from bert_runtime.tasks import Outputs
+from bert_runtime.tasks import Example, Outputs, Task
+from bert_runtime.tokenization import TextTokenizer
 
-__all__ = ["checked_metrics", "evaluate"]
+__all__ = ["checked_examples", "checked_metrics", "evaluate"]
 
 
 def evaluate(
@@ -19,7 +20,7 @@ def evaluate(
 
     Raises `DataError` for a row that does not fit the task.
     """
-    examples = [model.task.example(record) for record in records]
+    examples = checked_examples(model.task, model.tokenizer, records)
     inputs = [each for example in examples for each in example.inputs]
     outputs: list[Outputs] = []
     for start in range(0, len(inputs), WINDOW):  # as `Model.outputs` would split them, so that batches are the same
@@ -27,6 +28,27 @@ def evaluate(
         outputs.extend(model.outputs(chunk))
         progress(len(chunk) * len(examples) // len(inputs))
     return checked_metrics(model.task.score(outputs, examples), records[0].path)
+
+
+def checked_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Record]) -> list[Example]:
+    """The rows of a labelled file as examples that the model can answer and be compared with.
+
+    Raises `DataError` naming the first row that is none, before a model has run.
+    """
+    examples = []
+    for record in records:
+        example = task.example(record)
+        try:
+            for place, value in enumerate(example.inputs):
+                (windows,) = tokenizer.encode([value])
+                if (problem := task.problem(value, windows)) is not None:
+                    raise InputError(problem)
+                if place == 0 and (problem := task.target_problem(example, windows, tokenizer)) is not None:
+                    raise InputError(problem)
+        except InputError as error:
+            raise DataError(f"{record.where}: {str(error).removeprefix('input 0: ')}") from None
+        examples.append(example)
+    return examples
 
 
 def checked_metrics(metrics: dict[str, float], path: Path) -> dict[str, float]:

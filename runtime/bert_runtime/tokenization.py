@@ -161,7 +161,7 @@ class TextTokenizer:
                 )
 
     def _num_tokens(self, text: str) -> int:
-        """Tokens of a text of any length, without special ones: no truncation applies to a second text of a pair."""
+        """Tokens of a text of any length, without special ones: as the second of a pair it is cut, and nothing lost."""
         encoding = self._tokenizer.encode("", text, add_special_tokens=False)
         overlaps = len(encoding.overflowing) * overlap(self.max_tokens)
         return len(encoding) + sum(map(len, encoding.overflowing)) - overlaps

@@ -10,13 +10,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from bert_export.export import export
 from bert_models import TaskModel, TrainingError, load_model, open_checkpoint
 from bert_models.training import TrainSettings, fine_tune
 from bert_models.training.data import Examples
 from bert_models.training.module import parameter_groups
 from bert_models.training.objectives import build_objective, stack_targets
 from bert_models.training.similarity import similarity_examples, similarity_loss
+from bert_runtime import load
 from bert_runtime.errors import DataError
+from bert_runtime.evaluation import evaluate
+from bert_runtime.metrics import entity_spans
 from bert_runtime.records import Record, read_records
 from bert_runtime.tasks import (
     FillMask,
@@ -26,6 +30,7 @@ from bert_runtime.tasks import (
     Task,
     TokenClassification,
 )
+from bert_runtime.tasks.tokens import join_words
 from bert_runtime.tokenization import TextTokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -92,6 +97,28 @@ def test_a_linear_chain_is_trained_and_saved(classifier_checkpoint: Path, tmp_pa
     assert transitions.shape == (len(task.labels) + 2, len(task.labels))
     begin, inside = task.labels.index("B-item"), task.labels.index("I-item")
     assert transitions[begin, inside] > transitions[inside, inside]  # the only place where I-item was seen
+
+
+def test_answers_are_what_was_measured(classifier_checkpoint: Path, tmp_path: Path) -> None:
+    """Words are decoded as they are trained and scored: by their first token, as sequences that BIO allows."""
+    file = write(tmp_path / "train.jsonl", FILES["token-classification"], 8)
+    settings = TrainSettings(epochs=4, batch_size=8, lr=1e-3, precision="fp32")
+    fine_tune("token-classification", classifier_checkpoint, file, file, tmp_path / "out", settings)
+    task = open_checkpoint(tmp_path / "out").task()
+    assert isinstance(task, TokenClassification)
+    assert (task.aggregation, task.bio, task.crf) == ("first", True, False)
+    export(tmp_path / "out", tmp_path / "bundle", precisions=["fp32"])
+    model = load(tmp_path / "bundle")
+    records = read_records(file)
+    found = [{(e.label, e.start, e.end) for e in model(join_words(each.tokens())[0]).entities} for each in records]
+    gold = []
+    for each in records:
+        _, spans = join_words(each.tokens())
+        entities = entity_spans(each.tags())
+        gold.append({(kind, int(spans[first, 0]), int(spans[after - 1, 1])) for kind, first, after in entities})
+    hits, total = sum(len(x & y) for x, y in zip(found, gold, strict=True)), sum(len(x) for x in (*found, *gold))
+    assert evaluate(model, records)["f1"] == pytest.approx(2 * hits / total)
+    assert 0 < 2 * hits / total < 1
 
 
 def test_attention_pooling_is_saved_and_read(embedding_checkpoint: Path, tmp_path: Path) -> None:
@@ -250,6 +277,58 @@ def test_pairs_without_scores_train(embedding_checkpoint: Path, tmp_path: Path) 
         return float(similarity_loss(vectors, batch.targets))
 
     assert loss_of(tmp_path / "out") < 0.5 * loss_of(embedding_checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("task", "row", "message"),
+    [
+        (
+            "fill-mask",
+            {"text": "my [MASK]", "label": "cardbank"},
+            r":1: expected a word that is one token .* 'cardbank'",
+        ),
+        ("fill-mask", {"text": "my card " * 60 + "[MASK]", "label": "card"}, r":1: expected at least one \[MASK\]"),
+        (
+            "question-answering",
+            {"question": "why " * 60, "context": "my card", "answers": [{"text": "card", "answer_start": 3}]},
+            r":1: the first text has 60 tokens; expected at most",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_learnt_are_named(
+    task: str, row: dict[str, Any], message: str, classifier_checkpoint: Path, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "train.jsonl", [row])
+    with pytest.raises(DataError, match=message):
+        fine_tune(task, classifier_checkpoint, file, file, tmp_path / "out", TrainSettings())
+
+
+def test_fewer_dimensions_are_kept_in_the_checkpoint(embedding_checkpoint: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "train.jsonl", FILES["sentence-embedding"], 2)
+    arguments = ("sentence-embedding", embedding_checkpoint, file, file, tmp_path / "out")
+    fine_tune(*arguments, TrainSettings(epochs=1, precision="fp32"), task_settings={"dimensions": 8})
+    task = open_checkpoint(tmp_path / "out").task()
+    assert isinstance(task, SentenceEmbedding)
+    assert task.dimensions == 8
+
+
+def test_another_pooling_than_the_attention_of_the_base(embedding_checkpoint: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "train.jsonl", FILES["sentence-embedding"], 2)
+    base = embedding_checkpoint
+    for pooling in ("attention", "mean"):
+        arguments = (
+            "sentence-embedding",
+            base,
+            file,
+            file,
+            tmp_path / pooling,
+            TrainSettings(epochs=1, precision="fp32"),
+        )
+        fine_tune(*arguments, task_settings={"pooling": pooling})
+        base = tmp_path / pooling
+    task = open_checkpoint(base).task()
+    assert isinstance(task, SentenceEmbedding)
+    assert task.pooling == "mean"
 
 
 @pytest.mark.parametrize(

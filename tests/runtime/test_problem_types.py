@@ -8,7 +8,7 @@ import pytest
 import torch
 from torchmetrics.functional.classification import multilabel_f1_score
 
-from bert_runtime.errors import DataError
+from bert_runtime.errors import DataError, InputError
 from bert_runtime.metrics import micro_f1
 from bert_runtime.numerics import sigmoid
 from bert_runtime.records import Record
@@ -132,3 +132,17 @@ def test_next_sentence_decides_between_two() -> None:
     assert PAIRS.problem(TextInput("a", "b"), ()) is None
     assert PAIRS.problem(TextInput("a"), ()) == "expected a pair of texts, found one text"
     assert PAIRS.sample_inputs(["a", "b"]) == [TextInput("a", "b"), TextInput("b", "a")]
+
+
+def test_a_threshold_decides_only_where_several_labels_may_hold() -> None:
+    with pytest.raises(InputError, match="text-classification has no options, found threshold"):
+        TextClassification(labels=("a", "b")).configured(threshold=0.9)
+    several = TextClassification(labels=("a", "b"), problem_type="multi_label", thresholds=(0.1, 0.2))
+    assert several.configured(threshold=0.9).thresholds == ()
+    assert several.configured(thresholds=[0.3, 0.4]).thresholds == (0.3, 0.4)
+
+
+def test_a_model_of_several_numbers_is_not_measured_by_the_first() -> None:
+    task = TextClassification(labels=("a", "b"), problem_type="regression")
+    with pytest.raises(DataError, match=r"x\.csv:1: the model gives 2 numbers \(a, b\)"):
+        task.example(Record({"text": "t", "score": "1"}, Path("x.csv"), 1))

@@ -83,8 +83,10 @@ class Examples(Dataset[int]):
     def split(self, batch: TensorBatch, computed: Tensor) -> dict[int, FloatArray]:
         """What the model computed for a batch, by the numbers of its sequences, as the runtime sees it."""
         rows = batch.rows.tolist()
-        array = self.task.graph_output(computed.float().cpu().numpy(), batch.input_ids.cpu().numpy())
-        return dict(zip(rows, self.task.split(array, [self.encodings[row] for row in rows]), strict=True))
+        chosen = self.task.graph_output(computed, batch.input_ids)  # before the whole vocabulary is copied
+        return dict(
+            zip(rows, self.task.split(chosen.float().cpu().numpy(), [self.encodings[row] for row in rows]), strict=True)
+        )
 
     def outputs(self, rows: dict[int, FloatArray]) -> list[Outputs]:
         """The outputs of all inputs, of what the model computed for each sequence."""

@@ -22,9 +22,10 @@ from bert_models.training.precision import ChosenPrecision, choose_precision
 from bert_models.training.settings import TrainSettings
 from bert_models.training.similarity import similarity_examples
 from bert_models.training.task_of_data import task_of_data
+from bert_runtime.evaluation import checked_examples
 from bert_runtime.machine import available_cores, describe
 from bert_runtime.records import Record, read_records
-from bert_runtime.tasks import Example, SentenceEmbedding, Task
+from bert_runtime.tasks import SentenceEmbedding, Task
 
 __all__ = ["REPORT_NAME", "fine_tune"]
 
@@ -132,12 +133,10 @@ def _is_ours(target: Path) -> bool:
 def _examples(
     source: Checkpoint, task: Task, records: Sequence[Record], settings: TrainSettings, *, training: bool
 ) -> Examples:
-    read = similarity_examples if training and isinstance(task, SentenceEmbedding) else _labelled
-    return Examples(task, read(task, records), source.text_tokenizer(settings.max_tokens, task.windows))
-
-
-def _labelled(task: Task, records: Sequence[Record]) -> list[Example]:
-    return [task.example(record) for record in records]
+    tokenizer = source.text_tokenizer(settings.max_tokens, task.windows)
+    if training and isinstance(task, SentenceEmbedding):
+        return Examples(task, similarity_examples(task, records), tokenizer)
+    return Examples(task, checked_examples(task, tokenizer, records), tokenizer)
 
 
 def _precision(

@@ -7,6 +7,7 @@ from typing import Any
 from bert_models.checkpoint import Checkpoint
 from bert_models.errors import TrainingError
 from bert_models.task_settings import labels_of
+from bert_runtime.crf import is_bio
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record
 from bert_runtime.tasks import (
@@ -57,7 +58,9 @@ def _task(
         labels = _labels(source, name, train, dev, Record.labels if multi_label else lambda each: [each.label()])
         return TextClassification(labels=labels, **settings)
     if name == TokenClassification.name:
-        return TokenClassification(labels=_labels(source, name, train, dev, Record.tags), **settings)
+        labels = _labels(source, name, train, dev, Record.tags)
+        # What is trained and measured is the first token of every word, so words are decoded by it, too.
+        return TokenClassification(labels=labels, **{"aggregation": "first", "bio": is_bio(labels), **settings})
     if name == QuestionAnswering.name:
         return QuestionAnswering(no_answer=not all(each.answers() for each in (*train, *dev)), **settings)
     if name in (SentenceEmbedding.name, FillMask.name):

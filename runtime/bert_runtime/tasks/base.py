@@ -111,8 +111,10 @@ class Task(ABC):
     windows: ClassVar[WindowedText | None] = None
     """The text that is read in overlapping windows; `None` where inputs are truncated."""
 
-    options: ClassVar[tuple[str, ...]] = ()
-    """Fields that only decide how outputs are decoded, and so may be changed without another export."""
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Fields that only decide how outputs are decoded, and so may be changed without another export."""
+        return ()
 
     @property
     @abstractmethod
@@ -136,8 +138,11 @@ class Task(ABC):
         """
         return list(array)
 
-    def graph_output(self, computed: FloatArray, input_ids: NDArray[np.int64]) -> FloatArray:
-        """What the exported graph gives, of what the PyTorch model computes for `input_ids` [B, S]: all, by default."""
+    def graph_output(self, computed: Any, input_ids: Any) -> Any:
+        """What the exported graph gives, of what the PyTorch model computes for `input_ids` [B, S]: all, by default.
+
+        Arrays, or tensors.
+        """
         return computed
 
     def answerable(self, input_ids: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -155,6 +160,10 @@ class Task(ABC):
     @abstractmethod
     def example(self, record: Record) -> Example:
         """A row of a data file as an example; raises `DataError` naming file and line where it does not fit."""
+
+    def target_problem(self, example: Example, windows: Sequence[Encoding], vocabulary: Vocabulary) -> str | None:
+        """Why an example's target cannot be the answer to its first input, read in `windows`; `None` if it can."""
+        return None
 
     @abstractmethod
     def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:

@@ -66,13 +66,17 @@ class FillMask(Task):
 
     name: ClassVar[str] = "fill-mask"
     output: ClassVar[str] = "logits"
-    options: ClassVar[tuple[str, ...]] = ("top_k", "targets")
 
     def __post_init__(self) -> None:
         if not isinstance(self.mask_token_id, int) or not self.mask_token:
             raise ValueError(f"expected a mask token and its id, found {self.mask_token!r} and {self.mask_token_id!r}")
         check_whole("top_k", self.top_k, least=1)
         check_words("targets", self.targets)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """How many tokens are given, and which may be."""
+        return ("top_k", "targets")
 
     @property
     def metric(self) -> str:
@@ -94,7 +98,7 @@ class FillMask(Task):
         ends = np.cumsum([self._masks(each) for each in encodings])
         return np.split(array, ends[:-1])
 
-    def graph_output(self, computed: FloatArray, input_ids: NDArray[np.int64]) -> FloatArray:
+    def graph_output(self, computed: Any, input_ids: Any) -> Any:
         """Of [B, S, vocabulary], the rows at masks [masks, vocabulary]."""
         return computed[input_ids == self.mask_token_id]
 
@@ -158,6 +162,18 @@ class FillMask(Task):
                 f"found {text.count(self.mask_token)} and {len(words)}"
             )
         return Example((TextInput(text),), words)
+
+    def target_problem(self, example: Example, windows: Sequence[Encoding], vocabulary: Vocabulary) -> str | None:
+        """Every word must be one token, and its mask among what the model reads."""
+        try:
+            for word in example.target:
+                self.only_token(word, vocabulary)
+        except InputError as error:
+            return str(error)
+        found, expected = self._masks(windows[0]), len(example.target)
+        return (
+            f"expected {expected} masks in the part that the model reads, found {found}" if found != expected else None
+        )
 
     def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
         """Accuracy at the first and among the first five, and perplexity, over all masks."""

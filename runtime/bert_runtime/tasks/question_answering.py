@@ -91,7 +91,7 @@ def answer_tokens(encoding: Encoding, start: int, end: int) -> tuple[int, int]:
     Place 0 is the first special token, which stands for "no answer" (Devlin et al., arXiv:1810.04805, section 4.3).
     """
     places = content(encoding, _CONTEXT)
-    offsets = np.array([encoding.offsets[i] for i in places]).reshape(-1, 2)
+    offsets = np.array(encoding.offsets)[places]
     inside = places[(offsets[:, 1] > start) & (offsets[:, 0] < end)]
     if not len(inside) or offsets[0, 0] > start or offsets[-1, 1] < end:
         return 0, 0
@@ -119,7 +119,6 @@ class QuestionAnswering(Task):
     name: ClassVar[str] = "question-answering"
     output: ClassVar[str] = "logits"
     windows: ClassVar[WindowedText | None] = "text_pair"
-    options: ClassVar[tuple[str, ...]] = ("no_answer", "no_answer_threshold", "max_answer_tokens", "n_best", "top_k")
 
     def __post_init__(self) -> None:
         check_flag("no_answer", self.no_answer)
@@ -128,6 +127,11 @@ class QuestionAnswering(Task):
             check_whole(name, getattr(self, name), least=1)
         if self.top_k > self.n_best:
             raise ValueError(f"top_k must be at most n_best, {self.n_best}, found {self.top_k}")
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Which spans are answers, and how many are given."""
+        return ("no_answer", "no_answer_threshold", "max_answer_tokens", "n_best", "top_k")
 
     @property
     def metric(self) -> str:
@@ -148,8 +152,16 @@ class QuestionAnswering(Task):
         return split_tokens(array, encodings)
 
     def problem(self, value: TextInput, encodings: Sequence[Encoding]) -> str | None:
-        spans = (encoding.offsets[i] for encoding in encodings for i in content(encoding, _CONTEXT))
-        return None if any(start < end for start, end in spans) else "the context has no tokens"
+        for encoding in encodings:
+            spans = np.array(encoding.offsets)[content(encoding, _CONTEXT)]
+            if (spans[:, 0] < spans[:, 1]).any():
+                return None
+        return "the context has no tokens"
+
+    def configured(self, **options: Any) -> Self:
+        """See `Task.configured`; who sets the threshold of "no answer" wants it to be one."""
+        implied = {"no_answer": True} if "no_answer_threshold" in options else {}
+        return super().configured(**(implied | options))
 
     def decode(self, outputs: Outputs) -> Result:
         """Start and end logits [length, 2] of each window → the answers."""
@@ -188,10 +200,11 @@ class QuestionAnswering(Task):
         if not len(starts):
             return best
         offsets, last = encoding.offsets, int(content(encoding, _CONTEXT)[-1])
-        ends = starts[:, None] + np.arange(self.max_answer_tokens)
+        longest = min(self.max_answer_tokens, last - int(starts[0]) + 1)
+        ends = starts[:, None] + np.arange(longest)
         scores = np.where(ends <= last, row[starts, 0][:, None] + row[np.minimum(ends, last), 1], -np.inf)
         for place in np.argsort(-scores, axis=None, kind="stable"):
-            i, j = divmod(int(place), self.max_answer_tokens)
+            i, j = divmod(int(place), longest)
             if len(best) == self.n_best or ends[i, j] > last:
                 break
             span = _Span(float(scores[i, j]), offsets[starts[i]][0], offsets[ends[i, j]][1])
@@ -204,8 +217,8 @@ class QuestionAnswering(Task):
         answers = record.answers()
         if not answers and not self.no_answer:
             raise DataError(
-                f"{record.where}: the question has no answer, and the model always gives one; train with --no-answer, "
-                "or leave such questions out"
+                f"{record.where}: the question has no answer, and the model always gives one; evaluate with "
+                "--no-answer, or leave such questions out"
             )
         return Example((TextInput(record.text("question"), record.text("context")),), answers)
 

@@ -54,10 +54,14 @@ class ReplacedTokenDetection(Task):
     name: ClassVar[str] = "replaced-token-detection"
     output: ClassVar[str] = "logits"
     windows: ClassVar[WindowedText | None] = "text"
-    options: ClassVar[tuple[str, ...]] = ("threshold",)
 
     def __post_init__(self) -> None:
         check_number("threshold", self.threshold, 0, 1)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """From which probability on a token counts as replaced."""
+        return ("threshold",)
 
     @property
     def metric(self) -> str:

@@ -98,7 +98,6 @@ class TextClassification(Task):
 
     name: ClassVar[str] = "text-classification"
     output: ClassVar[str] = "logits"
-    options: ClassVar[tuple[str, ...]] = ("threshold", "thresholds")
 
     def __post_init__(self) -> None:
         if not isinstance(self.labels, tuple) or not all(isinstance(label, str) for label in self.labels):
@@ -115,6 +114,11 @@ class TextClassification(Task):
             raise ValueError(f"expected {len(self.labels)} thresholds, one per label, found {len(self.thresholds)}")
         for each in (self.threshold, *self.thresholds):
             check_number("threshold", each, 0, 1)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Where several labels may hold, from which probability on."""
+        return ("threshold", "thresholds") if self.problem_type == "multi_label" else ()
 
     @property
     def metric(self) -> str:
@@ -138,6 +142,11 @@ class TextClassification(Task):
             del settings["threshold"], settings["thresholds"]
         return settings
 
+    def configured(self, **options: Any) -> Self:
+        """See `Task.configured`; a threshold for all labels takes the place of those of each."""
+        cleared = {"thresholds": ()} if "threshold" in options and "thresholds" not in options else {}
+        return super().configured(**(cleared | options if self.options else options))
+
     def decode(self, outputs: Outputs) -> Result:
         """Logits [labels] → the answer of the problem type."""
         logits = outputs.rows[0]
@@ -159,6 +168,11 @@ class TextClassification(Task):
     def example(self, record: Record) -> Example:
         text = TextInput(record.text(), record.optional_text("text_pair"))
         if self.problem_type == "regression":
+            if len(self.labels) != 1:
+                raise DataError(
+                    f"{record.where}: the model gives {len(self.labels)} numbers ({', '.join(self.labels)}), and a row "
+                    "has one to compare with; models of several numbers cannot be trained or evaluated"
+                )
             return Example((text,), [record.number("score" if "score" in record.fields else "label")])
         if self.problem_type == "multi_label":
             return Example((text,), [self._index(label, record) for label in record.labels()])

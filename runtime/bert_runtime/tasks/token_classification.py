@@ -112,7 +112,6 @@ class TokenClassification(Task):
     name: ClassVar[str] = "token-classification"
     output: ClassVar[str] = "logits"
     windows: ClassVar[WindowedText | None] = "text"
-    options: ClassVar[tuple[str, ...]] = ("aggregation", "bio")
 
     def __post_init__(self) -> None:
         check_words("labels", self.labels)
@@ -125,6 +124,8 @@ class TokenClassification(Task):
         if self.bio and not is_bio(self.labels):
             raise ValueError(f"bio needs labels O, B-… and I-…, found {', '.join(self.labels)}")
         if self.transitions:
+            if not np.isfinite([score for row in self.transitions for score in row]).all():
+                raise ValueError("transitions must be finite")
             if not self.crf:
                 raise ValueError("transitions belong to a crf")
             sizes = {len(row) for row in self.transitions}
@@ -139,6 +140,11 @@ class TokenClassification(Task):
         except (TypeError, ValueError) as error:
             raise BundleError(f"settings of task {cls.name!r}: transitions are malformed: {error}") from None
         return super().from_dict({**settings, "transitions": rows})
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """How labels become entities."""
+        return ("aggregation", "bio")
 
     @property
     def metric(self) -> str:
@@ -172,9 +178,10 @@ class TokenClassification(Task):
         labelled = self._labelled(tokens)
         text = outputs.input.text
         if self.aggregation == "none":
+            rows = zip(*(each.tolist() for each in labelled), strict=True)
             found = [
-                (i, Entity(self.labels[label], float(score), text[start:end], start, end))
-                for i, ((start, end), label, score) in enumerate(_rows(labelled))
+                (i, Entity(self.labels[label], score, text[start:end], start, end))
+                for i, ((start, end), label, score) in enumerate(rows)
                 if self.labels[label] != OUTSIDE
             ]
             entities = tuple(entity for _, entity in found)
@@ -276,16 +283,18 @@ class TokenClassification(Task):
         return labels
 
     def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
-        found, expected = (
-            np.concatenate([merge_windows(each).values for each in part]) for part in (outputs, reference)
-        )
-        difference = np.abs(found - expected)
+        """Labels are compared as they are decoded: word by word, by the first token of each."""
+        found, expected = ([merge_windows(each) for each in part] for part in (outputs, reference))
+        labels = [np.concatenate([self._first_labels(each) for each in part]) for part in (found, expected)]
+        values = [np.concatenate([each.values for each in part]) for part in (found, expected)]
+        difference = np.abs(values[0] - values[1])
         return {
-            "label_agreement": accuracy(found.argmax(axis=-1), expected.argmax(axis=-1)),
+            "label_agreement": accuracy(*labels),
             "mean_abs_logit_drift": float(difference.mean()),
             "max_abs_logit_drift": float(difference.max()),
         }
 
-
-def _rows(labelled: _Labelled) -> Iterator[tuple[tuple[int, int], int, float]]:
-    return zip(map(tuple, labelled.spans.tolist()), labelled.labels.tolist(), labelled.scores.tolist(), strict=True)
+    def _first_labels(self, tokens: TextTokens) -> NDArray[np.int64]:
+        """The labels of the tokenizer's words [W]."""
+        logits = tokens.values[np.flatnonzero(np.diff(tokens.words, prepend=-1))]
+        return self._sequence(logits)[0] if self.crf or self.bio else logits.argmax(axis=-1)
