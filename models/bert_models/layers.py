@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from bert_models.config import EncoderConfig
 
@@ -134,6 +135,8 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(groups))
         self.order = [number * groups // config.num_layers for number in range(config.num_layers)]
         """For each layer, the entry of `layers` that holds its parameters."""
+        self.checkpointing = False
+        """In training mode, keep only what goes into each layer, and compute the rest again in the backward pass."""
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """input_ids, attention_mask, token_type_ids: int64 [B, S] → [B, S, H].
@@ -146,5 +149,8 @@ class Encoder(nn.Module):
         batch, tokens = input_ids.shape
         mask = attention_mask.bool()[:, None, None, :].expand(batch, 1, tokens, tokens)
         for entry in self.order:
-            hidden = self.layers[entry](hidden, mask)
+            if self.checkpointing and self.training:
+                hidden = checkpoint(self.layers[entry], hidden, mask, use_reentrant=False)
+            else:
+                hidden = self.layers[entry](hidden, mask)
         return hidden

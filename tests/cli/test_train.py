@@ -28,7 +28,8 @@ def test_the_report_of_a_run(whole_run: tuple[Path, Result]) -> None:
     assert float(best[-1]) == max(float(epoch[2]) for epoch in epochs) > 0.9
     assert "tokenizing 64 training and 16 dev examples" in result.stderr
     assert sorted(path.name for path in trained.iterdir()) == [
-        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "training.json", "vocab.txt",
+        "config.json", "logs", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "training.json",
+        "training.png", "vocab.txt",
     ]  # fmt: skip
     report = json.loads((trained / "training.json").read_text())
     assert report["examples"] == {"train": 64, "dev": 16}
@@ -156,7 +157,7 @@ def test_bad_data(
         (["--task", "sentence-embedding"], 1, "train.csv:2: expected a field 'text_pair', found only 'text', 'label'"),
         (["--seed", "-1"], 1, "seed"),
         (["--seed", str(2**32)], 1, "seed"),
-        (["--precision", "fp16"], 2, "'fp16' is not one of"),
+        (["--precision", "fp8"], 2, "'fp8' is not one of"),
         (["--epochs", "some"], 2, "'some' is not a valid integer"),
     ],
 )

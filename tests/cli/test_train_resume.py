@@ -59,7 +59,7 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
         result = run(*train_arguments, "--output", parts)
         assert (result.exit_code, result.stdout) == (1, "")
         assert "\nError: interrupted; go on from the last finished epoch with --resume" in result.stderr
-    assert [path.name for path in parts.iterdir()] == ["training"]
+    assert sorted(path.name for path in parts.iterdir()) == ["logs", "training"]
     monkeypatch.undo()
 
     refused = run(*train_arguments, "--output", parts)

@@ -13,7 +13,8 @@ from bert_models.families import FAMILIES
 from bert_models.training import TrainSettings
 from bert_models.training.data import Examples, TensorBatch, dev_loader, train_loader
 from bert_models.training.loop import fit
-from bert_models.training.module import FineTuning, parameter_groups
+from bert_models.training.module import FineTuning
+from bert_models.training.optimizer import parameter_groups
 from bert_models.training.precision import ChosenPrecision, choose_precision
 from bert_models.training.task_of_data import task_of_data
 from bert_runtime.errors import DataError

@@ -14,8 +14,8 @@ from bert_export.export import export
 from bert_models import TaskModel, TrainingError, load_model, open_checkpoint
 from bert_models.training import TrainSettings, fine_tune
 from bert_models.training.data import Examples
-from bert_models.training.module import parameter_groups
 from bert_models.training.objectives import build_objective, stack_targets
+from bert_models.training.optimizer import parameter_groups
 from bert_models.training.similarity import similarity_examples, similarity_loss
 from bert_runtime import load
 from bert_runtime.errors import DataError

@@ -1,22 +1,25 @@
 """Labelled files as batches of tensors."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from tokenizers import Encoding
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler
 
 from bert_models.training.objectives import build_objective, stack_targets
 from bert_runtime.batching import length_sorted_batches
 from bert_runtime.tasks import Example, FloatArray, Outputs, Task
 from bert_runtime.tokenization import TextTokenizer, pad
 
-__all__ = ["Examples", "TensorBatch", "dev_loader", "train_loader"]
+__all__ = ["Examples", "LengthGroups", "TensorBatch", "dev_loader", "train_loader"]
 
 _DEV_BATCH_TOKENS = 4096
+
+_GROUP_BATCHES = 50
+"""Batches that are sorted together: enough for batches of one length, few enough that an epoch mixes all items."""
 
 
 class TensorBatch(NamedTuple):
@@ -72,6 +75,10 @@ class Examples(Dataset[int]):
     def __getitem__(self, item: int) -> int:
         return item
 
+    def lengths(self) -> list[int]:
+        """Tokens of the longest sequence of every item."""
+        return [max(len(self.encodings[row]) for row in item) for item in self.items]
+
     def collate(self, items: Sequence[int]) -> TensorBatch:
         """The items as one batch, as wide as the longest of their sequences."""
         rows = [row for item in items for row in self.items[item]]
@@ -103,16 +110,56 @@ class Examples(Dataset[int]):
         ]
 
 
-def train_loader(examples: Examples, batch_size: int, seed: int) -> DataLoader[TensorBatch]:
-    """Shuffled batches; the order of an epoch depends on `seed` and the epoch's number alone, so it can be resumed."""
-    sampler: DistributedSampler[int] = DistributedSampler(examples, num_replicas=1, rank=0, shuffle=True, seed=seed)
+class LengthGroups(Sampler[int]):
+    """Items in an order of which every `batch_size` are of like length, in batches that are shuffled.
+
+    Shuffled items are cut into groups of 50 batches, and each group is sorted by length. The order depends on `seed`
+    and the epoch's number alone, as that of `DistributedSampler` does.
+    """
+
+    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
+        self.lengths = np.asarray(lengths)
+        self.batch_size = batch_size
+        self.seed = seed
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """The loop calls this before every epoch."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        random = np.random.default_rng([self.seed, self.epoch])
+        order = random.permutation(len(self))
+        whole = len(order) // self.batch_size * self.batch_size
+        size = _GROUP_BATCHES * self.batch_size
+        groups = [order[first : min(first + size, whole)] for first in range(0, whole, size)]
+        ordered = [group[np.argsort(self.lengths[group], kind="stable")] for group in groups]
+        batches = np.concatenate([order[:0], *ordered]).reshape(-1, self.batch_size)
+        # What is left over for the last, smaller batch is a random choice, and not always the longest.
+        return iter([*random.permutation(batches).flatten().tolist(), *order[whole:].tolist()])
+
+
+def train_loader(
+    examples: Examples, batch_size: int, seed: int, *, sort_by_length: bool = False
+) -> DataLoader[TensorBatch]:
+    """Shuffled batches; the order of an epoch depends on `seed` and the epoch's number alone, so it can be resumed.
+
+    `sort_by_length` puts items of like length into one batch, see `LengthGroups`.
+    """
+    sampler: Sampler[int] = (
+        LengthGroups(examples.lengths(), batch_size, seed)
+        if sort_by_length
+        else DistributedSampler(examples, num_replicas=1, rank=0, shuffle=True, seed=seed)
+    )
     # The stubs take a loader to give the dataset's items; `collate` makes batches of these.
     return DataLoader(examples, batch_size, sampler=sampler, collate_fn=examples.collate)  # type: ignore[arg-type]
 
 
 def dev_loader(examples: Examples) -> DataLoader[TensorBatch]:
     """The same length-sorted batches in every epoch; `TensorBatch.rows` says where each sequence belongs."""
-    lengths = [max(len(examples.encodings[row]) for row in item) for item in examples.items]
-    batches = list(length_sorted_batches(lengths, _DEV_BATCH_TOKENS))
+    batches = list(length_sorted_batches(examples.lengths(), _DEV_BATCH_TOKENS))
     # The stubs take a loader to give the dataset's items; `collate` makes batches of these.
     return DataLoader(examples, batch_sampler=batches, collate_fn=examples.collate)  # type: ignore[arg-type]

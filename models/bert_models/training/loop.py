@@ -6,25 +6,24 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
+from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint, TQDMProgressBar
+from lightning.pytorch.loggers import Logger
 
 from bert_models.errors import TrainingError
 from bert_models.training.data import Examples, dev_loader, train_loader
 from bert_models.training.module import FineTuning
+from bert_models.training.place import LAST_NAME
 from bert_models.training.precision import ChosenPrecision
 from bert_models.training.settings import TrainSettings
 
-__all__ = ["LAST_NAME", "fit", "resumed_precision"]
-
-LAST_NAME = "last.ckpt"
-"""File in the state folder with everything after the last finished epoch."""
+__all__ = ["fit", "resumed_precision"]
 
 
 def fit(
@@ -36,15 +35,13 @@ def fit(
     state: Path,
     *,
     resume: bool,
+    loggers: Sequence[Logger] = (),
 ) -> dict[str, float]:
     """Runs the loop, loads the best epoch's weights into the module, and returns that epoch's entry of the history.
 
     `state` is a folder for checkpoints; `resume` goes on from the one in it. Raises `TrainingError` when interrupted.
     """
-    metric = f"dev_{module.model.task.metric}"
-    keep: dict[str, Any] = {"dirpath": state, "enable_version_counter": False}
-    best = ModelCheckpoint(filename="best", monitor=metric, mode="max", save_weights_only=True, **keep)
-    last = ModelCheckpoint(filename="last", **keep)
+    best, others = _callbacks(f"dev_{module.model.task.metric}", settings, state)
     with _quiet():
         trainer = pl.Trainer(
             max_epochs=settings.epochs,
@@ -52,18 +49,34 @@ def fit(
             devices=1,
             precision=precision.lightning_name,
             gradient_clip_val=settings.max_grad_norm,
-            callbacks=[best, last, _ProgressBar()],
-            logger=False,
+            accumulate_grad_batches=settings.accumulate,
+            callbacks=[best, *others],
+            logger=list(loggers) or False,
+            log_every_n_steps=1,
             num_sanity_val_steps=0,
             enable_model_summary=False,
         )
         module.train()  # Lightning leaves modes as they are, and a loaded model is in evaluation mode: no dropout
-        loaders = train_loader(train_set, settings.batch_size, settings.seed), dev_loader(dev_set)
+        train = train_loader(train_set, settings.batch_size, settings.seed, sort_by_length=settings.sort_by_length)
+        loaders = train, dev_loader(dev_set)
         with _interruptible(state), redirect_stdout(sys.stderr):  # where Lightning's bar draws itself
             trainer.fit(module, *loaders, ckpt_path=state / LAST_NAME if resume else None, weights_only=True)
     weights = torch.load(best.best_model_path, map_location="cpu", weights_only=True)["state_dict"]
     module.load_state_dict(weights)
     module.cpu().eval()
+    return _best_epoch(module)
+
+
+def _callbacks(metric: str, settings: TrainSettings, state: Path) -> tuple[ModelCheckpoint, list[Callback]]:
+    """What keeps the best epoch, what keeps the last one, what stops early, and the progress bar."""
+    keep: dict[str, Any] = {"dirpath": state, "enable_version_counter": False}
+    best = ModelCheckpoint(filename="best", monitor=metric, mode="max", save_weights_only=True, **keep)
+    last = ModelCheckpoint(filename="last", **keep)
+    stopping = [] if settings.patience is None else [_Patience(metric, settings.patience)]
+    return best, [last, *stopping, _ProgressBar()]
+
+
+def _best_epoch(module: FineTuning) -> dict[str, float]:
     measured = [epoch for epoch in module.history if not math.isnan(epoch[module.model.task.metric])]
     if not measured:
         raise TrainingError(
@@ -101,6 +114,17 @@ def resumed_precision(state: Path) -> ChosenPrecision:
         return ChosenPrecision(saved["precision"], {})
     except Exception as error:
         raise TrainingError(f"{path}: cannot be read: {error}; start over with --force") from None
+
+
+class _Patience(EarlyStopping):
+    """Stops after `patience` epochs without a better metric; one in which it is not defined (NaN) is not better."""
+
+    def __init__(self, metric: str, patience: int) -> None:
+        super().__init__(metric, mode="max", patience=patience, check_finite=False)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # A run that was interrupted between its last epoch and its end has nothing more to train.
+        trainer.should_stop = trainer.should_stop or self.wait_count >= self.patience
 
 
 class _ProgressBar(TQDMProgressBar):

@@ -7,49 +7,44 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from bert_models.crf import LinearChainCrf
 from bert_models.errors import TrainingError
 from bert_models.model import TaskModel
 from bert_models.training.data import Examples, TensorBatch
 from bert_models.training.objectives import build_objective
+from bert_models.training.optimizer import linear_schedule, parameter_groups
 from bert_models.training.settings import TrainSettings
 from bert_runtime.tasks import FloatArray
 
-__all__ = ["FineTuning", "parameter_groups"]
-
-
-_CRF_LR = 1e-2
-"""Peak learning rate of a linear chain, which starts at zero and has to grow to the size of logits."""
-
-
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Parameters in groups: matrices with weight decay; vectors (biases and LayerNorm) without; a linear chain."""
-    chain = [p for module in model.modules() if isinstance(module, LinearChainCrf) for p in module.parameters()]
-    rest = [p for p in model.parameters() if not any(p is each for each in chain)]
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in rest if p.ndim >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in rest if p.ndim < 2], "weight_decay": 0.0},
-    ]
-    return [*groups, {"params": chain, "weight_decay": 0.0, "lr": _CRF_LR}] if chain else groups
+__all__ = ["FineTuning"]
 
 
 class FineTuning(pl.LightningModule):
     """Trains a `TaskModel` and measures it on the dev set after every epoch."""
 
-    def __init__(self, model: TaskModel, dev: Examples, settings: TrainSettings, precision: str) -> None:
+    def __init__(
+        self,
+        model: TaskModel,
+        dev: Examples,
+        settings: TrainSettings,
+        precision: str,
+        class_weights: Tensor | None = None,
+    ) -> None:
         super().__init__()
         self.precision = precision
         self.model = model
-        self.objective = build_objective(model.task)
+        self.objective = build_objective(model.task, settings.label_smoothing, class_weights)
         self.dev = dev
         self.settings = settings
         self.history: list[dict[str, float]] = []
         """One entry per finished epoch: mean training loss and the dev metrics."""
+        self.rows: list[dict[str, float]] = []
+        """What was logged, each with its `step`: `loss` and `lr` of the optimizer's steps, `dev_…` of the epochs."""
         self._losses: list[float] = []
+        self._logged_losses = 0
         self._dev_rows: dict[int, FloatArray] = {}
 
     def run(self) -> dict[str, Any]:
@@ -59,6 +54,7 @@ class FineTuning(pl.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keeps the history, so that a resumed run reports all of its epochs, and what run it is."""
         checkpoint["history"] = self.history
+        checkpoint["rows"] = self.rows
         checkpoint["run"] = self.run()
         checkpoint["precision"] = self.precision
 
@@ -74,10 +70,18 @@ class FineTuning(pl.LightningModule):
                 "settings, or start over with --force"
             )
         self.history = checkpoint["history"]
+        self.rows = checkpoint["rows"]
+
+    def on_train_start(self) -> None:
+        """Writes once more what a resumed run had logged before."""
+        for logger in self.loggers:
+            for row in self.rows:
+                logger.log_metrics({name: value for name, value in row.items() if name != "step"}, int(row["step"]))
 
     def on_train_epoch_start(self) -> None:
         """Starts the epoch's mean loss."""
         self._losses.clear()
+        self._logged_losses = 0
 
     def on_train_batch_start(self, batch: TensorBatch, batch_idx: int) -> None:
         """Seeds dropout by the batch's place, so that it is the same in a resumed run, whatever was drawn before."""
@@ -99,6 +103,17 @@ class FineTuning(pl.LightningModule):
         self.log("loss", value, prog_bar=True, logger=False)
         return step_loss
 
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """Logs the mean loss of the batches that this step is made of, and its learning rate at the top."""
+        losses = self._losses[self._logged_losses :]
+        self._logged_losses = len(self._losses)
+        self._write({"loss": float(np.mean(losses)), "lr": self.settings.lr * self._schedule(self.global_step)})
+
+    def _write(self, values: dict[str, float]) -> None:
+        self.rows.append({"step": self.global_step, **values})
+        for logger in self.loggers:
+            logger.log_metrics(values, self.global_step)
+
     def validation_step(self, batch: TensorBatch, index: int) -> None:
         """Raw outputs of one dev batch."""
         outputs = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
@@ -111,21 +126,22 @@ class FineTuning(pl.LightningModule):
         if (tuned := task.tuned(metrics)) != task:
             metrics = tuned.score(outputs, self.dev.examples)
         self._dev_rows.clear()
-        self.log_dict({f"dev_{name}": value for name, value in metrics.items()}, prog_bar=True, logger=False)
+        dev = {f"dev_{name}": value for name, value in metrics.items()}
+        self.log_dict(dev, prog_bar=True, logger=False)
+        self._write(dev)
+        for logger in self.loggers:
+            logger.save()  # a process that is killed afterwards leaves the whole epoch
         train_loss = float(np.mean(self._losses))
         self.history.append({"epoch": self.current_epoch + 1, "train_loss": train_loss, **metrics})
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        """AdamW with linear warm-up and decay, stepped every batch."""
-        steps = int(self.trainer.estimated_stepping_batches)
-        warmup = max(1, round(steps * self.settings.warmup_ratio))
-
-        def factor(step: int) -> float:
-            return step / warmup if step < warmup else max(0.0, (steps - step) / max(1, steps - warmup))
-
-        groups = parameter_groups(self.model, self.settings.weight_decay)
+        """AdamW with linear warm-up and decay, stepped with the optimizer."""
+        steps = int(self.trainer.estimated_stepping_batches)  # of the optimizer, not batches
+        self._schedule = linear_schedule(steps, self.settings.warmup_ratio)
+        settings = self.settings
+        groups = parameter_groups(self.model, settings.weight_decay, settings.lr, settings.layer_lr_decay)
         optimizer: Optimizer = AdamW(groups, lr=self.settings.lr)
         return {
             "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"},
+            "lr_scheduler": {"scheduler": LambdaLR(optimizer, self._schedule), "interval": "step"},
         }

@@ -42,6 +42,14 @@ class Objective(ABC):
 
     def __init__(self, task: Task) -> None:
         self.task = task
+        self.label_smoothing = 0.0
+        self.class_weights: Tensor | None = None
+        """Float32 [L]; this and the smoothing are used by objectives that have `classes`."""
+
+    @property
+    def classes(self) -> int:
+        """Classes of which one is right, where cross-entropy over these is all of the loss; 0 elsewhere."""
+        return 0
 
     @abstractmethod
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
@@ -51,6 +59,13 @@ class Objective(ABC):
     def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
         """The mean loss of a batch, float32 []."""
 
+    def cross_entropy(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Of outputs [N, L] and class ids int64 [N], leaving out `UNLABELLED`, smoothed and weighted."""
+        weights = None if self.class_weights is None else self.class_weights.to(outputs.device)
+        return F.cross_entropy(
+            outputs.float(), targets, weights, ignore_index=UNLABELLED, label_smoothing=self.label_smoothing
+        )
+
 
 class _SingleLabel(Objective):
     """Cross-entropy; targets are class ids int64 []."""
@@ -58,8 +73,13 @@ class _SingleLabel(Objective):
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
         return np.array(example.target, dtype=np.int64)
 
+    @property
+    def classes(self) -> int:
+        assert isinstance(self.task, TextClassification | NextSentencePrediction)
+        return len(self.task.labels)
+
     def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(outputs.float(), targets)
+        return self.cross_entropy(outputs, targets)
 
 
 class _MultiLabel(Objective):
@@ -101,6 +121,11 @@ class _TokenLabels(Objective):
     Targets are int64 [S], `UNLABELLED` elsewhere.
     """
 
+    @property
+    def classes(self) -> int:
+        assert isinstance(self.task, TokenClassification)
+        return 0 if self.task.crf else len(self.task.labels)
+
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
         words, labels = example.target
         target = np.full(len(encoding), UNLABELLED, dtype=np.int64)
@@ -116,7 +141,7 @@ class _TokenLabels(Objective):
         if crf is not None:
             chain: Tensor = crf(outputs, targets)
             return chain
-        return F.cross_entropy(outputs.float().flatten(0, 1), targets.flatten(), ignore_index=UNLABELLED)
+        return self.cross_entropy(outputs.flatten(0, 1), targets.flatten())
 
 
 class _Span(Objective):
@@ -189,9 +214,11 @@ OBJECTIVES: Mapping[str, Callable[[Task], Objective]] = {
 """How each task is learnt; the keys are those of `bert_runtime.tasks.TASKS`."""
 
 
-def build_objective(task: Task) -> Objective:
-    """The objective of `task`."""
-    return OBJECTIVES[task.name](task)
+def build_objective(task: Task, label_smoothing: float = 0.0, class_weights: Tensor | None = None) -> Objective:
+    """The objective of `task`, with what `check_loss` allows for it."""
+    objective = OBJECTIVES[task.name](task)
+    objective.label_smoothing, objective.class_weights = label_smoothing, class_weights
+    return objective
 
 
 def stack_targets(targets: Sequence[Target]) -> Tensor:

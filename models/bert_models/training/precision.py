@@ -5,20 +5,24 @@ from typing import Literal, NamedTuple
 
 import torch
 
+from bert_models.errors import TrainingError
 from bert_models.model import TaskModel
 from bert_models.training.data import TensorBatch
 from bert_models.training.objectives import build_objective
 from bert_runtime.machine import has_instruction_set
 
-__all__ = ["ChosenPrecision", "choose_precision"]
+__all__ = ["ChosenPrecision", "check_precision", "choose_precision"]
 
-LightningPrecision = Literal["32-true", "bf16-mixed"]
+LightningPrecision = Literal["32-true", "bf16-mixed", "16-mixed"]
 
-_LIGHTNING_NAMES: dict[str, LightningPrecision] = {"fp32": "32-true", "bf16": "bf16-mixed"}
+_LIGHTNING_NAMES: dict[str, LightningPrecision] = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+
+_MEASURED = ("fp32", "bf16")
+"""What `auto` chooses from; fp16 can lose small gradients and large activations, and is taken only when asked for."""
 
 
 class ChosenPrecision(NamedTuple):
-    """`fp32` or `bf16`, with the seconds that one step took in each where both were tried."""
+    """`fp32`, `bf16` or `fp16`, with the seconds that one step took in each where both were tried."""
 
     name: str
     seconds_per_step: dict[str, float]
@@ -29,13 +33,20 @@ class ChosenPrecision(NamedTuple):
         return _LIGHTNING_NAMES[self.name]
 
 
+def check_precision(requested: str) -> None:
+    """Raises `TrainingError` for a precision that this machine does not train in."""
+    if requested == "fp16" and not torch.cuda.is_available():
+        raise TrainingError("precision fp16 needs CUDA, and torch finds no CUDA device; take bf16, fp32 or auto")
+
+
 def choose_precision(requested: str, model: TaskModel, batch: TensorBatch) -> ChosenPrecision:
     """The precision asked for, or for `auto` the faster one of those that this processor computes natively."""
+    check_precision(requested)
     if requested != "auto":
         return ChosenPrecision(requested, {})
     if not torch.cuda.is_available() and not has_instruction_set("bf16"):
         return ChosenPrecision("fp32", {})
-    seconds = {name: _seconds_per_step(model, batch, bf16=name == "bf16") for name in _LIGHTNING_NAMES}
+    seconds = {name: _seconds_per_step(model, batch, bf16=name == "bf16") for name in _MEASURED}
     return ChosenPrecision(min(seconds, key=lambda name: seconds[name]), seconds)
 
 

@@ -1,0 +1,102 @@
+"""Label smoothing and class weights: what they do to the loss, and the tasks that have them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from bert_models import EncoderConfig, TaskModel, TrainingError, load_model, open_checkpoint
+from bert_models.training import TrainSettings, fine_tune
+from bert_models.training.class_weights import balanced_weights, check_loss
+from bert_models.training.objectives import build_objective
+from bert_runtime.records import Record
+from bert_runtime.tasks import (
+    FillMask,
+    NextSentencePrediction,
+    QuestionAnswering,
+    SentenceEmbedding,
+    Task,
+    TextClassification,
+    TokenClassification,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TASK = TextClassification(labels=("x", "y"))
+
+
+def test_smoothing_and_weights_are_those_of_cross_entropy() -> None:
+    torch.manual_seed(0)
+    logits, targets, weights = torch.randn(4, 3), torch.tensor([0, 2, 1, 2]), torch.tensor([0.5, 1.0, 1.5])
+    task = TextClassification(labels=("a", "b", "c"))
+    model: Any = None
+    found = build_objective(task, 0.2, weights).loss(model, logits, targets)
+    assert found == F.cross_entropy(logits, targets, weights, label_smoothing=0.2)
+    assert found != build_objective(task).loss(model, logits, targets)
+
+
+def test_smoothing_leaves_out_tokens_without_a_label(toy_config: EncoderConfig) -> None:
+    torch.manual_seed(0)
+    logits, targets = torch.randn(1, 4, 3), torch.tensor([[-100, 1, 2, -100]])
+    task = TokenClassification(labels=("O", "B-x", "I-x"))
+    found = build_objective(task, 0.1).loss(TaskModel(toy_config, task), logits, targets)
+    assert found == F.cross_entropy(logits[0, 1:3], targets[0, 1:3], label_smoothing=0.1)
+
+
+def test_balanced_weights_are_inverse_frequencies() -> None:
+    targets = [np.array(label) for label in (0, 0, 0, 1)]
+    assert balanced_weights(targets, 2).tolist() == [0.5, 1.5]
+    tokens = [np.array([-100, 0, 0, 0]), np.array([-100, 1])]
+    assert balanced_weights(tokens, 3).tolist() == [0.5, 1.5, 1.0]
+
+
+def test_balanced_weights_find_the_rare_class(classifier_checkpoint: Path, tmp_path: Path) -> None:
+    """The texts say nothing of the class, and so its share is learnt; with weights no class is more frequent."""
+    data = tmp_path / "x.csv"
+    data.write_text("text,label\n" + ("hello,x\n" * 7 + "hello,y\n") * 160)
+    probability = {}
+    for weights in (None, "balanced"):
+        settings = TrainSettings(epochs=1, batch_size=32, lr=1e-2, class_weights=weights, precision="fp32")
+        out = tmp_path / str(weights)
+        fine_tune("text-classification", classifier_checkpoint, data, data, out, settings)
+        source = open_checkpoint(out)
+        model = load_model(source, source.task())
+        with torch.no_grad():
+            ids = torch.tensor([source.text_tokenizer().encode([_text("hello")])[0][0].ids])
+            probability[weights] = float(model(ids, torch.ones_like(ids)).softmax(-1)[0, 1])
+    assert probability[None] == pytest.approx(1 / 8, abs=0.06)
+    assert probability["balanced"] == pytest.approx(0.5, abs=0.1)
+
+
+def _text(text: str) -> Any:
+    return TASK.example(Record({"text": text, "label": "x"}, Path("x"), 1)).inputs[0]
+
+
+@pytest.mark.parametrize(
+    ("task", "kind"),
+    [
+        (TextClassification(labels=("a", "b"), problem_type="multi_label"), "text-.* problem_type multi_label"),
+        (TextClassification(labels=("score",), problem_type="regression"), "text-.* problem_type regression"),
+        (TokenClassification(labels=("O", "B-x"), crf=True), "token-classification with crf"),
+        (QuestionAnswering(), "question-answering"),
+        (SentenceEmbedding(dimensions=2), "sentence-embedding"),
+        (FillMask(mask_token="[MASK]", mask_token_id=4), "fill-mask"),
+    ],
+)
+def test_losses_that_a_task_does_not_have(task: Task, kind: str) -> None:
+    both = TrainSettings(label_smoothing=0.1, class_weights="balanced")
+    with pytest.raises(TrainingError, match=f"^{kind} has no use for label_smoothing and class_weights; expected "):
+        check_loss(task, both)
+    with pytest.raises(TrainingError, match=f"^{kind} has no use for class_weights; expected "):
+        check_loss(task, TrainSettings(class_weights="balanced"))
+    check_loss(task, TrainSettings())
+
+
+@pytest.mark.parametrize(
+    "task", [TASK, TokenClassification(labels=("O", "B-x")), NextSentencePrediction()], ids=lambda each: each.name
+)
+def test_losses_that_a_task_has(task: Task) -> None:
+    check_loss(task, TrainSettings(label_smoothing=0.1, class_weights="balanced"))
