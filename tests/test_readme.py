@@ -63,6 +63,9 @@ def workplace(embedding_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.Mo
     for name, cities in (("train", ["Paris", "New York", "Rome", "Oslo"]), ("dev", ["Bern", "Paris"])):
         (tmp_path / f"{name}.conll").write_text("\n".join(map(tagged, cities)), encoding="utf-8")
         (tmp_path / f"{name}-squad.json").write_text(squad(cities), encoding="utf-8")
+    recipe = re.search(r"^```yaml\n(.*?)^```", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert recipe
+    (tmp_path / "recipe.yaml").write_text(recipe[1], encoding="utf-8")
     (tmp_path / "messages.txt").write_text("my card is gone\nwhere is my money\n", encoding="utf-8")
     (tmp_path / "corpus.txt").write_text("my card is gone\nwhere is my money\nis my card lost\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)

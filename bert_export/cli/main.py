@@ -24,6 +24,7 @@ _EXTRAS = {
     "onnxscript": "export",
     "safetensors": "export",
     "lightning": "train",
+    "yaml": "train",
     "psutil": "bench",
     "matplotlib": "bench",
     "onnxruntime": "cpu",

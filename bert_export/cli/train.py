@@ -5,6 +5,8 @@ from pathlib import Path
 import click
 
 from bert_export.cli.common import CHECKPOINT, PATH, columns_option, json_option, print_json, stages, table
+from bert_export.cli.config_file import config_option
+from bert_export.cli.recipe import recipe_options
 from bert_runtime.tasks import TASKS
 from bert_runtime.tasks.sentence_embedding import POOLINGS
 from bert_runtime.tasks.text_classification import PROBLEM_TYPES
@@ -36,28 +38,16 @@ __all__ = ["train"]
     help="How text-classification reads a row: one label, any number of labels (a list, or names between commas), "
     "or a number in the column score. Default: single_label.",
 )
-@click.option("--crf", is_flag=True, default=None, help="token-classification: train a linear chain over the labels.")
-@click.option("--bio", is_flag=True, default=None, help="token-classification: allow only sequences that are BIO.")
+@click.option("--crf/--no-crf", default=None, help="token-classification: train a linear chain over the labels.")
+@click.option("--bio/--no-bio", default=None, help="token-classification: allow only sequences that are BIO.")
 @click.option(
     "--pooling",
     type=click.Choice(POOLINGS),
     help="sentence-embedding: how token vectors become one; by default as the base does it.",
 )
 @columns_option
-@click.option("--epochs", type=int, default=3, show_default=True)
-@click.option("--batch-size", type=int, default=32, show_default=True)
-@click.option("--lr", type=float, default=1e-4, show_default=True, help="Peak learning rate.")
-@click.option("--warmup-ratio", type=float, default=0.1, show_default=True)
-@click.option("--weight-decay", type=float, default=0.01, show_default=True)
-@click.option("--max-tokens", type=int, help="Longest training sequence.")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option(
-    "--precision",
-    type=click.Choice(["auto", "fp32", "bf16"]),
-    default="auto",
-    show_default=True,
-    help="auto takes bf16 mixed precision where this processor has it and it measures faster.",
-)
+@recipe_options
+@config_option
 @click.option("--resume", is_flag=True, help="Go on from the last finished epoch of an interrupted run.")
 @click.option("--force", is_flag=True, help="Replace what an earlier run wrote.")
 @json_option
@@ -92,5 +82,7 @@ def train(
         return
     rows = [list(report["epochs"][0]), *(list(epoch.values()) for epoch in report["epochs"])]
     click.echo(table(rows))
+    if report["stopped_early"]:
+        click.echo(f"stopped early: no better {report['metric']} in {report['settings']['patience']} epochs")
     click.echo(f"best: epoch {report['best']['epoch']}, {report['metric']} {report['best'][report['metric']]:.4f}")
     click.echo(f"wrote {output}")
