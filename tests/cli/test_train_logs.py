@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +16,8 @@ from torch import Tensor
 
 from bert_models.training.logs import build_loggers, draw
 from bert_models.training.module import FineTuning
+
+from .training_data import equal
 
 Run = Callable[..., Result]
 
@@ -73,7 +76,7 @@ def test_tensorboard_reads_the_same(whole_run: tuple[Path, Result]) -> None:
 
 
 def test_without_tensorboard_there_is_csv_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bert_models.training.logs.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
     assert [type(each).__name__ for each in build_loggers(tmp_path)] == ["CSVLogger"]
 
 
@@ -93,6 +96,40 @@ def test_the_log_of_a_resumed_run_is_that_of_a_whole_one(
     monkeypatch.undo()
     assert run(*train_arguments, "--output", tmp_path / "parts", "--resume").exit_code == 0
     assert metrics(tmp_path / "parts") == metrics(whole_run[0])
+
+
+def test_a_run_whose_result_could_not_be_written_has_its_log(
+    run: Run,
+    train_arguments: list[Any],
+    whole_run: tuple[Path, Result],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Everything is trained, so the resumed run takes no step."""
+
+    def full(*arguments: Any, **options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("bert_models.training.fine_tuning.save_model", full)
+    assert run(*train_arguments, "--output", tmp_path / "trained").exit_code == 1
+    monkeypatch.undo()
+    assert run(*train_arguments, "--output", tmp_path / "trained", "--resume").exit_code == 0
+    assert metrics(tmp_path / "trained") == metrics(whole_run[0])
+    assert equal(tmp_path / "trained", whole_run[0])
+
+
+def test_a_refused_resumption_leaves_the_log(
+    run: Run, train_arguments: list[Any], tmp_path: Path, crash: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash(1)
+    with pytest.raises(RuntimeError):
+        run(*train_arguments, "--output", tmp_path / "trained")
+    monkeypatch.undo()
+    before = metrics(tmp_path / "trained")
+    result = run(*train_arguments, "--lr", 1, "--patience", 2, "--output", tmp_path / "trained", "--resume")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "another one: lr was 0.003, is now 1.0; patience was None, is now 2; resume with" in result.stderr
+    assert metrics(tmp_path / "trained") == before
 
 
 def test_logs_do_not_make_a_folder_ours(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
@@ -123,7 +160,7 @@ def test_the_plot(whole_run: tuple[Path, Result], tmp_path: Path, monkeypatch: p
     rows = [{"step": 0, "loss": 1.0, "lr": 0.1}, {"step": 1, "dev_accuracy": float("nan")}]
     draw(tmp_path / "undefined.png", rows, "accuracy")
     assert (tmp_path / "undefined.png").is_file()
-    monkeypatch.setattr("bert_models.training.logs.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     draw(tmp_path / "missing.png", rows, "accuracy")
     assert not (tmp_path / "missing.png").exists()
 

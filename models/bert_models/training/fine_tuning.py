@@ -18,7 +18,7 @@ from bert_models.training.class_weights import check_loss, class_weights
 from bert_models.training.data import Examples
 from bert_models.training.logs import PLOT_NAME, build_loggers, draw
 from bert_models.training.loop import fit, resumed_precision
-from bert_models.training.module import FineTuning
+from bert_models.training.module import FineTuning, described_run
 from bert_models.training.place import LOGS, REPORT_NAME, STATE, check_output, check_space, prepare
 from bert_models.training.precision import ChosenPrecision, check_precision, choose_precision
 from bert_models.training.settings import TrainSettings
@@ -72,7 +72,11 @@ def fine_tune(
     train_set = _examples(source, chosen, train_records, settings, training=True)
     dev_set = _examples(source, chosen, dev_records, settings, training=False)
     state = target / STATE
-    precision = resumed_precision(state) if resume else _precision(settings, model, train_set, progress)
+    precision = (
+        resumed_precision(state, described_run(chosen, settings))
+        if resume
+        else _precision(settings, model, train_set, progress)
+    )
     prepare(target, resume=resume)
     module = FineTuning(model, dev_set, settings, precision.name, class_weights(chosen, train_set.targets, settings))
     started = time.monotonic()
@@ -89,7 +93,8 @@ def fine_tune(
     progress(f"writing the checkpoint of epoch {best['epoch']}")
     with replaced_folder(target) as folder:
         save_model(model, folder, tokenizer_from=source.path, max_tokens=settings.max_tokens or source.max_tokens)
-        shutil.copytree(target / LOGS, folder / LOGS)
+        if (target / LOGS).is_dir():  # not removed by somebody meanwhile, for which no training is to be lost
+            shutil.copytree(target / LOGS, folder / LOGS)
         draw(folder / PLOT_NAME, module.rows, chosen.metric)
         write_json(folder / REPORT_NAME, report)
     return report

@@ -1,7 +1,7 @@
 """What a run writes about itself while it trains: Lightning's loggers, and a plot at the end."""
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
@@ -16,9 +16,19 @@ Row = Mapping[str, float]
 def build_loggers(folder: Path) -> list[Logger]:
     """`metrics.csv` in `folder`, and the event file of TensorBoard where that is installed."""
     loggers: list[Logger] = [CSVLogger(folder, name="", version="", flush_logs_every_n_steps=50)]
-    if find_spec("tensorboard") is not None:
+    if _has_tensorboard():
         loggers.append(TensorBoardLogger(folder, name="", version="", default_hp_metric=False))
     return loggers
+
+
+def _has_tensorboard() -> bool:
+    """Whether it can be imported, and not only found: with a protobuf that it cannot use it is no help."""
+    try:
+        import_module("tensorboard")
+        import_module("torch.utils.tensorboard")
+    except ImportError:
+        return False
+    return True
 
 
 def draw(path: Path, rows: Sequence[Row], metric: str) -> None:
@@ -26,9 +36,10 @@ def draw(path: Path, rows: Sequence[Row], metric: str) -> None:
 
     `rows` are those of `FineTuning.rows`.
     """
-    if find_spec("matplotlib") is None:
+    try:
+        from matplotlib.figure import Figure  # without pyplot, which would choose a window system
+    except ImportError:
         return
-    from matplotlib.figure import Figure  # without pyplot, which would choose a window system
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     losses = figure.add_subplot()

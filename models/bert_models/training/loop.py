@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -103,17 +103,25 @@ def _interruptible(state: Path) -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
-def resumed_precision(state: Path) -> ChosenPrecision:
+def resumed_precision(state: Path, now: Mapping[str, Any]) -> ChosenPrecision:
     """The precision of the run in `state`: measured again, another might win, and the weights would differ.
 
-    Raises `TrainingError` for a damaged state, where Lightning would end in whatever unpickling raises.
+    `now` is the `described_run` that is to go on. Raises `TrainingError` where the one in `state` was another, and for
+    a damaged state, where Lightning would end in whatever unpickling raises.
     """
     path = state / LAST_NAME
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        return ChosenPrecision(saved["precision"], {})
+        before, precision = saved["run"], saved["precision"]
     except Exception as error:
         raise TrainingError(f"{path}: cannot be read: {error}; start over with --force") from None
+    differing = [f"{key} was {before.get(key)!r}, is now {now[key]!r}" for key in now if before.get(key) != now[key]]
+    if differing:
+        raise TrainingError(
+            f"the interrupted run was another one: {'; '.join(differing)}; resume with the same files and settings, or "
+            "start over with --force"
+        )
+    return ChosenPrecision(precision, {})
 
 
 class _Patience(EarlyStopping):

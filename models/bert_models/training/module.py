@@ -17,9 +17,14 @@ from bert_models.training.data import Examples, TensorBatch
 from bert_models.training.objectives import build_objective
 from bert_models.training.optimizer import linear_schedule, parameter_groups
 from bert_models.training.settings import TrainSettings
-from bert_runtime.tasks import FloatArray
+from bert_runtime.tasks import FloatArray, Task
 
-__all__ = ["FineTuning"]
+__all__ = ["FineTuning", "described_run"]
+
+
+def described_run(task: Task, settings: TrainSettings) -> dict[str, Any]:
+    """What must be the same for a run to be resumed. `auto` precision stays `auto`, whatever it measures."""
+    return {"task": task.to_dict(), **asdict(settings)}
 
 
 class FineTuning(pl.LightningModule):
@@ -47,33 +52,20 @@ class FineTuning(pl.LightningModule):
         self._logged_losses = 0
         self._dev_rows: dict[int, FloatArray] = {}
 
-    def run(self) -> dict[str, Any]:
-        """What must be the same for a run to be resumed. `auto` precision stays `auto`, whatever it measures."""
-        return {"task": self.model.task.to_dict(), **asdict(self.settings)}
-
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keeps the history, so that a resumed run reports all of its epochs, and what run it is."""
         checkpoint["history"] = self.history
         checkpoint["rows"] = self.rows
-        checkpoint["run"] = self.run()
+        checkpoint["run"] = described_run(self.model.task, self.settings)
         checkpoint["precision"] = self.precision
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """The inverse of `on_save_checkpoint`."""
-        before, now = checkpoint["run"], self.run()
-        differing = [
-            f"{key} was {before.get(key)!r}, is now {now[key]!r}" for key in now if before.get(key) != now[key]
-        ]
-        if differing:
-            raise TrainingError(
-                f"the interrupted run was another one: {'; '.join(differing)}; resume with the same files and "
-                "settings, or start over with --force"
-            )
         self.history = checkpoint["history"]
         self.rows = checkpoint["rows"]
 
-    def on_train_start(self) -> None:
-        """Writes once more what a resumed run had logged before."""
+    def on_fit_start(self) -> None:
+        """Writes once more what a resumed run had logged before, also where no step is left to be taken."""
         for logger in self.loggers:
             for row in self.rows:
                 logger.log_metrics({name: value for name, value in row.items() if name != "step"}, int(row["step"]))
