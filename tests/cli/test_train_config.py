@@ -33,8 +33,15 @@ def test_every_setting_has_a_flag_with_its_default() -> None:
 
 
 def test_the_recipe_of_the_command_line_is_the_one_that_is_run(
-    run: Run, train_arguments: list[Any], tmp_path: Path
+    run: Run, train_arguments: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    layers: list[object] = []
+
+    def counted(layer: Any, *arguments: Any, **options: Any) -> Any:
+        layers.append(layer)
+        return layer(*arguments)
+
+    monkeypatch.setattr("bert_models.layers.checkpoint", counted)
     flags = [
         "--accumulate", 2, "--layer-lr-decay", 0.9, "--patience", 1, "--label-smoothing", 0.1, "--class-weights",
         "balanced", "--sort-by-length", "--gradient-checkpointing", "--lr", 1e-12,
@@ -48,6 +55,7 @@ def test_the_recipe_of_the_command_line_is_the_one_that_is_run(
         class_weights="balanced", sort_by_length=True, gradient_checkpointing=True,
     )  # fmt: skip
     assert report["settings"] == vars(expected)
+    assert len(layers) == 2 * 4 * 2  # epochs, batches, layers
     assert (report["stopped_early"], len(report["epochs"])) == (True, 2)
 
 

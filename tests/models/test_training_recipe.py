@@ -106,6 +106,20 @@ def test_lower_layers_learn_more_slowly(toy_config: EncoderConfig) -> None:
         assert rate == next(value for prefix, value in start.items() if name.startswith(prefix)), name
 
 
+def test_the_loop_trains_lower_layers_more_slowly(fitted: Fit, classifier_checkpoint: Path) -> None:
+    source = open_checkpoint(classifier_checkpoint)
+    start = load_model(source, TASK, new_head=True).encoder.embeddings.norm.weight.detach()
+
+    def moved(**changes: Any) -> float:
+        return float((fitted(**changes).model.encoder.embeddings.norm.weight - start).abs().max().detach())
+
+    assert moved(layer_lr_decay=0.1) == pytest.approx(moved() * 0.1**3, rel=0.2)
+
+
+def test_the_loop_smooths_labels(fitted: Fit) -> None:
+    assert steps(fitted(label_smoothing=0.5), "loss")[0] != steps(fitted(), "loss")[0]
+
+
 def test_shared_layers_learn_as_their_topmost_use_does(toy_config: EncoderConfig) -> None:
     shared = EncoderConfig(**{**vars(toy_config), "num_layers": 6, "num_layer_groups": 2})
     rates = rates_of(TaskModel(shared, TASK))
