@@ -68,6 +68,7 @@ def workplace(embedding_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "recipe.yaml").write_text(recipe[1], encoding="utf-8")
     (tmp_path / "messages.txt").write_text("my card is gone\nwhere is my money\n", encoding="utf-8")
     (tmp_path / "corpus.txt").write_text("my card is gone\nwhere is my money\nis my card lost\n", encoding="utf-8")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -10,6 +10,7 @@ from bert_export.cli.evaluate import evaluate
 from bert_export.cli.export import export
 from bert_export.cli.inspect import inspect
 from bert_export.cli.predict import predict
+from bert_export.cli.pretrain import pretrain
 from bert_export.cli.tokenizer import tokenizer
 from bert_export.cli.train import train
 from bert_export.cli.verify import verify
@@ -56,5 +57,5 @@ def main() -> None:
     """Take BERT-family PyTorch checkpoints to fast, verified ONNX bundles, and run them."""
 
 
-for _command in (tokenizer, train, export, inspect, verify, predict, evaluate, bench):
+for _command in (tokenizer, pretrain, train, export, inspect, verify, predict, evaluate, bench):
     main.add_command(_command)

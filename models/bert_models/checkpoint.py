@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
 
 from bert_models.config import EncoderConfig
 from bert_models.errors import CheckpointError
@@ -190,14 +190,22 @@ def _check_tied(checkpoint: Checkpoint, tensors: Mapping[str, Tensor]) -> None:
             )
 
 
-def save_model(model: TaskModel, folder: Path, *, tokenizer_from: Path, max_tokens: int | None = None) -> None:
+def save_model(
+    model: TaskModel,
+    folder: Path,
+    *,
+    tokenizer_from: Path,
+    max_tokens: int | None = None,
+    more_heads: Mapping[str, nn.Module] | None = None,
+) -> None:
     """Writes config, weights and the tokenizer files of `tokenizer_from` into the existing `folder`.
 
     `transformers` loads the result with the class that `architectures` names; a sentence-embedding model is also a
     sentence-transformers folder. `max_tokens` is the length it was trained at, so that it is truncated there too.
+    `more_heads` are those of other tasks that were pre-trained beside it; the class is then that of pre-training.
     """
     task, family = model.task, FAMILIES[model.config.family]
-    architecture = family.architectures[task.name]
+    architecture = family.pretraining_architecture if more_heads else family.architectures[task.name]
     values = {
         "architectures": [architecture],
         **family.config_values(model.config),
@@ -205,6 +213,9 @@ def save_model(model: TaskModel, folder: Path, *, tokenizer_from: Path, max_toke
         "dtype": "float32",
     }
     tensors = {family.checkpoint_key(name, task.name): p.detach().contiguous() for name, p in model.named_parameters()}
+    for name, head in (more_heads or {}).items():
+        weights = ((family.checkpoint_key(f"head.{key}", name), p) for key, p in head.named_parameters())
+        tensors |= {key: p.detach().contiguous() for key, p in weights}
     if architecture == family.base_architecture:
         tensors = {key.removeprefix(family.prefix): tensor for key, tensor in tensors.items()}
     for name in TOKENIZER_FILES:

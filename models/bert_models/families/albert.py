@@ -64,6 +64,7 @@ ALBERT = replace(
         "sentence-embedding": "AlbertModel",
     },
     base_architecture="AlbertModel",
+    pretraining_architecture="AlbertForPreTraining",
     output_matrices=("predictions.decoder.weight",),
     sizes={
         "base": width(12, 768, **_COMMON),

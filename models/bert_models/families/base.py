@@ -53,6 +53,9 @@ class Family:
     base_architecture: str
     """The `transformers` class of the encoder alone; its checkpoints leave out `prefix`."""
 
+    pretraining_architecture: str | None = None
+    """The `transformers` class with a masked-language and a sentence-pair head, where there is one."""
+
     ignored_weights: str
     """Regular expression for keys that may be present and are not needed: other heads, buffers."""
 
@@ -91,9 +94,12 @@ class Family:
 
     def config_values(self, config: EncoderConfig) -> dict[str, Any]:
         """The inverse of `config`."""
-        values = {key: getattr(config, name) for name, key in self.config_keys.items()}
+        found = {key: getattr(config, name) for name, key in self.config_keys.items()}
+        values = {key: value for key, value in found.items() if value is not None}
         if "embedding_size" in self.config_keys:
             values[self.config_keys["embedding_size"]] = config.embedding_width
+        if "num_layer_groups" in self.config_keys:
+            values[self.config_keys["num_layer_groups"]] = config.num_layer_groups or config.num_layers
         return {"model_type": self.name, **values}
 
     def checkpoint_key(self, parameter: str, task: str) -> str:

@@ -80,6 +80,7 @@ BERT = Family(
         "sentence-embedding": "BertModel",
     },
     base_architecture="BertModel",
+    pretraining_architecture="BertForPreTraining",
     output_matrices=("cls.predictions.decoder.weight",),
     # The sizes below base are those of Turc et al., arXiv:1908.08962.
     sizes={

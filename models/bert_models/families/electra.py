@@ -40,6 +40,7 @@ ELECTRA = replace(
         "sentence-embedding": "ElectraModel",
     },
     base_architecture="ElectraModel",
+    pretraining_architecture=None,
     output_matrices=("generator_lm_head.weight",),
     sizes={
         "small": {**width(12, 256), **_COMMON, "embedding_size": 128},

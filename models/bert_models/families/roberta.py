@@ -37,6 +37,7 @@ ROBERTA = replace(
         "sentence-embedding": "RobertaModel",
     },
     base_architecture="RobertaModel",
+    pretraining_architecture=None,
     output_matrices=("lm_head.decoder.weight",),
     sizes={"base": width(12, 768, **_COMMON), "large": width(24, 1024, **_COMMON)},
     ignored_weights=(

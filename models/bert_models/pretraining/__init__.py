@@ -1,4 +1,4 @@
-"""The data side of pre-training: raw text to batches for masked language modelling and its companions."""
+"""Pre-training: raw text to batches, the models of each objective, and the run."""
 
 from bert_models.pretraining.batches import (
     OBJECTIVES,
@@ -10,6 +10,8 @@ from bert_models.pretraining.batches import (
 from bert_models.pretraining.corpus import Corpus, JsonlFiles, TextFiles, open_corpus
 from bert_models.pretraining.library_datasets import LibraryDataset
 from bert_models.pretraining.masking import MaskingSettings
+from bert_models.pretraining.run import Start, default_cache, pretrain
+from bert_models.pretraining.settings import PretrainSettings
 from bert_models.pretraining.token_cache import TokenCache, split_documents
 from bert_models.pretraining.tokenizing import cached_tokens
 from bert_models.pretraining.vocabulary import Vocabulary
@@ -21,13 +23,17 @@ __all__ = [
     "JsonlFiles",
     "LibraryDataset",
     "MaskingSettings",
+    "PretrainSettings",
     "PretrainingBatch",
     "PretrainingBatches",
+    "Start",
     "TextFiles",
     "TokenCache",
     "Vocabulary",
     "batch_loader",
     "cached_tokens",
+    "default_cache",
     "open_corpus",
+    "pretrain",
     "split_documents",
 ]

@@ -23,7 +23,7 @@ from bert_models.training.place import LAST_NAME
 from bert_models.training.precision import ChosenPrecision
 from bert_models.training.settings import TrainSettings
 
-__all__ = ["fit", "resumed_precision"]
+__all__ = ["ProgressBar", "fit", "interruptible", "quiet", "resumed_precision"]
 
 
 def fit(
@@ -42,7 +42,7 @@ def fit(
     `state` is a folder for checkpoints; `resume` goes on from the one in it. Raises `TrainingError` when interrupted.
     """
     best, others = _callbacks(f"dev_{module.model.task.metric}", settings, state)
-    with _quiet():
+    with quiet():
         trainer = pl.Trainer(
             max_epochs=settings.epochs,
             accelerator="cuda" if torch.cuda.is_available() else "cpu",  # where the precision was measured
@@ -59,7 +59,7 @@ def fit(
         module.train()  # Lightning leaves modes as they are, and a loaded model is in evaluation mode: no dropout
         train = train_loader(train_set, settings.batch_size, settings.seed, sort_by_length=settings.sort_by_length)
         loaders = train, dev_loader(dev_set)
-        with _interruptible(state), redirect_stdout(sys.stderr):  # where Lightning's bar draws itself
+        with interruptible(state), redirect_stdout(sys.stderr):  # where Lightning's bar draws itself
             trainer.fit(module, *loaders, ckpt_path=state / LAST_NAME if resume else None, weights_only=True)
     weights = torch.load(best.best_model_path, map_location="cpu", weights_only=True)["state_dict"]
     module.load_state_dict(weights)
@@ -73,7 +73,7 @@ def _callbacks(metric: str, settings: TrainSettings, state: Path) -> tuple[Model
     best = ModelCheckpoint(filename="best", monitor=metric, mode="max", save_weights_only=True, **keep)
     last = ModelCheckpoint(filename="last", **keep)
     stopping = [] if settings.patience is None else [_Patience(metric, settings.patience)]
-    return best, [last, *stopping, _ProgressBar()]
+    return best, [last, *stopping, ProgressBar()]
 
 
 def _best_epoch(module: FineTuning) -> dict[str, float]:
@@ -86,7 +86,7 @@ def _best_epoch(module: FineTuning) -> dict[str, float]:
 
 
 @contextmanager
-def _interruptible(state: Path) -> Iterator[None]:
+def interruptible(state: Path) -> Iterator[None]:
     """Turns Ctrl-C into a `TrainingError` that says how to go on.
 
     Lightning catches the interrupt, ignores further ones while it winds up, and leaves with `sys.exit`.
@@ -135,7 +135,7 @@ class _Patience(EarlyStopping):
         trainer.should_stop = trainer.should_stop or self.wait_count >= self.patience
 
 
-class _ProgressBar(TQDMProgressBar):
+class ProgressBar(TQDMProgressBar):
     """Ends its line when training stops early, so that the error starts on its own."""
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
@@ -144,7 +144,7 @@ class _ProgressBar(TQDMProgressBar):
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silences what Lightning says about itself: hardware it did not find, workers it would start, tips."""
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [logger.level for logger in loggers]

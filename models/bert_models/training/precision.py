@@ -1,9 +1,11 @@
 """Choosing the arithmetic of training by measuring it on this machine."""
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import torch
+from torch import Tensor, nn
 
 from bert_models.errors import TrainingError
 from bert_models.model import TaskModel
@@ -11,7 +13,7 @@ from bert_models.training.data import TensorBatch
 from bert_models.training.objectives import build_objective
 from bert_runtime.machine import has_instruction_set
 
-__all__ = ["ChosenPrecision", "check_precision", "choose_precision"]
+__all__ = ["ChosenPrecision", "check_precision", "choose_precision", "faster_precision"]
 
 LightningPrecision = Literal["32-true", "bf16-mixed", "16-mixed"]
 
@@ -40,28 +42,47 @@ def check_precision(requested: str) -> None:
 
 
 def choose_precision(requested: str, model: TaskModel, batch: TensorBatch) -> ChosenPrecision:
-    """The precision asked for, or for `auto` the faster one of those that this processor computes natively."""
+    """The precision of fine-tuning, see `faster_precision`."""
+    objective = build_objective(model.task)
+    return faster_precision(
+        requested, model, batch[:4], lambda parts: objective.loss(model, model(*parts[:3]), parts[3])
+    )
+
+
+def faster_precision(
+    requested: str, model: nn.Module, batch: Sequence[Tensor], loss: Callable[[Sequence[Tensor]], Tensor]
+) -> ChosenPrecision:
+    """The precision asked for, or for `auto` the faster one of those that this processor computes natively.
+
+    `loss` computes what is minimised from a batch that is where the model is.
+    """
     check_precision(requested)
     if requested != "auto":
         return ChosenPrecision(requested, {})
     if not torch.cuda.is_available() and not has_instruction_set("bf16"):
         return ChosenPrecision("fp32", {})
-    seconds = {name: _seconds_per_step(model, batch, bf16=name == "bf16") for name in _MEASURED}
+    seconds = {name: _seconds_per_step(model, batch, loss, bf16=name == "bf16") for name in _MEASURED}
     return ChosenPrecision(min(seconds, key=lambda name: seconds[name]), seconds)
 
 
-def _seconds_per_step(model: TaskModel, batch: TensorBatch, *, bf16: bool, repeats: int = 3) -> float:
+def _seconds_per_step(
+    model: nn.Module,
+    batch: Sequence[Tensor],
+    loss: Callable[[Sequence[Tensor]], Tensor],
+    *,
+    bf16: bool,
+    repeats: int = 3,
+) -> float:
     """The fastest of a few forward and backward passes, after one that warms up."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device).train()
-    objective = build_objective(model.task)
     arrays = [tensor.to(device) for tensor in batch]
     fastest = float("inf")
     for repeat in range(repeats + 1):
         start = time.perf_counter()
         with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
-            logits = model(*arrays[:3])
-        objective.loss(model, logits, arrays[3]).backward()  # type: ignore[no-untyped-call]
+            value = loss(arrays)
+        value.backward()  # type: ignore[no-untyped-call]
         if device == "cuda":
             torch.cuda.synchronize()
         if repeat:

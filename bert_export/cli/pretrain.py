@@ -1,0 +1,81 @@
+"""`bert-export pretrain`."""
+
+from pathlib import Path
+
+import click
+
+from bert_export.cli.common import CHECKPOINT, PATH, json_option, print_json, stages, table
+
+__all__ = ["pretrain"]
+
+
+@click.command()
+@click.option(
+    "--objective",
+    type=click.Choice(["mlm", "mlm+nsp", "mlm+sop", "rtd"]),
+    default="mlm",
+    show_default=True,
+    help="Masked tokens, with next sentences or sentence order besides; or replaced tokens.",
+)
+@click.option("--family", help="Family of a new model, with --size and --tokenizer.")
+@click.option("--size", help="Its size, such as tiny, small or base.")
+@click.option("--tokenizer", type=PATH, help="Folder with its tokenizer's files.")
+@click.option("--base", type=CHECKPOINT, help="Folder or hub id to go on from, in the place of a new model.")
+@click.option(
+    "--corpus",
+    "sources",
+    multiple=True,
+    required=True,
+    help="Text (.txt, .md; blank lines between documents), JSONL, a folder of the datasets library, or dataset:NAME; "
+    "files may be .gz and the option may be repeated.",
+)
+@click.option("--document-start", help="Regular expression of the lines that begin a document of a text file.")
+@click.option("--one-per-line", is_flag=True, help="Every line of a text file is a document.")
+@click.option("--output", type=PATH, required=True, help="Checkpoint to write.")
+@click.option("--cache", type=PATH, help="Where tokenized corpora are kept; by default below ~/.cache/bert-export.")
+@click.option("--steps", type=int, default=10_000, show_default=True)
+@click.option("--batch-size", type=int, default=32, show_default=True)
+@click.option("--accumulate", type=int, default=1, show_default=True, help="Batches whose gradients make one step.")
+@click.option("--lr", type=float, default=5e-4, show_default=True, help="Peak learning rate.")
+@click.option("--warmup-ratio", type=float, default=0.1, show_default=True)
+@click.option("--weight-decay", type=float, default=0.01, show_default=True)
+@click.option("--max-tokens", type=int, default=128, show_default=True, help="Longest sequence.")
+@click.option("--mask-share", type=float, default=0.15, show_default=True, help="Share of tokens that are predicted.")
+@click.option("--whole-words", is_flag=True, help="Mask whole words.")
+@click.option("--static-masking", is_flag=True, help="The same masks in every epoch.")
+@click.option("--dev-share", type=float, default=0.01, show_default=True, help="Share of documents that are held out.")
+@click.option("--eval-every", type=int, default=500, show_default=True, help="Steps between two measurements.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--precision", type=click.Choice(["auto", "fp32", "bf16"]), default="auto", show_default=True)
+@click.option("--resume", is_flag=True, help="Go on from the last measurement of an interrupted run.")
+@click.option("--force", is_flag=True, help="Replace what an earlier run wrote.")
+@json_option
+def pretrain(
+    family: str | None,
+    size: str | None,
+    tokenizer: Path | None,
+    base: str | None,
+    sources: tuple[str, ...],
+    document_start: str | None,
+    one_per_line: bool,
+    output: Path,
+    cache: Path | None,
+    resume: bool,
+    force: bool,
+    as_json: bool,
+    **recipe: int | float | str | bool,
+) -> None:
+    """Pre-train an encoder on raw text, from scratch or from a checkpoint."""
+    from bert_models.pretraining import PretrainSettings, Start, open_corpus
+    from bert_models.pretraining import pretrain as run
+
+    settings = PretrainSettings(**recipe)  # type: ignore[arg-type] # click has checked the types
+    start = Start(family=family, size=size, tokenizer=tokenizer, base=base)
+    corpus = open_corpus(sources, document_start=document_start, one_per_line=one_per_line)
+    report = run(start, corpus, output, settings, cache=cache, resume=resume, force=force, progress=stages())
+    if as_json:
+        print_json(report)
+        return
+    rows = [list(report["measured"][0]), *(list(each.values()) for each in report["measured"])]
+    click.echo(table(rows))
+    click.echo(f"wrote {output}")

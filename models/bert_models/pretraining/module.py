@@ -1,0 +1,138 @@
+"""The Lightning module of pre-training: losses, optimizer, and measurements on documents that are held out."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from torch import Tensor
+from torch.optim import AdamW
+from torch.optim.lr_scheduler import LambdaLR
+
+from bert_models.errors import TrainingError
+from bert_models.pretraining.batches import PretrainingBatch, PretrainingBatches, batch_loader
+from bert_models.pretraining.model import PretrainingModel
+from bert_models.pretraining.settings import PretrainSettings
+from bert_models.training.optimizer import linear_schedule, parameter_groups
+
+__all__ = ["EpochLoader", "Pretraining"]
+
+
+class EpochLoader:
+    """The batches of one epoch, from where an interrupted run stopped; Lightning saves and restores the place."""
+
+    def __init__(self, batches: PretrainingBatches) -> None:
+        self._batches = batches
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[PretrainingBatch]:
+        for number in range(self._next, len(self._batches)):
+            self._next = number + 1
+            yield self._batches[number]
+        self._next = 0
+
+    def state_dict(self) -> dict[str, int]:
+        """The number of the batch that comes next."""
+        return {"next": self._next}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """The inverse of `state_dict`."""
+        self._next = state["next"]
+
+
+class Pretraining(pl.LightningModule):
+    """Trains a `PretrainingModel` for a number of steps, and measures it from time to time."""
+
+    def __init__(
+        self,
+        model: PretrainingModel,
+        train: PretrainingBatches,
+        dev: PretrainingBatches,
+        settings: PretrainSettings,
+        precision: str,
+    ) -> None:
+        super().__init__()
+        self.model, self.train_batches, self.dev_batches = model, train, dev
+        self.settings, self.precision = settings, precision
+        self.history: list[dict[str, float]] = []
+        """One entry per measurement: the step, the mean training loss since the last one, and what was measured."""
+        self._losses: list[float] = []
+        self._sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+
+    def train_dataloader(self) -> EpochLoader:
+        """The batches of the current epoch."""
+        self.train_batches.set_epoch(self.current_epoch)
+        return EpochLoader(self.train_batches)
+
+    def val_dataloader(self) -> Any:
+        """The same batches with the same masks every time."""
+        return batch_loader(self.dev_batches)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keeps the history and what run it is, so that a resumed run can go on."""
+        checkpoint |= {"history": self.history, "losses": self._losses, "precision": self.precision}
+        checkpoint["run"] = asdict(self.settings)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """The inverse of `on_save_checkpoint`."""
+        before, now = checkpoint["run"], asdict(self.settings)
+        differing = [
+            f"{key} was {before.get(key)!r}, is now {now[key]!r}" for key in now if before.get(key) != now[key]
+        ]
+        if differing:
+            raise TrainingError(f"the interrupted run was another one: {'; '.join(differing)}; start over with --force")
+        self.history, self._losses = checkpoint["history"], checkpoint["losses"]
+
+    def _measure(self, batch: PretrainingBatch, *place: int) -> dict[str, Any]:
+        """What the model measures, with random numbers that follow from the batch's place alone."""
+        state = np.random.SeedSequence([self.settings.seed, *place]).generate_state(1)
+        torch.manual_seed(int(state[0]))
+        labels = batch.sentence_labels
+        if labels is None:
+            labels = torch.zeros(len(batch.input_ids), dtype=torch.int64, device=batch.input_ids.device)
+        return self.model.measure(batch.input_ids, batch.attention_mask, batch.token_type_ids, batch.labels, labels)
+
+    def training_step(self, batch: PretrainingBatch, index: int) -> Tensor:
+        """The loss of one batch."""
+        loss = self.model.loss(self._measure(batch, 0, self.current_epoch, index))
+        value = loss.item()
+        if not np.isfinite(value):
+            rate = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
+            raise TrainingError(
+                f"the loss became {value} at step {self.global_step} with learning rate {rate:.2e}; "
+                "lower --lr, or try --precision fp32"
+            )
+        self._losses.append(value)
+        self.log("loss", value, prog_bar=True, logger=False)
+        return loss
+
+    def validation_step(self, batch: PretrainingBatch, index: int) -> None:
+        """Adds up what one batch of held-out documents measures."""
+        for name, (total, number) in self._measure(batch, 1, index).items():
+            self._sums[name][0] += float(total)
+            self._sums[name][1] += float(number)
+
+    def on_validation_epoch_end(self) -> None:
+        """The means over all held-out batches."""
+        measured = {name: total / max(number, 1.0) for name, (total, number) in self._sums.items()}
+        self._sums.clear()
+        if self.history and self.history[-1]["step"] == self.global_step:
+            return  # Lightning begins a resumed run with the measurement that it ended with
+        self.log_dict({f"dev_{name}": value for name, value in measured.items()}, prog_bar=True, logger=False)
+        train_loss = float(np.mean(self._losses)) if self._losses else float("nan")
+        self._losses.clear()
+        self.history.append({"step": self.global_step, "train_loss": train_loss, **measured})
+
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+        """AdamW with linear warm-up and decay."""
+        groups = parameter_groups(self.model, self.settings.weight_decay)
+        optimizer = AdamW(groups, lr=self.settings.lr)
+        schedule = LambdaLR(optimizer, linear_schedule(self.settings.steps, self.settings.warmup_ratio))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
