@@ -5,6 +5,8 @@ one scale per tensor, inside the same kernel. Unsigned by signed is the only com
 Embeddings, LayerNorm, softmax, GELU, residuals and the head stay in FP32.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
@@ -39,13 +41,15 @@ def expected_projections(config: EncoderConfig, fusions: FusionCounts) -> int:
     return embeddings + count["qkv_projection"] + 2 * count["kv_projection"] + 3 * count["attention"]
 
 
-def quantize(model: ir.Model, expected: int) -> FusionCounts:
+def quantize(model: ir.Model, expected: int, keep_fp32: Sequence[str] = ()) -> FusionCounts:
     """Quantizes the encoder's projections of a fused graph in place and returns how many.
 
-    Raises `FusionError` unless exactly `expected` projections were quantized.
+    Projections of modules whose name ends in one of `keep_fp32`, such as `feed_forward.down`, stay as they are. Raises
+    `FusionError` unless exactly `expected` projections were quantized.
     """
     quantized: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
-    found = [linear for linear in linears(model) if scope(linear.matmul).startswith("encoder.")]
+    scopes = ((linear, scope(linear.matmul)) for linear in linears(model))
+    found = [each for each, name in scopes if name.startswith("encoder.") and not name.endswith(tuple(keep_fp32))]
     for linear in found:
         if linear.weight not in quantized:  # layers that share a weight share its INT8 form
             quantized[linear.weight] = _quantized(linear)
