@@ -104,7 +104,7 @@ DATA_SETS: dict[str, DataSet] = {
     "goemotions": DataSet(
         "goemotions/train.tsv.gz",
         "goemotions/dev.tsv",
-        TrainSettings(epochs=1, lr=1e-4),
+        TrainSettings(epochs=2, lr=2e-4, batch_size=64, sort_by_length=True),
         _goemotions,
         task_settings={"problem_type": "multi_label"},
     ),
