@@ -46,7 +46,7 @@ __all__ = ["pretrain"]
 @click.option("--dev-share", type=float, default=0.01, show_default=True, help="Share of documents that are held out.")
 @click.option("--eval-every", type=int, default=500, show_default=True, help="Steps between two measurements.")
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--precision", type=click.Choice(["auto", "fp32", "bf16"]), default="auto", show_default=True)
+@click.option("--precision", type=click.Choice(["auto", "fp32", "bf16", "fp16"]), default="auto", show_default=True)
 @click.option("--resume", is_flag=True, help="Go on from the last measurement of an interrupted run.")
 @click.option("--force", is_flag=True, help="Replace what an earlier run wrote.")
 @json_option

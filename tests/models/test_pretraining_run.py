@@ -178,6 +178,20 @@ def test_a_resumed_run_ends_where_a_whole_one_does(
     assert all(torch.equal(found[key], expected[key]) for key in expected)
 
 
+def test_a_run_is_not_resumed_with_another_corpus_or_seed(
+    killed_at: pytest.MonkeyPatch, corpus: TextFiles, tokenizer: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(KilledError):
+        run("mlm", corpus, tokenizer, tmp_path / "out")
+    killed_at.undo()
+    other = tmp_path / "other.txt"
+    other.write_text("my card is lost\n\n" * 60, encoding="utf-8")
+    with pytest.raises(TrainingError, match="the interrupted run was another one: corpus was"):
+        run("mlm", TextFiles([other]), tokenizer, tmp_path / "out", resume=True)
+    with pytest.raises(TrainingError, match="the interrupted run was another one: seed was 0, is now 1"):
+        run("mlm", corpus, tokenizer, tmp_path / "out", resume=True, settings=settings("mlm", seed=1))
+
+
 def test_a_checkpoint_is_trained_further(corpus: TextFiles, tokenizer: Path, tmp_path: Path) -> None:
     run("mlm", corpus, tokenizer, tmp_path / "first", settings=settings("mlm", steps=64, eval_every=64))
     start = Start(base=tmp_path / "first")

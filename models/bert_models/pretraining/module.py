@@ -1,8 +1,7 @@
 """The Lightning module of pre-training: losses, optimizer, and measurements on documents that are held out."""
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import lightning.pytorch as pl
@@ -13,11 +12,11 @@ from torch import Tensor
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
-from bert_models.errors import TrainingError
 from bert_models.pretraining.batches import PretrainingBatch, PretrainingBatches, batch_loader
 from bert_models.pretraining.model import PretrainingModel
 from bert_models.pretraining.settings import PretrainSettings
 from bert_models.training.optimizer import linear_schedule, parameter_groups
+from bert_models.training.steps import finite_value, seed_by_place
 
 __all__ = ["EpochLoader", "Pretraining"]
 
@@ -57,10 +56,12 @@ class Pretraining(pl.LightningModule):
         dev: PretrainingBatches,
         settings: PretrainSettings,
         precision: str,
+        run: Mapping[str, Any],
     ) -> None:
+        """`run` is what must be the same for an interrupted run to be resumed."""
         super().__init__()
         self.model, self.train_batches, self.dev_batches = model, train, dev
-        self.settings, self.precision = settings, precision
+        self.settings, self.precision, self.run = settings, precision, dict(run)
         self.history: list[dict[str, float]] = []
         """One entry per measurement: the step, the mean training loss since the last one, and what was measured."""
         self._losses: list[float] = []
@@ -77,23 +78,15 @@ class Pretraining(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keeps the history and what run it is, so that a resumed run can go on."""
-        checkpoint |= {"history": self.history, "losses": self._losses, "precision": self.precision}
-        checkpoint["run"] = asdict(self.settings)
+        checkpoint |= {"history": self.history, "losses": self._losses, "precision": self.precision, "run": self.run}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """The inverse of `on_save_checkpoint`."""
-        before, now = checkpoint["run"], asdict(self.settings)
-        differing = [
-            f"{key} was {before.get(key)!r}, is now {now[key]!r}" for key in now if before.get(key) != now[key]
-        ]
-        if differing:
-            raise TrainingError(f"the interrupted run was another one: {'; '.join(differing)}; start over with --force")
         self.history, self._losses = checkpoint["history"], checkpoint["losses"]
 
     def _measure(self, batch: PretrainingBatch, *place: int) -> dict[str, Any]:
         """What the model measures, with random numbers that follow from the batch's place alone."""
-        state = np.random.SeedSequence([self.settings.seed, *place]).generate_state(1)
-        torch.manual_seed(int(state[0]))
+        seed_by_place(self.settings.seed, *place)
         labels = batch.sentence_labels
         if labels is None:
             labels = torch.zeros(len(batch.input_ids), dtype=torch.int64, device=batch.input_ids.device)
@@ -102,15 +95,7 @@ class Pretraining(pl.LightningModule):
     def training_step(self, batch: PretrainingBatch, index: int) -> Tensor:
         """The loss of one batch."""
         loss = self.model.loss(self._measure(batch, 0, self.current_epoch, index))
-        value = loss.item()
-        if not np.isfinite(value):
-            rate = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
-            raise TrainingError(
-                f"the loss became {value} at step {self.global_step} with learning rate {rate:.2e}; "
-                "lower --lr, or try --precision fp32"
-            )
-        self._losses.append(value)
-        self.log("loss", value, prog_bar=True, logger=False)
+        self._losses.append(finite_value(self, loss))
         return loss
 
     def validation_step(self, batch: PretrainingBatch, index: int) -> None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +30,17 @@ from bert_models.pretraining.vocabulary import Vocabulary
 from bert_models.task_settings import mask_settings
 from bert_models.tokenizer_files import read_tokenizer
 from bert_models.training.loop import ProgressBar, interruptible, quiet, resumed_precision
-from bert_models.training.place import LAST_NAME, REPORT_NAME, STATE, check_output, check_space, prepare
+from bert_models.training.place import (
+    LAST_NAME,
+    REPORT_NAME,
+    STATE,
+    TRAINING_TOOLS,
+    check_output,
+    check_space,
+    prepare,
+)
 from bert_models.training.precision import ChosenPrecision, check_precision, faster_precision
-from bert_runtime.machine import available_cores, describe
+from bert_runtime.machine import available_cores, describe, installed_versions
 from bert_runtime.tasks import FillMask, NextSentencePrediction, ReplacedTokenDetection
 
 __all__ = ["Start", "default_cache", "pretrain"]
@@ -100,11 +107,11 @@ def pretrain(
     )
     progress(f"{tokens.num_tokens} tokens in {tokens.num_documents} documents, {len(dev)} of these held out")
     state = target / STATE
-    precision = (
-        resumed_precision(state, asdict(settings)) if resume else _precision(settings, model, train_batches, progress)
-    )
+    described = {key: str(value) for key, value in asdict(start).items() if value is not None}
+    run = {**asdict(settings), "start": described, "corpus": tokens.folder.name}
+    precision = resumed_precision(state, run) if resume else _precision(settings, model, train_batches, progress)
     prepare(target, resume=resume)
-    module = Pretraining(model, train_batches, dev_batches, settings, precision.name)
+    module = Pretraining(model, train_batches, dev_batches, settings, precision.name, run)
     started = time.monotonic()
     _fit(module, settings, precision, state, resume=resume)
     report = {
@@ -114,10 +121,10 @@ def pretrain(
         "precision": precision.name,
         "seconds": round(time.monotonic() - started, 1),
         "corpus": {"tokens": tokens.num_tokens, "documents": {"train": len(train), "dev": len(dev)}},
-        "start": {key: str(value) for key, value in asdict(start).items() if value is not None},
+        "start": described,
         "parameters": sum(p.numel() for p in model.parameters()),
         "machine": describe(),
-        "versions": {name: version(name) for name in ("bert-export", "torch", "lightning", "tokenizers")},
+        "versions": installed_versions(TRAINING_TOOLS),
     }
     progress("writing the checkpoint")
     with replaced_folder(target) as building:
@@ -183,9 +190,7 @@ def _precision(
     labels = torch.zeros(len(batch.input_ids), dtype=torch.int64)
     arrays = [batch.input_ids, batch.attention_mask, batch.token_type_ids, batch.labels, labels]
     chosen = faster_precision(settings.precision, model, arrays, lambda parts: model.loss(model.measure(*parts)))
-    if chosen.seconds_per_step:
-        measured = ", ".join(f"{name} {seconds * 1e3:.0f} ms" for name, seconds in chosen.seconds_per_step.items())
-        progress(f"training in {chosen.name}: one step takes {measured}")
+    chosen.tell(progress)
     return chosen
 
 

@@ -4,7 +4,6 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,13 @@ from bert_models.training.data import Examples
 from bert_models.training.logs import PLOT_NAME, build_loggers, draw
 from bert_models.training.loop import fit, resumed_precision
 from bert_models.training.module import FineTuning, described_run
-from bert_models.training.place import LOGS, REPORT_NAME, STATE, check_output, check_space, prepare
+from bert_models.training.place import LOGS, REPORT_NAME, STATE, TRAINING_TOOLS, check_output, check_space, prepare
 from bert_models.training.precision import ChosenPrecision, check_precision, choose_precision
 from bert_models.training.settings import TrainSettings
 from bert_models.training.similarity import similarity_examples
 from bert_models.training.task_of_data import task_of_data
 from bert_runtime.evaluation import checked_examples
-from bert_runtime.machine import available_cores, describe
+from bert_runtime.machine import available_cores, describe, installed_versions
 from bert_runtime.records import Record, read_records
 from bert_runtime.tasks import SentenceEmbedding, Task
 
@@ -118,7 +117,7 @@ def _origin(source: Checkpoint) -> dict[str, Any]:
         "base": source.name,
         "base_revision": source.revision,
         "machine": describe(),
-        "versions": {name: version(name) for name in ("bert-export", "torch", "lightning", "tokenizers")},
+        "versions": installed_versions(TRAINING_TOOLS),
     }
 
 
@@ -137,7 +136,5 @@ def _precision(
     torch.set_num_threads(available_cores())
     batch = train_set.collate(range(min(settings.batch_size, len(train_set))))
     chosen = choose_precision(settings.precision, model, batch)
-    if chosen.seconds_per_step:
-        measured = ", ".join(f"{name} {seconds * 1e3:.0f} ms" for name, seconds in chosen.seconds_per_step.items())
-        progress(f"training in {chosen.name}: one step takes {measured}")
+    chosen.tell(progress)
     return chosen

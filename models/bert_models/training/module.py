@@ -5,18 +5,17 @@ from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
-import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from bert_models.errors import TrainingError
 from bert_models.model import TaskModel
 from bert_models.training.data import Examples, TensorBatch
 from bert_models.training.objectives import build_objective
 from bert_models.training.optimizer import linear_schedule, parameter_groups
 from bert_models.training.settings import TrainSettings
+from bert_models.training.steps import finite_value, seed_by_place
 from bert_runtime.tasks import FloatArray, Task
 
 __all__ = ["FineTuning", "described_run"]
@@ -77,22 +76,13 @@ class FineTuning(pl.LightningModule):
 
     def on_train_batch_start(self, batch: TensorBatch, batch_idx: int) -> None:
         """Seeds dropout by the batch's place, so that it is the same in a resumed run, whatever was drawn before."""
-        place = np.random.SeedSequence([self.settings.seed, self.current_epoch, batch_idx])
-        torch.manual_seed(int(place.generate_state(1)[0]))
+        seed_by_place(self.settings.seed, self.current_epoch, batch_idx)
 
     def training_step(self, batch: TensorBatch, index: int) -> Tensor:
         """The loss of one batch."""
         logits = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         step_loss = self.objective.loss(self.model, logits, batch.targets)
-        value = step_loss.item()
-        if not np.isfinite(value):
-            rate = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
-            raise TrainingError(
-                f"the loss became {value} at step {self.global_step} with learning rate {rate:.2e}; "
-                "lower --lr, or try --precision fp32"
-            )
-        self._losses.append(value)
-        self.log("loss", value, prog_bar=True, logger=False)
+        self._losses.append(finite_value(self, step_loss))
         return step_loss
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:

@@ -7,7 +7,7 @@ from torch import nn
 
 from bert_models.errors import TrainingError
 
-__all__ = ["LAST_NAME", "LOGS", "REPORT_NAME", "STATE", "check_output", "check_space", "prepare"]
+__all__ = ["LAST_NAME", "LOGS", "REPORT_NAME", "STATE", "TRAINING_TOOLS", "check_output", "check_space", "prepare"]
 
 REPORT_NAME = "training.json"
 """The report that lies beside the weights."""
@@ -20,6 +20,10 @@ LAST_NAME = "last.ckpt"
 
 LOGS = "logs"
 """Folder inside the output with the numbers of every step, there while the run trains and afterwards."""
+
+
+TRAINING_TOOLS = ("bert-export", "torch", "lightning", "tokenizers")
+"""Distributions whose versions the report names."""
 
 
 def check_output(target: Path, *, resume: bool, force: bool) -> None:

@@ -29,6 +29,12 @@ class ChosenPrecision(NamedTuple):
     name: str
     seconds_per_step: dict[str, float]
 
+    def tell(self, progress: Callable[[str], None]) -> None:
+        """Says what was measured, if anything was."""
+        if self.seconds_per_step:
+            measured = ", ".join(f"{name} {seconds * 1e3:.0f} ms" for name, seconds in self.seconds_per_step.items())
+            progress(f"training in {self.name}: one step takes {measured}")
+
     @property
     def lightning_name(self) -> LightningPrecision:
         """What Lightning's Trainer calls it."""

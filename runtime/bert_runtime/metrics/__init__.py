@@ -1,7 +1,7 @@
 """Metrics as functions of NumPy and the standard library: the trainer, the exporter's gate and `evaluate` call these.
 
 They live here, not in a library, because `evaluate` runs where only NumPy is installed.
-The tests compare them with torchmetrics and seqeval.
+The tests compare them with torchmetrics and with independent versions of conlleval's and SQuAD's rules.
 """
 
 from bert_runtime.metrics.classification import (

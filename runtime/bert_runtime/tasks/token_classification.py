@@ -153,7 +153,7 @@ class TokenClassification(Task):
 
     @property
     def agreement_floor(self) -> tuple[str, float]:
-        """Equal labels on 98 % of the tokens; most are outside of any entity."""
+        """Equal labels on 98 % of the words; most are outside of any entity."""
         return "label_agreement", 0.98
 
     @property
@@ -195,7 +195,7 @@ class TokenClassification(Task):
         by_word = self.aggregation not in ("none", "simple") or (sequence and self.aggregation != "none")
         if not (by_word or sequence) or not len(scores):
             return _Labelled(tokens.offsets, scores.argmax(axis=-1), scores.max(axis=-1, initial=0))
-        firsts = np.flatnonzero(np.diff(tokens.words, prepend=-1))
+        firsts = tokens.word_starts
         if sequence:
             labels, chances = self._sequence(tokens.values[firsts])
         else:
@@ -278,14 +278,15 @@ class TokenClassification(Task):
         firsts = first_tokens(tokens.offsets, words)
         known = firsts >= 0
         labels = np.full(len(words), self.labels.index(OUTSIDE) if OUTSIDE in self.labels else -1)
-        logits = tokens.values[firsts[known]]
-        labels[known] = self._sequence(logits)[0] if self.crf or self.bio else logits.argmax(axis=-1)
+        labels[known] = self._best(tokens.values[firsts[known]])
         return labels
 
     def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
         """Labels are compared as they are decoded: word by word, by the first token of each."""
         found, expected = ([merge_windows(each) for each in part] for part in (outputs, reference))
-        labels = [np.concatenate([self._first_labels(each) for each in part]) for part in (found, expected)]
+        labels = [
+            np.concatenate([self._best(each.values[each.word_starts]) for each in part]) for part in (found, expected)
+        ]
         values = [np.concatenate([each.values for each in part]) for part in (found, expected)]
         difference = np.abs(values[0] - values[1])
         return {
@@ -294,7 +295,6 @@ class TokenClassification(Task):
             "max_abs_logit_drift": float(difference.max()),
         }
 
-    def _first_labels(self, tokens: TextTokens) -> NDArray[np.int64]:
-        """The labels of the tokenizer's words [W]."""
-        logits = tokens.values[np.flatnonzero(np.diff(tokens.words, prepend=-1))]
+    def _best(self, logits: FloatArray) -> NDArray[np.int64]:
+        """The labels of words by the logits of their first tokens [W, labels], as a sequence or each on its own."""
         return self._sequence(logits)[0] if self.crf or self.bio else logits.argmax(axis=-1)

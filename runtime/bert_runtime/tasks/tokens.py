@@ -42,6 +42,11 @@ class TextTokens(NamedTuple):
     values: FloatArray
     """The model's raw outputs for each token [T, …]."""
 
+    @property
+    def word_starts(self) -> IntArray:
+        """The first token of every word [W]."""
+        return np.flatnonzero(np.diff(self.words, prepend=-1))
+
 
 def content(encoding: Encoding, sequence: int = 0) -> IntArray:
     """Places of the tokens that belong to one text of an input, special tokens left out."""
