@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 import transformers
 from torch import nn
 
@@ -27,6 +28,7 @@ CONFIGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
 
 def reference(family: str, architecture: str, **changes: Any) -> nn.Module:
     """A random transformers model in evaluation mode; `architecture` ends its class's name, such as `Model`."""
+    torch.manual_seed(0)  # what transformers draws would depend on the tests before
     prefix, config, sizes = CONFIGS[family]
     model: nn.Module = getattr(transformers, prefix + architecture)(config(**sizes, **changes)).eval()
     randomize(model)
