@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from bert_export.cli.bench import bench
+from bert_export.cli.distill import distill
 from bert_export.cli.evaluate import evaluate
 from bert_export.cli.export import export
 from bert_export.cli.inspect import inspect
@@ -46,7 +47,7 @@ class _Group(click.Group):
             if module not in _EXTRAS:
                 raise
             command = ctx.invoked_subcommand
-            extra = "train" if command == "train" else _EXTRAS[module]
+            extra = "train" if command in ("train", "pretrain", "distill") else _EXTRAS[module]
             missing = MissingExtraError(module, extra, f"bert-export {command}")
             raise click.ClickException(str(missing)) from error
 
@@ -57,5 +58,5 @@ def main() -> None:
     """Take BERT-family PyTorch checkpoints to fast, verified ONNX bundles, and run them."""
 
 
-for _command in (tokenizer, pretrain, train, export, inspect, verify, predict, evaluate, bench):
+for _command in (tokenizer, pretrain, train, distill, export, inspect, verify, predict, evaluate, bench):
     main.add_command(_command)

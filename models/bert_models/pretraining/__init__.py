@@ -10,8 +10,9 @@ from bert_models.pretraining.batches import (
 from bert_models.pretraining.corpus import Corpus, JsonlFiles, TextFiles, open_corpus
 from bert_models.pretraining.library_datasets import LibraryDataset
 from bert_models.pretraining.masking import MaskingSettings
-from bert_models.pretraining.run import Start, default_cache, pretrain
+from bert_models.pretraining.run import default_cache, pretrain
 from bert_models.pretraining.settings import PretrainSettings
+from bert_models.pretraining.start import Start
 from bert_models.pretraining.token_cache import TokenCache, split_documents
 from bert_models.pretraining.tokenizing import cached_tokens
 from bert_models.pretraining.vocabulary import Vocabulary

@@ -18,12 +18,23 @@ from bert_models.heads import ClassificationHead, MaskedLanguageHead
 from bert_models.model import TaskModel
 from bert_runtime.tasks import FillMask, NextSentencePrediction, ReplacedTokenDetection
 
-__all__ = ["DISCRIMINATOR_WEIGHT", "MaskedLanguageModel", "PretrainingModel", "ReplacedTokenModel", "generator_config"]
+__all__ = [
+    "DISCRIMINATOR_WEIGHT",
+    "IGNORED",
+    "MaskedLanguageModel",
+    "Measured",
+    "PretrainingModel",
+    "ReplacedTokenModel",
+    "generator_config",
+    "masked_tokens",
+    "sum_of_means",
+]
 
 DISCRIMINATOR_WEIGHT = 50.0
 """The weight of the discriminator's loss beside the generator's (Clark et al., arXiv:2003.10555, section 3.2)."""
 
-_IGNORED = -100
+IGNORED = -100
+"""The label of a token that is not predicted."""
 
 
 class Measured(NamedTuple):
@@ -110,7 +121,7 @@ class ReplacedTokenModel(PretrainingModel):
     ) -> dict[str, Measured]:
         hidden = self.generator.encoder(input_ids, attention_mask, token_type_ids)
         measured, logits = masked_tokens(self.generator.head, hidden, labels)
-        chosen = labels != _IGNORED
+        chosen = labels != IGNORED
         original = torch.where(chosen, labels, input_ids)
         corrupted = original.clone()
         corrupted[chosen] = sample(logits.detach())
@@ -152,7 +163,7 @@ def masked_tokens(head: nn.Module, hidden: Tensor, labels: Tensor) -> tuple[dict
 
     The head is run on these rows alone: the whole vocabulary is scored for 15 % of the tokens.
     """
-    chosen = labels != _IGNORED
+    chosen = labels != IGNORED
     targets = labels[chosen]
     logits = head(hidden[chosen], chosen).float()
     loss = F.cross_entropy(logits, targets, reduction="sum")

@@ -5,30 +5,24 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from tokenizers import Tokenizer
 
-from bert_models.checkpoint import load_model, open_checkpoint
-from bert_models.config import EncoderConfig
-from bert_models.errors import TrainingError
-from bert_models.families import FAMILIES
 from bert_models.files import replaced_folder, write_json
 from bert_models.pretraining.batches import PretrainingBatches
 from bert_models.pretraining.corpus import Corpus
-from bert_models.pretraining.model import MaskedLanguageModel, PretrainingModel, ReplacedTokenModel
+from bert_models.pretraining.model import PretrainingModel
 from bert_models.pretraining.module import Pretraining
 from bert_models.pretraining.settings import PretrainSettings
+from bert_models.pretraining.start import StartingPoint
 from bert_models.pretraining.token_cache import split_documents
 from bert_models.pretraining.tokenizing import cached_tokens
 from bert_models.pretraining.vocabulary import Vocabulary
-from bert_models.task_settings import mask_settings
-from bert_models.tokenizer_files import read_tokenizer
 from bert_models.training.loop import ProgressBar, interruptible, quiet, resumed_precision
 from bert_models.training.place import (
     LAST_NAME,
@@ -41,34 +35,8 @@ from bert_models.training.place import (
 )
 from bert_models.training.precision import ChosenPrecision, check_precision, faster_precision
 from bert_runtime.machine import available_cores, describe, installed_versions
-from bert_runtime.tasks import FillMask, NextSentencePrediction, ReplacedTokenDetection
 
-__all__ = ["Start", "default_cache", "pretrain"]
-
-_HEADS = {
-    "mlm": (FillMask.name,),
-    "mlm+nsp": (FillMask.name, NextSentencePrediction.name),
-    "mlm+sop": (FillMask.name, NextSentencePrediction.name),
-    "rtd": (FillMask.name, ReplacedTokenDetection.name),
-}
-"""The heads that a family must have for an objective."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Start:
-    """What a run starts from: a named size of a family with a tokenizer, or a checkpoint."""
-
-    family: str | None = None
-    size: str | None = None
-    tokenizer: str | Path | None = None
-    """A folder with tokenizer files."""
-    base: str | Path | None = None
-    """A checkpoint's folder or hub id, in the place of the other three."""
-
-    def __post_init__(self) -> None:
-        scratch = (self.family, self.size, self.tokenizer)
-        if (self.base is None) != all(each is not None for each in scratch) or (self.base and any(scratch)):
-            raise TrainingError("expected either a family, a size and a tokenizer to start from, or a base checkpoint")
+__all__ = ["default_cache", "pretrain"]
 
 
 def default_cache() -> Path:
@@ -77,7 +45,7 @@ def default_cache() -> Path:
 
 
 def pretrain(
-    start: Start,
+    start: StartingPoint,
     corpus: Corpus,
     output: str | Path,
     settings: PretrainSettings,
@@ -96,7 +64,7 @@ def pretrain(
     check_output(target, resume=resume, force=force)
     check_precision(settings.precision)
     pl.seed_everything(settings.seed, verbose=False)
-    folder, model, tokenizer = _model(start, settings)
+    folder, model, tokenizer = start.open(settings)
     check_space(target, model)
     progress("tokenizing the corpus, or finding its tokens")
     tokens = cached_tokens(corpus, tokenizer, default_cache() if cache is None else cache)
@@ -107,7 +75,7 @@ def pretrain(
     )
     progress(f"{tokens.num_tokens} tokens in {tokens.num_documents} documents, {len(dev)} of these held out")
     state = target / STATE
-    described = {key: str(value) for key, value in asdict(start).items() if value is not None}
+    described = start.described()
     run = {**asdict(settings), "start": described, "corpus": tokens.folder.name}
     precision = resumed_precision(state, run) if resume else _precision(settings, model, train_batches, progress)
     prepare(target, resume=resume)
@@ -131,52 +99,6 @@ def pretrain(
         model.save(building, folder, settings.max_tokens)
         write_json(building / REPORT_NAME, report)
     return report
-
-
-def _model(start: Start, settings: PretrainSettings) -> tuple[Path, PretrainingModel, Tokenizer]:
-    """The tokenizer's folder, the model under the objective's heads, and the tokenizer."""
-    if start.base is not None:
-        return _continued(start.base, settings)
-    assert start.family is not None
-    assert start.size is not None
-    assert start.tokenizer is not None
-    if start.family not in FAMILIES:
-        raise TrainingError(f"expected a family of {', '.join(FAMILIES)}, found {start.family!r}")
-    folder = Path(start.tokenizer)
-    tokenizer = read_tokenizer(folder, start.family)
-    vocabulary = Vocabulary.of(tokenizer)
-    config = FAMILIES[start.family].preset(start.size, vocab_size=vocabulary.size, pad_token_id=vocabulary.pad)
-    _check(config, settings)
-    mask = FillMask(**mask_settings(tokenizer, folder))
-    if settings.objective == "rtd":
-        return folder, ReplacedTokenModel(config, mask), tokenizer
-    return folder, MaskedLanguageModel(config, mask, pairs=settings.objective != "mlm"), tokenizer
-
-
-def _continued(base: str | Path, settings: PretrainSettings) -> tuple[Path, PretrainingModel, Tokenizer]:
-    """The model of a checkpoint; heads that it lacks are new."""
-    source = open_checkpoint(base)
-    _check(source.config, settings)
-    if settings.objective == "rtd":
-        raise TrainingError("rtd trains two models from scratch: give --family, --size and --tokenizer, not --base")
-    task = source.task(FillMask.name)
-    assert isinstance(task, FillMask)
-    loaded = load_model(source, task, new_head=True)
-    model = MaskedLanguageModel(source.config, task, pairs=settings.objective != "mlm", model=loaded)
-    return source.path, model, source.tokenizer()
-
-
-def _check(config: EncoderConfig, settings: PretrainSettings) -> None:
-    """Raises `TrainingError` for an objective that the family has no heads for, or more tokens than it reads."""
-    family = FAMILIES[config.family]
-    if missing := [name for name in _HEADS[settings.objective] if name not in family.head_weights]:
-        fitting = ", ".join(name for name, heads in _HEADS.items() if set(heads) <= family.head_weights.keys())
-        raise TrainingError(
-            f"{family.name} has no head for {', '.join(missing)}, which {settings.objective} needs; its objectives are "
-            f"{fitting}"
-        )
-    if settings.max_tokens > config.max_tokens:
-        raise TrainingError(f"expected at most {config.max_tokens} max_tokens, found {settings.max_tokens}")
 
 
 def _precision(

@@ -9,7 +9,7 @@ from tokenizers import Encoding
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler
 
-from bert_models.training.objectives import build_objective, stack_targets
+from bert_models.training.objectives import Objective, build_objective, stack_targets
 from bert_runtime.batching import length_sorted_batches
 from bert_runtime.tasks import Example, FloatArray, Outputs, Task
 from bert_runtime.tokenization import TextTokenizer, pad
@@ -39,8 +39,12 @@ class Examples(Dataset[int]):
     compared.
     """
 
-    def __init__(self, task: Task, examples: Sequence[Example], tokenizer: TextTokenizer) -> None:
+    def __init__(
+        self, task: Task, examples: Sequence[Example], tokenizer: TextTokenizer, objective: Objective | None = None
+    ) -> None:
+        """Targets are those of `objective`, by default the task's own."""
         self.task = task
+        self.objective = objective or build_objective(task)
         self.examples = examples
         self.tokenizer = tokenizer
         self.pad_token_id = tokenizer.pad_token_id
@@ -49,9 +53,8 @@ class Examples(Dataset[int]):
         """Every sequence that the model reads."""
         self._num_windows = [len(each) for each in windows]
         self.items, owners = self._grouped()
-        objective = build_objective(task)
         self.targets = [
-            objective.target(examples[owner], self.encodings[item[0]], tokenizer)
+            self.objective.target(examples[owner], self.encodings[item[0]], tokenizer)
             for item, owner in zip(self.items, owners, strict=True)
         ]
 

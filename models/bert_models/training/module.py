@@ -1,12 +1,13 @@
 """The Lightning module of fine-tuning: loss, optimizer, and the dev metric as the runtime computes it."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -21,9 +22,9 @@ from bert_runtime.tasks import FloatArray, Task
 __all__ = ["FineTuning", "described_run"]
 
 
-def described_run(task: Task, settings: TrainSettings) -> dict[str, Any]:
+def described_run(task: Task, settings: TrainSettings, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """What must be the same for a run to be resumed. `auto` precision stays `auto`, whatever it measures."""
-    return {"task": task.to_dict(), **asdict(settings)}
+    return {"task": task.to_dict(), **asdict(settings), **(more or {})}
 
 
 class FineTuning(pl.LightningModule):
@@ -43,6 +44,8 @@ class FineTuning(pl.LightningModule):
         self.objective = build_objective(model.task, settings.label_smoothing, class_weights)
         self.dev = dev
         self.settings = settings
+        self.run = described_run(model.task, settings)
+        """What must be the same for a run to be resumed."""
         self.history: list[dict[str, float]] = []
         """One entry per finished epoch: mean training loss and the dev metrics."""
         self.rows: list[dict[str, float]] = []
@@ -55,7 +58,7 @@ class FineTuning(pl.LightningModule):
         """Keeps the history, so that a resumed run reports all of its epochs, and what run it is."""
         checkpoint["history"] = self.history
         checkpoint["rows"] = self.rows
-        checkpoint["run"] = described_run(self.model.task, self.settings)
+        checkpoint["run"] = self.run
         checkpoint["precision"] = self.precision
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -80,10 +83,17 @@ class FineTuning(pl.LightningModule):
 
     def training_step(self, batch: TensorBatch, index: int) -> Tensor:
         """The loss of one batch."""
-        logits = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
-        step_loss = self.objective.loss(self.model, logits, batch.targets)
+        step_loss = self.loss(batch, self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids))
         self._losses.append(finite_value(self, step_loss))
         return step_loss
+
+    def loss(self, batch: TensorBatch, outputs: Tensor) -> Tensor:
+        """What is minimised, of what the model has just computed for a batch, float32 []."""
+        return self.objective.loss(self.model, outputs, batch.targets)
+
+    def extra_parameters(self) -> list[nn.Parameter]:
+        """What is trained besides the model."""
+        return []
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Logs the mean loss of the batches that this step is made of, and its learning rate at the top."""
@@ -122,6 +132,8 @@ class FineTuning(pl.LightningModule):
         self._schedule = linear_schedule(steps, self.settings.warmup_ratio)
         settings = self.settings
         groups = parameter_groups(self.model, settings.weight_decay, settings.lr, settings.layer_lr_decay)
+        if extra := self.extra_parameters():
+            groups.append({"params": extra, "weight_decay": settings.weight_decay})
         optimizer: Optimizer = AdamW(groups, lr=self.settings.lr)
         return {
             "optimizer": optimizer,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from bert_models.errors import TrainingError
 from bert_models.model import TaskModel
 from bert_models.training.data import TensorBatch
-from bert_models.training.objectives import build_objective
+from bert_models.training.objectives import Objective
 from bert_runtime.machine import has_instruction_set
 
 __all__ = ["ChosenPrecision", "check_precision", "choose_precision", "faster_precision"]
@@ -47,9 +47,8 @@ def check_precision(requested: str) -> None:
         raise TrainingError("precision fp16 needs CUDA, and torch finds no CUDA device; take bf16, fp32 or auto")
 
 
-def choose_precision(requested: str, model: TaskModel, batch: TensorBatch) -> ChosenPrecision:
+def choose_precision(requested: str, model: TaskModel, batch: TensorBatch, objective: Objective) -> ChosenPrecision:
     """The precision of fine-tuning, see `faster_precision`."""
-    objective = build_objective(model.task)
     return faster_precision(
         requested, model, batch[:4], lambda parts: objective.loss(model, model(*parts[:3]), parts[3])
     )

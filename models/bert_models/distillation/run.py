@@ -1,0 +1,143 @@
+"""Distilling a fine-tuned teacher into a student, on a file with labels or without."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Encoding
+from torch import Tensor
+
+from bert_models.checkpoint import Checkpoint, load_model, open_checkpoint
+from bert_models.distillation.losses import SOFT_LOSSES
+from bert_models.distillation.module import PER_TOKEN, Distillation
+from bert_models.distillation.settings import TASK_DISTILLATION, DistillationSettings
+from bert_models.distillation.student import Student, check_comparable
+from bert_models.distillation.teacher import Teacher
+from bert_models.errors import TrainingError
+from bert_models.model import TaskModel
+from bert_models.training import TrainSettings
+from bert_models.training.class_weights import check_loss, class_weights
+from bert_models.training.data import Examples
+from bert_models.training.fine_tuning import Files, Learner, check_run, train_learner, training_examples
+from bert_models.training.objectives import Objective, Target
+from bert_runtime.errors import DataError, InputError
+from bert_runtime.records import Record
+from bert_runtime.tasks import Example, SentenceEmbedding, Task, TextInput, Vocabulary
+from bert_runtime.tasks.inputs import input_of
+from bert_runtime.tokenization import TextTokenizer
+
+__all__ = ["distill"]
+
+
+def distill(
+    teacher: str | Path,
+    student: str,
+    train: str | Path,
+    dev: str | Path,
+    output: str | Path,
+    settings: TrainSettings,
+    distillation: DistillationSettings = TASK_DISTILLATION,
+    *,
+    columns: Mapping[str, str] | None = None,
+    resume: bool = False,
+    force: bool = False,
+    progress: Callable[[str], None] = lambda stage: None,
+) -> dict[str, Any]:
+    """Trains `student`, see `Student.of`, on what `teacher` answers to the texts of `train`; returns the report.
+
+    The student has the teacher's task and labels. The texts need labels only where `hard_weight` is above 0. All else
+    is as in `bert_models.training.fine_tune`. Raises `TrainingError`, `CheckpointError` or `DataError`.
+    """
+    check_run(Path(output), settings, resume=resume, force=force)
+    source = open_checkpoint(teacher)
+    task = source.task()
+    if task.name not in SOFT_LOSSES:
+        raise TrainingError(
+            f"{source.path}: a teacher of {task.name} is distilled from a corpus: give --corpus in the place "
+            "of --train and --dev (distill_language_model in Python)"
+        )
+    model = load_model(source, task)
+    pupil = Student.of(student, source, task, model)
+    labelled = distillation.hard_weight > 0 and not isinstance(task, SentenceEmbedding)
+    check_comparable(source, pupil.source, distillation, per_token=[task.name] if task.name in PER_TOKEN else [])
+    if labelled:
+        check_loss(task, settings)
+    elif settings.class_weights or settings.label_smoothing:
+        raise TrainingError(
+            "class_weights and label_smoothing change the loss on labels, and no labels are learnt from"
+        )
+    learner = Learner(
+        pupil.source,
+        task,
+        build=pupil.build,
+        module=partial(_lesson, source, model, distillation, labelled, progress),
+        examples=training_examples if labelled else unlabelled_examples,
+        objective=None if labelled else Unlabelled(task),
+        described={
+            "teacher": {"name": source.name, "revision": source.revision, "sha256": source.sha256()},
+            "student": student,
+            "distillation": asdict(distillation),
+        },
+    )
+    files = Files(train, dev, columns or {})
+    return train_learner(learner, files, output, settings, resume=resume, progress=progress)
+
+
+def _lesson(
+    source: Checkpoint,
+    teacher_model: TaskModel,
+    distillation: DistillationSettings,
+    labelled: bool,
+    progress: Callable[[str], None],
+    *given: Any,
+) -> Distillation:
+    """The module, with what the teacher answers to the training set, which is asked once and not in every epoch."""
+    model, train_set, dev_set, settings, precision = given
+    weights = class_weights(model.task, train_set.targets, settings) if labelled else None
+    teacher, answers = Teacher(teacher_model), []
+    if distillation.soft_weight:
+        progress("asking the teacher")
+        read = source.text_tokenizer(settings.max_tokens, model.task.windows)
+        theirs = Examples(model.task, train_set.examples, read, Unlabelled(model.task))
+        answers = teacher.answers(theirs, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    if isinstance(model.task, SentenceEmbedding):  # the cosine of pairs is learnt from what the teacher makes of each
+        distillation = replace(distillation, hard_weight=0.0)
+    return Distillation(
+        model, dev_set, settings, precision, weights, teacher=teacher, answers=answers, distillation=distillation
+    )
+
+
+class Unlabelled(Objective):
+    """Stands where a training set has no labels that count; targets are int64 [], zero."""
+
+    def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
+        return np.array(0)
+
+    def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Something to compute, where a step's time is measured."""
+        return outputs.float().square().mean()
+
+
+def unlabelled_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Record]) -> list[Example]:
+    """The rows of a file without their labels; each text of a pair on its own where texts become vectors.
+
+    Raises `DataError` naming the first row that cannot be answered.
+    """
+    examples = []
+    for record in records:
+        value = input_of(record)
+        alone = isinstance(task, SentenceEmbedding)
+        for text in [TextInput(each) for each in value if each is not None] if alone else [value]:
+            try:
+                (windows,) = tokenizer.encode([text])
+                problem = task.problem(text, windows)
+            except InputError as error:
+                problem = str(error).removeprefix("input 0: ")
+            if problem is not None:
+                raise DataError(f"{record.where}: {problem}")
+            examples.append(Example((text,), None))
+    return examples

@@ -1,0 +1,118 @@
+"""What a pre-training run starts from: new weights of a named size, or a checkpoint."""
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tokenizers import Tokenizer
+
+from bert_models.checkpoint import load_model, open_checkpoint
+from bert_models.config import EncoderConfig
+from bert_models.errors import TrainingError
+from bert_models.families import FAMILIES
+from bert_models.pretraining.model import MaskedLanguageModel, PretrainingModel, ReplacedTokenModel
+from bert_models.pretraining.settings import PretrainSettings
+from bert_models.pretraining.vocabulary import Vocabulary
+from bert_models.task_settings import mask_settings
+from bert_models.tokenizer_files import read_tokenizer
+from bert_runtime.tasks import FillMask, NextSentencePrediction, ReplacedTokenDetection
+
+__all__ = ["Opened", "Start", "StartingPoint", "check_objective"]
+
+_HEADS = {
+    "mlm": (FillMask.name,),
+    "mlm+nsp": (FillMask.name, NextSentencePrediction.name),
+    "mlm+sop": (FillMask.name, NextSentencePrediction.name),
+    "rtd": (FillMask.name, ReplacedTokenDetection.name),
+}
+"""The heads that a family must have for an objective."""
+
+
+class Opened(NamedTuple):
+    """A run's model before its first step."""
+
+    tokenizer_from: Path
+    """Folder with the tokenizer's files."""
+    model: PretrainingModel
+    tokenizer: Tokenizer
+
+
+class StartingPoint(ABC):
+    """What a run starts from."""
+
+    @abstractmethod
+    def open(self, settings: PretrainSettings) -> Opened:
+        """The model for an objective; raises `TrainingError`, `CheckpointError` or `ConfigError`."""
+
+    @abstractmethod
+    def described(self) -> dict[str, Any]:
+        """What is said of it in the report, and must be the same in a resumed run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start(StartingPoint):
+    """What a run starts from: a named size of a family with a tokenizer, or a checkpoint."""
+
+    family: str | None = None
+    size: str | None = None
+    tokenizer: str | Path | None = None
+    """A folder with tokenizer files."""
+    base: str | Path | None = None
+    """A checkpoint's folder or hub id, in the place of the other three."""
+
+    def __post_init__(self) -> None:
+        scratch = (self.family, self.size, self.tokenizer)
+        if (self.base is None) != all(each is not None for each in scratch) or (self.base and any(scratch)):
+            raise TrainingError("expected either a family, a size and a tokenizer to start from, or a base checkpoint")
+
+    def described(self) -> dict[str, Any]:
+        return {key: str(value) for key, value in asdict(self).items() if value is not None}
+
+    def open(self, settings: PretrainSettings) -> Opened:
+        if self.base is not None:
+            return _continued(self.base, settings)
+        assert self.family is not None
+        assert self.size is not None
+        assert self.tokenizer is not None
+        return _from_scratch(self.family, self.size, Path(self.tokenizer), settings)
+
+
+def _from_scratch(name: str, size: str, folder: Path, settings: PretrainSettings) -> Opened:
+    """A model of new weights."""
+    if name not in FAMILIES:
+        raise TrainingError(f"expected a family of {', '.join(FAMILIES)}, found {name!r}")
+    tokenizer = read_tokenizer(folder, name)
+    vocabulary = Vocabulary.of(tokenizer)
+    config = FAMILIES[name].preset(size, vocab_size=vocabulary.size, pad_token_id=vocabulary.pad)
+    check_objective(config, settings)
+    mask = FillMask(**mask_settings(tokenizer, folder))
+    if settings.objective == "rtd":
+        return Opened(folder, ReplacedTokenModel(config, mask), tokenizer)
+    return Opened(folder, MaskedLanguageModel(config, mask, pairs=settings.objective != "mlm"), tokenizer)
+
+
+def _continued(base: str | Path, settings: PretrainSettings) -> Opened:
+    """The model of a checkpoint; heads that it lacks are new."""
+    source = open_checkpoint(base)
+    check_objective(source.config, settings)
+    if settings.objective == "rtd":
+        raise TrainingError("rtd trains two models from scratch: give --family, --size and --tokenizer, not --base")
+    task = source.task(FillMask.name)
+    assert isinstance(task, FillMask)
+    loaded = load_model(source, task, new_head=True)
+    model = MaskedLanguageModel(source.config, task, pairs=settings.objective != "mlm", model=loaded)
+    return Opened(source.path, model, source.tokenizer())
+
+
+def check_objective(config: EncoderConfig, settings: PretrainSettings) -> None:
+    """Raises `TrainingError` for an objective that the family has no heads for, or more tokens than it reads."""
+    family = FAMILIES[config.family]
+    if missing := [name for name in _HEADS[settings.objective] if name not in family.head_weights]:
+        fitting = ", ".join(name for name, heads in _HEADS.items() if set(heads) <= family.head_weights.keys())
+        raise TrainingError(
+            f"{family.name} has no head for {', '.join(missing)}, which {settings.objective} needs; its objectives are "
+            f"{fitting}"
+        )
+    if settings.max_tokens > config.max_tokens:
+        raise TrainingError(f"expected at most {config.max_tokens} max_tokens, found {settings.max_tokens}")
