@@ -4,17 +4,16 @@ python -m bert_bench.experiments.fusions --checkpoint CKPT --output FILE
 """
 
 import tempfile
-import time
 from collections.abc import Iterator
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 
 import click
 import numpy as np
 import onnx_ir as ir
 
-from bert_bench.experiments.common import write_result
-from bert_bench.timing import paired_speedup, summarize
+from bert_bench.experiments.common import interleaved, write_result
+from bert_bench.timing import paired_speedup
 from bert_export.capture import capture
 from bert_export.fusion import fuse
 from bert_export.fusion.attention import fuse_attention
@@ -79,17 +78,8 @@ def main(checkpoint: Path, output: Path, rounds: int) -> None:
             ones = np.ones((rows, tokens), dtype=np.int64)
             batch = Batch(ones * 2000, ones, ones * 0)
             calls = max(1, round(60 / (rows * tokens / 20)))
-            samples: dict[str, list[list[float]]] = {name: [] for name in sessions}
-            for turn in range(rounds):
-                names = list(sessions)
-                for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                    sessions[name].run(batch)
-                    times = [time.perf_counter()]
-                    for _ in range(calls):
-                        sessions[name].run(batch)
-                        times.append(time.perf_counter())
-                    samples[name].append([(end - start) * 1e3 for start, end in pairwise(times)])
-            timings = {name: summarize(each) for name, each in samples.items()}
+            runs = {name: partial(session.run, batch) for name, session in sessions.items()}
+            timings = interleaved(runs, rounds, calls)
             baseline = next(iter(timings.values()))
             shapes[f"{rows}x{tokens}"] = {
                 name: {"p50_ms": round(t.p50_ms, 4), "speedup": round(paired_speedup(t, baseline).median, 3)}
