@@ -3,16 +3,19 @@
 import json
 import re
 import shlex
-import shutil
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from bert_bench.experiments.fine_tunes import results_table
 from bert_export.cli import main
 from bert_export.support import support_table
+from bert_models import EncoderConfig, TaskModel, save_model
+from bert_runtime.tasks import SentenceEmbedding
 
 README = Path(__file__).parents[1] / "README.md"
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -53,9 +56,12 @@ def squad(cities: list[str]) -> str:
 
 
 @pytest.fixture
-def workplace(embedding_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workplace(toy_config: EncoderConfig, toy_vocab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with what the README's commands read."""
-    shutil.copytree(embedding_checkpoint, tmp_path / "all-MiniLM-L6-v2")
+    torch.manual_seed(7)
+    model = TaskModel(replace(toy_config, num_layers=6), SentenceEmbedding(dimensions=toy_config.hidden_size))
+    (tmp_path / "all-MiniLM-L6-v2").mkdir()
+    save_model(model, tmp_path / "all-MiniLM-L6-v2", tokenizer_from=toy_vocab)
     data = files("bert_bench").joinpath("data/support_intents")
     for name in ("train", "dev"):
         rows = data.joinpath(f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
