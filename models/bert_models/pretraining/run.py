@@ -36,7 +36,7 @@ from bert_models.training.place import (
 from bert_models.training.precision import ChosenPrecision, check_precision, faster_precision
 from bert_runtime.machine import available_cores, describe, installed_versions
 
-__all__ = ["default_cache", "pretrain"]
+__all__ = ["default_cache", "fit", "pretrain"]
 
 
 def default_cache() -> Path:
@@ -81,7 +81,7 @@ def pretrain(
     prepare(target, resume=resume)
     module = Pretraining(model, train_batches, dev_batches, settings, precision.name, run)
     started = time.monotonic()
-    _fit(module, settings, precision, state, resume=resume)
+    fit(module, settings, precision, state, resume=resume)
     report = {
         "objective": settings.objective,
         "measured": module.history,
@@ -116,7 +116,7 @@ def _precision(
     return chosen
 
 
-def _fit(
+def fit(
     module: Pretraining, settings: PretrainSettings, precision: ChosenPrecision, state: Path, *, resume: bool
 ) -> None:
     """Runs Lightning's loop; the module then holds the weights of the last step."""
