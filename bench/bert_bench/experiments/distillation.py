@@ -7,9 +7,11 @@ are not run again.
 """
 
 import json
-from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import click
@@ -46,24 +48,35 @@ def _shallow(base: Path, layers: int, folder: Path) -> Path:
     return folder
 
 
-def _students(
-    base: Path, teacher: Path, files: tuple[Path, Path], work: Path, layers: int
-) -> dict[str, Callable[[], Any]]:
-    """What makes each checkpoint in `work`, by its name."""
+@dataclass(frozen=True)
+class Student:
+    """How half the model is trained."""
+
+    from_base: bool = False
+    """Whether its layers are those of the base and not those of the teacher."""
+    weights: DistillationSettings | None = None
+    """What it learns from; `None` for labels alone, without a teacher."""
+
+
+STUDENTS = {
+    "alone": Student(from_base=True),
+    "taught": Student(weights=DistillationSettings()),
+    "taught-by-layers": Student(weights=DistillationSettings(hidden_weight=1.0)),
+    "taught-without-labels": Student(weights=DistillationSettings(hard_weight=0.0)),
+}
+
+
+def _train(
+    student: Student, seed: int, base: Path, teacher: Path, files: tuple[Path, Path], output: Path, layers: int
+) -> None:
+    """One run."""
     options: dict[str, Any] = {"columns": COLUMNS, "force": True, "progress": click.echo}
-    shallow = _shallow(base, layers, work / "base")
-
-    def taught(name: str, student: str, **weights: float) -> dict[str, Any]:
-        settings = DistillationSettings(**weights)
-        return distill(teacher, student, *files, work / name, SETTINGS, settings, **options)
-
-    return {
-        "alone": lambda: fine_tune("text-classification", shallow, *files, work / "alone", SETTINGS, **options),
-        "taught": lambda: taught("taught", str(layers)),
-        "taught-layers": lambda: taught("taught-layers", str(layers), hidden_weight=1.0),
-        "taught-from-base": lambda: taught("taught-from-base", str(shallow)),
-        "taught-unlabelled": lambda: taught("taught-unlabelled", str(layers), hard_weight=0.0),
-    }
+    settings = replace(SETTINGS, seed=seed)
+    if student.weights is None:
+        fine_tune("text-classification", base, *files, output, settings, **options)
+    else:
+        start = str(base) if student.from_base else str(layers)
+        distill(teacher, start, *files, output, settings, student.weights, **options)
 
 
 def _measured(checkpoint: Path, bundle: Path, dev: Path) -> dict[str, Any]:
@@ -109,33 +122,46 @@ def _speed(bundles: dict[str, Path], rounds: int) -> dict[str, Any]:
 @click.option("--work", type=click.Path(path_type=Path), required=True)
 @click.option("--output", type=click.Path(path_type=Path), required=True)
 @click.option("--layers", type=int, default=3, show_default=True)
-@click.option("--only", multiple=True, help="Train these students alone, and write no result.")
+@click.option("--seed", "seeds", type=int, multiple=True, default=(0, 1, 2), show_default=True)
+@click.option("--only", multiple=True, type=click.Choice(list(STUDENTS)), help="Train these, and write no result.")
 @click.option("--rounds", type=int, default=25, show_default=True)
 def main(
-    base: Path, teacher: Path, data: Path, work: Path, output: Path, layers: int, only: tuple[str, ...], rounds: int
+    base: Path,
+    teacher: Path,
+    data: Path,
+    work: Path,
+    output: Path,
+    layers: int,
+    seeds: tuple[int, ...],
+    only: tuple[str, ...],
+    rounds: int,
 ) -> None:
     """Trains what is missing, exports, measures, writes the result."""
     files = data / "train.csv", data / "test_odd_rows.csv"
-    students = _students(base, teacher, files, work, layers)
-    for name in only or students:
-        if not (work / name / REPORT_NAME).is_file():
-            click.echo(f"training {name}")
-            students[name]()
+    shallow = _shallow(base, layers, work / "base")
+    for name, seed in product(only or STUDENTS, seeds):
+        checkpoint = work / f"{name}-{seed}"
+        if not (checkpoint / REPORT_NAME).is_file():
+            click.echo(f"training {checkpoint.name}")
+            _train(STUDENTS[name], seed, shallow, teacher, files, checkpoint, layers)
     if only:
         return
-    checkpoints = {"teacher": teacher, **{name: work / name for name in students}}
-    bundles = {name: work / "bundles" / name for name in checkpoints}
     (work / "bundles").mkdir(exist_ok=True)
-    models = {name: _measured(checkpoints[name], bundles[name], files[1]) for name in checkpoints}
-    whole = models["teacher"]["metrics"]["fp32"]["accuracy"]
-    for name, model in models.items():
-        model["share_of_teacher"] = model["metrics"]["fp32"]["accuracy"] / whole
+    runs = {
+        name: _measured(teacher if name == "teacher" else work / name, work / "bundles" / name, files[1])
+        for name in ("teacher", *(f"{name}-{seed}" for name, seed in product(STUDENTS, seeds)))
+    }
+    whole = runs["teacher"]["metrics"]["fp32"]["accuracy"]
+    summary = {}
+    for name in STUDENTS:
+        found = [runs[f"{name}-{seed}"]["metrics"]["fp32"]["accuracy"] for seed in seeds]
+        summary[name] = {"accuracy": mean(found), "of_the_teachers": mean(found) / whole}
         click.echo(
-            f"{name}: {model['metrics']['fp32']['accuracy']:.4f}, {model['share_of_teacher']:.1%} of the teacher's"
+            f"{name}: {mean(found):.4f} ({', '.join(f'{each:.4f}' for each in found)}), {mean(found) / whole:.1%}"
         )
-    shapes = _speed({name: bundles[name] for name in ("teacher", "taught")}, rounds)
+    shapes = _speed({name: work / "bundles" / name for name in ("teacher", f"taught-{seeds[0]}")}, rounds)
     what = f"BANKING77 with {layers} layers: alone, and taught by a fine-tune of the whole model; forward passes timed"
-    write_result(output, {"what": what, "layers": layers, "models": models, "shapes": shapes})
+    write_result(output, {"what": what, "layers": layers, "summary": summary, "runs": runs, "shapes": shapes})
 
 
 if __name__ == "__main__":
