@@ -114,7 +114,7 @@ def test_outputs_are_those_of_the_sequences_whatever_batch_they_were_in(examples
 def test_epochs_are_shuffled_differently_and_reproducibly(examples: Examples) -> None:
     def order(seed: int, epoch: int) -> list[int]:
         loader = train_loader(examples, 8, seed)
-        loader.sampler.set_epoch(epoch)
+        loader.batch_sampler.sampler.set_epoch(epoch)
         return [int(row) for batch in loader for row in batch.rows]
 
     assert sorted(order(0, 0)) == list(range(40))

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import torch
@@ -19,7 +19,9 @@ from bert_models.training.logs import PLOT_NAME, build_loggers, draw
 from bert_models.training.loop import fit, resumed_precision
 from bert_models.training.module import FineTuning, described_run
 from bert_models.training.place import LOGS, REPORT_NAME, STATE, TRAINING_TOOLS, check_output, check_space, prepare
+from bert_models.training.placement import ONE_PROCESS, Placement
 from bert_models.training.precision import ChosenPrecision, check_precision, choose_precision
+from bert_models.training.processes import Processes, joined, silent
 from bert_models.training.settings import TrainSettings
 from bert_models.training.similarity import similarity_examples
 from bert_models.training.task_of_data import task_of_data
@@ -41,6 +43,7 @@ def fine_tune(
     *,
     task_settings: Mapping[str, Any] | None = None,
     columns: Mapping[str, str] | None = None,
+    placement: Placement = ONE_PROCESS,
     resume: bool = False,
     force: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
@@ -54,49 +57,105 @@ def fine_tune(
     the state. With `force`, logs that an earlier run left there go when training starts, its weights when it has
     finished. The finished checkpoint loads in `transformers`.
 
+    Where `placement` has several processes they all return the report; the first alone reports progress and writes.
+
     Raises `TrainingError`, `CheckpointError` or `DataError`.
     """
     target = Path(output)
-    check_output(target, resume=resume, force=force)
-    check_precision(settings.precision)
-    source = open_checkpoint(base)
-    train_records, dev_records = read_records(train, columns), read_records(dev, columns)
-    chosen = task_of_data(task, source, train_records, dev_records, task_settings or {})
+    with joined(placement) as processes:
+        tell = progress if processes.is_first else silent
+        torch.set_num_threads(processes.threads(available_cores()))
+        processes.from_first(lambda: check_output(target, resume=resume, force=force))
+        with processes.together():
+            check_precision(settings.precision, sharded=processes.shards)
+        source = processes.in_turn(lambda: open_checkpoint(base))
+        with processes.together():
+            data = _read(source, task, (train, dev), columns, settings, task_settings or {}, tell)
+            model = _model(source, data.task, settings)
+        precision = processes.from_first(lambda: _begin(target, model, data, settings, processes, tell, resume=resume))
+        weights = class_weights(data.task, data.train.targets, settings)
+        module = FineTuning(model, data.dev, settings, precision.name, weights, processes)
+        started = time.monotonic()
+        loggers = build_loggers(target / LOGS)
+        best = fit(module, data.train, data.dev, settings, precision, target / STATE, resume=resume, loggers=loggers)
+        module.model.task = data.task.tuned(best)
+        report = {
+            **_results(module, best, precision),
+            "seconds": round(time.monotonic() - started, 1),
+            "examples": {"train": len(data.train.examples), "dev": len(data.dev.examples)},
+            "files": {"train": str(train), "dev": str(dev), "columns": dict(columns or {})},
+            **_origin(source),
+        }
+        tell(f"writing the checkpoint of epoch {best['epoch']}")
+        processes.from_first(lambda: _write(target, module, source, report))
+        return report
+
+
+class _Data(NamedTuple):
+    """The two files as examples of one task."""
+
+    task: Task
+    train: Examples
+    dev: Examples
+
+
+def _read(
+    source: Checkpoint,
+    task: str,
+    files: tuple[str | Path, str | Path],
+    columns: Mapping[str, str] | None,
+    settings: TrainSettings,
+    task_settings: Mapping[str, Any],
+    progress: Callable[[str], None],
+) -> _Data:
+    """The files, checked against each other and tokenized."""
+    train_records, dev_records = (read_records(path, columns) for path in files)
+    chosen = task_of_data(task, source, train_records, dev_records, task_settings)
     check_loss(chosen, settings)
-    pl.seed_everything(settings.seed, verbose=False)
-    model = load_model(source, chosen, new_head=True)
-    model.encoder.checkpointing = settings.gradient_checkpointing
-    check_space(target, model)
     progress(f"tokenizing {len(train_records)} training and {len(dev_records)} dev examples")
     train_set = _examples(source, chosen, train_records, settings, training=True)
-    dev_set = _examples(source, chosen, dev_records, settings, training=False)
-    state = target / STATE
-    precision = (
-        resumed_precision(state, described_run(chosen, settings))
-        if resume
-        else _precision(settings, model, train_set, progress)
-    )
+    return _Data(chosen, train_set, _examples(source, chosen, dev_records, settings, training=False))
+
+
+def _model(source: Checkpoint, task: Task, settings: TrainSettings) -> TaskModel:
+    """The base under the task's head, which is the same in every process where it is new."""
+    pl.seed_everything(settings.seed, verbose=False)
+    model = load_model(source, task, new_head=True)
+    model.encoder.checkpointing = settings.gradient_checkpointing
+    return model
+
+
+def _begin(
+    target: Path,
+    model: TaskModel,
+    data: _Data,
+    settings: TrainSettings,
+    processes: Processes,
+    progress: Callable[[str], None],
+    *,
+    resume: bool,
+) -> ChosenPrecision:
+    """Looks whether there is room, settles the precision, and makes the folder ready."""
+    check_space(target, model)
+    if resume:
+        precision = resumed_precision(target / STATE, described_run(data.task, settings, processes.world_size))
+    else:
+        batch = data.train.collate(range(min(settings.batch_size, len(data.train))))
+        precision = choose_precision(settings.precision, model, batch)
+        precision.tell(progress)
     prepare(target, resume=resume)
-    module = FineTuning(model, dev_set, settings, precision.name, class_weights(chosen, train_set.targets, settings))
-    started = time.monotonic()
-    loggers = build_loggers(target / LOGS)
-    best = fit(module, train_set, dev_set, settings, precision, state, resume=resume, loggers=loggers)
-    model.task = chosen.tuned(best)
-    report = {
-        **_results(module, best, precision),
-        "seconds": round(time.monotonic() - started, 1),
-        "examples": {"train": len(train_set.examples), "dev": len(dev_set.examples)},
-        "files": {"train": str(train), "dev": str(dev), "columns": dict(columns or {})},
-        **_origin(source),
-    }
-    progress(f"writing the checkpoint of epoch {best['epoch']}")
+    return precision
+
+
+def _write(target: Path, module: FineTuning, source: Checkpoint, report: Mapping[str, Any]) -> None:
+    """The finished checkpoint with its logs, plot and report, in the place of the run's folder."""
+    max_tokens = module.settings.max_tokens or source.max_tokens
     with replaced_folder(target) as folder:
-        save_model(model, folder, tokenizer_from=source.path, max_tokens=settings.max_tokens or source.max_tokens)
+        save_model(module.model, folder, tokenizer_from=source.path, max_tokens=max_tokens)
         if (target / LOGS).is_dir():  # not removed by somebody meanwhile, for which no training is to be lost
             shutil.copytree(target / LOGS, folder / LOGS)
-        draw(folder / PLOT_NAME, module.rows, chosen.metric)
+        draw(folder / PLOT_NAME, module.rows, module.model.task.metric)
         write_json(folder / REPORT_NAME, report)
-    return report
 
 
 def _results(module: FineTuning, best: dict[str, float], precision: ChosenPrecision) -> dict[str, Any]:
@@ -107,6 +166,7 @@ def _results(module: FineTuning, best: dict[str, float], precision: ChosenPrecis
         "epochs": module.history,
         "stopped_early": len(module.history) < module.settings.epochs,
         "settings": asdict(module.settings),
+        "placement": module.processes.described(module.settings.batch_size, module.settings.accumulate),
         "precision": precision.name,
         "seconds_per_step": precision.seconds_per_step,
     }
@@ -128,13 +188,3 @@ def _examples(
     if training and isinstance(task, SentenceEmbedding):
         return Examples(task, similarity_examples(task, records), tokenizer)
     return Examples(task, checked_examples(task, tokenizer, records), tokenizer)
-
-
-def _precision(
-    settings: TrainSettings, model: TaskModel, train_set: Examples, progress: Callable[[str], None]
-) -> ChosenPrecision:
-    torch.set_num_threads(available_cores())
-    batch = train_set.collate(range(min(settings.batch_size, len(train_set))))
-    chosen = choose_precision(settings.precision, model, batch)
-    chosen.tell(progress)
-    return chosen

@@ -1,10 +1,11 @@
 """The Lightning module of fine-tuning: loss, optimizer, and the dev metric as the runtime computes it."""
 
-from dataclasses import asdict
+from collections.abc import Sequence
 from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
+import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 from torch.optim import AdamW, Optimizer
@@ -14,16 +15,19 @@ from bert_models.model import TaskModel
 from bert_models.training.data import Examples, TensorBatch
 from bert_models.training.objectives import build_objective
 from bert_models.training.optimizer import linear_schedule, parameter_groups
+from bert_models.training.placement import same_run
+from bert_models.training.processes import ALONE, Processes
 from bert_models.training.settings import TrainSettings
+from bert_models.training.sharding import shard
 from bert_models.training.steps import finite_value, seed_by_place
 from bert_runtime.tasks import FloatArray, Task
 
 __all__ = ["FineTuning", "described_run"]
 
 
-def described_run(task: Task, settings: TrainSettings) -> dict[str, Any]:
+def described_run(task: Task, settings: TrainSettings, world_size: int = 1) -> dict[str, Any]:
     """What must be the same for a run to be resumed. `auto` precision stays `auto`, whatever it measures."""
-    return {"task": task.to_dict(), **asdict(settings)}
+    return {"task": task.to_dict(), **same_run(settings, world_size)}
 
 
 class FineTuning(pl.LightningModule):
@@ -36,8 +40,10 @@ class FineTuning(pl.LightningModule):
         settings: TrainSettings,
         precision: str,
         class_weights: Tensor | None = None,
+        processes: Processes = ALONE,
     ) -> None:
         super().__init__()
+        self.processes = processes
         self.precision = precision
         self.model = model
         self.objective = build_objective(model.task, settings.label_smoothing, class_weights)
@@ -50,12 +56,18 @@ class FineTuning(pl.LightningModule):
         self._losses: list[float] = []
         self._logged_losses = 0
         self._dev_rows: dict[int, FloatArray] = {}
+        self._dev_task = model.task
+
+    def configure_model(self) -> None:
+        """Divides the parameters among the processes where that is the strategy."""
+        if self.processes.shards:
+            shard(self)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keeps the history, so that a resumed run reports all of its epochs, and what run it is."""
         checkpoint["history"] = self.history
         checkpoint["rows"] = self.rows
-        checkpoint["run"] = described_run(self.model.task, self.settings)
+        checkpoint["run"] = described_run(self.model.task, self.settings, self.processes.world_size)
         checkpoint["precision"] = self.precision
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -76,14 +88,25 @@ class FineTuning(pl.LightningModule):
 
     def on_train_batch_start(self, batch: TensorBatch, batch_idx: int) -> None:
         """Seeds dropout by the batch's place, so that it is the same in a resumed run, whatever was drawn before."""
-        seed_by_place(self.settings.seed, self.current_epoch, batch_idx)
+        seed_by_place(self.settings.seed, self.current_epoch, batch_idx, *self.processes.place)
 
     def training_step(self, batch: TensorBatch, index: int) -> Tensor:
-        """The loss of one batch."""
+        """The loss of one batch, or of this process's part of it so that the mean of all has the batch's gradient."""
         logits = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
-        step_loss = self.objective.loss(self.model, logits, batch.targets)
-        self._losses.append(finite_value(self, step_loss))
-        return step_loss
+        loss = value = self.objective.loss(self.model, logits, batch.targets)
+        if self.processes.world_size > 1:
+            loss, value = self._shared(loss, logits, batch)
+        self._losses.append(finite_value(self, value))
+        return loss
+
+    def _shared(self, loss: Tensor, logits: Tensor, batch: TensorBatch) -> tuple[Tensor, Tensor]:
+        """What to minimise here, and the mean loss over the parts of all processes, by what each part counts."""
+        weight = self.objective.weight(batch.targets) if len(batch.rows) else loss.new_zeros(())
+        if not weight and loss.isnan():
+            loss = logits.float().sum() * 0  # the mean of nothing
+        total, whole = self.processes.summed(torch.stack([loss.detach() * weight, weight]))
+        # Lightning averages gradients over the processes.
+        return loss * weight * self.processes.world_size / whole, total / whole
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Logs the mean loss of the batches that this step is made of, and its learning rate at the top."""
@@ -100,14 +123,14 @@ class FineTuning(pl.LightningModule):
         """Raw outputs of one dev batch."""
         outputs = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         self._dev_rows.update(self.dev.split(batch, outputs))
+        if not index:
+            self._dev_task = self.model.runtime_task()  # here all parameters are at hand, also where they are shared
 
     def on_validation_epoch_end(self) -> None:
         """The task's metrics, by the post-processing that the runtime ships."""
-        task, outputs = self.model.runtime_task(), self.dev.outputs(self._dev_rows)
-        metrics = task.score(outputs, self.dev.examples)
-        if (tuned := task.tuned(metrics)) != task:
-            metrics = tuned.score(outputs, self.dev.examples)
-        self._dev_rows.clear()
+        parts = self.processes.gathered(self._dev_rows)
+        metrics = self.processes.from_first(lambda: self._metrics(parts))
+        self._dev_rows = {}
         dev = {f"dev_{name}": value for name, value in metrics.items()}
         self.log_dict(dev, prog_bar=True, logger=False)
         self._write(dev)
@@ -115,6 +138,15 @@ class FineTuning(pl.LightningModule):
             logger.save()  # a process that is killed afterwards leaves the whole epoch
         train_loss = float(np.mean(self._losses))
         self.history.append({"epoch": self.current_epoch + 1, "train_loss": train_loss, **metrics})
+
+    def _metrics(self, parts: Sequence[dict[int, FloatArray]]) -> dict[str, float]:
+        """Of the outputs that the processes have computed."""
+        rows = {number: row for part in parts for number, row in part.items()}
+        task, outputs = self._dev_task, self.dev.outputs(rows)
+        metrics = task.score(outputs, self.dev.examples)
+        if (tuned := task.tuned(metrics)) != task:
+            metrics = tuned.score(outputs, self.dev.examples)
+        return metrics
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """AdamW with linear warm-up and decay, stepped with the optimizer."""
