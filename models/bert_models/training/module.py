@@ -71,12 +71,9 @@ class FineTuning(pl.LightningModule):
         checkpoint["precision"] = self.precision
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """The inverse of `on_save_checkpoint`."""
+        """The inverse of `on_save_checkpoint`; writes once more what had been logged, also where no step is left."""
         self.history = checkpoint["history"]
         self.rows = checkpoint["rows"]
-
-    def on_fit_start(self) -> None:
-        """Writes once more what a resumed run had logged before, also where no step is left to be taken."""
         for logger in self.loggers:
             for row in self.rows:
                 logger.log_metrics({name: value for name, value in row.items() if name != "step"}, int(row["step"]))
