@@ -215,8 +215,8 @@ def test_torchrun_starts_them_all(folder: Path, tmp_path: Path) -> None:
     running = start([*launcher, "bert_export.cli", *arguments(folder, tmp_path / "out")])
     out, err = running.communicate(timeout=TOO_LONG_S)
     assert running.returncode == 1
-    assert err.count("Error: ") == 1
-    assert "a trained checkpoint is already there; replace it with --force" in err
+    (ours,) = [line for line in err.splitlines() if line.startswith("Error: ")]  # torchrun adds a table of its own
+    assert ours.endswith("a trained checkpoint is already there; replace it with --force")
 
 
 @pytest.mark.slow
