@@ -2,7 +2,9 @@
 
 import atexit
 import signal
-from collections.abc import Callable, Iterator
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -159,7 +161,8 @@ def joined(placement: Placement) -> Iterator[Processes]:
     """The processes of a run, which all enter the block; an error in the first one ends those that it has started.
 
     Lightning starts what torchrun has not: every further process runs the command of this one again, from its
-    beginning. They stay until this one ends, and further calls are answered by the same ones.
+    beginning. They stay until this one ends, and further calls are answered by the same ones. Raises `TrainingError`
+    where one of them has ended.
     """
     here = placement.here()
     assert isinstance(here.devices, int)
@@ -177,11 +180,27 @@ def joined(placement: Placement) -> Iterator[Processes]:
             local_rank=fabric.local_rank,
             group=distributed.new_group(backend="gloo", timeout=_LONGEST_WAIT),
         )
-    except BaseException:
+    except BaseException as error:
+        started = getattr(fabric.strategy.launcher, "procs", ())
         # At the very end: Lightning kills this process, too, soon after one that it has started ended with an error.
-        for process in getattr(fabric.strategy.launcher, "procs", ()):
+        for process in started:
             atexit.register(process.kill)
+        if isinstance(error, RuntimeError) and (ended := _ended(started)):
+            raise TrainingError(
+                f"{ended}, and what it said of it is above; with --resume the run goes on from where it was saved last"
+            ) from error
         raise
+
+
+def _ended(started: Sequence["subprocess.Popen[bytes]"], patience_s: float = 1.0) -> str:
+    """Which process has ended without having been asked to, and with which code; empty if none has."""
+    limit = time.monotonic() + patience_s
+    while time.monotonic() < limit:
+        for number, process in enumerate(started, start=1):
+            if process.poll():
+                return f"process {number} of this machine ended with code {process.returncode}"
+        time.sleep(0.05)
+    return ""
 
 
 def _launched(devices: int, nodes: int) -> Fabric:
