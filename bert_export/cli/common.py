@@ -1,6 +1,7 @@
 """What the commands share: options, progress on stderr, output on stdout."""
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ __all__ = [
     "bundle_argument",
     "columns_option",
     "given",
+    "is_first_process",
     "json_option",
     "precision_option",
     "print_json",
@@ -132,6 +134,11 @@ def stages() -> Callable[[str], None]:
         click.echo(f"{time.monotonic() - start:6.1f} s  {stage}", err=True)
 
     return report
+
+
+def is_first_process() -> bool:
+    """Whether this process prints: of those that torchrun or Lightning have started together, the first one does."""
+    return all(int(os.environ.get(name, 0)) == 0 for name in ("RANK", "LOCAL_RANK", "NODE_RANK"))
 
 
 def print_json(value: Any) -> None:

@@ -4,19 +4,30 @@ import copy
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
-from bert_export.cli.common import CHECKPOINT, PATH, columns_option, given, json_option, print_json, stages, table
+from bert_export.cli.common import (
+    CHECKPOINT,
+    PATH,
+    columns_option,
+    given,
+    is_first_process,
+    json_option,
+    print_json,
+    stages,
+    table,
+)
 from bert_export.cli.config_file import config_option
 from bert_export.cli.pretrain import pretrain
+from bert_export.cli.recipe import placement_options
 from bert_export.cli.train import train
 
 __all__ = ["distill"]
 
 _OTHERS = {
-    *("output", "columns", "config", "resume", "force", "as_json"),
+    *("output", "columns", "config", "devices", "nodes", "strategy", "resume", "force", "as_json"),
     *("task", "base", "train_file", "dev_file", "problem_type", "crf", "bio", "pooling"),
     *("objective", "family", "size", "tokenizer", "sources", "document_start", "one_per_line", "cache"),
 }
@@ -87,6 +98,7 @@ def _help(option: click.Option, first: Any, second: Any, *, both: bool) -> str:
 @click.option("--one-per-line", is_flag=True, help="Every line of a text file is a document.")
 @click.option("--cache", type=PATH, help="Where tokenized corpora are kept.")
 @_recipe_options
+@placement_options
 @config_option
 @click.option("--resume", is_flag=True, help="Go on with an interrupted run.")
 @click.option("--force", is_flag=True, help="Replace what an earlier run wrote.")
@@ -102,6 +114,9 @@ def distill(
     document_start: str | None,
     one_per_line: bool,
     cache: Path | None,
+    devices: int | Literal["auto"] | None,
+    nodes: int | None,
+    strategy: str,
     resume: bool,
     force: bool,
     as_json: bool,
@@ -114,7 +129,7 @@ def distill(
     from bert_models.distillation import CORPUS_DISTILLATION, TASK_DISTILLATION, distill_language_model
     from bert_models.distillation import distill as run
     from bert_models.pretraining import PretrainSettings, open_corpus
-    from bert_models.training import TrainSettings
+    from bert_models.training import Placement, TrainSettings
 
     if bool(sources) == (train_file is not None) or (train_file is None) != (dev_file is None):
         raise click.UsageError("expected --train with --dev, or --corpus")
@@ -125,7 +140,8 @@ def distill(
     known = {each.name for each in fields(PretrainSettings if sources else TrainSettings)}
     if strange := [f"--{name.replace('_', '-')}" for name in chosen if name not in known]:
         raise click.UsageError(f"{', '.join(strange)} cannot go with {'--corpus' if sources else '--train'}")
-    common: dict[str, Any] = {"resume": resume, "force": force, "progress": stages()}
+    placement = Placement(devices=devices, nodes=nodes, strategy=strategy)
+    common: dict[str, Any] = {"placement": placement, "resume": resume, "force": force, "progress": stages()}
     if train_file is not None and dev_file is not None:
         report = run(
             teacher, student, train_file, dev_file, output, TrainSettings(**chosen), distillation,
@@ -136,6 +152,8 @@ def distill(
         report = distill_language_model(
             teacher, student, corpus, output, PretrainSettings(**chosen), distillation, cache=cache, **common
         )
+    if not is_first_process():
+        return
     if as_json:
         print_json(report)
         return

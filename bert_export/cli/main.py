@@ -1,11 +1,13 @@
 """The `bert-export` command group, and the one place where errors become messages."""
 
+import os
 from importlib.metadata import version
 from typing import Any
 
 import click
 
 from bert_export.cli.bench import bench
+from bert_export.cli.common import is_first_process
 from bert_export.cli.distill import distill
 from bert_export.cli.evaluate import evaluate
 from bert_export.cli.export import export
@@ -35,9 +37,19 @@ _EXTRAS = {
 
 
 class _Group(click.Group):
-    """Turns the project's errors into one line on stderr and exit code 1."""
+    """Turns the project's errors into one line on stderr and exit code 1, said by the first process of a run alone."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return self._invoke(ctx)
+        except (click.ClickException, KeyboardInterrupt) as error:
+            if is_first_process():
+                raise
+            # Lightning kills the first process when one that it has started fails: before it has spoken, perhaps.
+            started_by_lightning = "TORCHELASTIC_RUN_ID" not in os.environ and os.environ.get("LOCAL_RANK", "0") != "0"
+            ctx.exit(0 if started_by_lightning else getattr(error, "exit_code", 1))
+
+    def _invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except BertError as error:

@@ -1,10 +1,12 @@
 """`bert-export pretrain`."""
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
-from bert_export.cli.common import CHECKPOINT, PATH, json_option, print_json, stages, table
+from bert_export.cli.common import CHECKPOINT, PATH, is_first_process, json_option, print_json, stages, table
+from bert_export.cli.recipe import placement_options
 
 __all__ = ["pretrain"]
 
@@ -34,7 +36,7 @@ __all__ = ["pretrain"]
 @click.option("--output", type=PATH, required=True, help="Checkpoint to write.")
 @click.option("--cache", type=PATH, help="Where tokenized corpora are kept; by default below ~/.cache/bert-export.")
 @click.option("--steps", type=int, default=10_000, show_default=True)
-@click.option("--batch-size", type=int, default=32, show_default=True)
+@click.option("--batch-size", type=int, default=32, show_default=True, help="Sequences in the batch of one process.")
 @click.option("--accumulate", type=int, default=1, show_default=True, help="Batches whose gradients make one step.")
 @click.option("--lr", type=float, default=5e-4, show_default=True, help="Peak learning rate.")
 @click.option("--warmup-ratio", type=float, default=0.1, show_default=True)
@@ -47,6 +49,7 @@ __all__ = ["pretrain"]
 @click.option("--eval-every", type=int, default=500, show_default=True, help="Steps between two measurements.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--precision", type=click.Choice(["auto", "fp32", "bf16", "fp16"]), default="auto", show_default=True)
+@placement_options
 @click.option("--resume", is_flag=True, help="Go on from the last measurement of an interrupted run.")
 @click.option("--force", is_flag=True, help="Replace what an earlier run wrote.")
 @json_option
@@ -60,6 +63,9 @@ def pretrain(
     one_per_line: bool,
     output: Path,
     cache: Path | None,
+    devices: int | Literal["auto"] | None,
+    nodes: int | None,
+    strategy: str,
     resume: bool,
     force: bool,
     as_json: bool,
@@ -68,11 +74,18 @@ def pretrain(
     """Pre-train an encoder on raw text, from scratch or from a checkpoint."""
     from bert_models.pretraining import PretrainSettings, Start, open_corpus
     from bert_models.pretraining import pretrain as run
+    from bert_models.training import Placement
 
     settings = PretrainSettings(**recipe)  # type: ignore[arg-type] # click has checked the types
     start = Start(family=family, size=size, tokenizer=tokenizer, base=base)
     corpus = open_corpus(sources, document_start=document_start, one_per_line=one_per_line)
-    report = run(start, corpus, output, settings, cache=cache, resume=resume, force=force, progress=stages())
+    report = run(
+        start, corpus, output, settings,
+        cache=cache, placement=Placement(devices=devices, nodes=nodes, strategy=strategy),
+        resume=resume, force=force, progress=stages(),
+    )  # fmt: skip
+    if not is_first_process():
+        return
     if as_json:
         print_json(report)
         return

@@ -1,15 +1,32 @@
-"""The flags of `bert-export train` that become `TrainSettings`."""
+"""The flags of training that become `TrainSettings` and a `Placement`."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-__all__ = ["recipe_options"]
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[int | str]
+else:  # generic in recent releases only
+    _ParamType = click.ParamType
+
+__all__ = ["placement_options", "recipe_options"]
+
+
+class _Devices(_ParamType):
+    """A number, or `auto`."""
+
+    name = "N|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        if value == "auto":
+            return "auto"
+        return click.IntRange(min=1).convert(value, param, ctx)
+
 
 _OPTIONS = (
     click.option("--epochs", type=int, default=3, show_default=True),
-    click.option("--batch-size", type=int, default=32, show_default=True),
+    click.option("--batch-size", type=int, default=32, show_default=True, help="Examples in the batch of one process."),
     click.option(
         "--accumulate",
         type=int,
@@ -59,6 +76,30 @@ _OPTIONS = (
         help="auto takes bf16 mixed precision where this processor has it and it measures faster; fp16 needs CUDA.",
     ),
 )
+
+_PLACEMENT = (
+    click.option(
+        "--devices",
+        type=_Devices(),
+        help="Processes on this machine, each with a GPU where there is CUDA and with --batch-size of its own; auto is "
+        "every GPU, and 1 on the CPU. Default: 1, or what torchrun has started.",
+    ),
+    click.option("--nodes", type=click.IntRange(min=1), help="Machines. Default: 1, or those of torchrun."),
+    click.option(
+        "--strategy",
+        type=click.Choice(["auto", "ddp", "fsdp"]),
+        default="auto",
+        show_default=True,
+        help="How processes share the model: each has a copy (ddp, auto), or a part of the weights (fsdp).",
+    ),
+)
+
+
+def placement_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the flags of a `Placement`, which the command gets as keyword arguments."""
+    for option in reversed(_PLACEMENT):
+        command = option(command)
+    return command
 
 
 def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,12 +1,22 @@
 """`bert-export train`."""
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
-from bert_export.cli.common import CHECKPOINT, PATH, columns_option, json_option, print_json, stages, table
+from bert_export.cli.common import (
+    CHECKPOINT,
+    PATH,
+    columns_option,
+    is_first_process,
+    json_option,
+    print_json,
+    stages,
+    table,
+)
 from bert_export.cli.config_file import config_option
-from bert_export.cli.recipe import recipe_options
+from bert_export.cli.recipe import placement_options, recipe_options
 from bert_runtime.tasks import TASKS
 from bert_runtime.tasks.sentence_embedding import POOLINGS
 from bert_runtime.tasks.text_classification import PROBLEM_TYPES
@@ -47,6 +57,7 @@ __all__ = ["train"]
 )
 @columns_option
 @recipe_options
+@placement_options
 @config_option
 @click.option("--resume", is_flag=True, help="Go on from the last finished epoch of an interrupted run.")
 @click.option("--force", is_flag=True, help="Replace what an earlier run wrote.")
@@ -62,21 +73,27 @@ def train(
     bio: bool | None,
     pooling: str | None,
     columns: dict[str, str] | None,
+    devices: int | Literal["auto"] | None,
+    nodes: int | None,
+    strategy: str,
     resume: bool,
     force: bool,
     as_json: bool,
     **recipe: int | float | str | None,
 ) -> None:
     """Fine-tune a checkpoint on a labelled file and keep the best epoch."""
-    from bert_models.training import TrainSettings, fine_tune
+    from bert_models.training import Placement, TrainSettings, fine_tune
 
     given = {"problem_type": problem_type, "crf": crf, "bio": bio, "pooling": pooling}
     chosen = {name: value for name, value in given.items() if value is not None}
     settings = TrainSettings(**recipe)  # type: ignore[arg-type] # click has checked the types
     report = fine_tune(
         task, base, train_file, dev_file, output, settings,
-        task_settings=chosen, columns=columns, resume=resume, force=force, progress=stages(),
+        task_settings=chosen, columns=columns, placement=Placement(devices=devices, nodes=nodes, strategy=strategy),
+        resume=resume, force=force, progress=stages(),
     )  # fmt: skip
+    if not is_first_process():
+        return
     if as_json:
         print_json(report)
         return

@@ -110,7 +110,7 @@ def test_a_run_whose_result_could_not_be_written_has_its_log(
     def full(*arguments: Any, **options: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("bert_models.training.fine_tuning.save_model", full)
+    monkeypatch.setattr("bert_models.training.run.save_model", full)
     assert run(*train_arguments, "--output", tmp_path / "trained").exit_code == 1
     monkeypatch.undo()
     assert run(*train_arguments, "--output", tmp_path / "trained", "--resume").exit_code == 0

@@ -138,16 +138,23 @@ def test_static_sequences_keep_their_masks_in_another_order(cache: TokenCache, v
     assert sorted(first) == sorted(second)
 
 
-def test_ranks_share_an_epoch(cache: TokenCache, vocabulary: Vocabulary) -> None:
-    def rows(found: list[PretrainingBatch]) -> list[tuple[int, ...]]:
-        return [tuple(row[row != PAD].tolist()) for batch in found for row in original(batch)]
+@pytest.mark.parametrize("batch_size", [8, 11, 20])
+def test_ranks_share_the_batches_of_one(cache: TokenCache, vocabulary: Vocabulary, batch_size: int) -> None:
+    """Which sequences are in a batch, and what is masked in them, does not depend on the number of ranks."""
 
-    whole = batches(cache, vocabulary)
-    parts = [all_of(batches(cache, vocabulary, rank=rank, world_size=3)) for rank in range(3)]
+    def rows(batch: PretrainingBatch) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        real = batch.attention_mask.bool()
+        pairs = zip(batch.input_ids, batch.labels, real, strict=True)
+        return [(tuple(ids[mask].tolist()), tuple(labels[mask].tolist())) for ids, labels, mask in pairs]
+
+    whole = all_of(batches(cache, vocabulary, batch_size=3 * batch_size))
+    parts = [all_of(batches(cache, vocabulary, batch_size=batch_size, rank=rank, world_size=3)) for rank in range(3)]
     assert len({len(part) for part in parts}) == 1
-    assert len(whole) - 3 < 3 * len(parts[0]) <= len(whole)
-    together = [row for turn in zip(*parts, strict=True) for row in rows(list(turn))]
-    assert together == rows(all_of(whole))[: len(together)]
+    assert len(whole) > 2
+    left_over = len(whole[-1].input_ids) < 3
+    assert len(parts[0]) == len(whole) - left_over
+    for batch, turn in zip(whole, zip(*parts, strict=True), strict=False):
+        assert [row for part in turn for row in rows(part)] == rows(batch)
 
 
 def test_worker_processes_give_the_same_batches(cache: TokenCache, vocabulary: Vocabulary) -> None:
@@ -183,7 +190,7 @@ def test_settings_and_data_that_do_not_fit(cache: TokenCache, vocabulary: Vocabu
         BatchSettings(seed=-1)
     with pytest.raises(TrainingError, match="expected a rank from 0 to 1, found 2"):
         batches(cache, vocabulary, rank=2, world_size=2)
-    with pytest.raises(TrainingError, match=r"60 documents make .* too few for a batch of 8 on each of 900 ranks"):
+    with pytest.raises(TrainingError, match=r"60 documents make .* expected at least 900, one for"):
         batches(cache, vocabulary, rank=0, world_size=900)
     with pytest.raises(TrainingError, match="room for at least 1 token"):
         batches(cache, vocabulary, max_tokens=2)

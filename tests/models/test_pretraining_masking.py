@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from bert_models import TrainingError
 from bert_models.pretraining import MaskingSettings, Vocabulary
-from bert_models.pretraining.masking import IGNORED, Masked, mask_batch, mask_sequences
+from bert_models.pretraining.masking import IGNORED, Masked, mask_sequences
 
 from .toy_corpus import toy_tokenizer
 
@@ -28,6 +28,17 @@ def batch(vocabulary: Vocabulary, rows: int, width: int, seed: int = 0) -> IntAr
     ids[1::2, -width // 4 - 1] = SEP
     ids[1::2, -width // 4 :] = PAD
     return ids
+
+
+def mask_batch(
+    ids: IntArray,
+    starts: NDArray[np.bool_] | None,
+    vocabulary: Vocabulary,
+    settings: MaskingSettings,
+    generator: np.random.Generator,
+) -> Masked:
+    """Every sequence with a generator that follows from the one given."""
+    return mask_sequences(ids, starts, vocabulary, settings, generator.spawn(len(ids)))
 
 
 def check(ids: IntArray, masked: Masked, vocabulary: Vocabulary) -> NDArray[np.bool_]:
@@ -109,7 +120,7 @@ def test_no_sequence_is_left_without_a_question(vocabulary: Vocabulary) -> None:
     assert labels.tolist() == [[IGNORED, 10, IGNORED, IGNORED], [IGNORED] * 4]
 
 
-def test_a_batch_depends_on_its_generator_alone(vocabulary: Vocabulary) -> None:
+def test_a_batch_depends_on_its_generators_alone(vocabulary: Vocabulary) -> None:
     ids = batch(vocabulary, 8, 64)
     first, again, other = (
         mask_batch(ids, None, vocabulary, MaskingSettings(), np.random.default_rng(seed)) for seed in (1, 1, 2)
@@ -120,7 +131,7 @@ def test_a_batch_depends_on_its_generator_alone(vocabulary: Vocabulary) -> None:
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
-def test_static_masks_do_not_depend_on_the_batch(vocabulary: Vocabulary, whole_words: bool) -> None:
+def test_masks_do_not_depend_on_the_batch(vocabulary: Vocabulary, whole_words: bool) -> None:
     settings = MaskingSettings(whole_words=whole_words)
     ids = batch(vocabulary, 6, 48)
     starts = np.random.default_rng(3).random(ids.shape) < 0.6

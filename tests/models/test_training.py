@@ -114,7 +114,7 @@ def test_outputs_are_those_of_the_sequences_whatever_batch_they_were_in(examples
 def test_epochs_are_shuffled_differently_and_reproducibly(examples: Examples) -> None:
     def order(seed: int, epoch: int) -> list[int]:
         loader = train_loader(examples, 8, seed)
-        loader.sampler.set_epoch(epoch)
+        loader.batch_sampler.sampler.set_epoch(epoch)
         return [int(row) for batch in loader for row in batch.rows]
 
     assert sorted(order(0, 0)) == list(range(40))
@@ -147,12 +147,12 @@ def test_precision_is_measured_unless_given(
     checkpoint = open_checkpoint(classifier_checkpoint)
     model = TaskModel(checkpoint.config, TextClassification(labels=("x", "y")))
     batch = examples.collate(range(4))
-    assert choose_precision("bf16", model, batch) == ("bf16", {})
+    assert choose_precision("bf16", model, batch, examples.objective) == ("bf16", {})
     monkeypatch.setattr("bert_models.training.precision.has_instruction_set", lambda name: False)
     if not torch.cuda.is_available():
-        assert choose_precision("auto", model, batch) == ("fp32", {})
+        assert choose_precision("auto", model, batch, examples.objective) == ("fp32", {})
     monkeypatch.setattr("bert_models.training.precision.has_instruction_set", lambda name: True)
-    chosen = choose_precision("auto", model, batch)
+    chosen = choose_precision("auto", model, batch, examples.objective)
     assert set(chosen.seconds_per_step) == {"fp32", "bf16"}
     assert chosen.name == min(chosen.seconds_per_step, key=chosen.seconds_per_step.__getitem__)
     assert all(parameter.grad is None for parameter in model.parameters())

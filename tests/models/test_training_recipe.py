@@ -182,7 +182,7 @@ def test_the_report_says_whether_training_stopped_early(classifier_checkpoint: P
 
 def order(examples: Examples, seed: int, epoch: int, batch_size: int = 6) -> list[list[int]]:
     loader = train_loader(examples, batch_size, seed, sort_by_length=True)
-    loader.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
+    loader.batch_sampler.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
     return [batch.rows.tolist() for batch in loader]
 
 

@@ -20,6 +20,7 @@ from bert_models.pretraining.model import IGNORED, Measured, PretrainingModel, m
 from bert_models.pretraining.run import pretrain
 from bert_models.pretraining.settings import PretrainSettings
 from bert_models.pretraining.start import Opened, StartingPoint, check_objective
+from bert_models.training.placement import ONE_PROCESS, Placement
 from bert_runtime.tasks import FillMask
 
 __all__ = ["DistilledLanguageModel", "distill_language_model"]
@@ -103,6 +104,7 @@ def distill_language_model(
     distillation: DistillationSettings = CORPUS_DISTILLATION,
     *,
     cache: str | Path | None = None,
+    placement: Placement = ONE_PROCESS,
     resume: bool = False,
     force: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
@@ -114,4 +116,7 @@ def distill_language_model(
     if settings.objective != "mlm":
         raise TrainingError(f"a corpus is distilled with the objective mlm, found {settings.objective}")
     start = _Pupil(teacher=teacher, student=student, distillation=distillation)
-    return pretrain(start, corpus, output, settings, cache=cache, resume=resume, force=force, progress=progress)
+    return pretrain(
+        start, corpus, output, settings,
+        cache=cache, placement=placement, resume=resume, force=force, progress=progress,
+    )  # fmt: skip

@@ -15,15 +15,16 @@ from bert_models.checkpoint import Checkpoint, load_model, open_checkpoint
 from bert_models.distillation.losses import SOFT_LOSSES
 from bert_models.distillation.module import PER_TOKEN, Distillation
 from bert_models.distillation.settings import TASK_DISTILLATION, DistillationSettings
-from bert_models.distillation.student import Student, check_comparable
+from bert_models.distillation.student import Student, check_comparable, names_checkpoint
 from bert_models.distillation.teacher import Teacher
 from bert_models.errors import TrainingError
 from bert_models.model import TaskModel
 from bert_models.training import TrainSettings
 from bert_models.training.class_weights import check_loss, class_weights
 from bert_models.training.data import Examples
-from bert_models.training.fine_tuning import Files, Learner, check_run, train_learner, training_examples
 from bert_models.training.objectives import Objective, Target
+from bert_models.training.placement import ONE_PROCESS, Placement
+from bert_models.training.run import Files, Learner, train_learner, training_examples
 from bert_runtime.errors import DataError, InputError
 from bert_runtime.records import Record
 from bert_runtime.tasks import Example, SentenceEmbedding, Task, TextInput, Vocabulary
@@ -43,6 +44,7 @@ def distill(
     distillation: DistillationSettings = TASK_DISTILLATION,
     *,
     columns: Mapping[str, str] | None = None,
+    placement: Placement = ONE_PROCESS,
     resume: bool = False,
     force: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
@@ -52,8 +54,25 @@ def distill(
     The student has the teacher's task and labels. The texts need labels only where `hard_weight` is above 0. All else
     is as in `bert_models.training.fine_tune`. Raises `TrainingError`, `CheckpointError` or `DataError`.
     """
-    check_run(Path(output), settings, resume=resume, force=force)
-    source = open_checkpoint(teacher)
+
+    def learner_of(train_records: Sequence[Record], dev_records: Sequence[Record]) -> Learner:
+        return _learner(open_checkpoint(teacher), student, settings, distillation, progress)
+
+    bases = [teacher, student] if names_checkpoint(student) else [teacher]
+    return train_learner(
+        learner_of, bases, Files(train, dev, columns or {}), output, settings,
+        placement=placement, resume=resume, force=force, progress=progress,
+    )  # fmt: skip
+
+
+def _learner(
+    source: Checkpoint,
+    student: str,
+    settings: TrainSettings,
+    distillation: DistillationSettings,
+    progress: Callable[[str], None],
+) -> Learner:
+    """The student, and what it learns from."""
     task = source.task()
     if task.name not in SOFT_LOSSES:
         raise TrainingError(
@@ -67,10 +86,8 @@ def distill(
     if labelled:
         check_loss(task, settings)
     elif settings.class_weights or settings.label_smoothing:
-        raise TrainingError(
-            "class_weights and label_smoothing change the loss on labels, and no labels are learnt from"
-        )
-    learner = Learner(
+        raise TrainingError("class_weights and label_smoothing need labels that are learnt from; hard_weight is 0")
+    return Learner(
         pupil.source,
         task,
         build=pupil.build,
@@ -83,8 +100,6 @@ def distill(
             "distillation": asdict(distillation),
         },
     )
-    files = Files(train, dev, columns or {})
-    return train_learner(learner, files, output, settings, resume=resume, progress=progress)
 
 
 def _lesson(
@@ -96,18 +111,27 @@ def _lesson(
     *given: Any,
 ) -> Distillation:
     """The module, with what the teacher answers to the training set, which is asked once and not in every epoch."""
-    model, train_set, dev_set, settings, precision = given
+    model, train_set, dev_set, settings, precision, processes = given
     weights = class_weights(model.task, train_set.targets, settings) if labelled else None
     teacher, answers = Teacher(teacher_model), []
     if distillation.soft_weight:
-        progress("asking the teacher")
+        if processes.is_first:
+            progress("asking the teacher")
         read = source.text_tokenizer(settings.max_tokens, model.task.windows)
         theirs = Examples(model.task, train_set.examples, read, Unlabelled(model.task))
         answers = teacher.answers(theirs, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     if isinstance(model.task, SentenceEmbedding):  # the cosine of pairs is learnt from what the teacher makes of each
         distillation = replace(distillation, hard_weight=0.0)
     return Distillation(
-        model, dev_set, settings, precision, weights, teacher=teacher, answers=answers, distillation=distillation
+        model,
+        dev_set,
+        settings,
+        precision,
+        weights,
+        processes,
+        teacher=teacher,
+        answers=answers,
+        distillation=distillation,
     )
 
 

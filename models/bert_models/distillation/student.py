@@ -11,7 +11,7 @@ from bert_models.errors import TrainingError
 from bert_models.model import TaskModel
 from bert_runtime.tasks import Task
 
-__all__ = ["Student", "check_comparable"]
+__all__ = ["Student", "check_comparable", "names_checkpoint"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Student:
             kept = {key: getattr(teacher.config, key) for key in ("vocab_size", "pad_token_id", "max_positions")}
             config = teacher.family.preset(name, **kept)
             return cls(replace(teacher, config=config), lambda: TaskModel(config, task))
-        if "/" not in name and not name.startswith(".") and not Path(name).exists():
+        if not names_checkpoint(name):
             sizes = ", ".join(teacher.family.sizes)
             raise TrainingError(
                 f"expected a student: a number of the teacher's layers, a size of {teacher.family.name} ({sizes}), or "
@@ -46,6 +46,11 @@ class Student:
         source = open_checkpoint(name)
         source.require_head(task.name)
         return cls(source, lambda: load_model(source, task, new_head=True))
+
+
+def names_checkpoint(name: str) -> bool:
+    """Whether a student's name is a folder or a hub id, and not a number of layers or a size."""
+    return not name.isdecimal() and ("/" in name or name.startswith(".") or Path(name).exists())
 
 
 def check_comparable(

@@ -3,6 +3,7 @@
 Letters in shapes: B sequences in the batch, S tokens per sequence.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from bert_models.errors import TrainingError
-from bert_models.pretraining.masking import MaskingSettings, mask_batch, mask_sequences
+from bert_models.pretraining.masking import MaskingSettings, mask_sequences
 from bert_models.pretraining.packing import Plan, pack_next_sentences, pack_sentence_order, pack_sentences
 from bert_models.pretraining.token_cache import TokenCache
 from bert_models.pretraining.vocabulary import Vocabulary
@@ -76,9 +77,10 @@ class PretrainingBatch(NamedTuple):
 class PretrainingBatches(Dataset[PretrainingBatch]):
     """The batches of one epoch for one rank; an item is a batch.
 
-    All that is random follows from the seed, the epoch and the batch's number, so an epoch can be begun again, in any
-    process. With several ranks every rank has equally many batches; the fewer than `world_size` batches that are left
-    over are not seen in that epoch.
+    All that is random follows from the seed, the epoch and the sequence's number, so an epoch can be begun again, in
+    any process. Several ranks share the batches that one rank would have for all their sizes together, masks included;
+    what is left over for the last one is divided evenly, but fewer than `world_size` sequences are not seen in that
+    epoch.
     """
 
     def __init__(
@@ -112,8 +114,8 @@ class PretrainingBatches(Dataset[PretrainingBatch]):
         self._order = np.random.default_rng([self.settings.seed, epoch, _ORDER]).permutation(len(self._plan))
         if not len(self):
             raise TrainingError(
-                f"{self.cache.folder}: {len(self.documents)} documents make {len(self._plan)} sequences, too few for a "
-                f"batch of {self.settings.batch_size} on each of {self.world_size} ranks"
+                f"{self.cache.folder}: {len(self.documents)} documents make {len(self._plan)} sequences; "
+                f"expected at least {self.world_size}, one for each rank"
             )
 
     def _packed(self, epoch: int) -> Plan:
@@ -133,16 +135,17 @@ class PretrainingBatches(Dataset[PretrainingBatch]):
         return len(self._order)
 
     def __len__(self) -> int:
-        return -(-self.num_sequences // self.settings.batch_size) // self.world_size
+        whole, rest = divmod(self.num_sequences, self.settings.batch_size * self.world_size)
+        return whole + (rest >= self.world_size)
 
     def __getitem__(self, index: int) -> PretrainingBatch:
         if not 0 <= index < len(self):
             raise IndexError(index)
-        number = index * self.world_size + self.rank
-        size = self.settings.batch_size
-        return self._batch(self._order[number * size : (number + 1) * size], number)
+        size = self.settings.batch_size * self.world_size
+        shared = self._order[index * size : (index + 1) * size]
+        return self._batch(np.array_split(shared, self.world_size)[self.rank])
 
-    def _batch(self, sequences: IntArray, number: int) -> PretrainingBatch:
+    def _batch(self, sequences: IntArray) -> PretrainingBatch:
         assert self._plan is not None
         rows = [self._row(self._plan.sequence(each)) for each in sequences]
         ids = _padded([ids for ids, _, _ in rows], self.vocabulary.pad)
@@ -150,12 +153,9 @@ class PretrainingBatches(Dataset[PretrainingBatch]):
         mask = _padded([np.ones_like(ids) for ids, _, _ in rows], 0)
         starts = _padded([starts for _, _, starts in rows], 0).astype(np.bool_)
         settings = self.settings
-        if settings.static:
-            generators = [np.random.default_rng([settings.seed, int(each), _MASKS]) for each in sequences]
-            masked = mask_sequences(ids, starts, self.vocabulary, settings.masking, generators)
-        else:
-            generator = np.random.default_rng([settings.seed, self.epoch, number, _MASKS])
-            masked = mask_batch(ids, starts, self.vocabulary, settings.masking, generator)
+        place = (settings.seed,) if settings.static else (settings.seed, self.epoch)
+        generators = [np.random.default_rng([*place, int(each), _MASKS]) for each in sequences]
+        masked = mask_sequences(ids, starts, self.vocabulary, settings.masking, generators)
         labels = None if self._plan.labels is None else torch.from_numpy(self._plan.labels[sequences])
         inputs, targets = map(torch.from_numpy, masked)
         return PretrainingBatch(inputs, torch.from_numpy(mask), torch.from_numpy(types), targets, labels)
@@ -182,9 +182,14 @@ class PretrainingBatches(Dataset[PretrainingBatch]):
         return row, types, np.concatenate(starts).astype(np.int64)
 
 
-def batch_loader(batches: PretrainingBatches, workers: int = 0) -> "DataLoader[PretrainingBatch]":
-    """The batches in order, made ahead by `workers` processes; ask for a new iterator after every `set_epoch`."""
-    return DataLoader(batches, batch_size=None, shuffle=False, num_workers=workers)
+def batch_loader(
+    batches: PretrainingBatches, numbers: Sequence[int] | None = None, workers: int = 0
+) -> "DataLoader[PretrainingBatch]":
+    """The batches in order, or those of `numbers`, made ahead by `workers` processes.
+
+    Ask for a new iterator after every `set_epoch`.
+    """
+    return DataLoader(batches, batch_size=None, sampler=numbers, num_workers=workers)
 
 
 def _padded(rows: list[IntArray], value: int) -> IntArray:

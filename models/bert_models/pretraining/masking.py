@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bert_models.errors import TrainingError
 from bert_models.pretraining.vocabulary import Vocabulary
 
-__all__ = ["IGNORED", "Masked", "MaskingSettings", "mask_batch", "mask_sequences"]
+__all__ = ["IGNORED", "Masked", "MaskingSettings", "mask_sequences"]
 
 IGNORED = -100
 """The label of a token that is not predicted; `torch.nn.functional.cross_entropy` leaves it out."""
@@ -66,23 +66,6 @@ class _Draws(NamedTuple):
     substitute: NDArray[np.float64]
 
 
-def mask_batch(
-    input_ids: IntArray,
-    word_starts: BoolArray | None,
-    vocabulary: Vocabulary,
-    settings: MaskingSettings,
-    generator: np.random.Generator,
-) -> Masked:
-    """Masks a padded batch [B, S] with the numbers of one generator (dynamic masking, RoBERTa, arXiv 1907.11692).
-
-    `word_starts` [B, S] is true at the first token of every word; it is needed for whole words alone. Special tokens,
-    padding included, are never chosen. At least one token is chosen in every sequence that has an ordinary one.
-    """
-    rows, width = input_ids.shape
-    rounding, (order, action, substitute) = generator.random((rows,)), generator.random((3, rows, width))
-    return _mask(input_ids, word_starts, vocabulary, settings, _Draws(rounding, order, action, substitute))
-
-
 def mask_sequences(
     input_ids: IntArray,
     word_starts: BoolArray | None,
@@ -90,9 +73,12 @@ def mask_sequences(
     settings: MaskingSettings,
     generators: Sequence[np.random.Generator],
 ) -> Masked:
-    """Masks each sequence with a generator of its own, whatever batch it is in (static masking).
+    """Masks a padded batch [B, S], each sequence with the numbers of a generator of its own.
 
-    Arguments as those of `mask_batch`; a sequence gets the same masks however wide its batch is padded.
+    `word_starts` [B, S] is true at the first token of every word; it is needed for whole words alone. Special tokens,
+    padding included, are never chosen. At least one token is chosen in every sequence that has an ordinary one. A
+    sequence gets the same masks in whatever batch it is. Generators that differ from epoch to epoch make the masks
+    dynamic (RoBERTa, arXiv 1907.11692).
     """
     order, action, substitute = np.zeros((3, *input_ids.shape))
     draws = _Draws(np.zeros(len(input_ids)), order, action, substitute)

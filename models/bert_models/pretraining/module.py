@@ -13,9 +13,11 @@ from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
 from bert_models.pretraining.batches import PretrainingBatch, PretrainingBatches, batch_loader
-from bert_models.pretraining.model import PretrainingModel
+from bert_models.pretraining.model import Measured, PretrainingModel
 from bert_models.pretraining.settings import PretrainSettings
 from bert_models.training.optimizer import linear_schedule, parameter_groups
+from bert_models.training.processes import ALONE, Processes
+from bert_models.training.sharding import shard
 from bert_models.training.steps import finite_value, seed_by_place
 
 __all__ = ["EpochLoader", "Pretraining"]
@@ -57,9 +59,12 @@ class Pretraining(pl.LightningModule):
         settings: PretrainSettings,
         precision: str,
         run: Mapping[str, Any],
+        processes: Processes = ALONE,
     ) -> None:
-        """`run` is what must be the same for an interrupted run to be resumed."""
+        """`run` is what must be the same for an interrupted run to be resumed; `train` is this process's part of the
+        batches, and `dev` all."""
         super().__init__()
+        self.processes = processes
         self.model, self.train_batches, self.dev_batches = model, train, dev
         self.settings, self.precision, self.run = settings, precision, dict(run)
         self.history: list[dict[str, float]] = []
@@ -67,14 +72,19 @@ class Pretraining(pl.LightningModule):
         self._losses: list[float] = []
         self._sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
 
+    def configure_model(self) -> None:
+        """Divides the parameters among the processes where that is the strategy."""
+        if self.processes.shards:
+            shard(self)
+
     def train_dataloader(self) -> EpochLoader:
         """The batches of the current epoch."""
         self.train_batches.set_epoch(self.current_epoch)
         return EpochLoader(self.train_batches)
 
     def val_dataloader(self) -> Any:
-        """The same batches with the same masks every time."""
-        return batch_loader(self.dev_batches)
+        """This process's share of the batches, the same with the same masks every time."""
+        return batch_loader(self.dev_batches, self.processes.share_of(len(self.dev_batches)))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keeps the history and what run it is, so that a resumed run can go on."""
@@ -93,20 +103,39 @@ class Pretraining(pl.LightningModule):
         return self.model.measure(batch.input_ids, batch.attention_mask, batch.token_type_ids, batch.labels, labels)
 
     def training_step(self, batch: PretrainingBatch, index: int) -> Tensor:
-        """The loss of one batch."""
-        loss = self.model.loss(self._measure(batch, 0, self.current_epoch, index))
-        self._losses.append(finite_value(self, loss))
+        """The loss of one batch, or of this process's part of it so that the mean of all has the batch's gradient."""
+        own = self._measure(batch, 0, self.current_epoch, index, *self.processes.place)
+        if self.processes.world_size == 1:
+            loss = value = self.model.loss(own)
+        else:
+            whole = self._summed(own)
+            value = self.model.loss(whole)
+            # Lightning averages gradients over the processes.
+            factor = self.processes.world_size
+            loss = self.model.loss({name: Measured(own[name].total * factor, whole[name].number) for name in own})
+        self._losses.append(finite_value(self, value))
         return loss
+
+    def _summed(self, measured: Mapping[str, Measured]) -> dict[str, Measured]:
+        """What all processes have measured together; numbers without gradients."""
+        values = [torch.stack([part.detach().double() for part in each]) for each in measured.values()]
+        sums = self.processes.summed(torch.stack(values))
+        return {name: Measured(*pair) for name, pair in zip(measured, sums.unbind(), strict=True)}
 
     def validation_step(self, batch: PretrainingBatch, index: int) -> None:
         """Adds up what one batch of held-out documents measures."""
-        for name, (total, number) in self._measure(batch, 1, index).items():
-            self._sums[name][0] += float(total)
-            self._sums[name][1] += float(number)
+        place = index * self.processes.world_size + self.processes.rank
+        counts = place < len(self.dev_batches)  # and is not there only because the others have one more
+        for name, (total, number) in self._measure(batch, 1, place).items():
+            self._sums[name][0] += float(total) * counts
+            self._sums[name][1] += float(number) * counts
 
     def on_validation_epoch_end(self) -> None:
         """The means over all held-out batches."""
-        measured = {name: total / max(number, 1.0) for name, (total, number) in self._sums.items()}
+        sums = self.processes.summed(torch.tensor(list(self._sums.values()), dtype=torch.float64, device=self.device))
+        measured = {
+            name: total / max(number, 1.0) for name, (total, number) in zip(self._sums, sums.tolist(), strict=True)
+        }
         self._sums.clear()
         if self.history and self.history[-1]["step"] == self.global_step:
             return  # Lightning begins a resumed run with the measurement that it ended with

@@ -1,9 +1,10 @@
 """Pre-training an encoder on raw text, from scratch or from a checkpoint, with Lightning's loop."""
 
+import copy
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
@@ -19,8 +20,8 @@ from bert_models.pretraining.corpus import Corpus
 from bert_models.pretraining.model import PretrainingModel
 from bert_models.pretraining.module import Pretraining
 from bert_models.pretraining.settings import PretrainSettings
-from bert_models.pretraining.start import StartingPoint
-from bert_models.pretraining.token_cache import split_documents
+from bert_models.pretraining.start import Opened, StartingPoint
+from bert_models.pretraining.token_cache import TokenCache, split_documents
 from bert_models.pretraining.tokenizing import cached_tokens
 from bert_models.pretraining.vocabulary import Vocabulary
 from bert_models.training.loop import ProgressBar, interruptible, quiet, resumed_precision
@@ -33,7 +34,10 @@ from bert_models.training.place import (
     check_space,
     prepare,
 )
+from bert_models.training.placement import ONE_PROCESS, Placement, same_run
 from bert_models.training.precision import ChosenPrecision, check_precision, faster_precision
+from bert_models.training.processes import Processes, joined, silent
+from bert_models.training.sharding import whole_weights
 from bert_runtime.machine import available_cores, describe, installed_versions
 
 __all__ = ["default_cache", "fit", "pretrain"]
@@ -51,6 +55,7 @@ def pretrain(
     settings: PretrainSettings,
     *,
     cache: str | Path | None = None,
+    placement: Placement = ONE_PROCESS,
     resume: bool = False,
     force: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
@@ -58,47 +63,91 @@ def pretrain(
     """Pre-trains and writes the checkpoint of the last step to `output`; returns the report.
 
     The tokenized corpus is kept in `cache`, see `cached_tokens`. While it runs, `output/training` holds the state after
-    each measurement; `resume` goes on from it. Raises `TrainingError`, `CheckpointError` or `DataError`.
+    each measurement; `resume` goes on from it. Where `placement` has several processes they all return the report; the
+    first alone reports progress and writes. Raises `TrainingError`, `CheckpointError` or `DataError`.
     """
-    target = Path(output)
-    check_output(target, resume=resume, force=force)
-    check_precision(settings.precision)
+    target, kept = Path(output), default_cache() if cache is None else cache
+    with joined(placement) as processes:
+        tell = progress if processes.is_first else silent
+        torch.set_num_threads(processes.threads(available_cores()))
+        processes.from_first(lambda: check_output(target, resume=resume, force=force))
+        with processes.together():
+            check_precision(settings.precision, sharded=processes.shards)
+        folder, model, tokenizer = processes.in_turn(lambda: _opened(start, settings))
+        tell("tokenizing the corpus, or finding its tokens")
+        tokens = processes.in_turn(lambda: cached_tokens(corpus, tokenizer, kept))
+        with processes.together():
+            train, dev = _batches(tokens, Vocabulary.of(tokenizer), settings, processes)
+        tell(f"{tokens.num_tokens} tokens in {tokens.num_documents} documents, {len(dev.documents)} of these held out")
+        described = start.described()
+        run = {**same_run(settings, processes.world_size), "start": described, "corpus": tokens.folder.name}
+        precision = processes.from_first(lambda: _begin(target, model, train, settings, run, tell, resume=resume))
+        module = Pretraining(model, train, dev, settings, precision.name, run, processes)
+        started = time.monotonic()
+        fit(module, settings, precision, target / STATE, resume=resume)
+        report = {
+            "objective": settings.objective,
+            "measured": module.history,
+            "settings": asdict(settings),
+            "placement": processes.described(settings.batch_size, settings.accumulate),
+            "precision": precision.name,
+            "seconds": round(time.monotonic() - started, 1),
+            "corpus": {
+                "tokens": tokens.num_tokens,
+                "documents": {"train": len(train.documents), "dev": len(dev.documents)},
+            },
+            "start": described,
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "machine": describe(),
+            "versions": installed_versions(TRAINING_TOOLS),
+        }
+        tell("writing the checkpoint")
+        processes.from_first(lambda: _write(target, module.model, folder, settings, report))
+        return report
+
+
+def _opened(start: StartingPoint, settings: PretrainSettings) -> Opened:
+    """The model with its first weights, the same in every process."""
     pl.seed_everything(settings.seed, verbose=False)
-    folder, model, tokenizer = start.open(settings)
-    check_space(target, model)
-    progress("tokenizing the corpus, or finding its tokens")
-    tokens = cached_tokens(corpus, tokenizer, default_cache() if cache is None else cache)
+    return start.open(settings)
+
+
+def _batches(
+    tokens: TokenCache, vocabulary: Vocabulary, settings: PretrainSettings, processes: Processes
+) -> tuple[PretrainingBatches, PretrainingBatches]:
+    """This process's part of the batches to train on, and all batches of the documents that are held out."""
     train, dev = split_documents(tokens.num_documents, settings.dev_share, settings.seed)
-    vocabulary = Vocabulary.of(tokenizer)
-    train_batches, dev_batches = (
-        PretrainingBatches(tokens, documents, vocabulary, settings.batches()) for documents in (train, dev)
+    rank, world_size = processes.rank, processes.world_size
+    return (
+        PretrainingBatches(tokens, train, vocabulary, settings.batches(), rank=rank, world_size=world_size),
+        PretrainingBatches(tokens, dev, vocabulary, settings.batches()),
     )
-    progress(f"{tokens.num_tokens} tokens in {tokens.num_documents} documents, {len(dev)} of these held out")
-    state = target / STATE
-    described = start.described()
-    run = {**asdict(settings), "start": described, "corpus": tokens.folder.name}
-    precision = resumed_precision(state, run) if resume else _precision(settings, model, train_batches, progress)
+
+
+def _begin(
+    target: Path,
+    model: PretrainingModel,
+    batches: PretrainingBatches,
+    settings: PretrainSettings,
+    run: Mapping[str, Any],
+    progress: Callable[[str], None],
+    *,
+    resume: bool,
+) -> ChosenPrecision:
+    """Looks whether there is room, settles the precision, and makes the folder ready."""
+    check_space(target, model)
+    precision = resumed_precision(target / STATE, run) if resume else _precision(settings, model, batches, progress)
     prepare(target, resume=resume)
-    module = Pretraining(model, train_batches, dev_batches, settings, precision.name, run)
-    started = time.monotonic()
-    fit(module, settings, precision, state, resume=resume)
-    report = {
-        "objective": settings.objective,
-        "measured": module.history,
-        "settings": asdict(settings),
-        "precision": precision.name,
-        "seconds": round(time.monotonic() - started, 1),
-        "corpus": {"tokens": tokens.num_tokens, "documents": {"train": len(train), "dev": len(dev)}},
-        "start": described,
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "machine": describe(),
-        "versions": installed_versions(TRAINING_TOOLS),
-    }
-    progress("writing the checkpoint")
+    return precision
+
+
+def _write(
+    target: Path, model: PretrainingModel, tokenizer: Path, settings: PretrainSettings, report: Mapping[str, Any]
+) -> None:
+    """The finished checkpoint with its report, in the place of the run's folder."""
     with replaced_folder(target) as building:
-        model.save(building, folder, settings.max_tokens)
+        model.save(building, tokenizer, settings.max_tokens)
         write_json(building / REPORT_NAME, report)
-    return report
 
 
 def _precision(
@@ -107,7 +156,6 @@ def _precision(
     batches: PretrainingBatches,
     progress: Callable[[str], None],
 ) -> ChosenPrecision:
-    torch.set_num_threads(available_cores())
     batch = batches[0]
     labels = torch.zeros(len(batch.input_ids), dtype=torch.int64)
     arrays = [batch.input_ids, batch.attention_mask, batch.token_type_ids, batch.labels, labels]
@@ -119,7 +167,12 @@ def _precision(
 def fit(
     module: Pretraining, settings: PretrainSettings, precision: ChosenPrecision, state: Path, *, resume: bool
 ) -> None:
-    """Runs Lightning's loop; the module then holds the weights of the last step."""
+    """Runs Lightning's loop; `module.model` then has the weights of the last step.
+
+    Of several processes that share them the first alone has the weights, in another model than before.
+    """
+    processes = module.processes
+    whole = copy.deepcopy(module.model) if processes.shards and processes.is_first else module.model
     last = ModelCheckpoint(
         dirpath=state, filename=LAST_NAME.removesuffix(".ckpt"), enable_version_counter=False,
         save_on_train_epoch_end=False,  # but after each measurement
@@ -131,8 +184,7 @@ def fit(
             val_check_interval=min(settings.eval_every, settings.steps) * settings.accumulate,
             check_val_every_n_epoch=None,
             accumulate_grad_batches=settings.accumulate,
-            accelerator="cuda" if torch.cuda.is_available() else "cpu",
-            devices=1,
+            **processes.trainer_options(),
             precision=precision.lightning_name,
             gradient_clip_val=settings.max_grad_norm,
             callbacks=[last, ProgressBar()],
@@ -147,4 +199,10 @@ def fit(
         if not module.history or module.history[-1]["step"] != settings.steps:
             with redirect_stdout(sys.stderr):
                 trainer.validate(module, verbose=False)
-    module.cpu().eval()
+    if processes.shards:
+        weights = whole_weights(module)
+        if processes.is_first:
+            whole.load_state_dict({key.removeprefix("model."): value for key, value in weights.items()})
+    elif processes.is_first:
+        whole.cpu()
+    module.model = whole.eval()

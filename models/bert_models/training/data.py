@@ -10,11 +10,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler
 
 from bert_models.training.objectives import Objective, build_objective, stack_targets
+from bert_models.training.processes import ALONE, Processes
 from bert_runtime.batching import length_sorted_batches
 from bert_runtime.tasks import Example, FloatArray, Outputs, Task
 from bert_runtime.tokenization import TextTokenizer, pad
 
-__all__ = ["Examples", "LengthGroups", "TensorBatch", "dev_loader", "train_loader"]
+__all__ = ["Examples", "LengthGroups", "SharedBatches", "TensorBatch", "dev_loader", "train_loader"]
 
 _DEV_BATCH_TOKENS = 4096
 
@@ -23,7 +24,10 @@ _GROUP_BATCHES = 50
 
 
 class TensorBatch(NamedTuple):
-    """One right-padded batch: int64 [B, S] three times, targets [items, …], and the numbers of its sequences [B]."""
+    """One right-padded batch: int64 [B, S] three times, targets [items, …], and the numbers of its sequences [B].
+
+    A batch without such numbers is there to be computed, and does not count.
+    """
 
     input_ids: Tensor
     attention_mask: Tensor
@@ -83,7 +87,9 @@ class Examples(Dataset[int]):
         return [max(len(self.encodings[row]) for row in item) for item in self.items]
 
     def collate(self, items: Sequence[int]) -> TensorBatch:
-        """The items as one batch, as wide as the longest of their sequences."""
+        """The items as one batch, as wide as the longest of their sequences; no items make one that does not count."""
+        if not len(items):
+            return self.collate([0])._replace(rows=torch.tensor([], dtype=torch.int64))
         rows = [row for item in items for row in self.items[item]]
         batch = pad([self.encodings[row] for row in rows], self.pad_token_id)
         targets = stack_targets([self.targets[item] for item in items])
@@ -145,24 +151,52 @@ class LengthGroups(Sampler[int]):
         return iter([*random.permutation(batches).flatten().tolist(), *order[whole:].tolist()])
 
 
+class SharedBatches(Sampler[list[int]]):
+    """This process's part of every batch: `sampler`'s items in order, `batch_size` for each of `processes`.
+
+    What is left over for the last batch is divided evenly, and some of the processes may get nothing of it.
+    """
+
+    def __init__(self, sampler: Sampler[int], batch_size: int, processes: Processes) -> None:
+        self.sampler = sampler
+        """Lightning tells it the epoch."""
+        self.size = batch_size * processes.world_size
+        self.processes = processes
+
+    def __len__(self) -> int:
+        return -(-len(self.sampler) // self.size)  # type: ignore[arg-type] # both kinds have a length
+
+    def __iter__(self) -> Iterator[list[int]]:
+        items = list(self.sampler)
+        for first in range(0, len(items), self.size):
+            parts = np.array_split(items[first : first + self.size], self.processes.world_size)
+            yield parts[self.processes.rank].tolist()
+
+
 def train_loader(
-    examples: Examples, batch_size: int, seed: int, *, sort_by_length: bool = False
+    examples: Examples, batch_size: int, seed: int, *, sort_by_length: bool = False, processes: Processes = ALONE
 ) -> DataLoader[TensorBatch]:
     """Shuffled batches; the order of an epoch depends on `seed` and the epoch's number alone, so it can be resumed.
 
-    `sort_by_length` puts items of like length into one batch, see `LengthGroups`.
+    `sort_by_length` puts items of like length into one batch, see `LengthGroups`. Of several processes each has its
+    part of the batches that one would have for all their sizes together.
     """
     sampler: Sampler[int] = (
-        LengthGroups(examples.lengths(), batch_size, seed)
+        LengthGroups(examples.lengths(), batch_size * processes.world_size, seed)
         if sort_by_length
         else DistributedSampler(examples, num_replicas=1, rank=0, shuffle=True, seed=seed)
     )
-    # The stubs take a loader to give the dataset's items; `collate` makes batches of these.
-    return DataLoader(examples, batch_size, sampler=sampler, collate_fn=examples.collate)  # type: ignore[arg-type]
-
-
-def dev_loader(examples: Examples) -> DataLoader[TensorBatch]:
-    """The same length-sorted batches in every epoch; `TensorBatch.rows` says where each sequence belongs."""
-    batches = list(length_sorted_batches(examples.lengths(), _DEV_BATCH_TOKENS))
+    batches = SharedBatches(sampler, batch_size, processes)
     # The stubs take a loader to give the dataset's items; `collate` makes batches of these.
     return DataLoader(examples, batch_sampler=batches, collate_fn=examples.collate)  # type: ignore[arg-type]
+
+
+def dev_loader(examples: Examples, processes: Processes = ALONE) -> DataLoader[TensorBatch]:
+    """The same length-sorted batches in every epoch; `TensorBatch.rows` says where each sequence belongs.
+
+    Every process has a share of them; where they cannot be shared evenly, some are there twice.
+    """
+    batches = list(length_sorted_batches(examples.lengths(), _DEV_BATCH_TOKENS))
+    shared = [batches[number] for number in processes.share_of(len(batches))]
+    # The stubs take a loader to give the dataset's items; `collate` makes batches of these.
+    return DataLoader(examples, batch_sampler=shared, collate_fn=examples.collate)  # type: ignore[arg-type]

@@ -1,11 +1,10 @@
 """The training loop: Lightning's Trainer, its checkpoints, and how it stops."""
 
-import logging
+import copy
 import math
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
@@ -21,6 +20,7 @@ from bert_models.training.data import Examples, dev_loader, train_loader
 from bert_models.training.module import FineTuning
 from bert_models.training.place import LAST_NAME
 from bert_models.training.precision import ChosenPrecision
+from bert_models.training.quiet import quiet
 from bert_models.training.settings import TrainSettings
 
 __all__ = ["ProgressBar", "fit", "interruptible", "quiet", "resumed_precision"]
@@ -37,16 +37,18 @@ def fit(
     resume: bool,
     loggers: Sequence[Logger] = (),
 ) -> dict[str, float]:
-    """Runs the loop, loads the best epoch's weights into the module, and returns that epoch's entry of the history.
+    """Runs the loop, and returns the best epoch's entry of the history; `module.model` then has its weights.
 
-    `state` is a folder for checkpoints; `resume` goes on from the one in it. Raises `TrainingError` when interrupted.
+    `state` is a folder for checkpoints; `resume` goes on from the one in it. Of several processes the first alone has
+    the weights, in another model than before where they were shared. Raises `TrainingError` when interrupted.
     """
+    processes = module.processes
+    whole = copy.deepcopy(module.model) if processes.shards and processes.is_first else module.model
     best, others = _callbacks(f"dev_{module.model.task.metric}", settings, state)
     with quiet():
         trainer = pl.Trainer(
             max_epochs=settings.epochs,
-            accelerator="cuda" if torch.cuda.is_available() else "cpu",  # where the precision was measured
-            devices=1,
+            **processes.trainer_options(),
             precision=precision.lightning_name,
             gradient_clip_val=settings.max_grad_norm,
             accumulate_grad_batches=settings.accumulate,
@@ -57,13 +59,19 @@ def fit(
             enable_model_summary=False,
         )
         module.train()  # Lightning leaves modes as they are, and a loaded model is in evaluation mode: no dropout
-        train = train_loader(train_set, settings.batch_size, settings.seed, sort_by_length=settings.sort_by_length)
-        loaders = train, dev_loader(dev_set)
+        train = train_loader(
+            train_set, settings.batch_size, settings.seed,
+            sort_by_length=settings.sort_by_length, processes=processes,
+        )  # fmt: skip
+        loaders = train, dev_loader(dev_set, processes)
         with interruptible(state), redirect_stdout(sys.stderr):  # where Lightning's bar draws itself
             trainer.fit(module, *loaders, ckpt_path=state / LAST_NAME if resume else None, weights_only=True)
-    weights = torch.load(best.best_model_path, map_location="cpu", weights_only=True)["state_dict"]
-    module.load_state_dict(weights)
-    module.cpu().eval()
+    if processes.is_first:
+        weights = torch.load(best.best_model_path, map_location="cpu", weights_only=True)["state_dict"]
+        whole.cpu()
+        own = {key: value for key, value in weights.items() if key.startswith("model.")}  # and no projection
+        whole.load_state_dict({key.removeprefix("model."): value for key, value in own.items()})
+    module.model = whole.eval()
     return _best_epoch(module)
 
 
@@ -141,22 +149,3 @@ class ProgressBar(TQDMProgressBar):
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         if self._train_progress_bar is not None:
             self.train_progress_bar.close()
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silences what Lightning says about itself: hardware it did not find, workers it would start, tips."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module=r"lightning\..*")
-            warnings.filterwarnings(
-                "ignore", message=".*(does not have many workers|isinstance.treespec|lr_scheduler.step)"
-            )
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

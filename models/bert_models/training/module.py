@@ -1,11 +1,11 @@
 """The Lightning module of fine-tuning: loss, optimizer, and the dev metric as the runtime computes it."""
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
+import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
@@ -15,16 +15,21 @@ from bert_models.model import TaskModel
 from bert_models.training.data import Examples, TensorBatch
 from bert_models.training.objectives import build_objective
 from bert_models.training.optimizer import linear_schedule, parameter_groups
+from bert_models.training.placement import same_run
+from bert_models.training.processes import ALONE, Processes
 from bert_models.training.settings import TrainSettings
+from bert_models.training.sharding import shard
 from bert_models.training.steps import finite_value, seed_by_place
 from bert_runtime.tasks import FloatArray, Task
 
 __all__ = ["FineTuning", "described_run"]
 
 
-def described_run(task: Task, settings: TrainSettings, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def described_run(
+    task: Task, settings: TrainSettings, world_size: int = 1, more: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """What must be the same for a run to be resumed. `auto` precision stays `auto`, whatever it measures."""
-    return {"task": task.to_dict(), **asdict(settings), **(more or {})}
+    return {"task": task.to_dict(), **same_run(settings, world_size), **(more or {})}
 
 
 class FineTuning(pl.LightningModule):
@@ -37,14 +42,16 @@ class FineTuning(pl.LightningModule):
         settings: TrainSettings,
         precision: str,
         class_weights: Tensor | None = None,
+        processes: Processes = ALONE,
     ) -> None:
         super().__init__()
+        self.processes = processes
         self.precision = precision
         self.model = model
         self.objective = build_objective(model.task, settings.label_smoothing, class_weights)
         self.dev = dev
         self.settings = settings
-        self.run = described_run(model.task, settings)
+        self.run = described_run(model.task, settings, processes.world_size)
         """What must be the same for a run to be resumed."""
         self.history: list[dict[str, float]] = []
         """One entry per finished epoch: mean training loss and the dev metrics."""
@@ -53,6 +60,12 @@ class FineTuning(pl.LightningModule):
         self._losses: list[float] = []
         self._logged_losses = 0
         self._dev_rows: dict[int, FloatArray] = {}
+        self._dev_task = model.task
+
+    def configure_model(self) -> None:
+        """Divides the parameters among the processes where that is the strategy."""
+        if self.processes.shards:
+            shard(self)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keeps the history, so that a resumed run reports all of its epochs, and what run it is."""
@@ -62,12 +75,9 @@ class FineTuning(pl.LightningModule):
         checkpoint["precision"] = self.precision
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """The inverse of `on_save_checkpoint`."""
+        """The inverse of `on_save_checkpoint`; writes once more what had been logged, also where no step is left."""
         self.history = checkpoint["history"]
         self.rows = checkpoint["rows"]
-
-    def on_fit_start(self) -> None:
-        """Writes once more what a resumed run had logged before, also where no step is left to be taken."""
         for logger in self.loggers:
             for row in self.rows:
                 logger.log_metrics({name: value for name, value in row.items() if name != "step"}, int(row["step"]))
@@ -79,13 +89,25 @@ class FineTuning(pl.LightningModule):
 
     def on_train_batch_start(self, batch: TensorBatch, batch_idx: int) -> None:
         """Seeds dropout by the batch's place, so that it is the same in a resumed run, whatever was drawn before."""
-        seed_by_place(self.settings.seed, self.current_epoch, batch_idx)
+        seed_by_place(self.settings.seed, self.current_epoch, batch_idx, *self.processes.place)
 
     def training_step(self, batch: TensorBatch, index: int) -> Tensor:
-        """The loss of one batch."""
-        step_loss = self.loss(batch, self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids))
-        self._losses.append(finite_value(self, step_loss))
-        return step_loss
+        """The loss of one batch, or of this process's part of it so that the mean of all has the batch's gradient."""
+        outputs = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        loss = value = self.loss(batch, outputs)
+        if self.processes.world_size > 1:
+            loss, value = self._shared(loss, outputs, batch)
+        self._losses.append(finite_value(self, value))
+        return loss
+
+    def _shared(self, loss: Tensor, outputs: Tensor, batch: TensorBatch) -> tuple[Tensor, Tensor]:
+        """What to minimise here, and the mean loss over the parts of all processes, by what each part counts."""
+        weight = self.objective.weight(batch.targets) if len(batch.rows) else loss.new_zeros(())
+        if not weight and loss.isnan():
+            loss = outputs.float().sum() * 0  # the mean of nothing
+        total, whole = self.processes.summed(torch.stack([loss.detach() * weight, weight]))
+        # Lightning averages gradients over the processes.
+        return loss * weight * self.processes.world_size / whole, total / whole
 
     def loss(self, batch: TensorBatch, outputs: Tensor) -> Tensor:
         """What is minimised, of what the model has just computed for a batch, float32 []."""
@@ -110,14 +132,14 @@ class FineTuning(pl.LightningModule):
         """Raw outputs of one dev batch."""
         outputs = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         self._dev_rows.update(self.dev.split(batch, outputs))
+        if not index:
+            self._dev_task = self.model.runtime_task()  # here all parameters are at hand, also where they are shared
 
     def on_validation_epoch_end(self) -> None:
         """The task's metrics, by the post-processing that the runtime ships."""
-        task, outputs = self.model.runtime_task(), self.dev.outputs(self._dev_rows)
-        metrics = task.score(outputs, self.dev.examples)
-        if (tuned := task.tuned(metrics)) != task:
-            metrics = tuned.score(outputs, self.dev.examples)
-        self._dev_rows.clear()
+        parts = self.processes.gathered(self._dev_rows)
+        metrics = self.processes.from_first(lambda: self._metrics(parts))
+        self._dev_rows = {}
         dev = {f"dev_{name}": value for name, value in metrics.items()}
         self.log_dict(dev, prog_bar=True, logger=False)
         self._write(dev)
@@ -125,6 +147,15 @@ class FineTuning(pl.LightningModule):
             logger.save()  # a process that is killed afterwards leaves the whole epoch
         train_loss = float(np.mean(self._losses))
         self.history.append({"epoch": self.current_epoch + 1, "train_loss": train_loss, **metrics})
+
+    def _metrics(self, parts: Sequence[dict[int, FloatArray]]) -> dict[str, float]:
+        """Of the outputs that the processes have computed."""
+        rows = {number: row for part in parts for number, row in part.items()}
+        task, outputs = self._dev_task, self.dev.outputs(rows)
+        metrics = task.score(outputs, self.dev.examples)
+        if (tuned := task.tuned(metrics)) != task:
+            metrics = tuned.score(outputs, self.dev.examples)
+        return metrics
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """AdamW with linear warm-up and decay, stepped with the optimizer."""

@@ -59,12 +59,23 @@ class Objective(ABC):
     def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
         """The mean loss of a batch, float32 []."""
 
+    def weight(self, targets: Tensor) -> Tensor:
+        """What `loss` divides the batch's sum by, float32 []: batches that are parts of one count by it."""
+        return torch.tensor(float(len(targets)), device=targets.device)
+
     def cross_entropy(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Of outputs [N, L] and class ids int64 [N], leaving out `UNLABELLED`, smoothed and weighted."""
         weights = None if self.class_weights is None else self.class_weights.to(outputs.device)
         return F.cross_entropy(
             outputs.float(), targets, weights, ignore_index=UNLABELLED, label_smoothing=self.label_smoothing
         )
+
+    def labelled(self, targets: Tensor) -> Tensor:
+        """`weight` where targets may be `UNLABELLED`: how many are not, or the sum of their classes' weights."""
+        labelled = targets[targets != UNLABELLED]
+        if self.class_weights is None:
+            return torch.tensor(float(len(labelled)), device=targets.device)
+        return self.class_weights.to(targets.device)[labelled].sum()
 
 
 class _SingleLabel(Objective):
@@ -80,6 +91,9 @@ class _SingleLabel(Objective):
 
     def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
         return self.cross_entropy(outputs, targets)
+
+    def weight(self, targets: Tensor) -> Tensor:
+        return self.labelled(targets)
 
 
 class _MultiLabel(Objective):
@@ -143,6 +157,9 @@ class _TokenLabels(Objective):
             return chain
         return self.cross_entropy(outputs.flatten(0, 1), targets.flatten())
 
+    def weight(self, targets: Tensor) -> Tensor:
+        return self.labelled(targets)
+
 
 class _Span(Objective):
     """Cross-entropy of the first and of the last token of the answer, which both are token 0 where a window lacks it.
@@ -175,6 +192,9 @@ class _MaskedTokens(Objective):
         chosen = targets != UNLABELLED
         return F.cross_entropy(outputs[chosen].float(), targets[chosen])
 
+    def weight(self, targets: Tensor) -> Tensor:
+        return self.labelled(targets)
+
 
 class _Replaced(Objective):
     """Binary cross-entropy of every token of every word; targets are float32 [S], `UNLABELLED` elsewhere."""
@@ -190,6 +210,9 @@ class _Replaced(Objective):
     def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
         chosen = targets != UNLABELLED
         return F.binary_cross_entropy_with_logits(outputs[chosen].float(), targets[chosen])
+
+    def weight(self, targets: Tensor) -> Tensor:
+        return self.labelled(targets)
 
 
 class _Similarity(Objective):

@@ -41,8 +41,10 @@ class ChosenPrecision(NamedTuple):
         return _LIGHTNING_NAMES[self.name]
 
 
-def check_precision(requested: str) -> None:
-    """Raises `TrainingError` for a precision that this machine does not train in."""
+def check_precision(requested: str, *, sharded: bool = False) -> None:
+    """Raises `TrainingError` for a precision that this machine does not train in, or not with a sharded model."""
+    if requested == "fp16" and sharded:
+        raise TrainingError("precision fp16 is not for the strategy fsdp; take bf16, fp32 or auto, or the strategy ddp")
     if requested == "fp16" and not torch.cuda.is_available():
         raise TrainingError("precision fp16 needs CUDA, and torch finds no CUDA device; take bf16, fp32 or auto")
 

@@ -16,7 +16,10 @@ def seed_by_place(*place: int) -> None:
 
 
 def finite_value(module: pl.LightningModule, loss: Tensor) -> float:
-    """The loss as a number, shown in the progress bar; raises `TrainingError` naming the step where it is none."""
+    """The loss as a number, shown in the progress bar; raises `TrainingError` naming the step where it is none.
+
+    It must be that of all processes, so that all go on or none does.
+    """
     value = loss.item()
     if not np.isfinite(value):
         rate = module.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr] # there is one optimizer

@@ -1,0 +1,216 @@
+"""A training run from files to checkpoint, whatever the learner learns from."""
+
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import lightning.pytorch as pl
+import torch
+
+from bert_models.checkpoint import Checkpoint, open_checkpoint, save_model
+from bert_models.files import replaced_folder, write_json
+from bert_models.model import TaskModel
+from bert_models.training.class_weights import class_weights
+from bert_models.training.data import Examples
+from bert_models.training.logs import PLOT_NAME, build_loggers, draw
+from bert_models.training.loop import fit, resumed_precision
+from bert_models.training.module import FineTuning, described_run
+from bert_models.training.objectives import Objective
+from bert_models.training.place import LOGS, REPORT_NAME, STATE, TRAINING_TOOLS, check_output, check_space, prepare
+from bert_models.training.placement import Placement
+from bert_models.training.precision import ChosenPrecision, check_precision, choose_precision
+from bert_models.training.processes import Processes, joined, silent
+from bert_models.training.settings import TrainSettings
+from bert_models.training.similarity import similarity_examples
+from bert_runtime.evaluation import checked_examples
+from bert_runtime.machine import available_cores, describe, installed_versions
+from bert_runtime.records import Record, read_records
+from bert_runtime.tasks import Example, SentenceEmbedding, Task
+from bert_runtime.tokenization import TextTokenizer
+
+__all__ = ["Files", "Learner", "train_learner", "training_examples"]
+
+
+@dataclass(frozen=True)
+class Files:
+    """A training and a dev file, with the names of their columns, see `read_records`."""
+
+    train: str | Path
+    dev: str | Path
+    columns: Mapping[str, str]
+
+    def read(self) -> tuple[list[Record], list[Record]]:
+        """The rows of both; raises `DataError`."""
+        return read_records(self.train, self.columns), read_records(self.dev, self.columns)
+
+
+def training_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Record]) -> list[Example]:
+    """The rows of a training file; raises `DataError` for one that the task cannot learn from."""
+    if isinstance(task, SentenceEmbedding):
+        return similarity_examples(task, records)
+    return checked_examples(task, tokenizer, records)
+
+
+def _from_labels(
+    model: TaskModel,
+    train_set: Examples,
+    dev_set: Examples,
+    settings: TrainSettings,
+    precision: str,
+    processes: Processes,
+) -> FineTuning:
+    """The module that learns from labels alone."""
+    weights = class_weights(model.task, train_set.targets, settings)
+    return FineTuning(model, dev_set, settings, precision, weights, processes)
+
+
+@dataclass(frozen=True)
+class Learner:
+    """What is trained, and on what of a training file."""
+
+    source: Checkpoint
+    """Where the tokenizer comes from, with the configuration of the model that is trained."""
+    task: Task
+    build: Callable[[], TaskModel]
+    """The model with its first weights; called when random numbers have been seeded."""
+    module: Callable[[TaskModel, Examples, Examples, TrainSettings, str, Processes], FineTuning] = _from_labels
+    """What trains it, of the model, the training and the dev set, the settings, the precision and the processes."""
+    examples: Callable[[Task, TextTokenizer, Sequence[Record]], list[Example]] = training_examples
+    objective: Objective | None = None
+    """What the training set's targets are; by default those of the task."""
+    described: Mapping[str, Any] = field(default_factory=dict)
+    """What is said of it in the report, and must be the same in a resumed run."""
+
+
+class _Run(NamedTuple):
+    """A run before its first step."""
+
+    learner: Learner
+    model: TaskModel
+    train: Examples
+    dev: Examples
+
+
+def train_learner(
+    learner_of: Callable[[Sequence[Record], Sequence[Record]], Learner],
+    bases: Sequence[str | Path],
+    files: Files,
+    output: str | Path,
+    settings: TrainSettings,
+    *,
+    placement: Placement,
+    resume: bool,
+    force: bool,
+    progress: Callable[[str], None],
+) -> dict[str, Any]:
+    """Trains what `learner_of` makes of the rows of both files; returns the report. See `fine_tune`.
+
+    `bases` are the checkpoints that it opens: where they come from a hub, one process fetches them for all.
+    """
+    target = Path(output)
+    with joined(placement) as processes:
+        tell = progress if processes.is_first else silent
+        torch.set_num_threads(processes.threads(available_cores()))
+        processes.from_first(lambda: check_output(target, resume=resume, force=force))
+        with processes.together():
+            check_precision(settings.precision, sharded=processes.shards)
+        processes.in_turn(lambda: [open_checkpoint(each) for each in bases])
+        with processes.together():
+            run = _prepared(learner_of, files, settings, tell)
+        precision = processes.from_first(lambda: _begin(target, run, settings, processes, tell, resume=resume))
+        with processes.together():
+            module = run.learner.module(run.model, run.train, run.dev, settings, precision.name, processes)
+        module.run = described_run(run.learner.task, settings, processes.world_size, run.learner.described)
+        started = time.monotonic()
+        loggers = build_loggers(target / LOGS)
+        best = fit(module, run.train, run.dev, settings, precision, target / STATE, resume=resume, loggers=loggers)
+        module.model.task = run.learner.task.tuned(best)
+        report = {
+            **_results(module, best, precision),
+            "seconds": round(time.monotonic() - started, 1),
+            "examples": {"train": len(run.train.examples), "dev": len(run.dev.examples)},
+            "files": {"train": str(files.train), "dev": str(files.dev), "columns": dict(files.columns)},
+            **_origin(run.learner.source),
+            **run.learner.described,
+        }
+        tell(f"writing the checkpoint of epoch {best['epoch']}")
+        processes.from_first(lambda: _write(target, module, run.learner.source, report))
+        return report
+
+
+def _prepared(
+    learner_of: Callable[[Sequence[Record], Sequence[Record]], Learner],
+    files: Files,
+    settings: TrainSettings,
+    progress: Callable[[str], None],
+) -> _Run:
+    """The files, checked against each other and tokenized, and the model, the same in every process."""
+    train_records, dev_records = files.read()
+    learner = learner_of(train_records, dev_records)
+    progress(f"tokenizing {len(train_records)} training and {len(dev_records)} dev examples")
+    task, tokenizer = learner.task, learner.source.text_tokenizer(settings.max_tokens, learner.task.windows)
+    train_set = Examples(task, learner.examples(task, tokenizer, train_records), tokenizer, learner.objective)
+    dev_set = Examples(task, checked_examples(task, tokenizer, dev_records), tokenizer)
+    pl.seed_everything(settings.seed, verbose=False)
+    model = learner.build()
+    model.encoder.checkpointing = settings.gradient_checkpointing
+    return _Run(learner, model, train_set, dev_set)
+
+
+def _begin(
+    target: Path,
+    run: _Run,
+    settings: TrainSettings,
+    processes: Processes,
+    progress: Callable[[str], None],
+    *,
+    resume: bool,
+) -> ChosenPrecision:
+    """Looks whether there is room, settles the precision, and makes the folder ready."""
+    check_space(target, run.model)
+    if resume:
+        now = described_run(run.learner.task, settings, processes.world_size, run.learner.described)
+        precision = resumed_precision(target / STATE, now)
+    else:
+        batch = run.train.collate(range(min(settings.batch_size, len(run.train))))
+        precision = choose_precision(settings.precision, run.model, batch, run.train.objective)
+        precision.tell(progress)
+    prepare(target, resume=resume)
+    return precision
+
+
+def _write(target: Path, module: FineTuning, source: Checkpoint, report: Mapping[str, Any]) -> None:
+    """The finished checkpoint with its logs, plot and report, in the place of the run's folder."""
+    max_tokens = module.settings.max_tokens or source.max_tokens
+    with replaced_folder(target) as folder:
+        save_model(module.model, folder, tokenizer_from=source.path, max_tokens=max_tokens)
+        if (target / LOGS).is_dir():  # not removed by somebody meanwhile, for which no training is to be lost
+            shutil.copytree(target / LOGS, folder / LOGS)
+        draw(folder / PLOT_NAME, module.rows, module.model.task.metric)
+        write_json(folder / REPORT_NAME, report)
+
+
+def _results(module: FineTuning, best: dict[str, float], precision: ChosenPrecision) -> dict[str, Any]:
+    return {
+        "task": module.model.task.to_dict(),
+        "metric": module.model.task.metric,
+        "best": best,
+        "epochs": module.history,
+        "stopped_early": len(module.history) < module.settings.epochs,
+        "settings": asdict(module.settings),
+        "placement": module.processes.described(module.settings.batch_size, module.settings.accumulate),
+        "precision": precision.name,
+        "seconds_per_step": precision.seconds_per_step,
+    }
+
+
+def _origin(source: Checkpoint) -> dict[str, Any]:
+    return {
+        "base": source.name,
+        "base_revision": source.revision,
+        "machine": describe(),
+        "versions": installed_versions(TRAINING_TOOLS),
+    }

@@ -1,0 +1,189 @@
+"""Runs that one process and two can do, for test_training_distributed.py; as a script, two processes do all of them.
+
+`python distributed_runs.py FOLDER` is started again by Lightning for the second process. Nothing is drawn at random but
+the data's order and masks: dropout is off, and replaced tokens are the likeliest.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from bert_models import FAMILIES, TrainingError
+from bert_models.pretraining import PretrainSettings, Start, TextFiles, pretrain
+from bert_models.training import Placement, TrainSettings, fine_tune
+from bert_models.training.module import FineTuning
+from bert_models.training.processes import joined
+from bert_runtime.errors import DataError
+
+BATCH = 8
+"""Of all processes together."""
+
+_SIZES = {"num_layers": 2, "hidden_size": 32, "num_heads": 4, "intermediate_size": 64, "max_positions": 64}
+_NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "type_vocab_size": 2}
+
+
+class KilledError(Exception):
+    """Stands for a kill."""
+
+
+def toys(patch: pytest.MonkeyPatch) -> None:
+    """Families of a size that trains in a second, without dropout, and a generator that does not draw."""
+    for name, changes in (("bert", {}), ("albert", {"num_layer_groups": 1}), ("electra", {"embedding_size": 16})):
+        sizes = {"toy": {**_SIZES, **_NO_DROPOUT, **changes}}
+        patch.setitem(FAMILIES, name, replace(FAMILIES[name], sizes=sizes))
+    patch.setattr("bert_models.pretraining.model.sample", lambda logits: logits.argmax(dim=-1))
+
+
+def _of_each(placement: Placement) -> int:
+    """The batch of one process."""
+    assert placement.devices != "auto"
+    return BATCH // (placement.devices or 1)
+
+
+def tune(folder: Path, output: Path, placement: Placement, task: str = "text-classification", **options: Any) -> Any:
+    """45 rows, which leave 5 for the last batch of an epoch."""
+    kind = "conll" if task == "token-classification" else "csv"
+    changes, task_settings = options.pop("settings", {}), options.pop("task_settings", None)
+    values = {"epochs": 2, "batch_size": _of_each(placement), "lr": 1e-3, "precision": "fp32"}
+    settings = TrainSettings(**{**values, **changes})
+    files = (folder / f"train.{kind}", folder / f"dev.{kind}")
+    return fine_tune(
+        task, folder / "base", *files, output, settings, task_settings=task_settings, placement=placement, **options
+    )
+
+
+def labels(folder: Path, output: Path, placement: Placement) -> Any:
+    """Sorted by length, and weighted: a batch of each process counts by its labels' classes."""
+    settings = {"class_weights": "balanced", "label_smoothing": 0.1, "sort_by_length": True}
+    return tune(folder, output, placement, settings=settings)
+
+
+def tokens(folder: Path, output: Path, placement: Placement) -> Any:
+    """Sentences of 1 to 14 words: batches of each process have unlike numbers of labels."""
+    return tune(folder, output, placement, "token-classification", settings={"accumulate": 2})
+
+
+def chain(folder: Path, output: Path, placement: Placement) -> Any:
+    """Parameters that are used outside of the model's forward pass, and layers that are computed twice."""
+    settings = {"gradient_checkpointing": True}
+    return tune(folder, output, placement, "token-classification", task_settings={"crf": True}, settings=settings)
+
+
+def _pretrain(family: str, objective: str) -> Callable[[Path, Path, Placement], Any]:
+    def run(folder: Path, output: Path, placement: Placement) -> Any:
+        settings = PretrainSettings(
+            objective=objective, steps=12, batch_size=_of_each(placement), lr=1e-3, max_tokens=24,
+            dev_share=0.2, eval_every=1, precision="fp32",
+        )  # fmt: skip
+        start = Start(family=family, size="toy", tokenizer=folder / "tokenizer")
+        corpus = TextFiles([folder / "corpus.txt"])
+        return pretrain(start, corpus, output, settings, cache=folder / "cache", placement=placement)
+
+    return run
+
+
+RUNS: dict[str, Callable[[Path, Path, Placement], Any]] = {
+    "labels": labels,
+    "tokens": tokens,
+    "chain": chain,
+    "mlm+sop": _pretrain("albert", "mlm+sop"),
+    "rtd": _pretrain("electra", "rtd"),
+}
+"""One function for each run; the batch of its processes together is always `BATCH`."""
+
+STRATEGIES = {"labels": "ddp", "tokens": "ddp", "chain": "fsdp", "mlm+sop": "fsdp", "rtd": "ddp"}
+
+
+def in_step(epoch: int, index: int, action: Callable[[FineTuning, Tensor], Tensor], patch: pytest.MonkeyPatch) -> None:
+    """Changes what one step gives."""
+    step = FineTuning.training_step
+
+    def changed(self: FineTuning, batch: Any, number: int) -> Tensor:
+        loss = step(self, batch, number)
+        return action(self, loss) if (self.current_epoch, number) == (epoch, index) else loss
+
+    patch.setattr(FineTuning, "training_step", changed)
+
+
+def killed(module: FineTuning, loss: Tensor) -> Tensor:
+    raise KilledError
+
+
+def interrupted(folder: Path) -> None:
+    """Runs that are killed in their second epoch: `parts` go on as they were, `state` is left as it is."""
+    for name, strategy in (("parts-ddp", "ddp"), ("parts-fsdp", "fsdp"), ("state", "ddp")):
+        placement = Placement(devices=2, strategy=strategy)
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledError):
+            in_step(1, 1, killed, patch)
+            tune(folder, folder / name, placement)
+        if name != "state":
+            tune(folder, folder / name, placement, resume=True)
+    tune(folder, folder / "whole", Placement(devices=2))
+
+
+def messages(folder: Path, placement: Placement) -> dict[str, Any]:
+    """What this process is told of errors that only the second one has, and of one that only the first has."""
+    found: dict[str, Any] = {}
+    with joined(placement) as processes:
+        with pytest.raises((DataError, TrainingError)) as data, processes.together():
+            if processes.rank == 1:
+                raise DataError("a file that only this machine has")
+        found["data"] = str(data.value)
+        with pytest.raises(TrainingError) as output:
+            tune(folder, folder / "base", placement)  # a folder that no run has written, and that the first looks at
+        found["output"] = str(output.value)
+        found["turns"] = processes.in_turn(lambda: processes.rank)
+        found["threads"] = torch.get_num_threads()
+
+        with pytest.MonkeyPatch.context() as patch:
+
+            def nothing(self: Any, model: Any, outputs: Tensor, targets: Tensor) -> Tensor:
+                return outputs.sum() * (float("nan") if processes.rank == 1 else 1.0)
+
+            patch.setattr("bert_models.training.objectives._SingleLabel.loss", nothing)
+            with pytest.raises(TrainingError) as loss:
+                tune(folder, folder / "nan", placement)
+        found["loss"] = str(loss.value)
+        found["rank"] = processes.rank
+    return found
+
+
+def sharded_sizes(folder: Path, placement: Placement) -> dict[str, Any]:
+    """How many of the parameters are here, and how many there are."""
+    sizes: list[int] = []
+
+    def look(module: FineTuning, loss: Tensor) -> Tensor:
+        parameters = [each for each in module.model.encoder.layers.parameters() if isinstance(each, DTensor)]
+        sizes.extend([sum(each.to_local().numel() for each in parameters), sum(each.numel() for each in parameters)])
+        return loss
+
+    with pytest.MonkeyPatch.context() as patch:
+        in_step(0, 1, look, patch)
+        tune(folder, folder / "sharded", placement)
+    return {"sizes": sizes}
+
+
+def main(folder: Path) -> None:
+    """All runs, in two processes; what each one finds is in a file of its own."""
+    toys(pytest.MonkeyPatch())
+    found: dict[str, Any] = {"reports": {}}
+    for name, run in RUNS.items():
+        placement = Placement(devices=2, strategy=STRATEGIES[name])
+        found["reports"][name] = run(folder, folder / "two" / name, placement)
+    found |= sharded_sizes(folder, Placement(devices=2, strategy="fsdp"))
+    interrupted(folder)
+    found |= messages(folder, Placement(devices=2))
+    (folder / f"process{os.environ['LOCAL_RANK']}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
