@@ -23,7 +23,7 @@ from bert_runtime import load
 from bert_runtime.evaluation import evaluate
 from bert_runtime.records import read_records
 
-__all__ = ["DATA_SETS", "DataSet", "main", "results_table"]
+__all__ = ["DATA_SETS", "DataSet", "converted", "main", "results_table"]
 
 Rows = Iterator[dict[str, Any]]
 
@@ -155,7 +155,7 @@ DATA_SETS: dict[str, DataSet] = {
 }
 
 
-def _converted(data_set: DataSet, data: Path, work: Path) -> tuple[Path, Path]:
+def converted(data_set: DataSet, data: Path, work: Path) -> tuple[Path, Path]:
     """The training and dev files in a format that the trainer reads."""
     files = data / data_set.train, data / data_set.dev
     if data_set.reader is None:
@@ -199,7 +199,7 @@ def _run(name: str, base: Path, data: Path, work: Path, output: Path) -> None:
     """One data set from checkpoint to result file."""
     data_set, folder = DATA_SETS[name], work / name
     folder.mkdir(parents=True, exist_ok=True)
-    train, dev = _converted(data_set, data, folder)
+    train, dev = converted(data_set, data, folder)
     checkpoint, bundle = folder / "checkpoint", folder / "bundle"
     if data_set.base is not None:
         base = work / data_set.base / "checkpoint"

@@ -18,7 +18,14 @@ from bert_models.heads import ClassificationHead, MaskedLanguageHead
 from bert_models.model import TaskModel
 from bert_runtime.tasks import FillMask, NextSentencePrediction, ReplacedTokenDetection
 
-__all__ = ["DISCRIMINATOR_WEIGHT", "MaskedLanguageModel", "PretrainingModel", "ReplacedTokenModel", "generator_config"]
+__all__ = [
+    "DISCRIMINATOR_WEIGHT",
+    "MaskedLanguageModel",
+    "PretrainingModel",
+    "ReplacedTokenModel",
+    "decisions",
+    "generator_config",
+]
 
 DISCRIMINATOR_WEIGHT = 50.0
 """The weight of the discriminator's loss beside the generator's (Clark et al., arXiv:2003.10555, section 3.2)."""
@@ -73,11 +80,7 @@ class MaskedLanguageModel(PretrainingModel):
         hidden = self.model.encoder(input_ids, attention_mask, token_type_ids)
         measured, _ = masked_tokens(self.model.head, hidden, labels)
         if self.sentence is not None:
-            logits = self.sentence(hidden, attention_mask).float()
-            total = F.cross_entropy(logits, sentence_labels, reduction="sum")
-            count = torch.tensor(len(logits), device=logits.device)
-            measured["sentence_loss"] = Measured(total, count)
-            measured["sentence_accuracy"] = Measured((logits.argmax(dim=-1) == sentence_labels).sum(), count)
+            measured |= decisions("sentence", self.sentence(hidden, attention_mask), sentence_labels)
         return measured
 
     def loss(self, measured: dict[str, Measured]) -> Tensor:
@@ -115,10 +118,10 @@ class ReplacedTokenModel(PretrainingModel):
         corrupted = original.clone()
         corrupted[chosen] = sample(logits.detach())
         replaced = corrupted != original  # a sample that hits the original token has replaced nothing
-        decisions = self.discriminator(corrupted, attention_mask, token_type_ids).float()
+        answers = self.discriminator(corrupted, attention_mask, token_type_ids).float()
         real = attention_mask.bool()
-        total = F.binary_cross_entropy_with_logits(decisions[real], replaced[real].float(), reduction="sum")
-        right = ((decisions > 0) == replaced)[real].sum()
+        total = F.binary_cross_entropy_with_logits(answers[real], replaced[real].float(), reduction="sum")
+        right = ((answers > 0) == replaced)[real].sum()
         measured["rtd_loss"] = Measured(total, real.sum())
         measured["rtd_accuracy"] = Measured(right, real.sum())
         measured["replaced_share"] = Measured(replaced[real].sum(), real.sum())
@@ -153,12 +156,16 @@ def masked_tokens(head: nn.Module, hidden: Tensor, labels: Tensor) -> tuple[dict
     The head is run on these rows alone: the whole vocabulary is scored for 15 % of the tokens.
     """
     chosen = labels != _IGNORED
-    targets = labels[chosen]
     logits = head(hidden[chosen], chosen).float()
-    loss = F.cross_entropy(logits, targets, reduction="sum")
-    count = chosen.sum()
+    return decisions("mlm", logits, labels[chosen]), logits
+
+
+def decisions(name: str, logits: Tensor, targets: Tensor) -> dict[str, Measured]:
+    """Summed cross-entropy and right decisions of logits [N, classes] where targets int64 [N] would be right."""
+    logits, count = logits.float(), torch.tensor(len(targets), device=targets.device)
+    total = F.cross_entropy(logits, targets, reduction="sum")
     right = (logits.argmax(dim=-1) == targets).sum()
-    return {"mlm_loss": Measured(loss, count), "mlm_accuracy": Measured(right, count)}, logits
+    return {f"{name}_loss": Measured(total, count), f"{name}_accuracy": Measured(right, count)}
 
 
 def sample(logits: Tensor) -> Tensor:

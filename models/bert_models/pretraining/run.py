@@ -43,7 +43,7 @@ from bert_models.training.precision import ChosenPrecision, check_precision, fas
 from bert_runtime.machine import available_cores, describe, installed_versions
 from bert_runtime.tasks import FillMask, NextSentencePrediction, ReplacedTokenDetection
 
-__all__ = ["Start", "default_cache", "pretrain"]
+__all__ = ["Start", "default_cache", "fit", "pretrain"]
 
 _HEADS = {
     "mlm": (FillMask.name,),
@@ -113,7 +113,7 @@ def pretrain(
     prepare(target, resume=resume)
     module = Pretraining(model, train_batches, dev_batches, settings, precision.name, run)
     started = time.monotonic()
-    _fit(module, settings, precision, state, resume=resume)
+    fit(module, settings, precision, state, resume=resume)
     report = {
         "objective": settings.objective,
         "measured": module.history,
@@ -194,7 +194,7 @@ def _precision(
     return chosen
 
 
-def _fit(
+def fit(
     module: Pretraining, settings: PretrainSettings, precision: ChosenPrecision, state: Path, *, resume: bool
 ) -> None:
     """Runs Lightning's loop; the module then holds the weights of the last step."""
