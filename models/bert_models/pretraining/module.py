@@ -4,17 +4,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import lightning.pytorch as pl
 import numpy as np
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
-from torch.optim import AdamW
+from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from bert_models.pretraining.batches import PretrainingBatch, PretrainingBatches, batch_loader
-from bert_models.pretraining.model import PretrainingModel
+from bert_models.pretraining.model import PretrainingModel, mean
 from bert_models.pretraining.settings import PretrainSettings
+from bert_models.training.logs import LoggedModule
 from bert_models.training.optimizer import linear_schedule, parameter_groups
 from bert_models.training.steps import finite_value, seed_by_place
 
@@ -46,7 +46,7 @@ class EpochLoader:
         self._next = state["next"]
 
 
-class Pretraining(pl.LightningModule):
+class Pretraining(LoggedModule):
     """Trains a `PretrainingModel` for a number of steps, and measures it from time to time."""
 
     def __init__(
@@ -65,6 +65,8 @@ class Pretraining(pl.LightningModule):
         self.history: list[dict[str, float]] = []
         """One entry per measurement: the step, the mean training loss since the last one, and what was measured."""
         self._losses: list[float] = []
+        self._parts: list[dict[str, float]] = []
+        """Losses of the batches since the last step of the optimizer, with those that they are made of."""
         self._sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
 
     def train_dataloader(self) -> EpochLoader:
@@ -78,10 +80,12 @@ class Pretraining(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keeps the history and what run it is, so that a resumed run can go on."""
+        super().on_save_checkpoint(checkpoint)
         checkpoint |= {"history": self.history, "losses": self._losses, "precision": self.precision, "run": self.run}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """The inverse of `on_save_checkpoint`."""
+        super().on_load_checkpoint(checkpoint)
         self.history, self._losses = checkpoint["history"], checkpoint["losses"]
 
     def _measure(self, batch: PretrainingBatch, *place: int) -> dict[str, Any]:
@@ -94,9 +98,18 @@ class Pretraining(pl.LightningModule):
 
     def training_step(self, batch: PretrainingBatch, index: int) -> Tensor:
         """The loss of one batch."""
-        loss = self.model.loss(self._measure(batch, 0, self.current_epoch, index))
+        measured = self._measure(batch, 0, self.current_epoch, index)
+        loss = self.model.loss(measured)
         self._losses.append(finite_value(self, loss))
+        parts = {name: mean(each).item() for name, each in measured.items() if name.endswith("_loss")}
+        self._parts.append({"loss": self._losses[-1], **(parts if len(parts) > 1 else {})})
         return loss
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """Logs the mean losses of the batches that this step is made of, and its learning rate."""
+        means = {name: float(np.mean([each[name] for each in self._parts])) for name in self._parts[0]}
+        self._parts.clear()
+        self.write_row({**means, "lr": self.settings.lr * self._schedule(self.global_step)})
 
     def validation_step(self, batch: PretrainingBatch, index: int) -> None:
         """Adds up what one batch of held-out documents measures."""
@@ -110,7 +123,7 @@ class Pretraining(pl.LightningModule):
         self._sums.clear()
         if self.history and self.history[-1]["step"] == self.global_step:
             return  # Lightning begins a resumed run with the measurement that it ended with
-        self.log_dict({f"dev_{name}": value for name, value in measured.items()}, prog_bar=True, logger=False)
+        self.write_measured(measured)
         train_loss = float(np.mean(self._losses)) if self._losses else float("nan")
         self._losses.clear()
         self.history.append({"step": self.global_step, "train_loss": train_loss, **measured})
@@ -119,5 +132,6 @@ class Pretraining(pl.LightningModule):
         """AdamW with linear warm-up and decay."""
         groups = parameter_groups(self.model, self.settings.weight_decay)
         optimizer = AdamW(groups, lr=self.settings.lr)
-        schedule = LambdaLR(optimizer, linear_schedule(self.settings.steps, self.settings.warmup_ratio))
+        self._schedule = linear_schedule(self.settings.steps, self.settings.warmup_ratio)
+        schedule = LambdaLR(optimizer, self._schedule)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import Logger
 from tokenizers import Tokenizer
 
 from bert_models.checkpoint import load_model, open_checkpoint
@@ -29,9 +30,11 @@ from bert_models.pretraining.tokenizing import cached_tokens
 from bert_models.pretraining.vocabulary import Vocabulary
 from bert_models.task_settings import mask_settings
 from bert_models.tokenizer_files import read_tokenizer
+from bert_models.training.logs import build_loggers, finish_logs
 from bert_models.training.loop import ProgressBar, interruptible, quiet, resumed_precision
 from bert_models.training.place import (
     LAST_NAME,
+    LOGS,
     REPORT_NAME,
     STATE,
     TRAINING_TOOLS,
@@ -90,7 +93,9 @@ def pretrain(
     """Pre-trains and writes the checkpoint of the last step to `output`; returns the report.
 
     The tokenized corpus is kept in `cache`, see `cached_tokens`. While it runs, `output/training` holds the state after
-    each measurement; `resume` goes on from it. Raises `TrainingError`, `CheckpointError` or `DataError`.
+    each measurement and `output/logs` the numbers of each step; `resume` goes on from the state. With `force`, logs
+    that an earlier run left there go when training starts, its weights when it has finished. Raises `TrainingError`,
+    `CheckpointError` or `DataError`.
     """
     target = Path(output)
     check_output(target, resume=resume, force=force)
@@ -113,12 +118,13 @@ def pretrain(
     prepare(target, resume=resume)
     module = Pretraining(model, train_batches, dev_batches, settings, precision.name, run)
     started = time.monotonic()
-    fit(module, settings, precision, state, resume=resume)
+    fit(module, settings, precision, state, resume=resume, loggers=build_loggers(target / LOGS))
     report = {
         "objective": settings.objective,
         "measured": module.history,
         "settings": asdict(settings),
         "precision": precision.name,
+        "seconds_per_step": precision.seconds_per_step,
         "seconds": round(time.monotonic() - started, 1),
         "corpus": {"tokens": tokens.num_tokens, "documents": {"train": len(train), "dev": len(dev)}},
         "start": described,
@@ -129,6 +135,7 @@ def pretrain(
     progress("writing the checkpoint")
     with replaced_folder(target) as building:
         model.save(building, folder, settings.max_tokens)
+        finish_logs(target, building, module.rows, [name for name in module.history[-1] if name.endswith("_accuracy")])
         write_json(building / REPORT_NAME, report)
     return report
 
@@ -195,7 +202,13 @@ def _precision(
 
 
 def fit(
-    module: Pretraining, settings: PretrainSettings, precision: ChosenPrecision, state: Path, *, resume: bool
+    module: Pretraining,
+    settings: PretrainSettings,
+    precision: ChosenPrecision,
+    state: Path,
+    *,
+    resume: bool,
+    loggers: Sequence[Logger] = (),
 ) -> None:
     """Runs Lightning's loop; the module then holds the weights of the last step."""
     last = ModelCheckpoint(
@@ -214,13 +227,14 @@ def fit(
             precision=precision.lightning_name,
             gradient_clip_val=settings.max_grad_norm,
             callbacks=[last, ProgressBar()],
-            logger=False,
+            logger=list(loggers) or False,
+            log_every_n_steps=1,
             num_sanity_val_steps=0,
             enable_model_summary=False,
             reload_dataloaders_every_n_epochs=1,
         )
         module.train()  # Lightning leaves modes as they are
-        with interruptible(state), redirect_stdout(sys.stderr):  # where Lightning's bar draws itself
+        with interruptible(state, "measurement"), redirect_stdout(sys.stderr):  # where Lightning's bar draws itself
             trainer.fit(module, ckpt_path=state / LAST_NAME if resume else None, weights_only=True)
         if not module.history or module.history[-1]["step"] != settings.steps:
             with redirect_stdout(sys.stderr):

@@ -1,6 +1,5 @@
 """Fine-tuning a checkpoint on a labelled file, with Lightning's training loop."""
 
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -15,7 +14,7 @@ from bert_models.files import replaced_folder, write_json
 from bert_models.model import TaskModel
 from bert_models.training.class_weights import check_loss, class_weights
 from bert_models.training.data import Examples
-from bert_models.training.logs import PLOT_NAME, build_loggers, draw
+from bert_models.training.logs import build_loggers, finish_logs
 from bert_models.training.loop import fit, resumed_precision
 from bert_models.training.module import FineTuning, described_run
 from bert_models.training.place import LOGS, REPORT_NAME, STATE, TRAINING_TOOLS, check_output, check_space, prepare
@@ -92,9 +91,7 @@ def fine_tune(
     progress(f"writing the checkpoint of epoch {best['epoch']}")
     with replaced_folder(target) as folder:
         save_model(model, folder, tokenizer_from=source.path, max_tokens=settings.max_tokens or source.max_tokens)
-        if (target / LOGS).is_dir():  # not removed by somebody meanwhile, for which no training is to be lost
-            shutil.copytree(target / LOGS, folder / LOGS)
-        draw(folder / PLOT_NAME, module.rows, chosen.metric)
+        finish_logs(target, folder, module.rows, [chosen.metric])
         write_json(folder / REPORT_NAME, report)
     return report
 
