@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from bert_models.errors import TrainingError
 from bert_models.pretraining.batches import PretrainingBatch, PretrainingBatches, batch_loader
 from bert_models.pretraining.model import PretrainingModel, mean
 from bert_models.pretraining.settings import PretrainSettings
@@ -22,17 +23,28 @@ __all__ = ["EpochLoader", "Pretraining"]
 
 
 class EpochLoader:
-    """The batches of one epoch, from where an interrupted run stopped; Lightning saves and restores the place."""
+    """The batches of one epoch, from where an interrupted run stopped; Lightning saves and restores the place.
 
-    def __init__(self, batches: PretrainingBatches) -> None:
+    An epoch is whole steps of `accumulate` batches; the fewer that are left over are not seen in it. Else a step would
+    be cut short at its end, measurements would fall between two batches of one step, and the state that is saved there
+    lacks the gradients so far. Raises `TrainingError` where there are not enough for a step.
+    """
+
+    def __init__(self, batches: PretrainingBatches, accumulate: int = 1) -> None:
+        if len(batches) < accumulate:
+            raise TrainingError(
+                f"{len(batches)} batches of {batches.settings.batch_size} sequences in an epoch are too few for a step "
+                f"of {accumulate}; lower --accumulate or --batch-size"
+            )
         self._batches = batches
+        self._length = len(batches) // accumulate * accumulate
         self._next = 0
 
     def __len__(self) -> int:
-        return len(self._batches)
+        return self._length
 
     def __iter__(self) -> Iterator[PretrainingBatch]:
-        for number in range(self._next, len(self._batches)):
+        for number in range(self._next, len(self)):
             self._next = number + 1
             yield self._batches[number]
         self._next = 0
@@ -72,7 +84,7 @@ class Pretraining(LoggedModule):
     def train_dataloader(self) -> EpochLoader:
         """The batches of the current epoch."""
         self.train_batches.set_epoch(self.current_epoch)
-        return EpochLoader(self.train_batches)
+        return EpochLoader(self.train_batches, self.settings.accumulate)
 
     def val_dataloader(self) -> Any:
         """The same batches with the same masks every time."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import torch
@@ -101,7 +101,7 @@ def pretrain(
     check_output(target, resume=resume, force=force)
     check_precision(settings.precision)
     pl.seed_everything(settings.seed, verbose=False)
-    folder, model, tokenizer = _model(start, settings)
+    folder, model, tokenizer, revision = _model(start, settings)
     check_space(target, model)
     progress("tokenizing the corpus, or finding its tokens")
     tokens = cached_tokens(corpus, tokenizer, default_cache() if cache is None else cache)
@@ -126,8 +126,13 @@ def pretrain(
         "precision": precision.name,
         "seconds_per_step": precision.seconds_per_step,
         "seconds": round(time.monotonic() - started, 1),
-        "corpus": {"tokens": tokens.num_tokens, "documents": {"train": len(train), "dev": len(dev)}},
+        "corpus": {
+            "key": tokens.folder.name,
+            "tokens": tokens.num_tokens,
+            "documents": {"train": len(train), "dev": len(dev)},
+        },
         "start": described,
+        "base_revision": revision,
         "parameters": sum(p.numel() for p in model.parameters()),
         "machine": describe(),
         "versions": installed_versions(TRAINING_TOOLS),
@@ -140,8 +145,16 @@ def pretrain(
     return report
 
 
-def _model(start: Start, settings: PretrainSettings) -> tuple[Path, PretrainingModel, Tokenizer]:
-    """The tokenizer's folder, the model under the objective's heads, and the tokenizer."""
+class _Begun(NamedTuple):
+    """The tokenizer's folder, the model under the objective's heads, the tokenizer, and a base's commit on the hub."""
+
+    folder: Path
+    model: PretrainingModel
+    tokenizer: Tokenizer
+    revision: str | None = None
+
+
+def _model(start: Start, settings: PretrainSettings) -> _Begun:
     if start.base is not None:
         return _continued(start.base, settings)
     assert start.family is not None
@@ -156,11 +169,11 @@ def _model(start: Start, settings: PretrainSettings) -> tuple[Path, PretrainingM
     _check(config, settings)
     mask = FillMask(**mask_settings(tokenizer, folder))
     if settings.objective == "rtd":
-        return folder, ReplacedTokenModel(config, mask), tokenizer
-    return folder, MaskedLanguageModel(config, mask, pairs=settings.objective != "mlm"), tokenizer
+        return _Begun(folder, ReplacedTokenModel(config, mask), tokenizer)
+    return _Begun(folder, MaskedLanguageModel(config, mask, pairs=settings.objective != "mlm"), tokenizer)
 
 
-def _continued(base: str | Path, settings: PretrainSettings) -> tuple[Path, PretrainingModel, Tokenizer]:
+def _continued(base: str | Path, settings: PretrainSettings) -> _Begun:
     """The model of a checkpoint; heads that it lacks are new."""
     source = open_checkpoint(base)
     _check(source.config, settings)
@@ -170,7 +183,7 @@ def _continued(base: str | Path, settings: PretrainSettings) -> tuple[Path, Pret
     assert isinstance(task, FillMask)
     loaded = load_model(source, task, new_head=True)
     model = MaskedLanguageModel(source.config, task, pairs=settings.objective != "mlm", model=loaded)
-    return source.path, model, source.tokenizer()
+    return _Begun(source.path, model, source.tokenizer(), source.revision)
 
 
 def _check(config: EncoderConfig, settings: PretrainSettings) -> None:
