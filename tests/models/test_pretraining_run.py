@@ -1,5 +1,6 @@
 """Pre-training runs: every objective learns, loads in transformers, and goes on after an interruption."""
 
+import csv
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,13 +12,9 @@ import torch
 import transformers
 
 from bert_models import FAMILIES, TrainingError, load_model, open_checkpoint
-from bert_models.heads import MaskedLanguageHead
 from bert_models.pretraining import PretrainSettings, Start, TextFiles, pretrain
-from bert_models.pretraining import model as models
-from bert_models.pretraining.model import MaskedLanguageModel, ReplacedTokenModel, generator_config
 from bert_models.tokenizer_files import read_tokenizer
 from bert_models.weights import read_weights
-from bert_runtime.tasks import FillMask
 
 from .toy import inputs
 
@@ -26,8 +23,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 FAMILY = {"mlm": "bert", "mlm+nsp": "bert", "mlm+sop": "albert", "rtd": "electra"}
 
 NSP = "next-sentence-prediction"
-
-MASK = FillMask(mask_token="[MASK]", mask_token_id=4)
 
 
 @pytest.fixture(autouse=True)
@@ -85,6 +80,12 @@ def run(objective: str, corpus: TextFiles, vocab: Path, output: Path, **options:
     return pretrain(start, corpus, output, chosen, cache=output.parent / "cache", **options)
 
 
+def metrics(folder: Path) -> list[dict[str, float]]:
+    """The rows of the log, each with the columns that it fills."""
+    with (folder / "logs" / "metrics.csv").open(newline="") as stream:
+        return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(stream)]
+
+
 @pytest.mark.parametrize("objective", FAMILY)
 def test_every_objective_learns(objective: str, corpus: TextFiles, tokenizer: Path, tmp_path: Path) -> None:
     report = run(objective, corpus, tokenizer, tmp_path / "out", settings=settings(objective, steps=64, eval_every=32))
@@ -96,6 +97,38 @@ def test_every_objective_learns(objective: str, corpus: TextFiles, tokenizer: Pa
     if objective == "rtd":
         assert 0.02 < last["replaced_share"] < 0.15
         assert last["rtd_loss"] < 0.6
+
+
+@pytest.mark.parametrize(
+    ("objective", "losses"),
+    [("mlm", {}), ("mlm+sop", {"mlm_loss": 1.0, "sentence_loss": 1.0}), ("rtd", {"mlm_loss": 1.0, "rtd_loss": 50.0})],
+)
+def test_every_step_and_measurement_is_logged(
+    objective: str, losses: dict[str, float], corpus: TextFiles, tokenizer: Path, tmp_path: Path
+) -> None:
+    """Also the measurement at the end, where the last ones are further apart than the steps that are left."""
+    chosen = settings(objective, steps=10, eval_every=4, accumulate=2, batch_size=4)
+    report = run(objective, corpus, tokenizer, tmp_path / "out", settings=chosen)
+    rows = metrics(tmp_path / "out")
+    steps = [row for row in rows if "loss" in row]
+    assert [row["step"] for row in steps] == list(range(10))
+    assert {name for row in steps for name in row} == {"step", "loss", "lr", *losses}
+    assert (steps[0]["lr"], max(row["lr"] for row in steps)) == (0, 5e-3)
+    for row in steps if losses else []:
+        assert row["loss"] == pytest.approx(sum(weight * row[name] for name, weight in losses.items()))
+    measured = [row for row in rows if "dev_mlm_loss" in row]
+    for row, entry in zip(measured, report["measured"], strict=True):
+        expected = {f"dev_{name}": value for name, value in entry.items() if name not in ("step", "train_loss")}
+        assert row == pytest.approx({"step": entry["step"], **expected})
+    assert [row["step"] for row in measured] == [4, 8, 10]
+    assert report["measured"][0]["train_loss"] == pytest.approx(sum(row["loss"] for row in steps[:4]) / 4)
+    assert (tmp_path / "out" / "training.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_too_few_batches_for_a_step(corpus: TextFiles, tokenizer: Path, tmp_path: Path) -> None:
+    chosen = settings("mlm", accumulate=100)
+    with pytest.raises(TrainingError, match="of 8 sequences in an epoch are too few for a step of 100; lower --accum"):
+        run("mlm", corpus, tokenizer, tmp_path / "out", settings=chosen)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +174,7 @@ def test_the_generator_is_a_checkpoint_of_its_own(corpus: TextFiles, tokenizer: 
 
 
 class KilledError(Exception):
-    """Stands for a kill."""
+    """Stands for a kill; has the rows of the log that are on the disk at that moment."""
 
 
 @pytest.fixture(params=[9, 17, 23])
@@ -153,7 +186,7 @@ def killed_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
     def step(self: Any, batch: Any, index: int) -> Any:
         if self.global_step == request.param:
-            raise KilledError
+            raise KilledError(metrics(Path(self.loggers[0].save_dir).parent))
         return original(self, batch, index)
 
     with monkeypatch.context() as patch:
@@ -161,18 +194,24 @@ def killed_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         yield patch
 
 
-@pytest.mark.parametrize("objective", ["mlm+nsp", "rtd"])
+@pytest.mark.parametrize(("objective", "accumulate"), [("mlm+nsp", 1), ("mlm+nsp", 3), ("rtd", 1)])
 def test_a_resumed_run_ends_where_a_whole_one_does(
-    objective: str, killed_at: pytest.MonkeyPatch, corpus: TextFiles, tokenizer: Path, tmp_path: Path
+    objective: str, accumulate: int, killed_at: pytest.MonkeyPatch, corpus: TextFiles, tokenizer: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(KilledError):
-        run(objective, corpus, tokenizer, tmp_path / "parts")
+    chosen = settings(objective, accumulate=accumulate, batch_size=12 // accumulate)
+    with pytest.raises(KilledError) as kill:
+        run(objective, corpus, tokenizer, tmp_path / "parts", settings=chosen)
+    (before,) = kill.value.args
+    assert "dev_mlm_loss" in before[-1]
     killed_at.undo()
     with pytest.raises(TrainingError, match="go on with --resume or start over with --force"):
-        run(objective, corpus, tokenizer, tmp_path / "parts")
-    parts = run(objective, corpus, tokenizer, tmp_path / "parts", resume=True)
-    whole = run(objective, corpus, tokenizer, tmp_path / "whole")
+        run(objective, corpus, tokenizer, tmp_path / "parts", settings=chosen)
+    parts = run(objective, corpus, tokenizer, tmp_path / "parts", resume=True, settings=chosen)
+    whole = run(objective, corpus, tokenizer, tmp_path / "whole", settings=chosen)
     assert parts["measured"] == whole["measured"]
+    assert [each["step"] for each in whole["measured"]] == [8, 16, 24]
+    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
+    assert metrics(tmp_path / "whole")[: len(before)] == before
     found, expected = (read_weights(tmp_path / name) for name in ("parts", "whole"))
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[key], expected[key]) for key in expected)
@@ -199,48 +238,7 @@ def test_a_checkpoint_is_trained_further(corpus: TextFiles, tokenizer: Path, tmp
     report = pretrain(start, corpus, tmp_path / "second", chosen, cache=tmp_path / "cache")
     before = json.loads((tmp_path / "first" / "training.json").read_text())["measured"][-1]["mlm_loss"]
     assert report["measured"][-1]["mlm_loss"] < before + 0.1
-
-
-def test_a_sample_that_hits_the_token_replaces_nothing(toy_config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = replace(toy_config, family="electra")
-    model = ReplacedTokenModel(config, MASK).eval()
-    original = torch.tensor([[2, 10, 11, 12, 13, 3, 0]])
-    masked = torch.tensor([[2, 4, 11, 4, 13, 3, 0]])
-    labels = torch.tensor([[-100, 10, -100, 12, -100, -100, -100]])
-    attention = (original != 0).long()
-    monkeypatch.setattr(models, "sample", lambda logits: torch.tensor([10, 40]))
-    measured = model.measure(masked, attention, torch.zeros_like(masked), labels, torch.zeros(1, dtype=torch.int64))
-    assert (int(measured["replaced_share"].total), int(measured["replaced_share"].number)) == (1, 6)
-    corrupted = torch.tensor([[2, 10, 11, 40, 13, 3, 0]])
-    logits = model.discriminator(corrupted, attention, torch.zeros_like(masked))[0, :6]
-    truth = torch.tensor([0, 0, 0, 1, 0, 0]).float()
-    expected = torch.nn.functional.binary_cross_entropy_with_logits(logits, truth, reduction="sum")
-    assert measured["rtd_loss"].total.item() == pytest.approx(expected.item())
-    loss = model.loss(measured)
-    parts = measured["mlm_loss"].total / 2 + 50 * measured["rtd_loss"].total / 6
-    assert loss.item() == pytest.approx(parts.item())
-
-
-def test_generator_and_discriminator_share_their_embeddings(toy_config: Any) -> None:
-    model = ReplacedTokenModel(replace(toy_config, family="electra"), MASK)
-    head = model.generator.head
-    assert isinstance(head, MaskedLanguageHead)
-    assert head.tokens.weight is model.discriminator.encoder.embeddings.token.weight
-    assert model.generator.encoder.embeddings.position is model.discriminator.encoder.embeddings.position
-    assert generator_config(toy_config).embedding_size == toy_config.hidden_size
-
-
-def test_the_head_scores_only_what_is_predicted(toy_config: Any) -> None:
-    model = MaskedLanguageModel(toy_config, MASK, pairs=True).eval()
-    ids, attention, segments = inputs(3, "full", toy_config.vocab_size)
-    labels = torch.full_like(ids, -100)
-    labels[:, 3:6] = ids[:, 3:6]
-    measured = model.measure(ids, attention, segments, labels, torch.tensor([0, 1, 0]))
-    logits = model.model(ids, attention, segments)
-    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
-    assert measured["mlm_loss"].total.item() == pytest.approx(expected.item(), rel=1e-5)
-    assert int(measured["mlm_loss"].number) == 9
-    assert int(measured["sentence_loss"].number) == 3
+    assert (report["start"], report["base_revision"]) == ({"base": str(tmp_path / "first")}, None)
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ class _Pupil(StartingPoint):
             )
         check_objective(pupil.source.config, settings)
         learner = DistilledLanguageModel(pupil.build(), model, self.distillation)
-        return Opened(pupil.source.path, learner, pupil.source.tokenizer())
+        return Opened(pupil.source.path, learner, pupil.source.tokenizer(), source.revision)
 
 
 def distill_language_model(

@@ -28,6 +28,7 @@ __all__ = [
     "decisions",
     "generator_config",
     "masked_tokens",
+    "mean",
     "sum_of_means",
 ]
 
@@ -181,9 +182,9 @@ def sample(logits: Tensor) -> Tensor:
 
 def sum_of_means(measured: dict[str, Measured], weights: dict[str, float]) -> Tensor:
     """The weighted sum of mean losses, of those that were measured."""
-    means = [
-        weight * measured[name].total / measured[name].number.clamp(min=1)
-        for name, weight in weights.items()
-        if name in measured
-    ]
-    return torch.stack(means).sum()
+    return torch.stack([weight * mean(measured[name]) for name, weight in weights.items() if name in measured]).sum()
+
+
+def mean(measured: Measured) -> Tensor:
+    """The total over the number; 0 where there is nothing."""
+    return measured.total / measured.number.clamp(min=1)

@@ -4,17 +4,18 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import lightning.pytorch as pl
 import numpy as np
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
-from torch.optim import AdamW
+from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from bert_models.errors import TrainingError
 from bert_models.pretraining.batches import PretrainingBatch, PretrainingBatches, batch_loader
-from bert_models.pretraining.model import Measured, PretrainingModel
+from bert_models.pretraining.model import Measured, PretrainingModel, mean
 from bert_models.pretraining.settings import PretrainSettings
+from bert_models.training.logs import LoggedModule
 from bert_models.training.optimizer import linear_schedule, parameter_groups
 from bert_models.training.processes import ALONE, Processes
 from bert_models.training.sharding import shard
@@ -24,17 +25,28 @@ __all__ = ["EpochLoader", "Pretraining"]
 
 
 class EpochLoader:
-    """The batches of one epoch, from where an interrupted run stopped; Lightning saves and restores the place."""
+    """The batches of one epoch, from where an interrupted run stopped; Lightning saves and restores the place.
 
-    def __init__(self, batches: PretrainingBatches) -> None:
+    An epoch is whole steps of `accumulate` batches; the fewer that are left over are not seen in it. Else a step would
+    be cut short at its end, measurements would fall between two batches of one step, and the state that is saved there
+    lacks the gradients so far. Raises `TrainingError` where there are not enough for a step.
+    """
+
+    def __init__(self, batches: PretrainingBatches, accumulate: int = 1) -> None:
+        if len(batches) < accumulate:
+            raise TrainingError(
+                f"{len(batches)} batches of {batches.settings.batch_size} sequences in an epoch are too few for a step "
+                f"of {accumulate}; lower --accumulate or --batch-size"
+            )
         self._batches = batches
+        self._length = len(batches) // accumulate * accumulate
         self._next = 0
 
     def __len__(self) -> int:
-        return len(self._batches)
+        return self._length
 
     def __iter__(self) -> Iterator[PretrainingBatch]:
-        for number in range(self._next, len(self._batches)):
+        for number in range(self._next, len(self)):
             self._next = number + 1
             yield self._batches[number]
         self._next = 0
@@ -48,7 +60,7 @@ class EpochLoader:
         self._next = state["next"]
 
 
-class Pretraining(pl.LightningModule):
+class Pretraining(LoggedModule):
     """Trains a `PretrainingModel` for a number of steps, and measures it from time to time."""
 
     def __init__(
@@ -70,6 +82,8 @@ class Pretraining(pl.LightningModule):
         self.history: list[dict[str, float]] = []
         """One entry per measurement: the step, the mean training loss since the last one, and what was measured."""
         self._losses: list[float] = []
+        self._parts: list[dict[str, float]] = []
+        """Losses of the batches since the last step of the optimizer, with those that they are made of."""
         self._sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
 
     def configure_model(self) -> None:
@@ -80,7 +94,7 @@ class Pretraining(pl.LightningModule):
     def train_dataloader(self) -> EpochLoader:
         """The batches of the current epoch."""
         self.train_batches.set_epoch(self.current_epoch)
-        return EpochLoader(self.train_batches)
+        return EpochLoader(self.train_batches, self.settings.accumulate)
 
     def val_dataloader(self) -> Any:
         """This process's share of the batches, the same with the same masks every time."""
@@ -88,10 +102,12 @@ class Pretraining(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keeps the history and what run it is, so that a resumed run can go on."""
+        super().on_save_checkpoint(checkpoint)
         checkpoint |= {"history": self.history, "losses": self._losses, "precision": self.precision, "run": self.run}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """The inverse of `on_save_checkpoint`."""
+        super().on_load_checkpoint(checkpoint)
         self.history, self._losses = checkpoint["history"], checkpoint["losses"]
 
     def _measure(self, batch: PretrainingBatch, *place: int) -> dict[str, Any]:
@@ -104,16 +120,17 @@ class Pretraining(pl.LightningModule):
 
     def training_step(self, batch: PretrainingBatch, index: int) -> Tensor:
         """The loss of one batch, or of this process's part of it so that the mean of all has the batch's gradient."""
-        own = self._measure(batch, 0, self.current_epoch, index, *self.processes.place)
-        if self.processes.world_size == 1:
-            loss = value = self.model.loss(own)
-        else:
+        own = whole = self._measure(batch, 0, self.current_epoch, index, *self.processes.place)
+        loss = value = self.model.loss(own)
+        if self.processes.world_size > 1:
             whole = self._summed(own)
             value = self.model.loss(whole)
             # Lightning averages gradients over the processes.
             factor = self.processes.world_size
             loss = self.model.loss({name: Measured(own[name].total * factor, whole[name].number) for name in own})
         self._losses.append(finite_value(self, value))
+        parts = {name: mean(each).item() for name, each in whole.items() if name.endswith("_loss")}
+        self._parts.append({"loss": self._losses[-1], **(parts if len(parts) > 1 else {})})
         return loss
 
     def _summed(self, measured: Mapping[str, Measured]) -> dict[str, Measured]:
@@ -121,6 +138,12 @@ class Pretraining(pl.LightningModule):
         values = [torch.stack([part.detach().double() for part in each]) for each in measured.values()]
         sums = self.processes.summed(torch.stack(values))
         return {name: Measured(*pair) for name, pair in zip(measured, sums.unbind(), strict=True)}
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """Logs the mean losses of the batches that this step is made of, and its learning rate."""
+        means = {name: float(np.mean([each[name] for each in self._parts])) for name in self._parts[0]}
+        self._parts.clear()
+        self.write_row({**means, "lr": self.settings.lr * self._schedule(self.global_step)})
 
     def validation_step(self, batch: PretrainingBatch, index: int) -> None:
         """Adds up what one batch of held-out documents measures."""
@@ -139,7 +162,7 @@ class Pretraining(pl.LightningModule):
         self._sums.clear()
         if self.history and self.history[-1]["step"] == self.global_step:
             return  # Lightning begins a resumed run with the measurement that it ended with
-        self.log_dict({f"dev_{name}": value for name, value in measured.items()}, prog_bar=True, logger=False)
+        self.write_measured(measured)
         train_loss = float(np.mean(self._losses)) if self._losses else float("nan")
         self._losses.clear()
         self.history.append({"step": self.global_step, "train_loss": train_loss, **measured})
@@ -148,5 +171,6 @@ class Pretraining(pl.LightningModule):
         """AdamW with linear warm-up and decay."""
         groups = parameter_groups(self.model, self.settings.weight_decay)
         optimizer = AdamW(groups, lr=self.settings.lr)
-        schedule = LambdaLR(optimizer, linear_schedule(self.settings.steps, self.settings.warmup_ratio))
+        self._schedule = linear_schedule(self.settings.steps, self.settings.warmup_ratio)
+        schedule = LambdaLR(optimizer, self._schedule)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

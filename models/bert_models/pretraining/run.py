@@ -4,7 +4,7 @@ import copy
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import Logger
 
 from bert_models.files import replaced_folder, write_json
 from bert_models.pretraining.batches import PretrainingBatches
@@ -24,9 +25,11 @@ from bert_models.pretraining.start import Opened, StartingPoint
 from bert_models.pretraining.token_cache import TokenCache, split_documents
 from bert_models.pretraining.tokenizing import cached_tokens
 from bert_models.pretraining.vocabulary import Vocabulary
+from bert_models.training.logs import build_loggers, finish_logs
 from bert_models.training.loop import ProgressBar, interruptible, quiet, resumed_precision
 from bert_models.training.place import (
     LAST_NAME,
+    LOGS,
     REPORT_NAME,
     STATE,
     TRAINING_TOOLS,
@@ -63,8 +66,10 @@ def pretrain(
     """Pre-trains and writes the checkpoint of the last step to `output`; returns the report.
 
     The tokenized corpus is kept in `cache`, see `cached_tokens`. While it runs, `output/training` holds the state after
-    each measurement; `resume` goes on from it. Where `placement` has several processes they all return the report; the
-    first alone reports progress and writes. Raises `TrainingError`, `CheckpointError` or `DataError`.
+    each measurement and `output/logs` the numbers of each step; `resume` goes on from the state. With `force`, logs
+    that an earlier run left there go when training starts, its weights when it has finished. Where `placement` has
+    several processes they all return the report; the first alone reports progress and writes. Raises `TrainingError`,
+    `CheckpointError` or `DataError`.
     """
     target, kept = Path(output), default_cache() if cache is None else cache
     with joined(placement) as processes:
@@ -73,7 +78,7 @@ def pretrain(
         processes.from_first(lambda: check_output(target, resume=resume, force=force))
         with processes.together():
             check_precision(settings.precision, sharded=processes.shards)
-        folder, model, tokenizer = processes.in_turn(lambda: _opened(start, settings))
+        folder, model, tokenizer, revision = processes.in_turn(lambda: _opened(start, settings))
         tell("tokenizing the corpus, or finding its tokens")
         tokens = processes.in_turn(lambda: cached_tokens(corpus, tokenizer, kept))
         with processes.together():
@@ -84,25 +89,29 @@ def pretrain(
         precision = processes.from_first(lambda: _begin(target, model, train, settings, run, tell, resume=resume))
         module = Pretraining(model, train, dev, settings, precision.name, run, processes)
         started = time.monotonic()
-        fit(module, settings, precision, target / STATE, resume=resume)
+        loggers = build_loggers(target / LOGS)
+        fit(module, settings, precision, target / STATE, resume=resume, loggers=loggers)
         report = {
             "objective": settings.objective,
             "measured": module.history,
             "settings": asdict(settings),
             "placement": processes.described(settings.batch_size, settings.accumulate),
             "precision": precision.name,
+            "seconds_per_step": precision.seconds_per_step,
             "seconds": round(time.monotonic() - started, 1),
             "corpus": {
+                "key": tokens.folder.name,
                 "tokens": tokens.num_tokens,
                 "documents": {"train": len(train.documents), "dev": len(dev.documents)},
             },
             "start": described,
+            "base_revision": revision,
             "parameters": sum(p.numel() for p in model.parameters()),
             "machine": describe(),
             "versions": installed_versions(TRAINING_TOOLS),
         }
         tell("writing the checkpoint")
-        processes.from_first(lambda: _write(target, module.model, folder, settings, report))
+        processes.from_first(lambda: _write(target, module, folder, settings, report))
         return report
 
 
@@ -142,11 +151,13 @@ def _begin(
 
 
 def _write(
-    target: Path, model: PretrainingModel, tokenizer: Path, settings: PretrainSettings, report: Mapping[str, Any]
+    target: Path, module: Pretraining, tokenizer: Path, settings: PretrainSettings, report: Mapping[str, Any]
 ) -> None:
-    """The finished checkpoint with its report, in the place of the run's folder."""
+    """The finished checkpoint with its logs, plot and report, in the place of the run's folder."""
+    accuracies = [name for name in module.history[-1] if name.endswith("_accuracy")]
     with replaced_folder(target) as building:
-        model.save(building, tokenizer, settings.max_tokens)
+        module.model.save(building, tokenizer, settings.max_tokens)
+        finish_logs(target, building, module.rows, accuracies)
         write_json(building / REPORT_NAME, report)
 
 
@@ -165,7 +176,13 @@ def _precision(
 
 
 def fit(
-    module: Pretraining, settings: PretrainSettings, precision: ChosenPrecision, state: Path, *, resume: bool
+    module: Pretraining,
+    settings: PretrainSettings,
+    precision: ChosenPrecision,
+    state: Path,
+    *,
+    resume: bool,
+    loggers: Sequence[Logger] = (),
 ) -> None:
     """Runs Lightning's loop; `module.model` then has the weights of the last step.
 
@@ -188,13 +205,14 @@ def fit(
             precision=precision.lightning_name,
             gradient_clip_val=settings.max_grad_norm,
             callbacks=[last, ProgressBar()],
-            logger=False,
+            logger=list(loggers) or False,
+            log_every_n_steps=1,
             num_sanity_val_steps=0,
             enable_model_summary=False,
             reload_dataloaders_every_n_epochs=1,
         )
         module.train()  # Lightning leaves modes as they are
-        with interruptible(state), redirect_stdout(sys.stderr):  # where Lightning's bar draws itself
+        with interruptible(state, "measurement"), redirect_stdout(sys.stderr):  # where Lightning's bar draws itself
             trainer.fit(module, ckpt_path=state / LAST_NAME if resume else None, weights_only=True)
         if not module.history or module.history[-1]["step"] != settings.steps:
             with redirect_stdout(sys.stderr):

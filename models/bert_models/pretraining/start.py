@@ -36,6 +36,8 @@ class Opened(NamedTuple):
     """Folder with the tokenizer's files."""
     model: PretrainingModel
     tokenizer: Tokenizer
+    revision: str | None = None
+    """A base's commit on the hub."""
 
 
 class StartingPoint(ABC):
@@ -102,7 +104,7 @@ def _continued(base: str | Path, settings: PretrainSettings) -> Opened:
     assert isinstance(task, FillMask)
     loaded = load_model(source, task, new_head=True)
     model = MaskedLanguageModel(source.config, task, pairs=settings.objective != "mlm", model=loaded)
-    return Opened(source.path, model, source.tokenizer())
+    return Opened(source.path, model, source.tokenizer(), source.revision)
 
 
 def check_objective(config: EncoderConfig, settings: PretrainSettings) -> None:

@@ -1,16 +1,55 @@
 """What a run writes about itself while it trains: Lightning's loggers, and a plot at the end."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import lightning.pytorch as pl
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
-__all__ = ["PLOT_NAME", "build_loggers", "draw"]
+from bert_models.training.place import LOGS
+
+__all__ = ["PLOT_NAME", "LoggedModule", "build_loggers", "draw", "finish_logs"]
 
 PLOT_NAME = "training.png"
 
 Row = Mapping[str, float]
+
+
+class LoggedModule(pl.LightningModule):
+    """A module that keeps what it logs: a resumed run, whose logs begin anew, writes it once more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[dict[str, float]] = []
+        """What was logged, each with its `step`: `loss` and `lr` of the optimizer's steps, `dev_…` of measurements."""
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keeps the rows."""
+        checkpoint["rows"] = self.rows
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """The inverse of `on_save_checkpoint`; writes once more what had been logged, also where no step is left."""
+        self.rows = checkpoint["rows"]
+        for logger in self.loggers:
+            for row in self.rows:
+                logger.log_metrics({name: value for name, value in row.items() if name != "step"}, int(row["step"]))
+
+    def write_row(self, values: dict[str, float]) -> None:
+        """Logs `values` of the current step."""
+        self.rows.append({"step": self.global_step, **values})
+        for logger in self.loggers:
+            logger.log_metrics(values, self.global_step)
+
+    def write_measured(self, metrics: Mapping[str, float]) -> None:
+        """Shows and logs what was measured as `dev_…`; a process that is killed afterwards leaves all rows so far."""
+        dev = {f"dev_{name}": value for name, value in metrics.items()}
+        self.log_dict(dev, prog_bar=True, logger=False)
+        self.write_row(dev)
+        for logger in self.loggers:
+            logger.save()
 
 
 def build_loggers(folder: Path) -> list[Logger]:
@@ -31,10 +70,17 @@ def _has_tensorboard() -> bool:
     return True
 
 
-def draw(path: Path, rows: Sequence[Row], metric: str) -> None:
-    """Draws the loss of every step and the dev metric of every epoch as a PNG; nothing where matplotlib is missing.
+def finish_logs(target: Path, building: Path, rows: Sequence[Row], metrics: Sequence[str]) -> None:
+    """Copies the logs of the run in `target` into the checkpoint that is being built, and draws its plot there."""
+    if (target / LOGS).is_dir():  # not removed by somebody meanwhile, for which no training is to be lost
+        shutil.copytree(target / LOGS, building / LOGS)
+    draw(building / PLOT_NAME, rows, metrics)
 
-    `rows` are those of `FineTuning.rows`.
+
+def draw(path: Path, rows: Sequence[Row], metrics: Sequence[str]) -> None:
+    """Draws the loss of every step and the dev metrics as a PNG; nothing where matplotlib is missing.
+
+    `rows` are those of `LoggedModule.rows`.
     """
     try:
         from matplotlib.figure import Figure  # without pyplot, which would choose a window system
@@ -47,10 +93,11 @@ def draw(path: Path, rows: Sequence[Row], metric: str) -> None:
     losses.plot([row["step"] for row in steps], [row["loss"] for row in steps], color="tab:blue", linewidth=1)
     losses.set_xlabel("step")
     losses.set_ylabel("training loss", color="tab:blue")
-    epochs = [row for row in rows if f"dev_{metric}" in row]
     measured = losses.twinx()
-    measured.plot(
-        [row["step"] for row in epochs], [row[f"dev_{metric}"] for row in epochs], color="tab:orange", marker="o"
-    )
-    measured.set_ylabel(f"dev {metric} after each epoch", color="tab:orange")
+    for metric, colour in zip(metrics, ("tab:orange", "tab:green"), strict=False):
+        points = [(row["step"], row[f"dev_{metric}"]) for row in rows if f"dev_{metric}" in row]
+        measured.plot(*zip(*points, strict=True), color=colour, marker="o", label=metric)
+    measured.set_ylabel(f"dev {', '.join(metrics)}", color="tab:orange")
+    if len(metrics) > 1:
+        measured.legend(loc="center right")
     figure.savefig(path, dpi=120)

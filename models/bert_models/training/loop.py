@@ -94,8 +94,8 @@ def _best_epoch(module: FineTuning) -> dict[str, float]:
 
 
 @contextmanager
-def interruptible(state: Path) -> Iterator[None]:
-    """Turns Ctrl-C into a `TrainingError` that says how to go on.
+def interruptible(state: Path, part: str = "epoch") -> Iterator[None]:
+    """Turns Ctrl-C into a `TrainingError` that says how to go on, from the last finished `part` of the run.
 
     Lightning catches the interrupt, ignores further ones while it winds up, and leaves with `sys.exit`.
     """
@@ -104,8 +104,8 @@ def interruptible(state: Path) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, SystemExit):
         if (state / LAST_NAME).is_file():
-            raise TrainingError("interrupted; go on from the last finished epoch with --resume") from None
-        raise TrainingError("interrupted before the first epoch had finished; start again") from None
+            raise TrainingError(f"interrupted; go on from the last finished {part} with --resume") from None
+        raise TrainingError(f"interrupted before the first {part} had finished; start again") from None
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, handler)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import lightning.pytorch as pl
 import numpy as np
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
@@ -13,6 +12,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from bert_models.model import TaskModel
 from bert_models.training.data import Examples, TensorBatch
+from bert_models.training.logs import LoggedModule
 from bert_models.training.objectives import build_objective
 from bert_models.training.optimizer import linear_schedule, parameter_groups
 from bert_models.training.placement import same_run
@@ -32,7 +32,7 @@ def described_run(
     return {"task": task.to_dict(), **same_run(settings, world_size), **(more or {})}
 
 
-class FineTuning(pl.LightningModule):
+class FineTuning(LoggedModule):
     """Trains a `TaskModel` and measures it on the dev set after every epoch."""
 
     def __init__(
@@ -55,8 +55,6 @@ class FineTuning(pl.LightningModule):
         """What must be the same for a run to be resumed."""
         self.history: list[dict[str, float]] = []
         """One entry per finished epoch: mean training loss and the dev metrics."""
-        self.rows: list[dict[str, float]] = []
-        """What was logged, each with its `step`: `loss` and `lr` of the optimizer's steps, `dev_…` of the epochs."""
         self._losses: list[float] = []
         self._logged_losses = 0
         self._dev_rows: dict[int, FloatArray] = {}
@@ -69,18 +67,15 @@ class FineTuning(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keeps the history, so that a resumed run reports all of its epochs, and what run it is."""
+        super().on_save_checkpoint(checkpoint)
         checkpoint["history"] = self.history
-        checkpoint["rows"] = self.rows
         checkpoint["run"] = self.run
         checkpoint["precision"] = self.precision
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """The inverse of `on_save_checkpoint`; writes once more what had been logged, also where no step is left."""
+        """The inverse of `on_save_checkpoint`."""
+        super().on_load_checkpoint(checkpoint)
         self.history = checkpoint["history"]
-        self.rows = checkpoint["rows"]
-        for logger in self.loggers:
-            for row in self.rows:
-                logger.log_metrics({name: value for name, value in row.items() if name != "step"}, int(row["step"]))
 
     def on_train_epoch_start(self) -> None:
         """Starts the epoch's mean loss."""
@@ -121,12 +116,7 @@ class FineTuning(pl.LightningModule):
         """Logs the mean loss of the batches that this step is made of, and its learning rate at the top."""
         losses = self._losses[self._logged_losses :]
         self._logged_losses = len(self._losses)
-        self._write({"loss": float(np.mean(losses)), "lr": self.settings.lr * self._schedule(self.global_step)})
-
-    def _write(self, values: dict[str, float]) -> None:
-        self.rows.append({"step": self.global_step, **values})
-        for logger in self.loggers:
-            logger.log_metrics(values, self.global_step)
+        self.write_row({"loss": float(np.mean(losses)), "lr": self.settings.lr * self._schedule(self.global_step)})
 
     def validation_step(self, batch: TensorBatch, index: int) -> None:
         """Raw outputs of one dev batch."""
@@ -140,11 +130,7 @@ class FineTuning(pl.LightningModule):
         parts = self.processes.gathered(self._dev_rows)
         metrics = self.processes.from_first(lambda: self._metrics(parts))
         self._dev_rows = {}
-        dev = {f"dev_{name}": value for name, value in metrics.items()}
-        self.log_dict(dev, prog_bar=True, logger=False)
-        self._write(dev)
-        for logger in self.loggers:
-            logger.save()  # a process that is killed afterwards leaves the whole epoch
+        self.write_measured(metrics)
         train_loss = float(np.mean(self._losses))
         self.history.append({"epoch": self.current_epoch + 1, "train_loss": train_loss, **metrics})
 

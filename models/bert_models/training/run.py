@@ -1,6 +1,5 @@
 """A training run from files to checkpoint, whatever the learner learns from."""
 
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,7 +14,7 @@ from bert_models.files import replaced_folder, write_json
 from bert_models.model import TaskModel
 from bert_models.training.class_weights import class_weights
 from bert_models.training.data import Examples
-from bert_models.training.logs import PLOT_NAME, build_loggers, draw
+from bert_models.training.logs import build_loggers, finish_logs
 from bert_models.training.loop import fit, resumed_precision
 from bert_models.training.module import FineTuning, described_run
 from bert_models.training.objectives import Objective
@@ -187,9 +186,7 @@ def _write(target: Path, module: FineTuning, source: Checkpoint, report: Mapping
     max_tokens = module.settings.max_tokens or source.max_tokens
     with replaced_folder(target) as folder:
         save_model(module.model, folder, tokenizer_from=source.path, max_tokens=max_tokens)
-        if (target / LOGS).is_dir():  # not removed by somebody meanwhile, for which no training is to be lost
-            shutil.copytree(target / LOGS, folder / LOGS)
-        draw(folder / PLOT_NAME, module.rows, module.model.task.metric)
+        finish_logs(target, folder, module.rows, [module.model.task.metric])
         write_json(folder / REPORT_NAME, report)
 
 
