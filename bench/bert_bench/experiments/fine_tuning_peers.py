@@ -59,10 +59,10 @@ def _shown(values: list[float]) -> str:
     return f"{mean(values):.4f} ± {stdev(values):.4f}"
 
 
-def _train(name: str, side: str, base: Path, files: tuple[Path, Path], seed: int, precision: str) -> dict[str, Any]:
+def _train(name: str, side: str, base: Path, files: tuple[Path, Path], changes: dict[str, Any]) -> dict[str, Any]:
     """One run: metric, best epoch, all epochs, settings."""
     data_set = DATA_SETS[name]
-    settings = replace(data_set.settings, seed=seed, precision=precision)
+    settings = replace(data_set.settings, **changes)
     options: dict[str, Any] = {"task_settings": data_set.task_settings}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "run"
@@ -71,19 +71,20 @@ def _train(name: str, side: str, base: Path, files: tuple[Path, Path], seed: int
         return train_transformers(data_set.task, base, files, settings, folder, **options)
 
 
-def _run(name: str, side: str, seed: int, base: Path, data: Path, work: Path, output: Path, precision: str) -> None:
-    path, folder = output / f"{name}-{side}-{seed}.json", work / name / f"{side}-{seed}"
+def _run(name: str, side: str, base: Path, data: Path, work: Path, output: Path, changes: dict[str, Any]) -> None:
+    run = f"{side}-{changes['seed']}"
+    path, folder = output / f"{name}-{run}.json", work / name / run
     if path.is_file():
         return
     folder.mkdir(parents=True, exist_ok=True)
     files = converted(DATA_SETS[name], data, folder)
     started = time.monotonic()
-    report = _train(name, side, base, files, seed, precision)
+    report = _train(name, side, base, files, changes)
     kept = {key: report[key] for key in ("metric", "best", "epochs", "settings")}
     seconds = round(time.monotonic() - started, 1)
     what = f"{name}: {side}, fine-tuned on {DATA_SETS[name].train}, measured on {DATA_SETS[name].dev}"
     write_result(path, {"what": what, **kept, "seconds": seconds})
-    click.echo(f"{name} {side} {seed}: {report['metric']} {report['best'][report['metric']]:.4f} after {seconds:.0f} s")
+    click.echo(f"{name} {run}: {report['metric']} {report['best'][report['metric']]:.4f} after {seconds:.0f} s")
 
 
 @click.command(help=__doc__)
@@ -94,15 +95,24 @@ def _run(name: str, side: str, seed: int, base: Path, data: Path, work: Path, ou
 @click.option("--only", multiple=True, type=click.Choice(NAMES))
 @click.option("--seed", "seeds", multiple=True, type=int, default=(0, 1), show_default=True)
 @click.option("--precision", type=click.Choice(["fp32", "bf16"]), default="bf16", show_default=True)
+@click.option("--epochs", type=int, help="Instead of those of the recipe.")
 def main(
-    base: Path, data: Path, work: Path, output: Path, only: tuple[str, ...], seeds: tuple[int, ...], precision: str
+    base: Path,
+    data: Path,
+    work: Path,
+    output: Path,
+    only: tuple[str, ...],
+    seeds: tuple[int, ...],
+    precision: str,
+    epochs: int | None,
 ) -> None:
     """Makes the runs, one after another."""
     output.mkdir(parents=True, exist_ok=True)
+    changes: dict[str, Any] = {"precision": precision, **({} if epochs is None else {"epochs": epochs})}
     for seed in seeds:
         for name in only or NAMES:
             for side in _SIDES:
-                _run(name, side, seed, base, data, work, output, precision)
+                _run(name, side, base, data, work, output, {**changes, "seed": seed})
     click.echo(results_table(output))
 
 
