@@ -9,8 +9,9 @@ from time import perf_counter, sleep
 from types import TracebackType
 from typing import Self
 
-from bert_bench.engines import BundleSpec, EngineSpec
-from bert_bench.errors import WorkerError
+from bert_bench.engines import EngineSpec
+from bert_bench.environments import Environment
+from bert_bench.errors import BenchError
 from bert_bench.remote import Worker
 from bert_bench.workloads import Case
 from bert_runtime.tasks import TextInput
@@ -35,6 +36,13 @@ class Contestant:
     samples_ms: dict[str, list[list[float]]] = field(default_factory=lambda: defaultdict(list))
     """By case, one list per round."""
 
+    callers: dict[int, list[tuple[list[float], float]]] = field(default_factory=lambda: defaultdict(list))
+    """By number of concurrent callers: per round the milliseconds of every call, and the seconds of the round."""
+    callers_failed: dict[int, str] = field(default_factory=dict)
+
+    environment: Environment | None = None
+    """Where its process runs; `None` for the environment of this one."""
+
     @property
     def name(self) -> str:
         """The engine's name."""
@@ -42,7 +50,7 @@ class Contestant:
 
     def takes(self, case: Case) -> bool:
         """Whether the case is meant for this engine."""
-        return isinstance(self.spec, BundleSpec) or not case.bundle_only
+        return self.spec.takes(case)
 
 
 class Lineup:
@@ -56,7 +64,7 @@ class Lineup:
         self.failures: dict[str, str] = {}
         self._processes = ExitStack()
 
-    def start(self, spec: EngineSpec, text: TextInput, loads: int) -> None:
+    def start(self, spec: EngineSpec, text: TextInput, loads: int, environment: Environment | None = None) -> None:
         """Starts an engine `loads` times, has it answer `text`, and keeps the last process."""
         starts: list[tuple[float, float]] = []
         with self.guard(spec.name):
@@ -64,7 +72,7 @@ class Lineup:
                 with ExitStack() as process:
                     sleep(_REST_S)
                     begin = perf_counter()
-                    worker = process.enter_context(Worker())
+                    worker = process.enter_context(Worker(environment))
                     size_bytes = worker.call("open", spec)
                     ready = perf_counter()
                     worker.call("answer", text)
@@ -74,7 +82,12 @@ class Lineup:
             ready_s, first_answer_s = map(median, zip(*starts, strict=True))
             self.running.append(
                 Contestant(
-                    spec=spec, worker=worker, ready_s=ready_s, first_answer_s=first_answer_s, size_bytes=size_bytes
+                    spec=spec,
+                    worker=worker,
+                    ready_s=ready_s,
+                    first_answer_s=first_answer_s,
+                    size_bytes=size_bytes,
+                    environment=environment,
                 )
             )
 
@@ -83,7 +96,7 @@ class Lineup:
         """Turns a failure of that engine inside the block into its reason for not taking part."""
         try:
             yield
-        except WorkerError as error:
+        except BenchError as error:
             self.failures[name] = f"{doing}: {error}" if doing else str(error)
             self.running = [each for each in self.running if each.name != name]
 

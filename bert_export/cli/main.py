@@ -1,11 +1,11 @@
-"""The `bert-export` command group, and the one place where errors become messages."""
+"""The `bert-export` command group."""
 
 from importlib.metadata import version
-from typing import Any
 
 import click
 
 from bert_export.cli.bench import bench
+from bert_export.cli.errors import ErrorGroup
 from bert_export.cli.evaluate import evaluate
 from bert_export.cli.export import export
 from bert_export.cli.inspect import inspect
@@ -14,44 +14,11 @@ from bert_export.cli.pretrain import pretrain
 from bert_export.cli.tokenizer import tokenizer
 from bert_export.cli.train import train
 from bert_export.cli.verify import verify
-from bert_runtime.errors import BertError, MissingExtraError
 
 __all__ = ["main"]
 
-_EXTRAS = {
-    "torch": "export",
-    "onnx": "export",
-    "onnx_ir": "export",
-    "onnxscript": "export",
-    "safetensors": "export",
-    "lightning": "train",
-    "yaml": "train",
-    "psutil": "bench",
-    "matplotlib": "bench",
-    "onnxruntime": "cpu",
-}
-"""Optional modules, with the extra that brings each."""
 
-
-class _Group(click.Group):
-    """Turns the project's errors into one line on stderr and exit code 1."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except BertError as error:
-            raise click.ClickException(str(error)) from error
-        except ModuleNotFoundError as error:
-            module = (error.name or "").partition(".")[0]
-            if module not in _EXTRAS:
-                raise
-            command = ctx.invoked_subcommand
-            extra = "train" if command == "train" else _EXTRAS[module]
-            missing = MissingExtraError(module, extra, f"bert-export {command}")
-            raise click.ClickException(str(missing)) from error
-
-
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=ErrorGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("bert-export"), prog_name="bert-export")
 def main() -> None:
     """Take BERT-family PyTorch checkpoints to fast, verified ONNX bundles, and run them."""

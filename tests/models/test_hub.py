@@ -12,7 +12,7 @@ import torch
 from click.testing import CliRunner
 from huggingface_hub import constants
 
-from bert_bench.peers import check_checkpoint, find_checkpoint
+from bert_bench.checkpoints import check_checkpoint, find_checkpoint
 from bert_export.cli import main
 from bert_models import CheckpointError, load_model, open_checkpoint
 from bert_models.hub import FILES, PICKLES, local_checkpoint
