@@ -102,7 +102,7 @@ def _measured(
     progress("comparing outputs")
     own = {each.name for each in lineup.running if each.spec.own}
     fidelity = check_fidelity(lineup, task, tokenizer, probes, examples=examples, own=own)
-    peaks = _peaks(threads, progress)
+    peaks = _peaks(threads, settings.peak_s, progress)
     measure(lineup, workload, settings, progress)
     fields = measured_fields(lineup, workload, fidelity, candidates.facts.size)
     if "concurrent" in request.workloads:
@@ -110,14 +110,14 @@ def _measured(
         fields["callers"] = callers_reports(lineup.running, settings, len(short))
     if "loadgen" in request.workloads:
         fields["loadgen"] = drive_all(lineup, candidates.workshop, short, settings, progress)
-    again = _peaks(threads, progress)
+    again = _peaks(threads, settings.peak_s, progress)
     peaks = {name: max(peak, again.get(name, 0.0)) for name, peak in peaks.items()}
     return {**fields, "peaks_gflops": peaks, "others_share": others.share(), "notes": workload.notes}
 
 
-def _peaks(threads: int, progress: Progress) -> dict[str, float]:
+def _peaks(threads: int, seconds: float, progress: Progress) -> dict[str, float]:
     """GFLOP/s of large matrix products, in a process that is gone afterwards."""
     progress("measuring the peak of large matrix products")
     with Worker() as worker:
-        found: dict[str, float] = worker.call("gemm_peaks", threads)
+        found: dict[str, float] = worker.call("gemm_peaks", threads, seconds)
     return found

@@ -11,11 +11,10 @@ __all__ = ["gemm_peaks"]
 
 _ROWS, _INNER, _COLUMNS = 1024, 1024, 4096
 _FLOPS = 2 * _ROWS * _INNER * _COLUMNS
-_SECONDS = 1.5
 
 
-def gemm_peaks(threads: int) -> dict[str, float]:
-    """GFLOP/s of a product of 1024×1024 by 1024×4096, the fastest call of 1.5 s each.
+def gemm_peaks(threads: int, seconds: float) -> dict[str, float]:
+    """GFLOP/s of a product of 1024×1024 by 1024×4096, the fastest call of so many seconds each.
 
     `fp32` is ONNX Runtime's MatMul, `int8` its DynamicQuantizeMatMul with the quantization of the activations inside,
     `bf16` PyTorch's product where PyTorch is installed and the processor computes bf16.
@@ -23,19 +22,25 @@ def gemm_peaks(threads: int) -> dict[str, float]:
     generator = np.random.default_rng(0)
     left = generator.standard_normal((_ROWS, _INNER), dtype=np.float32)
     right = generator.standard_normal((_INNER, _COLUMNS), dtype=np.float32)
-    peaks = {"fp32": _fastest(_matmul(left, right, threads)), "int8": _fastest(_int8_matmul(left, right, threads))}
+    peaks = {
+        "fp32": _fastest(_matmul(left, right, threads), seconds),
+        "int8": _fastest(_int8_matmul(left, right, threads), seconds),
+    }
     with suppress(ImportError):
-        peaks["bf16"] = _fastest(_bf16_matmul(left, right, threads))
+        peaks["bf16"] = _fastest(_bf16_matmul(left, right, threads), seconds)
     return peaks
 
 
-def _fastest(call: Callable[[], Any]) -> float:
+def _fastest(call: Callable[[], Any], seconds: float) -> float:
     """GFLOP/s of the fastest call."""
     call()
-    best, end = float("inf"), perf_counter() + _SECONDS
-    while (begin := perf_counter()) < end:
+    best, end = float("inf"), perf_counter() + seconds
+    while True:
+        begin = perf_counter()
         call()
         best = min(best, perf_counter() - begin)
+        if perf_counter() > end:
+            break
     return _FLOPS / best / 1e9
 
 

@@ -57,6 +57,9 @@ class Settings:
     loadgen_s: float | None = None
     """How long MLPerf LoadGen drives each scenario, in seconds; `None` for not at all."""
 
+    peak_s: float = 1.5
+    """How long the machine's largest matrix product is timed in each precision, twice in a run, in seconds."""
+
     labelled: int = 500
     """Rows of a labelled file that outputs and the task metric are compared on, at most."""
 
@@ -87,6 +90,7 @@ class Settings:
             for name, value in (
                 ("burst_ms", self.burst_ms),
                 ("callers_s", self.callers_s),
+                ("peak_s", self.peak_s),
                 ("loadgen_s", 1.0 if self.loadgen_s is None else self.loadgen_s),
             )
             if not value > 0

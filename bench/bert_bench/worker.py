@@ -78,9 +78,9 @@ class Service:
         """Lets MLPerf LoadGen, found in the folder `modules`, drive the engine."""
         return drive(self.engine, modules, scenario, texts, options)
 
-    def gemm_peaks(self, threads: int) -> dict[str, float]:
+    def gemm_peaks(self, threads: int, seconds: float) -> dict[str, float]:
         """The machine's fastest large matrix products by precision, in GFLOP/s."""
-        return gemm_peaks(threads)
+        return gemm_peaks(threads, seconds)
 
     def versions(self, distributions: Sequence[str]) -> dict[str, str]:
         """What is installed in this process's environment."""

@@ -36,7 +36,7 @@ class FastEmbedSpec(ProductSpec):
         """What sentence-transformers exports, beside the tokenizer's files."""
         from sentence_transformers import SentenceTransformer
 
-        with TemporaryDirectory(dir=folder.parent) as exported:
+        with TemporaryDirectory(dir=folder) as exported:
             SentenceTransformer(str(self.checkpoint), backend="onnx", device="cpu").save_pretrained(exported)
             for name in _FILES:
                 shutil.copyfile(Path(exported) / name, folder / name)

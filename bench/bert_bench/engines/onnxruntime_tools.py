@@ -41,7 +41,7 @@ class OnnxRuntimeToolsSpec(PreparedSpec):
         from onnxruntime.quantization import QuantType, quantize_dynamic
         from onnxruntime.transformers import optimizer
 
-        with TemporaryDirectory(dir=folder.parent) as plain:
+        with TemporaryDirectory(dir=folder) as plain:
             config = export_with_optimum(self.checkpoint, Manifest.read(self.bundle).task.name, Path(plain)).config
             fused = optimizer.optimize_model(
                 str(Path(plain) / _GRAPH), model_type="bert", num_heads=config.num_attention_heads,

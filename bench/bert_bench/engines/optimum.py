@@ -55,7 +55,7 @@ class OptimumSpec(PreparedSpec):
         if level is None and self.kind.precision == "fp32":
             export_with_optimum(self.checkpoint, task, folder)
             return
-        with TemporaryDirectory(dir=folder.parent) as plain:
+        with TemporaryDirectory(dir=folder) as plain:
             model = export_with_optimum(self.checkpoint, task, Path(plain))
             if level is not None:
                 config = getattr(AutoOptimizationConfig, level)()
