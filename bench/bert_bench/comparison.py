@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -48,8 +49,8 @@ def compare_engines(request: Request, progress: Progress = lambda stage: None) -
         measured = _measured(request, candidates, ready, lineup, progress)
     notes = (*instruction_set_notes(candidates.manifest), *busy_notes(conditions, measured["others_share"]))
     return Report(
-        bundle=candidates.common["bundle"],
-        checkpoint=candidates.facts.path,
+        bundle=request.bundle or Path("bundle"),
+        checkpoint=Path(request.checkpoint),
         task=candidates.manifest.task.name,
         labelled=request.labelled,
         method=METHOD,

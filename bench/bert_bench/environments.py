@@ -102,7 +102,7 @@ class Environment:
         if finished.returncode:
             lines = self._log.read_text(errors="replace").splitlines()
             last = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1] if lines else "")
-            raise BenchError(f"cannot install requirements-{self.name}.txt: {last.strip()} (log: {self._log})")
+            raise BenchError(f"cannot install requirements-{self.name}.txt: {last.strip()}")
 
 
 def installed_modules(environment: Environment) -> Path:

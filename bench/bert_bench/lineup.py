@@ -22,6 +22,9 @@ _REST_S = 0.05
 """Pause before an engine's turn. After a call, ONNX Runtime's threads spin for 36 ms by default and PyTorch's for 10 ms
 (CPU time of an idle process on 2 cores of a Zen 5 server), which would be taken from the engine that is next."""
 
+_LONG_START_S = 20.0
+"""A start that takes so long is not repeated."""
+
 
 @dataclass(kw_only=True)
 class Contestant:
@@ -65,10 +68,13 @@ class Lineup:
         self._processes = ExitStack()
 
     def start(self, spec: EngineSpec, text: TextInput, loads: int, environment: Environment | None = None) -> None:
-        """Starts an engine `loads` times, has it answer `text`, and keeps the last process."""
+        """Starts an engine `loads` times, has it answer `text`, and keeps the last process.
+
+        One that takes very long to start, because it compiles, is started once.
+        """
         starts: list[tuple[float, float]] = []
         with self.guard(spec.name):
-            for attempt in range(loads):
+            while len(starts) < loads:
                 with ExitStack() as process:
                     sleep(_REST_S)
                     begin = perf_counter()
@@ -77,8 +83,9 @@ class Lineup:
                     ready = perf_counter()
                     worker.call("answer", text)
                     starts.append((ready - begin, perf_counter() - begin))
-                    if attempt == loads - 1:
+                    if len(starts) == loads or starts[-1][1] > _LONG_START_S:
                         self._processes.push(process.pop_all())
+                        break
             ready_s, first_answer_s = map(median, zip(*starts, strict=True))
             self.running.append(
                 Contestant(

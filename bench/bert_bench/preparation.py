@@ -50,10 +50,11 @@ class Workshop:
     def prepared(self, spec: PreparedSpec) -> PreparedSpec:
         """The engine with its files, made if need be; raises `BenchError` with the reason where they cannot be."""
         environment = self.environment(spec.prepared_in or spec.environment)
-        key: dict[str, Any] = {"kind": [spec.kind.name, spec.kind.precision, dict(spec.kind.settings)]}
+        kind = spec.made_as
+        key: dict[str, Any] = {"kind": [kind.precision, dict(kind.settings)]}
         if spec.calibrated and spec.precision == "int8":
             key["texts"] = list(self.texts)
-        folder = self.folder(spec.name, environment, key)
+        folder = self.folder(kind.name, environment, key)
         if not folder.is_dir():
             self.progress(f"preparing {spec.name}")
             with whole_folder(folder) as building, self.worker(environment) as worker:

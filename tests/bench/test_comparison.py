@@ -55,11 +55,12 @@ def offline_only() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def report(classifier_checkpoint: Path, labelled: Path, cache: Path, stages: list[str], offline_only: None) -> Report:
-    """A comparison that exports the checkpoint itself."""
+def report(
+    classifier_checkpoint: Path, classifier_bundle: Path, labelled: Path, cache: Path, offline_only: None
+) -> Report:
     request = Request(
-        checkpoint=classifier_checkpoint, engines=(*OWN, *PEERS), labelled=labelled, settings=SETTINGS, cache=cache,
-        offline={"messages": [f"hello there {i}" for i in range(40)]},
+        checkpoint=classifier_checkpoint, bundle=classifier_bundle, engines=(*OWN, *PEERS), labelled=labelled,
+        settings=SETTINGS, cache=cache, offline={"messages": [f"hello there {i}" for i in range(40)]},
     )  # fmt: skip
     return compare_engines(request)
 

@@ -9,7 +9,10 @@ from typing import Any, ClassVar
 import pytest
 
 from bert_bench import WorkerError
+from bert_bench.engines import openvino, transformers_pipeline
 from bert_bench.engines.base import Forward, Kind, PreparedSpec
+from bert_bench.engines.openvino import OpenVINOSpec
+from bert_bench.engines.transformers_pipeline import PipelineSpec
 from bert_bench.preparation import Workshop, whole_folder
 from bert_runtime import Manifest
 from bert_runtime.tasks import TextInput
@@ -76,6 +79,18 @@ def test_other_settings_checkpoints_and_calibration_texts_are_made_again(worksho
         replace(workshop, checkpoint_sha256="f" * 64).prepared(spec()).folder,
     ]
     assert len(set(folders)) == len(worker.made) == 4
+
+
+def test_engines_that_make_the_same_files_share_them() -> None:
+    common: dict[str, Any] = {"bundle": Path(), "threads": 1, "max_batch_tokens": 1, "checkpoint": Path()}
+    made = {kind.name: OpenVINOSpec(kind=kind, **common).made_as.name for kind in openvino.KINDS}
+    assert made == {
+        "openvino-fp32": "openvino-fp32",
+        "openvino-bf16": "openvino-fp32",
+        "openvino-int8": "openvino-int8",
+    }
+    pipelines = [PipelineSpec(kind=kind, **common).made_as.name for kind in transformers_pipeline.KINDS]
+    assert pipelines == ["pipeline-pytorch", "optimum-int8"]
 
 
 def test_calibration_texts_change_nothing_where_they_are_not_read(workshop: Workshop, worker: InProcess) -> None:

@@ -244,6 +244,11 @@ class PreparedSpec(CheckpointSpec):
     """Whether `prepare` reads the calibration texts."""
 
     @property
+    def made_as(self) -> Kind:
+        """The kind whose files these are: its own, or another's that makes the same."""
+        return self.kind
+
+    @property
     def files(self) -> Path:
         """The folder of what was prepared."""
         assert self.folder is not None, f"{self.name} was opened before it was prepared"

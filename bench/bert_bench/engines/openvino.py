@@ -33,6 +33,11 @@ class OpenVINOSpec(PreparedSpec):
     tasks: ClassVar[tuple[str, ...]] = tuple(AUTO_CLASSES)
     calibrated: ClassVar[bool] = True
 
+    @property
+    def made_as(self) -> Kind:
+        """The graph is the same in FP32 and bf16; which it runs in is said when it is compiled."""
+        return self.kind if self.kind.precision == "int8" else KINDS[0]
+
     def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
         """Converts; for INT8 quantizes with NNCF's scheme for transformers on the calibration texts."""
         import openvino

@@ -43,11 +43,10 @@ class PyTorchSpec(CheckpointSpec):
         from bert_models.weights import weight_files
 
         torch.set_num_threads(self.threads)
-        model: Callable[..., Any] = load_checkpoint(self.checkpoint, manifest.task)
+        loaded = load_checkpoint(self.checkpoint, manifest.task)
         if self.kind.precision == "bf16":
-            model = load_checkpoint(self.checkpoint, manifest.task).bfloat16()
-        if self.kind.settings.get("compile"):
-            model = _compiled(model)
+            loaded = loaded.bfloat16()
+        model = _compiled(loaded) if self.kind.settings.get("compile") else loaded
 
         def forward(batch: Batch) -> FloatArray:
             with torch.inference_mode():

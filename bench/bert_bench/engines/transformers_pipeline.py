@@ -27,6 +27,11 @@ class PipelineSpec(ProductSpec):
     environment: ClassVar[str] = "optimum"
     tasks: ClassVar[tuple[str, ...]] = ("text-classification",)
 
+    @property
+    def made_as(self) -> Kind:
+        """For INT8, what optimum makes."""
+        return INT8 if self.kind.precision == "int8" else self.kind
+
     def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
         """For INT8, what optimum writes."""
         if self.kind.precision == "int8":
