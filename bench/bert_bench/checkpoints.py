@@ -76,7 +76,7 @@ def check_checkpoint(name: str | Path, sha256: str | None) -> CheckpointFacts:
     size = EncoderSize(
         layers=config.num_layers, hidden_size=config.hidden_size, intermediate_size=config.intermediate_size
     )
-    return CheckpointFacts(path=checkpoint.path.resolve(), sha256=found, size=size)
+    return CheckpointFacts(path=checkpoint.path, sha256=found, size=size)
 
 
 def export_bundle(checkpoint: Path, bundle: Path) -> None:

@@ -39,7 +39,7 @@ def drive_all(
         for scenario in SCENARIOS:
             options = LoadOptions(
                 seconds=settings.loadgen_s or _DEFAULT_SECONDS,
-                texts_per_s=1e3 / call_ms * (_SERVER_LOAD if scenario == "Server" else 1),
+                texts_per_s=_SERVER_LOAD * 1e3 / call_ms,
                 latency_ms=_SERVER_LATENCIES * call_ms,
             )
             try:

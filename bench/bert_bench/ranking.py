@@ -42,8 +42,7 @@ def plot_ranking(report: Report, path: Path) -> None:
         _draw(place, title, values, noisy, report, lower_is_better=lower)
     for place in axes[len(panels) :]:
         place.set_axis_off()
-    name = (report.checkpoint or report.bundle).resolve().name
-    figure.suptitle(f"{name}: {report.task}", fontsize=13, fontweight="bold", color=_TEXT_COLOR)
+    figure.suptitle(f"{report.title}: {report.task}", fontsize=13, fontweight="bold", color=_TEXT_COLOR)
     handles = [
         *(Patch(color=color, label=f"bert-export {name.upper()}") for name, color in _OWN_COLORS.items()),
         *(Patch(color=color, label=f"others, {name.upper()}") for name, color in _COLORS.items()),

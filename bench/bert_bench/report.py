@@ -141,6 +141,11 @@ class Report:
     """Share of the machine's processors that other processes took during the run."""
 
     @property
+    def title(self) -> str:
+        """The checkpoint, or without one the bundle, by the last two parts of its path."""
+        return "/".join((self.checkpoint or self.bundle).parts[-2:])
+
+    @property
     def cases(self) -> tuple[CaseReport, ...]:
         """Every case."""
         return (*self.shapes, *self.singles, *self.stages, *self.offline)

@@ -36,7 +36,18 @@ samples_per_query : 1
 
 def test_figures_are_in_the_units_of_reports() -> None:
     found = figures(read_summary(SUMMARY))
-    assert found == {"valid": False, "texts_per_s": 1250.5, "p50_ms": 0.78, "p90_ms": 1.17, "p99_ms": 2.0}
+    assert found == {
+        "valid": False,
+        "bound_met": True,
+        "texts_per_s": 1250.5,
+        "p50_ms": 0.78,
+        "p90_ms": 1.17,
+        "p99_ms": 2.0,
+    }
+
+
+def test_offlines_rate_stands_after_a_colon_without_a_space_before_it() -> None:
+    assert figures(read_summary("Samples per second: 1500.25\nResult is : VALID\n"))["texts_per_s"] == 1500.25
 
 
 def test_settings_are_not_taken_for_results() -> None:
@@ -97,14 +108,16 @@ OPTIONS = LoadOptions(seconds=0.01, texts_per_s=100.0, latency_ms=10.0)
 TEXTS = [TextInput("a"), TextInput("b"), TextInput("c")]
 
 
-@pytest.mark.parametrize(("scenario", "calls"), [("SingleStream", [1, 1, 1]), ("Server", [1, 1, 1]), ("Offline", [3])])
+@pytest.mark.parametrize(
+    ("scenario", "calls"), [("SingleStream", [1, 1, 1]), ("Server", [1, 1, 1]), ("Offline", [3, 3])]
+)
 def test_every_query_is_answered_and_completed(
     loadgen: FakeLoadGen, tmp_path: Path, scenario: str, calls: list[int]
 ) -> None:
     engine: Any = Engine()
     summary = drive(engine, tmp_path, scenario, TEXTS, OPTIONS)
     assert summary["Result is"] == "INVALID"
-    assert engine.calls == calls
+    assert engine.calls == calls  # of Offline's, the first finds out how much one query should hold
     assert loadgen.completed == [100, 101, 102]
     assert sys.path[-1] == str(tmp_path)
 

@@ -88,6 +88,7 @@ def test_engines_that_make_the_same_files_share_them() -> None:
         "openvino-fp32": "openvino-fp32",
         "openvino-bf16": "openvino-fp32",
         "openvino-int8": "openvino-int8",
+        "openvino-int8-throughput": "openvino-int8",
     }
     pipelines = [PipelineSpec(kind=kind, **common).made_as.name for kind in transformers_pipeline.KINDS]
     assert pipelines == ["pipeline-pytorch", "optimum-int8"]

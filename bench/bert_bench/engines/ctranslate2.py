@@ -64,10 +64,11 @@ class CTranslate2Spec(PreparedSpec):
         pooled = manifest.task.reads_first_row_only
 
         def forward(batch: Batch) -> FloatArray:
-            ids, mask, types = (np.ascontiguousarray(array, dtype=np.int32) for array in batch)
+            ids, mask = (np.ascontiguousarray(array, dtype=np.int32) for array in batch[:2])
             view = ctranslate2.StorageView.from_array
-            lengths = view(mask.sum(axis=1, dtype=np.int32))
-            found = encoder.forward_batch(view(ids), lengths, token_type_ids=view(types))
+            # Segments can only be given as lists; without them all are 0.
+            types = batch.token_type_ids.tolist() if batch.token_type_ids.any() else None
+            found = encoder.forward_batch(view(ids), view(mask.sum(axis=1, dtype=np.int32)), token_type_ids=types)
             output: FloatArray = np.array(found.pooler_output if pooled else found.last_hidden_state) @ weight + bias
             chosen: FloatArray = manifest.task.graph_output(output, batch.input_ids)
             return chosen

@@ -55,12 +55,14 @@ class SentenceTransformersSpec(ProductSpec):
         model = SentenceTransformer(
             str(path), backend=backend, device="cpu", model_kwargs=self._options(backend), local_files_only=True
         )
+        # Beside the INT8 graph lies the one that it was made of.
+        suffixes = (self.kind.settings["file"],) if "file" in self.kind.settings else (".safetensors", ".onnx", ".bin")
         model.max_seq_length = manifest.max_tokens
 
         def encode(texts: Any) -> Any:
             return model.encode(texts, show_progress_bar=False)
 
-        return ProductEngine(encode, encode, encode, folder_bytes(path, ".safetensors", ".onnx", ".bin"))
+        return ProductEngine(encode, encode, encode, folder_bytes(path, *suffixes))
 
     def _options(self, backend: str) -> dict[str, Any]:
         """What the backend calls its threads and its file."""
