@@ -68,7 +68,8 @@ class Request:
 
     def workload(self, task: Task, tokenizer: TextTokenizer) -> Workload:
         """The cases of the workloads asked for; the probe texts are there whatever was asked."""
-        whole = build_workload(task, tokenizer, self.offline, self.settings)
+        texts = self.offline if "offline" in self.workloads else {}
+        whole = build_workload(task, tokenizer, texts, self.settings)
         parts = {"grid": ("shapes",), "single": ("singles", "stages"), "offline": ("offline",)}
         left_out = [name for part, names in parts.items() if part not in self.workloads for name in names]
         return replace(whole, **dict.fromkeys(left_out, ()))
