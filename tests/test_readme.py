@@ -11,6 +11,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from bert_bench.cli import main as bench_main
 from bert_bench.experiments.fine_tunes import results_table
 from bert_export.cli import main
 from bert_export.support import support_table
@@ -25,11 +26,14 @@ def blocks() -> list[tuple[str, str]]:
     return [(match[1], match[2]) for match in BLOCK.finditer(README.read_text(encoding="utf-8"))]
 
 
+PROGRAMS = {"bert-export": main, "bert-bench": bench_main}
+
+
 def commands(block: str) -> list[list[str]]:
-    """The `bert-export` commands of a shell block; the others (make, pip, docker) are not for a test to run."""
+    """The commands of this project in a shell block; the others (make, pip, docker) are not for a test to run."""
     lines = re.sub(r"\\\n\s*", " ", block).splitlines()
     words = [shlex.split(line, comments=True) for line in lines if not line.startswith("#")]
-    return [line[1:] for line in words if line and line[0] == "bert-export"]
+    return [line for line in words if line and line[0] in PROGRAMS]
 
 
 def tagged(city: str) -> str:
@@ -87,9 +91,9 @@ def test_code_blocks_run_in_order(workplace: Path) -> None:
             exec(compile(block, str(README), "exec"), names)
             ran["python"] += 1
             continue
-        for arguments in commands(block):
-            result = CliRunner().invoke(main, arguments)
-            assert result.exit_code == 0, f"bert-export {shlex.join(arguments)}\n{result.output}"
+        for program, *arguments in commands(block):
+            result = CliRunner().invoke(PROGRAMS[program], arguments)
+            assert result.exit_code == 0, f"{program} {shlex.join(arguments)}\n{result.output}"
             ran["sh"] += 1
     assert ran["sh"] >= 6
     assert ran["python"] >= 2
@@ -112,5 +116,5 @@ def test_the_results_are_those_of_the_files() -> None:
 
 
 def test_every_command_is_shown() -> None:
-    shown = {arguments[0] for language, block in blocks() if language == "sh" for arguments in commands(block)}
-    assert shown == set(main.commands)
+    shown = {tuple(words[:2]) for language, block in blocks() if language == "sh" for words in commands(block)}
+    assert shown == {(program, command) for program, group in PROGRAMS.items() for command in group.commands}

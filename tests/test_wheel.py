@@ -56,6 +56,7 @@ def test_holds_the_four_packages_and_nothing_else(wheel: Path) -> None:
     }
     assert {"bert_export/reference_texts.txt", "bert_bench/data/support_intents/train.jsonl"} <= set(names)
     assert {f"{info}/licenses/LICENSE", f"{info}/entry_points.txt"} <= set(names)
+    assert {"bert_bench/requirements-openvino.txt", "bert_bench/requirements-optimum.txt"} <= set(names)
     assert {f"{package}/py.typed" for package in ("bert_export", "bert_runtime", "bert_models", "bert_bench")} <= set(
         names
     )

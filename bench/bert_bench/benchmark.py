@@ -7,29 +7,28 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from bert_bench.conditions import Conditions, current_conditions
+from bert_bench.checkpoints import EncoderSize, find_checkpoint
+from bert_bench.conditions import busy_notes, current_conditions
 from bert_bench.engines import BundleSpec, EngineSpec
+from bert_bench.engines.onnxruntime_plain import PLAIN, PlainSpec
+from bert_bench.engines.pytorch import EAGER, PyTorchSpec
 from bert_bench.errors import BenchError
 from bert_bench.fidelity import Fidelity, check_fidelity
 from bert_bench.lineup import Lineup
 from bert_bench.measure import METHOD, measure
-from bert_bench.peers import PlainSpec, PyTorchSpec, find_checkpoint
 from bert_bench.remote import Worker
 from bert_bench.report import Report
 from bert_bench.results import case_report, choose_baseline, engine_report, require_psutil, split_single
 from bert_bench.settings import Settings
-from bert_bench.workloads import Workload, build_workload
+from bert_bench.workloads import SYNTHETIC, Workload, build_workload
 from bert_runtime import Manifest
 from bert_runtime.machine import available_cores, has_instruction_set
 from bert_runtime.model import bundle_tokenizer
 
-__all__ = ["bench_bundle"]
+__all__ = ["PROBE_TEXTS", "bench_bundle", "instruction_set_notes", "measured_fields"]
 
-_PROBE_TEXTS = 64
+PROBE_TEXTS = 64
 """Texts of the throughput workload on which the engines' outputs are compared."""
-
-_BUSY_LOAD_PER_CORE = 0.5
-"""Load average above which other processes are worth a note."""
 
 
 def bench_bundle(
@@ -63,22 +62,22 @@ def bench_bundle(
     manifest = Manifest.read(bundle)
     conditions = current_conditions(settings.threads or available_cores())
     tokenizer = bundle_tokenizer(bundle, manifest)
-    workload = build_workload(manifest.task, tokenizer, texts, settings)
+    workload = build_workload(manifest.task, tokenizer, {} if texts is None else {SYNTHETIC: texts}, settings)
     with Lineup() as lineup, tempfile.TemporaryDirectory(prefix="bert-bench-") as scratch:
         common: dict[str, Any] = {
             "bundle": bundle,
             "threads": conditions.threads,
             "max_batch_tokens": settings.max_batch_tokens,
         }
-        specs: list[EngineSpec] = [BundleSpec(precision=each.precision, **common) for each in manifest.variants]
+        specs: list[EngineSpec] = [BundleSpec(variant=each.precision, **common) for each in manifest.variants]
         specs += _peers(manifest, checkpoint, Path(scratch), common, lineup, progress)
         for spec in specs:
             progress(f"loading {spec.name}")
             lineup.start(spec, workload.singles[0].texts[0], settings.loads)
         progress("comparing outputs")
-        fidelity = check_fidelity(lineup, manifest.task, tokenizer, workload.mixed.texts[:_PROBE_TEXTS])
+        fidelity = check_fidelity(lineup, manifest.task, tokenizer, workload.offline[0].texts[:PROBE_TEXTS])
         measure(lineup, workload, settings, progress)
-        measured = _results(lineup, workload, fidelity)
+        measured = measured_fields(lineup, workload, fidelity)
     return Report(
         bundle=bundle,
         task=manifest.task.name,
@@ -87,7 +86,7 @@ def bench_bundle(
         settings=asdict(settings),
         conditions=conditions,
         duration_s=round(monotonic() - begin, 1),
-        notes=(*workload.notes, *_warnings(manifest, conditions)),
+        notes=(*workload.notes, *instruction_set_notes(manifest), *busy_notes(conditions, None)),
     )
 
 
@@ -104,33 +103,34 @@ def _peers(
     Checking and exporting happen in a worker, so that this process never loads PyTorch.
     """
     graph = scratch / "model.onnx"
-    pytorch, plain = PyTorchSpec.name, PlainSpec.name
     try:
         name, sha256 = find_checkpoint(manifest, given)
         progress("reading the checkpoint")
         with Worker() as worker:
-            checkpoint = worker.call("check_checkpoint", name, sha256)
+            checkpoint = worker.call("check_checkpoint", name, sha256).path
             progress("exporting it without fusions")
-            with lineup.guard(plain, "while exporting"):
+            with lineup.guard(PLAIN.name, "while exporting"):
                 worker.call("write_plain_graph", checkpoint, manifest.task, graph)
     except BenchError as error:
         if given is not None:  # what was asked for by name must not end as a footnote
             raise
-        lineup.failures.update({pytorch: str(error), plain: str(error)})
+        lineup.failures.update({EAGER.name: str(error), PLAIN.name: str(error)})
         return []
-    peers: list[EngineSpec] = [PyTorchSpec(checkpoint=checkpoint, **common)]
-    return peers if plain in lineup.failures else [*peers, PlainSpec(graph=graph, **common)]
+    peers: list[EngineSpec] = [PyTorchSpec(kind=EAGER, checkpoint=checkpoint, **common)]
+    return peers if PLAIN.name in lineup.failures else [*peers, PlainSpec(kind=PLAIN, graph=graph, **common)]
 
 
-def _results(lineup: Lineup, workload: Workload, fidelity: dict[str, Fidelity]) -> dict[str, Any]:
-    """The measured fields of the report."""
+def measured_fields(
+    lineup: Lineup, workload: Workload, fidelity: dict[str, Fidelity], size: EncoderSize | None = None
+) -> dict[str, Any]:
+    """The measured fields of the report; raises `BenchError` where no engine is left."""
     if not lineup.running:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in lineup.failures.items())
         raise BenchError(f"no engine could be measured: {reasons}")
     baseline = choose_baseline([each.name for each in lineup.running])
-    shapes, singles, stages = (
-        tuple(case_report(case, lineup.running, baseline) for case in cases)
-        for cases in (workload.shapes, workload.singles, workload.stages)
+    shapes, singles, stages, offline = (
+        tuple(case_report(case, lineup.running, baseline, size) for case in cases)
+        for cases in (workload.shapes, workload.singles, workload.stages, workload.offline)
     )
     return {
         "engines": tuple(engine_report(each, fidelity.get(each.name)) for each in lineup.running),
@@ -139,23 +139,16 @@ def _results(lineup: Lineup, workload: Workload, fidelity: dict[str, Fidelity]) 
         "shapes": shapes,
         "singles": singles,
         "stages": stages,
-        "mixed": case_report(workload.mixed, lineup.running, baseline),
-        "splits": split_single(singles[0], *stages),
+        "offline": offline,
+        "splits": split_single(singles[0], *stages) if singles and stages else {},
     }
 
 
-def _warnings(manifest: Manifest, conditions: Conditions) -> list[str]:
-    """What makes these numbers weaker than they look."""
-    notes = [
+def instruction_set_notes(manifest: Manifest) -> list[str]:
+    """Variants whose numbers are weaker than they look."""
+    return [
         f"This processor has no {each.instruction_set}, which {each.precision} was made for: its answers may be "
         "wrong here, and its speed says little."
         for each in manifest.variants
         if not has_instruction_set(each.instruction_set)
     ]
-    load, cores = conditions.load_average, conditions.machine["cores"]
-    if load is not None and load[0] > _BUSY_LOAD_PER_CORE * cores:
-        notes.append(
-            f"The machine was busy when the run began (load average {load[0]:.2f} on {cores} cores): "
-            "trust the speed-ups more than the times."
-        )
-    return notes

@@ -1,13 +1,13 @@
 """Whether the engines compute the same thing: without that, their speeds say nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from bert_bench.errors import BenchError
 from bert_bench.lineup import Lineup
-from bert_runtime.tasks import Outputs, Task, TextInput, largest_difference
+from bert_runtime.tasks import Example, Outputs, Task, TextInput, largest_difference
 from bert_runtime.tokenization import TextTokenizer
 
 __all__ = ["FP32_TOLERANCE", "Fidelity", "check_fidelity"]
@@ -15,7 +15,7 @@ __all__ = ["FP32_TOLERANCE", "Fidelity", "check_fidelity"]
 FP32_TOLERANCE = 1e-3
 """How far the raw outputs of two FP32 engines may differ; rounding explains about a hundredth of this."""
 
-_REFERENCES = ("pytorch", "fp32", "onnxruntime-plain")
+_REFERENCES = ("pytorch", "fp32", "bert-export-fp32", "onnxruntime-plain")
 """What the outputs are held against: the first of these that runs."""
 
 
@@ -29,14 +29,23 @@ class Fidelity:
     max_abs_error: float
     agreement: Mapping[str, float] = field(default_factory=dict)
     """In the task's own terms, as `Task.agreement` gives it."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The task metric on the labelled texts, where there are any."""
 
 
 def check_fidelity(
-    lineup: Lineup, task: Task, tokenizer: TextTokenizer, texts: Sequence[TextInput]
+    lineup: Lineup,
+    task: Task,
+    tokenizer: TextTokenizer,
+    texts: Sequence[TextInput],
+    *,
+    examples: Sequence[Example] = (),
+    own: Collection[str] | None = None,
 ) -> dict[str, Fidelity]:
     """Runs `texts` through every engine and compares; empty where no FP32 engine runs.
 
-    Raises `BenchError` when an FP32 engine computes something else than the reference.
+    `examples` are those of the texts, for the task metric. An engine that computes something else than the reference is
+    dropped with that as its reason if it is not one of `own` (`None`: all are), and otherwise a `BenchError`.
     """
     outputs: dict[str, list[Outputs]] = {}
     encoded = list(zip(texts, tokenizer.encode(texts), strict=True))
@@ -49,24 +58,30 @@ def check_fidelity(
     reference = next((name for name in _REFERENCES if name in outputs), None)
     if reference is None:
         return {}
-    wrong = [
-        f"{each.name}: {problem}"
+    wrong = {
+        each.name: problem
         for each in lineup.running
         if (problem := _problem(outputs[each.name], outputs[reference], exact=each.spec.is_fp32))
-    ]
-    if wrong:
+    }
+    ours = [f"{name}: {problem}" for name, problem in wrong.items() if own is None or name in own]
+    if ours:
         raise BenchError(
             f"engines that should compute the same do not agree with {reference} on {len(texts)} texts, so their "
-            f"speeds cannot be compared: {'; '.join(wrong)}. Is the checkpoint the one that the bundle was made from?"
+            f"speeds cannot be compared: {'; '.join(ours)}. Is the checkpoint the one that the bundle was made from?"
         )
+    for name, problem in wrong.items():
+        with lineup.guard(name):
+            raise BenchError(f"does not agree with {reference} on {len(texts)} texts: {problem}")
     return {
         name: Fidelity(
             reference=reference,
             texts=len(texts),
             max_abs_error=largest_difference(values, outputs[reference]),
             agreement=task.agreement(values, outputs[reference]),
+            metrics=task.score(values, examples) if examples else {},
         )
         for name, values in outputs.items()
+        if name not in wrong
     }
 
 

@@ -9,8 +9,9 @@ from time import perf_counter, sleep
 from types import TracebackType
 from typing import Self
 
-from bert_bench.engines import BundleSpec, EngineSpec
-from bert_bench.errors import WorkerError
+from bert_bench.engines import EngineSpec
+from bert_bench.environments import Environment
+from bert_bench.errors import BenchError
 from bert_bench.remote import Worker
 from bert_bench.workloads import Case
 from bert_runtime.tasks import TextInput
@@ -20,6 +21,9 @@ __all__ = ["Contestant", "Lineup"]
 _REST_S = 0.05
 """Pause before an engine's turn. After a call, ONNX Runtime's threads spin for 36 ms by default and PyTorch's for 10 ms
 (CPU time of an idle process on 2 cores of a Zen 5 server), which would be taken from the engine that is next."""
+
+_LONG_START_S = 20.0
+"""A start that takes so long is not repeated."""
 
 
 @dataclass(kw_only=True)
@@ -35,6 +39,13 @@ class Contestant:
     samples_ms: dict[str, list[list[float]]] = field(default_factory=lambda: defaultdict(list))
     """By case, one list per round."""
 
+    callers: dict[int, list[tuple[list[float], float]]] = field(default_factory=lambda: defaultdict(list))
+    """By number of concurrent callers: per round the milliseconds of every call, and the seconds of the round."""
+    callers_failed: dict[int, str] = field(default_factory=dict)
+
+    environment: Environment | None = None
+    """Where its process runs; `None` for the environment of this one."""
+
     @property
     def name(self) -> str:
         """The engine's name."""
@@ -42,7 +53,7 @@ class Contestant:
 
     def takes(self, case: Case) -> bool:
         """Whether the case is meant for this engine."""
-        return isinstance(self.spec, BundleSpec) or not case.bundle_only
+        return self.spec.takes(case)
 
 
 class Lineup:
@@ -56,25 +67,34 @@ class Lineup:
         self.failures: dict[str, str] = {}
         self._processes = ExitStack()
 
-    def start(self, spec: EngineSpec, text: TextInput, loads: int) -> None:
-        """Starts an engine `loads` times, has it answer `text`, and keeps the last process."""
+    def start(self, spec: EngineSpec, text: TextInput, loads: int, environment: Environment | None = None) -> None:
+        """Starts an engine `loads` times, has it answer `text`, and keeps the last process.
+
+        One that takes very long to start, because it compiles, is started once.
+        """
         starts: list[tuple[float, float]] = []
         with self.guard(spec.name):
-            for attempt in range(loads):
+            while len(starts) < loads:
                 with ExitStack() as process:
                     sleep(_REST_S)
                     begin = perf_counter()
-                    worker = process.enter_context(Worker())
+                    worker = process.enter_context(Worker(environment))
                     size_bytes = worker.call("open", spec)
                     ready = perf_counter()
                     worker.call("answer", text)
                     starts.append((ready - begin, perf_counter() - begin))
-                    if attempt == loads - 1:
+                    if len(starts) == loads or starts[-1][1] > _LONG_START_S:
                         self._processes.push(process.pop_all())
+                        break
             ready_s, first_answer_s = map(median, zip(*starts, strict=True))
             self.running.append(
                 Contestant(
-                    spec=spec, worker=worker, ready_s=ready_s, first_answer_s=first_answer_s, size_bytes=size_bytes
+                    spec=spec,
+                    worker=worker,
+                    ready_s=ready_s,
+                    first_answer_s=first_answer_s,
+                    size_bytes=size_bytes,
+                    environment=environment,
                 )
             )
 
@@ -83,7 +103,7 @@ class Lineup:
         """Turns a failure of that engine inside the block into its reason for not taking part."""
         try:
             yield
-        except WorkerError as error:
+        except BenchError as error:
             self.failures[name] = f"{doing}: {error}" if doing else str(error)
             self.running = [each for each in self.running if each.name != name]
 

@@ -97,8 +97,8 @@ def _throughput(area: "SubFigure", report: Report, engines: Sequence[EngineRepor
     _subtitle(area, "Texts per second, higher is better")
     axes = area.subplots()
     values = [report.texts_per_s(each.name) for each in engines]
-    _bars(axes, engines, values, [f"{value:.0f}" for value in values], report.mixed.noisy)
-    mixed = report.mixed
+    _bars(axes, engines, values, [f"{value:.0f}" for value in values], report.offline[0].noisy)
+    mixed = report.offline[0]
     name = f"{mixed.texts} texts of {mixed.tokens['mean']:.0f} tokens on average"
     axes.set_xlabel(name, fontsize=9, color=_TEXT_COLOR)
 

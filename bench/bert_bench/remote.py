@@ -1,5 +1,6 @@
 """The parent's end of a worker process."""
 
+import os
 import pickle
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from threading import Timer
 from types import TracebackType
 from typing import Any, Self
 
+from bert_bench.environments import Environment
 from bert_bench.errors import WorkerError
 
 __all__ = ["Worker"]
@@ -22,20 +24,28 @@ _GRACE_S = 5.0
 
 
 class Worker:
-    """A process that runs one engine. Use it as a context manager: leaving kills the process.
+    """A process that runs one engine, in an environment of its own if one is given.
+
+    Use it as a context manager: leaving kills the process.
 
     Every failure is a `WorkerError` with one line that says why; a dead or silent process never blocks the caller.
     """
 
-    def __init__(self, *, timeout_s: float = _TIMEOUT_S) -> None:
+    def __init__(self, environment: Environment | None = None, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
         self._timed_out = False
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
+        python = sys.executable if environment is None else str(environment.python)
+        variables = None if environment is None else {**os.environ, **environment.variables()}
         # -P: a file of the user's working directory must not shadow a module.
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "bert_bench.worker"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr,
-        )  # fmt: skip
+        try:
+            self._process = subprocess.Popen(
+                [python, "-P", "-m", "bert_bench.worker"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, env=variables,
+            )  # fmt: skip
+        except OSError as error:
+            self._stderr.close()
+            raise WorkerError(f"its process cannot be started: {error}") from None
 
     @property
     def pid(self) -> int:

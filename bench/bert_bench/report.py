@@ -10,7 +10,10 @@ from bert_bench.conditions import Conditions
 from bert_bench.fidelity import Fidelity
 from bert_bench.timing import Speedup, Timing
 
-__all__ = ["CaseReport", "EngineReport", "Report", "Split"]
+__all__ = ["FORMAT", "CallersReport", "CallersTiming", "CaseReport", "EngineReport", "Report", "Split"]
+
+FORMAT = 2
+"""Of the JSON shape of a report; changes when the meaning of a key does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +34,12 @@ class EngineReport:
     """Graph and weights on disk."""
     fidelity: Fidelity | None
     """`None` where no FP32 engine ran to compare with."""
+    precision: str = "fp32"
+    """What its matrix products multiply."""
+    peak_resident_bytes: int | None = None
+    """The most resident memory that its process ever had; `None` where the system does not say."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """What is installed where it runs, if that is an environment of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +55,10 @@ class CaseReport:
     timings: Mapping[str, Timing]
     speedups: Mapping[str, Speedup]
     """Over the report's baseline; empty for the stages that only the bundle's engines have."""
+    flops: int = 0
+    """Of the encoder's matrix products on the case's tokens without padding; 0 where that is not known."""
+    pairs: Mapping[str, Mapping[str, Speedup]] = field(default_factory=dict)
+    """By engine of the bundle: its speed-up over every other engine."""
 
     @property
     def noisy(self) -> tuple[str, ...]:
@@ -67,6 +80,29 @@ class Split:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CallersTiming:
+    """What concurrent callers of one engine got."""
+
+    texts_per_s: float
+    """Median over the rounds."""
+    texts_per_s_rounds: tuple[float, ...]
+    p50_ms: float
+    p90_ms: float
+    p99_ms: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallersReport:
+    """Several callers at the same time, each asking for one short text after another."""
+
+    callers: int
+    texts: int
+    timings: Mapping[str, CallersTiming]
+    failed: Mapping[str, str]
+    """Engines that failed with so many callers, with the reason."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """One run of the benchmark."""
 
@@ -83,7 +119,7 @@ class Report:
     """End to end: one text in, its decoded answer out."""
     stages: tuple[CaseReport, ...]
     """The parts of the first of `singles`."""
-    mixed: CaseReport
+    offline: tuple[CaseReport, ...]
     """Throughput: many texts of mixed lengths, handed over at once."""
     splits: Mapping[str, Split]
     """By engine of the bundle."""
@@ -93,24 +129,54 @@ class Report:
     duration_s: float
     notes: tuple[str, ...] = field(default=())
     """What a reader of the numbers must know."""
+    callers: tuple[CallersReport, ...] = ()
+    loadgen: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    """By scenario and engine: what MLPerf LoadGen measured when it drove the engine. Not MLPerf results."""
+    peaks_gflops: Mapping[str, float] = field(default_factory=dict)
+    """The machine's fastest large matrix product by precision, measured before and after the rounds, in GFLOP/s."""
+    checkpoint: Path | None = None
+    labelled: Path | None = None
+    """The file that the task metric is of."""
+    others_share: float | None = None
+    """Share of the machine's processors that other processes took during the run."""
+
+    @property
+    def title(self) -> str:
+        """The checkpoint, or without one the bundle, by the last two parts of its path."""
+        return "/".join((self.checkpoint or self.bundle).parts[-2:])
 
     @property
     def cases(self) -> tuple[CaseReport, ...]:
         """Every case."""
-        return (*self.shapes, *self.singles, *self.stages, self.mixed)
+        return (*self.shapes, *self.singles, *self.stages, *self.offline)
 
-    def texts_per_s(self, engine: str) -> float:
-        """Throughput on the mixed workload."""
-        return self.mixed.texts / (self.mixed.timings[engine].p50_ms / 1e3)
+    def texts_per_s(self, engine: str, case: CaseReport | None = None) -> float:
+        """Throughput on a case, by default the first of `offline`."""
+        case = case or self.offline[0]
+        return case.texts / (case.timings[engine].p50_ms / 1e3)
+
+    def peak_share(self, engine: EngineReport, case: CaseReport) -> float | None:
+        """The encoder's FLOPs over the median time, as a share of the peak of the engine's precision.
+
+        `None` where one of them is not known. It counts the work asked for: an engine that leaves out what the answer
+        does not need has a higher share.
+        """
+        peak = self.peaks_gflops.get(engine.precision)
+        if not case.flops or peak is None or engine.name not in case.timings:
+            return None
+        return case.flops / (case.timings[engine.name].p50_ms / 1e3) / (peak * 1e9)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values; what is not a finite number becomes `None`."""
-        values: dict[str, Any] = _plain(asdict(self))
-        for case, read in zip(
-            (*values["shapes"], *values["singles"], *values["stages"], values["mixed"]), self.cases, strict=True
-        ):
+        values: dict[str, Any] = {"format": FORMAT, **_plain(asdict(self))}
+        dictionaries = (*values["shapes"], *values["singles"], *values["stages"], *values["offline"])
+        for case, read in zip(dictionaries, self.cases, strict=True):
             case["noisy"] = list(read.noisy)
-        values["throughput_texts_per_s"] = {each.name: self.texts_per_s(each.name) for each in self.engines}
+            shares = {each.name: self.peak_share(each, read) for each in self.engines}
+            case["peak_shares"] = {name: round(share, 4) for name, share in shares.items() if share is not None}
+        values["throughput_texts_per_s"] = {
+            case.name: {name: self.texts_per_s(name, case) for name in case.timings} for case in self.offline
+        }
         return values
 
 

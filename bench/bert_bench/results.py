@@ -1,17 +1,21 @@
 """From samples to the parts of a report."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
 
+from bert_bench.checkpoints import EncoderSize
 from bert_bench.fidelity import Fidelity
 from bert_bench.lineup import Contestant
-from bert_bench.report import CaseReport, EngineReport, Split
+from bert_bench.report import CallersReport, CallersTiming, CaseReport, EngineReport, Split
+from bert_bench.settings import Settings
 from bert_bench.timing import paired_speedup, summarize
 from bert_bench.workloads import Case
 from bert_runtime.errors import MissingExtraError
 
-__all__ = ["case_report", "choose_baseline", "engine_report", "require_psutil", "split_single"]
+__all__ = ["callers_reports", "case_report", "choose_baseline", "engine_report", "require_psutil", "split_single"]
 
-_BASELINES = ("onnxruntime-plain", "pytorch", "fp32")
+_BASELINES = ("onnxruntime-plain", "pytorch", "fp32", "bert-export-fp32")
 """What speed-ups are relative to: the first of these that ran, else the first engine."""
 
 
@@ -20,10 +24,13 @@ def choose_baseline(engines: Sequence[str]) -> str:
     return next((name for name in _BASELINES if name in engines), engines[0])
 
 
-def case_report(case: Case, contestants: Sequence[Contestant], baseline: str) -> CaseReport:
+def case_report(
+    case: Case, contestants: Sequence[Contestant], baseline: str, size: EncoderSize | None = None
+) -> CaseReport:
     """The statistics of one case over the engines that took it."""
     timings = {each.name: summarize(rounds) for each in contestants if (rounds := each.samples_ms.get(case.name))}
     tokens = case.tokens
+    own = [each.name for each in contestants if each.spec.own and each.name in timings]
     return CaseReport(
         name=case.name,
         stage=case.stage,
@@ -38,6 +45,43 @@ def case_report(case: Case, contestants: Sequence[Contestant], baseline: str) ->
         speedups={name: paired_speedup(timing, timings[baseline]) for name, timing in timings.items()}
         if baseline in timings and not case.bundle_only
         else {},
+        flops=0 if size is None or case.stage == "tokenization" else sum(size.flops(1, n) for n in tokens),
+        pairs={
+            name: {
+                other: paired_speedup(timings[name], timing) for other, timing in timings.items() if other not in own
+            }
+            for name in own
+        },
+    )
+
+
+def callers_reports(contestants: Sequence[Contestant], settings: Settings, texts: int) -> tuple[CallersReport, ...]:
+    """What concurrent callers got, by their number."""
+    return tuple(
+        CallersReport(
+            callers=callers,
+            texts=texts,
+            timings={
+                each.name: _callers_timing(rounds)
+                for each in contestants
+                if callers not in each.callers_failed and (rounds := each.callers.get(callers))
+            },
+            failed={each.name: each.callers_failed[callers] for each in contestants if callers in each.callers_failed},
+        )
+        for callers in settings.callers
+    )
+
+
+def _callers_timing(rounds: Sequence[tuple[Sequence[float], float]]) -> CallersTiming:
+    """The statistics of some callers on one engine: calls of all rounds together, rates round by round."""
+    timing = summarize([samples for samples, _ in rounds])
+    rates = tuple(len(samples) / seconds for samples, seconds in rounds)
+    return CallersTiming(
+        texts_per_s=median(rates),
+        texts_per_s_rounds=rates,
+        p50_ms=timing.p50_ms,
+        p90_ms=timing.p90_ms,
+        p99_ms=timing.p99_ms,
     )
 
 
@@ -45,16 +89,30 @@ def engine_report(contestant: Contestant, fidelity: Fidelity | None) -> EngineRe
     """What is known about an engine at the end of the run; its process must still be there."""
     import psutil
 
+    spec, environment = contestant.spec, contestant.environment
+    names = () if environment is None else environment.distributions
     return EngineReport(
         name=contestant.name,
-        label=contestant.spec.label,
+        label=spec.label,
+        precision=spec.precision,
         pid=contestant.worker.pid,
         ready_s=contestant.ready_s,
         first_answer_s=contestant.first_answer_s,
         resident_bytes=psutil.Process(contestant.worker.pid).memory_info().rss,
+        peak_resident_bytes=_peak_resident_bytes(contestant.worker.pid),
         size_bytes=contestant.size_bytes,
         fidelity=fidelity,
+        versions=contestant.worker.call("versions", names) if names else {},
     )
+
+
+def _peak_resident_bytes(pid: int) -> int | None:
+    """The most resident memory a process ever had, as Linux tells it."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), None)
 
 
 def split_single(single: CaseReport, tokenization: CaseReport, model: CaseReport) -> Mapping[str, Split]:

@@ -1,11 +1,14 @@
 """What to measure, and how often."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from bert_runtime.errors import InputError
 
-__all__ = ["Settings"]
+__all__ = ["GRID", "Settings"]
+
+GRID = tuple((batch, tokens) for batch in (1, 8, 32) for tokens in (16, 64, 128, 384))
+"""Batch × tokens of the comparison's model-only cases."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +39,30 @@ class Settings:
     max_batch_tokens: int = 1024
     """Padded tokens per run when many texts come at once; the same for every engine."""
 
+    long_case_ms: float = 500.0
+    """A case that takes some engine longer than this is measured in every third round only, on every engine."""
+
+    max_offline_tokens: int | None = None
+    """Tokens of a given throughput workload at most; texts beyond are left out."""
+
+    callers: tuple[int, ...] = ()
+    """How many callers ask at the same time, one measurement each."""
+
+    callers_s: float = 1.0
+    """How long callers ask in each of their rounds, in seconds."""
+
+    callers_rounds: int = 3
+    """How often each number of callers is measured on every engine."""
+
+    loadgen_s: float | None = None
+    """How long MLPerf LoadGen drives each scenario, in seconds; `None` for not at all."""
+
+    peak_s: float = 1.5
+    """How long the machine's largest matrix product is timed in each precision, twice in a run, in seconds."""
+
+    labelled: int = 500
+    """Rows of a labelled file that outputs and the task metric are compared on, at most."""
+
     seed: int = 0
     """Decides the token ids of the model-only cases and the texts of the workloads."""
 
@@ -48,6 +75,9 @@ class Settings:
                 ("loads", self.loads),
                 ("threads", 1 if self.threads is None else self.threads),
                 ("max_batch_tokens", self.max_batch_tokens),
+                ("labelled", self.labelled),
+                ("callers_rounds", self.callers_rounds),
+                *((f"callers {callers}", callers) for callers in self.callers),
                 *((f"shape {batch}x{tokens}", min(batch, tokens)) for batch, tokens in self.shapes),
                 *((f"text length {tokens}", tokens) for tokens in self.text_tokens),
             )
@@ -55,8 +85,16 @@ class Settings:
         ]
         if not self.shapes or not self.text_tokens:
             problems.append("expected at least one shape and one text length")
-        if not self.burst_ms > 0:
-            problems.append(f"burst_ms must be positive, found {self.burst_ms}")
+        problems += [
+            f"{name} must be positive, found {value}"
+            for name, value in (
+                ("burst_ms", self.burst_ms),
+                ("callers_s", self.callers_s),
+                ("peak_s", self.peak_s),
+                ("loadgen_s", 1.0 if self.loadgen_s is None else self.loadgen_s),
+            )
+            if not value > 0
+        ]
         if problems:
             raise InputError("; ".join(problems))
 
@@ -64,3 +102,11 @@ class Settings:
     def quick(cls) -> Self:
         """Fewer rounds and starts: an answer in a third of the time, with more noise."""
         return cls(rounds=5, burst_ms=40.0, loads=1, num_texts=64)
+
+    @classmethod
+    def comparison(cls, *, quick: bool = False) -> Self:
+        """For many engines side by side: the whole grid, fewer rounds."""
+        whole = cls(shapes=GRID, text_tokens=(14, 32, 64), max_offline_tokens=6000, callers=(2, 4, 8), rounds=9)
+        if quick:
+            return replace(whole, rounds=3, burst_ms=30.0, loads=1, num_texts=64, callers_s=0.5, labelled=200)
+        return whole

@@ -98,7 +98,7 @@ def _stages(report: Report) -> str:
 
 def _engines(report: Report) -> str:
     """Throughput, loading, memory and size."""
-    mixed = report.mixed
+    mixed = report.offline[0]
     header = ["", "texts/s", "", "ready s", "answer s", "memory MiB", "file MiB"]
     rows = [_engine_row(each, report) for each in report.engines]
     tokens = f"{mixed.tokens['mean']:.1f} tokens on average, {mixed.tokens['max']:.0f} at most"
@@ -109,7 +109,7 @@ def _engine_row(engine: EngineReport, report: Report) -> list[str]:
     return [
         engine.name,
         f"{report.texts_per_s(engine.name):.0f}",
-        "" if engine.name == report.baseline else _speedup(report.mixed, engine.name),
+        "" if engine.name == report.baseline else _speedup(report.offline[0], engine.name),
         f"{engine.ready_s:.2f}",
         f"{engine.first_answer_s:.2f}",
         f"{engine.resident_bytes / 2**20:.0f}",

@@ -9,17 +9,20 @@ import pickle
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from bert_bench.engines import Engine, EngineSpec
-from bert_bench.peers import check_checkpoint, write_plain_graph
+from bert_bench.callers import call_concurrently
+from bert_bench.checkpoints import CheckpointFacts, check_checkpoint, export_bundle
+from bert_bench.engines import Engine, EngineSpec, PreparedSpec
+from bert_bench.engines.onnxruntime_plain import write_plain_graph
+from bert_bench.loadgen import drive
+from bert_bench.peak import gemm_peaks
 from bert_bench.workloads import Case
 from bert_runtime.errors import BertError
-from bert_runtime.model import Model
+from bert_runtime.machine import installed_versions
 from bert_runtime.tasks import FloatArray, Task, TextInput
 
 _MAX_REASON = 300
@@ -46,15 +49,15 @@ class Service:
 
     def answer(self, text: TextInput) -> None:
         """Answers one text and keeps the answer to itself."""
-        self.engine.model(text)
+        self.engine.answer(text)
 
     def rows(self, texts: Sequence[TextInput]) -> list[tuple[FloatArray, ...]]:
         """Raw outputs of each text, one array per window of it."""
-        return [each.rows for each in self.engine.model.outputs(texts)]
+        return self.engine.rows(texts)
 
     def prepare(self, cases: Sequence[Case]) -> None:
         """Takes the inputs of all cases, so that a burst need not carry them."""
-        self._calls = {case.name: _call(self.engine.model, case) for case in cases}
+        self._calls = {case.name: self.engine.call(case) for case in cases}
 
     def burst(self, case: str, warm_up_calls: int, calls: int) -> list[float]:
         """Times `calls` calls one by one, in milliseconds, after a few that are not timed."""
@@ -67,22 +70,37 @@ class Service:
             marks.append(perf_counter())
         return [(end - start) * 1e3 for start, end in pairwise(marks)]
 
-    def check_checkpoint(self, name: str | Path, sha256: str | None) -> Path:
-        """The checkpoint's folder; raises unless it is the one that is meant."""
+    def concurrent(self, texts: Sequence[TextInput], callers: int, seconds: float) -> tuple[list[float], float]:
+        """Milliseconds of each call that so many threads made in that time, and the seconds it took."""
+        return call_concurrently(self.engine.answer, texts, callers, seconds)
+
+    def loadgen(self, modules: Path, scenario: str, texts: Sequence[TextInput], options: Any) -> dict[str, Any]:
+        """Lets MLPerf LoadGen, found in the folder `modules`, drive the engine."""
+        return drive(self.engine, modules, scenario, texts, options)
+
+    def gemm_peaks(self, threads: int, seconds: float) -> dict[str, float]:
+        """The machine's fastest large matrix products by precision, in GFLOP/s."""
+        return gemm_peaks(threads, seconds)
+
+    def versions(self, distributions: Sequence[str]) -> dict[str, str]:
+        """What is installed in this process's environment."""
+        return installed_versions(distributions)
+
+    def make(self, spec: PreparedSpec, folder: Path, texts: Sequence[TextInput]) -> None:
+        """Makes the files that an engine reads."""
+        spec.prepare(folder, texts)
+
+    def check_checkpoint(self, name: str | Path, sha256: str | None) -> CheckpointFacts:
+        """What is known about the checkpoint; raises unless it is the one that is meant."""
         return check_checkpoint(name, sha256)
 
     def write_plain_graph(self, checkpoint: Path, task: Task, path: Path) -> None:
         """Exports the checkpoint without fusions."""
         write_plain_graph(checkpoint, task, path)
 
-
-def _call(model: Model, case: Case) -> Callable[[], Any]:
-    """What is timed in a case."""
-    if case.batch is not None:
-        return partial(model.session.run, case.batch)
-    if case.stage == "tokenization":
-        return partial(model.tokenizer.encode, case.texts)
-    return partial(model, case.texts[0] if len(case.texts) == 1 else list(case.texts))
+    def export_bundle(self, checkpoint: Path, path: Path) -> None:
+        """Exports the checkpoint as this project does."""
+        export_bundle(checkpoint, path)
 
 
 def reason(error: BaseException) -> str:

@@ -2,8 +2,9 @@
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +16,7 @@ from bert_runtime.records import read_records
 from bert_runtime.tasks import Task, TextInput
 from bert_runtime.tokenization import Batch, TextTokenizer, pad
 
-__all__ = ["CORPUS", "Case", "Stage", "Workload", "build_workload", "mixed_lengths"]
+__all__ = ["CORPUS", "SYNTHETIC", "Case", "Stage", "Workload", "build_workload", "mixed_lengths"]
 
 CORPUS = Path(__file__).parent / "data" / "support_intents" / "train.jsonl"
 """Where the default texts take their words from."""
@@ -26,8 +27,12 @@ MEAN_TOKENS, MAX_TOKENS = 24, 124
 _SIGMA = 0.7
 """Standard deviation of the lengths' logarithm: the median is then 19 tokens, and one text in fifty exceeds 80."""
 
-Stage = Literal["model", "tokenization", "end_to_end"]
-"""What is inside the clock: token ids to raw outputs; text to token ids; text to decoded answer."""
+Stage = Literal["model", "tokenization", "end_to_end", "concurrent"]
+"""What is inside the clock: token ids to raw outputs; text to token ids; text to decoded answer, of one caller or of
+several at the same time."""
+
+SYNTHETIC = "mixed"
+"""Name of the default throughput workload."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,18 +62,21 @@ class Workload:
     stages: tuple[Case, ...]
     """The parts of the first single: `tokenization`, then `model`."""
 
-    mixed: Case
+    offline: tuple[Case, ...]
+    """Throughput: many texts of mixed lengths each, handed over at once."""
     notes: tuple[str, ...] = ()
     """What was asked for and left out, in words."""
 
     @property
     def cases(self) -> tuple[Case, ...]:
         """All of them, in the order in which a round takes them."""
-        return (*self.shapes, *self.singles, *self.stages, self.mixed)
+        return (*self.shapes, *self.singles, *self.stages, *self.offline)
 
 
-def build_workload(task: Task, tokenizer: TextTokenizer, texts: Sequence[str] | None, settings: Settings) -> Workload:
-    """The cases for a bundle of this task with this tokenizer; `texts` replaces the default throughput workload.
+def build_workload(
+    task: Task, tokenizer: TextTokenizer, texts: Mapping[str, Sequence[str]], settings: Settings
+) -> Workload:
+    """The cases for a bundle of this task with this tokenizer; named `texts` replace the default throughput workload.
 
     A task that reads more than a text (a pair, a mask) is given what `Task.sample_inputs` makes of the texts.
     """
@@ -79,15 +87,15 @@ def build_workload(task: Task, tokenizer: TextTokenizer, texts: Sequence[str] | 
         _texts_case(f"text{n}", task.sample_inputs([corpus.text(n)]), tokenizer)
         for n in _lengths(tokenizer.max_tokens, settings, notes)
     )
-    if texts is None:
-        chosen = [corpus.text(n) for n in mixed_lengths(settings.num_texts, settings.seed, tokenizer.max_tokens)]
-    else:
-        chosen = _sample(texts, settings, notes)
+    chosen = {name: _sample(name, rows, task, tokenizer, settings, notes) for name, rows in texts.items()}
+    if not chosen:
+        lengths = mixed_lengths(settings.num_texts, settings.seed, tokenizer.max_tokens)
+        chosen = {SYNTHETIC: [corpus.text(n) for n in lengths]}
     return Workload(
         shapes=tuple(_shape_case(task, batch, tokens, tokenizer, settings.seed) for batch, tokens in shapes),
         singles=singles,
         stages=tuple(_stages(singles[0], tokenizer)),
-        mixed=_texts_case("mixed", task.sample_inputs(chosen), tokenizer),
+        offline=tuple(_texts_case(name, task.sample_inputs(rows), tokenizer) for name, rows in chosen.items()),
         notes=tuple(notes),
     )
 
@@ -145,15 +153,23 @@ def _lengths(max_tokens: int, settings: Settings, notes: list[str]) -> tuple[int
     return fitting or (max_tokens,)
 
 
-def _sample(texts: Sequence[str], settings: Settings, notes: list[str]) -> list[str]:
+def _sample(
+    name: str, texts: Sequence[str], task: Task, tokenizer: TextTokenizer, settings: Settings, notes: list[str]
+) -> list[str]:
     """`texts`, or as many of them as the settings want, in their order."""
     if not texts:
         raise InputError("expected at least one text for the throughput workload, found none")
-    if len(texts) <= settings.num_texts:
-        return list(texts)
-    notes.append(f"Throughput was measured on {settings.num_texts} of the {len(texts)} texts given, drawn at random.")
-    chosen = sorted(random.Random(settings.seed).sample(range(len(texts)), settings.num_texts))
-    return [texts[i] for i in chosen]
+    drawn = random.Random(settings.seed).sample(range(len(texts)), min(len(texts), settings.num_texts))
+    if settings.max_offline_tokens is not None:
+        inputs = task.sample_inputs([texts[i] for i in drawn])
+        totals = accumulate(sum(map(len, windows)) for windows in tokenizer.encode(inputs))
+        fitting = sum(total <= settings.max_offline_tokens for total in totals)
+        drawn = drawn[: max(1, fitting)]
+    if len(drawn) < len(texts):
+        notes.append(
+            f"Throughput ({name}) was measured on {len(drawn)} of the {len(texts)} texts given, drawn at random."
+        )
+    return [texts[i] for i in sorted(drawn)]
 
 
 def _shape_case(task: Task, batch: int, tokens: int, tokenizer: TextTokenizer, seed: int) -> Case:

@@ -1,4 +1,4 @@
-"""The `bert-export` command group, and the one place where errors become messages."""
+"""The `bert-export` command group."""
 
 import os
 from importlib.metadata import version
@@ -9,6 +9,7 @@ import click
 from bert_export.cli.bench import bench
 from bert_export.cli.common import is_first_process
 from bert_export.cli.distill import distill
+from bert_export.cli.errors import ErrorGroup
 from bert_export.cli.evaluate import evaluate
 from bert_export.cli.export import export
 from bert_export.cli.inspect import inspect
@@ -17,51 +18,22 @@ from bert_export.cli.pretrain import pretrain
 from bert_export.cli.tokenizer import tokenizer
 from bert_export.cli.train import train
 from bert_export.cli.verify import verify
-from bert_runtime.errors import BertError, MissingExtraError
 
 __all__ = ["main"]
 
-_EXTRAS = {
-    "torch": "export",
-    "onnx": "export",
-    "onnx_ir": "export",
-    "onnxscript": "export",
-    "safetensors": "export",
-    "lightning": "train",
-    "yaml": "train",
-    "psutil": "bench",
-    "matplotlib": "bench",
-    "onnxruntime": "cpu",
-}
-"""Optional modules, with the extra that brings each."""
 
-
-class _Group(click.Group):
-    """Turns the project's errors into one line on stderr and exit code 1, said by the first process of a run alone."""
+class _Group(ErrorGroup):
+    """Says errors in the first process of a run alone."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return self._invoke(ctx)
+            return super().invoke(ctx)
         except (click.ClickException, KeyboardInterrupt) as error:
             if is_first_process():
                 raise
             # Lightning kills the first process when one that it has started fails: before it has spoken, perhaps.
             started_by_lightning = "TORCHELASTIC_RUN_ID" not in os.environ and os.environ.get("LOCAL_RANK", "0") != "0"
             ctx.exit(0 if started_by_lightning else getattr(error, "exit_code", 1))
-
-    def _invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except BertError as error:
-            raise click.ClickException(str(error)) from error
-        except ModuleNotFoundError as error:
-            module = (error.name or "").partition(".")[0]
-            if module not in _EXTRAS:
-                raise
-            command = ctx.invoked_subcommand
-            extra = "train" if command in ("train", "pretrain", "distill") else _EXTRAS[module]
-            missing = MissingExtraError(module, extra, f"bert-export {command}")
-            raise click.ClickException(str(missing)) from error
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

@@ -46,7 +46,7 @@ def test_every_engine_runs_in_a_process_of_its_own(toy_report: Report) -> None:
 def test_every_case_was_measured_on_every_engine_in_every_round(toy_report: Report) -> None:
     assert [case.name for case in toy_report.shapes] == ["1x8", "2x16"]
     assert [case.name for case in toy_report.singles] == ["text14", "text40"]
-    for case in (*toy_report.shapes, *toy_report.singles, toy_report.mixed):
+    for case in (*toy_report.shapes, *toy_report.singles, toy_report.offline[0]):
         assert list(case.timings) == ENGINES
         assert list(case.speedups) == ENGINES
         for timing in case.timings.values():
@@ -57,7 +57,7 @@ def test_every_case_was_measured_on_every_engine_in_every_round(toy_report: Repo
 
 def test_speedups_are_over_the_plain_export(toy_report: Report) -> None:
     assert toy_report.baseline == "onnxruntime-plain"
-    for case in (*toy_report.shapes, *toy_report.singles, toy_report.mixed):
+    for case in (*toy_report.shapes, *toy_report.singles, toy_report.offline[0]):
         assert case.speedups["onnxruntime-plain"].median == 1.0
         assert all(0 < each.p10 <= each.median <= each.p90 for each in case.speedups.values())
 
@@ -125,8 +125,8 @@ def test_an_engine_that_cannot_run_is_listed_with_its_reason(lonely_bundle: Path
 
 def test_given_texts_are_the_workload(lonely_bundle: Path, one_round: Settings) -> None:
     report = bench_bundle(lonely_bundle, texts=["hello", "lost my card"], settings=one_round)
-    assert report.mixed.texts == 2
-    assert report.mixed.tokens["max"] == 5
+    assert report.offline[0].texts == 2
+    assert report.offline[0].tokens["max"] == 5
 
 
 def test_no_engine_at_all_is_an_error(lonely_bundle: Path, one_round: Settings) -> None:

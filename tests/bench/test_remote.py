@@ -14,7 +14,7 @@ from bert_runtime.tasks import TextInput
 
 
 def spec(bundle: Path, precision: str = "fp32") -> BundleSpec:
-    return BundleSpec(bundle=bundle, precision=precision, threads=1, max_batch_tokens=1024)
+    return BundleSpec(bundle=bundle, variant=precision, threads=1, max_batch_tokens=1024)
 
 
 def test_a_request_runs_in_another_process_which_ends_with_the_block(classifier_bundle: Path) -> None:

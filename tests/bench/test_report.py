@@ -16,10 +16,10 @@ def test_the_dictionary_is_json_and_has_every_number(toy_report: Report) -> None
     values = json.loads(json.dumps(toy_report.to_dict(), allow_nan=False))
     assert values["shapes"][0]["name"] == "1x8"
     assert values["shapes"][0]["timings"]["int8"]["p50_ms"] == toy_report.shapes[0].timings["int8"].p50_ms
-    assert len(values["mixed"]["timings"]["fp32"]["round_medians_ms"]) == 3
-    assert values["mixed"]["speedups"]["fp32"]["median"] > 0
+    assert len(values["offline"][0]["timings"]["fp32"]["round_medians_ms"]) == 3
+    assert values["offline"][0]["speedups"]["fp32"]["median"] > 0
     assert values["engines"][1]["fidelity"]["agreement"]["label_agreement"] <= 1
-    assert values["throughput_texts_per_s"]["int8"] == toy_report.texts_per_s("int8")
+    assert values["throughput_texts_per_s"]["mixed"]["int8"] == toy_report.texts_per_s("int8")
     assert values["conditions"]["versions"]["onnxruntime"]
     assert values["settings"]["rounds"] == 3
     assert set(values["shapes"][0]["noisy"]) <= {"fp32", "int8", "pytorch"}
@@ -30,7 +30,7 @@ def test_what_is_not_a_finite_number_becomes_null(toy_report: Report) -> None:
 
 
 def test_throughput_is_texts_over_the_median_time(toy_report: Report) -> None:
-    assert toy_report.texts_per_s("fp32") == pytest.approx(12e3 / toy_report.mixed.timings["fp32"].p50_ms)
+    assert toy_report.texts_per_s("fp32") == pytest.approx(12e3 / toy_report.offline[0].timings["fp32"].p50_ms)
 
 
 def test_the_table_has_a_column_per_engine_and_a_row_per_case(toy_report: Report) -> None:
@@ -54,7 +54,8 @@ def test_noise_is_shown_beside_the_number_and_explained(toy_report: Report) -> N
     loud = replace(case, speedups={name: replace(each, noisy=True) for name, each in case.speedups.items()})
     quiet = replace(case, speedups={name: replace(each, noisy=False) for name, each in case.speedups.items()})
     others = {
-        "singles": (), "stages": (), "splits": {}, "mixed": replace(toy_report.mixed, speedups=quiet.speedups),
+        "singles": (), "stages": (), "splits": {},
+        "offline": (replace(toy_report.offline[0], speedups=quiet.speedups),),
     }  # fmt: skip
     assert "x~" in report_table(replace(toy_report, shapes=(loud,), **others))
     assert "Noisy (~)" in report_table(replace(toy_report, shapes=(loud,), **others))

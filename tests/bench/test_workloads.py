@@ -24,7 +24,7 @@ def tokenizer(classifier_checkpoint: Path) -> TextTokenizer:
 
 @pytest.fixture(scope="module")
 def workload(tokenizer: TextTokenizer) -> Workload:
-    return build_workload(TASK, tokenizer, None, Settings(text_tokens=(20, 40, 60)))
+    return build_workload(TASK, tokenizer, {}, Settings(text_tokens=(20, 40, 60)))
 
 
 def test_lengths_are_log_normal_around_the_stated_mean() -> None:
@@ -45,15 +45,15 @@ def test_lengths_fit_the_bundle() -> None:
 
 
 def test_two_runs_get_the_same_texts_and_ids(tokenizer: TextTokenizer, workload: Workload) -> None:
-    again = build_workload(TASK, tokenizer, None, Settings(text_tokens=(20, 40, 60)))
+    again = build_workload(TASK, tokenizer, {}, Settings(text_tokens=(20, 40, 60)))
     assert [case.texts for case in again.cases] == [case.texts for case in workload.cases]
     for ours, theirs in zip(workload.shapes, again.shapes, strict=True):
         np.testing.assert_array_equal(ours.batch, theirs.batch)
 
 
 def test_another_seed_gives_other_texts(tokenizer: TextTokenizer, workload: Workload) -> None:
-    other = build_workload(TASK, tokenizer, None, Settings(text_tokens=(20, 40, 60), seed=1))
-    assert other.mixed.texts != workload.mixed.texts
+    other = build_workload(TASK, tokenizer, {}, Settings(text_tokens=(20, 40, 60), seed=1))
+    assert other.offline[0].texts != workload.offline[0].texts
 
 
 def test_texts_are_as_long_as_asked_and_as_stated(tokenizer: TextTokenizer, workload: Workload) -> None:
@@ -66,16 +66,16 @@ def test_texts_are_as_long_as_asked_and_as_stated(tokenizer: TextTokenizer, work
 
 def test_texts_are_made_of_the_words_of_the_shipped_messages(workload: Workload) -> None:
     words = {word for record in read_records(CORPUS) for word in record.text().split()}
-    assert words.issuperset(word for text, _ in workload.mixed.texts for word in text.split())
+    assert words.issuperset(word for text, _ in workload.offline[0].texts for word in text.split())
 
 
 def test_the_throughput_workload_has_mixed_lengths(workload: Workload) -> None:
-    assert len(workload.mixed.texts) == len(workload.mixed.tokens) == Settings().num_texts
-    assert len(set(workload.mixed.tokens)) > 10
+    assert len(workload.offline[0].texts) == len(workload.offline[0].tokens) == Settings().num_texts
+    assert len(set(workload.offline[0].tokens)) > 10
 
 
 def test_shapes_and_texts_beyond_the_bundle_are_skipped_and_said_to_be(tokenizer: TextTokenizer) -> None:
-    found = build_workload(TASK, tokenizer, None, Settings())
+    found = build_workload(TASK, tokenizer, {}, Settings())
     assert [case.name for case in found.shapes] == ["1x16", "1x64"]
     assert [case.name for case in found.singles] == ["text14", "text64"]
     assert any("1x128, 1x384, 8x128" in note and "64 tokens" in note for note in found.notes)
@@ -83,7 +83,7 @@ def test_shapes_and_texts_beyond_the_bundle_are_skipped_and_said_to_be(tokenizer
 
 
 def test_a_bundle_shorter_than_everything_asked_for_is_still_measured(tokenizer: TextTokenizer) -> None:
-    found = build_workload(TASK, tokenizer, None, Settings(shapes=((1, 100),), text_tokens=(100,)))
+    found = build_workload(TASK, tokenizer, {}, Settings(shapes=((1, 100),), text_tokens=(100,)))
     assert [case.name for case in found.shapes] == ["1x64"]
     assert [case.name for case in found.singles] == ["text64"]
 
@@ -97,7 +97,7 @@ def test_token_ids_are_in_the_vocabulary_and_without_padding(tokenizer: TextToke
 
 
 def test_the_stages_are_those_of_the_shortest_text(tokenizer: TextTokenizer) -> None:
-    found = build_workload(TASK, tokenizer, None, Settings(text_tokens=(40, 20)))
+    found = build_workload(TASK, tokenizer, {}, Settings(text_tokens=(40, 20)))
     tokenization, model = found.stages
     assert found.singles[0].name == "text20"
     assert tokenization.texts == found.singles[0].texts
@@ -107,21 +107,23 @@ def test_the_stages_are_those_of_the_shortest_text(tokenizer: TextTokenizer) -> 
 
 def test_given_texts_are_the_throughput_workload(tokenizer: TextTokenizer) -> None:
     texts = ["lost my card", "hello", "what is the weather"]
-    assert build_workload(TASK, tokenizer, texts, Settings()).mixed.texts == tuple(map(TextInput, texts))
+    assert build_workload(TASK, tokenizer, {"mine": texts}, Settings()).offline[0].texts == tuple(map(TextInput, texts))
 
 
 def test_many_given_texts_are_sampled_in_their_order(tokenizer: TextTokenizer) -> None:
     texts = [f"{i:03}" for i in range(200)]
-    found = build_workload(TASK, tokenizer, texts, replace(Settings(), num_texts=20))
-    assert len(found.mixed.texts) == 20
-    assert [text for text, _ in found.mixed.texts] == sorted(text for text, _ in found.mixed.texts)
+    found = build_workload(TASK, tokenizer, {"mine": texts}, replace(Settings(), num_texts=20))
+    assert len(found.offline[0].texts) == 20
+    assert [text for text, _ in found.offline[0].texts] == sorted(text for text, _ in found.offline[0].texts)
     assert any("20 of the 200 texts given" in note for note in found.notes)
 
 
 def test_a_task_that_reads_pairs_is_given_pairs(tokenizer: TextTokenizer) -> None:
-    found = build_workload(NextSentencePrediction(), tokenizer, ["lost my card", "hello"], Settings(text_tokens=(20,)))
-    assert found.mixed.texts == (TextInput("lost my card", "hello"), TextInput("hello", "lost my card"))
-    for case in (*found.singles, found.stages[0], found.mixed):
+    found = build_workload(
+        NextSentencePrediction(), tokenizer, {"mine": ["lost my card", "hello"]}, Settings(text_tokens=(20,))
+    )
+    assert found.offline[0].texts == (TextInput("lost my card", "hello"), TextInput("hello", "lost my card"))
+    for case in (*found.singles, found.stages[0], found.offline[0]):
         assert all(each.text_pair is not None for each in case.texts)
         assert case.tokens == tuple(len(encoding) for (encoding,) in tokenizer.encode(case.texts))
     assert found.stages[1].batch is not None
@@ -130,4 +132,4 @@ def test_a_task_that_reads_pairs_is_given_pairs(tokenizer: TextTokenizer) -> Non
 
 def test_no_texts_at_all_are_refused(tokenizer: TextTokenizer) -> None:
     with pytest.raises(InputError, match="at least one text"):
-        build_workload(TASK, tokenizer, [], Settings())
+        build_workload(TASK, tokenizer, {"mine": []}, Settings())

@@ -12,7 +12,7 @@ import torch
 from click.testing import CliRunner
 from huggingface_hub import constants
 
-from bert_bench.peers import check_checkpoint, find_checkpoint
+from bert_bench.checkpoints import check_checkpoint, find_checkpoint
 from bert_export.cli import main
 from bert_models import CheckpointError, load_model, open_checkpoint
 from bert_models.hub import FILES, PICKLES, local_checkpoint
@@ -252,7 +252,7 @@ def test_from_hub_id_to_bundle_on_the_command_line(hub: Hub, tmp_path: Path) -> 
 
     name, sha256 = find_checkpoint(manifest, None)
     assert name == f"{ID}@{hub.commit(ID)}"
-    assert check_checkpoint(name, sha256) == local_checkpoint(ID)
+    assert check_checkpoint(name, sha256).path == local_checkpoint(ID)
 
 
 def test_the_command_line_tells_a_folder_from_an_id(hub: Hub, tmp_path: Path) -> None:

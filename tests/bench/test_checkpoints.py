@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert_bench import BenchError
-from bert_bench.peers import check_checkpoint, find_checkpoint
+from bert_bench.checkpoints import check_checkpoint, find_checkpoint
 from bert_models import CheckpointError, open_checkpoint
 from bert_runtime import Manifest
 from bert_runtime.errors import MissingExtraError

@@ -1,0 +1,58 @@
+"""The engines of a comparison, each with its files made and its environment there, or with the reason why not."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bert_bench.checkpoints import CheckpointFacts
+from bert_bench.engines import BundleSpec, CheckpointSpec, EngineSpec, PreparedSpec
+from bert_bench.engines.onnxruntime_plain import PlainSpec
+from bert_bench.engines.registry import PEERS, Peer
+from bert_bench.environments import Environment
+from bert_bench.errors import BenchError
+from bert_bench.lineup import Lineup
+from bert_bench.preparation import Workshop
+from bert_bench.request import OWN_PREFIX, Request
+from bert_runtime import Manifest
+
+__all__ = ["Candidates"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidates:
+    """Makes the specifications of a comparison's engines."""
+
+    request: Request
+    facts: CheckpointFacts
+    manifest: Manifest
+    workshop: Workshop
+    common: dict[str, Any]
+    """Fields that every specification has."""
+
+    def ready(self, lineup: Lineup) -> Iterator[tuple[EngineSpec, Environment | None]]:
+        """The engines that can be started, the bundle's own first; the line-up gets the others' reasons."""
+        for variant in self.manifest.variants:
+            spec = BundleSpec(variant=variant.precision, prefix=OWN_PREFIX, **self.common)
+            if self.request.wants(spec.name):
+                yield spec, None
+        task = self.manifest.task.name
+        for name, peer in PEERS.items():
+            if not self.request.wants(name):
+                continue
+            if not peer.does(task):
+                if self.request.engines is not None:
+                    lineup.failures[name] = f"does not do {task}, or not as a product that can be compared"
+                continue
+            with lineup.guard(name):
+                yield self._ready(peer), self.workshop.environment(peer.environment)
+
+    def _ready(self, peer: Peer) -> EngineSpec:
+        """The peer's specification, its files made; raises `BenchError` with the reason where they cannot be."""
+        if issubclass(peer.spec, PlainSpec):
+            arguments = (self.facts.path, self.manifest.task)
+            graph = self.workshop.made("onnxruntime-plain.onnx", "write_plain_graph", *arguments)
+            return peer.spec(kind=peer.kind, graph=graph, **self.common)
+        if not issubclass(peer.spec, CheckpointSpec):
+            raise BenchError(f"{peer.kind.name} has no way to be made")
+        spec = peer.spec(kind=peer.kind, checkpoint=self.facts.path, **self.common)
+        return self.workshop.prepared(spec) if isinstance(spec, PreparedSpec) else spec

@@ -1,0 +1,124 @@
+"""A bundle beside every peer: prepare, check, measure."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from bert_bench.benchmark import instruction_set_notes, measured_fields
+from bert_bench.candidates import Candidates
+from bert_bench.checkpoints import find_checkpoint
+from bert_bench.conditions import OtherWork, busy_notes, current_conditions
+from bert_bench.fidelity import check_fidelity
+from bert_bench.lineup import Lineup
+from bert_bench.loadgen_run import drive_all
+from bert_bench.measure import METHOD, measure, measure_callers
+from bert_bench.preparation import Workshop
+from bert_bench.remote import Worker
+from bert_bench.report import Report
+from bert_bench.request import Request
+from bert_bench.results import callers_reports, require_psutil
+from bert_runtime import Manifest
+from bert_runtime.machine import available_cores
+from bert_runtime.model import bundle_tokenizer
+
+__all__ = ["compare_engines"]
+
+Progress = Callable[[str], None]
+
+
+def compare_engines(request: Request, progress: Progress = lambda stage: None) -> Report:
+    """Measures the bundle's variants beside the peers, on this machine, now.
+
+    Every engine's files are made in its own environment and kept below the cache, so that the next run has them. An
+    engine that cannot be installed, prepared or run, or that computes something else than the reference, is listed in
+    `Report.not_run` with its reason.
+
+    Raises:
+        BenchError: no engine runs, the checkpoint cannot be read, or the bundle computes something else.
+        BundleError, DataError: the bundle or a file is at fault.
+        MissingExtraError: psutil is not installed.
+    """
+    require_psutil()
+    begin = monotonic()
+    conditions = current_conditions(request.settings.threads or available_cores())
+    candidates = _candidates(request, conditions.threads, progress)
+    with Lineup() as lineup:
+        ready = list(candidates.ready(lineup))
+        measured = _measured(request, candidates, ready, lineup, progress)
+    notes = (*instruction_set_notes(candidates.manifest), *busy_notes(conditions, measured["others_share"]))
+    return Report(
+        bundle=request.bundle or Path("bundle"),
+        checkpoint=Path(request.checkpoint),
+        task=candidates.manifest.task.name,
+        labelled=request.labelled,
+        method=METHOD,
+        settings=asdict(request.settings),
+        conditions=conditions,
+        duration_s=round(monotonic() - begin, 1),
+        **{**measured, "notes": (*measured["notes"], *notes)},
+    )
+
+
+def _candidates(request: Request, threads: int, progress: Progress) -> Candidates:
+    """Reads the checkpoint, exports it where no bundle was given, and says where everything else will be made."""
+    progress("reading the checkpoint")
+    sha256 = None
+    if request.bundle is not None:
+        _, sha256 = find_checkpoint(Manifest.read(request.bundle), None)
+    with Worker() as worker:
+        facts = worker.call("check_checkpoint", request.checkpoint, sha256)
+    cache = request.cache.resolve()
+    workshop = Workshop(cache=cache, checkpoint_sha256=facts.sha256, texts=(), progress=progress)
+    bundle = (request.bundle or workshop.made("bundle", "export_bundle", facts.path)).resolve()
+    manifest = Manifest.read(bundle)
+    return Candidates(
+        request=request,
+        facts=facts,
+        manifest=manifest,
+        workshop=Workshop(
+            cache=cache,
+            checkpoint_sha256=facts.sha256,
+            texts=request.calibration(manifest.task),
+            progress=progress,
+        ),
+        common={"bundle": bundle, "threads": threads, "max_batch_tokens": request.settings.max_batch_tokens},
+    )
+
+
+def _measured(
+    request: Request, candidates: Candidates, ready: list[Any], lineup: Lineup, progress: Progress
+) -> dict[str, Any]:
+    """Starts the engines, compares their outputs, measures them; the measured fields of the report."""
+    settings, manifest, threads = request.settings, candidates.manifest, candidates.common["threads"]
+    task, tokenizer = manifest.task, bundle_tokenizer(candidates.common["bundle"], manifest)
+    workload, examples = request.workload(task, tokenizer), request.examples(task, tokenizer)
+    probes = [each for example in examples for each in example.inputs] or request.probes(task, tokenizer)
+    short = request.short_texts(task, tokenizer)
+    others = OtherWork()
+    for spec, environment in ready:
+        progress(f"loading {spec.name}")
+        lineup.start(spec, short[0], settings.loads, environment)
+    progress("comparing outputs")
+    own = {each.name for each in lineup.running if each.spec.own}
+    fidelity = check_fidelity(lineup, task, tokenizer, probes, examples=examples, own=own)
+    peaks = _peaks(threads, settings.peak_s, progress)
+    measure(lineup, workload, settings, progress)
+    fields = measured_fields(lineup, workload, fidelity, candidates.facts.size)
+    if "concurrent" in request.workloads:
+        measure_callers(lineup, short, settings, progress)
+        fields["callers"] = callers_reports(lineup.running, settings, len(short))
+    if "loadgen" in request.workloads:
+        fields["loadgen"] = drive_all(lineup, candidates.workshop, short, settings, progress)
+    again = _peaks(threads, settings.peak_s, progress)
+    peaks = {name: max(peak, again.get(name, 0.0)) for name, peak in peaks.items()}
+    return {**fields, "peaks_gflops": peaks, "others_share": others.share(), "notes": workload.notes}
+
+
+def _peaks(threads: int, seconds: float, progress: Progress) -> dict[str, float]:
+    """GFLOP/s of large matrix products, in a process that is gone afterwards."""
+    progress("measuring the peak of large matrix products")
+    with Worker() as worker:
+        found: dict[str, float] = worker.call("gemm_peaks", threads, seconds)
+    return found

@@ -1,0 +1,287 @@
+"""What an engine is to the benchmark, and what its worker process needs to know to open it.
+
+Most engines are a `bert_runtime.model.Model` with another session: tokenization, padding, batching and decoding are the
+runtime's own, so what differs is the forward pass alone. A product that reads texts itself (a pipeline) is called as it
+stands, and timed from text to answer only.
+
+The worker may be another Python with other packages: these modules import NumPy, tokenizers and `bert_runtime`, and
+what an engine needs besides inside the methods that need it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+from bert_bench.workloads import Case
+from bert_runtime import Manifest
+from bert_runtime.model import Model, bundle_tokenizer
+from bert_runtime.session import Session
+from bert_runtime.tasks import FloatArray, TextInput
+from bert_runtime.tokenization import Batch
+
+__all__ = [
+    "CheckpointSpec",
+    "Engine",
+    "EngineSpec",
+    "Kind",
+    "ModelEngine",
+    "PeerSpec",
+    "PreparedSpec",
+    "ProductEngine",
+    "ProductSpec",
+    "folder_bytes",
+]
+
+Forward = Callable[[Batch], FloatArray]
+"""Token ids to raw outputs [B, …]."""
+
+
+class Engine(ABC):
+    """An engine that is ready to answer."""
+
+    size_bytes: int
+    """Graph and weights on disk."""
+
+    @abstractmethod
+    def answer(self, text: TextInput) -> Any:
+        """The decoded answer for one text."""
+
+    @abstractmethod
+    def answer_all(self, texts: Sequence[TextInput]) -> Any:
+        """The decoded answers for texts that are handed over at once."""
+
+    @abstractmethod
+    def rows(self, texts: Sequence[TextInput]) -> list[tuple[FloatArray, ...]]:
+        """Raw outputs of each text, one array per window of it."""
+
+    @abstractmethod
+    def call(self, case: Case) -> Callable[[], Any]:
+        """What is timed in a case."""
+
+
+class ModelEngine(Engine):
+    """A model of the runtime, with the session of whoever is measured."""
+
+    def __init__(self, model: Model, size_bytes: int) -> None:
+        self.model = model
+        self.size_bytes = size_bytes
+
+    def answer(self, text: TextInput) -> Any:
+        return self.model(text)
+
+    def answer_all(self, texts: Sequence[TextInput]) -> Any:
+        return self.model(list(texts))
+
+    def rows(self, texts: Sequence[TextInput]) -> list[tuple[FloatArray, ...]]:
+        return [each.rows for each in self.model.outputs(texts)]
+
+    def call(self, case: Case) -> Callable[[], Any]:
+        if case.batch is not None:
+            return partial(self.model.session.run, case.batch)
+        if case.stage == "tokenization":
+            return partial(self.model.tokenizer.encode, case.texts)
+        return partial(self.model, case.texts[0] if len(case.texts) == 1 else list(case.texts))
+
+
+class ProductEngine(Engine):
+    """A product that takes texts and gives answers; `raw` gives raw outputs [N, …] of the same texts."""
+
+    def __init__(
+        self, one: Callable[[Any], Any], many: Callable[[list[Any]], Any], raw: Callable[[list[Any]], FloatArray],
+        size_bytes: int,
+    ) -> None:  # fmt: skip
+        self._one, self._many, self._raw = one, many, raw
+        self.size_bytes = size_bytes
+
+    def answer(self, text: TextInput) -> Any:
+        return self._one(_plain(text))
+
+    def answer_all(self, texts: Sequence[TextInput]) -> Any:
+        return self._many([_plain(text) for text in texts])
+
+    def rows(self, texts: Sequence[TextInput]) -> list[tuple[FloatArray, ...]]:
+        return [(row,) for row in self._raw([_plain(text) for text in texts])]
+
+    def call(self, case: Case) -> Callable[[], Any]:
+        texts = [_plain(text) for text in case.texts]
+        return partial(self._one, texts[0]) if len(texts) == 1 else partial(self._many, texts)
+
+
+def _plain(text: TextInput) -> str:
+    """A text as a product takes it; no product here is asked about pairs."""
+    return text.text
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSpec(ABC):
+    """What a worker process needs to know to open an engine. Heavy imports happen in `open`, nowhere else."""
+
+    bundle: Path
+    threads: int
+    max_batch_tokens: int
+
+    environment: ClassVar[str | None] = None
+    """The requirements file that it runs in, by name; `None` for the environment of this process."""
+
+    own: ClassVar[bool] = False
+    """Whether it is this project's, and so takes the cases that look inside a call."""
+
+    stages: ClassVar[frozenset[str]] = frozenset(("model", "tokenization", "end_to_end", "concurrent"))
+    """Kinds of cases that it can be timed on."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The engine's name in reports."""
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """What the engine is, for a reader who does not know the name."""
+
+    @property
+    def precision(self) -> str:
+        """What its matrix products multiply: `fp32`, `bf16` or `int8`."""
+        return "fp32"
+
+    @property
+    def is_fp32(self) -> bool:
+        """Whether its outputs must equal the reference's up to rounding."""
+        return self.precision == "fp32"
+
+    def takes(self, case: Case) -> bool:
+        """Whether the case is meant for this engine."""
+        return case.stage in self.stages and (self.own or not case.bundle_only)
+
+    @abstractmethod
+    def open(self) -> Engine:
+        """Loads the model; raises a `BertError` where it cannot."""
+
+
+@dataclass(frozen=True)
+class _PeerSession:
+    """Stands where a model has its `Session`."""
+
+    run: Forward
+    threads: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One member of a family of engines: what the registry lists, and what its class reads its settings from."""
+
+    name: str
+    label: str
+    precision: str = "fp32"
+    exact: bool = True
+    """Whether its outputs must equal the reference's up to rounding, where its precision is `fp32`."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerSpec(EngineSpec):
+    """Another way to run the model of the bundle."""
+
+    kind: Kind
+
+    tasks: ClassVar[tuple[str, ...] | None] = None
+    """The tasks it can do; `None` for all."""
+
+    @property
+    def name(self) -> str:
+        """The kind's."""
+        return self.kind.name
+
+    @property
+    def label(self) -> str:
+        """The kind's."""
+        return self.kind.label
+
+    @property
+    def precision(self) -> str:
+        """The kind's."""
+        return self.kind.precision
+
+    @property
+    def is_fp32(self) -> bool:
+        """Not of kinds that approximate."""
+        return self.kind.precision == "fp32" and self.kind.exact
+
+    @abstractmethod
+    def open_session(self, manifest: Manifest) -> tuple[Forward, int]:
+        """Token ids to raw outputs [B, …], and the size on disk in bytes."""
+
+    def open(self) -> Engine:
+        """A model whose session is the one that `open_session` gives."""
+        manifest = Manifest.read(self.bundle)
+        tokenizer = bundle_tokenizer(self.bundle, manifest)
+        run, size_bytes = self.open_session(manifest)
+        session = cast("Session", _PeerSession(run, self.threads))
+        return ModelEngine(Model(manifest.task, tokenizer, session, max_batch_tokens=self.max_batch_tokens), size_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSpec(PeerSpec):
+    """A peer that reads the checkpoint."""
+
+    checkpoint: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedSpec(CheckpointSpec):
+    """A peer that makes files of its own from the checkpoint before it can be opened."""
+
+    folder: Path | None = None
+    """Where they are; `None` until they have been made."""
+
+    prepared_in: ClassVar[str | None] = None
+    """The environment that `prepare` runs in, where it is not `environment`."""
+
+    calibrated: ClassVar[bool] = False
+    """Whether `prepare` reads the calibration texts."""
+
+    @property
+    def made_as(self) -> Kind:
+        """The kind whose files these are: its own, or another's that makes the same."""
+        return self.kind
+
+    @property
+    def files(self) -> Path:
+        """The folder of what was prepared."""
+        assert self.folder is not None, f"{self.name} was opened before it was prepared"
+        return self.folder
+
+    @abstractmethod
+    def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
+        """Writes what `open` reads into the empty `folder`; `texts` are for calibration."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProductSpec(PreparedSpec):
+    """A peer that reads texts itself: it is timed from text to answer only."""
+
+    stages: ClassVar[frozenset[str]] = frozenset(("end_to_end", "concurrent"))
+
+    def open_session(self, manifest: Manifest) -> tuple[Forward, int]:
+        """Never asked for."""
+        raise NotImplementedError(f"{self.name} has no step from token ids to outputs")
+
+    def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
+        """Nothing, where the product reads the checkpoint itself."""
+
+    @abstractmethod
+    def open_product(self, manifest: Manifest) -> ProductEngine:
+        """Loads the product."""
+
+    def open(self) -> Engine:
+        """The product as it stands."""
+        return self.open_product(Manifest.read(self.bundle))
+
+
+def folder_bytes(folder: Path, *suffixes: str) -> int:
+    """Size of the files below `folder` whose names end so; of all without suffixes."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return sum(path.stat().st_size for path in files if not suffixes or path.name.endswith(suffixes))

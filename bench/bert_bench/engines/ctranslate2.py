@@ -1,0 +1,76 @@
+"""CTranslate2: its encoder in INT8 and FP32; the classifier after it is computed here in NumPy.
+
+CTranslate2 gives hidden states and BERT's pooled vector. The one matrix product that is left, of the pooled or of every
+hidden vector with the classifier, is part of what is timed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from bert_bench.engines.base import Forward, Kind, PreparedSpec, folder_bytes
+from bert_bench.errors import BenchError
+from bert_runtime import Manifest
+from bert_runtime.tasks import FloatArray, TextInput
+from bert_runtime.tokenization import Batch
+
+__all__ = ["KINDS", "CTranslate2Spec"]
+
+KINDS = (
+    Kind(name="ctranslate2-fp32", label="CTranslate2 FP32 (head in NumPy)", settings={"compute_type": "float32"}),
+    Kind(
+        name="ctranslate2-int8", label="CTranslate2 INT8 (head in NumPy)", precision="int8",
+        settings={"compute_type": "int8"},
+    ),
+)  # fmt: skip
+
+_HEADS = {"text-classification": "classifier", "token-classification": "classifier", "question-answering": "qa_outputs"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CTranslate2Spec(PreparedSpec):
+    """The encoder of a BERT checkpoint, converted as its documentation says."""
+
+    environment: ClassVar[str] = "ctranslate2"
+    tasks: ClassVar[tuple[str, ...]] = tuple(_HEADS)
+
+    def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
+        """Converts the encoder; keeps the head's weights beside it."""
+        from ctranslate2.converters import TransformersConverter
+        from safetensors.numpy import load_file
+
+        name = _HEADS[Manifest.read(self.bundle).task.name]
+        weights = load_file(self.checkpoint / "model.safetensors")
+        if f"{name}.weight" not in weights:
+            raise BenchError(f"{self.checkpoint}: expected a head {name}.weight as BERT has it, found none")
+        weight, bias = (weights[f"{name}.{part}"].astype(np.float32) for part in ("weight", "bias"))
+        quantization = self.kind.settings["compute_type"]
+        TransformersConverter(str(self.checkpoint)).convert(str(folder / "encoder"), quantization=quantization)
+        np.savez(folder / "head.npz", weight=weight, bias=bias)
+
+    def open_session(self, manifest: Manifest) -> tuple[Forward, int]:
+        """Loads the encoder with one worker of as many threads as every engine has."""
+        import ctranslate2
+
+        encoder = ctranslate2.Encoder(
+            str(self.files / "encoder"), device="cpu", compute_type=self.kind.settings["compute_type"],
+            inter_threads=1, intra_threads=self.threads,
+        )  # fmt: skip
+        head = np.load(self.files / "head.npz")
+        weight, bias = np.ascontiguousarray(head["weight"].T), head["bias"]
+        pooled = manifest.task.reads_first_row_only
+
+        def forward(batch: Batch) -> FloatArray:
+            ids, mask = (np.ascontiguousarray(array, dtype=np.int32) for array in batch[:2])
+            view = ctranslate2.StorageView.from_array
+            # Segments can only be given as lists; without them all are 0.
+            types = batch.token_type_ids.tolist() if batch.token_type_ids.any() else None
+            found = encoder.forward_batch(view(ids), view(mask.sum(axis=1, dtype=np.int32)), token_type_ids=types)
+            output: FloatArray = np.array(found.pooler_output if pooled else found.last_hidden_state) @ weight + bias
+            chosen: FloatArray = manifest.task.graph_output(output, batch.input_ids)
+            return chosen
+
+        return forward, folder_bytes(self.files)

@@ -1,0 +1,68 @@
+"""ONNX Runtime with its default options, on what `torch.onnx.export` makes of the checkpoint."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bert_bench.engines.base import Forward, Kind, PeerSpec
+from bert_bench.engines.pytorch import load_checkpoint
+from bert_runtime import Manifest
+from bert_runtime.tasks import FloatArray, Task
+from bert_runtime.tokenization import Batch
+
+__all__ = ["KINDS", "PLAIN", "PlainSpec", "onnx_session", "write_plain_graph"]
+
+PLAIN = Kind(name="onnxruntime-plain", label="ONNX Runtime, plain export FP32")
+"""What speed-ups are over."""
+
+KINDS = (PLAIN,)
+
+_PLAIN_OPSET = 20
+"""The opset that `torch.onnx.export` writes when nobody asks for another."""
+
+
+def write_plain_graph(checkpoint: Path, task: Task, path: Path) -> None:
+    """Writes what `torch.onnx.export` makes of the checkpoint, without any of this project's fusions."""
+    import onnx_ir
+
+    from bert_export.capture import capture
+
+    onnx_ir.save(capture(load_checkpoint(checkpoint, task), opset=_PLAIN_OPSET), path)
+
+
+def onnx_session(graph: Path, threads: int, manifest: Manifest) -> Forward:
+    """A graph in a session with all that ONNX Runtime does by default.
+
+    A graph of question answering may have its start and end logits in two outputs, as optimum exports it.
+    """
+    import numpy as np
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    inputs = {each.name for each in session.get_inputs()}
+    found = [each.name for each in session.get_outputs()]
+    pair = ["start_logits", "end_logits"]
+    outputs = pair if set(pair) <= set(found) else [manifest.output.name]
+
+    def forward(batch: Batch) -> FloatArray:
+        feed = {name: array for name, array in batch._asdict().items() if name in inputs}
+        arrays = session.run(outputs, feed)
+        output: FloatArray = arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=-1)
+        chosen: FloatArray = manifest.task.graph_output(output, batch.input_ids)
+        return chosen
+
+    return forward
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainSpec(PeerSpec):
+    """The plain export in ONNX Runtime with its default options, which include all of its optimizations."""
+
+    graph: Path
+
+    def open_session(self, manifest: Manifest) -> tuple[Forward, int]:
+        """Loads the graph."""
+        return onnx_session(self.graph, self.threads, manifest), self.graph.stat().st_size

@@ -1,0 +1,113 @@
+"""OpenVINO: FP32, bf16, and INT8 quantized with NNCF."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bert_bench.engines.base import Forward, Kind, PreparedSpec, folder_bytes
+from bert_bench.engines.transformers_models import AUTO_CLASSES, auto_model
+from bert_runtime import Manifest
+from bert_runtime.model import bundle_tokenizer
+from bert_runtime.tasks import FloatArray, TextInput
+from bert_runtime.tokenization import Batch, pad
+
+__all__ = ["KINDS", "OpenVINOSpec"]
+
+KINDS = (
+    Kind(name="openvino-fp32", label="OpenVINO FP32"),
+    Kind(name="openvino-bf16", label="OpenVINO bf16", precision="bf16"),
+    Kind(name="openvino-int8", label="OpenVINO INT8 (NNCF, static)", precision="int8"),
+    Kind(
+        name="openvino-int8-throughput",
+        label="OpenVINO INT8 (NNCF, static), throughput hint",
+        precision="int8",
+        settings={"hint": "THROUGHPUT"},
+    ),
+)
+
+_GRAPH = "model.xml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenVINOSpec(PreparedSpec):
+    """The checkpoint's `transformers` model, converted and compiled for latency as OpenVINO's documentation says.
+
+    The throughput hint runs several requests at a time on fewer threads each: it is for concurrent callers.
+    """
+
+    environment: ClassVar[str] = "openvino"
+    tasks: ClassVar[tuple[str, ...]] = tuple(AUTO_CLASSES)
+    calibrated: ClassVar[bool] = True
+
+    @property
+    def made_as(self) -> Kind:
+        """Precision between FP32 and bf16, and the hint, are said when the graph is compiled."""
+        return KINDS[2] if self.kind.precision == "int8" else KINDS[0]
+
+    def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
+        """Converts; for INT8 quantizes with NNCF's scheme for transformers on the calibration texts."""
+        import openvino
+        import torch
+        import transformers
+
+        manifest = Manifest.read(self.bundle)
+        model = auto_model(transformers, "AutoModel", manifest.task.name).from_pretrained(self.checkpoint).eval()
+        ids = torch.ones((2, 7), dtype=torch.int64)
+        example = {"input_ids": ids, "attention_mask": ids}
+        if getattr(model.config, "type_vocab_size", 0) > 0:
+            example["token_type_ids"] = torch.zeros_like(ids)
+        converted = openvino.convert_model(model, example_input=example)
+        if self.kind.precision == "int8":
+            import nncf
+
+            feeds = list(self._feeds(texts, manifest, _inputs(converted)))
+            converted = nncf.quantize(
+                converted, nncf.Dataset(feeds), model_type=nncf.ModelType.TRANSFORMER, subset_size=len(feeds)
+            )
+        openvino.save_model(converted, folder / _GRAPH, compress_to_fp16=False)
+
+    def _feeds(self, texts: Sequence[TextInput], manifest: Manifest, names: set[str]) -> Iterator[dict[str, Any]]:
+        """Each text alone, unpadded."""
+        tokenizer = bundle_tokenizer(self.bundle, manifest)
+        for windows in tokenizer.encode(texts):
+            batch = pad(windows[:1], tokenizer.pad_token_id)
+            yield {name: array for name, array in batch._asdict().items() if name in names}
+
+    def open_session(self, manifest: Manifest) -> tuple[Forward, int]:
+        """Compiles the graph; calls at the same time have an inference request each, which later calls use again."""
+        from queue import Empty, SimpleQueue
+
+        import openvino
+
+        options = {
+            "PERFORMANCE_HINT": self.kind.settings.get("hint", "LATENCY"),
+            "INFERENCE_NUM_THREADS": self.threads,
+            # By default OpenVINO takes bf16 where the processor has it.
+            "INFERENCE_PRECISION_HINT": "bf16" if self.kind.precision == "bf16" else "f32",
+        }
+        graph = openvino.Core().read_model(self.files / _GRAPH)
+        compiled = openvino.compile_model(graph, "CPU", options)
+        names = _inputs(graph)
+        idle: SimpleQueue[Any] = SimpleQueue()
+
+        def forward(batch: Batch) -> FloatArray:
+            feed = {name: array for name, array in batch._asdict().items() if name in names}
+            try:
+                request = idle.get_nowait()
+            except Empty:
+                request = compiled.create_infer_request()
+            arrays = [np.array(array) for array in request.infer(feed, share_inputs=True).values()]
+            idle.put(request)
+            output: FloatArray = arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=-1)
+            chosen: FloatArray = manifest.task.graph_output(output, batch.input_ids)
+            return chosen
+
+        return forward, folder_bytes(self.files)
+
+
+def _inputs(graph: Any) -> set[str]:
+    """All names of a graph's inputs."""
+    return {name for value in graph.inputs for name in value.names}

@@ -1,0 +1,70 @@
+"""Hugging Face optimum: its export for ONNX Runtime, its optimization levels and its dynamic INT8."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from bert_bench.engines.base import Forward, Kind, PreparedSpec
+from bert_bench.engines.onnxruntime_plain import onnx_session
+from bert_bench.engines.transformers_models import AUTO_CLASSES, auto_model
+from bert_runtime import Manifest
+from bert_runtime.tasks import TextInput
+
+__all__ = ["INT8", "KINDS", "OptimumSpec", "export_with_optimum"]
+
+INT8 = Kind(name="optimum-int8", label="optimum dynamic INT8 (avx512_vnni, per channel)", precision="int8")
+"""Also what the pipeline over ONNX Runtime runs."""
+
+KINDS = (
+    Kind(name="optimum-plain", label="optimum export FP32"),
+    Kind(name="optimum-o1", label="optimum O1", settings={"level": "O1"}),
+    Kind(name="optimum-o2", label="optimum O2", settings={"level": "O2"}),
+    Kind(name="optimum-o3", label="optimum O3 (GELU approximated)", exact=False, settings={"level": "O3"}),
+    Kind(name="optimum-o4", label="optimum O4 (FP16)", precision="fp16", settings={"level": "O4"}),
+    INT8,
+)
+
+
+def export_with_optimum(checkpoint: Path, task: str, folder: Path) -> Any:
+    """optimum's export of the checkpoint, saved with its configuration into `folder`; the model object."""
+    import optimum.onnxruntime
+
+    exporter = auto_model(optimum.onnxruntime, "ORTModel", task)
+    model = exporter.from_pretrained(checkpoint, export=True)
+    model.save_pretrained(folder)
+    return model
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimumSpec(PreparedSpec):
+    """What optimum writes, in ONNX Runtime with its default options."""
+
+    environment: ClassVar[str] = "optimum"
+    tasks: ClassVar[tuple[str, ...]] = tuple(AUTO_CLASSES)
+
+    def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
+        """Exports, then optimizes at the level or quantizes; only the last graph is kept."""
+        from tempfile import TemporaryDirectory
+
+        from optimum.onnxruntime import ORTOptimizer, ORTQuantizer
+        from optimum.onnxruntime.configuration import AutoOptimizationConfig, AutoQuantizationConfig
+
+        task = Manifest.read(self.bundle).task.name
+        level = self.kind.settings.get("level")
+        if level is None and self.kind.precision == "fp32":
+            export_with_optimum(self.checkpoint, task, folder)
+            return
+        with TemporaryDirectory(dir=folder) as plain:
+            model = export_with_optimum(self.checkpoint, task, Path(plain))
+            if level is not None:
+                config = getattr(AutoOptimizationConfig, level)()
+                ORTOptimizer.from_pretrained(model).optimize(save_dir=folder, optimization_config=config)
+                return
+            quantization = AutoQuantizationConfig.avx512_vnni(is_static=False, per_channel=True)
+            ORTQuantizer.from_pretrained(plain).quantize(save_dir=folder, quantization_config=quantization)
+
+    def open_session(self, manifest: Manifest) -> tuple[Forward, int]:
+        """Loads the one graph of the folder."""
+        (graph,) = self.files.glob("*.onnx")
+        return onnx_session(graph, self.threads, manifest), graph.stat().st_size

@@ -1,0 +1,67 @@
+"""The checkpoint in PyTorch, as this project's own model class."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bert_bench.engines.base import CheckpointSpec, Forward, Kind
+from bert_runtime import Manifest
+from bert_runtime.tasks import FloatArray, Task
+from bert_runtime.tokenization import Batch
+
+if TYPE_CHECKING:
+    from bert_models import TaskModel
+
+__all__ = ["EAGER", "KINDS", "PyTorchSpec", "load_checkpoint"]
+
+EAGER = Kind(name="pytorch", label="PyTorch eager FP32")
+"""What everything else is held against."""
+
+KINDS = (
+    EAGER,
+    Kind(name="pytorch-bf16", label="PyTorch eager bf16", precision="bf16"),
+    Kind(name="pytorch-compile", label="torch.compile FP32", settings={"compile": True}),
+)
+
+
+def load_checkpoint(checkpoint: Path, task: Task) -> "TaskModel":
+    """The checkpoint's model of that task, FP32, in evaluation mode."""
+    from bert_models import load_model, open_checkpoint
+
+    return load_model(open_checkpoint(checkpoint), task)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PyTorchSpec(CheckpointSpec):
+    """PyTorch under `torch.inference_mode`: eager or compiled, its weights in FP32 or bf16."""
+
+    def open_session(self, manifest: Manifest) -> tuple[Forward, int]:
+        """Loads the weights; runs them without gradients."""
+        import torch
+
+        from bert_models.weights import weight_files
+
+        torch.set_num_threads(self.threads)
+        loaded = load_checkpoint(self.checkpoint, manifest.task)
+        if self.kind.precision == "bf16":
+            loaded = loaded.bfloat16()
+        model = _compiled(loaded) if self.kind.settings.get("compile") else loaded
+
+        def forward(batch: Batch) -> FloatArray:
+            with torch.inference_mode():
+                output: FloatArray = model(*map(torch.from_numpy, batch)).float().numpy()
+            chosen: FloatArray = manifest.task.graph_output(output, batch.input_ids)
+            return chosen
+
+        return forward, sum(path.stat().st_size for path in weight_files(self.checkpoint))
+
+
+def _compiled(model: Callable[..., Any]) -> Callable[..., Any]:
+    """The model under Inductor with weights frozen, once for all shapes: texts of mixed lengths would each compile."""
+    import torch
+    import torch._inductor.config
+
+    torch._inductor.config.freezing = True
+    compiled: Callable[..., Any] = torch.compile(model, dynamic=True)
+    return compiled

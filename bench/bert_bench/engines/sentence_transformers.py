@@ -1,0 +1,84 @@
+"""sentence-transformers with its three backends, for embeddings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from bert_bench.engines.base import Kind, ProductEngine, ProductSpec, folder_bytes
+from bert_runtime import Manifest
+from bert_runtime.tasks import TextInput
+
+__all__ = ["KINDS", "SentenceTransformersSpec"]
+
+KINDS = (
+    Kind(name="sentence-transformers", label="sentence-transformers, PyTorch FP32", settings={"backend": "torch"}),
+    Kind(name="sentence-transformers-onnx", label="sentence-transformers, ONNX FP32", settings={"backend": "onnx"}),
+    Kind(
+        name="sentence-transformers-onnx-int8", label="sentence-transformers, ONNX INT8 (avx512_vnni)",
+        precision="int8", settings={"backend": "onnx", "file": "model_qint8_avx512_vnni.onnx"},
+    ),
+    Kind(
+        name="sentence-transformers-openvino", label="sentence-transformers, OpenVINO FP32",
+        settings={"backend": "openvino"},
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceTransformersSpec(ProductSpec):
+    """`SentenceTransformer.encode` with its default batches of 32."""
+
+    environment: ClassVar[str] = "sentence-transformers"
+    tasks: ClassVar[tuple[str, ...]] = ("sentence-embedding",)
+
+    def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
+        """Saves the checkpoint with the backend's own model."""
+        from sentence_transformers import SentenceTransformer, export_dynamic_quantized_onnx_model
+
+        backend = self.kind.settings["backend"]
+        if backend == "torch":
+            return
+        model = SentenceTransformer(str(self.checkpoint), backend=backend, device="cpu")
+        model.save_pretrained(str(folder))
+        if "file" in self.kind.settings:
+            export_dynamic_quantized_onnx_model(model, "avx512_vnni", str(folder))
+
+    def open_product(self, manifest: Manifest) -> ProductEngine:
+        """The model with as many threads as every engine has."""
+        import torch
+        from sentence_transformers import SentenceTransformer
+
+        torch.set_num_threads(self.threads)
+        backend = self.kind.settings["backend"]
+        path = self.checkpoint if backend == "torch" else self.files
+        model = SentenceTransformer(
+            str(path), backend=backend, device="cpu", model_kwargs=self._options(backend), local_files_only=True
+        )
+        # Beside the INT8 graph lies the one that it was made of.
+        suffixes = (self.kind.settings["file"],) if "file" in self.kind.settings else (".safetensors", ".onnx", ".bin")
+        model.max_seq_length = manifest.max_tokens
+
+        def encode(texts: Any) -> Any:
+            return model.encode(texts, show_progress_bar=False)
+
+        return ProductEngine(encode, encode, encode, folder_bytes(path, *suffixes))
+
+    def _options(self, backend: str) -> dict[str, Any]:
+        """What the backend calls its threads and its file."""
+        if backend == "onnx":
+            import onnxruntime
+
+            options = onnxruntime.SessionOptions()
+            options.intra_op_num_threads = self.threads
+            file = self.kind.settings.get("file", "model.onnx")
+            return {"provider": "CPUExecutionProvider", "session_options": options, "file_name": f"onnx/{file}"}
+        if backend == "openvino":
+            return {
+                "ov_config": {
+                    "PERFORMANCE_HINT": "LATENCY",
+                    "INFERENCE_NUM_THREADS": str(self.threads),
+                    "INFERENCE_PRECISION_HINT": "f32",
+                }
+            }
+        return {}

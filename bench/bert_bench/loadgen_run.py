@@ -1,0 +1,59 @@
+"""MLPerf LoadGen's scenarios on every engine, one engine at a time."""
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+from bert_bench.environments import installed_modules
+from bert_bench.errors import BenchError
+from bert_bench.lineup import Contestant, Lineup
+from bert_bench.loadgen import SCENARIOS, LoadOptions, figures
+from bert_bench.preparation import Workshop
+from bert_bench.settings import Settings
+from bert_runtime.tasks import TextInput
+
+__all__ = ["drive_all"]
+
+_SERVER_LOAD = 0.5
+"""Server's mean rate of arrivals, as a share of what the engine answers one after another."""
+
+_DEFAULT_SECONDS = 5.0
+_SERVER_LATENCIES = 10.0
+"""Server's bound on the latency, in median latencies of SingleStream."""
+
+
+def drive_all(
+    lineup: Lineup, workshop: Workshop, texts: Sequence[TextInput], settings: Settings, progress: Callable[[str], None]
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """By scenario and engine: LoadGen's figures and summary, or `error` with the reason why there are none."""
+    found: dict[str, dict[str, dict[str, Any]]] = {scenario: {} for scenario in SCENARIOS}
+    try:
+        environment = workshop.environment("loadgen")
+        assert environment is not None
+        modules = installed_modules(environment)
+    except BenchError as error:
+        return {scenario: {each.name: {"error": str(error)} for each in lineup.running} for scenario in SCENARIOS}
+    for contestant in lineup.running:
+        progress(f"LoadGen drives {contestant.name}")
+        call_ms = _call_ms(contestant, texts)
+        for scenario in SCENARIOS:
+            options = LoadOptions(
+                seconds=settings.loadgen_s or _DEFAULT_SECONDS,
+                texts_per_s=_SERVER_LOAD * 1e3 / call_ms,
+                latency_ms=_SERVER_LATENCIES * call_ms,
+            )
+            try:
+                summary = contestant.worker.call("loadgen", modules, scenario, texts, options)
+                asked = {"arrivals_per_s": options.texts_per_s, "bound_ms": options.latency_ms}
+                found[scenario][contestant.name] = {
+                    **figures(summary), **(asked if scenario == "Server" else {}), "summary": summary,
+                }  # fmt: skip
+            except BenchError as error:
+                found[scenario][contestant.name] = {"error": str(error)}
+    return found
+
+
+def _call_ms(contestant: Contestant, texts: Sequence[TextInput]) -> float:
+    """About how long one text takes."""
+    samples, _ = contestant.worker.call("concurrent", texts, 1, 0.5)
+    return median(samples)

@@ -1,0 +1,38 @@
+"""A report as files: JSON, Markdown and a chart, written whole or not at all."""
+
+import json
+import shutil
+from pathlib import Path
+
+from bert_bench.errors import BenchError
+from bert_bench.markdown import report_markdown
+from bert_bench.plot import require_plotting
+from bert_bench.preparation import whole_folder
+from bert_bench.ranking import plot_ranking
+from bert_bench.report import Report
+
+__all__ = ["CHART", "MARKDOWN", "RESULT", "check_output", "write_outputs"]
+
+RESULT, MARKDOWN, CHART = "result.json", "result.md", "result.png"
+
+
+def check_output(folder: Path, *, force: bool) -> None:
+    """Raises before minutes of measuring what would be raised after them."""
+    require_plotting(folder / CHART)
+    if folder.exists() and not force:
+        raise BenchError(f"{folder}: exists already; name another folder, or replace it with --force")
+    if folder.exists() and not (
+        folder.is_dir() and {path.name for path in folder.iterdir()} <= {RESULT, MARKDOWN, CHART}
+    ):
+        raise BenchError(f"{folder}: holds more than a report, which --force does not replace; name another folder")
+
+
+def write_outputs(report: Report, folder: Path) -> None:
+    """Writes the three files into `folder`, which takes the place of an older report."""
+    with whole_folder(folder.resolve()) as building:
+        text = json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
+        (building / RESULT).write_text(text + "\n", encoding="utf-8")
+        (building / MARKDOWN).write_text(report_markdown(report, chart=CHART), encoding="utf-8")
+        plot_ranking(report, building / CHART)
+        if folder.exists():
+            shutil.rmtree(folder)

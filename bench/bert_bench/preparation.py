@@ -1,0 +1,109 @@
+"""What engines make of a checkpoint before they can run it, made once and kept."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from bert_bench.engines import PreparedSpec
+from bert_bench.environments import Environment
+from bert_bench.remote import Worker
+from bert_runtime.machine import installed_versions
+from bert_runtime.tasks import TextInput
+
+__all__ = ["Workshop", "whole_folder"]
+
+_TIMEOUT_S = 3600.0
+"""How long one engine's preparation may take; quantizing a large model with calibration takes minutes."""
+
+_OWN_TOOLS = ("bert-export", "torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "numpy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workshop:
+    """Where a checkpoint's files are made and kept: `CACHE/files/CHECKPOINT/ENGINE-KEY`.
+
+    The key is a hash over the engine, the versions of the packages that make its files, and the calibration texts if it
+    reads them. A folder appears whole or not at all.
+    """
+
+    cache: Path
+    checkpoint_sha256: str
+    texts: Sequence[TextInput]
+    """For calibration."""
+    progress: Callable[[str], None]
+
+    def environment(self, name: str | None) -> Environment | None:
+        """The environment of that name, made if need be; `None` for this process's own."""
+        if name is None:
+            return None
+        environment = Environment(name, self.cache)
+        environment.ensure(self.progress)
+        return environment
+
+    def prepared(self, spec: PreparedSpec) -> PreparedSpec:
+        """The engine with its files, made if need be; raises `BenchError` with the reason where they cannot be."""
+        environment = self.environment(spec.prepared_in or spec.environment)
+        kind = spec.made_as
+        key: dict[str, Any] = {"kind": [kind.precision, dict(kind.settings)]}
+        if spec.calibrated and spec.precision == "int8":
+            key["texts"] = list(self.texts)
+        folder = self.folder(kind.name, environment, key)
+        if not folder.is_dir():
+            self.progress(f"preparing {spec.name}")
+            with whole_folder(folder) as building, self.worker(environment) as worker:
+                begin = monotonic()
+                worker.call("make", replace(spec, folder=None), building, self.texts)
+                self.progress(f"prepared {spec.name} in {monotonic() - begin:.0f} s")
+        return replace(spec, folder=folder)
+
+    def made(self, name: str, method: str, *arguments: Any) -> Path:
+        """A folder in which a request of the worker, given the path of a file or folder inside it, has written.
+
+        The path is `folder / name`, which is returned.
+        """
+        folder = self.folder(name, None, {"method": method})
+        if not folder.is_dir():
+            self.progress(f"making {name}")
+            with whole_folder(folder) as building, self.worker(None) as worker:
+                worker.call(method, *arguments, building / name)
+        return folder / name
+
+    def folder(self, name: str, environment: Environment | None, key: Mapping[str, Any]) -> Path:
+        """Where the files of that name belong."""
+        versions: Any = installed_versions(_OWN_TOOLS) if environment is None else environment.key
+        text = json.dumps([name, versions, key], sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        return self.cache / "files" / self.checkpoint_sha256[:16] / f"{name}-{digest}"
+
+    def worker(self, environment: Environment | None) -> Worker:
+        """A process in that environment with time for long work."""
+        return Worker(environment, timeout_s=_TIMEOUT_S)
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """A new folder that becomes `target` when the block ends without an error, and is removed otherwise."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        # mkdtemp makes it private; results are to be read like any other folder.
+        building.chmod(0o777 & ~_umask())
+        yield building
+        building.replace(target)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def _umask() -> int:
+    """The process's umask, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,35 @@
+"""Callers share the texts, stop in time, and do not hide an error."""
+
+from threading import get_ident
+from time import sleep
+
+import pytest
+
+from bert_bench.callers import call_concurrently
+from bert_runtime.tasks import TextInput
+
+TEXTS = [TextInput(str(i)) for i in range(3)]
+
+
+def test_every_caller_asks_and_every_text_is_read() -> None:
+    threads, read = set(), []
+
+    def answer(text: TextInput) -> None:
+        threads.add(get_ident())
+        read.append(text.text)
+        sleep(0.002)
+
+    samples, seconds = call_concurrently(answer, TEXTS, 3, 0.1)
+    assert len(threads) == 3
+    assert {"0", "1", "2"} == set(read)
+    assert len(samples) == len(read)
+    assert min(samples) >= 2
+    assert 0.1 <= seconds < 2
+
+
+def test_an_error_of_one_caller_ends_all() -> None:
+    def answer(text: TextInput) -> None:
+        raise RuntimeError("Already borrowed")
+
+    with pytest.raises(RuntimeError, match="Already borrowed"):
+        call_concurrently(answer, TEXTS, 4, 30.0)

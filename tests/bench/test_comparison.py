@@ -1,0 +1,249 @@
+"""One real comparison over a toy checkpoint, and what becomes of it: files, chart, Markdown, a second run beside it."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from bert_bench import BenchError, Report, Settings
+from bert_bench.checkpoints import EncoderSize
+from bert_bench.cli import main
+from bert_bench.comparison import compare_engines
+from bert_bench.difference import compare_reports
+from bert_bench.environments import Environment
+from bert_bench.loading import read_report
+from bert_bench.markdown import report_markdown
+from bert_bench.outputs import check_output, write_outputs
+from bert_bench.request import OWN, Request
+from bert_bench.timing import Timing
+from bert_runtime import InputError
+
+SETTINGS = Settings(
+    shapes=((1, 8), (2, 16)), text_tokens=(14,), num_texts=12, rounds=2, burst_ms=2.0, loads=1, threads=1,
+    callers=(2,), callers_s=0.05, callers_rounds=2, peak_s=0.01, labelled=20,
+)  # fmt: skip
+PEERS = ("pytorch", "onnxruntime-plain", "optimum-o1", "fastembed")
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "dev.jsonl"
+    rows = [{"text": f"hello there {i}", "label": ("greeting", "farewell")[i % 2]} for i in range(30)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def offline_only() -> Iterator[None]:
+    """No environment can be installed."""
+
+    def ensure(self: Environment, progress: object) -> None:
+        raise BenchError(f"cannot install requirements-{self.name}.txt: no index")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Environment, "ensure", ensure)
+        yield
+
+
+@pytest.fixture(scope="module")
+def report(
+    classifier_checkpoint: Path, classifier_bundle: Path, labelled: Path, cache: Path, offline_only: None
+) -> Report:
+    request = Request(
+        checkpoint=classifier_checkpoint, bundle=classifier_bundle, engines=(*OWN, *PEERS), labelled=labelled,
+        settings=SETTINGS, cache=cache, offline={"messages": [f"hello there {i}" for i in range(40)]},
+    )  # fmt: skip
+    return compare_engines(request)
+
+
+@pytest.fixture
+def result(report: Report, tmp_path: Path) -> Path:
+    """The report's JSON file."""
+    write_outputs(report, tmp_path / "run")
+    return tmp_path / "run" / "result.json"
+
+
+def slowed(report: Report, factor: float) -> Report:
+    """The report of a machine on which INT8 takes so many times as long."""
+
+    def slow(timing: Timing) -> Timing:
+        medians = tuple(factor * median for median in timing.round_medians_ms)
+        return replace(timing, p50_ms=factor * timing.p50_ms, round_medians_ms=medians)
+
+    shapes = tuple(
+        replace(case, timings={**case.timings, OWN[1]: slow(case.timings[OWN[1]])}) for case in report.shapes
+    )
+    return replace(report, shapes=shapes)
+
+
+def test_what_runs_is_measured_and_what_does_not_is_listed(report: Report) -> None:
+    assert [each.name for each in report.engines] == [*OWN, "pytorch", "onnxruntime-plain"]
+    assert report.not_run.keys() == {"optimum-o1", "fastembed"}
+    assert "no index" in report.not_run["optimum-o1"]
+    assert "does not do text-classification" in report.not_run["fastembed"]
+    assert [case.name for case in report.offline] == ["messages"]
+    assert report.offline[0].texts == 12
+    for case in (*report.shapes, *report.singles, *report.offline):
+        assert set(case.timings) == {each.name for each in report.engines}
+
+
+def test_outputs_and_the_metric_are_of_the_labelled_file(report: Report) -> None:
+    found = {each.name: each.fidelity for each in report.engines}
+    for fidelity in found.values():
+        assert fidelity is not None
+        assert (fidelity.reference, fidelity.texts) == ("pytorch", 20)
+        assert 0 <= fidelity.metrics["accuracy"] <= 1
+    int8 = found[OWN[1]]
+    assert int8 is not None
+    assert int8.max_abs_error > 0
+
+
+def test_ratios_are_there_pair_by_pair(report: Report) -> None:
+    for case in report.shapes:
+        assert set(case.pairs) == set(OWN)
+        assert set(case.pairs[OWN[1]]) == {"pytorch", "onnxruntime-plain"}
+        over_plain = case.pairs[OWN[1]]["onnxruntime-plain"]
+        assert over_plain == case.speedups[OWN[1]]
+
+
+def test_speeds_are_shares_of_the_measured_peak(report: Report) -> None:
+    assert {"fp32", "int8"} <= report.peaks_gflops.keys()
+    fp32, shape = report.engines[0], report.shapes[0]
+    expected = shape.flops / (shape.timings[fp32.name].p50_ms / 1e3) / (report.peaks_gflops["fp32"] * 1e9)
+    assert report.peak_share(fp32, shape) == pytest.approx(expected)
+    assert 0 < expected < 1
+    assert report.peak_share(replace(fp32, precision="fp16"), shape) is None
+
+
+def test_flops_are_those_of_the_literature() -> None:
+    base = EncoderSize(layers=12, hidden_size=768, intermediate_size=3072)
+    assert base.flops(1, 128) == pytest.approx(22.35e9, rel=0.001)
+    assert base.flops(8, 128) == 8 * base.flops(1, 128)
+
+
+def test_concurrent_callers_were_measured(report: Report) -> None:
+    (callers,) = report.callers
+    assert callers.callers == 2
+    assert set(callers.timings) == {each.name for each in report.engines}
+    assert not callers.failed
+    for timing in callers.timings.values():
+        assert len(timing.texts_per_s_rounds) == 2
+        assert 0 < timing.p50_ms <= timing.p99_ms
+
+
+def test_memory_and_the_machines_other_work_are_reported(report: Report) -> None:
+    for engine in report.engines:
+        assert engine.peak_resident_bytes is None or engine.peak_resident_bytes >= engine.resident_bytes
+    assert report.others_share is not None
+    assert 0 <= report.others_share <= 1
+
+
+@pytest.mark.slow
+def test_a_checkpoint_is_exported_and_a_second_run_makes_nothing_again(
+    classifier_checkpoint: Path, tmp_path: Path, offline_only: None
+) -> None:
+    request = Request(
+        checkpoint=classifier_checkpoint,
+        engines=(OWN[0], "onnxruntime-plain"),
+        workloads=("single",),
+        settings=replace(SETTINGS, rounds=1),
+        cache=tmp_path,
+    )
+    first, second = list[str](), list[str]()
+    report = compare_engines(request, first.append)
+    assert [stage for stage in first if stage.startswith("making")] == [
+        "making bundle",
+        "making onnxruntime-plain.onnx",
+    ]
+    assert compare_engines(request, second.append).bundle == report.bundle
+    assert not [stage for stage in second if stage.startswith("making")]
+    assert not report.shapes
+    assert not report.offline
+    assert "End to end" in report_markdown(report)
+
+
+def test_a_report_is_read_back_as_it_was(report: Report, result: Path) -> None:
+    assert read_report(result).to_dict() == report.to_dict()
+    assert {path.name for path in result.parent.iterdir()} == {"result.json", "result.md", "result.png"}
+    assert (result.parent / "result.png").stat().st_size > 10_000
+
+
+def test_a_folder_of_results_is_replaced_only_when_asked_and_only_if_it_is_one(report: Report, result: Path) -> None:
+    folder = result.parent
+    with pytest.raises(BenchError, match="exists already"):
+        check_output(folder, force=False)
+    check_output(folder, force=True)
+    write_outputs(report, folder)
+    (folder / "thesis.tex").touch()
+    with pytest.raises(BenchError, match="holds more than a report"):
+        check_output(folder, force=True)
+
+
+def test_the_markdown_has_every_engine_and_every_reason(report: Report) -> None:
+    text = report_markdown(report)
+    for part in (*OWN, "pytorch", "no index", "Same work?", "pair by pair", "measured peak", "2 callers", "messages"):
+        assert part in text
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert len(tables) >= 8
+    assert all(len({line.count(" | ") for line in table.splitlines()}) == 1 for table in tables)
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "no JSON", '{"format": 2, "bundle": "b"}'])
+def test_other_files_are_refused_with_the_reason(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(content)
+    with pytest.raises(BenchError, match=r"other\.json: "):
+        read_report(path)
+
+
+def test_what_got_slower_is_said(report: Report) -> None:
+    found = compare_reports(report, slowed(report, 3.0))
+    assert {(each.engine, each.case) for each in found.slower(2.0)} == {(OWN[1], "1x8"), (OWN[1], "2x16")}
+    assert not found.faster(1.05)
+    assert found.machine == pytest.approx(1.0)
+    back = compare_reports(slowed(report, 3.0), report)
+    assert len(back.faster(2.0)) == 2
+
+
+def test_overlapping_rounds_are_no_change(report: Report) -> None:
+    assert not compare_reports(report, report).slower(1.0)
+
+
+def test_the_command_line_reports_and_compares(report: Report, result: Path, tmp_path: Path) -> None:
+    write_outputs(slowed(report, 3.0), tmp_path / "later")
+    later = tmp_path / "later" / "result.json"
+    shown = CliRunner().invoke(main, ["report", str(result), "--plot", str(tmp_path / "chart.svg")])
+    assert shown.exit_code == 0
+    assert shown.output == report_markdown(report)
+    assert (tmp_path / "chart.svg").stat().st_size > 10_000
+    compared = CliRunner().invoke(main, ["compare", str(result), str(later), "--least", "50"])
+    assert compared.exit_code == 0
+    assert "Slower: 2" in compared.output
+    assert "Faster: 0" in compared.output
+    failed = CliRunner().invoke(main, ["compare", str(result), str(later), "--least", "50", "--fail"])
+    assert failed.exit_code == 1
+    as_json = CliRunner().invoke(main, ["compare", str(result), str(later), "--json"])
+    assert json.loads(as_json.output)["changes"][0]["engine"] == OWN[1]
+
+
+def test_the_engines_are_listed() -> None:
+    shown = CliRunner().invoke(main, ["run", "--list"])
+    assert shown.exit_code == 0
+    assert {"openvino-int8", "ctranslate2-int8", *OWN} <= set(shown.output.split())
+
+
+def test_unknown_engines_and_workloads_are_named_at_once(classifier_checkpoint: Path) -> None:
+    with pytest.raises(InputError, match=r"unknown engine tensorrt; .*unknown workload nothing; "):
+        Request(checkpoint=classifier_checkpoint, engines=("tensorrt",), workloads=("nothing",))
+    failed = CliRunner().invoke(main, ["run", str(classifier_checkpoint), "--engines", "tensorrt"])
+    assert failed.exit_code == 1
+    assert "unknown engine tensorrt" in failed.output

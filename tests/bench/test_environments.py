@@ -1,0 +1,86 @@
+"""A peer's environment sees this project's code and no other of our packages; one that fails says why."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_bench import BenchError, WorkerError, environments
+from bert_bench.environments import Environment, cache_folder
+from bert_bench.remote import Worker
+
+
+class OwnPython(Environment):
+    """An environment whose interpreter is the one that runs the tests."""
+
+    @property
+    def python(self) -> Path:
+        return Path(sys.executable)
+
+
+@pytest.fixture
+def requirements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A requirements file in the place of the shipped ones."""
+    path = tmp_path / "requirements-toy.txt"
+    path.write_text("# nothing\n")
+    monkeypatch.setattr(environments, "requirements_file", lambda name: path)
+    return path
+
+
+def test_a_worker_sees_two_of_our_packages(tmp_path: Path) -> None:
+    environment = OwnPython("optimum", tmp_path)
+    folder = Path(environment.variables()["PYTHONPATH"])
+    assert {path.name for path in folder.iterdir()} == {"bert_bench", "bert_runtime"}
+    assert environment.variables() == environment.variables()
+    with Worker(environment) as worker:
+        assert "numpy" in worker.call("versions", ["numpy", "no-such-distribution"])
+
+
+def test_a_missing_interpreter_is_a_reason(tmp_path: Path) -> None:
+    with pytest.raises(WorkerError, match="cannot be started"):
+        Worker(Environment("optimum", tmp_path))
+
+
+def test_other_requirements_are_another_environment(tmp_path: Path, requirements: Path) -> None:
+    before = Environment("toy", tmp_path).folder
+    assert before == Environment("toy", tmp_path).folder
+    requirements.write_text("numpy==1\n")
+    assert Environment("toy", tmp_path).folder != before
+
+
+def test_what_pip_cannot_install_is_the_reason(
+    tmp_path: Path, requirements: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requirements.write_text("./no-such-folder\n")
+    environment = Environment("toy", tmp_path)
+    commands: list[list[str]] = []
+    run = environments.subprocess.run
+
+    def with_our_pip(command: list[str], **options: object) -> object:
+        """Without the seconds that a virtual environment takes."""
+        commands.append(command)
+        if "venv" in command:
+            environment.folder.mkdir()
+            command = [sys.executable, "-c", ""]
+        return run([sys.executable, *command[1:]], **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(environments.subprocess, "run", with_our_pip)
+    said: list[str] = []
+    with pytest.raises(BenchError, match=r"cannot install requirements-toy.txt: ERROR.*no-such-folder"):
+        environment.ensure(said.append)
+    assert "requirements-toy.txt" in said[0]
+    assert commands[0][1:3] == ["-m", "venv"]
+    with pytest.raises(BenchError):  # it is not taken for complete the next time
+        environment.ensure(said.append)
+
+
+def test_a_complete_environment_is_not_made_again(tmp_path: Path) -> None:
+    environment = Environment("optimum", tmp_path)
+    environment.folder.mkdir(parents=True)
+    (environment.folder / "complete").touch()
+    environment.ensure(lambda stage: pytest.fail(stage))
+
+
+def test_the_cache_follows_the_desktop_convention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "bert-export" / "bench"

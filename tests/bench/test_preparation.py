@@ -1,0 +1,118 @@
+"""What engines make is made once, whole, and again when what it is made of changes."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from bert_bench import WorkerError
+from bert_bench.engines import openvino, transformers_pipeline
+from bert_bench.engines.base import Forward, Kind, PreparedSpec
+from bert_bench.engines.openvino import OpenVINOSpec
+from bert_bench.engines.transformers_pipeline import PipelineSpec
+from bert_bench.preparation import Workshop, whole_folder
+from bert_runtime import Manifest
+from bert_runtime.tasks import TextInput
+
+TEXTS = [TextInput("hello"), TextInput("lost my card")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToySpec(PreparedSpec):
+    """Writes down what it was given."""
+
+    calibrated: ClassVar[bool] = True
+
+    def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
+        if self.kind.settings.get("broken"):
+            raise WorkerError("the toy is broken")
+        (folder / "texts").write_text(str(len(texts)))
+
+    def open_session(self, manifest: Manifest) -> tuple[Forward, int]:
+        raise NotImplementedError
+
+
+class InProcess:
+    """A worker's end of `make`, in this process."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    def call(self, method: str, spec: ToySpec, folder: Path, texts: Sequence[TextInput]) -> None:
+        assert method == "make"
+        self.made.append(spec.name)
+        spec.prepare(folder, texts)
+
+
+def spec(name: str = "toy", precision: str = "int8", **settings: Any) -> ToySpec:
+    kind = Kind(name=name, label="a toy", precision=precision, settings=settings)
+    return ToySpec(bundle=Path(), threads=1, max_batch_tokens=1, checkpoint=Path(), kind=kind)
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> InProcess:
+    worker = InProcess()
+    monkeypatch.setattr(Workshop, "worker", lambda self, environment: nullcontext(worker))
+    return worker
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    return Workshop(cache=tmp_path, checkpoint_sha256="0123456789abcdef0", texts=TEXTS, progress=lambda stage: None)
+
+
+def test_files_are_made_once(workshop: Workshop, worker: InProcess) -> None:
+    first, second = workshop.prepared(spec()), workshop.prepared(spec())
+    assert first.folder == second.folder
+    assert (first.files / "texts").read_text() == "2"
+    assert worker.made == ["toy"]
+
+
+def test_other_settings_checkpoints_and_calibration_texts_are_made_again(workshop: Workshop, worker: InProcess) -> None:
+    folders = [
+        workshop.prepared(spec()).folder,
+        workshop.prepared(spec(level="O1")).folder,
+        replace(workshop, texts=TEXTS[:1]).prepared(spec()).folder,
+        replace(workshop, checkpoint_sha256="f" * 64).prepared(spec()).folder,
+    ]
+    assert len(set(folders)) == len(worker.made) == 4
+
+
+def test_engines_that_make_the_same_files_share_them() -> None:
+    common: dict[str, Any] = {"bundle": Path(), "threads": 1, "max_batch_tokens": 1, "checkpoint": Path()}
+    made = {kind.name: OpenVINOSpec(kind=kind, **common).made_as.name for kind in openvino.KINDS}
+    assert made == {
+        "openvino-fp32": "openvino-fp32",
+        "openvino-bf16": "openvino-fp32",
+        "openvino-int8": "openvino-int8",
+        "openvino-int8-throughput": "openvino-int8",
+    }
+    pipelines = [PipelineSpec(kind=kind, **common).made_as.name for kind in transformers_pipeline.KINDS]
+    assert pipelines == ["pipeline-pytorch", "optimum-int8"]
+
+
+def test_calibration_texts_change_nothing_where_they_are_not_read(workshop: Workshop, worker: InProcess) -> None:
+    for texts in (TEXTS, TEXTS[:1]):
+        replace(workshop, texts=texts).prepared(spec(precision="fp32"))
+    assert worker.made == ["toy"]
+
+
+def test_what_fails_leaves_nothing_behind(workshop: Workshop, worker: InProcess, tmp_path: Path) -> None:
+    with pytest.raises(WorkerError, match="the toy is broken"):
+        workshop.prepared(spec(broken=True))
+    assert not [path for path in tmp_path.rglob("*") if "toy" in path.name]
+
+
+def test_an_interruption_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), whole_folder(tmp_path / "target") as building:
+        (building / "half").touch()
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_engine_opened_before_it_was_prepared_says_so() -> None:
+    with pytest.raises(AssertionError, match="toy was opened before it was prepared"):
+        _ = spec().files
