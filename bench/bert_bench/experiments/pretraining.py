@@ -97,13 +97,16 @@ def _text(books: Path, work: Path) -> Path:
     return target
 
 
-def _data(run: Run, text: Path, work: Path, settings: PretrainSettings) -> _Data:
+def _data(run: Run, text: Path, work: Path, settings: PretrainSettings, dropout: float) -> _Data:
     folder = work / f"tokenizer-{run.kind}"
     if not folder.is_dir():
         train_tokenizer([text], run.kind, _VOCAB_SIZE, folder, progress=click.echo)
     tokenizer = read_tokenizer(folder, run.family)
     vocabulary = Vocabulary.of(tokenizer)
-    config = FAMILIES[run.family].preset("base", **_SIZE, vocab_size=vocabulary.size, pad_token_id=vocabulary.pad)
+    config = FAMILIES[run.family].preset(
+        "base", **_SIZE, vocab_size=vocabulary.size, pad_token_id=vocabulary.pad,
+        hidden_dropout=dropout, attention_dropout=dropout,
+    )  # fmt: skip
     tokens = cached_tokens(TextFiles([text], _DOCUMENT_START), tokenizer, work / "tokens")
     train, dev = split_documents(tokens.num_documents, settings.dev_share, settings.seed)
     ours = PretrainingBatches(tokens, train, vocabulary, settings.batches())
@@ -122,14 +125,14 @@ def _model(run: Run, data: _Data) -> PretrainingModel:
     return MaskedLanguageModel(data.config, data.mask, pairs=pairs)
 
 
-def _train(name: str, text: Path, work: Path, settings: PretrainSettings) -> dict[str, Any]:
+def _train(name: str, text: Path, work: Path, settings: PretrainSettings, dropout: float) -> dict[str, Any]:
     """One run from text to result."""
     run, state = RUNS[name], work / name
     torch.set_num_threads(available_cores())
-    data = _data(run, text, work, settings)
+    data = _data(run, text, work, settings, dropout)
     pl.seed_everything(settings.seed, verbose=False)
     model = _model(run, data)
-    described = {**asdict(settings), **asdict(run), "corpus": data.key}
+    described = {**asdict(settings), **asdict(run), "dropout": dropout, "corpus": data.key}
     resume = (state / LAST_NAME).is_file()
     precision = resumed_precision(state, described) if resume else ChosenPrecision(settings.precision, {})
     module = Pretraining(model, data.train, data.dev, settings, precision.name, described)
@@ -197,7 +200,8 @@ def _accuracy(found: dict[str, float] | None) -> str:
 @click.option("--dev-share", type=float, default=0.1, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--precision", type=click.Choice(["fp32", "bf16"]), default="bf16", show_default=True)
-def main(books: Path, work: Path, output: Path, only: tuple[str, ...], **recipe: Any) -> None:
+@click.option("--dropout", type=float, default=0.0, show_default=True, help="None, since no text is seen often.")
+def main(books: Path, work: Path, output: Path, only: tuple[str, ...], dropout: float, **recipe: Any) -> None:
     """Makes the runs, one after another."""
     for folder in (work, output):
         folder.mkdir(parents=True, exist_ok=True)
@@ -206,8 +210,12 @@ def main(books: Path, work: Path, output: Path, only: tuple[str, ...], **recipe:
         path = output / f"{name}.json"
         settings = PretrainSettings(objective=RUNS[name].objective, **recipe)
         if not path.is_file():
-            write_result(path, _train(name, text, work, settings))
-        elif (before := json.loads(path.read_text("utf-8"))["run"]) != {**before, **asdict(settings)}:
+            write_result(path, _train(name, text, work, settings, dropout))
+        elif (before := json.loads(path.read_text("utf-8"))["run"]) != {
+            **before,
+            **asdict(settings),
+            "dropout": dropout,
+        }:
             raise click.ClickException(
                 f"{path}: a run with other settings is there; choose another --output and --work"
             )
