@@ -138,7 +138,9 @@ def stages() -> Callable[[str], None]:
 
 def is_first_process() -> bool:
     """Whether this process prints: of those that torchrun or Lightning have started together, the first one does."""
-    return all(int(os.environ.get(name, 0)) == 0 for name in ("RANK", "LOCAL_RANK", "NODE_RANK"))
+    # RANK alone is set by schedulers that have started no such processes.
+    names = ("RANK",) if "TORCHELASTIC_RUN_ID" in os.environ else ("LOCAL_RANK", "NODE_RANK")
+    return all(os.environ.get(name, "0") in ("0", "") for name in names)
 
 
 def print_json(value: Any) -> None:

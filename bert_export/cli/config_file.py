@@ -32,9 +32,13 @@ def _values(command: click.Command, path: Path) -> dict[str, Any]:
     given = {str(key).replace("_", "-"): value for key, value in found.items() if value not in _NOTHING}
     if unknown := [key for key in given if key not in flags]:
         raise click.UsageError(f"{path}: unknown {', '.join(unknown)}; known are {', '.join(sorted(flags))}")
-    if lists := [key for key, value in given.items() if isinstance(value, list)]:
+    repeated = {flags[key] for key in given} & {
+        str(option.name) for option in command.params if getattr(option, "multiple", False)
+    }
+    if lists := [key for key, value in given.items() if isinstance(value, list) and flags[key] not in repeated]:
         raise click.UsageError(f"{path}: expected one value for {', '.join(lists)}, found a list")
-    return {flags[key]: value for key, value in given.items()}
+    values = {flags[key]: value for key, value in given.items()}
+    return {name: [value] if name in repeated and isinstance(value, str) else value for name, value in values.items()}
 
 
 def _read(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:

@@ -140,6 +140,11 @@ def distill(
     known = {each.name for each in fields(PretrainSettings if sources else TrainSettings)}
     if strange := [f"--{name.replace('_', '-')}" for name in chosen if name not in known]:
         raise click.UsageError(f"{', '.join(strange)} cannot go with {'--corpus' if sources else '--train'}")
+    unread: dict[str, Any] = {"--columns": columns}
+    if not sources:
+        unread = {"--document-start": document_start, "--one-per-line": one_per_line, "--cache": cache}
+    if strange := [name for name, value in unread.items() if value]:
+        raise click.UsageError(f"{', '.join(strange)} cannot go with {'--corpus' if sources else '--train'}")
     placement = Placement(devices=devices, nodes=nodes, strategy=strategy)
     common: dict[str, Any] = {"placement": placement, "resume": resume, "force": force, "progress": stages()}
     if train_file is not None and dev_file is not None:

@@ -38,6 +38,8 @@ def test_a_teachers_task_is_distilled(run: Run, classifier_checkpoint: Path, tmp
         (["--train", "a.csv"], "expected --train with --dev, or --corpus"),
         (["--train", "a.csv", "--dev", "b.csv", "--corpus", "c.txt"], "expected --train with --dev, or --corpus"),
         (["--train", "a.csv", "--dev", "b.csv", "--steps", "5"], "--steps cannot go with --train"),
+        (["--train", "a.csv", "--dev", "b.csv", "--cache", "d"], "--cache cannot go with --train"),
+        (["--corpus", "c.txt", "--columns", "text=body"], "--columns cannot go with --corpus"),
         (["--corpus", "c.txt", "--epochs", "5", "--patience", "1"], "--epochs, --patience cannot go with --corpus"),
     ],
 )

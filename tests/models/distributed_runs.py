@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from bert_models import FAMILIES, TrainingError
+from bert_models.distillation import distill
 from bert_models.pretraining import PretrainSettings, Start, TextFiles, pretrain
 from bert_models.training import Placement, TrainSettings, fine_tune
 from bert_models.training.module import FineTuning
@@ -78,6 +79,14 @@ def chain(folder: Path, output: Path, placement: Placement) -> Any:
     return tune(folder, output, placement, "token-classification", task_settings={"crf": True}, settings=settings)
 
 
+def distilled(folder: Path, output: Path, placement: Placement) -> Any:
+    """45 rows in batches of 22 leave one for the last: one process has none."""
+    assert placement.devices != "auto"
+    settings = TrainSettings(epochs=2, batch_size=22 // (placement.devices or 1), lr=1e-3, precision="fp32")
+    files = folder / "train.csv", folder / "dev.csv"
+    return distill(folder / "base", "1", *files, output, settings, placement=placement)
+
+
 def _pretrain(family: str, objective: str) -> Callable[[Path, Path, Placement], Any]:
     def run(folder: Path, output: Path, placement: Placement) -> Any:
         settings = PretrainSettings(
@@ -95,12 +104,13 @@ RUNS: dict[str, Callable[[Path, Path, Placement], Any]] = {
     "labels": labels,
     "tokens": tokens,
     "chain": chain,
+    "distilled": distilled,
     "mlm+sop": _pretrain("albert", "mlm+sop"),
     "rtd": _pretrain("electra", "rtd"),
 }
-"""One function for each run; the batch of its processes together is always `BATCH`."""
+"""One function for each run; the batch of its processes together is always the same."""
 
-STRATEGIES = {"labels": "ddp", "tokens": "ddp", "chain": "fsdp", "mlm+sop": "fsdp", "rtd": "ddp"}
+STRATEGIES = {"labels": "ddp", "tokens": "ddp", "chain": "fsdp", "distilled": "ddp", "mlm+sop": "fsdp", "rtd": "ddp"}
 
 
 def in_step(epoch: int, index: int, action: Callable[[FineTuning, Tensor], Tensor], patch: pytest.MonkeyPatch) -> None:

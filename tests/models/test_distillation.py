@@ -1,5 +1,6 @@
 """Distillation: which layers a student has, what it is compared with, and that it learns what the teacher answers."""
 
+import copy
 import json
 import math
 from dataclasses import replace
@@ -16,6 +17,7 @@ from bert_models.distillation import DistillationSettings, distill, distill_lang
 from bert_models.distillation.language_model import DistilledLanguageModel
 from bert_models.distillation.layers import LayerTrace, fewer_layers, matched_layers, spread_layers
 from bert_models.distillation.losses import SOFT_LOSSES, attention_distance, binary, categorical, soft_loss
+from bert_models.distillation.teacher import Teacher
 from bert_models.pretraining import PretrainSettings, TextFiles
 from bert_models.training import TrainSettings
 from bert_models.weights import read_weights
@@ -346,7 +348,7 @@ def test_a_language_model_is_distilled_from_a_corpus(
     for name in ("soft_loss", "hidden_loss"):
         assert last[name] < first[name], name
     assert 0 < last["attention_loss"] < 0.1
-    assert report["start"]["teacher"] == str(teacher)
+    assert report["start"]["teacher"]["sha256"] == open_checkpoint(teacher).sha256()
     reference, loading = transformers.BertForMaskedLM.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert reference.config.num_hidden_layers == 2
     assert not any(loading.values())
@@ -371,3 +373,58 @@ def test_a_copy_of_the_teacher_has_nothing_to_learn_from_it(toy_config: EncoderC
     )
     owned = {name for name, _ in model.named_parameters()}
     assert owned == {f"model.{name}" for name, _ in model.model.named_parameters()}  # the teacher is not trained
+
+
+@pytest.mark.parametrize("teacher", ["crf"], indirect=True)
+def test_without_labels_a_chain_is_the_teachers(
+    teacher: Path, toy_vocab: Path, toy_config: EncoderConfig, tmp_path: Path
+) -> None:
+    student = checkpoint(tmp_path / "plain", toy_vocab, toy_config, MASK)
+    file = write(tmp_path / "rows.jsonl", ROWS["crf"])
+    settings = replace(SETTINGS, epochs=1)
+    distill(teacher, str(student), file, file, tmp_path / "out", settings, DistillationSettings(hard_weight=0))
+    chains = [read_weights(folder)["crf.transitions"] for folder in (teacher, tmp_path / "out")]
+    assert torch.equal(*chains)
+    assert chains[0].abs().sum() > 0
+
+
+@pytest.mark.parametrize("teacher", ["question-answering"], indirect=True)
+def test_a_teacher_reads_the_windows_of_its_student(
+    teacher: Path, toy_vocab: Path, toy_config: EncoderConfig, tmp_path: Path
+) -> None:
+    """The teacher's own limit is shorter: it would cut the text into more windows than the student reads."""
+    settings = json.loads((teacher / "tokenizer_config.json").read_text())
+    (teacher / "tokenizer_config.json").write_text(json.dumps({**settings, "model_max_length": 16}))
+    student = checkpoint(tmp_path / "plain", toy_vocab, toy_config, MASK)
+    long = {"question": "what", "context": " ".join(TEXTS), "answers": [{"text": "hello", "answer_start": 0}]}
+    file = write(tmp_path / "rows.jsonl", [long, *ROWS["question-answering"]])
+    asked: list[int] = []
+    answers = Teacher.answers
+
+    def counted(self: Teacher, examples: Any, *given: Any, **options: Any) -> list[Tensor]:
+        found = answers(self, examples, *given, **options)
+        asked.extend(len(each) for each in found)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Teacher, "answers", counted)
+        distill(teacher, str(student), file, file, tmp_path / "out", replace(SETTINGS, epochs=1))
+    assert len(asked) == 7
+    assert max(asked) > 16
+    small = checkpoint(tmp_path / "small", toy_vocab, replace(toy_config, max_positions=128), MASK)
+    with pytest.raises(
+        TrainingError, match="the student reads up to 128 tokens and its teacher 64; give --max-tokens 64"
+    ):
+        distill(teacher, str(small), file, file, tmp_path / "no", SETTINGS)
+
+
+def test_a_copy_of_a_student_shares_the_teacher(toy_config: EncoderConfig) -> None:
+    """Where processes share a student's parameters, the first keeps a copy to gather them in."""
+    teacher = TaskModel(toy_config, MASK)
+    settings = DistillationSettings(hidden_weight=1.0, attention_weight=1.0)
+    model = DistilledLanguageModel(fewer_layers(teacher, 1), teacher, settings)
+    ids, mask, segments = inputs(2, "full", toy_config.vocab_size)
+    model.measure(ids, mask, segments, ids, ids[:, 0])
+    copied = copy.deepcopy(model)
+    assert copied.teacher is model.teacher
+    assert copied.model is not model.model

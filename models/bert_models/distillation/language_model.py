@@ -11,7 +11,7 @@ from bert_models.checkpoint import load_model, open_checkpoint, save_model
 from bert_models.distillation.layers import LayerTrace
 from bert_models.distillation.losses import attention_distance, categorical, cosine_distance
 from bert_models.distillation.settings import CORPUS_DISTILLATION, DistillationSettings
-from bert_models.distillation.student import Student, check_comparable
+from bert_models.distillation.student import Student, check_comparable, described_teacher
 from bert_models.distillation.teacher import Teacher
 from bert_models.errors import TrainingError
 from bert_models.model import TaskModel
@@ -36,8 +36,10 @@ class DistilledLanguageModel(PretrainingModel):
     def __init__(self, model: TaskModel, teacher: TaskModel, distillation: DistillationSettings) -> None:
         super().__init__()
         self.config = model.config
-        self.model, self.teacher, self.distillation = model, Teacher(teacher), distillation
-        self.trace = LayerTrace(model.encoder, model.config.num_heads)
+        self.model, self.distillation = model, distillation
+        attention = distillation.attention_weight > 0
+        self.teacher = Teacher(teacher, attention=attention)
+        self.trace = LayerTrace(model.encoder, model.config.num_heads, hidden=False, attention=attention)
 
     def measure(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, labels: Tensor, sentence_labels: Tensor
@@ -76,8 +78,11 @@ class _Pupil(StartingPoint):
     distillation: DistillationSettings
 
     def described(self) -> dict[str, Any]:
-        described = {"teacher": str(self.teacher), "student": self.student, **asdict(self.distillation)}
-        return {key: value for key, value in described.items() if value is not None}
+        return {
+            **described_teacher(open_checkpoint(self.teacher)),
+            "student": self.student,
+            **asdict(self.distillation),
+        }
 
     def open(self, settings: PretrainSettings) -> Opened:
         source = open_checkpoint(self.teacher)
@@ -90,9 +95,12 @@ class _Pupil(StartingPoint):
             raise TrainingError(
                 f"hidden_weight needs a student as wide as its teacher, {widths[0]}; the student is {widths[1]} wide"
             )
+        sizes = model.config.vocab_size, pupil.source.config.vocab_size
+        if sizes[0] != sizes[1]:
+            raise TrainingError(f"expected a student with its teacher's {sizes[0]} tokens, found {sizes[1]}")
         check_objective(pupil.source.config, settings)
         learner = DistilledLanguageModel(pupil.build(), model, self.distillation)
-        return Opened(pupil.source.path, learner, pupil.source.tokenizer(), source.revision)
+        return Opened(pupil.source.path, learner, pupil.source.tokenizer())
 
 
 def distill_language_model(

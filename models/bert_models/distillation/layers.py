@@ -48,19 +48,29 @@ def _shallower(config: EncoderConfig, number: int) -> EncoderConfig:
 
 
 class LayerTrace:
-    """What the layers of an encoder computed in its last forward pass."""
+    """What the layers of an encoder computed in its last forward pass, of what is asked for."""
 
-    def __init__(self, encoder: Encoder, num_heads: int) -> None:
+    def __init__(self, encoder: Encoder, num_heads: int, *, hidden: bool = True, attention: bool = True) -> None:
         self.hidden: list[Tensor] = []
         """After each layer, float [B, S, H]."""
         self._projections: dict[str, Tensor] = {}
         self._num_heads = num_heads
-        encoder.embeddings.register_forward_hook(lambda *_: self.hidden.clear())
-        for layer in encoder.layers:
-            layer.register_forward_hook(lambda module, given, computed: self.hidden.append(computed))
-        last: Any = encoder.layers[encoder.order[-1]]
-        last.attention.query.register_forward_hook(self._keep("query"))
-        last.attention.key.register_forward_hook(self._keep("key"))
+        if hidden:
+            encoder.embeddings.register_forward_hook(lambda *_: self.hidden.clear())
+            for layer in encoder.layers:
+                layer.register_forward_hook(lambda module, given, computed: self.hidden.append(computed))
+        if attention:
+            last: Any = encoder.layers[encoder.order[-1]]
+            last.attention.query.register_forward_hook(self._keep("query"))
+            last.attention.key.register_forward_hook(self._keep("key"))
+
+    def __deepcopy__(self, memo: object) -> "LayerTrace":
+        return self  # what it holds belongs to a step; a copy of the model is made for its weights
+
+    def clear(self) -> None:
+        """Forgets it."""
+        self.hidden.clear()
+        self._projections.clear()
 
     def _keep(self, name: str) -> Callable[[nn.Module, Any, Tensor], None]:
         def hook(module: nn.Module, given: Any, computed: Tensor) -> None:

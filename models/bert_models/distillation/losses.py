@@ -141,4 +141,4 @@ def soft_loss(
 def attention_scores(query: Tensor, key: Tensor, num_heads: int) -> Tensor:
     """Scaled dot products before mask and softmax: projections [B, S, H] → [B, A, S, S]."""
     queries, keys = (each.view(*each.shape[:2], num_heads, -1).transpose(1, 2) for each in (query, key))
-    return torch.matmul(queries, keys.transpose(-1, -2)) * queries.shape[-1] ** -0.5
+    return torch.matmul(queries * queries.shape[-1] ** -0.5, keys.transpose(-1, -2))

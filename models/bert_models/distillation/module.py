@@ -31,7 +31,12 @@ class Distillation(FineTuning):
         self.projection: nn.Linear | None = None
         """Brings the student's hidden states to the teacher's width; trained with it and then thrown away."""
         if distillation.looks_inside:
-            self.trace = LayerTrace(self.model.encoder, self.model.config.num_heads)
+            self.trace = LayerTrace(
+                self.model.encoder,
+                self.model.config.num_heads,
+                hidden=distillation.hidden_weight > 0,
+                attention=distillation.attention_weight > 0,
+            )
         widths = self.model.config.hidden_size, teacher.model.config.hidden_size
         if distillation.hidden_weight and widths[0] != widths[1]:
             self.projection = nn.Linear(*widths, bias=False)
@@ -42,7 +47,9 @@ class Distillation(FineTuning):
     def loss(self, batch: TensorBatch, outputs: Tensor) -> Tensor:
         """The weighted sum of what the student learns from, float32 []."""
         weights = self.distillation
-        losses = []
+        losses = [self._nothing(outputs)] if self.processes.world_size > 1 else []
+        if not len(batch.rows):  # this process's part of an epoch's last batch
+            return torch.stack(losses).sum()
         if weights.hard_weight:
             losses.append(weights.hard_weight * super().loss(batch, outputs))
         if weights.soft_weight:
@@ -57,6 +64,13 @@ class Distillation(FineTuning):
         if weights.looks_inside:
             losses += self._inside(batch)
         return torch.stack(losses).sum()
+
+    def _nothing(self, outputs: Tensor) -> Tensor:
+        """Zero, of every parameter: DDP waits for all gradients, and some weights leave out a head or a chain."""
+        zero = outputs.float().sum() * 0
+        if not self.processes.shards:
+            zero = zero + torch.stack([parameter.sum() for parameter in self.parameters()]).sum() * 0
+        return zero
 
     def _inside(self, batch: TensorBatch) -> list[Tensor]:
         """Weighted distances between the layers of both; the student has just run."""

@@ -15,7 +15,7 @@ from bert_models.checkpoint import Checkpoint, load_model, open_checkpoint
 from bert_models.distillation.losses import SOFT_LOSSES
 from bert_models.distillation.module import PER_TOKEN, Distillation
 from bert_models.distillation.settings import TASK_DISTILLATION, DistillationSettings
-from bert_models.distillation.student import Student, check_comparable, names_checkpoint
+from bert_models.distillation.student import Student, check_comparable, described_teacher, names_checkpoint
 from bert_models.distillation.teacher import Teacher
 from bert_models.errors import TrainingError
 from bert_models.model import TaskModel
@@ -24,6 +24,7 @@ from bert_models.training.class_weights import check_loss, class_weights
 from bert_models.training.data import Examples
 from bert_models.training.objectives import Objective, Target
 from bert_models.training.placement import ONE_PROCESS, Placement
+from bert_models.training.processes import Processes
 from bert_models.training.run import Files, Learner, train_learner, training_examples
 from bert_runtime.errors import DataError, InputError
 from bert_runtime.records import Record
@@ -81,7 +82,10 @@ def _learner(
         )
     model = load_model(source, task)
     pupil = Student.of(student, source, task, model)
-    labelled = distillation.hard_weight > 0 and not isinstance(task, SentenceEmbedding)
+    if isinstance(task, SentenceEmbedding):  # pairs' scores say nothing that the teacher's vectors do not
+        distillation = replace(distillation, hard_weight=0.0)
+    labelled = distillation.hard_weight > 0
+    _check_lengths(source, pupil.source, settings, distillation, per_token=task.name in PER_TOKEN)
     check_comparable(source, pupil.source, distillation, per_token=[task.name] if task.name in PER_TOKEN else [])
     if labelled:
         check_loss(task, settings)
@@ -90,16 +94,41 @@ def _learner(
     return Learner(
         pupil.source,
         task,
-        build=pupil.build,
+        build=pupil.build if labelled else partial(_with_chain, pupil, model),
         module=partial(_lesson, source, model, distillation, labelled, progress),
         examples=training_examples if labelled else unlabelled_examples,
         objective=None if labelled else Unlabelled(task),
         described={
-            "teacher": {"name": source.name, "revision": source.revision, "sha256": source.sha256()},
+            **described_teacher(source),
             "student": student,
             "distillation": asdict(distillation),
         },
     )
+
+
+def _check_lengths(
+    teacher: Checkpoint,
+    student: Checkpoint,
+    settings: TrainSettings,
+    distillation: DistillationSettings,
+    *,
+    per_token: bool,
+) -> None:
+    """Raises `TrainingError` where the teacher would have to read more tokens than it can."""
+    longest = settings.max_tokens or student.max_tokens
+    if (per_token or distillation.looks_inside) and longest > teacher.config.max_tokens:
+        raise TrainingError(
+            f"the student reads up to {longest} tokens and its teacher {teacher.config.max_tokens}; "
+            f"give --max-tokens {teacher.config.max_tokens}"
+        )
+
+
+def _with_chain(pupil: Student, teacher: TaskModel) -> TaskModel:
+    """The student with the scores of its teacher's linear chain, which only labels would teach it."""
+    model = pupil.build()
+    if (chain := getattr(teacher.head, "crf", None)) is not None:
+        model.head.crf.load_state_dict(chain.state_dict())  # type: ignore[union-attr] # it has one, too
+    return model
 
 
 def _lesson(
@@ -108,31 +137,32 @@ def _lesson(
     distillation: DistillationSettings,
     labelled: bool,
     progress: Callable[[str], None],
-    *given: Any,
+    model: TaskModel,
+    train_set: Examples,
+    dev_set: Examples,
+    settings: TrainSettings,
+    precision: str,
+    processes: Processes,
 ) -> Distillation:
     """The module, with what the teacher answers to the training set, which is asked once and not in every epoch."""
-    model, train_set, dev_set, settings, precision, processes = given
-    weights = class_weights(model.task, train_set.targets, settings) if labelled else None
-    teacher, answers = Teacher(teacher_model), []
+    task, answers = model.task, []
+    weights = class_weights(task, train_set.targets, settings) if labelled else None
+    teacher = Teacher(teacher_model, hidden=distillation.hidden_weight > 0, attention=distillation.attention_weight > 0)
     if distillation.soft_weight:
         if processes.is_first:
             progress("asking the teacher")
-        read = source.text_tokenizer(settings.max_tokens, model.task.windows)
-        theirs = Examples(model.task, train_set.examples, read, Unlabelled(model.task))
-        answers = teacher.answers(theirs, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    if isinstance(model.task, SentenceEmbedding):  # the cosine of pairs is learnt from what the teacher makes of each
-        distillation = replace(distillation, hard_weight=0.0)
+        # Answers for each token are those to the same windows; a whole text may be cut into other tokens.
+        own = source.text_tokenizer(
+            min(settings.max_tokens or source.max_tokens, source.config.max_tokens), task.windows
+        )
+        read = train_set.tokenizer if task.name in PER_TOKEN else own
+        theirs = Examples(task, train_set.examples, read, Unlabelled(task))
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        answers = teacher.answers(theirs, device, shown=processes.is_first)
     return Distillation(
-        model,
-        dev_set,
-        settings,
-        precision,
-        weights,
-        processes,
-        teacher=teacher,
-        answers=answers,
-        distillation=distillation,
-    )
+        model, dev_set, settings, precision, weights, processes,
+        teacher=teacher, answers=answers, distillation=distillation,
+    )  # fmt: skip
 
 
 class Unlabelled(Objective):

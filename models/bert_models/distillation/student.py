@@ -3,15 +3,18 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from bert_models.checkpoint import Checkpoint, load_model, open_checkpoint
 from bert_models.distillation.layers import fewer_layers
 from bert_models.distillation.settings import DistillationSettings
-from bert_models.errors import TrainingError
+from bert_models.errors import CheckpointError, TrainingError
+from bert_models.families import FAMILIES
 from bert_models.model import TaskModel
+from bert_models.pretraining.vocabulary import plain_tokenizer
 from bert_runtime.tasks import Task
 
-__all__ = ["Student", "check_comparable", "names_checkpoint"]
+__all__ = ["Student", "check_comparable", "described_teacher", "names_checkpoint"]
 
 
 @dataclass(frozen=True)
@@ -37,20 +40,28 @@ class Student:
             kept = {key: getattr(teacher.config, key) for key in ("vocab_size", "pad_token_id", "max_positions")}
             config = teacher.family.preset(name, **kept)
             return cls(replace(teacher, config=config), lambda: TaskModel(config, task))
-        if not names_checkpoint(name):
+        try:
+            source = open_checkpoint(name)
+        except CheckpointError as error:
             sizes = ", ".join(teacher.family.sizes)
             raise TrainingError(
                 f"expected a student: a number of the teacher's layers, a size of {teacher.family.name} ({sizes}), or "
-                f"a checkpoint's folder or hub id; found {name!r}"
-            )
-        source = open_checkpoint(name)
+                f"a checkpoint's folder or hub id; found {name!r} ({error})"
+            ) from None
         source.require_head(task.name)
         return cls(source, lambda: load_model(source, task, new_head=True))
 
 
+def described_teacher(teacher: Checkpoint) -> dict[str, Any]:
+    """What is said of a teacher in the report, and must be the same in a resumed run."""
+    return {"teacher": {"name": teacher.name, "revision": teacher.revision, "sha256": teacher.sha256()}}
+
+
 def names_checkpoint(name: str) -> bool:
-    """Whether a student's name is a folder or a hub id, and not a number of layers or a size."""
-    return not name.isdecimal() and ("/" in name or name.startswith(".") or Path(name).exists())
+    """Whether a student's name is that of a folder, or of an organisation's model on the hub."""
+    if name.isdecimal() or any(name in family.sizes for family in FAMILIES.values()):
+        return False
+    return "/" in name or Path(name).is_dir()
 
 
 def check_comparable(
@@ -75,4 +86,7 @@ def check_comparable(
 
 def _same_tokens(one: Checkpoint, two: Checkpoint) -> bool:
     """Whether both cut texts into the same ids."""
-    return one.path == two.path or one.tokenizer().to_str() == two.tokenizer().to_str()
+    if one.path == two.path:
+        return True
+    first, second = (plain_tokenizer(each.tokenizer()).to_str() for each in (one, two))
+    return first == second

@@ -17,9 +17,13 @@ class Teacher:
     """A finished model in evaluation mode. It is no `nn.Module`, so that a student that has one does not contain it:
     its weights are neither trained, nor saved, nor shared out among processes."""
 
-    def __init__(self, model: TaskModel) -> None:
+    def __init__(self, model: TaskModel, *, hidden: bool = False, attention: bool = False) -> None:
+        """`hidden` and `attention` say what `trace` keeps of the layers."""
         self.model = model.eval().requires_grad_(False)
-        self.trace = LayerTrace(model.encoder, model.config.num_heads)
+        self.trace = LayerTrace(model.encoder, model.config.num_heads, hidden=hidden, attention=attention)
+
+    def __deepcopy__(self, memo: object) -> "Teacher":
+        return self  # it does not change: copies of its student share it
 
     @torch.no_grad()
     def __call__(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
@@ -41,17 +45,18 @@ class Teacher:
     def _there(self, tensor: Tensor) -> TaskModel:
         return self.model.to(tensor.device)
 
-    def answers(self, examples: Examples, device: torch.device) -> list[Tensor]:
+    def answers(self, examples: Examples, device: torch.device, *, shown: bool = True) -> list[Tensor]:
         """Its raw output for each sequence of `examples` without padding, float32.
 
-        Always from the same batches: a resumed run learns from the same numbers.
+        Always from the same batches: a resumed run learns from the same numbers. `shown` draws a progress bar.
         """
         rows: dict[int, Tensor] = {}
-        for batch in tqdm(dev_loader(examples), desc="teacher", unit="batch", leave=False):
+        for batch in tqdm(dev_loader(examples), desc="teacher", unit="batch", leave=False, disable=not shown):
             moved = TensorBatch(*(tensor.to(device) for tensor in batch))
             computed = self(moved.input_ids, moved.attention_mask, moved.token_type_ids)
             rows |= {row: torch.from_numpy(array) for row, array in examples.split(moved, computed).items()}
         self.model.cpu()
+        self.trace.clear()
         return [rows[place] for place in range(len(rows))]
 
 
