@@ -3,10 +3,12 @@
 Written against ONNX Runtime's documented interface and tested with stand-ins for it; it has not run on a GPU yet.
 """
 
+import io
 import logging
 import os
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -54,8 +56,10 @@ def open_cuda_session(path: str | Path, device: Device, *, capture: bool) -> "In
     require_cuda()
     import onnxruntime
 
-    if hasattr(onnxruntime, "preload_dlls"):  # finds the CUDA libraries that pip installed
-        onnxruntime.preload_dlls()
+    missing = io.StringIO()  # what cannot be loaded is printed, and stdout is for answers
+    if hasattr(onnxruntime, "preload_dlls"):
+        with redirect_stdout(missing):
+            onnxruntime.preload_dlls()  # finds the CUDA libraries that pip installed
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     # The exporter has chosen the operators; the extended level would choose again.
@@ -70,10 +74,11 @@ def open_cuda_session(path: str | Path, device: Device, *, capture: bool) -> "In
             f"{path}: ONNX Runtime {onnxruntime.__version__} cannot load this graph on {device}: {error}"
         ) from None
     if CUDA_PROVIDER not in session.get_providers():
+        failures = [line for line in missing.getvalue().splitlines() if line.startswith("Failed")]
+        reason = "; ".join(failures) or "there is no such GPU, or its driver is too old"
         raise CudaUnavailableError(
-            f"{device} was asked for, and ONNX Runtime {onnxruntime.__version__} could not open it: there is no such "
-            f"GPU, its driver is too old, or a CUDA library is missing (its log says which); install them with: "
-            f"{INSTALL_LINE}"
+            f"{device} was asked for, and ONNX Runtime {onnxruntime.__version__} could not open it: {reason}. The "
+            f"libraries are installed with: {INSTALL_LINE}"
         )
     if operators := fallback_operators(session):
         counted = ", ".join(f"{count} {name}" for name, count in operators.items())

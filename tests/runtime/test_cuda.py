@@ -203,7 +203,20 @@ def test_options_keep_fp32_and_accumulate_in_it() -> None:
     assert provider_options(GPU, capture=False)["enable_cuda_graph"] == "0"
 
 
-def test_a_session_that_fell_back_is_an_error(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        ("", "there is no such GPU, or its driver is too old"),
+        ("Failed to load libcublas.so.13\nPlease follow …", "Failed to load libcublas.so.13"),
+    ],
+)
+def test_a_session_that_fell_back_is_an_error(
+    classifier_bundle: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    printed: str,
+    reason: str,
+) -> None:
     """ONNX Runtime, asked for a provider it cannot open, opens the session on the CPU."""
     import onnxruntime
 
@@ -214,10 +227,12 @@ def test_a_session_that_fell_back_is_an_error(classifier_bundle: Path, monkeypat
         return opened(path, options, providers=["CPUExecutionProvider"])
 
     monkeypatch.setattr(cuda, "require_cuda", lambda: None)
-    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: print(printed, end=""))  # noqa: T201
     monkeypatch.setattr(onnxruntime, "InferenceSession", on_the_cpu)
-    with pytest.raises(CudaUnavailableError, match=r"cuda:1 was asked for, and ONNX Runtime .* could not open it"):
+    with pytest.raises(CudaUnavailableError, match=r"cuda:1 was asked for, and ONNX Runtime .* could not open it") as e:
         open_cuda_session(classifier_bundle / "model.fp32.onnx", GPU, capture=False)
+    assert f"could not open it: {reason}. The libraries" in str(e.value)
+    assert capsys.readouterr().out == ""
 
 
 def test_operators_on_the_cpu_are_reported(
