@@ -12,8 +12,9 @@ was no GPU to measure on:
   `enable_skip_layer_norm_strict_mode`, as the runtime does. On the CPU it is slower than Add and LayerNormalization.
 * `BiasGelu` for the exact GELU and `FastGelu` for the tanh one: each adds the bias of the projection before it.
 
-All else is in opset 20, whose revisions of Cast, Shape, Squeeze and others the provider has had kernels for since 1.18;
-those of opset 23 came later.
+The graph is in opset 20: kernels for the later revisions of Cast, Shape, Squeeze and others came to the provider after
+their opsets (docs/OperatorKernels.md there). The provider of onnxruntime-gpu 1.31.1 takes every operator of these graphs
+but for a few that compute shapes.
 """
 
 from collections import Counter

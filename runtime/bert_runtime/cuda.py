@@ -193,7 +193,7 @@ class CudaSession:
         """Buffers on the GPU for one shape, at addresses that stay: a captured graph reads and writes these."""
         from onnxruntime import OrtValue
 
-        where = ("cuda", self._device.index)
+        where = (self._device.kind, self._device.index)
         sizes = dict(zip(("batch", "sequence"), shape, strict=True))
         inputs = {name: OrtValue.ortvalue_from_shape_and_type(shape, np.int64, *where) for name in self._inputs}
         axes = [sizes.get(str(axis), axis) for axis in self._output.axes]

@@ -15,8 +15,9 @@ import bert_runtime.cuda as cuda
 from bert_runtime import BundleError, InputError, Manifest, load
 from bert_runtime.buckets import GraphShapes
 from bert_runtime.cuda import CudaSession, check_ids, fallback_operators, open_cuda_session, provider_options
-from bert_runtime.devices import CUDA_PROVIDER, Device
+from bert_runtime.devices import CPU, CUDA_PROVIDER, Device
 from bert_runtime.errors import CudaUnavailableError, ForkedSessionError
+from bert_runtime.session import Session, open_onnxruntime_session
 from bert_runtime.tokenization import Batch
 
 GOLDEN = Path(__file__).parents[1] / "fixtures/bundle.v1.json"
@@ -117,6 +118,23 @@ def test_a_shape_is_captured_when_it_comes_again(opened: Opened) -> None:
     session.run(batch([1] * 20))
     session.run(batch([4]))
     assert fake.runs[4:] == [("2", (1, 32)), ("1", (1, 16))]
+
+
+def test_the_interface_is_that_of_onnxruntime(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same calls with buffers on the CPU, where ONNX Runtime ignores the graph's id."""
+    monkeypatch.setattr(cuda, "open_cuda_session", lambda path, device, capture: open_onnxruntime_session(path, 1))
+    path, manifest = classifier_bundle / "model.fp32.onnx", Manifest.read(classifier_bundle)
+    session = CudaSession(path, manifest, CPU, manifest.pad_token_id)
+    plain = Session(path, manifest.output.name, 1)
+    answers = []
+    for number in range(4):
+        each = batch([2, 5 + number, 3], [2, 3, 0])
+        answers.append((session.run(each).copy(), plain.run(each)))  # on the CPU, the buffer itself is handed out
+    for ours, theirs in answers:
+        assert ours.shape == theirs.shape == (2, 3)
+        assert np.abs(ours - theirs).max() <= 1e-5
+    with pytest.raises(InputError, match=r"input_ids must lie in 0 to \d+, found 1000"):
+        session.run(batch([1000]))
 
 
 def test_outputs_of_a_graph_are_not_overwritten_by_the_next_run(opened: Opened) -> None:
