@@ -80,8 +80,9 @@ class BundleSpec(EngineSpec):
     def open(self) -> Engine:
         """Loads the variant; raises `BundleError`."""
         model = load(
-            self.bundle, precision=self.precision, threads=self.threads, max_batch_tokens=self.max_batch_tokens
-        )
+            self.bundle, precision=self.precision, device="cpu", threads=self.threads,
+            max_batch_tokens=self.max_batch_tokens,
+        )  # fmt: skip
         assets = Manifest.read(self.bundle).variant(self.precision).assets
         return Engine(model, sum(asset.size_bytes for asset in assets))
 

@@ -36,11 +36,11 @@ def fused(task: Task) -> tuple[TaskModel, ir.Model]:
     return model, graph
 
 
-def for_cuda(task: Task, *, masked: bool = True) -> tuple[TaskModel, ir.Model]:
+def for_cuda(task: Task) -> tuple[TaskModel, ir.Model]:
     """A toy model and its graph for CUDA, in FP32."""
     model, graph = fused(task)
     graph = graph.clone()
-    fuse_for_cuda(graph, CONFIG, masked=masked)
+    fuse_for_cuda(graph, CONFIG)
     return model, graph
 
 
@@ -89,15 +89,6 @@ def test_rows_without_a_token_leave_their_neighbours_alone(task: Task, tmp_path:
     found = run(batch._replace(attention_mask=mask))
     assert np.isfinite(found).all()
     assert np.abs(found - reference_outputs(model, batch))[[0, 2]].max() <= 1e-2
-
-
-def test_without_a_mask_padding_is_read_and_no_padding_is_exact(tmp_path: Path) -> None:
-    model, graph = for_cuda(MEAN, masked=False)
-    assert not operators(graph, "Where")
-    run, batches = runner(graph, tmp_path / "unmasked.onnx"), probe_batches(model, 32)
-    errors = {kind: np.abs(run(b) - reference_outputs(model, b)).max() for kind, b in batches.items()}
-    assert max(errors[kind] for kind in ("unpadded", "longest", "one token")) <= 1e-5
-    assert min(errors[kind] for kind in ("right-padded", "left-padded", "holes")) > 1e-3
 
 
 def test_inputs_and_outputs_stay_as_they_are() -> None:
