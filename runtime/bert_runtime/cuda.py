@@ -163,6 +163,10 @@ class CudaSession:
             try:
                 array = self._run(batch, shape or (rows, aligned_tokens(tokens, self._max_tokens)), small=bool(shape))
             except Exception as error:  # see open_cuda_session
+                if "cuDNN is unavailable" in str(error):  # which shows when attention runs, not when it is loaded
+                    raise CudaUnavailableError(
+                        f"attention on {self.place} needs cuDNN, which is not found; install it with: {INSTALL_LINE}"
+                    ) from None
                 raise BundleError(f"ONNX Runtime cannot run this graph on {[rows, tokens]} ids: {error}") from None
         return unpad(array, self._output.axes, batch)
 

@@ -214,6 +214,19 @@ def test_what_the_provider_raises_is_ours(opened: Opened, monkeypatch: pytest.Mo
         session.run(batch([1, 2]))
 
 
+def test_cudnn_that_is_missing_is_named(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, fake = opened()
+
+    def no_cudnn(*arguments: Any) -> Any:
+        raise RuntimeError("NOT_IMPLEMENTED : cuDNN is unavailable or disabled for CUDA Execution Provider: dlopen …")
+
+    monkeypatch.setattr(fake, "run", no_cudnn)
+    with pytest.raises(
+        CudaUnavailableError, match=r"attention on cuda:1 needs cuDNN.*pip install 'bert-export\[gpu\]'"
+    ):
+        session.run(batch([1, 2]))
+
+
 def test_options_keep_fp32_and_accumulate_in_it() -> None:
     options = provider_options(GPU, capture=True)
     assert (options["device_id"], options["use_tf32"], options["enable_cuda_graph"]) == ("1", "0", "1")
