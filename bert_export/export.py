@@ -10,9 +10,11 @@ from typing import Any
 import onnx_ir as ir
 
 from bert_export.capture import OPSET, check_opset, input_names
+from bert_export.cuda import build_cuda
 from bert_export.decision import Decision, choose_default, with_metrics
 from bert_export.errors import ExportError, OutputExistsError
 from bert_export.latency import median_latencies_ms
+from bert_export.targets import WHY_FP16, plan
 from bert_export.variants import INT8_INSTRUCTION_SET, BuiltVariant, Probe, asset, build_fp32, build_int8
 from bert_models import Checkpoint, load_model, open_checkpoint
 from bert_models.files import replaced_folder
@@ -25,10 +27,7 @@ from bert_runtime.tasks import SentenceEmbedding, Task, TextInput
 from bert_runtime.tokenization import TextTokenizer
 from bert_runtime.verification import verify
 
-__all__ = ["PRECISIONS", "export", "reference_texts"]
-
-PRECISIONS = ("fp32", "int8")
-"""Precisions a bundle for the CPU can hold."""
+__all__ = ["export", "reference_texts"]
 
 _SELF_TESTS = 4
 """How many of the reference texts become self-test vectors."""
@@ -56,6 +55,7 @@ def export(
     bundle: str | Path,
     *,
     task: str | None = None,
+    targets: Sequence[str] = ("cpu",),
     precisions: Sequence[str] | None = None,
     max_tokens: int | None = None,
     dimensions: int | None = None,
@@ -67,14 +67,15 @@ def export(
     force: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> Manifest:
-    """Exports a checkpoint to a bundle for the CPU and returns its manifest.
+    """Exports a checkpoint to a bundle for the CPU, for CUDA or for both, and returns its manifest.
 
     Args:
         checkpoint: a directory in the Hugging Face layout, or a hub id, see `bert_models.hub`.
         bundle: the directory to write; it appears whole when everything has passed, or not at all.
         task: the task, where the checkpoint does not say.
-        precisions: variants to make; FP32 is always among them, since INT8 is judged by it. By default both, or FP32
-            alone on a processor whose INT8 answers could not be judged.
+        targets: the devices to export for, `cpu` and `cuda`. No GPU is needed.
+        precisions: variants to make; FP32 for the CPU is always among them, since the others are judged by it. By
+            default also INT8 for the CPU, unless this processor's INT8 answers could not be judged, and FP16 for CUDA.
         max_tokens: longest sequence in tokens; by default the most that the checkpoint allows.
         dimensions: keep so many of an embedding's dimensions, the first ones, before it is normalised.
         options: how the bundle decodes, see `Task.options`; callers may still decode otherwise.
@@ -91,7 +92,8 @@ def export(
     target = Path(bundle)
     judged = has_instruction_set(INT8_INSTRUCTION_SET)
     check_opset(OPSET if opset is None else opset)
-    precisions = _check_request(target, precisions, judged=judged, force=force)
+    planned = plan(targets, precisions, judged=judged)
+    _check_target(target, force=force)
     progress("reading the checkpoint")
     source = open_checkpoint(checkpoint)
     chosen = _narrowed(source.task(task), dimensions).configured(**(options or {}))
@@ -104,15 +106,19 @@ def export(
     chosen = model.runtime_task()
     with replaced_folder(target) as folder:
         built = [build_fp32(model, probe, folder, progress)]
-        if "int8" in precisions:
+        if "int8" in planned.cpu:
             built.append(build_int8(built[0], model, probe, folder, progress))
         else:
             progress(f"without INT8: {'not asked for' if judged else f'this processor has no {INT8_INSTRUCTION_SET}'}")
+        built += build_cuda(built[0], model, probe, folder, planned.cuda, progress)
         if examples is not None and evaluate is not None:
             built = with_metrics(chosen, built, examples, Path(evaluate))
         progress("timing the variants")
         built = _with_latencies(built, chosen, probe.tokenizer.max_tokens)
-        manifest = _write(folder, source, chosen, probe, built, choose_default(chosen, built, max_drop))
+        decision = choose_default(chosen, [each for each in built if each.variant.target == "cpu"], max_drop)
+        if planned.cuda:
+            decision = decision._replace(reason=f"{decision.reason}; {WHY_FP16}")
+        manifest = _write(folder, source, chosen, probe, built, decision)
         progress("verifying the bundle with the runtime")
         failed = [f"{check.name}: {check.detail}" for check in verify(folder) if not check.passed]
         if failed:
@@ -143,22 +149,8 @@ def _narrowed(task: Task, dimensions: int | None) -> Task:
     return replace(task, dimensions=dimensions)
 
 
-def _check_request(target: Path, precisions: Sequence[str] | None, *, judged: bool, force: bool) -> Sequence[str]:
-    """The precisions to make. Refuses unknown ones, and to overwrite; what is no bundle is safe even from `force`."""
-    unknown = sorted(set(precisions or ()) - set(PRECISIONS))
-    if unknown:
-        raise ExportError(f"expected precisions of {', '.join(PRECISIONS)}, found {', '.join(unknown)}")
-    if precisions is not None and "int8" in precisions and not judged:
-        raise ExportError(
-            f"this processor has no {INT8_INSTRUCTION_SET}, without which INT8 answers saturate and cannot be compared "
-            "with FP32; export on one that has it, or with --precision fp32"
-        )
-    _check_target(target, force=force)
-    return precisions or (PRECISIONS if judged else ("fp32",))
-
-
 def _check_target(target: Path, *, force: bool) -> None:
-    """Raises `OutputExistsError` unless `target` is free or a bundle that may be replaced."""
+    """Raises `OutputExistsError` unless `target` is free or a bundle, which alone `force` may replace."""
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     if not (target / MANIFEST_NAME).is_file():
@@ -168,9 +160,13 @@ def _check_target(target: Path, *, force: bool) -> None:
 
 
 def _with_latencies(built: Sequence[BuiltVariant], task: Task, max_tokens: int) -> list[BuiltVariant]:
-    runs = {each.variant.precision: each.model.session.run for each in built}
+    """The variants with the latencies of those that are made for the device they run on here, the CPU."""
+    runs = {each.variant.precision: each.model.session.run for each in built if each.variant.target == "cpu"}
     latencies = median_latencies_ms(runs, task, max_tokens)
-    return [each.with_measurements(latency_ms=latencies[each.variant.precision]) for each in built]
+    return [
+        each.with_measurements(latency_ms=latencies[each.variant.precision]) if each.variant.target == "cpu" else each
+        for each in built
+    ]
 
 
 def _axes(shape: ir.Shape | None) -> tuple[str | int, ...]:
@@ -186,12 +182,15 @@ def _write(
     probe.tokenizer.save(tokenizer)
     axes, config = ("batch", "sequence"), source.config
     (output,) = built[0].graph.graph.outputs
+    below = {"input_ids": config.vocab_size, "attention_mask": 2, "token_type_ids": config.type_vocab_size}
     manifest = Manifest(
         task=task,
         max_tokens=probe.tokenizer.max_tokens,
         pad_token_id=probe.tokenizer.pad_token_id,
         tokenizer=asset(tokenizer),
-        inputs=tuple(TensorSpec(name=name, dtype="int64", axes=axes) for name in input_names(config)),
+        inputs=tuple(
+            TensorSpec(name=name, dtype="int64", axes=axes, below=below[name]) for name in input_names(config)
+        ),
         output=TensorSpec(name=task.output, dtype="float32", axes=_axes(output.shape)),
         variants=tuple(each.variant for each in built),
         default_precision=decision.precision,

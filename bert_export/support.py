@@ -2,7 +2,7 @@
 
 import click
 
-from bert_export.export import PRECISIONS
+from bert_export.targets import PRECISIONS
 from bert_models import FAMILIES
 from bert_runtime.tasks import TASKS
 
@@ -10,8 +10,8 @@ __all__ = ["support_table"]
 
 
 def support_table() -> str:
-    """Tasks × families as a Markdown table; a cell lists the precisions a bundle can have."""
-    precisions = ", ".join(f"`{each}`" for each in PRECISIONS)
+    """Tasks × families as a Markdown table; a cell lists the precisions a bundle can have for the CPU."""
+    precisions = ", ".join(f"`{each}`" for each in PRECISIONS["cpu"])
     header = ["task", *(f"`{family}`" for family in FAMILIES)]
     rows = [
         [f"`{task}`", *(precisions if task in family.head_weights else "–" for family in FAMILIES.values())]

@@ -24,7 +24,18 @@ from bert_runtime.tasks import Outputs, largest_difference
 from bert_runtime.tokenization import TextTokenizer
 from bert_runtime.verification import self_test_values
 
-__all__ = ["INT8_INSTRUCTION_SET", "MAX_PROTOBUF_BYTES", "BuiltVariant", "Probe", "asset", "build_fp32", "build_int8"]
+__all__ = [
+    "INT8_INSTRUCTION_SET",
+    "MAX_PROTOBUF_BYTES",
+    "BuiltVariant",
+    "Probe",
+    "asset",
+    "build_fp32",
+    "build_int8",
+    "open_runner",
+    "save_graph",
+    "self_test_of",
+]
 
 _INT8_SELF_TEST_SHARE = 0.25
 """Share of the largest drift from FP32 by which another machine's INT8 answer may be off. Float32 rounds differently
@@ -67,13 +78,13 @@ def build_fp32(model: TaskModel, probe: Probe, folder: Path, progress: Callable[
     graph = capture(model)
     progress("fusing")
     fusions = fuse(graph, model.config, model.task)
-    file, data = _save(graph, folder, "fp32")
+    file, data = save_graph(graph, folder, "fp32")
     progress("comparing FP32 with PyTorch under every kind of padding")
-    runner = _runner(model, probe, folder / file.file)
+    runner = open_runner(model, probe, folder / file.file)
     parity = check_parity(model, runner.session.run, probe.tokenizer.max_tokens)
     variant = Variant(
         precision="fp32", target="cpu", opset=OPSET, fusions=fusions, parity=parity,
-        self_test=_self_test(runner, probe, parity["tolerance"]), model=file, external_data=data,
+        self_test=self_test_of(runner, probe, parity["tolerance"]), model=file, external_data=data,
     )  # fmt: skip
     return BuiltVariant(variant, runner, runner.outputs(probe.texts), graph)
 
@@ -85,9 +96,9 @@ def build_int8(
     progress("quantizing to INT8")
     graph = fp32.graph.clone()
     counts = quantize(graph, expected_projections(model.config, fp32.variant.fusions))
-    file, data = _save(graph, folder, "int8")
+    file, data = save_graph(graph, folder, "int8")
     progress(f"measuring INT8 drift on {len(probe.texts)} texts")
-    runner = _runner(model, probe, folder / file.file)
+    runner = open_runner(model, probe, folder / file.file)
     outputs = runner.outputs(probe.texts)
     largest = largest_difference(outputs, fp32.outputs)
     if not np.isfinite(largest):
@@ -96,7 +107,8 @@ def build_int8(
     variant = Variant(
         precision="int8", target="cpu", opset=OPSET, instruction_set=INT8_INSTRUCTION_SET,
         fusions={**fp32.variant.fusions, **counts}, int8_flops_share=round(int8_flops_share(graph), 4), drift=drift,
-        self_test=_self_test(runner, probe, max(1e-4, _INT8_SELF_TEST_SHARE * largest)), model=file, external_data=data,
+        self_test=self_test_of(runner, probe, max(1e-4, _INT8_SELF_TEST_SHARE * largest)), model=file,
+        external_data=data,
     )  # fmt: skip
     return BuiltVariant(variant, runner, outputs, graph)
 
@@ -106,9 +118,9 @@ def asset(path: Path) -> Asset:
     return Asset(file=path.name, size_bytes=path.stat().st_size, sha256=sha256_file(path))
 
 
-def _save(graph: ir.Model, folder: Path, precision: str) -> tuple[Asset, Asset | None]:
-    """Writes the graph and, where the weights are more than one ONNX file can hold, these into a file beside it."""
-    path = folder / f"model.{precision}.onnx"
+def save_graph(graph: ir.Model, folder: Path, name: str) -> tuple[Asset, Asset | None]:
+    """Writes `model.<name>.onnx`, and the weights into a file beside it where they are more than one can hold."""
+    path = folder / f"model.{name}.onnx"
     graph = graph.clone()
     ClearMetadataAndDocStringPass()(graph)  # torch notes the stack of every call, with the paths of this machine
     size = sum(value.const_value.nbytes for value in graph.graph.initializers.values() if value.const_value is not None)
@@ -120,12 +132,13 @@ def _save(graph: ir.Model, folder: Path, precision: str) -> tuple[Asset, Asset |
     return asset(path), asset(data)
 
 
-def _runner(model: TaskModel, probe: Probe, path: Path) -> Model:
+def open_runner(model: TaskModel, probe: Probe, path: Path) -> Model:
     """The graph as the runtime will run it."""
     return Model(model.runtime_task(), probe.tokenizer, Session(path, model.task.output, available_cores()))
 
 
-def _self_test(runner: Model, probe: Probe, tolerance: float) -> SelfTest:
+def self_test_of(runner: Model, probe: Probe, tolerance: float) -> SelfTest:
+    """What a graph answers to the self-test inputs, for other machines to be held against."""
     rows = (self_test_values(runner.outputs([each])[0]) for each in probe.self_test_inputs)
     # Nine digits name a float32; more would only make the manifest longer.
     return SelfTest(outputs=tuple(tuple(float(f"{x:.9g}") for x in row) for row in rows), tolerance=tolerance)

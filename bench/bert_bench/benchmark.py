@@ -69,7 +69,9 @@ def bench_bundle(
             "threads": conditions.threads,
             "max_batch_tokens": settings.max_batch_tokens,
         }
-        specs: list[EngineSpec] = [BundleSpec(variant=each.precision, **common) for each in manifest.variants]
+        specs: list[EngineSpec] = [
+            BundleSpec(variant=each.precision, **common) for each in manifest.variants_for("cpu")
+        ]
         specs += _peers(manifest, checkpoint, Path(scratch), common, lineup, progress)
         for spec in specs:
             progress(f"loading {spec.name}")
@@ -149,6 +151,6 @@ def instruction_set_notes(manifest: Manifest) -> list[str]:
     return [
         f"This processor has no {each.instruction_set}, which {each.precision} was made for: its answers may be "
         "wrong here, and its speed says little."
-        for each in manifest.variants
+        for each in manifest.variants_for("cpu")
         if not has_instruction_set(each.instruction_set)
     ]

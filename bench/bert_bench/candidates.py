@@ -31,7 +31,7 @@ class Candidates:
 
     def ready(self, lineup: Lineup) -> Iterator[tuple[EngineSpec, Environment | None]]:
         """The engines that can be started, the bundle's own first; the line-up gets the others' reasons."""
-        for variant in self.manifest.variants:
+        for variant in self.manifest.variants_for("cpu"):
             spec = BundleSpec(variant=variant.precision, prefix=OWN_PREFIX, **self.common)
             if self.request.wants(spec.name):
                 yield spec, None

@@ -16,6 +16,7 @@ __all__ = [
     "PATH",
     "bundle_argument",
     "columns_option",
+    "device_option",
     "given",
     "is_first_process",
     "json_option",
@@ -90,8 +91,15 @@ precision_option = click.option(
     "--precision",
     default="auto",
     show_default=True,
-    type=click.Choice(["auto", "fp32", "int8"]),
-    help="The variant to run; auto takes the bundle's default.",
+    type=click.Choice(["auto", "fp32", "fp16", "int8"]),
+    help="The variant to run; auto takes the bundle's default, and FP16 on CUDA.",
+)
+device_option = click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    metavar="[auto|cpu|cuda|cuda:N]",
+    help="Where to run; auto takes CUDA where the bundle is made for it and it is there.",
 )
 threads_option = click.option(
     "--threads", type=click.IntRange(min=1), help="Threads per operator; by default the cores granted to this process."

@@ -10,6 +10,7 @@ from bert_export.cli.common import (
     PATH,
     bundle_argument,
     columns_option,
+    device_option,
     given,
     json_option,
     precision_option,
@@ -27,6 +28,7 @@ __all__ = ["evaluate"]
 @click.argument("file", type=PATH)
 @columns_option
 @precision_option
+@device_option
 @threads_option
 @task_options
 @json_option
@@ -35,6 +37,7 @@ def evaluate(
     file: Path,
     columns: dict[str, str] | None,
     precision: str,
+    device: str,
     threads: int | None,
     as_json: bool,
     **options: Any,
@@ -44,7 +47,7 @@ def evaluate(
     from bert_runtime.evaluation import evaluate as evaluate_model
     from bert_runtime.records import read_records
 
-    model = load(bundle, precision=precision, threads=threads).configured(**given(options))
+    model = load(bundle, precision=precision, device=device, threads=threads).configured(**given(options))
     records = read_records(file, columns)
     with click.progressbar(length=len(records), label="evaluating", file=sys.stderr) as bar:
         metrics = evaluate_model(model, records, progress=bar.update)

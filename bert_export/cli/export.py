@@ -25,14 +25,23 @@ __all__ = ["export"]
 @click.argument("checkpoint", type=CHECKPOINT)
 @bundle_argument
 @click.option("--task", help="What the model is for, where the checkpoint does not say.")
-@click.option("--target", type=click.Choice(["cpu"]), default="cpu", show_default=True, help="Device to export for.")
+@click.option(
+    "--target",
+    "devices",  # the option --targets is a task's
+    type=click.Choice(["cpu", "cuda"]),
+    multiple=True,
+    default=["cpu"],
+    show_default=True,
+    help="Device to export for; may be repeated. FP32 for the CPU is always made, as what others are judged by.",
+)
 @click.option(
     "--precision",
     "precisions",
-    type=click.Choice(["auto", "fp32", "int8"]),
+    type=click.Choice(["auto", "fp32", "fp16", "int8"]),
     multiple=True,
     default=["auto"],
-    help="Variants to make; may be repeated. auto makes FP32 and INT8 and lets measurements choose the default.",
+    help="Variants to make; may be repeated. auto makes FP32 and INT8 for the CPU, where measurements choose the "
+    "default, and FP16 for CUDA.",
 )
 @click.option("--max-tokens", type=int, help="Longest sequence; by default the most that the checkpoint allows.")
 @click.option("--dimensions", type=int, help="Keep the first so many dimensions of embeddings (Matryoshka models).")
@@ -54,7 +63,7 @@ def export(
     checkpoint: str,
     bundle: Path,
     task: str | None,
-    target: str,
+    devices: tuple[str, ...],
     precisions: tuple[str, ...],
     max_tokens: int | None,
     dimensions: int | None,
@@ -75,7 +84,7 @@ def export(
 
     manifest = export_checkpoint(
         checkpoint, bundle,
-        task=task, precisions=None if "auto" in precisions else precisions, max_tokens=max_tokens,
+        task=task, targets=devices, precisions=None if "auto" in precisions else precisions, max_tokens=max_tokens,
         dimensions=dimensions, options=given(options), opset=opset,
         evaluate=evaluate, columns=columns, max_drop=max_drop, force=force, progress=stages(),
     )  # fmt: skip

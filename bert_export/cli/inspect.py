@@ -47,11 +47,18 @@ def _variant_rows(variant: Variant) -> list[tuple[str, str]]:
     files = " + ".join(asset.file for asset in variant.assets)
     size_mb = sum(asset.size_bytes for asset in variant.assets) / 1e6
     rows = [
-        (variant.precision, f"{files}, {size_mb:.1f} MB, opset {variant.opset}"),
+        (
+            variant.precision if variant.target == "cpu" else f"{variant.precision} {variant.target}",
+            f"{files}, {size_mb:.1f} MB, opset {variant.opset}",
+        ),
         ("", f"fusions: {fusions}"),
     ]
     if variant.int8_flops_share:
         rows.append(("", f"INT8 share of matrix-multiply FLOPs: {variant.int8_flops_share:.1%}"))
+    if variant.kept_fp32:
+        rows.append(("", f"kept in FP32, for the size of their values: {_shorten(variant.kept_fp32)}"))
+    if variant.evaluated_on:
+        rows.append(("", f"evaluated on: {variant.evaluated_on}"))
     for title, values in (
         ("parity with PyTorch", variant.parity),
         ("drift from FP32", variant.drift),

@@ -15,6 +15,7 @@ from bert_export.cli.common import (
     PATH,
     bundle_argument,
     columns_option,
+    device_option,
     given,
     json_option,
     precision_option,
@@ -38,6 +39,7 @@ __all__ = ["predict"]
 @click.option("--output", "output_file", type=PATH, help="Write JSON lines here instead of to stdout.")
 @columns_option
 @precision_option
+@device_option
 @threads_option
 @task_options
 @json_option
@@ -50,6 +52,7 @@ def predict(
     output_file: Path | None,
     columns: dict[str, str] | None,
     precision: str,
+    device: str,
     threads: int | None,
     as_json: bool,
     **options: Any,
@@ -58,7 +61,7 @@ def predict(
     from bert_runtime import load
 
     inputs, shown = tee(_inputs(texts, pair, question, input_file, columns))
-    model = load(bundle, precision=precision, threads=threads).configured(**given(options))
+    model = load(bundle, precision=precision, device=device, threads=threads).configured(**given(options))
     results = zip(shown, model.stream(inputs), strict=True)
     if output_file is None:
         for text, result in results:

@@ -7,6 +7,7 @@
     ├── InputError                a text or argument that cannot be processed
     ├── DeploymentError           this machine or process cannot do what was asked
     │   ├── MissingExtraError     an optional dependency is not installed (names the extra)
+    │   ├── CudaUnavailableError  CUDA was asked for and is not there (says why)
     │   └── ForkedSessionError    a loaded model used in a forked child
     ├── bert_models.errors        ConfigError, CheckpointError, TrainingError
     ├── bert_export.errors        ExportError and what lies below it
@@ -18,6 +19,7 @@ A message says what was expected, what was found, where, and what to do next.
 __all__ = [
     "BertError",
     "BundleError",
+    "CudaUnavailableError",
     "DataError",
     "DeploymentError",
     "ForkedSessionError",
@@ -61,6 +63,10 @@ class MissingExtraError(DeploymentError):
         )
         self.module = module
         self.extra = extra
+
+
+class CudaUnavailableError(DeploymentError):
+    """CUDA was asked for, and this machine or installation does not have it; nothing falls back to the CPU."""
 
 
 class ForkedSessionError(DeploymentError):

@@ -46,6 +46,9 @@ class TensorSpec:
     dtype: str
     axes: tuple[str | int, ...]
 
+    below: int | None = None
+    """Values of an input lie in 0 to `below` − 1; `None` where the bundle does not say."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SelfTest:
@@ -63,10 +66,10 @@ class Variant:
     """One graph of the bundle: precision × target, with the measurements that vouch for it."""
 
     precision: str
-    """`fp32` or `int8`."""
+    """`fp32`, `fp16` or `int8`."""
 
-    target: str
-    """The kind of device the graph is made for: `cpu`."""
+    target: str = "cpu"
+    """The kind of device the graph is made for: `cpu` or `cuda`."""
 
     model: Asset
     opset: int
@@ -86,6 +89,12 @@ class Variant:
 
     parity: Mapping[str, Any] = field(default_factory=dict)
     """Largest absolute difference from PyTorch, and the tolerance it was held against."""
+
+    kept_fp32: tuple[str, ...] = ()
+    """Values of an FP16 graph that are computed in FP32, since they grew too large for half precision."""
+
+    evaluated_on: str = ""
+    """What computed parity, drift, metrics and self-test, where it was not the target itself."""
 
     drift: Mapping[str, Any] = field(default_factory=dict)
     """How far the answers moved from the FP32 variant's."""
@@ -134,14 +143,20 @@ class Manifest:
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Top-level keys this release does not know; kept when the manifest is written again."""
 
-    def variant(self, precision: str) -> Variant:
-        """The variant of that precision; raises `BundleError` naming those there are."""
-        for variant in self.variants:
+    def variant(self, precision: str, target: str = "cpu") -> Variant:
+        """The variant of that precision and target; raises `BundleError` naming those there are for the target."""
+        found = self.variants_for(target)
+        for variant in found:
             if variant.precision == precision:
                 return variant
+        device = "" if target == "cpu" else f" for {target}"
         raise BundleError(
-            f"the bundle has no variant {precision!r}; it has {', '.join(v.precision for v in self.variants)}"
+            f"the bundle has no variant {precision!r}{device}; it has {', '.join(v.precision for v in found) or 'none'}"
         )
+
+    def variants_for(self, target: str) -> tuple[Variant, ...]:
+        """The variants made for that kind of device."""
+        return tuple(variant for variant in self.variants if variant.target == target)
 
     @property
     def assets(self) -> tuple[Asset, ...]:

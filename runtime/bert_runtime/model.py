@@ -11,16 +11,21 @@ import numpy as np
 from tokenizers import Encoding
 
 from bert_runtime.batching import length_sorted_batches
-from bert_runtime.errors import BundleError, InputError
+from bert_runtime.cuda import CudaSession
+from bert_runtime.devices import CPU, Device, cuda_problem, parse_device
+from bert_runtime.errors import BundleError, CudaUnavailableError, InputError
 from bert_runtime.machine import available_cores, has_instruction_set
 from bert_runtime.manifest import Asset, Manifest, Variant, sha256_file
 from bert_runtime.session import Session
 from bert_runtime.tasks import FloatArray, Outputs, Result, Task
 from bert_runtime.tokenization import TextTokenizer, as_text_input, pad
 
-__all__ = ["WINDOW", "Model", "bundle_tokenizer", "check_asset", "choose_variant", "load"]
+__all__ = ["WINDOW", "Model", "bundle_tokenizer", "check_asset", "choose_variant", "load", "open_variant"]
 
 _log = logging.getLogger("bert_runtime")
+
+_BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
+"""Padded tokens per run: few enough for the CPU's caches, and enough to fill a GPU (not measured there yet)."""
 
 WINDOW = 512
 """Inputs that are sorted by length together: enough to pad little, few enough for `stream` to read ahead and hold."""
@@ -30,34 +35,65 @@ def load(
     bundle: str | Path,
     *,
     precision: str = "auto",
+    device: str = "auto",
     threads: int | None = None,
-    max_batch_tokens: int = 1024,
+    max_batch_tokens: int | None = None,
     verify: bool = True,
 ) -> "Model":
-    """Opens a bundle for inference on the CPU.
+    """Opens a bundle for inference.
 
     Args:
         bundle: the directory that `bert-export export` wrote.
-        precision: `auto` takes the bundle's default variant, or FP32 where the processor lacks what that needs;
-            `fp32` or `int8` pins one.
-        threads: threads per operator; by default the cores that affinity and cgroup grant.
-        max_batch_tokens: padded tokens per run when many texts come at once.
+        precision: on the CPU `auto` takes the bundle's default variant, or FP32 where the processor lacks what that
+            needs, and on CUDA FP16 if the bundle has it; `fp32`, `fp16` or `int8` pins one.
+        device: `cpu`, `cuda` or `cuda:1`; `auto` takes CUDA where the bundle has that precision for it and ONNX
+            Runtime can open it, and the CPU otherwise.
+        threads: threads per operator on the CPU; by default the cores that affinity and cgroup grant.
+        max_batch_tokens: padded tokens per run when many texts come at once; by default 1024 on the CPU and 16384 on
+            CUDA.
         verify: whether to compare the files that will be read with the manifest's hashes.
 
     Raises:
-        BundleError: not a bundle, damaged, or without that precision.
+        BundleError: not a bundle, damaged, or without that precision for that device.
         NewerFormatError: written by a later release.
         MissingExtraError: onnxruntime is not installed.
+        CudaUnavailableError: CUDA was asked for and is not there; the message says why.
     """
     path = Path(bundle)
     manifest = Manifest.read(path)
-    variant = choose_variant(manifest, precision)
+    place = parse_device(device)
+    if place is None and _made_for_cuda(manifest, precision) and cuda_problem() is None:
+        try:
+            return load(bundle, precision=precision, device="cuda", max_batch_tokens=max_batch_tokens, verify=verify)
+        except CudaUnavailableError as error:
+            _log.warning("running on the CPU: %s", error)
+    place = place or CPU
+    variant = choose_variant(manifest, precision) if place == CPU else choose_cuda_variant(manifest, precision)
     for asset in (manifest.tokenizer, *variant.assets):
         check_asset(path, asset, verify_hash=verify)
-    tokenizer = bundle_tokenizer(path, manifest)
-    session = Session(
-        path / variant.model.file, manifest.output.name, available_cores() if threads is None else threads
-    )
+    return open_variant(path, manifest, variant, place, threads=threads, max_batch_tokens=max_batch_tokens)
+
+
+def open_variant(
+    bundle: Path,
+    manifest: Manifest,
+    variant: Variant,
+    place: Device,
+    *,
+    threads: int | None = None,
+    max_batch_tokens: int | None = None,
+) -> "Model":
+    """A variant of the bundle on that device, which need not be the variant's target; see `load`."""
+    file = bundle / variant.model.file
+    tokenizer = bundle_tokenizer(bundle, manifest)
+    if place == CPU:
+        session: Session | CudaSession = Session(
+            file, manifest.output.name, available_cores() if threads is None else threads
+        )
+    else:
+        session = CudaSession(file, manifest, place, tokenizer.pad_token_id)
+    if max_batch_tokens is None:
+        max_batch_tokens = _BATCH_TOKENS[place.kind]
     return Model(
         manifest.task, tokenizer, session, max_batch_tokens=max_batch_tokens, manifest=manifest, variant=variant
     )
@@ -77,7 +113,7 @@ def choose_variant(manifest: Manifest, precision: str) -> Variant:
     variant = manifest.variant(manifest.default_precision)
     if has_instruction_set(variant.instruction_set):
         return variant
-    for other in manifest.variants:
+    for other in manifest.variants_for("cpu"):
         if has_instruction_set(other.instruction_set):
             _log.warning(
                 "this processor has no %s, which the %s variant needs to be right; running %s instead",
@@ -85,6 +121,21 @@ def choose_variant(manifest: Manifest, precision: str) -> Variant:
             )  # fmt: skip
             return other
     raise BundleError(f"no variant of this bundle runs without {variant.instruction_set}; export one with fp32")
+
+
+def _made_for_cuda(manifest: Manifest, precision: str) -> bool:
+    """Whether the bundle has what `load` would run on a GPU."""
+    return any(precision in ("auto", each.precision) for each in manifest.variants_for("cuda"))
+
+
+def choose_cuda_variant(manifest: Manifest, precision: str) -> Variant:
+    """The variant to run on a GPU; see `load`."""
+    found = manifest.variants_for("cuda")
+    if not found:
+        raise BundleError("this bundle has no variant for cuda; export the checkpoint again with --target cuda")
+    if precision != "auto":
+        return manifest.variant(precision, "cuda")
+    return next((each for each in found if each.precision == "fp16"), found[0])
 
 
 def check_asset(bundle: Path, asset: Asset, *, verify_hash: bool = True) -> None:
@@ -112,7 +163,7 @@ class Model:
         self,
         task: Task,
         tokenizer: TextTokenizer,
-        session: Session,
+        session: Session | CudaSession,
         *,
         max_batch_tokens: int = 1024,
         manifest: Manifest | None = None,
@@ -130,7 +181,7 @@ class Model:
 
     def __repr__(self) -> str:
         precision = self.variant.precision if self.variant is not None else "no bundle"
-        return f"Model({self.task.name}, {precision}, {self.session.threads} threads)"
+        return f"Model({self.task.name}, {precision}, {self.session.place})"
 
     def __call__(self, inputs: Any = None, **fields: str) -> Any:
         """One input gives one `Result`; a list (or other sequence that is no tuple) gives a list in the same order.

@@ -167,7 +167,7 @@ def test_a_graph_that_differs_from_pytorch_is_no_bundle(
 def test_a_finished_bundle_that_fails_its_verification_is_none(
     run: Run, classifier_checkpoint: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(variants, "_self_test", _wrong(variants._self_test))
+    monkeypatch.setattr(variants, "self_test_of", _wrong(variants.self_test_of))
     result = run("export", classifier_checkpoint, place / "bundle", "--precision", "fp32")
     assert result.exit_code == 1
     assert "the finished bundle fails its own verification: self-test fp32: max abs difference" in result.stderr

@@ -225,7 +225,7 @@ def test_output_to_what_is_no_file_does_not_replace_it(run: Run, classifier_bund
     [
         (["hello", "--input", "data.txt"], "give either TEXT or --input, not both"),
         (["--input", "data.txt", "--pair", "bye"], "--pair needs a TEXT"),
-        (["hello", "--precision", "fp16"], "'fp16' is not one of 'auto', 'fp32', 'int8'"),
+        (["hello", "--precision", "fp4"], "'fp4' is not one of 'auto', 'fp32', 'fp16', 'int8'"),
         (["hello", "--threads", "0"], "0 is not in the range"),
         (["--input", "data.csv", "--columns", "text"], "expected pairs such as text=sentence,label=category, found"),
         (["--input", "data.csv", "--columns", "text="], "expected pairs such as"),

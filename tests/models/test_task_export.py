@@ -13,6 +13,8 @@ import torch
 import transformers
 
 from bert_export.capture import capture
+from bert_export.cuda import fuse_for_cuda, to_half
+from bert_export.cuda.build import check_cuda_parity
 from bert_export.errors import FusionError
 from bert_export.flops import int8_flops_share
 from bert_export.fusion import fuse
@@ -120,6 +122,20 @@ def axes(value: ir.Value) -> list[str]:
     return [str(axis) for axis in value.shape]
 
 
+def runs_in_half_precision(model: TaskModel, graph: ir.Model, folder: Path) -> None:
+    """The graph for CUDA, in FP32 and in FP16, as the CPU provider evaluates it."""
+    counts = fuse_for_cuda(graph, model.config)
+    assert {name: count["found"] for name, count in counts.items()} == {
+        "multi_head_attention": 3, "skip_layer_normalization": 6, "bias_gelu": 3,
+    }  # fmt: skip
+    check_cuda_parity(model, runner(graph, folder / "cuda.onnx"), model.config.max_tokens, half=False)
+    to_half(graph)
+    assert embeddings_stored(graph, model.config) == 1
+    assert {node.inputs[1].dtype for node in operators(graph, "MatMul")} == {ir.DataType.FLOAT16}
+    run = runner(graph, folder / "fp16.onnx")
+    assert check_cuda_parity(model, run, model.config.max_tokens, half=True)["max_abs_error"] > 0
+
+
 @pytest.mark.parametrize(("family", "task"), MATRIX)
 def test_exports_with_every_fusion(captured: Captured, family: str, task: str, tmp_path: Path) -> None:
     model, graph = captured(family, task)
@@ -135,6 +151,7 @@ def test_exports_with_every_fusion(captured: Captured, family: str, task: str, t
     assert embeddings_stored(graph, config) == 1
     check_parity(model, runner(graph, tmp_path / "fp32.onnx"), config.max_tokens)
     assert int8_flops_share(graph) == 0
+    runs_in_half_precision(model, graph.clone(), tmp_path)
     projections = 12 + first + int(family in ("albert", "electra"))
     assert expected_projections(config, fusions) == projections
     quantize(graph, projections)

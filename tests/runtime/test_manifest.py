@@ -207,7 +207,33 @@ def test_assets_are_the_tokenizer_and_every_graph(manifest: Manifest) -> None:
         "model.fp32.onnx",
         "model.int8.onnx",
         "model.int8.onnx.data",
+        "model.fp16.onnx",
     ]
+
+
+def test_variants_have_a_target() -> None:
+    manifest = Manifest.from_json(GOLDEN)
+    assert [each.precision for each in manifest.variants_for("cpu")] == ["fp32", "int8"]
+    assert manifest.variant("fp16", "cuda").model.file == "model.fp16.onnx"
+    with pytest.raises(BundleError, match="no variant 'fp16'; it has fp32, int8"):
+        manifest.variant("fp16")
+    with pytest.raises(BundleError, match="no variant 'int8' for cuda; it has fp16"):
+        manifest.variant("int8", "cuda")
+
+
+def test_bundles_from_before_there_were_targets() -> None:
+    def edit(values: dict[str, Any]) -> None:
+        del values["variants"][2]
+        for variant in values["variants"]:
+            for key in ("target", "kept_fp32", "evaluated_on"):
+                del variant[key]
+        for spec in values["inputs"]:
+            del spec["below"]
+
+    manifest = Manifest.from_json(edited(edit))
+    assert [each.target for each in manifest.variants] == ["cpu", "cpu"]
+    assert manifest.variants_for("cuda") == ()
+    assert [each.below for each in manifest.inputs] == [None] * 3
 
 
 def test_reading_names_the_file_at_fault(tmp_path: Path) -> None:

@@ -37,6 +37,9 @@ class BundleSpec(EngineSpec):
 
     def open(self) -> Engine:
         """Loads the variant; raises `BundleError`."""
-        model = load(self.bundle, precision=self.variant, threads=self.threads, max_batch_tokens=self.max_batch_tokens)
+        model = load(
+            self.bundle, precision=self.variant, device="cpu", threads=self.threads,
+            max_batch_tokens=self.max_batch_tokens,
+        )  # fmt: skip
         assets = Manifest.read(self.bundle).variant(self.variant).assets
         return ModelEngine(model, sum(asset.size_bytes for asset in assets))

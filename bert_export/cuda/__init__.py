@@ -1,0 +1,8 @@
+"""The graphs of a bundle for CUDA: other operators than on the CPU, FP16 weights and activations, and their proof."""
+
+from bert_export.cuda.build import build_cuda
+from bert_export.cuda.fusion import fuse_for_cuda
+from bert_export.cuda.half import to_half
+from bert_export.cuda.ranges import unsafe_values
+
+__all__ = ["build_cuda", "fuse_for_cuda", "to_half", "unsafe_values"]

@@ -1,0 +1,55 @@
+"""Which graphs an export makes: targets × precisions."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bert_export.errors import ExportError
+from bert_export.variants import INT8_INSTRUCTION_SET
+
+__all__ = ["PRECISIONS", "WHY_FP16", "Plan", "plan"]
+
+PRECISIONS = {"cpu": ("fp32", "int8"), "cuda": ("fp32", "fp16")}
+"""Precisions that a bundle can hold for each target, the kind of device to export for."""
+
+WHY_FP16 = (
+    "FP16 for CUDA: the fused INT8 operators have kernels on the CPU alone, and would fall back to it node by node"
+)
+"""Why `auto` takes FP16 where the target is CUDA."""
+
+_WHY_NOT_FP16 = "ONNX Runtime's CPU provider has no FP16 matrix product and would cast around each"
+
+
+class Plan(NamedTuple):
+    """The precisions of the graphs to make, by target."""
+
+    cpu: tuple[str, ...]
+    cuda: tuple[str, ...]
+
+
+def plan(targets: Sequence[str], precisions: Sequence[str] | None, *, judged: bool) -> Plan:
+    """The graphs to make for those targets.
+
+    FP32 for the CPU is always among them: the others are judged by it, and it answers where nothing else can. `None`
+    for the precisions stands for FP32 and INT8 on the CPU, or FP32 alone where a processor's INT8 answers cannot be
+    `judged`, and for FP16 on CUDA. Raises `ExportError` for what no target can run.
+    """
+    every = ("fp32", "fp16", "int8")
+    for kind, given, known in (("targets", targets, PRECISIONS), ("precisions", precisions or (), every)):
+        if unknown := sorted(set(given) - set(known)):
+            raise ExportError(f"expected {kind} of {', '.join(known)}, found {', '.join(unknown)}")
+    cpu, cuda = "cpu" in targets, "cuda" in targets
+    if precisions is None:
+        return Plan(("fp32", "int8") if cpu and judged else ("fp32",), ("fp16",) if cuda else ())
+    if (cuda and set(precisions) == {"int8"}) or ("int8" in precisions and not cpu):
+        raise ExportError(f"{WHY_FP16}; export with --precision fp16, and INT8 with --target cpu")
+    if "int8" in precisions and not judged:
+        raise ExportError(
+            f"this processor has no {INT8_INSTRUCTION_SET}, without which INT8 answers saturate and cannot be compared "
+            "with FP32; export on one that has it, or with --precision fp32"
+        )
+    if "fp16" in precisions and not cuda:
+        raise ExportError(f"FP16 is for CUDA: {_WHY_NOT_FP16}; export with --target cuda, or with --precision int8")
+    return Plan(
+        ("fp32", *(["int8"] if "int8" in precisions else [])),
+        tuple(each for each in PRECISIONS["cuda"] if cuda and each in precisions),
+    )

@@ -1,0 +1,68 @@
+"""The few shapes that CUDA graphs are captured for, and the padding that brings a batch to one of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from bert_runtime.tasks import FloatArray
+from bert_runtime.tokenization import Batch
+
+__all__ = ["ALIGNMENT", "GraphShapes", "Shape", "aligned_tokens", "pad_to", "unpad"]
+
+ALIGNMENT = 8
+"""Queries, in rows, of which ONNX Runtime's fused attention kernel with a mask wants a multiple in FP16."""
+
+Shape = tuple[int, int]
+"""Rows × tokens of a batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphShapes:
+    """Which batches are run as captured CUDA graphs: small ones, where launching kernels takes longer than they run.
+
+    A graph belongs to one shape, and every distinct one takes memory for its buffers and time for its capture. So
+    batches are padded to `rows` × `tokens`, and no more than `most` shapes are captured: those that came twice first.
+    """
+
+    rows: tuple[int, ...] = (1, 2, 4, 8)
+    tokens: tuple[int, ...] = (16, 32, 64, 96, 128, 192, 256, 384, 512)
+    most_tokens: int = 1024
+    """Tokens of a batch, padding included, above which its kernels run longer than they take to launch."""
+    most: int = 16
+    """Graphs that are kept."""
+
+    def shape_for(self, rows: int, tokens: int, max_tokens: int) -> Shape | None:
+        """The smallest shape that holds such a batch, or `None` for one that is not to be captured.
+
+        `max_tokens` is the longest sequence that the model has positions for, and a length of its own.
+        """
+        lengths = sorted({min(each, max_tokens) for each in (*self.tokens, max_tokens)})
+        height = next((each for each in self.rows if each >= rows), None)
+        width = next((each for each in lengths if each >= tokens), None)
+        if height is None or width is None or height * width > self.most_tokens:
+            return None
+        return height, width
+
+
+def aligned_tokens(tokens: int, max_tokens: int) -> int:
+    """`tokens` rounded up to what attention runs fast for, but not beyond the model's positions."""
+    return max(tokens, min(ceil(tokens / ALIGNMENT) * ALIGNMENT, max_tokens))
+
+
+def pad_to(batch: Batch, shape: Shape, pad_token_id: int) -> Batch:
+    """The batch with rows and tokens of padding behind its own; itself if it has that shape."""
+    rows, tokens = batch.input_ids.shape
+    if (rows, tokens) == shape:
+        return batch
+    padded = Batch(np.full(shape, pad_token_id, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64))
+    for wide, array in zip(padded, batch, strict=True):
+        wide[:rows, :tokens] = array
+    return padded
+
+
+def unpad(array: FloatArray, axes: Sequence[str | int], batch: Batch) -> FloatArray:
+    """An output of a padded batch without what belongs to the padding; `axes` are the output's as the manifest's."""
+    sizes = dict(zip(("batch", "sequence"), batch.input_ids.shape, strict=True))
+    return array[tuple(slice(sizes.get(str(axis))) for axis in axes)]

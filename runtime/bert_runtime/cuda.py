@@ -1,0 +1,218 @@
+"""One ONNX Runtime session on a GPU: nothing falls back unseen, and small batches run as captured CUDA graphs.
+
+Written against ONNX Runtime's documented interface and tested with stand-ins for it; it has not run on a GPU yet.
+"""
+
+import io
+import logging
+import os
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_runtime.buckets import GraphShapes, Shape, aligned_tokens, pad_to, unpad
+from bert_runtime.devices import CUDA_PROVIDER, INSTALL_LINE, Device, require_cuda
+from bert_runtime.errors import BundleError, CudaUnavailableError, ForkedSessionError, InputError
+from bert_runtime.manifest import Manifest
+from bert_runtime.tasks import FloatArray
+from bert_runtime.tokenization import Batch
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+__all__ = ["CudaSession", "check_ids", "fallback_operators", "open_cuda_session", "provider_options"]
+
+_log = logging.getLogger("bert_runtime")
+
+_SHAPE_OPERATORS = frozenset(("Shape", "Size", "Squeeze", "Unsqueeze", "Concat", "Range", "Slice", "Cast"))
+"""What ONNX Runtime computes shapes with, on the CPU on purpose: they read no activation and no weight."""
+
+_NO_GRAPH = "-1"
+"""The graph id for which ONNX Runtime neither captures nor replays."""
+
+
+def provider_options(device: Device, *, capture: bool) -> dict[str, str]:
+    """Options of the CUDA provider: FP32 stays FP32, normalization accumulates in it, memory grows as it is needed."""
+    return {
+        "device_id": str(device.index),
+        "use_tf32": "0",
+        "enable_skip_layer_norm_strict_mode": "1",
+        "arena_extend_strategy": "kSameAsRequested",
+        "enable_cuda_graph": str(int(capture)),
+    }
+
+
+def open_cuda_session(path: str | Path, device: Device, *, capture: bool) -> "InferenceSession":
+    """A session for the graph in `path` on that GPU.
+
+    Raises `CudaUnavailableError` where it would run elsewhere, and `BundleError` where the graph cannot be loaded.
+    """
+    require_cuda()
+    import onnxruntime
+
+    missing = io.StringIO()  # what cannot be loaded is printed, and stdout is for answers
+    if hasattr(onnxruntime, "preload_dlls"):
+        with redirect_stdout(missing):
+            onnxruntime.preload_dlls()  # finds the CUDA libraries that pip installed
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    # The exporter has chosen the operators; the extended level would choose again.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.enable_mem_pattern = False
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    providers = [(CUDA_PROVIDER, provider_options(device, capture=capture)), "CPUExecutionProvider"]
+    try:
+        session = onnxruntime.InferenceSession(path, options, providers=providers)
+    except Exception as error:  # onnxruntime's exceptions share no base class but Exception
+        raise BundleError(
+            f"{path}: ONNX Runtime {onnxruntime.__version__} cannot load this graph on {device}: {error}"
+        ) from None
+    if CUDA_PROVIDER not in session.get_providers():
+        failures = [line for line in missing.getvalue().splitlines() if line.startswith("Failed")]
+        reason = "; ".join(failures) or "there is no such GPU, or its driver is too old"
+        raise CudaUnavailableError(
+            f"{device} was asked for, and ONNX Runtime {onnxruntime.__version__} could not open it: {reason}. The "
+            f"libraries are installed with: {INSTALL_LINE}"
+        )
+    if operators := fallback_operators(session):
+        counted = ", ".join(f"{count} {name}" for name, count in operators.items())
+        _log.warning("%s runs on the CPU where %s was asked for: %s", Path(path).name, device, counted)
+    return session
+
+
+def fallback_operators(session: "InferenceSession") -> dict[str, int]:
+    """How many operators of each type a session runs on the CPU, but for those that compute shapes.
+
+    Empty also for releases of ONNX Runtime that do not tell.
+    """
+    if not hasattr(session, "get_provider_graph_assignment_info"):
+        return {}
+    return dict(
+        Counter(
+            node.op_type
+            for part in session.get_provider_graph_assignment_info()
+            if part.ep_name == "CPUExecutionProvider"
+            for node in part.get_nodes()
+            if node.op_type not in _SHAPE_OPERATORS
+        )
+    )
+
+
+def check_ids(batch: Batch, limits: Mapping[str, int]) -> None:
+    """Raises `InputError` for an id outside 0 to its limit − 1, which a GPU would look up beyond the table's end."""
+    for name, limit in limits.items():
+        array = getattr(batch, name)
+        if array.size and not 0 <= (low := int(array.min())) <= (high := int(array.max())) < limit:
+            raise InputError(f"{name} must lie in 0 to {limit - 1}, found {low if low < 0 else high}")
+
+
+@dataclass(frozen=True)
+class _Captured:
+    """The buffers of one shape on the GPU, to which its CUDA graph is bound."""
+
+    binding: Any
+    inputs: Mapping[str, Any]
+    output: Any
+    options: Any
+
+
+class CudaSession:
+    """Runs batches through one graph on a GPU. Safe to call from many threads, one of which runs at a time.
+
+    A shape that comes for the second time is captured as a CUDA graph, if `shapes` has room for it; all others are run
+    operator by operator.
+    """
+
+    def __init__(
+        self, path: Path, manifest: Manifest, device: Device, pad_token_id: int, shapes: GraphShapes | None = None
+    ) -> None:
+        self.threads = 1
+        self.place = str(device)
+        self._device = device
+        self._pad_token_id = pad_token_id
+        self._max_tokens = manifest.max_tokens
+        self._limits = {each.name: each.below for each in manifest.inputs if each.below is not None}
+        self._output = manifest.output
+        # A number of rows that depends on the texts, as of masks, brings a copy to the host into the graph.
+        fixed = all(isinstance(axis, int) or axis in ("batch", "sequence") for axis in manifest.output.axes)
+        self._shapes = (shapes or GraphShapes()) if fixed else GraphShapes(rows=())
+        self._session = open_cuda_session(path, device, capture=fixed)
+        self._inputs = [each.name for each in self._session.get_inputs()]
+        self._seen: Counter[Shape] = Counter()
+        self._captured: dict[Shape, _Captured] = {}
+        self._lock = Lock()
+        self._pid = os.getpid()
+
+    def run(self, batch: Batch) -> FloatArray:
+        """Raw outputs float32 [B, …] of a batch; raises `InputError` for ids that the model has no row for."""
+        if os.getpid() != self._pid:
+            raise ForkedSessionError(
+                "this model was loaded before the process forked, and CUDA does not survive that; "
+                "call bert_runtime.load in each worker (gunicorn: without --preload)"
+            )
+        check_ids(batch, self._limits)
+        rows, tokens = batch.input_ids.shape
+        shape = self._shapes.shape_for(rows, tokens, self._max_tokens)
+        with self._lock:
+            try:
+                array = self._run(batch, shape or (rows, aligned_tokens(tokens, self._max_tokens)), small=bool(shape))
+            except Exception as error:  # see open_cuda_session
+                if "cuDNN is unavailable" in str(error):  # which shows when attention runs, not when it is loaded
+                    raise CudaUnavailableError(
+                        f"attention on {self.place} needs cuDNN, which is not found; install it with: {INSTALL_LINE}"
+                    ) from None
+                raise BundleError(f"ONNX Runtime cannot run this graph on {[rows, tokens]} ids: {error}") from None
+        return unpad(array, self._output.axes, batch)
+
+    def _run(self, batch: Batch, shape: Shape, *, small: bool) -> FloatArray:
+        """The output for a batch padded to `shape`."""
+        padded = pad_to(batch, shape, self._pad_token_id)
+        feed = {name: np.ascontiguousarray(getattr(padded, name)) for name in self._inputs}
+        if not (small and self._admit(shape)):
+            outputs: FloatArray = self._session.run([self._output.name], feed, _run_options(_NO_GRAPH))[0]
+            return outputs
+        captured = self._captured[shape]
+        for name, array in feed.items():
+            captured.inputs[name].update_inplace(array)
+        self._session.run_with_iobinding(captured.binding, captured.options)
+        result: FloatArray = captured.output.numpy()
+        return result
+
+    def _admit(self, shape: Shape) -> bool:
+        """Whether this run of `shape` goes through a CUDA graph; makes its buffers when it does for the first time."""
+        self._seen[shape] += 1
+        if shape not in self._captured:
+            if self._seen[shape] < 2 or len(self._captured) >= self._shapes.most:
+                return False
+            self._captured[shape] = self._bind(shape)
+        return True
+
+    def _bind(self, shape: Shape) -> _Captured:
+        """Buffers on the GPU for one shape, at addresses that stay: a captured graph reads and writes these."""
+        from onnxruntime import OrtValue
+
+        where = (self._device.kind, self._device.index)
+        sizes = dict(zip(("batch", "sequence"), shape, strict=True))
+        inputs = {name: OrtValue.ortvalue_from_shape_and_type(shape, np.int64, *where) for name in self._inputs}
+        axes = [sizes.get(str(axis), axis) for axis in self._output.axes]
+        output = OrtValue.ortvalue_from_shape_and_type(axes, np.float32, *where)
+        binding = self._session.io_binding()
+        for name, value in inputs.items():
+            binding.bind_ortvalue_input(name, value)
+        binding.bind_ortvalue_output(self._output.name, output)
+        return _Captured(binding, inputs, output, _run_options(str(len(self._captured) + 1)))
+
+
+def _run_options(graph_id: str) -> Any:
+    """Options of a run that captures or replays the CUDA graph of that number."""
+    from onnxruntime import RunOptions
+
+    options = RunOptions()
+    options.add_run_config_entry("gpu_graph_id", graph_id)
+    return options

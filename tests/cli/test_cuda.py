@@ -1,0 +1,152 @@
+"""The command line for CUDA on a machine that has none."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+
+from bert_runtime import BundleError, load
+from bert_runtime import model as runtime_model
+from bert_runtime.devices import Device
+from bert_runtime.errors import CudaUnavailableError
+
+Run = Callable[..., Result]
+CopyBundle = Callable[..., Path]
+
+TEXTS = ["how are you", "see you later", "where is my card"]
+
+
+@pytest.fixture(scope="session")
+def both_bundle(classifier_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`classifier_checkpoint` exported for the CPU in FP32 and for CUDA in FP32 and FP16."""
+    from bert_export.export import export
+
+    folder = tmp_path_factory.mktemp("bundles") / "both"
+    export(classifier_checkpoint, folder, targets=("cpu", "cuda"), precisions=("fp32", "fp16"))
+    return folder
+
+
+@pytest.fixture
+def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without CUDA, whatever this one has."""
+    import onnxruntime
+
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+
+
+def test_a_bundle_for_both(both_bundle: Path) -> None:
+    manifest = json.loads((both_bundle / "bundle.json").read_text(encoding="utf-8"))
+    assert [(each["target"], each["precision"], each["model"]["file"]) for each in manifest["variants"]] == [
+        ("cpu", "fp32", "model.fp32.onnx"),
+        ("cuda", "fp32", "model.cuda.fp32.onnx"),
+        ("cuda", "fp16", "model.fp16.onnx"),
+    ]
+    assert manifest["default_precision"] == "fp32"
+    assert "FP16 for CUDA: the fused INT8 operators have kernels on the CPU alone" in manifest["default_reason"]
+    assert [each["below"] for each in manifest["inputs"]][1:] == [2, 2]
+    for variant in manifest["variants"][1:]:
+        assert variant["parity"]["max_abs_error"] <= variant["parity"]["tolerance"]
+        assert variant["fusions"]["multi_head_attention"] == {"expected": 2, "found": 2}
+        assert variant["evaluated_on"].endswith("not on a GPU")
+        assert variant["latency_ms"] == {}
+    sizes = [each["model"]["size_bytes"] for each in manifest["variants"]]
+    assert sizes[2] < 0.7 * sizes[0]
+
+
+def test_inspect_shows_targets(run: Run, both_bundle: Path) -> None:
+    lines = [" ".join(line.split()) for line in run("inspect", both_bundle).stdout.splitlines()]
+    assert any(line.startswith("fp32 cuda model.cuda.fp32.onnx, ") and line.endswith("opset 20") for line in lines)
+    assert any(line.startswith("fp16 cuda model.fp16.onnx, ") for line in lines)
+    assert sum(line.startswith("evaluated on: the CPU provider") for line in lines) == 2
+
+
+@pytest.mark.usefixtures("no_cuda")
+def test_verify_evaluates_on_the_cpu(run: Run, both_bundle: Path) -> None:
+    result = run("verify", both_bundle)
+    assert (result.exit_code, result.stderr) == (0, "")
+    remarks = [line for line in result.stdout.splitlines() if line.endswith("evaluated on the CPU, for want of CUDA")]
+    assert [line.split()[1:4] for line in remarks] == [["self-test", "fp32", "cuda"], ["self-test", "fp16", "cuda"]]
+
+
+@pytest.mark.usefixtures("no_cuda")
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_cuda_that_is_not_there(run: Run, both_bundle: Path, tmp_path: Path, command: str) -> None:
+    (tmp_path / "data.jsonl").write_text('{"text": "hello", "label": "greeting"}\n', encoding="utf-8")
+    result = run(command, both_bundle, "hello" if command == "predict" else tmp_path / "data.jsonl", "--device", "cuda")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "CUDA was asked for and cannot be used: " in result.stderr
+    assert "pip install 'bert-export[gpu]'" in result.stderr
+
+
+@pytest.mark.usefixtures("no_cuda")
+def test_auto_takes_the_cpu(run: Run, both_bundle: Path) -> None:
+    expected = [result.label for result in load(both_bundle, device="cpu")(TEXTS)]
+    result = run("predict", both_bundle, *TEXTS, "--json")
+    assert [json.loads(line)["label"] for line in result.stdout.splitlines()] == expected
+    assert load(both_bundle).session.place.endswith(" threads")
+
+
+def test_auto_says_why_cuda_did_not_open(
+    both_bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_driver(path: Path, manifest: object, device: Device, pad_token_id: int) -> None:
+        raise CudaUnavailableError(f"{path.name} on {device}: no driver")
+
+    monkeypatch.setattr(runtime_model, "cuda_problem", lambda: None)
+    monkeypatch.setattr(runtime_model, "CudaSession", no_driver)
+    model = load(both_bundle)
+    assert model.variant is not None
+    assert (model.variant.target, model.variant.precision) == ("cpu", "fp32")
+    assert [r.getMessage() for r in caplog.records] == ["running on the CPU: model.fp16.onnx on cuda:0: no driver"]
+    with pytest.raises(CudaUnavailableError, match=r"model\.cuda\.fp32\.onnx on cuda:3: no driver"):
+        load(both_bundle, device="cuda:3", precision="fp32")
+
+
+def test_auto_takes_the_cpu_for_what_is_not_made_for_cuda(
+    classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime_model, "cuda_problem", lambda: None)
+    assert load(classifier_bundle, precision="fp32").session.place.endswith(" threads")
+
+
+def test_half_precision_is_not_for_the_cpu(both_bundle: Path) -> None:
+    with pytest.raises(BundleError, match="the bundle has no variant 'fp16'; it has fp32"):
+        load(both_bundle, device="cpu", precision="fp16")
+
+
+def test_answers_in_half_precision_are_those_of_fp32(both_bundle: Path) -> None:
+    """As evaluated by the CPU provider, in batches with padding."""
+    from bert_runtime.devices import CPU
+    from bert_runtime.manifest import Manifest
+    from bert_runtime.model import open_variant
+
+    manifest = Manifest.read(both_bundle)
+    models = [open_variant(both_bundle, manifest, each, CPU) for each in manifest.variants]
+    fp32, cuda, half = ([row.flat for row in model.outputs(TEXTS)] for model in models)
+    assert np.abs(np.array(fp32) - np.array(cuda)).max() <= 1e-5
+    assert 0 < np.abs(np.array(fp32) - np.array(half)).max() <= 2e-2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--target", "cuda", "--precision", "int8"], "FP16 for CUDA: the fused INT8 operators"),
+        (["--precision", "fp16"], "FP16 is for CUDA: "),
+    ],
+)
+def test_precisions_that_a_target_cannot_run(
+    run: Run, classifier_checkpoint: Path, place: Path, options: list[str], message: str
+) -> None:
+    result = run("export", classifier_checkpoint, place / "bundle", *options)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert message in result.stderr
+    assert list(place.iterdir()) == []
+
+
+def test_a_strange_device(run: Run, both_bundle: Path) -> None:
+    result = run("predict", both_bundle, "hello", "--device", "tpu")
+    assert result.exit_code == 1
+    assert "expected a device of auto, cpu, cuda or cuda:<number>, found 'tpu'" in result.stderr

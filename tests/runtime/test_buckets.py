@@ -1,0 +1,59 @@
+"""The shapes that CUDA graphs are captured for."""
+
+import numpy as np
+import pytest
+
+from bert_runtime.buckets import GraphShapes, Shape, aligned_tokens, pad_to, unpad
+from bert_runtime.tokenization import Batch
+
+
+@pytest.mark.parametrize(
+    ("rows", "tokens", "max_tokens", "shape"),
+    [
+        (1, 1, 512, (1, 16)),
+        (1, 16, 512, (1, 16)),
+        (1, 17, 512, (1, 32)),
+        (3, 100, 512, (4, 128)),
+        (8, 128, 512, (8, 128)),
+        (1, 512, 512, (1, 512)),
+        (8, 129, 512, None),  # 8 × 192 tokens are more than 1024
+        (9, 1, 512, None),
+        (1, 513, 1024, (1, 1024)),  # the model's own length is one of those there are
+        (2, 513, 1024, None),
+        (1, 60, 62, (1, 62)),  # not 64: the model has no position for the last two
+        (1, 10, 12, (1, 12)),
+        (1, 13, 12, None),
+    ],
+)
+def test_the_smallest_shape_that_holds_a_batch(rows: int, tokens: int, max_tokens: int, shape: Shape | None) -> None:
+    assert GraphShapes().shape_for(rows, tokens, max_tokens) == shape
+
+
+def test_without_rows_nothing_is_captured() -> None:
+    assert GraphShapes(rows=()).shape_for(1, 1, 512) is None
+
+
+@pytest.mark.parametrize(
+    ("tokens", "max_tokens", "expected"), [(1, 512, 8), (8, 512, 8), (9, 512, 16), (505, 511, 511), (20, 20, 20)]
+)
+def test_tokens_are_rounded_up_within_the_positions(tokens: int, max_tokens: int, expected: int) -> None:
+    assert aligned_tokens(tokens, max_tokens) == expected
+
+
+def test_padding_and_back() -> None:
+    ids = np.arange(1, 7, dtype=np.int64).reshape(2, 3)
+    batch = Batch(ids, np.ones_like(ids), np.ones_like(ids))
+    padded = pad_to(batch, (4, 5), pad_token_id=9)
+    assert padded.input_ids.tolist() == [[1, 2, 3, 9, 9], [4, 5, 6, 9, 9], [9] * 5, [9] * 5]
+    assert padded.attention_mask.sum(axis=1).tolist() == [3, 3, 0, 0]
+    assert padded.token_type_ids.sum(axis=1).tolist() == [3, 3, 0, 0]
+    tokens = padded.input_ids.astype(np.float32)[..., None]
+    assert unpad(tokens, ("batch", "sequence", 1), batch).tolist() == ids[..., None].tolist()
+    assert unpad(tokens[:, 0], ("batch", 1), batch).tolist() == [[1], [4]]
+    assert unpad(tokens, ("masks", 5, 1), batch).shape == (4, 5, 1)
+
+
+def test_a_batch_of_the_shape_is_not_copied() -> None:
+    ids = np.ones((2, 16), dtype=np.int64)
+    batch = Batch(ids, ids, ids)
+    assert pad_to(batch, (2, 16), 0) is batch

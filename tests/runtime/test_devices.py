@@ -1,0 +1,67 @@
+"""Which device is asked for, and what is said where CUDA is not there."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from bert_runtime import InputError, devices
+from bert_runtime.devices import CPU, CUDA_PROVIDER, Device, cuda_problem, parse_device, require_cuda
+from bert_runtime.errors import CudaUnavailableError, MissingExtraError
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, providers: list[str], distributions: dict[str, str]) -> None:
+    """An installation of ONNX Runtime with those providers, from those wheels."""
+    module = SimpleNamespace(__version__="1.31.1", get_available_providers=lambda: providers)
+    monkeypatch.setitem(sys.modules, "onnxruntime", module)
+    monkeypatch.setattr(devices, "installed_versions", lambda names: {n: distributions[n] for n in distributions})
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "shown"),
+    [
+        ("cpu", CPU, "cpu"),
+        ("cuda", Device(kind="cuda"), "cuda:0"),
+        ("cuda:1", Device(kind="cuda", index=1), "cuda:1"),
+        ("cuda:12", Device(kind="cuda", index=12), "cuda:12"),
+    ],
+)
+def test_names_of_devices(name: str, device: Device, shown: str) -> None:
+    assert parse_device(name) == device
+    assert str(device) == shown
+
+
+def test_auto_is_no_device() -> None:
+    assert parse_device("auto") is None
+
+
+@pytest.mark.parametrize("name", ["", "gpu", "CUDA", "cuda:", "cuda:-1", "cuda:x", "cpu:0", "cuda:1 "])
+def test_strange_devices_are_named(name: str) -> None:
+    with pytest.raises(InputError, match="expected a device of auto, cpu, cuda or cuda:<number>, found "):
+        parse_device(name)
+
+
+def test_cuda_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, [CUDA_PROVIDER, "CPUExecutionProvider"], {"onnxruntime-gpu": "1.31.1"})
+    assert cuda_problem() is None
+    require_cuda()
+
+
+def test_the_wheel_for_the_cpu_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, ["CPUExecutionProvider"], {})
+    with pytest.raises(CudaUnavailableError) as caught:
+        require_cuda()
+    assert "onnxruntime 1.31.1 is installed, which is for the CPU, and onnxruntime-gpu is not" in str(caught.value)
+    assert "pip uninstall onnxruntime onnxruntime-gpu; pip install 'bert-export[gpu]'" in str(caught.value)
+
+
+def test_the_wheel_for_the_cpu_has_replaced_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, ["AzureExecutionProvider", "CPUExecutionProvider"], {"onnxruntime-gpu": "1.31.1"})
+    with pytest.raises(CudaUnavailableError, match="has only AzureExecutionProvider, CPUExecutionProvider: the wheel"):
+        require_cuda()
+
+
+def test_no_wheel_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'bert-export\[gpu\]'"):
+        require_cuda()

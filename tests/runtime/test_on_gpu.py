@@ -1,0 +1,104 @@
+"""What only a GPU can show. Skipped, with the reason, where there is none."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_runtime import InputError, Manifest, load, verify
+from bert_runtime.buckets import GraphShapes
+from bert_runtime.cuda import CudaSession, fallback_operators
+from bert_runtime.devices import CPU, Device, cuda_problem
+from bert_runtime.errors import CudaUnavailableError
+from bert_runtime.model import open_variant
+from bert_runtime.tokenization import Batch
+
+pytestmark = pytest.mark.gpu
+
+TEXTS = ["how are you", "see you later", "where is my card, and who has it now?", "hello"] * 5
+
+
+@pytest.fixture(scope="module")
+def bundle(classifier_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier for CUDA in FP32 and FP16."""
+    if problem := cuda_problem():
+        pytest.skip(f"needs a GPU: {problem}")
+    from bert_export.export import export
+
+    folder = tmp_path_factory.mktemp("bundles") / "cuda"
+    export(classifier_checkpoint, folder, targets=("cuda",), precisions=("fp32", "fp16"))
+    try:
+        load(folder, device="cuda")
+    except CudaUnavailableError as error:
+        pytest.skip(f"needs a GPU: {error}")
+    return folder
+
+
+def rows(bundle: Path, device: Device, precision: str) -> np.ndarray:
+    """Raw outputs for `TEXTS` of the variant for CUDA, on either device."""
+    manifest = Manifest.read(bundle)
+    model = open_variant(bundle, manifest, manifest.variant(precision, "cuda"), device)
+    return np.concatenate([each.flat for each in model.outputs(TEXTS)])
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 2e-2)])
+def test_the_gpu_computes_what_the_cpu_computes(bundle: Path, precision: str, tolerance: float) -> None:
+    gpu, cpu = (rows(bundle, device, precision) for device in (Device(kind="cuda"), CPU))
+    assert np.abs(gpu - cpu).max() <= tolerance
+
+
+def test_verify_runs_the_self_tests_there(bundle: Path) -> None:
+    checks = {check.name: check for check in verify(bundle)}
+    for name in ("self-test fp32 cuda", "self-test fp16 cuda"):
+        assert checks[name].passed, checks[name].detail
+        assert "for want of CUDA" not in checks[name].detail
+
+
+def sessions(bundle: Path) -> tuple[CudaSession, CudaSession]:
+    """One that captures CUDA graphs, and one that does not."""
+    manifest = Manifest.read(bundle)
+    file = bundle / manifest.variant("fp16", "cuda").model.file
+    device = Device(kind="cuda")
+    return CudaSession(file, manifest, device, 0), CudaSession(file, manifest, device, 0, GraphShapes(rows=()))
+
+
+def test_captured_graphs_answer_as_the_operators_do(bundle: Path) -> None:
+    captured, plain = sessions(bundle)
+    generator = np.random.default_rng(0)
+    for turn in range(4):
+        for shape in ((1, 9), (3, 20), (1, 30)):
+            ids = generator.integers(0, 50, shape)
+            mask = (np.arange(shape[1]) < shape[1] - turn).astype(np.int64) * np.ones((shape[0], 1), dtype=np.int64)
+            batch = Batch(ids, mask, np.zeros_like(ids))
+            assert np.abs(captured.run(batch) - plain.run(batch)).max() <= 5e-3
+
+
+def test_rows_without_a_token_give_numbers(bundle: Path) -> None:
+    ids = np.ones((2, 8), dtype=np.int64)
+    mask = np.array([[0] * 8, [1] * 8])
+    for session in sessions(bundle):
+        assert np.isfinite(session.run(Batch(ids, mask, np.zeros_like(ids)))).all()
+
+
+def test_every_operator_runs_on_the_gpu(bundle: Path) -> None:
+    for session in sessions(bundle):
+        assert fallback_operators(session._session) == {}
+
+
+def test_ids_beyond_the_table_do_not_reach_it(bundle: Path) -> None:
+    ids = np.full((1, 8), 10**6)
+    with pytest.raises(InputError, match="input_ids must lie in"):
+        sessions(bundle)[0].run(Batch(ids, np.ones_like(ids), np.zeros_like(ids)))
+
+
+def test_attention_runs_fused(bundle: Path) -> None:
+    """ONNX Runtime prints the kernel that it chose; the toy's heads have 8 channels, as the fused ones want."""
+    code = f"from bert_runtime import load; load({str(bundle)!r}, device='cuda')('hello there')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO": "1"},
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert "SdpaKernel=EFFICIENT_ATTENTION" in done.stdout + done.stderr
