@@ -22,9 +22,9 @@ from bert_export.cli.common import (
     threads_option,
 )
 from bert_runtime.errors import DataError
-from bert_runtime.records import Record, iter_records
+from bert_runtime.records import iter_records
 from bert_runtime.tasks import Result, TextInput
-from bert_runtime.tasks.tokens import join_words
+from bert_runtime.tasks.inputs import text_input
 
 __all__ = ["predict"]
 
@@ -92,7 +92,7 @@ def _inputs(
     if pair is not None and not texts:
         raise click.UsageError("--pair needs a TEXT; a file holds pairs in its columns text and text_pair")
     if input_file is not None:
-        return (_from_record(record) for record in iter_records(input_file, columns))
+        return (text_input(record) for record in iter_records(input_file, columns))
     if texts:
         return (TextInput(text, pair) if question is None else TextInput(question, text) for text in texts)
     if sys.stdin is None or sys.stdin.isatty():
@@ -106,14 +106,6 @@ def _from_stdin() -> Iterator[TextInput]:
         yield from (TextInput(line.rstrip("\r\n")) for line in lines if line.strip())
     except UnicodeDecodeError as error:
         raise DataError(f"<stdin>: expected UTF-8 text: {error}") from None
-
-
-def _from_record(record: Record) -> TextInput:
-    if "question" in record.fields:
-        return TextInput(record.text("question"), record.text("context"))
-    if "tokens" in record.fields:
-        return join_words(record.tokens())[0]
-    return TextInput(record.text(), record.optional_text("text_pair"))
 
 
 def _line(text: TextInput, result: Result) -> str:

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from click.testing import Result
 
-from bert_export import quantization, variants
+from bert_export import variants
 from bert_export.errors import ParityError
-from bert_export.export import reference_texts
+from bert_export.quantization import static
+from bert_export.samples import reference_texts
 from bert_runtime import Manifest, load
 
 Run = Callable[..., Result]
@@ -204,12 +205,12 @@ def test_int8_that_loses_too_much_stays_out_of_the_way(
 ) -> None:
     """Weights rounded to three values destroy the model, and make it no slower."""
 
-    def destroy(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def destroy(weight: np.ndarray, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         scale = np.abs(weight).max(axis=0).astype(np.float32)
         return np.rint(weight / scale).astype(np.int8), scale
 
     monkeypatch.setattr("bert_export.export.median_latencies_ms", latencies(fp32=4, int8=2))
-    monkeypatch.setattr(quantization, "quantize_weight", destroy)
+    monkeypatch.setattr(static, "compensated_weight", destroy)
     options = ["--evaluate", labelled, "--columns", "text=sentence", "--max-drop", "0.5"]
     result = run("export", classifier_checkpoint, place / "bundle", *options)
     assert result.exit_code == 0
