@@ -98,9 +98,8 @@ def file_calibration(
     rows = [text_input(record) for record in read_records(path, named)]
     rows = _spread(rows, _MAX_INPUTS)
     inputs = readable(task, tokenizer, rows)
-    if len(inputs) < len(rows):
-        plain = [each.text for each in rows if each.text_pair is None]
-        inputs += readable(task, tokenizer, task.sample_inputs(plain)) if plain else []
+    plain = [each.text for each in rows if each.text_pair is None and each not in inputs]
+    inputs += readable(task, tokenizer, task.sample_inputs(plain))
     if not inputs:
         raise ExportError(
             f"{path}: expected inputs for {task.name}, found {len(rows)} rows that the model cannot answer"

@@ -52,6 +52,8 @@ def _variant_rows(variant: Variant) -> list[tuple[str, str]]:
     ]
     if variant.int8_flops_share:
         rows.append(("", f"INT8 share of matrix-multiply FLOPs: {variant.int8_flops_share:.1%}"))
+    if texts := variant.quantization.get("calibration"):
+        rows.append(("", f"calibrated on: {texts['inputs']} inputs of {texts['source']}, {texts['tokens']} tokens"))
     for title, values in (
         ("parity with PyTorch", variant.parity),
         ("drift from FP32", variant.drift),

@@ -16,6 +16,7 @@ from bert_export.errors import ParityError
 from bert_export.quantization import static
 from bert_export.samples import reference_texts
 from bert_runtime import Manifest, load
+from bert_runtime.manifest import sha256_file
 
 Run = Callable[..., Result]
 WRONG = {"greeting": "farewell", "farewell": "question", "question": "greeting"}
@@ -198,6 +199,28 @@ def test_int8_is_the_default_where_it_is_faithful_and_faster(
         r"against 0\.9000 in FP32 .* where 5 are allowed; INT8 runs 2\.00× as fast", manifest["default_reason"]
     )
     assert load(place / "bundle").variant.precision == "int8"  # type: ignore[union-attr]
+
+
+def test_calibration_is_recorded_and_repeats(run: Run, classifier_checkpoint: Path, place: Path) -> None:
+    texts = place / "texts.txt"
+    texts.write_text("".join(f"my card is lost {i}\n" for i in range(60)))
+    built_in, first, second = place / "built-in", place / "first", place / "second"
+    assert run("export", classifier_checkpoint, built_in).exit_code == 0
+    for bundle in (first, second):
+        result = run("export", classifier_checkpoint, bundle, "--calibrate", texts, "--precision", "int8")
+        assert result.exit_code == 0
+    assert "calibrated on: 40 inputs of texts.txt, " in result.stdout
+    assert "calibrating INT8 on 40 inputs of texts.txt" in result.stderr
+    graphs = [(bundle / "model.int8.onnx").read_bytes() for bundle in (first, second, built_in)]
+    assert graphs[0] == graphs[1] != graphs[2]
+    recipe = Manifest.read(first).variant("int8").quantization
+    assert recipe["calibration"] == {
+        "source": "texts.txt", "sha256": sha256_file(texts), "inputs": 40, "tokens": recipe["calibration"]["tokens"],
+        "headroom": 1.3,
+    }  # fmt: skip
+    assert (recipe["smoothed"], recipe["smoothed_in_values"]) == (5, 2)  # qkv, kv, query, up, up; and each attention
+    assert Manifest.read(first).variant("int8").drift["texts"] == 20
+    assert Manifest.read(built_in).variant("int8").quantization["calibration"]["source"] == "built-in texts"
 
 
 def test_int8_that_loses_too_much_stays_out_of_the_way(
