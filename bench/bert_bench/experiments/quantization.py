@@ -172,7 +172,7 @@ def main(checkpoint: str, calibrate: Path, evaluate: Path, output: Path, nncf: b
         for name, quantized in _recipes(subject, file, built_in):
             session = subject.session(quantized)
             record(name, subject.outputs(session))
-            if name in ("dynamic", f"file, headroom {file.headroom}"):
+            if name in ("dynamic", f"file, headroom {file.headroom}"):  # what the exporter did, and does
                 record(f"{name}, one by one", subject.outputs(session, alone=True))
         if nncf:
             record("OpenVINO", subject.outputs(_nncf(subject, file)))
