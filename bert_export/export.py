@@ -1,9 +1,7 @@
 """A checkpoint to a bundle: capture, fuse, quantize, verify, write."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +12,19 @@ from bert_export.cuda import build_cuda
 from bert_export.decision import Decision, choose_default, with_metrics
 from bert_export.errors import ExportError, OutputExistsError
 from bert_export.latency import median_latencies_ms
+from bert_export.samples import built_in_calibration, file_calibration
 from bert_export.targets import WHY_FP16, plan
 from bert_export.variants import INT8_INSTRUCTION_SET, BuiltVariant, Probe, asset, build_fp32, build_int8
 from bert_models import Checkpoint, load_model, open_checkpoint
 from bert_models.files import replaced_folder
-from bert_runtime.errors import InputError
 from bert_runtime.evaluation import checked_examples
 from bert_runtime.machine import describe, has_instruction_set, installed_versions
 from bert_runtime.manifest import MANIFEST_NAME, Manifest, TensorSpec
 from bert_runtime.records import read_records
-from bert_runtime.tasks import SentenceEmbedding, Task, TextInput
-from bert_runtime.tokenization import TextTokenizer
+from bert_runtime.tasks import SentenceEmbedding, Task
 from bert_runtime.verification import verify
 
-__all__ = ["export", "reference_texts"]
+__all__ = ["export"]
 
 _SELF_TESTS = 4
 """How many of the reference texts become self-test vectors."""
@@ -45,11 +42,6 @@ _TOOLS = (
 )
 
 
-def reference_texts() -> list[str]:
-    """The texts on which drift is measured when no labelled file is given."""
-    return files("bert_export").joinpath("reference_texts.txt").read_text(encoding="utf-8").splitlines()
-
-
 def export(
     checkpoint: str | Path,
     bundle: str | Path,
@@ -62,6 +54,7 @@ def export(
     options: Mapping[str, Any] | None = None,
     opset: int | None = None,
     evaluate: str | Path | None = None,
+    calibrate: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
     max_drop: float = 1.0,
     force: bool = False,
@@ -81,7 +74,9 @@ def export(
         options: how the bundle decodes, see `Task.options`; callers may still decode otherwise.
         opset: the version of ONNX's operators; only `OPSET` works, and others are refused with the reason.
         evaluate: a labelled file; the task metric on it decides whether INT8 may be the default.
-        columns: field names to those of `evaluate`, see `bert_runtime.records.read_records`.
+        calibrate: a file of inputs like those that will come, for the ranges of INT8; labels are not read. By default
+            texts that are built in, which serve less well.
+        columns: field names to those of `evaluate` and `calibrate`, see `bert_runtime.records.read_records`.
         max_drop: how many points (hundredths) of the metric INT8 may lose on `evaluate`.
         force: replace an existing bundle.
         progress: called with a line at the start of each stage.
@@ -99,9 +94,15 @@ def export(
     chosen = _narrowed(source.task(task), dimensions).configured(**(options or {}))
     tokenizer = source.text_tokenizer(max_tokens, chosen.windows)
     examples = None if evaluate is None else checked_examples(chosen, tokenizer, read_records(evaluate, columns))
-    samples = _readable(chosen, tokenizer, chosen.sample_inputs(reference_texts()))
-    texts = samples if examples is None else [each for example in examples for each in example.inputs]
-    probe = Probe(tokenizer, texts, samples[:_SELF_TESTS])
+    calibration = built_in_calibration(chosen, tokenizer)
+    self_test_inputs = calibration.inputs[:_SELF_TESTS]
+    if calibrate is not None:
+        calibration = file_calibration(Path(calibrate), columns, chosen, tokenizer)
+    if examples is None:
+        calibration, texts = calibration.split()
+    else:
+        texts = [each for example in examples for each in example.inputs]
+    probe = Probe(tokenizer, texts, self_test_inputs, calibration)
     model = load_model(source, chosen)
     chosen = model.runtime_task()
     with replaced_folder(target) as folder:
@@ -124,19 +125,6 @@ def export(
         if failed:
             raise ExportError(f"the finished bundle fails its own verification: {'; '.join(failed)}")
     return manifest
-
-
-def _readable(task: Task, tokenizer: TextTokenizer, samples: Sequence[TextInput]) -> list[TextInput]:
-    """Those samples that the model can answer at its length; raises `ExportError` if it is too short for any."""
-    found = []
-    for sample in samples:
-        with suppress(InputError):
-            (encodings,) = tokenizer.encode([sample])
-            if task.problem(sample, encodings) is None:
-                found.append(sample)
-    if not found:
-        raise ExportError(f"{tokenizer.max_tokens} tokens are too few for {task.name}; export with more --max-tokens")
-    return found
 
 
 def _narrowed(task: Task, dimensions: int | None) -> Task:

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 __all__ = ["int8_flops_share", "matmul_flops"]
 
-_INT8_OPERATORS = ("DynamicQuantizeMatMul",)
+_INT8_OPERATORS = ("DynamicQuantizeMatMul", "MatMulIntegerToFloat")
 
 
 def matmul_flops(node: ir.Node, tokens: int) -> int:

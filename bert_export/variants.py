@@ -14,14 +14,15 @@ from bert_export.errors import ExportError
 from bert_export.flops import int8_flops_share
 from bert_export.fusion import fuse
 from bert_export.parity import check_parity
-from bert_export.quantization import expected_projections, quantize
+from bert_export.quantization import expected_projections, measure_activations, quantize
+from bert_export.samples import CalibrationTexts
 from bert_models import TaskModel
 from bert_runtime.machine import available_cores
 from bert_runtime.manifest import Asset, SelfTest, Variant, sha256_file
 from bert_runtime.model import Model
 from bert_runtime.session import Session
 from bert_runtime.tasks import Outputs, largest_difference
-from bert_runtime.tokenization import TextTokenizer
+from bert_runtime.tokenization import Batch, TextTokenizer
 from bert_runtime.verification import self_test_values
 
 __all__ = [
@@ -56,6 +57,8 @@ class Probe:
     texts: Sequence[Any]
     """Inputs on which drift is measured."""
     self_test_inputs: Sequence[Any]
+    calibration: CalibrationTexts
+    """Inputs on which the ranges of INT8 are measured."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +96,13 @@ def build_int8(
     fp32: BuiltVariant, model: TaskModel, probe: Probe, folder: Path, progress: Callable[[str], None]
 ) -> BuiltVariant:
     """Quantizes a copy of the fused graph and measures how far its answers move from FP32's."""
+    calibration = probe.calibration
+    progress(f"calibrating INT8 on {len(calibration.inputs)} inputs of {calibration.source}")
+    batches = calibration.batches(probe.tokenizer)
+    activations = measure_activations(fp32.graph, batches, calibration.headroom)
     progress("quantizing to INT8")
     graph = fp32.graph.clone()
-    counts = quantize(graph, expected_projections(model.config, fp32.variant.fusions))
+    counts, recipe = quantize(graph, expected_projections(model.config, fp32.variant.fusions), activations)
     file, data = save_graph(graph, folder, "int8")
     progress(f"measuring INT8 drift on {len(probe.texts)} texts")
     runner = open_runner(model, probe, folder / file.file)
@@ -107,10 +114,24 @@ def build_int8(
     variant = Variant(
         precision="int8", target="cpu", opset=OPSET, instruction_set=INT8_INSTRUCTION_SET,
         fusions={**fp32.variant.fusions, **counts}, int8_flops_share=round(int8_flops_share(graph), 4), drift=drift,
+        quantization=recipe | _calibrated_with(calibration, batches),
         self_test=self_test_of(runner, probe, max(1e-4, _INT8_SELF_TEST_SHARE * largest)), model=file,
         external_data=data,
     )  # fmt: skip
     return BuiltVariant(variant, runner, outputs, graph)
+
+
+def _calibrated_with(calibration: CalibrationTexts, batches: Sequence[Batch]) -> dict[str, Any]:
+    """The calibration as the manifest states it."""
+    return {
+        "calibration": {
+            "source": calibration.source,
+            "sha256": calibration.sha256,
+            "inputs": len(calibration.inputs),
+            "tokens": sum(int(batch.attention_mask.sum()) for batch in batches),
+            "headroom": calibration.headroom,
+        }
+    }
 
 
 def asset(path: Path) -> Asset:

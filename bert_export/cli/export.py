@@ -46,6 +46,11 @@ __all__ = ["export"]
 @click.option("--max-tokens", type=int, help="Longest sequence; by default the most that the checkpoint allows.")
 @click.option("--dimensions", type=int, help="Keep the first so many dimensions of embeddings (Matryoshka models).")
 @click.option("--evaluate", type=PATH, help="Labelled file; its task metric decides whether INT8 may be the default.")
+@click.option(
+    "--calibrate",
+    type=PATH,
+    help="A few hundred typical inputs, without labels, to measure INT8's ranges on; by default built-in texts.",
+)
 @columns_option
 @click.option(
     "--max-drop",
@@ -68,6 +73,7 @@ def export(
     max_tokens: int | None,
     dimensions: int | None,
     evaluate: Path | None,
+    calibrate: Path | None,
     columns: dict[str, str] | None,
     max_drop: float,
     opset: int | None,
@@ -86,7 +92,7 @@ def export(
         checkpoint, bundle,
         task=task, targets=devices, precisions=None if "auto" in precisions else precisions, max_tokens=max_tokens,
         dimensions=dimensions, options=given(options), opset=opset,
-        evaluate=evaluate, columns=columns, max_drop=max_drop, force=force, progress=stages(),
+        evaluate=evaluate, calibrate=calibrate, columns=columns, max_drop=max_drop, force=force, progress=stages(),
     )  # fmt: skip
     if as_json:
         print_json(manifest.to_dict())

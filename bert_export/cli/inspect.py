@@ -59,6 +59,8 @@ def _variant_rows(variant: Variant) -> list[tuple[str, str]]:
         rows.append(("", f"kept in FP32, for the size of their values: {_shorten(variant.kept_fp32)}"))
     if variant.evaluated_on:
         rows.append(("", f"evaluated on: {variant.evaluated_on}"))
+    if texts := variant.quantization.get("calibration"):
+        rows.append(("", f"calibrated on: {texts['inputs']} inputs of {texts['source']}, {texts['tokens']} tokens"))
     for title, values in (
         ("parity with PyTorch", variant.parity),
         ("drift from FP32", variant.drift),

@@ -25,7 +25,7 @@ import onnx_ir as ir
 
 from bert_export.fusion.graph import NoMatch, add_initializer, as_linear, insert_before, operators, scope
 from bert_export.fusion.pipeline import FusionCounts, check_counts, tidy
-from bert_export.quantization import MICROSOFT_DOMAIN
+from bert_export.quantization.projections import MICROSOFT_DOMAIN
 from bert_models import EncoderConfig
 
 __all__ = ["CUDA_OPSET", "MASKED", "fuse_for_cuda"]

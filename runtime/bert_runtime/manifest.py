@@ -87,6 +87,9 @@ class Variant:
     int8_flops_share: float = 0.0
     """Share of the matrix-multiply FLOPs at 128 tokens that run in INT8."""
 
+    quantization: Mapping[str, Any] = field(default_factory=dict)
+    """How weights and activations became 8-bit integers: the recipe, and what its `calibration` was made with."""
+
     parity: Mapping[str, Any] = field(default_factory=dict)
     """Largest absolute difference from PyTorch, and the tolerance it was held against."""
 

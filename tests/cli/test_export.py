@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from click.testing import Result
 
-from bert_export import quantization, variants
+from bert_export import variants
 from bert_export.errors import ParityError
-from bert_export.export import reference_texts
+from bert_export.quantization import static
+from bert_export.samples import reference_texts
 from bert_runtime import Manifest, load
+from bert_runtime.manifest import sha256_file
 
 Run = Callable[..., Result]
 WRONG = {"greeting": "farewell", "farewell": "question", "question": "greeting"}
@@ -199,17 +201,39 @@ def test_int8_is_the_default_where_it_is_faithful_and_faster(
     assert load(place / "bundle").variant.precision == "int8"  # type: ignore[union-attr]
 
 
+def test_calibration_is_recorded_and_repeats(run: Run, classifier_checkpoint: Path, place: Path) -> None:
+    texts = place / "texts.txt"
+    texts.write_text("".join(f"my card is lost {i}\n" for i in range(60)))
+    built_in, first, second = place / "built-in", place / "first", place / "second"
+    assert run("export", classifier_checkpoint, built_in).exit_code == 0
+    for bundle in (first, second):
+        result = run("export", classifier_checkpoint, bundle, "--calibrate", texts, "--precision", "int8")
+        assert result.exit_code == 0
+    assert "calibrated on: 40 inputs of texts.txt, " in result.stdout
+    assert "calibrating INT8 on 40 inputs of texts.txt" in result.stderr
+    graphs = [(bundle / "model.int8.onnx").read_bytes() for bundle in (first, second, built_in)]
+    assert graphs[0] == graphs[1] != graphs[2]
+    recipe = Manifest.read(first).variant("int8").quantization
+    assert recipe["calibration"] == {
+        "source": "texts.txt", "sha256": sha256_file(texts), "inputs": 40, "tokens": recipe["calibration"]["tokens"],
+        "headroom": 1.3,
+    }  # fmt: skip
+    assert (recipe["smoothed"], recipe["smoothed_in_values"]) == (5, 2)  # qkv, kv, query, up, up; and each attention
+    assert Manifest.read(first).variant("int8").drift["texts"] == 20
+    assert Manifest.read(built_in).variant("int8").quantization["calibration"]["source"] == "built-in texts"
+
+
 def test_int8_that_loses_too_much_stays_out_of_the_way(
     run: Run, classifier_checkpoint: Path, labelled: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights rounded to three values destroy the model, and make it no slower."""
 
-    def destroy(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def destroy(weight: np.ndarray, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         scale = np.abs(weight).max(axis=0).astype(np.float32)
         return np.rint(weight / scale).astype(np.int8), scale
 
     monkeypatch.setattr("bert_export.export.median_latencies_ms", latencies(fp32=4, int8=2))
-    monkeypatch.setattr(quantization, "quantize_weight", destroy)
+    monkeypatch.setattr(static, "compensated_weight", destroy)
     options = ["--evaluate", labelled, "--columns", "text=sentence", "--max-drop", "0.5"]
     result = run("export", classifier_checkpoint, place / "bundle", *options)
     assert result.exit_code == 0

@@ -18,6 +18,7 @@ from bert_export.fusion.first_row import fuse_first_row
 from bert_export.fusion.graph import NoMatch, as_linear, linears, operators, scope
 from bert_export.fusion.projections import fuse_projections
 from bert_export.parity import check_parity, probe_batches, reference_outputs
+from bert_export.quantization import Activations, measure_activations
 from bert_models import EncoderConfig, TaskModel
 from bert_runtime.tasks import FloatArray, SentenceEmbedding, Task, TextClassification
 from bert_runtime.tokenization import Batch
@@ -49,6 +50,13 @@ def runner(graph: ir.Model, path: Path) -> Callable[[Batch], FloatArray]:
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     names = {each.name for each in session.get_inputs()}
     return lambda batch: session.run(None, {k: v for k, v in batch._asdict().items() if k in names})[0]
+
+
+def probed_activations(model: TaskModel, graph: ir.Model) -> dict[str, Activations]:
+    """What the projections of the model's fused graph read in random batches, to calibrate INT8 with."""
+    length = model.config.max_tokens
+    batches = [batch for seed in range(1, 9) for batch in probe_batches(model, length, seed).values()]
+    return measure_activations(graph, batches, headroom=1.3)
 
 
 @pytest.mark.parametrize("task", [CLASSIFIER, MEAN, CLS], ids=["classifier", "mean", "cls"])

@@ -12,39 +12,33 @@ from bert_export.flops import int8_flops_share
 from bert_export.fusion import fuse
 from bert_export.fusion.graph import operators
 from bert_export.parity import probe_batches, reference_outputs
-from bert_export.quantization import expected_projections, quantize, quantize_weight
+from bert_export.quantization import expected_projections, quantize, quantize_dynamic
 from bert_runtime.tasks import Task
 
-from .test_fusion import CLASSIFIER, CONFIG, MEAN, runner, toy_model
+from .test_fusion import CLASSIFIER, CONFIG, MEAN, probed_activations, runner, toy_model
+
+INT8 = {
+    "DynamicQuantizeMatMul": lambda model, graph, expected: quantize_dynamic(graph, expected),
+    "MatMulIntegerToFloat": lambda model, graph, expected: quantize(graph, expected, probed_activations(model, graph))[
+        0
+    ],
+}
+"""Both recipes by the operator that projections become."""
 
 
-def test_weights_keep_their_channels_within_half_a_step() -> None:
-    weight = np.random.default_rng(0).standard_normal((50, 7)).astype(np.float32) * np.logspace(
-        -3, 3, 7, dtype=np.float32
-    )
-    quantized, scale = quantize_weight(weight)
-    assert quantized.dtype == np.int8
-    assert scale.dtype == np.float32
-    assert np.abs(quantized).max(axis=0).tolist() == [127] * 7
-    assert (np.abs(quantized * scale - weight) <= scale * 0.5001).all()
-
-
-def test_channel_of_zeros_stays_zero() -> None:
-    quantized, scale = quantize_weight(np.zeros((4, 2), dtype=np.float32))
-    assert not quantized.any()
-    assert scale.tolist() == [1.0, 1.0]
-
-
+@pytest.mark.parametrize("recipe", INT8)
 @pytest.mark.parametrize(("task", "projections"), [(CLASSIFIER, 13), (MEAN, 12)], ids=["classifier", "embedding"])
-def test_every_encoder_projection_is_quantized_and_nothing_else(task: Task, projections: int, tmp_path: Path) -> None:
+def test_every_encoder_projection_is_quantized_and_nothing_else(
+    task: Task, projections: int, recipe: str, tmp_path: Path
+) -> None:
     model = toy_model(task)
     graph = capture(model)
     fusions = fuse(graph, CONFIG, task)
     assert expected_projections(CONFIG, fusions) == projections
     fp32 = graph.clone()
-    counts = quantize(graph, projections)
+    counts = INT8[recipe](model, graph, projections)
     assert counts == {"int8_matmul": {"expected": projections, "found": projections}}
-    assert len(operators(graph, "DynamicQuantizeMatMul")) == projections
+    assert len(operators(graph, recipe)) == projections
     assert not operators(graph, "MatMul")
     assert len(operators(graph, "Gemm")) == (2 if task is CLASSIFIER else 0)
     assert all(
@@ -59,18 +53,21 @@ def test_every_encoder_projection_is_quantized_and_nothing_else(task: Task, proj
 
 
 def test_wrong_number_of_projections_fails() -> None:
-    graph = capture(toy_model(MEAN))
+    model = toy_model(MEAN)
+    graph = capture(model)
     fuse(graph, CONFIG, MEAN)
-    with pytest.raises(FusionError, match=r"int8_matmul \(expected 13, found 12\)"):
-        quantize(graph, 13)
+    for quantized in INT8.values():
+        with pytest.raises(FusionError, match=r"int8_matmul \(expected 13, found 12\)"):
+            quantized(model, graph.clone(), 13)
 
 
 def test_flops_share_counts_attention_and_head() -> None:
     """By hand: hidden 24, feed-forward 37, 3 layers, mean pooling, 128 tokens."""
-    graph = capture(toy_model(MEAN))
+    model = toy_model(MEAN)
+    graph = capture(model)
     fusions = fuse(graph, CONFIG, MEAN)
     assert int8_flops_share(graph) == 0
-    quantize(graph, expected_projections(CONFIG, fusions))
+    quantize(graph, expected_projections(CONFIG, fusions), probed_activations(model, graph))
     projections = 2 * 128 * (4 * 24 * 24 + 2 * 24 * 37)
     attention = 4 * 128 * 128 * 24
     assert int8_flops_share(graph) == pytest.approx(projections / (projections + attention))

@@ -14,7 +14,7 @@ from bert_models import load_model, open_checkpoint, save_model
 from bert_models.families import FAMILIES
 from bert_runtime.tasks import SentenceEmbedding
 
-from ..export.test_fusion import runner
+from ..export.test_fusion import probed_activations, runner
 from .families import CONFIGS, reference
 from .toy import BATCHES, MASKS, TOLERANCE, inputs, randomize, save_reference
 
@@ -85,7 +85,7 @@ def test_exports_with_every_fusion(family: str, tmp_path: Path) -> None:
         graph = capture(model)
         fusions = fuse(graph, source.config, task)
         check_parity(model, runner(graph, tmp_path / "fp32.onnx"), source.config.max_tokens)
-        quantize(graph, expected_projections(source.config, fusions))
+        quantize(graph, expected_projections(source.config, fusions), probed_activations(model, graph))
         runner(graph, tmp_path / "int8.onnx")
         names = [value.name for value in graph.graph.inputs]
         assert ("token_type_ids" in names) == source.config.reads_segments
@@ -101,5 +101,5 @@ def test_shared_weights_are_stored_once(tmp_path: Path) -> None:
         return sum("layers" in str(name) and len(v.shape or ()) == 2 for name, v in graph.graph.initializers.items())
 
     assert matrices() == 2 * 4  # three layers in two groups of four matrices
-    quantize(graph, expected_projections(source.config, fusions))
+    quantize(graph, expected_projections(source.config, fusions), probed_activations(model, graph))
     assert matrices() == 2 * 4

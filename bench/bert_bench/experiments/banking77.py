@@ -47,6 +47,7 @@ def main(base: Path, data: Path, output: Path, epochs: int, lr: float, seed: int
         manifest = export(
             folder / "checkpoint",
             bundle,
+            calibrate=files[0],
             evaluate=files[1],
             columns=COLUMNS,
             max_drop=0.5,

@@ -209,7 +209,7 @@ def _run(name: str, base: Path, data: Path, work: Path, output: Path) -> None:
             task_settings=data_set.task_settings, force=True, progress=click.echo,
         )  # fmt: skip
     report = json.loads((checkpoint / REPORT_NAME).read_text(encoding="utf-8"))
-    manifest = export(checkpoint, bundle, evaluate=dev, force=True, progress=click.echo)
+    manifest = export(checkpoint, bundle, calibrate=train, evaluate=dev, force=True, progress=click.echo)
     records = read_records(dev)
     metrics = {v.precision: evaluate(load(bundle, precision=v.precision), records) for v in manifest.variants}
     before, after = (metrics[precision][report["metric"]] for precision in ("fp32", "int8"))

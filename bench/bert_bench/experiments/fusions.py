@@ -21,7 +21,8 @@ from bert_export.fusion.first_row import fuse_first_row
 from bert_export.fusion.graph import operators
 from bert_export.fusion.pipeline import tidy
 from bert_export.fusion.projections import fuse_projections
-from bert_export.quantization import expected_projections, quantize
+from bert_export.quantization import expected_projections, measure_activations, quantize, quantize_dynamic
+from bert_export.samples import built_in_calibration
 from bert_models import load_model, open_checkpoint
 from bert_runtime.machine import available_cores
 from bert_runtime.session import Session
@@ -57,8 +58,14 @@ def _stages(checkpoint: Path) -> Iterator[tuple[str, ir.Model]]:
     yield "+ last layer for the first row alone", graph.clone()
     quantized = capture(model)
     counts = fuse(quantized, source.config, task)
-    quantize(quantized, expected_projections(source.config, counts))
-    yield "+ DynamicQuantizeMatMul", quantized
+    expected = expected_projections(source.config, counts)
+    dynamic = quantized.clone()
+    quantize_dynamic(dynamic, expected)
+    yield "+ INT8 without calibration: DynamicQuantizeMatMul", dynamic
+    tokenizer = source.text_tokenizer(None, task.windows)
+    texts = built_in_calibration(task, tokenizer)
+    quantize(quantized, expected, measure_activations(quantized, texts.batches(tokenizer), texts.headroom))
+    yield "+ INT8 with calibration: QuantizeLinear, MatMulIntegerToFloat", quantized
 
 
 @click.command(help=__doc__)

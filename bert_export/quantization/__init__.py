@@ -1,0 +1,22 @@
+"""INT8: encoder projections with 8-bit weights and activations, everything else in FP32.
+
+Weights are signed 8-bit with one scale per output channel, activations unsigned 8-bit with one scale per tensor:
+unsigned by signed is the only combination with a VNNI path on x64. Embeddings, LayerNorm, softmax, GELU, residuals and
+the head stay in FP32.
+
+What is lost is lost in the activations, which have outliers in a few channels. `quantize` measures them on calibration
+texts and takes the outliers out: see `smoothing`, `neurons` and `weights`.
+"""
+
+from bert_export.quantization.calibration import Activations, measure_activations
+from bert_export.quantization.dynamic import quantize_dynamic
+from bert_export.quantization.projections import expected_projections
+from bert_export.quantization.static import quantize
+
+__all__ = [
+    "Activations",
+    "expected_projections",
+    "measure_activations",
+    "quantize",
+    "quantize_dynamic",
+]

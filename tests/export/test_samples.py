@@ -1,0 +1,102 @@
+"""Inputs to calibrate with: from files of every kind, or built in."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bert_export.errors import ExportError
+from bert_export.samples import built_in_calibration, file_calibration, reference_texts
+from bert_models import open_checkpoint
+from bert_runtime.errors import DataError
+from bert_runtime.manifest import sha256_file
+from bert_runtime.tasks import FillMask, QuestionAnswering, TextClassification, TextInput
+from bert_runtime.tokenization import TextTokenizer
+
+LABELS = TextClassification(labels=("a", "b"))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(classifier_checkpoint: Path) -> TextTokenizer:
+    return open_checkpoint(classifier_checkpoint).text_tokenizer(32)
+
+
+def lines(folder: Path, texts: list[str]) -> Path:
+    path = folder / "texts.txt"
+    path.write_text("\n".join(texts) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_file_is_used_evenly(tokenizer: TextTokenizer, tmp_path: Path) -> None:
+    path = lines(tmp_path, [f"card {number}" for number in range(900)])
+    found = file_calibration(path, None, LABELS, tokenizer)
+    assert [each.text for each in found.inputs] == [f"card {number}" for number in range(0, 900, 3)]
+    assert (found.source, found.sha256, found.headroom) == ("texts.txt", sha256_file(path), 1.15)
+
+
+def test_few_texts_leave_more_room(tokenizer: TextTokenizer, tmp_path: Path) -> None:
+    few = file_calibration(lines(tmp_path, ["my card", "my money"]), None, LABELS, tokenizer)
+    assert few.headroom == built_in_calibration(LABELS, tokenizer).headroom == 1.3
+    assert few.split() == (few, few.inputs)  # too few to keep some for the drift
+
+
+def test_labels_are_not_needed(tokenizer: TextTokenizer, tmp_path: Path) -> None:
+    """The names of columns are those of the labelled file, which this one need not have all."""
+    path = tmp_path / "texts.csv"
+    path.write_text("sentence,other\nmy card,hello\n", encoding="utf-8")
+    columns = {"text": "sentence", "text_pair": "other", "label": "category"}
+    assert file_calibration(path, columns, LABELS, tokenizer).inputs == [TextInput("my card", "hello")]
+
+
+def test_plain_texts_become_what_the_task_reads(classifier_checkpoint: Path, tmp_path: Path) -> None:
+    texts = ["where is my card and when can I get it", "the bank is open"]
+    source = open_checkpoint(classifier_checkpoint)
+    mask = FillMask(mask_token="[MASK]", mask_token_id=4)
+    path = lines(tmp_path, [*texts, "my [MASK] is lost"])
+    filled = file_calibration(path, None, mask, source.text_tokenizer(32)).inputs
+    assert filled[0] == TextInput("my [MASK] is lost")
+    assert [each.text.count("[MASK]") for each in filled] == [1, 1, 1]
+    questions = QuestionAnswering()
+    tokenizer = source.text_tokenizer(32, questions.windows)
+    asked = file_calibration(lines(tmp_path, texts), None, questions, tokenizer).inputs
+    assert [each.text for each in asked] == ["where is my card and when can I", "the bank is open"]
+    assert all(each.text_pair for each in asked)
+
+
+def test_questions_of_a_file_are_kept(classifier_checkpoint: Path, tmp_path: Path) -> None:
+    path = tmp_path / "questions.jsonl"
+    path.write_text(json.dumps({"question": "where is it?", "context": "it is here"}) + "\n", encoding="utf-8")
+    questions = QuestionAnswering()
+    tokenizer = open_checkpoint(classifier_checkpoint).text_tokenizer(32, questions.windows)
+    assert file_calibration(path, None, questions, tokenizer).inputs == [TextInput("where is it?", "it is here")]
+
+
+def test_long_texts_are_thinned_out(classifier_checkpoint: Path, tmp_path: Path) -> None:
+    questions = QuestionAnswering()
+    tokenizer = open_checkpoint(classifier_checkpoint).text_tokenizer(64, questions.windows)
+    path = lines(tmp_path, [" ".join(["card"] * 2000)] * 10)
+    batches = file_calibration(path, None, questions, tokenizer).batches(tokenizer)
+    tokens = sum(int(batch.attention_mask.sum()) for batch in batches)
+    assert 31000 < tokens <= 32768
+    assert max(batch.input_ids.size for batch in batches) <= 1024
+
+
+def test_drift_is_measured_on_other_texts(tokenizer: TextTokenizer) -> None:
+    texts = built_in_calibration(LABELS, tokenizer)
+    assert len(texts.inputs) == len(reference_texts())
+    calibrated, held_out = texts.split()
+    assert len(calibrated.inputs) == 2 * len(held_out) == 160
+    assert not set(calibrated.inputs) & set(held_out)
+
+
+def test_a_file_without_answerable_rows(classifier_checkpoint: Path, tmp_path: Path) -> None:
+    questions = QuestionAnswering()
+    tokenizer = open_checkpoint(classifier_checkpoint).text_tokenizer(8, questions.windows)
+    path = tmp_path / "questions.jsonl"
+    path.write_text(json.dumps({"question": "where is it? " * 9, "context": "here"}) + "\n", encoding="utf-8")
+    with pytest.raises(
+        ExportError, match=r"expected inputs for question-answering, found 1 rows that the model cannot"
+    ):
+        file_calibration(path, None, questions, tokenizer)
+    with pytest.raises(DataError, match=r"absent\.txt"):
+        file_calibration(tmp_path / "absent.txt", None, questions, tokenizer)
