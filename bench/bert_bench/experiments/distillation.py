@@ -7,7 +7,7 @@ are not run again.
 """
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -21,7 +21,7 @@ from bert_bench.experiments.common import interleaved, write_result
 from bert_bench.timing import paired_speedup
 from bert_export.export import export
 from bert_models import load_model, open_checkpoint, save_model
-from bert_models.distillation import DistillationSettings, distill
+from bert_models.distillation import distill
 from bert_models.distillation.layers import fewer_layers
 from bert_models.training import REPORT_NAME, TrainSettings, fine_tune
 from bert_runtime import load
@@ -48,35 +48,20 @@ def _shallow(base: Path, layers: int, folder: Path) -> Path:
     return folder
 
 
-@dataclass(frozen=True)
-class Student:
-    """How half the model is trained."""
-
-    from_base: bool = False
-    """Whether its layers are those of the base and not those of the teacher."""
-    weights: DistillationSettings | None = None
-    """What it learns from; `None` for labels alone, without a teacher."""
-
-
-STUDENTS = {
-    "alone": Student(from_base=True),
-    "taught": Student(weights=DistillationSettings()),
-    "taught-by-layers": Student(weights=DistillationSettings(hidden_weight=1.0)),
-    "taught-without-labels": Student(weights=DistillationSettings(hard_weight=0.0)),
-}
+STUDENTS = ("alone", "taught")
+"""Layers of the base that learn from labels, and layers of the teacher that learn from both."""
 
 
 def _train(
-    student: Student, seed: int, base: Path, teacher: Path, files: tuple[Path, Path], output: Path, layers: int
+    name: str, seed: int, base: Path, teacher: Path, files: tuple[Path, Path], output: Path, layers: int
 ) -> None:
     """One run."""
     options: dict[str, Any] = {"columns": COLUMNS, "force": True, "progress": click.echo}
     settings = replace(SETTINGS, seed=seed)
-    if student.weights is None:
+    if name == "alone":
         fine_tune("text-classification", base, *files, output, settings, **options)
     else:
-        start = str(base) if student.from_base else str(layers)
-        distill(teacher, start, *files, output, settings, student.weights, **options)
+        distill(teacher, str(layers), *files, output, settings, **options)
 
 
 def _measured(checkpoint: Path, bundle: Path, dev: Path) -> dict[str, Any]:
@@ -123,7 +108,7 @@ def _speed(bundles: dict[str, Path], rounds: int) -> dict[str, Any]:
 @click.option("--output", type=click.Path(path_type=Path), required=True)
 @click.option("--layers", type=int, default=3, show_default=True)
 @click.option("--seed", "seeds", type=int, multiple=True, default=(0, 1, 2), show_default=True)
-@click.option("--only", multiple=True, type=click.Choice(list(STUDENTS)), help="Train these, and write no result.")
+@click.option("--only", multiple=True, type=click.Choice(STUDENTS), help="Train these, and write no result.")
 @click.option("--rounds", type=int, default=25, show_default=True)
 def main(
     base: Path,
@@ -143,7 +128,7 @@ def main(
         checkpoint = work / f"{name}-{seed}"
         if not (checkpoint / REPORT_NAME).is_file():
             click.echo(f"training {checkpoint.name}")
-            _train(STUDENTS[name], seed, shallow, teacher, files, checkpoint, layers)
+            _train(name, seed, shallow, teacher, files, checkpoint, layers)
     if only:
         return
     (work / "bundles").mkdir(exist_ok=True)
