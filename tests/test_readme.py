@@ -83,6 +83,7 @@ def workplace(toy_config: EncoderConfig, toy_vocab: Path, tmp_path: Path, monkey
     return tmp_path
 
 
+@pytest.mark.timeout(900)  # every command of the README, on a machine that may be busy
 def test_code_blocks_run_in_order(workplace: Path) -> None:
     ran = {"sh": 0, "python": 0}
     names: dict[str, object] = {}
