@@ -22,6 +22,7 @@ __all__ = [
     "json_option",
     "precision_option",
     "print_json",
+    "show_run",
     "stages",
     "table",
     "task_options",
@@ -154,6 +155,21 @@ def is_first_process() -> bool:
 def print_json(value: Any) -> None:
     """One JSON value on one line of stdout."""
     click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def show_run(report: Mapping[str, Any], part: str, output: Path, *, as_json: bool) -> None:
+    """Prints a training run's report, of which `part` has an entry per measurement; the first process alone does."""
+    if not is_first_process():
+        return
+    if as_json:
+        print_json(report)
+        return
+    click.echo(table([list(report[part][0]), *(list(each.values()) for each in report[part])]))
+    if report.get("stopped_early"):
+        click.echo(f"stopped early: no better {report['metric']} in {report['settings']['patience']} epochs")
+    if "best" in report:
+        click.echo(f"best: epoch {report['best']['epoch']}, {report['metric']} {report['best'][report['metric']]:.4f}")
+    click.echo(f"wrote {output}")
 
 
 def table(rows: Iterable[Sequence[Any]]) -> str:

@@ -13,11 +13,9 @@ from bert_export.cli.common import (
     PATH,
     columns_option,
     given,
-    is_first_process,
     json_option,
-    print_json,
+    show_run,
     stages,
-    table,
 )
 from bert_export.cli.config_file import config_option
 from bert_export.cli.pretrain import pretrain
@@ -79,7 +77,7 @@ def _help(option: click.Option, first: Any, second: Any, *, both: bool) -> str:
     "or a checkpoint's folder or hub id.",
 )
 @click.option(
-    "--train", "train_file", type=PATH, help="Training file, as for train; without --hard-weight, unlabelled."
+    "--train", "train_file", type=PATH, help="Training file, as for train; with --hard-weight 0 it needs no labels."
 )
 @click.option("--dev", "dev_file", type=PATH, help="Labelled file that decides which epoch is best.")
 @click.option(
@@ -157,11 +155,4 @@ def distill(
         report = distill_language_model(
             teacher, student, corpus, output, PretrainSettings(**chosen), distillation, cache=cache, **common
         )
-    if not is_first_process():
-        return
-    if as_json:
-        print_json(report)
-        return
-    entries = report["measured"] if sources else report["epochs"]
-    click.echo(table([list(entries[0]), *(list(each.values()) for each in entries)]))
-    click.echo(f"wrote {output}")
+    show_run(report, "measured" if sources else "epochs", output, as_json=as_json)

@@ -5,7 +5,7 @@ from typing import Literal
 
 import click
 
-from bert_export.cli.common import CHECKPOINT, PATH, is_first_process, json_option, print_json, stages, table
+from bert_export.cli.common import CHECKPOINT, PATH, json_option, show_run, stages
 from bert_export.cli.recipe import placement_options
 
 __all__ = ["pretrain"]
@@ -84,11 +84,4 @@ def pretrain(
         cache=cache, placement=Placement(devices=devices, nodes=nodes, strategy=strategy),
         resume=resume, force=force, progress=stages(),
     )  # fmt: skip
-    if not is_first_process():
-        return
-    if as_json:
-        print_json(report)
-        return
-    rows = [list(report["measured"][0]), *(list(each.values()) for each in report["measured"])]
-    click.echo(table(rows))
-    click.echo(f"wrote {output}")
+    show_run(report, "measured", output, as_json=as_json)

@@ -9,11 +9,9 @@ from bert_export.cli.common import (
     CHECKPOINT,
     PATH,
     columns_option,
-    is_first_process,
     json_option,
-    print_json,
+    show_run,
     stages,
-    table,
 )
 from bert_export.cli.config_file import config_option
 from bert_export.cli.recipe import placement_options, recipe_options
@@ -92,14 +90,4 @@ def train(
         task_settings=chosen, columns=columns, placement=Placement(devices=devices, nodes=nodes, strategy=strategy),
         resume=resume, force=force, progress=stages(),
     )  # fmt: skip
-    if not is_first_process():
-        return
-    if as_json:
-        print_json(report)
-        return
-    rows = [list(report["epochs"][0]), *(list(epoch.values()) for epoch in report["epochs"])]
-    click.echo(table(rows))
-    if report["stopped_early"]:
-        click.echo(f"stopped early: no better {report['metric']} in {report['settings']['patience']} epochs")
-    click.echo(f"best: epoch {report['best']['epoch']}, {report['metric']} {report['best'][report['metric']]:.4f}")
-    click.echo(f"wrote {output}")
+    show_run(report, "epochs", output, as_json=as_json)
