@@ -14,11 +14,11 @@ from bert_export.errors import ExportError, OutputExistsError
 from bert_export.latency import median_latencies_ms
 from bert_export.samples import built_in_calibration, file_calibration
 from bert_export.targets import WHY_FP16, plan
-from bert_export.variants import INT8_INSTRUCTION_SET, BuiltVariant, Probe, asset, build_fp32, build_int8
+from bert_export.variants import BuiltVariant, Probe, asset, build_fp32, build_int8
 from bert_models import Checkpoint, load_model, open_checkpoint
 from bert_models.files import replaced_folder
 from bert_runtime.evaluation import checked_examples
-from bert_runtime.machine import describe, has_instruction_set, installed_versions
+from bert_runtime.machine import describe, installed_versions
 from bert_runtime.manifest import MANIFEST_NAME, Manifest, TensorSpec
 from bert_runtime.records import read_records
 from bert_runtime.tasks import SentenceEmbedding, Task
@@ -68,7 +68,7 @@ def export(
         task: the task, where the checkpoint does not say.
         targets: the devices to export for, `cpu` and `cuda`. No GPU is needed.
         precisions: variants to make; FP32 for the CPU is always among them, since the others are judged by it. By
-            default also INT8 for the CPU, unless this processor's INT8 answers could not be judged, and FP16 for CUDA.
+            default also INT8 for the CPU, and FP16 for CUDA.
         max_tokens: longest sequence in tokens; by default the most that the checkpoint allows.
         dimensions: keep so many of an embedding's dimensions, the first ones, before it is normalised.
         options: how the bundle decodes, see `Task.options`; callers may still decode otherwise.
@@ -85,9 +85,8 @@ def export(
         BertError: the checkpoint, the file, the fusion, the parity or the place to write is at fault.
     """
     target = Path(bundle)
-    judged = has_instruction_set(INT8_INSTRUCTION_SET)
     check_opset(OPSET if opset is None else opset)
-    planned = plan(targets, precisions, judged=judged)
+    planned = plan(targets, precisions)
     _check_target(target, force=force)
     progress("reading the checkpoint")
     source = open_checkpoint(checkpoint)
@@ -109,8 +108,6 @@ def export(
         built = [build_fp32(model, probe, folder, progress)]
         if "int8" in planned.cpu:
             built.append(build_int8(built[0], model, probe, folder, progress))
-        else:
-            progress(f"without INT8: {'not asked for' if judged else f'this processor has no {INT8_INSTRUCTION_SET}'}")
         built += build_cuda(built[0], model, probe, folder, planned.cuda, progress)
         if examples is not None and evaluate is not None:
             built = with_metrics(chosen, built, examples, Path(evaluate))

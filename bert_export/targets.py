@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bert_export.errors import ExportError
-from bert_export.variants import INT8_INSTRUCTION_SET
 
 __all__ = ["PRECISIONS", "WHY_FP16", "Plan", "plan"]
 
@@ -26,12 +25,12 @@ class Plan(NamedTuple):
     cuda: tuple[str, ...]
 
 
-def plan(targets: Sequence[str], precisions: Sequence[str] | None, *, judged: bool) -> Plan:
+def plan(targets: Sequence[str], precisions: Sequence[str] | None) -> Plan:
     """The graphs to make for those targets.
 
     FP32 for the CPU is always among them: the others are judged by it, and it answers where nothing else can. `None`
-    for the precisions stands for FP32 and INT8 on the CPU, or FP32 alone where a processor's INT8 answers cannot be
-    `judged`, and for FP16 on CUDA. Raises `ExportError` for what no target can run.
+    for the precisions stands for FP32 and INT8 on the CPU and for FP16 on CUDA. Raises `ExportError` for what no target
+    can run.
     """
     every = ("fp32", "fp16", "int8")
     for kind, given, known in (("targets", targets, PRECISIONS), ("precisions", precisions or (), every)):
@@ -39,14 +38,9 @@ def plan(targets: Sequence[str], precisions: Sequence[str] | None, *, judged: bo
             raise ExportError(f"expected {kind} of {', '.join(known)}, found {', '.join(unknown)}")
     cpu, cuda = "cpu" in targets, "cuda" in targets
     if precisions is None:
-        return Plan(("fp32", "int8") if cpu and judged else ("fp32",), ("fp16",) if cuda else ())
+        return Plan(("fp32", "int8") if cpu else ("fp32",), ("fp16",) if cuda else ())
     if (cuda and set(precisions) == {"int8"}) or ("int8" in precisions and not cpu):
         raise ExportError(f"{WHY_FP16}; export with --precision fp16, and INT8 with --target cpu")
-    if "int8" in precisions and not judged:
-        raise ExportError(
-            f"this processor has no {INT8_INSTRUCTION_SET}, without which INT8 answers saturate and cannot be compared "
-            "with FP32; export on one that has it, or with --precision fp32"
-        )
     if "fp16" in precisions and not cuda:
         raise ExportError(f"FP16 is for CUDA: {_WHY_NOT_FP16}; export with --target cuda, or with --precision int8")
     return Plan(

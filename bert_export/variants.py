@@ -26,7 +26,6 @@ from bert_runtime.tokenization import Batch, TextTokenizer
 from bert_runtime.verification import self_test_values
 
 __all__ = [
-    "INT8_INSTRUCTION_SET",
     "MAX_PROTOBUF_BYTES",
     "BuiltVariant",
     "Probe",
@@ -41,9 +40,6 @@ __all__ = [
 _INT8_SELF_TEST_SHARE = 0.25
 """Share of the largest drift from FP32 by which another machine's INT8 answer may be off. Float32 rounds differently
 there before an activation is quantized, and the quantized value moves by at most one step."""
-
-INT8_INSTRUCTION_SET = "vnni"
-"""What a processor needs for unsigned by signed 8-bit products that do not saturate."""
 
 MAX_PROTOBUF_BYTES = 2**31 - 2**20
 """What one ONNX file can hold, less room for the nodes."""
@@ -105,14 +101,14 @@ def build_int8(
     counts, recipe = quantize(graph, expected_projections(model.config, fp32.variant.fusions), activations)
     file, data = save_graph(graph, folder, "int8")
     progress(f"measuring INT8 drift on {len(probe.texts)} texts")
-    runner = open_runner(model, probe, folder / file.file)
+    runner = open_runner(model, probe, folder / file.file, int8=True)
     outputs = runner.outputs(probe.texts)
     largest = largest_difference(outputs, fp32.outputs)
     if not np.isfinite(largest):
         raise ExportError("the INT8 graph gives answers that are no numbers; export with --precision fp32")
     drift = {**runner.task.agreement(outputs, fp32.outputs), "max_abs_difference": largest, "texts": len(probe.texts)}
     variant = Variant(
-        precision="int8", target="cpu", opset=OPSET, instruction_set=INT8_INSTRUCTION_SET,
+        precision="int8", target="cpu", opset=OPSET, instruction_set="vnni",
         fusions={**fp32.variant.fusions, **counts}, int8_flops_share=round(int8_flops_share(graph), 4), drift=drift,
         quantization=recipe | _calibrated_with(calibration, batches),
         self_test=self_test_of(runner, probe, max(1e-4, _INT8_SELF_TEST_SHARE * largest)), model=file,
@@ -153,9 +149,10 @@ def save_graph(graph: ir.Model, folder: Path, name: str) -> tuple[Asset, Asset |
     return asset(path), asset(data)
 
 
-def open_runner(model: TaskModel, probe: Probe, path: Path) -> Model:
+def open_runner(model: TaskModel, probe: Probe, path: Path, *, int8: bool = False) -> Model:
     """The graph as the runtime will run it."""
-    return Model(model.runtime_task(), probe.tokenizer, Session(path, model.task.output, available_cores()))
+    session = Session(path, model.task.output, available_cores(), int8=int8)
+    return Model(model.runtime_task(), probe.tokenizer, session)
 
 
 def self_test_of(runner: Model, probe: Probe, tolerance: float) -> SelfTest:

@@ -149,8 +149,7 @@ def measured_fields(
 def instruction_set_notes(manifest: Manifest) -> list[str]:
     """Variants whose numbers are weaker than they look."""
     return [
-        f"This processor has no {each.instruction_set}, which {each.precision} was made for: its answers may be "
-        "wrong here, and its speed says little."
+        f"This processor has no {each.instruction_set}, which {each.precision} was made for: it runs in slower kernels."
         for each in manifest.variants_for("cpu")
         if not has_instruction_set(each.instruction_set)
     ]

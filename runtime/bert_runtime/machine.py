@@ -17,7 +17,7 @@ _CPUS = Path("/sys/devices/system/cpu")
 
 _INSTRUCTION_SETS = {
     # INT8 kernels multiply unsigned by signed bytes. Without one of these, AVX2 adds the products in 16 bits, which
-    # saturates. 64-bit Arm multiplies signed bytes and does not have the problem.
+    # saturates, and sessions have to take slower kernels. 64-bit Arm multiplies signed bytes and has no such problem.
     "vnni": ("avx512_vnni", "avx_vnni", "amx_int8"),
     "bf16": ("avx512_bf16", "amx_bf16"),
 }

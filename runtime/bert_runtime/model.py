@@ -20,7 +20,7 @@ from bert_runtime.session import Session
 from bert_runtime.tasks import FloatArray, Outputs, Result, Task
 from bert_runtime.tokenization import TextTokenizer, as_text_input, pad
 
-__all__ = ["WINDOW", "Model", "bundle_tokenizer", "check_asset", "choose_variant", "load", "open_variant"]
+__all__ = ["WINDOW", "Model", "bundle_tokenizer", "can_run", "check_asset", "choose_variant", "load", "open_variant"]
 
 _log = logging.getLogger("bert_runtime")
 
@@ -44,8 +44,8 @@ def load(
 
     Args:
         bundle: the directory that `bert-export export` wrote.
-        precision: on the CPU `auto` takes the bundle's default variant, or FP32 where the processor lacks what that
-            needs, and on CUDA FP16 if the bundle has it; `fp32`, `fp16` or `int8` pins one.
+        precision: on the CPU `auto` takes the bundle's default variant, and on CUDA FP16 if the bundle has it; `fp32`,
+            `fp16` or `int8` pins one.
         device: `cpu`, `cuda` or `cuda:1`; `auto` takes CUDA where the bundle has that precision for it and ONNX
             Runtime can open it, and the CPU otherwise.
         threads: threads per operator on the CPU; by default the cores that affinity and cgroup grant.
@@ -88,7 +88,10 @@ def open_variant(
     tokenizer = bundle_tokenizer(bundle, manifest)
     if place == CPU:
         session: Session | CudaSession = Session(
-            file, manifest.output.name, available_cores() if threads is None else threads
+            file,
+            manifest.output.name,
+            available_cores() if threads is None else threads,
+            int8=variant.precision == "int8",
         )
     else:
         session = CudaSession(file, manifest, place, tokenizer.pad_token_id)
@@ -111,16 +114,21 @@ def choose_variant(manifest: Manifest, precision: str) -> Variant:
     if precision != "auto":
         return manifest.variant(precision)
     variant = manifest.variant(manifest.default_precision)
-    if has_instruction_set(variant.instruction_set):
+    if can_run(variant):
         return variant
     for other in manifest.variants_for("cpu"):
-        if has_instruction_set(other.instruction_set):
+        if can_run(other):
             _log.warning(
-                "this processor has no %s, which the %s variant needs to be right; running %s instead",
+                "this processor has no %s, which the %s variant was made for; running %s instead",
                 variant.instruction_set, variant.precision, other.precision,
             )  # fmt: skip
             return other
     raise BundleError(f"no variant of this bundle runs without {variant.instruction_set}; export one with fp32")
+
+
+def can_run(variant: Variant) -> bool:
+    """Whether this processor computes the variant rightly; without VNNI it does too, only slower, see `Session`."""
+    return variant.instruction_set == "vnni" or has_instruction_set(variant.instruction_set)
 
 
 def _made_for_cuda(manifest: Manifest, precision: str) -> bool:

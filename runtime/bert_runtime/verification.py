@@ -8,9 +8,8 @@ import numpy as np
 
 from bert_runtime.devices import CPU, Device, cuda_problem
 from bert_runtime.errors import BertError, CudaUnavailableError, DeploymentError
-from bert_runtime.machine import has_instruction_set
 from bert_runtime.manifest import Manifest, Variant
-from bert_runtime.model import Model, check_asset, open_variant
+from bert_runtime.model import Model, can_run, check_asset, open_variant
 from bert_runtime.tasks import FloatArray, Outputs
 
 __all__ = ["Check", "self_test_values", "verify"]
@@ -56,7 +55,7 @@ def self_test_values(outputs: Outputs) -> FloatArray:
 def _self_test(path: Path, manifest: Manifest, variant: Variant) -> Check:
     """Loads a variant and compares its answers with those it gave when the bundle was made."""
     name = f"self-test {variant.precision}" + ("" if variant.target == "cpu" else f" {variant.target}")
-    if not has_instruction_set(variant.instruction_set):
+    if not can_run(variant):
         return Check(name, True, f"this processor has no {variant.instruction_set}", skipped=True)
     try:
         model, remark = _opened(path, manifest, variant)

@@ -192,19 +192,18 @@ def test_rows_of_no_numbers_fail_parity() -> None:
 
 
 @pytest.mark.parametrize(
-    ("targets", "precisions", "judged", "expected"),
+    ("targets", "precisions", "expected"),
     [
-        (["cpu"], None, True, Plan(("fp32", "int8"), ())),
-        (["cpu"], None, False, Plan(("fp32",), ())),
-        (["cuda"], None, True, Plan(("fp32",), ("fp16",))),
-        (["cpu", "cuda"], None, True, Plan(("fp32", "int8"), ("fp16",))),
-        (["cuda"], ["fp32"], True, Plan(("fp32",), ("fp32",))),
-        (["cpu", "cuda"], ["int8", "fp16"], True, Plan(("fp32", "int8"), ("fp16",))),
-        (["cuda"], ["fp16", "fp32"], False, Plan(("fp32",), ("fp32", "fp16"))),
+        (["cpu"], None, Plan(("fp32", "int8"), ())),
+        (["cuda"], None, Plan(("fp32",), ("fp16",))),
+        (["cpu", "cuda"], None, Plan(("fp32", "int8"), ("fp16",))),
+        (["cuda"], ["fp32"], Plan(("fp32",), ("fp32",))),
+        (["cpu", "cuda"], ["int8", "fp16"], Plan(("fp32", "int8"), ("fp16",))),
+        (["cuda"], ["fp16", "fp32"], Plan(("fp32",), ("fp32", "fp16"))),
     ],
 )
-def test_what_is_made(targets: list[str], precisions: list[str] | None, judged: bool, expected: Plan) -> None:
-    assert plan(targets, precisions, judged=judged) == expected
+def test_what_is_made(targets: list[str], precisions: list[str] | None, expected: Plan) -> None:
+    assert plan(targets, precisions) == expected
 
 
 @pytest.mark.parametrize(
@@ -219,4 +218,4 @@ def test_what_is_made(targets: list[str], precisions: list[str] | None, judged: 
 )
 def test_what_no_target_can_run(targets: list[str], precisions: list[str] | None, message: str) -> None:
     with pytest.raises(ExportError, match=message):
-        plan(targets, precisions, judged=True)
+        plan(targets, precisions)

@@ -1,4 +1,4 @@
-"""The export from Python: what a bundle must not hold, and machines that cannot judge INT8."""
+"""The export from Python: what a bundle must not hold, and embeddings of fewer dimensions."""
 
 from pathlib import Path
 
@@ -20,22 +20,6 @@ def test_bundle_tells_nothing_of_the_machine_that_made_it(classifier_bundle: Pat
         assert b"site-packages" not in content
         graph = ir.load(classifier_bundle / f"model.{precision}.onnx").graph
         assert not any(node.metadata_props for node in graph)
-
-
-def without_vnni(name: str | None) -> bool:
-    return name != "vnni"
-
-
-def test_int8_is_not_judged_where_its_products_saturate(
-    classifier_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bert_export.export.has_instruction_set", without_vnni)
-    manifest = export(classifier_checkpoint, tmp_path / "bundle")
-    assert [variant.precision for variant in manifest.variants] == ["fp32"]
-    assert load(tmp_path / "bundle")("hello").label
-    with pytest.raises(ExportError, match="this processor has no vnni, without which INT8 answers saturate"):
-        export(classifier_checkpoint, tmp_path / "other", precisions=["int8"])
-    assert not (tmp_path / "other").exists()
 
 
 def test_reference_texts_vary() -> None:

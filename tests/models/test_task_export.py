@@ -160,7 +160,7 @@ def test_exports_with_every_fusion(captured: Captured, family: str, task: str, t
     assert embeddings_stored(graph, config) == 1
     assert 0.3 < int8_flops_share(graph) < 1
     ir.save(graph, tmp_path / "int8.onnx")
-    run = Session(tmp_path / "int8.onnx", model.task.output, threads=1).run
+    run = Session(tmp_path / "int8.onnx", model.task.output, threads=1, int8=True).run
     for kind, batch in probe_batches(model, config.max_tokens).items():
         found, expected = run(batch), reference_outputs(model, batch)
         assert found.shape == expected.shape, kind

@@ -6,10 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from bert_runtime import BundleError, InputError, NewerFormatError, load, machine
 from bert_runtime.errors import MissingExtraError
+from bert_runtime.session import Session
+from bert_runtime.tasks import sole_rows
+from bert_runtime.tokenization import Batch
 
 CopyBundle = Callable[..., Path]
 
@@ -38,8 +44,6 @@ def test_a_batch_holds_at_least_one_token(classifier_bundle: Path) -> None:
 
 @pytest.mark.parametrize("default", ["fp32", "int8"])
 def test_the_bundles_default_is_what_runs(classifier_bundle: Path, copy_bundle: CopyBundle, default: str) -> None:
-    if default == "int8" and not machine.has_instruction_set("vnni"):
-        pytest.skip("this processor has no VNNI")
     model = load(copy_bundle(classifier_bundle, lambda manifest: manifest.update(default_precision=default)))
     assert model.variant is not None
     assert model.variant.precision == default
@@ -49,50 +53,75 @@ def _default_to_int8(manifest: dict[str, Any]) -> None:
     manifest["default_precision"] = "int8"
 
 
-def _no_vnni(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_vnni(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "cpu_flags", lambda: frozenset({"avx2"}))
     monkeypatch.setattr(machine.platform, "machine", lambda: "x86_64")
 
 
-def test_without_vnni_fp32_runs_and_says_so(
-    classifier_bundle: Path,
-    copy_bundle: CopyBundle,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    _no_vnni(monkeypatch)
-    with caplog.at_level(logging.WARNING, "bert_runtime"):
-        model = load(copy_bundle(classifier_bundle, _default_to_int8))
-    assert model.variant is not None
-    assert model.variant.precision == "fp32"
-    assert [record.getMessage() for record in caplog.records] == [
-        "this processor has no vnni, which the int8 variant needs to be right; running fp32 instead"
-    ]
-
-
-def test_without_vnni_a_bundle_of_int8_alone_cannot_run(
+def test_without_vnni_int8_gives_the_same_answers(
     classifier_bundle: Path, copy_bundle: CopyBundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def edit(manifest: dict[str, Any]) -> None:
-        _default_to_int8(manifest)
-        del manifest["variants"][0]
+    bundle, texts = copy_bundle(classifier_bundle, _default_to_int8), ["hello", "where is my card?"]
+    expected = sole_rows(load(bundle).outputs(texts))
+    _without_vnni(monkeypatch)
+    model = load(bundle)
+    assert model.variant is not None
+    assert model.variant.precision == "int8"
+    assert np.abs(sole_rows(model.outputs(texts)) - expected).max() <= 1e-5
 
-    _no_vnni(monkeypatch)
-    with pytest.raises(BundleError, match="no variant of this bundle runs without vnni; export one with fp32"):
-        load(copy_bundle(classifier_bundle, edit))
+
+@pytest.mark.parametrize("vnni", [True, False])
+def test_products_of_bytes_do_not_saturate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vnni: bool) -> None:
+    if vnni and not machine.has_instruction_set("vnni"):
+        pytest.skip("this processor has no VNNI")
+    if not vnni:
+        _without_vnni(monkeypatch)
+    rng = np.random.default_rng(0)
+    inputs, weight = (rng.choice(each, size=size) for each, size in (([0, 255], (3, 64)), ([-127, 127], (64, 32))))
+    constants = {"weight": weight.astype(np.int8), "step": np.float32(1), "steps": np.ones(32, np.float32)}
+    graph = helper.make_graph(
+        [
+            helper.make_node("Cast", ["input_ids"], ["bytes"], to=TensorProto.UINT8),
+            helper.make_node(
+                "MatMulIntegerToFloat", ["bytes", "weight", "step", "steps"], ["logits"], domain="com.microsoft"
+            ),
+        ],
+        "products",
+        [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", 64])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 32])],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), tmp_path / "model.onnx")
+    ids = inputs.astype(np.int64)
+    found = Session(tmp_path / "model.onnx", "logits", 1, int8=True).run(Batch(ids, np.ones_like(ids), ids * 0))
+    assert (found == ids @ weight.astype(np.int64)).all()
+
+
+def _of_a_later_release(manifest: dict[str, Any]) -> None:
+    _default_to_int8(manifest)
+    manifest["variants"][1]["instruction_set"] = "avx10_2"
 
 
 def test_an_instruction_set_of_a_later_release_is_a_reason_for_fp32(
-    classifier_bundle: Path, copy_bundle: CopyBundle, monkeypatch: pytest.MonkeyPatch
+    classifier_bundle: Path, copy_bundle: CopyBundle, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def edit(manifest: dict[str, Any]) -> None:
-        _default_to_int8(manifest)
-        manifest["variants"][1]["instruction_set"] = "avx10_2"
-
-    monkeypatch.setattr(machine.platform, "machine", lambda: "x86_64")
-    model = load(copy_bundle(classifier_bundle, edit))
+    with caplog.at_level(logging.WARNING, "bert_runtime"):
+        model = load(copy_bundle(classifier_bundle, _of_a_later_release))
     assert model.variant is not None
     assert model.variant.precision == "fp32"
+    assert [record.getMessage() for record in caplog.records] == [
+        "this processor has no avx10_2, which the int8 variant was made for; running fp32 instead"
+    ]
+
+
+def test_a_bundle_of_a_later_releases_int8_alone_cannot_run(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    def edit(manifest: dict[str, Any]) -> None:
+        _of_a_later_release(manifest)
+        del manifest["variants"][0]
+
+    with pytest.raises(BundleError, match="no variant of this bundle runs without avx10_2; export one with fp32"):
+        load(copy_bundle(classifier_bundle, edit))
 
 
 def test_a_precision_that_is_not_there(classifier_bundle: Path) -> None:

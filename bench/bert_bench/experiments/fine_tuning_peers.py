@@ -1,7 +1,7 @@
 """Fine-tuning from one checkpoint with our classes and with transformers': the same data, recipe, loop and seeds.
 
 python -m bert_bench.experiments.fine_tuning_peers --base CKPT --data DIR --work DIR --output DIR \
-    [--only NAME]... [--seed N]...
+    [--only NAME]... [--seed N]... [--epochs N]
 
 The recipes are those of `fine_tunes`. Writes one JSON file per data set, class and seed into the output folder; a run
 that is there is not made again.
@@ -96,6 +96,7 @@ def _run(name: str, side: str, base: Path, data: Path, work: Path, output: Path,
 @click.option("--seed", "seeds", multiple=True, type=int, default=(0, 1), show_default=True)
 @click.option("--precision", type=click.Choice(["fp32", "bf16"]), default="bf16", show_default=True)
 @click.option("--epochs", type=int, help="Instead of those of the recipe.")
+@click.option("--sort-by-length", is_flag=True, help="Batches of similar lengths, on both sides.")
 def main(
     base: Path,
     data: Path,
@@ -105,10 +106,13 @@ def main(
     seeds: tuple[int, ...],
     precision: str,
     epochs: int | None,
+    sort_by_length: bool,
 ) -> None:
     """Makes the runs, one after another."""
     output.mkdir(parents=True, exist_ok=True)
     changes: dict[str, Any] = {"precision": precision, **({} if epochs is None else {"epochs": epochs})}
+    if sort_by_length:
+        changes["sort_by_length"] = True
     for seed in seeds:
         for name in only or NAMES:
             for side in _SIDES:

@@ -79,7 +79,7 @@ def main(checkpoint: Path, output: Path, rounds: int) -> None:
         for number, (name, graph) in enumerate(_stages(checkpoint)):
             path = Path(scratch) / f"{number}.onnx"
             ir.save(graph, path)
-            sessions[name] = Session(path, "embedding", available_cores())
+            sessions[name] = Session(path, "embedding", available_cores(), int8="INT8" in name)
         shapes = {}
         for rows, tokens in _SHAPES:
             ones = np.ones((rows, tokens), dtype=np.int64)

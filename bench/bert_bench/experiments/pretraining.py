@@ -4,7 +4,8 @@ python -m bert_bench.experiments.pretraining --books FILE --work DIR --output DI
 
 All runs read the same documents, see the same sequences in the same order for the same number of steps in one loop, and
 are measured on the same held-out sequences with the same masks, which are ours. Writes one JSON file per run into the
-output folder; a run that is there is not made again, one that was interrupted goes on.
+output folder; a run that is there is not made again, one that was interrupted goes on. With `--base`, our runs start
+from a checkpoint instead of new weights, and their files are called `NAME-continued`.
 """
 
 import gzip
@@ -25,7 +26,14 @@ from bert_bench.experiments.transformers_pretraining import CollatedBatches, Tra
 from bert_models.config import EncoderConfig
 from bert_models.families import FAMILIES
 from bert_models.families.bert import width
-from bert_models.pretraining import PretrainingBatches, PretrainSettings, TextFiles, cached_tokens, split_documents
+from bert_models.pretraining import (
+    PretrainingBatches,
+    PretrainSettings,
+    Start,
+    TextFiles,
+    cached_tokens,
+    split_documents,
+)
 from bert_models.pretraining.model import MaskedLanguageModel, PretrainingModel, ReplacedTokenModel
 from bert_models.pretraining.module import Pretraining
 from bert_models.pretraining.run import fit
@@ -125,14 +133,37 @@ def _model(run: Run, data: _Data) -> PretrainingModel:
     return MaskedLanguageModel(data.config, data.mask, pairs=pairs)
 
 
-def _train(name: str, text: Path, work: Path, settings: PretrainSettings, dropout: float) -> dict[str, Any]:
+def _continued(base: Path, text: Path, work: Path, settings: PretrainSettings) -> tuple[PretrainingModel, _Data]:
+    """A checkpoint's model, and the batches that its tokenizer makes."""
+    opened = Start(base=base).open(settings)
+    vocabulary, batches = Vocabulary.of(opened.tokenizer), settings.batches()
+    tokens = cached_tokens(TextFiles([text], _DOCUMENT_START), opened.tokenizer, work / "tokens")
+    train, dev = (
+        PretrainingBatches(tokens, documents, vocabulary, batches)
+        for documents in split_documents(tokens.num_documents, settings.dev_share, settings.seed)
+    )
+    assert isinstance(opened.model, MaskedLanguageModel)
+    mask = opened.model.model.task
+    assert isinstance(mask, FillMask)
+    return opened.model, _Data(opened.tokenizer_from, opened.model.model.config, mask, train, dev, tokens.folder.name)
+
+
+def _train(
+    name: str, text: Path, work: Path, settings: PretrainSettings, dropout: float, base: Path | None
+) -> dict[str, Any]:
     """One run from text to result."""
-    run, state = RUNS[name], work / name
+    run, state = RUNS[name], work / (name if base is None else f"{name}-continued")
     torch.set_num_threads(available_cores())
-    data = _data(run, text, work, settings, dropout)
-    pl.seed_everything(settings.seed, verbose=False)
-    model = _model(run, data)
+    if base is None:
+        data = _data(run, text, work, settings, dropout)
+        pl.seed_everything(settings.seed, verbose=False)
+        model = _model(run, data)
+    else:
+        pl.seed_everything(settings.seed, verbose=False)
+        model, data = _continued(base, text, work, settings)
     described = {**asdict(settings), **asdict(run), "dropout": dropout, "corpus": data.key}
+    if base is not None:
+        described |= {"base": base.name, "dropout": "the checkpoint's"}
     resume = (state / LAST_NAME).is_file()
     precision = resumed_precision(state, described) if resume else ChosenPrecision(settings.precision, {})
     module = Pretraining(model, data.train, data.dev, settings, precision.name, described)
@@ -158,13 +189,16 @@ def _train(name: str, text: Path, work: Path, settings: PretrainSettings, dropou
 
 def results_table(results: Path) -> str:
     """The results as a Markdown table, a row per objective."""
-    found = {name: json.loads(path.read_text("utf-8")) for name in RUNS if (path := results / f"{name}.json").is_file()}
+    names = [each for name in RUNS for each in (name, f"{name}-continued")]
+    found = {
+        name: json.loads(path.read_text("utf-8")) for name in names if (path := results / f"{name}.json").is_file()
+    }
     lines = [
         "| run | MLM loss: ours | transformers | difference | second objective: ours | transformers | chance |",
         "|---" * 7 + "|",
     ]
     for name in found:
-        if RUNS[name].theirs:
+        if name in RUNS and RUNS[name].theirs:
             continue
         ours, theirs = found[name], found.get(f"{name}-transformers")
         loss = ours["measured"][-1]["mlm_loss"]
@@ -175,7 +209,7 @@ def results_table(results: Path) -> str:
         chances = [each and each.get("against_chance") for each in (ours, theirs)]
         columns += [_accuracy(each) for each in chances]
         columns.append(f"{chances[0]['chance']:.4f}" if chances[0] else "–")
-        lines.append(f"| {name} | {' | '.join(columns)} |")
+        lines.append(f"| {name.replace('-', ', ')} | {' | '.join(columns)} |")
     return "\n".join(lines)
 
 
@@ -201,20 +235,25 @@ def _accuracy(found: dict[str, float] | None) -> str:
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--precision", type=click.Choice(["fp32", "bf16"]), default="bf16", show_default=True)
 @click.option("--dropout", type=float, default=0.0, show_default=True, help="None, since no text is seen often.")
-def main(books: Path, work: Path, output: Path, only: tuple[str, ...], dropout: float, **recipe: Any) -> None:
+@click.option("--base", type=click.Path(path_type=Path), help="Checkpoint to go on from, of ours and not of rtd.")
+def main(
+    books: Path, work: Path, output: Path, only: tuple[str, ...], dropout: float, base: Path | None, **recipe: Any
+) -> None:
     """Makes the runs, one after another."""
     for folder in (work, output):
         folder.mkdir(parents=True, exist_ok=True)
     text = _text(books, work)
     for name in only or RUNS:
-        path = output / f"{name}.json"
+        if base is not None and (RUNS[name].theirs or RUNS[name].objective == "rtd"):
+            raise click.ClickException(f"{name} cannot go on from a checkpoint; leave out --base")
+        path = output / f"{name}{'' if base is None else '-continued'}.json"
         settings = PretrainSettings(objective=RUNS[name].objective, **recipe)
         if not path.is_file():
-            write_result(path, _train(name, text, work, settings, dropout))
+            write_result(path, _train(name, text, work, settings, dropout, base))
         elif (before := json.loads(path.read_text("utf-8"))["run"]) != {
             **before,
             **asdict(settings),
-            "dropout": dropout,
+            **({"dropout": dropout} if base is None else {"base": base.name}),
         }:
             raise click.ClickException(
                 f"{path}: a run with other settings is there; choose another --output and --work"

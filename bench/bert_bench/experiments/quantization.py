@@ -60,11 +60,11 @@ class _Subject:
     expected: int
     folder: Path
 
-    def session(self, graph: ir.Model) -> Session:
+    def session(self, graph: ir.Model, *, int8: bool = False) -> Session:
         """The graph as the runtime opens it."""
         path = self.folder / "model.onnx"
         ir.save(graph, path)
-        return Session(path, self.model.task.output, available_cores())
+        return Session(path, self.model.task.output, available_cores(), int8=int8)
 
     def outputs(self, session: _Runs, *, alone: bool = False) -> list[Outputs]:
         """Raw outputs for the examples, in the batches that `evaluate` makes or one by one."""
@@ -170,7 +170,7 @@ def main(checkpoint: str, calibrate: Path, evaluate: Path, output: Path, nncf: b
             click.echo(f"{name}: {shown}")
 
         for name, quantized in _recipes(subject, file, built_in):
-            session = subject.session(quantized)
+            session = subject.session(quantized, int8=True)
             record(name, subject.outputs(session))
             if name in ("dynamic", f"file, headroom {file.headroom}"):  # what the exporter did, and does
                 record(f"{name}, one by one", subject.outputs(session, alone=True))
