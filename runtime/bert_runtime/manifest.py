@@ -6,15 +6,14 @@ version 1 is described in the README under "Bundle format"; a golden file in the
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any
 
 from bert_runtime.errors import BundleError, NewerFormatError
-from bert_runtime.tasks import Task, task_from_dict
+from bert_runtime.schema import from_plain, to_json, to_plain
+from bert_runtime.tasks import Task
 
 __all__ = ["FORMAT_VERSION", "MANIFEST_NAME", "Asset", "Manifest", "SelfTest", "TensorSpec", "Variant", "sha256_file"]
 
@@ -25,8 +24,6 @@ MANIFEST_NAME = "bundle.json"
 
 MIN_TOKENS = 3
 """Room for the special tokens around one token; the tokenizer does not truncate to less."""
-
-_Part = TypeVar("_Part")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +76,7 @@ class Variant:
     """The weights of a graph that is too large for one ONNX file."""
 
     instruction_set: str | None = None
-    """What the processor must have for the graph to be right and fast (`vnni`), `None` for any."""
+    """What the processor must have for the graph to be fast (`vnni`), `None` for any."""
 
     fusions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Per fusion, how many were `expected` and how many `found`."""
@@ -168,14 +165,12 @@ class Manifest:
 
     def to_dict(self) -> dict[str, Any]:
         """The manifest as JSON values."""
-        values = {"format_version": FORMAT_VERSION, **_plain(self)}
+        values = {"format_version": FORMAT_VERSION, **to_plain(self)}
         return values | values.pop("extra")
 
     def to_json(self) -> str:
         """The manifest as `bundle.json` holds it."""
-        text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
-        # Lists of plain values go on one line; a JSON string holds no line break that this could touch.
-        return re.sub(r"\[\n[^\[\]{}]*\]", lambda match: re.sub(r"\n\s*", " ", match[0]), text) + "\n"
+        return to_json(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> "Manifest":
@@ -196,7 +191,7 @@ class Manifest:
             )
         known = {each.name for each in fields(cls)} - {"extra"}
         values["extra"] = {key: values.pop(key) for key in list(values) if key not in known}
-        manifest = _build(cls, values, "")
+        manifest = from_plain(cls, values)
         manifest.variant(manifest.default_precision)
         if manifest.max_tokens < MIN_TOKENS:
             raise BundleError(f"max_tokens: expected at least {MIN_TOKENS}, found {manifest.max_tokens}")
@@ -224,69 +219,3 @@ def sha256_file(path: Path) -> str:
     """The SHA-256 of a file's contents in hexadecimal."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _plain(value: Any) -> Any:
-    """Dataclasses and tuples as the dictionaries and lists that JSON knows."""
-    if isinstance(value, Task):
-        return _plain(value.to_dict())
-    if hasattr(value, "__dataclass_fields__"):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
-
-
-def _build(kind: type[_Part], values: Any, where: str) -> _Part:
-    """A dataclass from JSON values, checking presence and type of every field; `where` is the path of keys."""
-    values = _checked(values, dict, where or "manifest")
-    hints = get_type_hints(kind)
-    missing = [
-        part.name
-        for part in fields(kind)  # type: ignore[arg-type]
-        if part.name not in values and part.default is MISSING and part.default_factory is MISSING
-    ]
-    if missing:
-        raise BundleError(f"{where or 'manifest'}: missing {', '.join(map(repr, missing))}")
-    return kind(
-        **{
-            name: _value(hint, values[name], f"{where}.{name}".lstrip("."))
-            for name, hint in hints.items()
-            if name in values
-        }
-    )
-
-
-def _value(hint: Any, value: Any, where: str) -> Any:
-    """A JSON value as the type `hint` asks for."""
-    if hint is Task:
-        return task_from_dict(_checked(value, dict, where))
-    if is_dataclass(hint):
-        return _build(hint, value, where)  # type: ignore[arg-type]
-    if get_origin(hint) is tuple:
-        item = get_args(hint)[0]
-        return tuple(_value(item, each, f"{where}[{i}]") for i, each in enumerate(_checked(value, list, where)))
-    if get_origin(hint) is Mapping:
-        item = get_args(hint)[1]
-        return {key: _value(item, each, f"{where}.{key}") for key, each in _checked(value, dict, where).items()}
-    if hint == Asset | None:
-        return None if value is None else _build(Asset, value, where)
-    if get_origin(hint) is UnionType:
-        return _checked(value, get_args(hint), where)
-    if hint is Any:
-        return tuple(value) if isinstance(value, list) and where.startswith("self_test_inputs") else value
-    return float(_checked(value, (int, float), where)) if hint is float else _checked(value, hint, where)
-
-
-_JSON_NAMES = {dict: "an object", list: "a list", int: "a whole number", float: "a number", str: "a string"}
-
-
-def _checked(value: Any, kind: type[Any] | tuple[type[Any], ...], where: str) -> Any:
-    """`value` if it is of that type; raises `BundleError` otherwise. A boolean is no number."""
-    if not isinstance(value, kind) or isinstance(value, bool):
-        kinds = kind if isinstance(kind, tuple) else (kind,)
-        names = " or ".join(_JSON_NAMES.get(each, "null") for each in kinds)
-        raise BundleError(f"{where}: expected {names}, found {value!r:.80}")
-    return value
