@@ -1,12 +1,13 @@
 """A short interleaved timing, to choose between variants. `bert-export bench` is the thorough one."""
 
-import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
 from bert_runtime.tasks import FloatArray, Task
 from bert_runtime.tokenization import Batch
+from bert_runtime.tuner import interleaved_medians
 
 __all__ = ["SHAPES", "median_latencies_ms"]
 
@@ -23,13 +24,7 @@ def median_latencies_ms(
         tokens = min(tokens, max_tokens)
         ones = np.ones((rows, tokens), dtype=np.int64)
         batch = Batch(task.answerable(ones), ones, np.zeros_like(ones))
-        samples: dict[str, list[float]] = {name: [] for name in runs}
-        for _ in range(rounds):
-            for name, run in runs.items():
-                run(batch)  # the caches belong to the one that ran last
-                start = time.perf_counter()
-                run(batch)
-                samples[name].append((time.perf_counter() - start) * 1e3)
-        for name, values in samples.items():
-            medians[name][f"{rows}x{tokens}"] = round(float(np.median(values)), 4)
+        seconds = interleaved_medians({name: partial(run, batch) for name, run in runs.items()}, rounds)
+        for name, value in seconds.items():
+            medians[name][f"{rows}x{tokens}"] = round(value * 1e3, 4)
     return medians

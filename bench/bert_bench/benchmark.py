@@ -22,8 +22,8 @@ from bert_bench.results import case_report, choose_baseline, engine_report, requ
 from bert_bench.settings import Settings
 from bert_bench.workloads import SYNTHETIC, Workload, build_workload
 from bert_runtime import Manifest
+from bert_runtime.loading import bundle_tokenizer
 from bert_runtime.machine import available_cores, has_instruction_set
-from bert_runtime.model import bundle_tokenizer
 
 __all__ = ["PROBE_TEXTS", "bench_bundle", "instruction_set_notes", "measured_fields"]
 

@@ -20,8 +20,8 @@ from bert_bench.report import Report
 from bert_bench.request import Request
 from bert_bench.results import callers_reports, require_psutil
 from bert_runtime import Manifest
+from bert_runtime.loading import bundle_tokenizer
 from bert_runtime.machine import available_cores
-from bert_runtime.model import bundle_tokenizer
 
 __all__ = ["compare_engines"]
 

@@ -1,11 +1,16 @@
 """`bert-export inspect`."""
 
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
 from bert_export.cli.common import bundle_argument, json_option, print_json, table
+from bert_runtime.errors import BundleError
+from bert_runtime.loading import cpu_plan
 from bert_runtime.manifest import Manifest, Variant
+from bert_runtime.plan import plan_here
 
 __all__ = ["inspect", "summary"]
 
@@ -17,7 +22,7 @@ def inspect(bundle: Path, as_json: bool) -> None:
     """Show what is inside BUNDLE, how it was made and what was measured."""
     manifest = Manifest.read(bundle)
     if as_json:
-        print_json(manifest.to_dict())
+        print_json({**manifest.to_dict(), "here": _here(bundle, manifest)})
     else:
         click.echo(summary(bundle, manifest))
 
@@ -36,9 +41,28 @@ def summary(bundle: Path, manifest: Manifest) -> str:
         f"  made with: {', '.join(f'{tool} {version}' for tool, version in manifest.versions.items())}",
         f"  measured on: {manifest.machine.get('cpu')}, {manifest.machine.get('cores')} cores",
         f"  default: {manifest.default_precision} ({manifest.default_reason})",
+        f"  here: {_here_text(bundle, manifest)}",
         "",
     ]
     return "\n".join(lines) + "\n" + table([row for v in manifest.variants for row in _variant_rows(v)])
+
+
+def _here(bundle: Path, manifest: Manifest) -> dict[str, Any] | None:
+    """What `load` does on this machine's CPU, and whether that was measured; `None` where it cannot run here."""
+    try:
+        return {**asdict(cpu_plan(bundle, manifest)), "tuned": plan_here(bundle) is not None}
+    except BundleError:
+        return None
+
+
+def _here_text(bundle: Path, manifest: Manifest) -> str:
+    """`_here` for a person to read."""
+    try:
+        plan = cpu_plan(bundle, manifest)
+    except BundleError as error:
+        return str(error)
+    measured = "as measured here" if plan_here(bundle) is not None else "not tuned, see bert-export tune"
+    return f"{plan} ({measured})"
 
 
 def _variant_rows(variant: Variant) -> list[tuple[str, str]]:

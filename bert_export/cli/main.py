@@ -17,6 +17,7 @@ from bert_export.cli.predict import predict
 from bert_export.cli.pretrain import pretrain
 from bert_export.cli.tokenizer import tokenizer
 from bert_export.cli.train import train
+from bert_export.cli.tune import tune
 from bert_export.cli.verify import verify
 
 __all__ = ["main"]
@@ -42,5 +43,5 @@ def main() -> None:
     """Take BERT-family PyTorch checkpoints to fast, verified ONNX bundles, and run them."""
 
 
-for _command in (tokenizer, pretrain, train, distill, export, inspect, verify, predict, evaluate, bench):
+for _command in (tokenizer, pretrain, train, distill, export, inspect, verify, predict, evaluate, tune, bench):
     main.add_command(_command)

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-__all__ = ["length_sorted_batches"]
+__all__ = ["batches_of_runs", "length_sorted_batches"]
+
+_LEAST_TOKENS = 32
+"""Of a run that is made smaller so that another may run beside it; below, a run is mostly overhead."""
 
 
 def length_sorted_batches(lengths: Sequence[int], max_batch_tokens: int) -> Iterator[list[int]]:
@@ -17,3 +20,9 @@ def length_sorted_batches(lengths: Sequence[int], max_batch_tokens: int) -> Iter
         rows = max(1, max_batch_tokens // max(1, lengths[order[start]]))
         yield order[start : start + rows]
         start += rows
+
+
+def batches_of_runs(lengths: Sequence[int], max_batch_tokens: int, parallel_runs: int) -> list[list[int]]:
+    """`length_sorted_batches` for runs side by side: smaller ones, if there would be fewer than can run at a time."""
+    share = -(-sum(lengths) // parallel_runs)
+    return list(length_sorted_batches(lengths, min(max_batch_tokens, max(share, _LEAST_TOKENS))))

@@ -86,6 +86,8 @@ def describe() -> dict[str, Any]:
     """The machine as reports and manifests state it."""
     return {
         "cpu": _cpuinfo().get("model name") or platform.processor() or platform.machine(),
+        # Clouds rename processors: "AMD EPYC" alone is five generations.
+        "cpu_model": "/".join(_cpuinfo().get(key, "") for key in ("cpu family", "model", "stepping")).strip("/"),
         "cores": available_cores(),
         "instruction_sets": [name for name in _INSTRUCTION_SETS if has_instruction_set(name)],
         "system": f"{platform.system()} {platform.release()}",

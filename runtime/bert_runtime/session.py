@@ -71,11 +71,7 @@ class Session:
 
     def run(self, batch: Batch) -> FloatArray:
         """Raw outputs float32 [B, …] of a batch."""
-        if os.getpid() != self._pid:
-            raise ForkedSessionError(
-                "this model was loaded before the process forked, and its threads do not exist in the child; "
-                "call bert_runtime.load in each worker (gunicorn: without --preload)"
-            )
+        self.check_process()
         feed = {name: array for name, array in batch._asdict().items() if name in self._inputs}
         try:
             outputs: FloatArray = self._session.run(self._outputs, feed)[0]
@@ -84,3 +80,11 @@ class Session:
                 f"ONNX Runtime cannot run this graph on {list(batch.input_ids.shape)} ids: {error}"
             ) from None
         return outputs
+
+    def check_process(self) -> None:
+        """Raises `ForkedSessionError` in a process that was forked from the one that made this."""
+        if os.getpid() != self._pid:
+            raise ForkedSessionError(
+                "this model was loaded before the process forked, and its threads do not exist in the child; "
+                "call bert_runtime.load in each worker (gunicorn: without --preload)"
+            )

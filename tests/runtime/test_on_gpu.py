@@ -13,7 +13,7 @@ from bert_runtime.buckets import GraphShapes
 from bert_runtime.cuda import CudaSession, fallback_operators
 from bert_runtime.devices import CPU, Device, cuda_problem
 from bert_runtime.errors import CudaUnavailableError
-from bert_runtime.model import open_variant
+from bert_runtime.loading import open_variant
 from bert_runtime.tokenization import Batch
 
 pytestmark = pytest.mark.gpu

@@ -17,7 +17,8 @@ from typing import Any, ClassVar, cast
 
 from bert_bench.workloads import Case
 from bert_runtime import Manifest
-from bert_runtime.model import Model, bundle_tokenizer
+from bert_runtime.loading import bundle_tokenizer
+from bert_runtime.model import Model
 from bert_runtime.session import Session
 from bert_runtime.tasks import FloatArray, TextInput
 from bert_runtime.tokenization import Batch

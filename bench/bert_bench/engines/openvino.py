@@ -10,7 +10,7 @@ import numpy as np
 from bert_bench.engines.base import Forward, Kind, PreparedSpec, folder_bytes
 from bert_bench.engines.transformers_models import AUTO_CLASSES, auto_model
 from bert_runtime import Manifest
-from bert_runtime.model import bundle_tokenizer
+from bert_runtime.loading import bundle_tokenizer
 from bert_runtime.tasks import FloatArray, TextInput
 from bert_runtime.tokenization import Batch, pad
 

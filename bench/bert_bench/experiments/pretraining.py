@@ -48,8 +48,6 @@ from bert_runtime.tasks import FillMask
 
 __all__ = ["RUNS", "Run", "main", "results_table"]
 
-_DOCUMENT_START = "^# Title:"
-
 _VOCAB_SIZE = 8192
 
 _SIZE = width(4, 256)
@@ -105,17 +103,17 @@ def _text(books: Path, work: Path) -> Path:
     return target
 
 
-def _data(run: Run, text: Path, work: Path, settings: PretrainSettings, dropout: float) -> _Data:
+def _data(run: Run, text: TextFiles, work: Path, settings: PretrainSettings, dropout: float) -> _Data:
     folder = work / f"tokenizer-{run.kind}"
     if not folder.is_dir():
-        train_tokenizer([text], run.kind, _VOCAB_SIZE, folder, progress=click.echo)
+        train_tokenizer(text.paths, run.kind, _VOCAB_SIZE, folder, progress=click.echo)
     tokenizer = read_tokenizer(folder, run.family)
     vocabulary = Vocabulary.of(tokenizer)
     config = FAMILIES[run.family].preset(
         "base", **_SIZE, vocab_size=vocabulary.size, pad_token_id=vocabulary.pad,
         hidden_dropout=dropout, attention_dropout=dropout,
     )  # fmt: skip
-    tokens = cached_tokens(TextFiles([text], _DOCUMENT_START), tokenizer, work / "tokens")
+    tokens = cached_tokens(text, tokenizer, work / "tokens")
     train, dev = split_documents(tokens.num_documents, settings.dev_share, settings.seed)
     ours = PretrainingBatches(tokens, train, vocabulary, settings.batches())
     theirs = CollatedBatches(folder, tokens, train, vocabulary, settings.batches())
@@ -133,11 +131,11 @@ def _model(run: Run, data: _Data) -> PretrainingModel:
     return MaskedLanguageModel(data.config, data.mask, pairs=pairs)
 
 
-def _continued(base: Path, text: Path, work: Path, settings: PretrainSettings) -> tuple[PretrainingModel, _Data]:
+def _continued(base: Path, text: TextFiles, work: Path, settings: PretrainSettings) -> tuple[PretrainingModel, _Data]:
     """A checkpoint's model, and the batches that its tokenizer makes."""
     opened = Start(base=base).open(settings)
     vocabulary, batches = Vocabulary.of(opened.tokenizer), settings.batches()
-    tokens = cached_tokens(TextFiles([text], _DOCUMENT_START), opened.tokenizer, work / "tokens")
+    tokens = cached_tokens(text, opened.tokenizer, work / "tokens")
     train, dev = (
         PretrainingBatches(tokens, documents, vocabulary, batches)
         for documents in split_documents(tokens.num_documents, settings.dev_share, settings.seed)
@@ -149,7 +147,7 @@ def _continued(base: Path, text: Path, work: Path, settings: PretrainSettings) -
 
 
 def _train(
-    name: str, text: Path, work: Path, settings: PretrainSettings, dropout: float, base: Path | None
+    name: str, text: TextFiles, work: Path, settings: PretrainSettings, dropout: float, base: Path | None
 ) -> dict[str, Any]:
     """One run from text to result."""
     run, state = RUNS[name], work / (name if base is None else f"{name}-continued")
@@ -222,7 +220,8 @@ def _accuracy(found: dict[str, float] | None) -> str:
 
 
 @click.command(help=__doc__)
-@click.option("--books", type=click.Path(path_type=Path), required=True, help="Documents start at lines `# Title:`.")
+@click.option("--books", type=click.Path(path_type=Path), required=True, help="Text file, .gz or not.")
+@click.option("--document-start", default="^# Title:", show_default=True, help="What its documents start with.")
 @click.option("--work", type=click.Path(path_type=Path), required=True)
 @click.option("--output", type=click.Path(path_type=Path), required=True)
 @click.option("--only", multiple=True, type=click.Choice(list(RUNS)))
@@ -237,12 +236,19 @@ def _accuracy(found: dict[str, float] | None) -> str:
 @click.option("--dropout", type=float, default=0.0, show_default=True, help="None, since no text is seen often.")
 @click.option("--base", type=click.Path(path_type=Path), help="Checkpoint to go on from, of ours and not of rtd.")
 def main(
-    books: Path, work: Path, output: Path, only: tuple[str, ...], dropout: float, base: Path | None, **recipe: Any
+    books: Path,
+    document_start: str,
+    work: Path,
+    output: Path,
+    only: tuple[str, ...],
+    dropout: float,
+    base: Path | None,
+    **recipe: Any,
 ) -> None:
     """Makes the runs, one after another."""
     for folder in (work, output):
         folder.mkdir(parents=True, exist_ok=True)
-    text = _text(books, work)
+    text = TextFiles([_text(books, work)], document_start)
     for name in only or RUNS:
         if base is not None and (RUNS[name].theirs or RUNS[name].objective == "rtd"):
             raise click.ClickException(f"{name} cannot go on from a checkpoint; leave out --base")

@@ -1,0 +1,199 @@
+"""Opening a bundle: which variant runs, where, and on how much of the machine."""
+
+import logging
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from bert_runtime.cuda import CudaSession
+from bert_runtime.devices import CPU, Device, cuda_problem, parse_device
+from bert_runtime.errors import BundleError, CudaUnavailableError
+from bert_runtime.machine import has_instruction_set
+from bert_runtime.manifest import Asset, Manifest, Variant, sha256_file
+from bert_runtime.model import Model
+from bert_runtime.plan import Plan, default_plan, plan_here
+from bert_runtime.session import Session
+from bert_runtime.side_by_side import SideBySide
+from bert_runtime.tokenization import TextTokenizer
+
+__all__ = [
+    "bundle_tokenizer",
+    "can_run",
+    "check_asset",
+    "choose_cuda_variant",
+    "choose_variant",
+    "cpu_plan",
+    "load",
+    "open_session",
+    "open_variant",
+]
+
+_log = logging.getLogger("bert_runtime")
+
+_CUDA_BATCH_TOKENS = 16384
+"""Padded tokens per run: enough to fill a GPU (not measured there yet)."""
+
+
+def load(
+    bundle: str | Path,
+    *,
+    precision: str = "auto",
+    device: str = "auto",
+    threads: int | None = None,
+    parallel_runs: int | None = None,
+    max_batch_tokens: int | None = None,
+    verify: bool = True,
+) -> Model:
+    """Opens a bundle for inference.
+
+    What is not given is as `bert-export tune` measured it on a machine like this one, where it did.
+
+    Args:
+        bundle: the directory that `bert-export export` wrote.
+        precision: on the CPU `auto` takes the bundle's default variant, and on CUDA FP16 if the bundle has it; `fp32`,
+            `fp16` or `int8` pins one.
+        device: `cpu`, `cuda` or `cuda:1`; `auto` takes CUDA where the bundle has that precision for it and ONNX
+            Runtime can open it, and the CPU otherwise.
+        threads: threads per operator on the CPU; by default the cores that affinity and cgroup grant.
+        parallel_runs: runs side by side on the CPU when many texts come at once, which share the threads; by default as
+            many as threads. They have a session of their own, which holds the weights a second time from the first
+            such call on; 1 spares that.
+        max_batch_tokens: padded tokens per run when many texts come at once; by default 256 on the CPU, 1024 where
+            `parallel_runs` is 1, and 16384 on CUDA.
+        verify: whether to compare the files that will be read with the manifest's hashes.
+
+    Raises:
+        BundleError: not a bundle, damaged, or without that precision for that device.
+        NewerFormatError: written by a later release.
+        MissingExtraError: onnxruntime is not installed.
+        CudaUnavailableError: CUDA was asked for and is not there; the message says why.
+    """
+    path = Path(bundle)
+    manifest = Manifest.read(path)
+    place = parse_device(device)
+    if place is None and _made_for_cuda(manifest, precision) and cuda_problem() is None:
+        try:
+            return load(bundle, precision=precision, device="cuda", max_batch_tokens=max_batch_tokens, verify=verify)
+        except CudaUnavailableError as error:
+            _log.warning("running on the CPU: %s", error)
+    place = place or CPU
+    if place == CPU:
+        plan = cpu_plan(path, manifest, precision, threads, parallel_runs, max_batch_tokens)
+        variant = manifest.variant(plan.precision)
+    else:
+        plan, variant = None, choose_cuda_variant(manifest, precision)
+    for asset in (manifest.tokenizer, *variant.assets):
+        check_asset(path, asset, verify_hash=verify)
+    return open_variant(path, manifest, variant, place, plan=plan, max_batch_tokens=max_batch_tokens)
+
+
+def cpu_plan(
+    bundle: Path,
+    manifest: Manifest,
+    precision: str = "auto",
+    threads: int | None = None,
+    parallel_runs: int | None = None,
+    max_batch_tokens: int | None = None,
+) -> Plan:
+    """What `load` does on this machine's CPU with those arguments; see there."""
+    plan = plan_here(bundle)
+    # What was measured in another precision or on other threads says little.
+    if plan is None or precision not in ("auto", plan.precision) or (threads, parallel_runs) != (None, None):
+        auto = plan.precision if plan is not None and precision == "auto" else precision
+        plan = default_plan(choose_variant(manifest, auto).precision, threads, parallel_runs)
+    return plan if max_batch_tokens is None else replace(plan, max_batch_tokens=max_batch_tokens)
+
+
+def open_variant(
+    bundle: Path,
+    manifest: Manifest,
+    variant: Variant,
+    place: Device,
+    *,
+    plan: Plan | None = None,
+    max_batch_tokens: int | None = None,
+) -> Model:
+    """A variant of the bundle on that device, which need not be the variant's target.
+
+    `plan` is for the CPU, and `max_batch_tokens` for CUDA; see `load`.
+    """
+    tokenizer = bundle_tokenizer(bundle, manifest)
+    if place != CPU:
+        return Model(
+            manifest.task, tokenizer,
+            CudaSession(bundle / variant.model.file, manifest, place, tokenizer.pad_token_id),
+            max_batch_tokens=_CUDA_BATCH_TOKENS if max_batch_tokens is None else max_batch_tokens,
+            manifest=manifest, variant=variant,
+        )  # fmt: skip
+    plan = plan or default_plan(variant.precision)
+    many = None
+    if plan.parallel_runs > 1:
+        many = SideBySide(partial(open_session, bundle, manifest, variant, plan.threads_per_run), plan.parallel_runs)
+    return Model(
+        manifest.task, tokenizer, open_session(bundle, manifest, variant, plan.threads), many,
+        max_batch_tokens=plan.max_batch_tokens, manifest=manifest, variant=variant,
+    )  # fmt: skip
+
+
+def open_session(bundle: Path, manifest: Manifest, variant: Variant, threads: int) -> Session:
+    """A session on the CPU for a variant's graph."""
+    return Session(bundle / variant.model.file, manifest.output.name, threads, int8=variant.precision == "int8")
+
+
+def bundle_tokenizer(bundle: Path, manifest: Manifest) -> TextTokenizer:
+    """The tokenizer of a bundle, as its task reads texts."""
+    return TextTokenizer.from_file(
+        bundle / manifest.tokenizer.file, manifest.max_tokens, manifest.pad_token_id, manifest.task.windows
+    )
+
+
+def choose_variant(manifest: Manifest, precision: str) -> Variant:
+    """The variant to run on this machine; see `load`."""
+    if precision != "auto":
+        return manifest.variant(precision)
+    variant = manifest.variant(manifest.default_precision)
+    if can_run(variant):
+        return variant
+    for other in manifest.variants_for("cpu"):
+        if can_run(other):
+            _log.warning(
+                "this processor has no %s, which the %s variant was made for; running %s instead",
+                variant.instruction_set, variant.precision, other.precision,
+            )  # fmt: skip
+            return other
+    raise BundleError(f"no variant of this bundle runs without {variant.instruction_set}; export one with fp32")
+
+
+def can_run(variant: Variant) -> bool:
+    """Whether this processor computes the variant rightly; without VNNI it does too, only slower, see `Session`."""
+    return variant.instruction_set == "vnni" or has_instruction_set(variant.instruction_set)
+
+
+def _made_for_cuda(manifest: Manifest, precision: str) -> bool:
+    """Whether the bundle has what `load` would run on a GPU."""
+    return any(precision in ("auto", each.precision) for each in manifest.variants_for("cuda"))
+
+
+def choose_cuda_variant(manifest: Manifest, precision: str) -> Variant:
+    """The variant to run on a GPU; see `load`."""
+    found = manifest.variants_for("cuda")
+    if not found:
+        raise BundleError("this bundle has no variant for cuda; export the checkpoint again with --target cuda")
+    if precision != "auto":
+        return manifest.variant(precision, "cuda")
+    return next((each for each in found if each.precision == "fp16"), found[0])
+
+
+def check_asset(bundle: Path, asset: Asset, *, verify_hash: bool = True) -> None:
+    """Raises `BundleError` unless the file is there with the size and hash that the manifest states."""
+    path = bundle / asset.file
+    if Path(asset.file).name != asset.file:
+        raise BundleError(f"{bundle}: the manifest names {asset.file!r}, which is not a plain file name")
+    if not path.is_file():
+        raise BundleError(f"{path}: the manifest names this file, and it is missing; copy the bundle again")
+    if path.stat().st_size != asset.size_bytes:
+        raise BundleError(
+            f"{path}: expected {asset.size_bytes} bytes, found {path.stat().st_size}; copy the bundle again"
+        )
+    if verify_hash and (found := sha256_file(path)) != asset.sha256:
+        raise BundleError(f"{path}: expected sha256 {asset.sha256}, found {found}; copy the bundle again")

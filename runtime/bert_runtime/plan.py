@@ -1,0 +1,157 @@
+"""How a bundle runs on this machine: as `bert-export tune` measured it here, or as usually is fastest."""
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bert_runtime.errors import BundleError, InputError
+from bert_runtime.machine import available_cores, describe, installed_versions
+from bert_runtime.manifest import MANIFEST_NAME, Manifest, sha256_file
+from bert_runtime.schema import from_plain, to_json, to_plain
+from bert_runtime.session import MAX_THREADS
+
+__all__ = ["TUNING_NAME", "Plan", "Tuning", "default_plan", "plan_here", "read_tuning", "this_machine", "write_tuning"]
+
+_log = logging.getLogger("bert_runtime")
+
+TUNING_NAME = "tuning.json"
+
+_FORMAT_VERSION = 1
+
+_BATCH_TOKENS = 1024
+
+_BATCH_TOKENS_SIDE_BY_SIDE = 256
+"""Few enough for what a core has of its own as a cache."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What runs, and on how much of the machine."""
+
+    precision: str
+    threads: int
+    """Threads per operator for inputs that fit into one run."""
+    parallel_runs: int = 1
+    """Runs side by side where there are more inputs; at 1 they run one after the other, on `threads` threads."""
+    threads_per_run: int = 1
+    """Threads per operator of each of the runs side by side."""
+    max_batch_tokens: int
+    """Padded tokens of one run."""
+
+    def __post_init__(self) -> None:
+        for name in ("threads", "parallel_runs", "threads_per_run"):
+            if not 1 <= (value := getattr(self, name)) <= MAX_THREADS:
+                raise InputError(f"{name} must lie in 1 to {MAX_THREADS}, found {value}")
+        if self.max_batch_tokens < 1:
+            raise InputError(f"max_batch_tokens must be at least 1, found {self.max_batch_tokens}")
+
+    def __str__(self) -> str:
+        """For a person to read."""
+        many = "one run after the other"
+        if self.parallel_runs > 1:
+            many = f"{self.parallel_runs} runs side by side on {_threads(self.threads_per_run)} each"
+        return (
+            f"{self.precision}, one input on {_threads(self.threads)}, many inputs in {many}, "
+            f"{self.max_batch_tokens} tokens a run"
+        )
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread{'s' if count > 1 else ''}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """What was measured on one machine, and the plan that came of it."""
+
+    machine: Mapping[str, Any]
+    """See `this_machine`."""
+    manifest_sha256: str
+    """The bundle's manifest when it was measured; what was measured of another one does not count."""
+    plan: Plan
+    measured: Mapping[str, Any]
+    """Median milliseconds of one input, and inputs per second of many, by what was tried."""
+
+
+def this_machine() -> dict[str, Any]:
+    """What a measurement depends on: processor, cores granted, instruction sets, release of ONNX Runtime."""
+    described = describe()
+    versions = installed_versions(("onnxruntime", "onnxruntime-gpu"))
+    return {key: described[key] for key in ("cpu", "cpu_model", "cores", "instruction_sets")} | {"versions": versions}
+
+
+def default_plan(precision: str, threads: int | None = None, parallel_runs: int | None = None) -> Plan:
+    """What usually is fastest: all threads for one input, by default the cores granted, and many runs of one thread."""
+    threads = available_cores() if threads is None else threads
+    parallel_runs = threads if parallel_runs is None else parallel_runs
+    return Plan(
+        precision=precision,
+        threads=threads,
+        parallel_runs=parallel_runs,
+        threads_per_run=max(1, threads // max(1, parallel_runs)),
+        max_batch_tokens=_BATCH_TOKENS if parallel_runs == 1 else _BATCH_TOKENS_SIDE_BY_SIDE,
+    )
+
+
+def plan_here(bundle: Path) -> Plan | None:
+    """What was measured on a machine like this one, and still holds for the bundle; `None` where nothing was.
+
+    A file that cannot be read is warned of and left alone: the bundle runs without it.
+    """
+    try:
+        tunings = read_tuning(bundle)
+    except BundleError as error:
+        _log.warning("%s; tune the bundle again, running as usual", error)
+        return None
+    if not tunings:
+        return None
+    here, sha256 = this_machine(), sha256_file(bundle / MANIFEST_NAME)
+    return next((each.plan for each in tunings if (each.machine, each.manifest_sha256) == (here, sha256)), None)
+
+
+def read_tuning(bundle: Path) -> list[Tuning]:
+    """What was measured of a bundle, a machine each; raises `BundleError` for a file that is no such thing."""
+    path = bundle / TUNING_NAME
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, RecursionError) as error:
+        raise BundleError(f"{path}: cannot be read: {error}") from None
+    if not isinstance(values, dict) or values.get("format_version") != _FORMAT_VERSION:
+        raise BundleError(f"{path}: expected an object of format_version {_FORMAT_VERSION}")
+    try:
+        return [from_plain(Tuning, each) for each in values.get("tunings", ())]
+    except (BundleError, InputError) as error:
+        raise BundleError(f"{path}: {error}") from None
+
+
+def write_tuning(bundle: Path, plan: Plan, measured: Mapping[str, Any]) -> Tuning:
+    """Writes down what was measured here, in the place of what was measured here before.
+
+    Raises `BundleError` where the bundle cannot be written to.
+    """
+    Manifest.read(bundle)
+    tuning = Tuning(
+        machine=this_machine(), manifest_sha256=sha256_file(bundle / MANIFEST_NAME), plan=plan, measured=measured
+    )
+    try:
+        others = [each for each in read_tuning(bundle) if each.machine != tuning.machine]
+    except BundleError as error:
+        _log.warning("%s; writing it anew", error)
+        others = []
+    path = bundle / TUNING_NAME
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(
+            to_json({"format_version": _FORMAT_VERSION, "tunings": to_plain([*others, tuning])}), encoding="utf-8"
+        )
+        partial.replace(path)
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be written: {error}; tune a copy of the bundle") from None
+    finally:
+        partial.unlink(missing_ok=True)
+    return tuning
