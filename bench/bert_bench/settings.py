@@ -36,8 +36,9 @@ class Settings:
     threads: int | None = None
     """Threads of every engine; `None` means the cores that this process may use."""
 
-    max_batch_tokens: int = 1024
-    """Padded tokens per run when many texts come at once; the same for every engine."""
+    max_batch_tokens: int | None = None
+    """Padded tokens per run when many texts come at once, the same for every engine. `None` leaves ours as it opens by
+    itself, and gives each peer the size that is fastest for it."""
 
     long_case_ms: float = 500.0
     """A case that takes some engine longer than this is measured in every third round only, on every engine."""
@@ -74,7 +75,7 @@ class Settings:
                 ("rounds", self.rounds),
                 ("loads", self.loads),
                 ("threads", 1 if self.threads is None else self.threads),
-                ("max_batch_tokens", self.max_batch_tokens),
+                ("max_batch_tokens", 1 if self.max_batch_tokens is None else self.max_batch_tokens),
                 ("labelled", self.labelled),
                 ("callers_rounds", self.callers_rounds),
                 *((f"callers {callers}", callers) for callers in self.callers),

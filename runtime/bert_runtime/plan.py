@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,5 +154,6 @@ def write_tuning(bundle: Path, plan: Plan, measured: Mapping[str, Any]) -> Tunin
     except OSError as error:
         raise BundleError(f"{path}: cannot be written: {error}; tune a copy of the bundle") from None
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
     return tuning

@@ -5,9 +5,12 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
+
+from bert_runtime.machine import available_cores
 
 Run = Callable[..., Result]
 CopyBundle = Callable[..., Path]
@@ -44,9 +47,39 @@ def test_inspect_shortens_many_labels(run: Run, classifier_bundle: Path, copy_bu
     )
 
 
-def test_inspect_as_json_is_the_manifest(run: Run, embedding_bundle: Path) -> None:
-    result = run("inspect", embedding_bundle, "--json")
-    assert json.loads(result.stdout) == json.loads((embedding_bundle / "bundle.json").read_text(encoding="utf-8"))
+def test_inspect_as_json_is_the_manifest_and_what_runs_here(run: Run, embedding_bundle: Path) -> None:
+    shown = json.loads(run("inspect", embedding_bundle, "--json").stdout)
+    here = shown.pop("here")
+    assert shown == json.loads((embedding_bundle / "bundle.json").read_text(encoding="utf-8"))
+    assert (here["threads"], here["tuned"]) == (available_cores(), False)
+
+
+def test_tune_measures_and_inspect_shows_it(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    bundle = copy_bundle(classifier_bundle, lambda manifest: None)
+    texts = bundle.parent / "texts.txt"
+    texts.write_text("hello\nwhere is my card?\n", encoding="utf-8")
+    result = run("tune", bundle, "--input", texts, "--threads", 2, "--rounds", 1)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["ms", "of", "one", "input", "1x16", "1x64"]
+    plan = lines[-2].removeprefix("chosen: ")
+    assert lines[-1] == f"wrote {bundle / 'tuning.json'}"
+    assert f"  here: {plan} (as measured here)" in run("inspect", bundle).stdout.splitlines()
+    assert json.loads(run("inspect", bundle, "--json").stdout)["here"]["tuned"] is True
+    again = json.loads(run("tune", bundle, "--rounds", 1, "--json").stdout)
+    assert set(again) == {"machine", "manifest_sha256", "plan", "measured"}
+    assert run("verify", bundle).exit_code == 0
+
+
+def test_inspect_says_what_cannot_run_here(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    def edit(manifest: dict[str, Any]) -> None:
+        manifest["default_precision"] = "int8"
+        manifest["variants"][1]["instruction_set"] = "avx10_2"
+        del manifest["variants"][0]
+
+    bundle = copy_bundle(classifier_bundle, edit)
+    assert "here: no variant of this bundle runs without avx10_2" in run("inspect", bundle).stdout
+    assert json.loads(run("inspect", bundle, "--json").stdout)["here"] is None
 
 
 def test_inspect_keeps_what_it_does_not_know(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from bert_runtime.batching import length_sorted_batches
+from bert_runtime.batching import batches_of_runs, length_sorted_batches
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -36,3 +36,18 @@ def test_equal_lengths_keep_their_order() -> None:
 def test_edge_cases() -> None:
     assert list(length_sorted_batches([], 10)) == []
     assert list(length_sorted_batches([0, 0], 10)) == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "runs", "sizes"),
+    [
+        ([16] * 8, 2, [4, 4]),
+        ([16] * 8, 1, [8]),
+        ([16] * 8, 16, [2, 2, 2, 2]),  # not below 32 tokens
+        ([16] * 64, 2, [16, 16, 16, 16]),  # not above the budget
+        ([8], 4, [1]),
+        ([], 4, []),
+    ],
+)
+def test_batches_are_shared_among_runs(lengths: list[int], runs: int, sizes: list[int]) -> None:
+    assert [len(batch) for batch in batches_of_runs(lengths, 256, runs)] == sizes

@@ -10,6 +10,7 @@ what an engine needs besides inside the methods that need it.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,8 +23,10 @@ from bert_runtime.model import Model
 from bert_runtime.session import Session
 from bert_runtime.tasks import FloatArray, TextInput
 from bert_runtime.tokenization import Batch
+from bert_runtime.tuner import interleaved_medians
 
 __all__ = [
+    "PEER_SIZES",
     "CheckpointSpec",
     "Engine",
     "EngineSpec",
@@ -35,6 +38,9 @@ __all__ = [
     "ProductSpec",
     "folder_bytes",
 ]
+
+PEER_SIZES = (1024, 512, 256, 128, 2048)
+"""Padded tokens per run that a peer chooses from; the first holds where it does not choose."""
 
 Forward = Callable[[Batch], FloatArray]
 """Token ids to raw outputs [B, …]."""
@@ -66,9 +72,11 @@ class Engine(ABC):
 class ModelEngine(Engine):
     """A model of the runtime, with the session of whoever is measured."""
 
-    def __init__(self, model: Model, size_bytes: int) -> None:
+    def __init__(self, model: Model, size_bytes: int, sizes: Sequence[int] = ()) -> None:
         self.model = model
         self.size_bytes = size_bytes
+        self._sizes = sizes
+        """Padded tokens per run to choose from for many texts; none where the model's own count."""
 
     def answer(self, text: TextInput) -> Any:
         return self.model(text)
@@ -84,7 +92,23 @@ class ModelEngine(Engine):
             return partial(self.model.session.run, case.batch)
         if case.stage == "tokenization":
             return partial(self.model.tokenizer.encode, case.texts)
-        return partial(self.model, case.texts[0] if len(case.texts) == 1 else list(case.texts))
+        if len(case.texts) == 1:
+            return partial(self.model, case.texts[0])
+        return self._fastest([partial(self._sized(size), list(case.texts)) for size in self._sizes or (None,)])
+
+    def _sized(self, size: int | None) -> Model:
+        """The model with so many padded tokens per run."""
+        model = copy(self.model)
+        model.max_batch_tokens = size or model.max_batch_tokens
+        return model
+
+    def _fastest(self, calls: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
+        """The call that was fastest in two tries, after one that warmed up."""
+        if len(calls) == 1:
+            return calls[0]
+        calls[0]()
+        seconds = interleaved_medians(dict(enumerate(calls)), 2, warm=False)
+        return calls[min(seconds, key=lambda number: seconds[number])]
 
 
 class ProductEngine(Engine):
@@ -122,7 +146,8 @@ class EngineSpec(ABC):
 
     bundle: Path
     threads: int
-    max_batch_tokens: int
+    max_batch_tokens: int | None
+    """`None` for what suits the engine."""
 
     environment: ClassVar[str | None] = None
     """The requirements file that it runs in, by name; `None` for the environment of this process."""
@@ -221,7 +246,8 @@ class PeerSpec(EngineSpec):
         tokenizer = bundle_tokenizer(self.bundle, manifest)
         run, size_bytes = self.open_session(manifest)
         session = cast("Session", _PeerSession(run, self.threads))
-        return ModelEngine(Model(manifest.task, tokenizer, session, max_batch_tokens=self.max_batch_tokens), size_bytes)
+        model = Model(manifest.task, tokenizer, session, max_batch_tokens=self.max_batch_tokens or PEER_SIZES[0])
+        return ModelEngine(model, size_bytes, () if self.max_batch_tokens else PEER_SIZES)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,186 @@
+"""What runs on which threads: the defaults, what was measured on such a machine, and what an argument changes."""
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_runtime import BundleError, InputError, Manifest, load, machine
+from bert_runtime.loading import cpu_plan
+from bert_runtime.plan import TUNING_NAME, Plan, default_plan, plan_here, read_tuning, write_tuning
+
+MEASURED = Plan(precision="fp32", threads=2, parallel_runs=3, threads_per_run=1, max_batch_tokens=128)
+
+
+@pytest.fixture
+def bundle(classifier_bundle: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(classifier_bundle, tmp_path / "bundle"))
+
+
+@pytest.fixture
+def tuned(bundle: Path) -> Path:
+    write_tuning(bundle, MEASURED, {"one_input_ms": {"fp32, 2 threads": {"1x16": 0.5}}})
+    return bundle
+
+
+def planned(bundle: Path, **arguments: Any) -> Plan:
+    return cpu_plan(bundle, Manifest.read(bundle), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("threads", "runs", "expected"),
+    [
+        (4, None, (4, 4, 1, 256)),
+        (1, None, (1, 1, 1, 1024)),
+        (4, 1, (4, 1, 4, 1024)),
+        (4, 2, (4, 2, 2, 256)),
+        (2, 4, (2, 4, 1, 256)),
+    ],
+)
+def test_many_inputs_run_side_by_side(threads: int, runs: int | None, expected: tuple[int, ...]) -> None:
+    plan = default_plan("int8", threads, runs)
+    assert (plan.threads, plan.parallel_runs, plan.threads_per_run, plan.max_batch_tokens) == expected
+
+
+def test_without_a_measurement_the_defaults_hold(bundle: Path) -> None:
+    assert plan_here(bundle) is None
+    assert planned(bundle) == default_plan(Manifest.read(bundle).default_precision)
+    assert planned(bundle, threads=3).parallel_runs == 3
+
+
+def test_what_was_measured_here_is_what_runs(tuned: Path) -> None:
+    assert planned(tuned) == MEASURED == plan_here(tuned)
+    model = load(tuned)
+    assert (model.session.threads, model.max_batch_tokens) == (2, 128)
+    assert model.side_by_side is not None
+    assert model.side_by_side.runs == 3
+    assert model.variant is not None
+    assert model.variant.precision == "fp32"
+
+
+def test_arguments_come_before_what_was_measured(tuned: Path) -> None:
+    assert planned(tuned, precision="int8") == default_plan("int8")
+    assert planned(tuned, threads=1) == default_plan("fp32", 1)
+    assert planned(tuned, parallel_runs=1) == default_plan("fp32", None, 1)
+    assert planned(tuned, precision="fp32", max_batch_tokens=64).max_batch_tokens == 64
+    assert planned(tuned, max_batch_tokens=64).parallel_runs == MEASURED.parallel_runs
+
+
+@pytest.mark.parametrize("key", ["cpu", "cpu_model", "cores", "instruction_sets"])
+def test_a_measurement_of_another_machine_does_not_count(
+    tuned: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    other = machine.describe() | {key: ["other"]}
+    monkeypatch.setattr("bert_runtime.plan.describe", lambda: other)
+    assert plan_here(tuned) is None
+    here = Plan(precision="int8", threads=1, max_batch_tokens=64)
+    write_tuning(tuned, here, {})
+    assert plan_here(tuned) == here
+    monkeypatch.undo()
+    assert plan_here(tuned) == MEASURED
+    assert len(read_tuning(tuned)) == 2
+
+
+def test_another_onnxruntime_is_another_machine(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bert_runtime.plan.installed_versions", lambda names: {"onnxruntime": "99"})
+    assert plan_here(tuned) is None
+
+
+def test_measuring_again_replaces_what_was_measured(tuned: Path) -> None:
+    again = Plan(precision="int8", threads=1, max_batch_tokens=64)
+    write_tuning(tuned, again, {})
+    assert [each.plan for each in read_tuning(tuned)] == [again]
+
+
+def test_a_measurement_of_another_bundle_does_not_count(tuned: Path) -> None:
+    manifest = tuned / "bundle.json"
+    manifest.write_text(manifest.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    assert plan_here(tuned) is None
+
+
+def _set(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda tuning: tuning["plan"].update({key: value})
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (_set("threads", "two"), "plan.threads: expected a whole number, found 'two'"),
+        (_set("threads", 0), "threads must lie in 1 to 1024, found 0"),
+        (_set("max_batch_tokens", 0), "max_batch_tokens must be at least 1, found 0"),
+        (lambda tuning: tuning.pop("plan"), "missing 'plan'"),
+    ],
+)
+def test_a_damaged_measurement_is_warned_of_and_does_without(
+    tuned: Path, caplog: pytest.LogCaptureFixture, edit: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    path = tuned / TUNING_NAME
+    values = json.loads(path.read_text(encoding="utf-8"))
+    edit(values["tunings"][0])
+    path.write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(BundleError, match=message):
+        read_tuning(tuned)
+    with caplog.at_level(logging.WARNING, "bert_runtime"):
+        assert load(tuned)("hello").label
+    assert message in caplog.text
+    assert "tune the bundle again" in caplog.text
+    write_tuning(tuned, MEASURED, {})
+    assert plan_here(tuned) == MEASURED
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"format_version": 2}', "\udcff"])
+def test_a_file_that_is_no_tuning(bundle: Path, text: str) -> None:
+    (bundle / TUNING_NAME).write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(BundleError, match=TUNING_NAME):
+        read_tuning(bundle)
+    assert plan_here(bundle) is None
+
+
+def test_a_folder_that_cannot_be_written_to(bundle: Path) -> None:
+    (bundle / f".{TUNING_NAME}.partial").mkdir()
+    with pytest.raises(BundleError, match=r"cannot be written: .*; tune a copy of the bundle"):
+        write_tuning(bundle, MEASURED, {})
+
+
+@pytest.mark.parametrize("name", ["threads", "parallel_runs", "threads_per_run"])
+@pytest.mark.parametrize("value", [0, -1, 1025])
+def test_counts_lie_within_reason(name: str, value: int) -> None:
+    with pytest.raises(InputError, match=f"{name} must lie in 1 to 1024, found {value}"):
+        Plan(**{"precision": "fp32", "threads": 2, "max_batch_tokens": 1, name: value})
+
+
+def test_parallel_runs_are_at_least_one(classifier_bundle: Path) -> None:
+    with pytest.raises(InputError, match="parallel_runs must lie in 1 to 1024, found 0"):
+        load(classifier_bundle, parallel_runs=0)
+
+
+def test_a_plan_for_a_person_to_read() -> None:
+    assert str(MEASURED) == (
+        "fp32, one input on 2 threads, many inputs in 3 runs side by side on 1 thread each, 128 tokens a run"
+    )
+    assert "many inputs in one run after the other, 64 tokens" in str(
+        Plan(precision="fp32", threads=1, max_batch_tokens=64)
+    )
+
+
+_UNDER_A_MASK = """
+import os, sys
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+from bert_runtime import load
+model = load(sys.argv[1])
+print(model.session.threads, model.side_by_side, len(model(["hello"] * 100)))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity masks")
+def test_an_affinity_mask_is_respected(classifier_bundle: Path) -> None:
+    command = [sys.executable, "-c", _UNDER_A_MASK, str(classifier_bundle)]
+    found = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert found.stdout.split() == ["1", "None", "100"]

@@ -1,0 +1,114 @@
+"""Tuning: what is tried, and that the fastest of it is what then runs. Times themselves are made up or not judged."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_runtime import BundleError, InputError, load, tune
+from bert_runtime.plan import TUNING_NAME, plan_here, read_tuning
+from bert_runtime.session import Session
+from bert_runtime.tokenization import Batch
+from bert_runtime.tuner import interleaved_medians
+
+CopyBundle = Any
+
+
+@pytest.fixture
+def bundle(classifier_bundle: Path, copy_bundle: CopyBundle) -> Path:
+    copied = copy_bundle(classifier_bundle, lambda manifest: manifest.update(default_precision="int8"))
+    return Path(copied)
+
+
+class Clock:
+    """Stands for `time.perf_counter`: runs take what a test says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, cost: Any) -> None:
+        self.now = 0.0
+
+        def run(session: Session, batch: Batch) -> None:
+            self.now += cost(session, batch)
+
+        monkeypatch.setattr(Session, "run", run)
+        monkeypatch.setattr("bert_runtime.tuner.time.perf_counter", lambda: self.now)
+
+
+def test_the_fastest_of_everything_is_chosen(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: dict[int, bool] = {}
+    make = Session.__init__
+
+    def noted(self: Session, *arguments: Any, int8: bool = False) -> None:
+        make(self, *arguments, int8=int8)
+        opened[id(self)] = int8
+
+    monkeypatch.setattr(Session, "__init__", noted)
+
+    # FP32 is faster here; one input likes two threads; many like four runs of one thread and 512 tokens.
+    def cost(session: Session, batch: Batch) -> float:
+        if batch.input_ids.shape in ((1, 16), (1, 64)):
+            seconds = {1: 3.0, 2: 1.0, 4: 1.5}[session.threads]
+        else:
+            seconds = session.threads * (abs(batch.input_ids.size - 500) + 200)
+        return seconds * (2e-5 if opened[id(session)] else 1e-5)
+
+    Clock(monkeypatch, cost)
+    tuning = tune(bundle, threads=4, rounds=2)
+    plan = tuning.plan
+    assert (plan.precision, plan.threads, plan.parallel_runs, plan.threads_per_run) == ("fp32", 2, 4, 1)
+    assert plan.max_batch_tokens == 512
+    assert set(tuning.measured["one_input_ms"]) == {
+        "fp32, 4 threads", "int8, 4 threads", "fp32, 1 threads", "fp32, 2 threads",
+    }  # fmt: skip
+    ways = tuning.measured["many_inputs_per_second"]
+    assert len(ways) == 15
+    assert max(ways, key=lambda way: ways[way]) == "4 × 1 threads, 512 tokens"
+
+
+def test_a_real_run(bundle: Path) -> None:
+    stages: list[str] = []
+    tuning = tune(bundle, inputs=["hello there", "where is my card?"], threads=2, rounds=1, progress=stages.append)
+    assert read_tuning(bundle) == [tuning]
+    assert plan_here(bundle) == tuning.plan
+    assert stages == ["timing one input in fp32 and int8", "timing one input on 1, 2 threads", "timing many inputs"]
+    for times in tuning.measured["one_input_ms"].values():
+        assert list(times) == ["1x16", "1x64"]  # the bundle reads 64 tokens
+        assert all(value > 0 for value in times.values())
+    assert all(value > 0 for value in tuning.measured["many_inputs_per_second"].values())
+    assert tuning.measured["tokens_of_many_inputs"]["longest"] <= 10
+    model = load(bundle)
+    assert model.variant is not None
+    assert (model.variant.precision, model.max_batch_tokens) == (tuning.plan.precision, tuning.plan.max_batch_tokens)
+
+
+def test_int8_that_is_not_the_default_does_not_compete(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    bundle = copy_bundle(classifier_bundle, lambda manifest: manifest.update(default_precision="fp32"))
+    tuning = tune(bundle, threads=1, rounds=1)
+    assert tuning.plan.precision == "fp32"
+    assert set(tuning.measured["one_input_ms"]) == {"fp32, 1 threads"}
+    assert tuning.plan.parallel_runs == 1
+
+
+def test_bad_input_writes_nothing(bundle: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="lone surrogate"):
+        tune(bundle, inputs=["\udcff"])
+    with pytest.raises(InputError, match="threads must lie in 1 to 1024, found 0"):
+        tune(bundle, threads=0)
+    with pytest.raises(BundleError, match="expected a bundle"):
+        tune(tmp_path / "nothing")
+    assert not (bundle / TUNING_NAME).exists()
+
+
+def test_an_export_in_its_place_forgets_what_was_measured(bundle: Path, classifier_bundle: Path) -> None:
+    tune(bundle, threads=1, rounds=1)
+    shutil.copyfile(classifier_bundle / "bundle.json", bundle / "bundle.json")
+    assert plan_here(bundle) is None
+
+
+def test_calls_take_turns() -> None:
+    order: list[str] = []
+    found = interleaved_medians({name: lambda name=name: order.append(name) for name in "ab"}, 2, warm=False)
+    assert order == ["a", "b", "a", "b"]
+    assert set(found) == {"a", "b"}
+    interleaved_medians({"c": lambda: order.append("c")}, 1)
+    assert order[4:] == ["c", "c"]
