@@ -55,9 +55,9 @@ def load(
         device: `cpu`, `cuda` or `cuda:1`; `auto` takes CUDA where the bundle has that precision for it and ONNX
             Runtime can open it, and the CPU otherwise.
         threads: threads per operator on the CPU; by default the cores that affinity and cgroup grant.
-        parallel_runs: runs side by side on the CPU when many texts come at once, which share the threads; by default as
-            many as threads. They have a session of their own, which holds the weights a second time from the first
-            such call on; 1 spares that.
+        parallel_runs: runs side by side on the CPU when many texts or callers come at once, which share the threads; by
+            default as many as threads. They have a session of their own, which holds the weights a second time from
+            the first such call on; 1 spares that.
         max_batch_tokens: padded tokens per run when many texts come at once; by default 256 on the CPU, 1024 where
             `parallel_runs` is 1, and 16384 on CUDA.
         verify: whether to compare the files that will be read with the manifest's hashes.

@@ -16,7 +16,7 @@ from bert_runtime.manifest import Manifest, Variant
 from bert_runtime.session import Session
 from bert_runtime.side_by_side import SideBySide
 from bert_runtime.tasks import FloatArray, Outputs, Result, Task
-from bert_runtime.tokenization import TextTokenizer, as_text_input, pad
+from bert_runtime.tokenization import Batch, TextTokenizer, as_text_input, pad
 
 __all__ = ["WINDOW", "Model"]
 
@@ -48,7 +48,7 @@ class Model:
         self.session = session
         """Runs inputs that fit into one run."""
         self.side_by_side = side_by_side
-        """Runs more of them; `None` where `session` does, one run after the other."""
+        """Runs more of them, and what other callers ask meanwhile; `None` where `session` does all of it."""
         self.max_batch_tokens = max_batch_tokens
         self.manifest = manifest
         """What the bundle says; `None` for a graph that is not in a bundle yet."""
@@ -117,17 +117,23 @@ class Model:
     def _rows(self, encodings: Sequence[Encoding]) -> list[FloatArray]:
         """The raw output of each encoding, run in batches of similar length."""
         if len(encodings) == 1:
-            return self.task.split(self.session.run(pad(encodings, self.tokenizer.pad_token_id)), encodings)
+            return self.task.split(self._run(pad(encodings, self.tokenizer.pad_token_id)), encodings)
         runs = 1 if self.side_by_side is None else self.side_by_side.runs
         batches = batches_of_runs([len(each) for each in encodings], self.max_batch_tokens, runs)
         parts = [[encodings[i] for i in indices] for indices in batches]
         padded = (partial(pad, part, self.tokenizer.pad_token_id) for part in parts)
         if self.side_by_side is None or len(parts) == 1:
-            arrays: Iterator[FloatArray] = (self.session.run(make()) for make in padded)
+            arrays: Iterator[FloatArray] = (self._run(make()) for make in padded)
         else:
-            arrays = self.side_by_side.run(padded)
+            arrays = self.side_by_side.run_many(padded)
         rows: list[FloatArray] = [np.empty(0)] * len(encodings)
         for indices, part, array in zip(batches, parts, arrays, strict=True):
             for i, row in zip(indices, self.task.split(array, part), strict=True):
                 rows[i] = row
         return rows
+
+    def _run(self, batch: Batch) -> FloatArray:
+        """The raw output of a batch that comes alone."""
+        if self.side_by_side is None or not isinstance(self.session, Session):
+            return self.session.run(batch)
+        return self.side_by_side.run_one(batch, self.session)

@@ -36,7 +36,7 @@ class Plan:
     threads: int
     """Threads per operator for inputs that fit into one run."""
     parallel_runs: int = 1
-    """Runs side by side where there are more inputs; at 1 they run one after the other, on `threads` threads."""
+    """Runs side by side where there are more inputs, or callers; at 1 all run on `threads` threads."""
     threads_per_run: int = 1
     """Threads per operator of each of the runs side by side."""
     max_batch_tokens: int

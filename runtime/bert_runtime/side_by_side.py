@@ -1,7 +1,7 @@
-"""Many batches at once: several runs side by side, each on few threads.
+"""Several runs at once, each on few threads: of many inputs, and of callers that come at the same time.
 
 One run on many threads waits for the slowest of them at every operator. Runs that share nothing wait for nobody, which
-is worth 5 to 20 % on two cores and more on many; but a single batch gains nothing from it.
+is worth 5 to 20 % on two cores and more on many; but a run that is alone gains nothing from it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -29,15 +29,34 @@ class SideBySide:
         """How many batches run at the same time."""
         self._open = open_session
         self._lock = Lock()
-        self._opened: tuple[Session, ThreadPoolExecutor] | None = None
+        self._session: Session | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._callers = 0
 
-    def run(self, batches: Iterable[Callable[[], Batch]]) -> Iterator[FloatArray]:
+    def run_many(self, batches: Iterable[Callable[[], Batch]]) -> Iterator[FloatArray]:
         """Raw outputs of each batch, in order; a batch is made by the thread that runs it."""
+        session = self._opened()
         with self._lock:
-            if self._opened is None:
+            if self._pool is None:
                 from concurrent.futures import ThreadPoolExecutor  # 10 ms that one text does not need
 
-                self._opened = self._open(), ThreadPoolExecutor(self.runs, "bert-runtime")
-        session, pool = self._opened
+                self._pool = ThreadPoolExecutor(self.runs, "bert-runtime")
         session.check_process()  # after a fork, the pool would wait for threads that are not there
-        return pool.map(lambda make: session.run(make()), batches)
+        return self._pool.map(lambda make: session.run(make()), batches)
+
+    def run_one(self, batch: Batch, alone: Session) -> FloatArray:
+        """Raw outputs of a batch: in `alone`, the session for a run that has the machine to itself, if this one has."""
+        with self._lock:
+            self._callers += 1
+            others = self._callers > 1
+        try:
+            return (self._opened() if others else alone).run(batch)
+        finally:
+            with self._lock:
+                self._callers -= 1
+
+    def _opened(self) -> Session:
+        with self._lock:
+            if self._session is None:
+                self._session = self._open()
+            return self._session

@@ -168,7 +168,7 @@ def _many_inputs_per_second(
     parts: dict[_Many, list[Callable[[], Batch]]] = {}
 
     def run(way: _Many) -> None:
-        for _ in sessions[way.runs].run(parts[way]):
+        for _ in sessions[way.runs].run_many(parts[way]):
             pass
 
     ways = [_Many(runs, cores // runs, tokens) for runs in counts for tokens in _BATCH_TOKENS]

@@ -158,6 +158,19 @@ def test_precision_is_measured_unless_given(
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+@pytest.mark.parametrize(
+    ("name", "native", "warned"), [("bf16", False, True), ("bf16", True, False), ("fp32", False, False)]
+)
+def test_imitated_bf16_is_warned_of(monkeypatch: pytest.MonkeyPatch, name: str, native: bool, warned: bool) -> None:
+    monkeypatch.setattr("bert_models.training.precision.has_instruction_set", lambda _: native)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    said: list[str] = []
+    ChosenPrecision(name, {}).tell(said.append)
+    assert [line.startswith("training in bf16, which this processor has no instructions for") for line in said] == (
+        [True] if warned else []
+    )
+
+
 def test_settings_name_every_problem_at_once() -> None:
     with pytest.raises(TrainingError) as caught:
         TrainSettings(epochs=0, lr=-1.0, warmup_ratio=2.0, precision="fp8")

@@ -53,6 +53,30 @@ def test_a_second_session_is_opened_for_many_inputs_alone(
     assert opened == [3, 1]
 
 
+def test_a_call_that_is_not_alone_takes_one_thread(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+    entered, leave = threading.Event(), threading.Event()
+    run = Session.run
+
+    def held(self: Session, batch: Any) -> Any:
+        ran.append(self.threads)
+        if len(ran) == 1:
+            entered.set()
+            assert leave.wait(30)
+        return run(self, batch)
+
+    monkeypatch.setattr(Session, "run", held)
+    model = load(classifier_bundle, threads=2)
+    first = threading.Thread(target=model, args=("hello",))
+    first.start()
+    assert entered.wait(30)
+    expected = model("bye").label
+    leave.set()
+    first.join()
+    assert model("bye").label == expected
+    assert ran == [2, 1, 2]
+
+
 def test_an_error_in_one_of_the_runs_is_raised(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Session.run
 

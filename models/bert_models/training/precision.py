@@ -30,7 +30,12 @@ class ChosenPrecision(NamedTuple):
     seconds_per_step: dict[str, float]
 
     def tell(self, progress: Callable[[str], None]) -> None:
-        """Says what was measured, if anything was."""
+        """Says what was measured, if anything was, and warns of arithmetic that this machine only imitates."""
+        if self.name == "bf16" and not _computes_bf16():
+            progress(
+                "training in bf16, which this processor has no instructions for and imitates, many times slower than "
+                "fp32; take --precision auto"
+            )
         if self.seconds_per_step:
             measured = ", ".join(f"{name} {seconds * 1e3:.0f} ms" for name, seconds in self.seconds_per_step.items())
             progress(f"training in {self.name}: one step takes {measured}")
@@ -39,6 +44,11 @@ class ChosenPrecision(NamedTuple):
     def lightning_name(self) -> LightningPrecision:
         """What Lightning's Trainer calls it."""
         return _LIGHTNING_NAMES[self.name]
+
+
+def _computes_bf16() -> bool:
+    """Whether there is CUDA, or a processor with instructions for bf16."""
+    return torch.cuda.is_available() or has_instruction_set("bf16")
 
 
 def check_precision(requested: str, *, sharded: bool = False) -> None:
@@ -66,7 +76,7 @@ def faster_precision(
     check_precision(requested)
     if requested != "auto":
         return ChosenPrecision(requested, {})
-    if not torch.cuda.is_available() and not has_instruction_set("bf16"):
+    if not _computes_bf16():
         return ChosenPrecision("fp32", {})
     seconds = {name: _seconds_per_step(model, batch, loss, bf16=name == "bf16") for name in _MEASURED}
     return ChosenPrecision(min(seconds, key=lambda name: seconds[name]), seconds)
