@@ -13,6 +13,7 @@ import onnx_ir as ir
 from bert_export.fusion.graph import FloatArray, add_initializer, insert_before
 from bert_export.fusion.pipeline import FusionCounts, check_counts, tidy
 from bert_export.quantization.calibration import Activations
+from bert_export.quantization.embeddings import quantize_embeddings
 from bert_export.quantization.neurons import feed_forward_blocks, split_neurons
 from bert_export.quantization.projections import MICROSOFT_DOMAIN, SharedWeight, encoder_linears, shared_weights
 from bert_export.quantization.smoothing import SMOOTHING, fold_into_values, smooth
@@ -24,7 +25,7 @@ __all__ = ["quantize"]
 def quantize(
     model: ir.Model, expected: int, activations: Mapping[str, Activations], keep_fp32: Sequence[str] = ()
 ) -> tuple[FusionCounts, dict[str, Any]]:
-    """Quantizes the encoder's projections of a fused graph in place.
+    """Quantizes the encoder's projections and large embeddings of a fused graph in place.
 
     Args:
         model: the graph.
@@ -46,6 +47,7 @@ def quantize(
     for each in projections:
         _replace(each)
     model.graph.opset_imports[MICROSOFT_DOMAIN] = 1
+    tables = quantize_embeddings(model)
     tidy(model)
     recipe = {
         "scales": "static",
@@ -55,6 +57,7 @@ def quantize(
         "split_neurons": sum(int((split.copies > 0).sum()) for split in splits),
         "added_neurons": sum(int(split.copies.sum()) for split in splits),
         "kept_fp32": list(keep_fp32),
+        "embeddings": tables,
     }
     return check_counts({"int8_matmul": len(found)}, {"int8_matmul": expected}, []), recipe
 

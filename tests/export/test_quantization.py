@@ -11,9 +11,11 @@ from bert_export.errors import FusionError
 from bert_export.flops import int8_flops_share
 from bert_export.fusion import fuse
 from bert_export.fusion.graph import operators
+from bert_export.fusion.pipeline import tidy
 from bert_export.parity import probe_batches, reference_outputs
 from bert_export.quantization import expected_projections, quantize, quantize_dynamic
-from bert_runtime.tasks import Task
+from bert_export.quantization.embeddings import quantize_embeddings
+from bert_runtime.tasks import FillMask, Task
 
 from .test_fusion import CLASSIFIER, CONFIG, MEAN, probed_activations, runner, toy_model
 
@@ -71,3 +73,39 @@ def test_flops_share_counts_attention_and_head() -> None:
     projections = 2 * 128 * (4 * 24 * 24 + 2 * 24 * 37)
     attention = 4 * 128 * 128 * 24
     assert int8_flops_share(graph) == pytest.approx(projections / (projections + attention))
+
+
+def test_embeddings_become_integers_with_a_scale_per_row(tmp_path: Path) -> None:
+    model = toy_model(MEAN)
+    graph = capture(model)
+    fuse(graph, CONFIG, MEAN)
+    table = model.encoder.embeddings.token.weight.detach().numpy()
+    exact = runner(graph.clone(), tmp_path / "fp32.onnx")
+    assert quantize_embeddings(graph) == []  # toys are not worth it
+    assert quantize_embeddings(graph, least_values=table.size) == ["encoder.embeddings.token.weight"]
+    tidy(graph)
+    arrays = {name: value.const_value.numpy() for name, value in graph.graph.initializers.items() if value.const_value}
+    integers, scales = (arrays[f"encoder.embeddings.token.weight.{part}"] for part in ("int8", "scale"))
+    assert (integers.dtype, integers.shape, scales.shape) == (np.int8, table.shape, (len(table), 1))
+    assert np.abs(integers * scales - table).max() <= scales.max() / 2 * 1.001
+    assert "encoder.embeddings.token.weight" not in arrays
+    run = runner(graph, tmp_path / "int8.onnx")
+    for batch in probe_batches(model, 32).values():
+        assert 0 < np.abs(run(batch) - exact(batch)).max() <= 0.02
+
+
+def test_an_embedding_that_is_a_weight_too_stays(tmp_path: Path) -> None:
+    task = FillMask(mask_token="[MASK]", mask_token_id=4)
+    graph = capture(toy_model(task))
+    fuse(graph, CONFIG, task)
+    assert "encoder.embeddings.token.weight" not in quantize_embeddings(graph, least_values=1)
+
+
+def test_a_row_of_zeros_stays_zero(tmp_path: Path) -> None:
+    model = toy_model(MEAN)
+    model.encoder.embeddings.token.weight.data[7] = 0
+    graph = capture(model)
+    quantize_embeddings(graph, least_values=1)
+    name = "encoder.embeddings.token.weight"
+    parts = [graph.graph.initializers[f"{name}.{part}"].const_value for part in ("int8", "scale")]
+    assert [None if part is None else part.numpy()[7].max() for part in parts] == [0, 1]
