@@ -23,7 +23,11 @@ __all__ = ["quantize"]
 
 
 def quantize(
-    model: ir.Model, expected: int, activations: Mapping[str, Activations], keep_fp32: Sequence[str] = ()
+    model: ir.Model,
+    expected: int,
+    activations: Mapping[str, Activations],
+    keep_fp32: Sequence[str] = (),
+    weight_bits: int = 8,
 ) -> tuple[FusionCounts, dict[str, Any]]:
     """Quantizes the encoder's projections and large embeddings of a fused graph in place.
 
@@ -32,6 +36,7 @@ def quantize(
         expected: how many projections there are to quantize; raises `FusionError` where it is another number.
         activations: what `measure_activations` saw in the same graph.
         keep_fp32: ends of names of modules whose projections stay as they are, such as `feed_forward.down`.
+        weight_bits: 8, or 7 for weights that no processor's products of bytes saturate with.
 
     Returns:
         how many were quantized, and the recipe as the manifest states it.
@@ -45,12 +50,13 @@ def quantize(
     for each in smoothed:
         smooth(each)
     for each in projections:
-        _replace(each)
+        _replace(each, weight_bits)
     model.graph.opset_imports[MICROSOFT_DOMAIN] = 1
     tables = quantize_embeddings(model)
     tidy(model)
     recipe = {
         "scales": "static",
+        "weight_bits": weight_bits,
         "smoothing": SMOOTHING,
         "smoothed": len(smoothed),
         "smoothed_in_values": len(folded),
@@ -62,14 +68,14 @@ def quantize(
     return check_counts({"int8_matmul": len(found)}, {"int8_matmul": expected}, []), recipe
 
 
-def _replace(projection: SharedWeight) -> None:
+def _replace(projection: SharedWeight, bits: int) -> None:
     """Puts integer products in the place of MatMul and Add, rounding the weight for the inputs as they are rounded."""
     graph = projection.linears[0].matmul.graph
     assert isinstance(graph, ir.Graph)
     ranges = [_scale(each) for each in projection.inputs]
     rounded = [_rounded(each.samples, *range_) for each, range_ in zip(projection.inputs, ranges, strict=True)]
     inputs = np.concatenate(rounded)
-    quantized, scales = compensated_weight(projection.weight, inputs)
+    quantized, scales = compensated_weight(projection.weight, inputs, bits)
     # Rounding errors that do not average out move the output as a whole, which the bias can undo.
     shift = projection.samples.mean(axis=0) @ projection.weight - inputs.mean(axis=0) @ (quantized * scales)
     name = projection.linears[0].weight.name

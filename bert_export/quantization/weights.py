@@ -5,9 +5,10 @@ from numpy.typing import NDArray
 
 from bert_export.fusion.graph import FloatArray
 
-__all__ = ["compensated_weight", "quantize_weight"]
+__all__ = ["LIMITS", "compensated_weight", "quantize_weight"]
 
-_LIMIT = 127
+LIMITS = {8: 127, 7: 64}
+"""The largest weight by the number of bits. With 64, two products of AVX2 never leave 16 bits: 2 · 255 · 64 < 2¹⁵."""
 
 _DAMPING = 0.01
 """Share of the mean squared input that is added to each, so that inputs which never vary do no harm."""
@@ -15,32 +16,34 @@ _DAMPING = 0.01
 _BLOCK = 128
 
 
-def channel_scales(weight: FloatArray) -> FloatArray:
-    """The scale of each output channel [out] with which its largest weight becomes 127; 1 for a channel of zeros."""
-    scale = np.abs(weight).max(axis=0) / np.float32(_LIMIT)
+def channel_scales(weight: FloatArray, limit: int) -> FloatArray:
+    """The scale of each output channel [out] with which its largest weight becomes `limit`; 1 where all are zero."""
+    scale = np.abs(weight).max(axis=0) / np.float32(limit)
     return np.where(scale > 0, scale, np.float32(1)).astype(np.float32)
 
 
-def quantize_weight(weight: FloatArray) -> tuple[NDArray[np.int8], FloatArray]:
-    """Each weight to the nearest step: float32 [in, out] → int8 [in, out], scales float32 [out].
+def quantize_weight(weight: FloatArray, bits: int = 8) -> tuple[NDArray[np.int8], FloatArray]:
+    """Each weight to the nearest step of 7 or 8 bits: float32 [in, out] → int8 [in, out], scales float32 [out].
 
     `weight ≈ quantized · scale`. A channel of zeros gets scale 1.
     """
-    scale = channel_scales(weight)
-    return np.clip(np.rint(weight / scale), -_LIMIT, _LIMIT).astype(np.int8), scale
+    limit = LIMITS[bits]
+    scale = channel_scales(weight, limit)
+    return np.clip(np.rint(weight / scale), -limit, limit).astype(np.int8), scale
 
 
-def compensated_weight(weight: FloatArray, inputs: FloatArray) -> tuple[NDArray[np.int8], FloatArray]:
+def compensated_weight(weight: FloatArray, inputs: FloatArray, bits: int = 8) -> tuple[NDArray[np.int8], FloatArray]:
     """Like `quantize_weight`, but each rounding error is made up for by the weights that are rounded after it.
 
     Least squares on rows of `inputs` [n, in], in the order of falling input power (GPTQ, arXiv:2210.17323, equations 2
     and 3, with the Cholesky form of section 3.3).
     """
-    scale = channel_scales(weight)
+    limit = LIMITS[bits]
+    scale = channel_scales(weight, limit)
     gram = inputs.T.astype(np.float64) @ inputs.astype(np.float64)
     power = np.diag(gram).copy()
     if not power.any():
-        return quantize_weight(weight)
+        return quantize_weight(weight, bits)
     gram[np.diag_indices_from(gram)] += _DAMPING * power.mean()
     order = np.argsort(-power, kind="stable")
     upper = np.linalg.cholesky(np.linalg.inv(gram[np.ix_(order, order)])).T
@@ -50,7 +53,7 @@ def compensated_weight(weight: FloatArray, inputs: FloatArray) -> tuple[NDArray[
         stop = min(start + _BLOCK, len(rest))
         errors = np.empty((stop - start, rest.shape[1]))
         for i in range(start, stop):
-            rounded[i] = np.clip(np.rint(rest[i] / scale), -_LIMIT, _LIMIT)
+            rounded[i] = np.clip(np.rint(rest[i] / scale), -limit, limit)
             error = errors[i - start] = (rest[i] - rounded[i] * scale) / upper[i, i]
             rest[i + 1 : stop] -= np.outer(upper[i, i + 1 : stop], error)
         rest[stop:] -= upper[start:stop, stop:].T @ errors

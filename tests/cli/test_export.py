@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from click.testing import Result
+from onnx import numpy_helper
 
 from bert_export import variants
 from bert_export.errors import ParityError
@@ -223,12 +225,23 @@ def test_calibration_is_recorded_and_repeats(run: Run, classifier_checkpoint: Pa
     assert Manifest.read(built_in).variant("int8").quantization["calibration"]["source"] == "built-in texts"
 
 
+def test_weights_of_seven_bits_need_no_instruction_set(run: Run, classifier_checkpoint: Path, place: Path) -> None:
+    assert run("export", classifier_checkpoint, place / "bundle", "--weight-bits", 7).exit_code == 0
+    variant = Manifest.read(place / "bundle").variant("int8")
+    assert (variant.instruction_set, variant.quantization["weight_bits"]) == (None, 7)
+    constants = onnx.load(place / "bundle" / "model.int8.onnx").graph.initializer
+    weights = [numpy_helper.to_array(each) for each in constants if each.data_type == onnx.TensorProto.INT8]
+    assert len(weights) == 9
+    assert {int(np.abs(each).max()) for each in weights} == {64}
+    assert run("export", classifier_checkpoint, place / "other", "--weight-bits", 6).exit_code == 2
+
+
 def test_int8_that_loses_too_much_stays_out_of_the_way(
     run: Run, classifier_checkpoint: Path, labelled: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights rounded to three values destroy the model, and make it no slower."""
 
-    def destroy(weight: np.ndarray, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def destroy(weight: np.ndarray, inputs: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
         scale = np.abs(weight).max(axis=0).astype(np.float32)
         return np.rint(weight / scale).astype(np.int8), scale
 

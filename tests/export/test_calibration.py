@@ -116,14 +116,15 @@ def test_padding_is_not_measured(graphs: Callable[[Plant], tuple[TaskModel, dict
 # The parts.
 
 
-def test_weights_keep_their_channels_within_half_a_step() -> None:
+@pytest.mark.parametrize(("bits", "limit"), [(8, 127), (7, 64)])
+def test_weights_keep_their_channels_within_half_a_step(bits: int, limit: int) -> None:
     weight = np.random.default_rng(0).standard_normal((50, 7)).astype(np.float32) * np.logspace(
         -3, 3, 7, dtype=np.float32
     )
-    quantized, scale = quantize_weight(weight)
+    quantized, scale = quantize_weight(weight, bits)
     assert quantized.dtype == np.int8
     assert scale.dtype == np.float32
-    assert np.abs(quantized).max(axis=0).tolist() == [127] * 7
+    assert np.abs(quantized).max(axis=0).tolist() == [limit] * 7
     assert (np.abs(quantized * scale - weight) <= scale * 0.5001).all()
 
 
@@ -137,16 +138,17 @@ def test_channel_of_zeros_stays_zero(inputs: FloatArray) -> None:
         assert scale.tolist() == [1.0, 1.0]
 
 
-def test_rounding_errors_are_made_up_for() -> None:
+@pytest.mark.parametrize(("bits", "limit"), [(8, 127), (7, 64)])
+def test_rounding_errors_are_made_up_for(bits: int, limit: int) -> None:
     """200 inputs that vary in 20 directions, as activations do, and one that never does."""
     random = np.random.default_rng(0)
     inputs = (random.standard_normal((1000, 20)) @ random.standard_normal((20, 200))).astype(np.float32)
     inputs[:, 9] = 0
     weight = random.standard_normal((200, 30)).astype(np.float32)
     errors = []
-    for quantized, scale in (quantize_weight(weight), compensated_weight(weight, inputs)):
+    for quantized, scale in (quantize_weight(weight, bits), compensated_weight(weight, inputs, bits)):
         assert quantized.dtype == np.int8
-        assert np.abs(quantized).max() <= 127
+        assert np.abs(quantized).max() <= limit
         errors.append(np.square(inputs @ (quantized * scale - weight)).mean())
     assert errors[1] < errors[0] / 4
 
