@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 
 from bert_runtime.tasks import FloatArray, Task
+from bert_runtime.timing import interleaved_medians
 from bert_runtime.tokenization import Batch
-from bert_runtime.tuner import interleaved_medians
 
 __all__ = ["SHAPES", "median_latencies_ms"]
 

@@ -93,7 +93,7 @@ precision_option = click.option(
     default="auto",
     show_default=True,
     type=click.Choice(["auto", "fp32", "fp16", "int8"]),
-    help="The variant to run; auto takes the bundle's default, and FP16 on CUDA.",
+    help="The variant to run; auto takes the bundle's default or what tune found here, and FP16 on CUDA.",
 )
 device_option = click.option(
     "--device",
@@ -103,7 +103,9 @@ device_option = click.option(
     help="Where to run; auto takes CUDA where the bundle is made for it and it is there.",
 )
 threads_option = click.option(
-    "--threads", type=click.IntRange(min=1), help="Threads per operator; by default the cores granted to this process."
+    "--threads",
+    type=click.IntRange(min=1),
+    help="Threads per operator; by default what tune found here, or the cores granted.",
 )
 
 

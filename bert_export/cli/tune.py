@@ -12,7 +12,6 @@ from bert_export.cli.common import (
     print_json,
     stages,
     table,
-    threads_option,
 )
 from bert_runtime.plan import TUNING_NAME, Tuning
 from bert_runtime.records import iter_records
@@ -26,14 +25,12 @@ __all__ = ["tune"]
 @bundle_argument
 @click.option("--input", "input_file", type=PATH, help="File of inputs like those that will come; their lengths count.")
 @columns_option
-@threads_option
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Times everything is timed.")
 @json_option
 def tune(
     bundle: Path,
     input_file: Path | None,
     columns: dict[str, str] | None,
-    threads: int | None,
     rounds: int,
     as_json: bool,
 ) -> None:
@@ -44,7 +41,7 @@ def tune(
     from bert_runtime import tune as tune_bundle
 
     inputs = None if input_file is None else (input_of(record) for record in iter_records(input_file, columns))
-    tuning = tune_bundle(bundle, inputs=inputs, threads=threads, rounds=rounds, progress=stages())
+    tuning = tune_bundle(bundle, inputs=inputs, rounds=rounds, progress=stages())
     if as_json:
         print_json(to_plain(tuning))
         return
@@ -55,10 +52,10 @@ def tune(
 
 def _summary(tuning: Tuning) -> str:
     """What was measured: one input, then many."""
-    one, many = tuning.measured["one_input_ms"], tuning.measured["many_inputs_per_second"]
+    one, many = tuning.measured["one_input_ms"], tuning.measured["sequences_per_second"]
     shapes = list(next(iter(one.values())))
     rows = [("ms of one input", *shapes), *((name, *times.values()) for name, times in one.items())]
     ways = sorted(many.items(), key=lambda each: -each[1])
-    tokens = tuning.measured["tokens_of_many_inputs"]
-    heading = f"many inputs at once, {tokens['mean']:g} tokens in the mean"
+    sequences = tuning.measured["sequences"]
+    heading = f"{sequences['number']} sequences at once, {sequences['mean_tokens']:g} tokens in the mean"
     return table(rows) + "\n\n" + table([(heading, "per second"), *ways])

@@ -1,7 +1,7 @@
 """INT8: encoder projections with 8-bit weights and activations, everything else in FP32.
 
 Weights are signed 8-bit with one scale per output channel, activations unsigned 8-bit with one scale per tensor:
-unsigned by signed is the only combination with a VNNI path on x64. The token embedding is stored in 8 bits, with a
+unsigned by signed is the only combination with a VNNI path on x64. Large embedding tables are stored in 8 bits, with a
 scale per row, and computed with in FP32, as are LayerNorm, softmax, GELU, residuals and the head.
 
 What is lost is lost in the activations, which have outliers in a few channels. `quantize` measures them on calibration

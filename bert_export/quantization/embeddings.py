@@ -1,4 +1,4 @@
-"""The token embedding as 8-bit integers: half of a small model's file, and of what its process holds."""
+"""Large embedding tables as 8-bit integers: more than half of a small model's file is its token embedding."""
 
 import math
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bert_runtime.cuda import CudaSession
 from bert_runtime.devices import CPU, Device, cuda_problem, parse_device
-from bert_runtime.errors import BundleError, CudaUnavailableError
-from bert_runtime.machine import has_instruction_set
+from bert_runtime.errors import BundleError, CudaUnavailableError, InputError
+from bert_runtime.machine import available_cores, has_instruction_set
 from bert_runtime.manifest import Asset, Manifest, Variant, sha256_file
 from bert_runtime.model import Model
 from bert_runtime.plan import Plan, default_plan, plan_here
@@ -46,7 +46,8 @@ def load(
 ) -> Model:
     """Opens a bundle for inference.
 
-    What is not given is as `bert-export tune` measured it on a machine like this one, where it did.
+    Where `bert-export tune` measured the bundle on a machine like this one, precision, threads, parallel runs and batch
+    size are those that it found; giving another precision, `threads` or `parallel_runs` turns that off.
 
     Args:
         bundle: the directory that `bert-export export` wrote.
@@ -55,9 +56,9 @@ def load(
         device: `cpu`, `cuda` or `cuda:1`; `auto` takes CUDA where the bundle has that precision for it and ONNX
             Runtime can open it, and the CPU otherwise.
         threads: threads per operator on the CPU; by default the cores that affinity and cgroup grant.
-        parallel_runs: runs side by side on the CPU when many texts or callers come at once, which share the threads; by
-            default as many as threads. They have a session of their own, which holds the weights a second time from
-            the first such call on; 1 spares that.
+        parallel_runs: runs of one thread side by side on the CPU where there are several batches or callers; at most
+            and by default as many as threads. They have a session of their own, which holds the weights a second time
+            from the first such call on; 1 spares that.
         max_batch_tokens: padded tokens per run when many texts come at once; by default 256 on the CPU, 1024 where
             `parallel_runs` is 1, and 16384 on CUDA.
         verify: whether to compare the files that will be read with the manifest's hashes.
@@ -96,11 +97,14 @@ def cpu_plan(
     max_batch_tokens: int | None = None,
 ) -> Plan:
     """What `load` does on this machine's CPU with those arguments; see there."""
+    most = available_cores() if threads is None else threads
+    if parallel_runs is not None and not 1 <= parallel_runs <= most:
+        raise InputError(f"parallel_runs must lie in 1 to {most}, the threads, found {parallel_runs}")
     plan = plan_here(bundle)
-    # What was measured in another precision or on other threads says little.
-    if plan is None or precision not in ("auto", plan.precision) or (threads, parallel_runs) != (None, None):
-        auto = plan.precision if plan is not None and precision == "auto" else precision
-        plan = default_plan(choose_variant(manifest, auto).precision, threads, parallel_runs)
+    if plan is None or precision not in ("auto", plan.precision):  # what another precision took says little
+        plan = default_plan(choose_variant(manifest, precision).precision, threads, parallel_runs)
+    elif threads not in (None, plan.threads) or parallel_runs not in (None, plan.parallel_runs):
+        plan = default_plan(plan.precision, threads, parallel_runs)
     return plan if max_batch_tokens is None else replace(plan, max_batch_tokens=max_batch_tokens)
 
 
@@ -128,11 +132,18 @@ def open_variant(
     plan = plan or default_plan(variant.precision)
     many = None
     if plan.parallel_runs > 1:
-        many = SideBySide(partial(open_session, bundle, manifest, variant, plan.threads_per_run), plan.parallel_runs)
+        many = SideBySide(partial(_open_again, bundle, manifest, variant), plan.parallel_runs)
     return Model(
         manifest.task, tokenizer, open_session(bundle, manifest, variant, plan.threads), many,
         max_batch_tokens=plan.max_batch_tokens, manifest=manifest, variant=variant,
     )  # fmt: skip
+
+
+def _open_again(bundle: Path, manifest: Manifest, variant: Variant) -> Session:
+    """A session of one thread, of the very files that were opened before: the bundle may have been replaced since."""
+    for asset in variant.assets:
+        check_asset(bundle, asset)
+    return open_session(bundle, manifest, variant, 1)
 
 
 def open_session(bundle: Path, manifest: Manifest, variant: Variant, threads: int) -> Session:

@@ -46,9 +46,9 @@ class Model:
         self.task = task
         self.tokenizer = tokenizer
         self.session = session
-        """Runs inputs that fit into one run."""
+        """Runs one batch at a time."""
         self.side_by_side = side_by_side
-        """Runs more of them, and what other callers ask meanwhile; `None` where `session` does all of it."""
+        """Runs several batches, also of several callers; `None` where `session` does all of it."""
         self.max_batch_tokens = max_batch_tokens
         self.manifest = manifest
         """What the bundle says; `None` for a graph that is not in a bundle yet."""
@@ -118,14 +118,18 @@ class Model:
         """The raw output of each encoding, run in batches of similar length."""
         if len(encodings) == 1:
             return self.task.split(self._run(pad(encodings, self.tokenizer.pad_token_id)), encodings)
-        runs = 1 if self.side_by_side is None else self.side_by_side.runs
-        batches = batches_of_runs([len(each) for each in encodings], self.max_batch_tokens, runs)
+        lengths = [len(each) for each in encodings]
+        side_by_side = self.side_by_side
+        batches = batches_of_runs(lengths, self.max_batch_tokens, 1 if side_by_side is None else side_by_side.runs)
+        if side_by_side is not None and not (len(batches) > 1 and side_by_side.fills(len(batches))):
+            side_by_side, batches = None, batches_of_runs(lengths, self.max_batch_tokens, 1)
         parts = [[encodings[i] for i in indices] for indices in batches]
-        padded = (partial(pad, part, self.tokenizer.pad_token_id) for part in parts)
-        if self.side_by_side is None or len(parts) == 1:
+        padded = [partial(pad, part, self.tokenizer.pad_token_id) for part in parts]
+        if side_by_side is None or not isinstance(self.session, Session):
             arrays: Iterator[FloatArray] = (self._run(make()) for make in padded)
         else:
-            arrays = self.side_by_side.run_many(padded)
+            self.session.check_process()  # locks and threads of the side-by-side runs do not survive a fork
+            arrays = side_by_side.run_many(padded, self.session)
         rows: list[FloatArray] = [np.empty(0)] * len(encodings)
         for indices, part, array in zip(batches, parts, arrays, strict=True):
             for i, row in zip(indices, self.task.split(array, part), strict=True):
@@ -136,4 +140,5 @@ class Model:
         """The raw output of a batch that comes alone."""
         if self.side_by_side is None or not isinstance(self.session, Session):
             return self.session.run(batch)
+        self.session.check_process()
         return self.side_by_side.run_one(batch, self.session)

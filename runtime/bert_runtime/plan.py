@@ -14,7 +14,17 @@ from bert_runtime.manifest import MANIFEST_NAME, Manifest, sha256_file
 from bert_runtime.schema import from_plain, to_json, to_plain
 from bert_runtime.session import MAX_THREADS
 
-__all__ = ["TUNING_NAME", "Plan", "Tuning", "default_plan", "plan_here", "read_tuning", "this_machine", "write_tuning"]
+__all__ = [
+    "TUNING_NAME",
+    "Plan",
+    "Tuning",
+    "check_writable",
+    "default_plan",
+    "plan_here",
+    "read_tuning",
+    "this_machine",
+    "write_tuning",
+]
 
 _log = logging.getLogger("bert_runtime")
 
@@ -34,16 +44,14 @@ class Plan:
 
     precision: str
     threads: int
-    """Threads per operator for inputs that fit into one run."""
+    """Threads per operator of a run that is alone."""
     parallel_runs: int = 1
-    """Runs side by side where there are more inputs, or callers; at 1 all run on `threads` threads."""
-    threads_per_run: int = 1
-    """Threads per operator of each of the runs side by side."""
+    """Runs side by side, of one thread each, where there are enough batches or callers; 1 for none."""
     max_batch_tokens: int
     """Padded tokens of one run."""
 
     def __post_init__(self) -> None:
-        for name in ("threads", "parallel_runs", "threads_per_run"):
+        for name in ("threads", "parallel_runs"):
             if not 1 <= (value := getattr(self, name)) <= MAX_THREADS:
                 raise InputError(f"{name} must lie in 1 to {MAX_THREADS}, found {value}")
         if self.max_batch_tokens < 1:
@@ -53,15 +61,9 @@ class Plan:
         """For a person to read."""
         many = "one run after the other"
         if self.parallel_runs > 1:
-            many = f"{self.parallel_runs} runs side by side on {_threads(self.threads_per_run)} each"
-        return (
-            f"{self.precision}, one input on {_threads(self.threads)}, many inputs in {many}, "
-            f"{self.max_batch_tokens} tokens a run"
-        )
-
-
-def _threads(count: int) -> str:
-    return f"{count} thread{'s' if count > 1 else ''}"
+            many = f"{self.parallel_runs} runs side by side"
+        threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
+        return f"{self.precision}, one input on {threads}, many inputs in {many}, {self.max_batch_tokens} tokens a run"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +76,7 @@ class Tuning:
     """The bundle's manifest when it was measured; what was measured of another one does not count."""
     plan: Plan
     measured: Mapping[str, Any]
-    """Median milliseconds of one input, and inputs per second of many, by what was tried."""
+    """Median milliseconds of one input, and sequences per second of many, by what was tried."""
 
 
 def this_machine() -> dict[str, Any]:
@@ -92,7 +94,6 @@ def default_plan(precision: str, threads: int | None = None, parallel_runs: int 
         precision=precision,
         threads=threads,
         parallel_runs=parallel_runs,
-        threads_per_run=max(1, threads // max(1, parallel_runs)),
         max_batch_tokens=_BATCH_TOKENS if parallel_runs == 1 else _BATCH_TOKENS_SIDE_BY_SIDE,
     )
 
@@ -124,10 +125,23 @@ def read_tuning(bundle: Path) -> list[Tuning]:
         raise BundleError(f"{path}: cannot be read: {error}") from None
     if not isinstance(values, dict) or values.get("format_version") != _FORMAT_VERSION:
         raise BundleError(f"{path}: expected an object of format_version {_FORMAT_VERSION}")
+    tunings = values.get("tunings")
+    if not isinstance(tunings, list):
+        raise BundleError(f"{path}: tunings: expected a list, found {tunings!r:.80}")
     try:
-        return [from_plain(Tuning, each) for each in values.get("tunings", ())]
+        return [from_plain(Tuning, each, f"tunings[{number}]") for number, each in enumerate(tunings)]
     except (BundleError, InputError) as error:
         raise BundleError(f"{path}: {error}") from None
+
+
+def check_writable(bundle: Path) -> None:
+    """Raises `BundleError` where no `tuning.json` can be written into the bundle."""
+    probe = bundle / f".{TUNING_NAME}.partial"
+    try:
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise BundleError(f"{bundle / TUNING_NAME}: cannot be written: {error}; tune a copy of the bundle") from None
 
 
 def write_tuning(bundle: Path, plan: Plan, measured: Mapping[str, Any]) -> Tuning:

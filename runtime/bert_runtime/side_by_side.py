@@ -1,13 +1,15 @@
-"""Several runs at once, each on few threads: of many inputs, and of callers that come at the same time.
+"""Several runs at once, each on one thread: of many inputs, and of callers that come at the same time.
 
 One run on many threads waits for the slowest of them at every operator. Runs that share nothing wait for nobody, which
-is worth 5 to 20 % on two cores and more on many; but a run that is alone gains nothing from it.
+was worth 5 to 20 % on two cores; but runs that are too few for the threads leave some of them idle.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from bert_runtime.errors import BundleError
 from bert_runtime.session import Session
 from bert_runtime.tasks import FloatArray
 from bert_runtime.tokenization import Batch
@@ -17,46 +19,76 @@ if TYPE_CHECKING:
 
 __all__ = ["SideBySide"]
 
+_log = logging.getLogger("bert_runtime")
+
 
 class SideBySide:
-    """A session of its own for runs side by side, opened when it is first needed, since it holds the weights again.
+    """A session of one thread for runs side by side, opened when it is first needed, since it holds the weights again.
 
-    Safe to call from many threads.
+    Where it cannot be opened any more, that is warned of once, and everything runs in the session for one run at a
+    time. Safe to call from many threads.
     """
 
     def __init__(self, open_session: Callable[[], Session], runs: int) -> None:
         self.runs = runs
         """How many batches run at the same time."""
         self._open = open_session
-        self._lock = Lock()
+        self._opening = Lock()
+        self._counting = Lock()
         self._session: Session | None = None
         self._pool: ThreadPoolExecutor | None = None
-        self._callers = 0
+        self._failed = False
+        self._busy = 0
+        """Runs that go on."""
 
-    def run_many(self, batches: Iterable[Callable[[], Batch]]) -> Iterator[FloatArray]:
+    def fills(self, runs: int) -> bool:
+        """Whether so many runs keep the threads busier than one run on all of them would."""
+        return 2 * runs > self.runs
+
+    def run_many(self, batches: Sequence[Callable[[], Batch]], alone: Session) -> Iterator[FloatArray]:
         """Raw outputs of each batch, in order; a batch is made by the thread that runs it."""
-        session = self._opened()
-        with self._lock:
-            if self._pool is None:
-                from concurrent.futures import ThreadPoolExecutor  # 10 ms that one text does not need
+        session = self._opened(wait=True)
+        if session is None:
+            yield from (alone.run(make()) for make in batches)
+            return
+        self._count(self.runs)
+        try:
+            try:
+                if self._pool is None:
+                    from concurrent.futures import ThreadPoolExecutor  # 10 ms that one text does not need
 
-                self._pool = ThreadPoolExecutor(self.runs, "bert-runtime")
-        session.check_process()  # after a fork, the pool would wait for threads that are not there
-        return self._pool.map(lambda make: session.run(make()), batches)
+                    self._pool = ThreadPoolExecutor(self.runs, "bert-runtime")
+                arrays = self._pool.map(lambda make: session.run(make()), batches)
+            except RuntimeError:  # the interpreter shuts down, and starts no threads any more
+                arrays = (alone.run(make()) for make in batches)
+            yield from arrays
+        finally:
+            self._count(-self.runs)
 
     def run_one(self, batch: Batch, alone: Session) -> FloatArray:
-        """Raw outputs of a batch: in `alone`, the session for a run that has the machine to itself, if this one has."""
-        with self._lock:
-            self._callers += 1
-            others = self._callers > 1
+        """Raw outputs of a batch: in `alone`, the session for one run at a time, unless enough others go on."""
+        busy = self._count(1)
         try:
-            return (self._opened() if others else alone).run(batch)
+            session = self._opened(wait=False) if busy > 1 and self.fills(busy) else None
+            return (alone if session is None else session).run(batch)
         finally:
-            with self._lock:
-                self._callers -= 1
+            self._count(-1)
 
-    def _opened(self) -> Session:
-        with self._lock:
-            if self._session is None:
-                self._session = self._open()
-            return self._session
+    def _count(self, runs: int) -> int:
+        """Runs that go on, with so many more."""
+        with self._counting:
+            self._busy += runs
+            return self._busy
+
+    def _opened(self, *, wait: bool) -> Session | None:
+        """The session, opened by whoever needs it first; `None` where it cannot be, or another opens it now."""
+        if self._session is None and not self._failed and self._opening.acquire(blocking=wait):
+            try:
+                if self._session is None and not self._failed:
+                    self._session = self._open()
+            except BundleError as error:
+                self._failed = True
+                _log.warning("%s; going on without runs side by side", error)
+            finally:
+                self._opening.release()
+        return self._session

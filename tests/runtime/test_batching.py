@@ -46,6 +46,8 @@ def test_edge_cases() -> None:
         ([16] * 8, 16, [2, 2, 2, 2]),  # not below 32 tokens
         ([16] * 64, 2, [16, 16, 16, 16]),  # not above the budget
         ([8], 4, [1]),
+        ([80, 10, 10], 1, [3]),  # one after the other: as if there were no runs side by side
+        ([80, 10, 10], 2, [1, 2]),
         ([], 4, []),
     ],
 )

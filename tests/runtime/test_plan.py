@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from bert_runtime import BundleError, InputError, Manifest, load, machine
 from bert_runtime.loading import cpu_plan
 from bert_runtime.plan import TUNING_NAME, Plan, default_plan, plan_here, read_tuning, write_tuning
 
-MEASURED = Plan(precision="fp32", threads=2, parallel_runs=3, threads_per_run=1, max_batch_tokens=128)
+MEASURED = Plan(precision="fp32", threads=2, parallel_runs=3, max_batch_tokens=128)
 
 
 @pytest.fixture
@@ -37,22 +38,22 @@ def planned(bundle: Path, **arguments: Any) -> Plan:
 @pytest.mark.parametrize(
     ("threads", "runs", "expected"),
     [
-        (4, None, (4, 4, 1, 256)),
-        (1, None, (1, 1, 1, 1024)),
-        (4, 1, (4, 1, 4, 1024)),
-        (4, 2, (4, 2, 2, 256)),
-        (2, 4, (2, 4, 1, 256)),
+        (4, None, (4, 4, 256)),
+        (1, None, (1, 1, 1024)),
+        (4, 1, (4, 1, 1024)),
+        (4, 2, (4, 2, 256)),
     ],
 )
 def test_many_inputs_run_side_by_side(threads: int, runs: int | None, expected: tuple[int, ...]) -> None:
     plan = default_plan("int8", threads, runs)
-    assert (plan.threads, plan.parallel_runs, plan.threads_per_run, plan.max_batch_tokens) == expected
+    assert (plan.threads, plan.parallel_runs, plan.max_batch_tokens) == expected
 
 
 def test_without_a_measurement_the_defaults_hold(bundle: Path) -> None:
     assert plan_here(bundle) is None
     assert planned(bundle) == default_plan(Manifest.read(bundle).default_precision)
     assert planned(bundle, threads=3).parallel_runs == 3
+    assert planned(bundle, threads=3, parallel_runs=2).parallel_runs == 2
 
 
 def test_what_was_measured_here_is_what_runs(tuned: Path) -> None:
@@ -69,6 +70,7 @@ def test_arguments_come_before_what_was_measured(tuned: Path) -> None:
     assert planned(tuned, precision="int8") == default_plan("int8")
     assert planned(tuned, threads=1) == default_plan("fp32", 1)
     assert planned(tuned, parallel_runs=1) == default_plan("fp32", None, 1)
+    assert planned(tuned, threads=2) == MEASURED
     assert planned(tuned, precision="fp32", max_batch_tokens=64).max_batch_tokens == 64
     assert planned(tuned, max_batch_tokens=64).parallel_runs == MEASURED.parallel_runs
 
@@ -112,10 +114,10 @@ def _set(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (_set("threads", "two"), "plan.threads: expected a whole number, found 'two'"),
+        (_set("threads", "two"), "tunings[0].plan.threads: expected a whole number, found 'two'"),
         (_set("threads", 0), "threads must lie in 1 to 1024, found 0"),
         (_set("max_batch_tokens", 0), "max_batch_tokens must be at least 1, found 0"),
-        (lambda tuning: tuning.pop("plan"), "missing 'plan'"),
+        (lambda tuning: tuning.pop("plan"), "tunings[0]: missing 'plan'"),
     ],
 )
 def test_a_damaged_measurement_is_warned_of_and_does_without(
@@ -125,7 +127,7 @@ def test_a_damaged_measurement_is_warned_of_and_does_without(
     values = json.loads(path.read_text(encoding="utf-8"))
     edit(values["tunings"][0])
     path.write_text(json.dumps(values), encoding="utf-8")
-    with pytest.raises(BundleError, match=message):
+    with pytest.raises(BundleError, match=re.escape(message)):
         read_tuning(tuned)
     with caplog.at_level(logging.WARNING, "bert_runtime"):
         assert load(tuned)("hello").label
@@ -135,7 +137,9 @@ def test_a_damaged_measurement_is_warned_of_and_does_without(
     assert plan_here(tuned) == MEASURED
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"format_version": 2}', "\udcff"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"format_version": 2}', "\udcff", '{"format_version": 1, "tunings": null}']
+)
 def test_a_file_that_is_no_tuning(bundle: Path, text: str) -> None:
     (bundle / TUNING_NAME).write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(BundleError, match=TUNING_NAME):
@@ -149,7 +153,7 @@ def test_a_folder_that_cannot_be_written_to(bundle: Path) -> None:
         write_tuning(bundle, MEASURED, {})
 
 
-@pytest.mark.parametrize("name", ["threads", "parallel_runs", "threads_per_run"])
+@pytest.mark.parametrize("name", ["threads", "parallel_runs"])
 @pytest.mark.parametrize("value", [0, -1, 1025])
 def test_counts_lie_within_reason(name: str, value: int) -> None:
     with pytest.raises(InputError, match=f"{name} must lie in 1 to 1024, found {value}"):
@@ -157,14 +161,13 @@ def test_counts_lie_within_reason(name: str, value: int) -> None:
 
 
 def test_parallel_runs_are_at_least_one(classifier_bundle: Path) -> None:
-    with pytest.raises(InputError, match="parallel_runs must lie in 1 to 1024, found 0"):
-        load(classifier_bundle, parallel_runs=0)
+    for runs in (0, 3):
+        with pytest.raises(InputError, match=f"parallel_runs must lie in 1 to 2, the threads, found {runs}"):
+            load(classifier_bundle, threads=2, parallel_runs=runs)
 
 
 def test_a_plan_for_a_person_to_read() -> None:
-    assert str(MEASURED) == (
-        "fp32, one input on 2 threads, many inputs in 3 runs side by side on 1 thread each, 128 tokens a run"
-    )
+    assert str(MEASURED) == ("fp32, one input on 2 threads, many inputs in 3 runs side by side, 128 tokens a run")
     assert "many inputs in one run after the other, 64 tokens" in str(
         Plan(precision="fp32", threads=1, max_batch_tokens=64)
     )

@@ -20,7 +20,7 @@ TEXTS = [" ".join(["hello there"] * (1 + number * 7 % 23)) for number in range(6
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("runs", [2, 3, 8])
 def test_answers_and_order_stay(classifier_bundle: Path, precision: str, runs: int) -> None:
-    options: dict[str, Any] = {"precision": precision, "threads": 1, "max_batch_tokens": 64}
+    options: dict[str, Any] = {"precision": precision, "threads": runs, "max_batch_tokens": 64}
     plain = load(classifier_bundle, parallel_runs=1, **options)
     assert plain.side_by_side is None
     model = load(classifier_bundle, parallel_runs=runs, **options)
@@ -41,6 +41,7 @@ def test_a_second_session_is_opened_for_many_inputs_alone(
 
     monkeypatch.setattr(Session, "__init__", counted)
     model = load(classifier_bundle, threads=3)
+    assert model([]) == []
     model("hello")
     model(["hello", "bye"])
     assert opened == [3]
@@ -60,21 +61,100 @@ def test_a_call_that_is_not_alone_takes_one_thread(classifier_bundle: Path, monk
 
     def held(self: Session, batch: Any) -> Any:
         ran.append(self.threads)
-        if len(ran) == 1:
+        if batch.input_ids.shape[1] > 3:  # longer than the second caller's
             entered.set()
             assert leave.wait(30)
         return run(self, batch)
 
     monkeypatch.setattr(Session, "run", held)
     model = load(classifier_bundle, threads=2)
-    first = threading.Thread(target=model, args=("hello",))
-    first.start()
-    assert entered.wait(30)
-    expected = model("bye").label
-    leave.set()
-    first.join()
-    assert model("bye").label == expected
-    assert ran == [2, 1, 2]
+    for first, alone in (("hello there my card", 2), (["hello there my card"] * 40, 1)):
+        ran.clear()
+        entered.clear()
+        leave.clear()
+        caller = threading.Thread(target=model, args=(first,))
+        caller.start()
+        assert entered.wait(30)
+        expected = model("bye").label
+        leave.set()
+        caller.join()
+        assert model("bye").label == expected
+        assert ran[-1] == 2
+        assert ran.count(2) == alone
+
+
+def test_few_runs_on_many_threads_are_not_side_by_side(
+    classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[int] = []
+    run = Session.run
+
+    def noted(self: Session, batch: Any) -> Any:
+        ran.append(self.threads)
+        return run(self, batch)
+
+    monkeypatch.setattr(Session, "run", noted)
+    model = load(classifier_bundle, threads=8)
+    model(["hello there " * 30] * 2)
+    assert ran == [8]
+    ran.clear()
+    model(["hello there " * 30] * 8)
+    assert ran == [1] * 8
+
+
+def test_a_bundle_that_was_replaced_is_not_mixed_in(
+    classifier_bundle: Path, copy_bundle: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    bundle = copy_bundle(classifier_bundle, lambda manifest: None)
+    model = load(bundle, threads=2)
+    expected = [each.label for each in model(TEXTS[:1] * 2)]
+    for variant in ("fp32", "int8"):
+        path = bundle / f"model.{variant}.onnx"
+        path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    for _ in range(2):
+        assert [each.label for each in model(TEXTS)][:1] == expected[:1]
+    assert [record.getMessage() for record in caplog.records if "side by side" in record.getMessage()] == [
+        caplog.records[0].getMessage()
+    ]
+    assert "expected sha256" in caplog.text
+
+
+def test_callers_do_not_wait_for_the_session_to_open(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opening, open_now = threading.Event(), threading.Event()
+    model = load(classifier_bundle, threads=2)
+    make = Session.__init__
+
+    def slow(self: Session, *arguments: Any, **options: Any) -> None:
+        opening.set()
+        assert open_now.wait(30)
+        make(self, *arguments, **options)
+
+    monkeypatch.setattr(Session, "__init__", slow)
+    caller = threading.Thread(target=model, args=(TEXTS,))
+    caller.start()
+    assert opening.wait(30)
+    assert model("hello").label
+    open_now.set()
+    caller.join()
+
+
+_LATE = """
+import sys, threading, time
+from bert_runtime import load
+model = load(sys.argv[1], threads=2)
+texts = ["hello there " * (n % 20 + 1) for n in range(50)]
+def late():
+    threading.main_thread().join()
+    time.sleep(0.3)
+    print(len(model(texts)))
+threading.Thread(target=late).start()
+"""
+
+
+def test_a_thread_that_outlives_the_program_is_answered(classifier_bundle: Path) -> None:
+    command = [sys.executable, "-c", _LATE, str(classifier_bundle)]
+    found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    assert (found.stdout.strip(), found.stderr) == ("50", "")
 
 
 def test_an_error_in_one_of_the_runs_is_raised(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,20 +180,27 @@ from bert_runtime import load
 from bert_runtime.errors import ForkedSessionError
 model = load(sys.argv[1], threads=2)
 texts = ["hello there " * (n % 20 + 1) for n in range(50)]
-model(texts)
+if sys.argv[2] == "opened":
+    model(texts)
+if sys.argv[2] == "opening":  # as it is while another thread opens the session
+    model.side_by_side._opening.acquire()
+    model.side_by_side._counting.acquire()
 child = os.fork()
 if child == 0:
-    try:
-        model(texts)
-    except ForkedSessionError:
-        os._exit(7)
-    os._exit(1)
+    refused = 0
+    for inputs in (texts, "hello"):
+        try:
+            model(inputs)
+        except ForkedSessionError:
+            refused += 1
+    os._exit(refused)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_forked_child_does_not_wait_for_ever(classifier_bundle: Path) -> None:
-    command = [sys.executable, "-c", _FORK, str(classifier_bundle)]
+@pytest.mark.parametrize("state", ["fresh", "opening", "opened"])
+def test_a_forked_child_is_refused_and_does_not_wait_for_ever(classifier_bundle: Path, state: str) -> None:
+    command = [sys.executable, "-c", _FORK, str(classifier_bundle), state]
     found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
-    assert found.stdout.strip() == "7"
+    assert found.stdout.strip() == "2"

@@ -1,16 +1,20 @@
 """Tuning: what is tried, and that the fastest of it is what then runs. Times themselves are made up or not judged."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
 
-from bert_runtime import BundleError, InputError, load, tune
-from bert_runtime.plan import TUNING_NAME, plan_here, read_tuning
+from bert_runtime import BundleError, InputError, Manifest, load, tune
+from bert_runtime.plan import TUNING_NAME, Plan, plan_here, read_tuning
 from bert_runtime.session import Session
+from bert_runtime.tasks import task_from_dict
+from bert_runtime.timing import interleaved_medians
 from bert_runtime.tokenization import Batch
-from bert_runtime.tuner import interleaved_medians
+from bert_runtime.tuner import _usual_lengths
 
 CopyBundle = Any
 
@@ -27,8 +31,11 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cost: Any) -> None:
         self.now = 0.0
 
+        lock = Lock()  # runs side by side take as long as one after the other
+
         def run(session: Session, batch: Batch) -> None:
-            self.now += cost(session, batch)
+            with lock:
+                self.now += cost(session, batch)
 
         monkeypatch.setattr(Session, "run", run)
         monkeypatch.setattr("bert_runtime.tuner.time.perf_counter", lambda: self.now)
@@ -53,54 +60,70 @@ def test_the_fastest_of_everything_is_chosen(bundle: Path, monkeypatch: pytest.M
         return seconds * (2e-5 if opened[id(session)] else 1e-5)
 
     Clock(monkeypatch, cost)
-    tuning = tune(bundle, threads=4, rounds=2)
-    plan = tuning.plan
-    assert (plan.precision, plan.threads, plan.parallel_runs, plan.threads_per_run) == ("fp32", 2, 4, 1)
-    assert plan.max_batch_tokens == 512
+    monkeypatch.setattr("bert_runtime.tuner.available_cores", lambda: 4)
+    tuning = tune(bundle, rounds=2)
+    assert tuning.plan == Plan(precision="fp32", threads=2, parallel_runs=4, max_batch_tokens=512)
     assert set(tuning.measured["one_input_ms"]) == {
         "fp32, 4 threads", "int8, 4 threads", "fp32, 1 threads", "fp32, 2 threads",
     }  # fmt: skip
-    ways = tuning.measured["many_inputs_per_second"]
-    assert len(ways) == 15
-    assert max(ways, key=lambda way: ways[way]) == "4 × 1 threads, 512 tokens"
+    ways = tuning.measured["sequences_per_second"]
+    assert len(ways) == 10
+    assert max(ways, key=lambda way: ways[way]) == "4 runs side by side, 512 tokens"
 
 
-def test_a_real_run(bundle: Path) -> None:
+def test_a_real_run(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stages: list[str] = []
-    tuning = tune(bundle, inputs=["hello there", "where is my card?"], threads=2, rounds=1, progress=stages.append)
+    monkeypatch.setattr("bert_runtime.tuner.available_cores", lambda: 2)
+    tuning = tune(bundle, inputs=["hello there", "where is my card?"], rounds=1, progress=stages.append)
     assert read_tuning(bundle) == [tuning]
     assert plan_here(bundle) == tuning.plan
     assert stages == ["timing one input in fp32 and int8", "timing one input on 1, 2 threads", "timing many inputs"]
     for times in tuning.measured["one_input_ms"].values():
         assert list(times) == ["1x16", "1x64"]  # the bundle reads 64 tokens
         assert all(value > 0 for value in times.values())
-    assert all(value > 0 for value in tuning.measured["many_inputs_per_second"].values())
-    assert tuning.measured["tokens_of_many_inputs"]["longest"] <= 10
+    assert all(value > 0 for value in tuning.measured["sequences_per_second"].values())
+    assert tuning.measured["sequences"]["most"] <= 10
+    assert tuning.measured["sequences"]["number"] == 2
     model = load(bundle)
     assert model.variant is not None
     assert (model.variant.precision, model.max_batch_tokens) == (tuning.plan.precision, tuning.plan.max_batch_tokens)
 
 
-def test_int8_that_is_not_the_default_does_not_compete(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+def test_int8_that_is_not_the_default_does_not_compete(
+    classifier_bundle: Path, copy_bundle: CopyBundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bundle = copy_bundle(classifier_bundle, lambda manifest: manifest.update(default_precision="fp32"))
-    tuning = tune(bundle, threads=1, rounds=1)
-    assert tuning.plan.precision == "fp32"
+    monkeypatch.setattr("bert_runtime.tuner.available_cores", lambda: 1)
+    tuning = tune(bundle, rounds=1)
+    assert (tuning.plan.precision, tuning.plan.parallel_runs) == ("fp32", 1)
     assert set(tuning.measured["one_input_ms"]) == {"fp32, 1 threads"}
-    assert tuning.plan.parallel_runs == 1
 
 
 def test_bad_input_writes_nothing(bundle: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="lone surrogate"):
-        tune(bundle, inputs=["\udcff"])
-    with pytest.raises(InputError, match="threads must lie in 1 to 1024, found 0"):
-        tune(bundle, threads=0)
+    with pytest.raises(InputError, match="input 1 holds a lone surrogate"):
+        tune(bundle, inputs=["hello", "\udcff"])
+    with pytest.raises(InputError, match="expected inputs to tune with, found none"):
+        tune(bundle, inputs=[])
     with pytest.raises(BundleError, match="expected a bundle"):
         tune(tmp_path / "nothing")
+    (bundle / f".{TUNING_NAME}.partial").mkdir()
+    with pytest.raises(BundleError, match="cannot be written"):
+        tune(bundle, progress=lambda stage: pytest.fail(f"measured first: {stage}"))
+    (bundle / "model.fp32.onnx").write_bytes(b"short")
+    with pytest.raises(BundleError, match=r"expected .* bytes, found 5"):
+        tune(bundle)
     assert not (bundle / TUNING_NAME).exists()
 
 
+def test_long_texts_are_tuned_for_full_windows(bundle: Path) -> None:
+    manifest = Manifest.read(bundle)
+    task = task_from_dict({"name": "replaced-token-detection"})
+    assert set(_usual_lengths(replace(manifest, task=task))) == {64}
+    assert len(set(_usual_lengths(manifest))) > 10
+
+
 def test_an_export_in_its_place_forgets_what_was_measured(bundle: Path, classifier_bundle: Path) -> None:
-    tune(bundle, threads=1, rounds=1)
+    tune(bundle, rounds=1)
     shutil.copyfile(classifier_bundle / "bundle.json", bundle / "bundle.json")
     assert plan_here(bundle) is None
 

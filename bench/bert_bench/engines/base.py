@@ -22,8 +22,8 @@ from bert_runtime.loading import bundle_tokenizer
 from bert_runtime.model import Model
 from bert_runtime.session import Session
 from bert_runtime.tasks import FloatArray, TextInput
+from bert_runtime.timing import interleaved_medians
 from bert_runtime.tokenization import Batch
-from bert_runtime.tuner import interleaved_medians
 
 __all__ = [
     "PEER_SIZES",
@@ -103,11 +103,12 @@ class ModelEngine(Engine):
         return model
 
     def _fastest(self, calls: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
-        """The call that was fastest in two tries, after one that warmed up."""
+        """The call that was fastest in three tries, after one of each that warmed up."""
         if len(calls) == 1:
             return calls[0]
-        calls[0]()
-        seconds = interleaved_medians(dict(enumerate(calls)), 2, warm=False)
+        for call in calls:
+            call()
+        seconds = interleaved_medians(dict(enumerate(calls)), 3, warm=False)
         return calls[min(seconds, key=lambda number: seconds[number])]
 
 

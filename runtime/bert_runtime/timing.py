@@ -1,0 +1,28 @@
+"""Timing calls against each other."""
+
+import time
+from collections.abc import Callable, Hashable, Mapping
+from statistics import median
+from typing import TypeVar
+
+__all__ = ["interleaved_medians"]
+
+_Name = TypeVar("_Name", bound=Hashable)
+
+
+def interleaved_medians(
+    calls: Mapping[_Name, Callable[[], object]], rounds: int, *, warm: bool = True
+) -> dict[_Name, float]:
+    """Median seconds of each call, each round making all of them in turn.
+
+    `warm` makes each call twice and times the second, since the caches belong to the one that ran last.
+    """
+    samples: dict[_Name, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            if warm:
+                call()
+            start = time.perf_counter()
+            call()
+            samples[name].append(time.perf_counter() - start)
+    return {name: median(values) for name, values in samples.items()}
