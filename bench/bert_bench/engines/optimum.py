@@ -9,11 +9,15 @@ from bert_bench.engines.base import Forward, Kind, PreparedSpec
 from bert_bench.engines.onnxruntime_plain import onnx_session
 from bert_bench.engines.transformers_models import AUTO_CLASSES, auto_model
 from bert_runtime import Manifest
+from bert_runtime.machine import has_instruction_set
 from bert_runtime.tasks import TextInput
 
 __all__ = ["INT8", "KINDS", "OptimumSpec", "export_with_optimum"]
 
-INT8 = Kind(name="optimum-int8", label="optimum dynamic INT8 (avx512_vnni, per channel)", precision="int8")
+_PRESET = "avx512_vnni" if has_instruction_set("vnni") else "avx2"
+"""optimum's own settings for this processor: avx2 has unsigned weights, whose products do not saturate."""
+
+INT8 = Kind(name="optimum-int8", label=f"optimum dynamic INT8 ({_PRESET}, per channel)", precision="int8")
 """Also what the pipeline over ONNX Runtime runs."""
 
 KINDS = (
@@ -61,7 +65,7 @@ class OptimumSpec(PreparedSpec):
                 config = getattr(AutoOptimizationConfig, level)()
                 ORTOptimizer.from_pretrained(model).optimize(save_dir=folder, optimization_config=config)
                 return
-            quantization = AutoQuantizationConfig.avx512_vnni(is_static=False, per_channel=True)
+            quantization = getattr(AutoQuantizationConfig, _PRESET)(is_static=False, per_channel=True)
             ORTQuantizer.from_pretrained(plain).quantize(save_dir=folder, quantization_config=quantization)
 
     def open_session(self, manifest: Manifest) -> tuple[Forward, int]:
