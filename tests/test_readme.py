@@ -6,13 +6,14 @@ import shlex
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 from click.testing import CliRunner
 
 from bert_bench.cli import main as bench_main
-from bert_bench.experiments.fine_tunes import results_table
+from bert_bench.experiments import fine_tunes, fine_tuning_peers, pretraining, training_speed
 from bert_export.cli import main
 from bert_export.support import support_table
 from bert_models import EncoderConfig, TaskModel, save_model
@@ -112,8 +113,17 @@ def test_every_file_that_is_named_exists() -> None:
     assert not re.search(r"@[A-Z_]+@", text)
 
 
-def test_the_results_are_those_of_the_files() -> None:
-    assert results_table(README.parent / "bench" / "results" / "fine-tunes") in README.read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("experiment", "results"),
+    [
+        (fine_tunes, "fine-tunes"),
+        (fine_tuning_peers, "fine-tuning-peers"),
+        (pretraining, "pretraining"),
+        (training_speed, "training-speed.json"),
+    ],
+)
+def test_the_results_are_those_of_the_files(experiment: ModuleType, results: str) -> None:
+    assert experiment.results_table(README.parent / "bench" / "results" / results) in README.read_text(encoding="utf-8")
 
 
 def test_every_command_is_shown() -> None:
