@@ -13,6 +13,7 @@ import transformers
 
 from bert_models import FAMILIES, TrainingError, load_model, open_checkpoint
 from bert_models.pretraining import PretrainSettings, Start, TextFiles, pretrain
+from bert_models.pretraining.model import MaskedLanguageModel
 from bert_models.tokenizer_files import read_tokenizer
 from bert_models.weights import read_weights
 
@@ -239,6 +240,23 @@ def test_a_checkpoint_is_trained_further(corpus: TextFiles, tokenizer: Path, tmp
     before = json.loads((tmp_path / "first" / "training.json").read_text())["measured"][-1]["mlm_loss"]
     assert report["measured"][-1]["mlm_loss"] < before + 0.1
     assert (report["start"], report["base_revision"]) == ({"base": str(tmp_path / "first")}, None)
+
+
+@pytest.mark.parametrize(("family", "objective"), [("bert", "mlm+nsp"), ("albert", "mlm+sop")])
+def test_the_head_for_pairs_is_trained_further(
+    family: str, objective: str, corpus: TextFiles, tokenizer: Path, tmp_path: Path
+) -> None:
+    start = Start(family=family, size="toy", tokenizer=tokenizer)
+    pretrain(start, corpus, tmp_path / "first", settings(objective, steps=4), cache=tmp_path / "cache")
+    opened = Start(base=tmp_path / "first").open(settings(objective))
+    assert isinstance(opened.model, MaskedLanguageModel)
+    assert opened.model.sentence is not None
+    saved = read_weights(tmp_path / "first").values()
+    for name, parameter in opened.model.sentence.named_parameters():
+        assert any(torch.equal(parameter, each) for each in saved), name
+    without = Start(base=tmp_path / "first").open(settings("mlm")).model
+    assert isinstance(without, MaskedLanguageModel)
+    assert without.sentence is None
 
 
 @pytest.mark.parametrize(

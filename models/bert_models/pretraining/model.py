@@ -70,15 +70,26 @@ class PretrainingModel(nn.Module, ABC):
 
 
 class MaskedLanguageModel(PretrainingModel):
-    """Masked tokens (Devlin et al., arXiv:1810.04805), with a sentence-pair head or without."""
+    """Masked tokens (Devlin et al., arXiv:1810.04805), with a sentence-pair head or without.
 
-    def __init__(self, config: EncoderConfig, mask: FillMask, *, pairs: bool, model: TaskModel | None = None) -> None:
+    `model` and `sentence` are those that training goes on from; what is not given is new.
+    """
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        mask: FillMask,
+        *,
+        pairs: bool,
+        model: TaskModel | None = None,
+        sentence: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         self.config = config
         self.model = model or TaskModel(config, mask)
-        self.sentence = ClassificationHead(config, 2) if pairs else None
-        if self.sentence is not None:
-            self.sentence.apply(self.model.initialise)
+        self.sentence = sentence
+        if pairs and sentence is None:
+            self.sentence = ClassificationHead(config, 2).apply(self.model.initialise)
 
     def measure(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, labels: Tensor, sentence_labels: Tensor

@@ -102,8 +102,11 @@ def _continued(base: str | Path, settings: PretrainSettings) -> Opened:
         raise TrainingError("rtd trains two models from scratch: give --family, --size and --tokenizer, not --base")
     task = source.task(FillMask.name)
     assert isinstance(task, FillMask)
+    pairs, sentence = settings.objective != "mlm", None
+    if pairs:
+        sentence = load_model(source, source.task(NextSentencePrediction.name), new_head=True).head
     loaded = load_model(source, task, new_head=True)
-    model = MaskedLanguageModel(source.config, task, pairs=settings.objective != "mlm", model=loaded)
+    model = MaskedLanguageModel(source.config, task, pairs=pairs, model=loaded, sentence=sentence)
     return Opened(source.path, model, source.tokenizer(), source.revision)
 
 
