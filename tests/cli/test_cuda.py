@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 
-from bert_runtime import BundleError, load
-from bert_runtime import model as runtime_model
+from bert_runtime import BundleError, load, loading
 from bert_runtime.devices import Device
 from bert_runtime.errors import CudaUnavailableError
 
@@ -95,8 +94,8 @@ def test_auto_says_why_cuda_did_not_open(
     def no_driver(path: Path, manifest: object, device: Device, pad_token_id: int) -> None:
         raise CudaUnavailableError(f"{path.name} on {device}: no driver")
 
-    monkeypatch.setattr(runtime_model, "cuda_problem", lambda: None)
-    monkeypatch.setattr(runtime_model, "CudaSession", no_driver)
+    monkeypatch.setattr(loading, "cuda_problem", lambda: None)
+    monkeypatch.setattr(loading, "CudaSession", no_driver)
     model = load(both_bundle)
     assert model.variant is not None
     assert (model.variant.target, model.variant.precision) == ("cpu", "fp32")
@@ -108,7 +107,7 @@ def test_auto_says_why_cuda_did_not_open(
 def test_auto_takes_the_cpu_for_what_is_not_made_for_cuda(
     classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime_model, "cuda_problem", lambda: None)
+    monkeypatch.setattr(loading, "cuda_problem", lambda: None)
     assert load(classifier_bundle, precision="fp32").session.place.endswith(" threads")
 
 
