@@ -1,0 +1,109 @@
+"""An engine that is ready to answer: a model of the runtime with anybody's session, or a product as it stands."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from copy import copy
+from functools import partial
+from typing import Any
+
+from bert_bench.workloads import Case
+from bert_runtime.model import Model
+from bert_runtime.tasks import FloatArray, TextInput
+from bert_runtime.timing import interleaved_medians
+
+__all__ = ["Engine", "ModelEngine", "ProductEngine"]
+
+
+class Engine(ABC):
+    """An engine that is ready to answer."""
+
+    size_bytes: int
+    """Graph and weights on disk."""
+
+    @abstractmethod
+    def answer(self, text: TextInput) -> Any:
+        """The decoded answer for one text."""
+
+    @abstractmethod
+    def answer_all(self, texts: Sequence[TextInput]) -> Any:
+        """The decoded answers for texts that are handed over at once."""
+
+    @abstractmethod
+    def rows(self, texts: Sequence[TextInput]) -> list[tuple[FloatArray, ...]]:
+        """Raw outputs of each text, one array per window of it."""
+
+    @abstractmethod
+    def call(self, case: Case) -> Callable[[], Any]:
+        """What is timed in a case."""
+
+
+class ModelEngine(Engine):
+    """A model of the runtime, with the session of whoever is measured."""
+
+    def __init__(self, model: Model, size_bytes: int, sizes: Sequence[int] = ()) -> None:
+        self.model = model
+        self.size_bytes = size_bytes
+        self._sizes = sizes
+        """Padded tokens per run to choose from for many texts; none where the model's own count."""
+
+    def answer(self, text: TextInput) -> Any:
+        return self.model(text)
+
+    def answer_all(self, texts: Sequence[TextInput]) -> Any:
+        return self.model(list(texts))
+
+    def rows(self, texts: Sequence[TextInput]) -> list[tuple[FloatArray, ...]]:
+        return [each.rows for each in self.model.outputs(texts)]
+
+    def call(self, case: Case) -> Callable[[], Any]:
+        if case.batch is not None:
+            return partial(self.model.session.run, case.batch)
+        if case.stage == "tokenization":
+            return partial(self.model.tokenizer.encode, case.texts)
+        if len(case.texts) == 1:
+            return partial(self.model, case.texts[0])
+        return self._fastest([partial(self._sized(size), list(case.texts)) for size in self._sizes or (None,)])
+
+    def _sized(self, size: int | None) -> Model:
+        """The model with so many padded tokens per run."""
+        model = copy(self.model)
+        model.max_batch_tokens = size or model.max_batch_tokens
+        return model
+
+    def _fastest(self, calls: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
+        """The call that was fastest in three tries, after one of each that warmed up."""
+        if len(calls) == 1:
+            return calls[0]
+        for call in calls:
+            call()
+        seconds = interleaved_medians(dict(enumerate(calls)), 3, warm=False)
+        return calls[min(seconds, key=lambda number: seconds[number])]
+
+
+class ProductEngine(Engine):
+    """A product that takes texts and gives answers; `raw` gives raw outputs [N, …] of the same texts."""
+
+    def __init__(
+        self, one: Callable[[Any], Any], many: Callable[[list[Any]], Any], raw: Callable[[list[Any]], FloatArray],
+        size_bytes: int,
+    ) -> None:  # fmt: skip
+        self._one, self._many, self._raw = one, many, raw
+        self.size_bytes = size_bytes
+
+    def answer(self, text: TextInput) -> Any:
+        return self._one(_plain(text))
+
+    def answer_all(self, texts: Sequence[TextInput]) -> Any:
+        return self._many([_plain(text) for text in texts])
+
+    def rows(self, texts: Sequence[TextInput]) -> list[tuple[FloatArray, ...]]:
+        return [(row,) for row in self._raw([_plain(text) for text in texts])]
+
+    def call(self, case: Case) -> Callable[[], Any]:
+        texts = [_plain(text) for text in case.texts]
+        return partial(self._one, texts[0]) if len(texts) == 1 else partial(self._many, texts)
+
+
+def _plain(text: TextInput) -> str:
+    """A text as a product takes it; no product here is asked about pairs."""
+    return text.text
