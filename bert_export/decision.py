@@ -16,6 +16,8 @@ class Decision(NamedTuple):
 
     precision: str
     reason: str
+    faithful: tuple[str, ...] = ("fp32",)
+    """The precisions that are faithful enough, the default or not."""
 
 
 def with_metrics(
@@ -54,4 +56,6 @@ def choose_default(task: Task, built: Sequence[BuiltVariant], max_drop: float) -
     shape = list(fp32.latency_ms)[-1]
     speedup = fp32.latency_ms[shape] / int8.latency_ms[shape]
     evidence += f"; INT8 runs {speedup:.2f}× as fast at {shape}"
-    return Decision("int8" if faithful and speedup > 1 else "fp32", evidence)
+    if not faithful:
+        return Decision("fp32", evidence)
+    return Decision("int8" if speedup > 1 else "fp32", evidence, ("fp32", "int8"))

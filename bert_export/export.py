@@ -12,7 +12,7 @@ from bert_export.cuda import build_cuda
 from bert_export.decision import Decision, choose_default, with_metrics
 from bert_export.errors import ExportError, OutputExistsError
 from bert_export.latency import median_latencies_ms
-from bert_export.quantization.weights import LIMITS
+from bert_export.quantization import choose_weight_bits
 from bert_export.samples import built_in_calibration, file_calibration
 from bert_export.targets import WHY_FP16, plan
 from bert_export.variants import BuiltVariant, Probe, asset, build_fp32, build_int8
@@ -58,7 +58,7 @@ def export(
     calibrate: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
     max_drop: float = 1.0,
-    weight_bits: int = 8,
+    weight_bits: int | None = None,
     force: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> Manifest:
@@ -80,7 +80,8 @@ def export(
             texts that are built in, which serve less well.
         columns: field names to those of `evaluate` and `calibrate`, see `bert_runtime.records.read_records`.
         max_drop: how many points (hundredths) of the metric INT8 may lose on `evaluate`.
-        weight_bits: bits of INT8's weights: 8, or 7, which is faster on processors without VNNI and less exact on all.
+        weight_bits: bits of INT8's weights: 8, or 7, which is faster on processors without VNNI and less exact on all;
+            by default 8, but 7 where layers share their weights, see `choose_weight_bits`.
         force: replace an existing bundle.
         progress: called with a line at the start of each stage.
 
@@ -90,11 +91,10 @@ def export(
     target = Path(bundle)
     check_opset(OPSET if opset is None else opset)
     planned = plan(targets, precisions)
-    if weight_bits not in LIMITS:
-        raise ExportError(f"expected weight_bits of {', '.join(map(str, sorted(LIMITS)))}, found {weight_bits}")
     _check_target(target, force=force)
     progress("reading the checkpoint")
     source = open_checkpoint(checkpoint)
+    weight_bits = choose_weight_bits(source.config, weight_bits)
     chosen = _narrowed(source.task(task), dimensions).configured(**(options or {}))
     tokenizer = source.text_tokenizer(max_tokens, chosen.windows)
     examples = None if evaluate is None else checked_examples(chosen, tokenizer, read_records(evaluate, columns))
@@ -106,19 +106,25 @@ def export(
         calibration, texts = calibration.split()
     else:
         texts = [each for example in examples for each in example.inputs]
-    probe = Probe(tokenizer, texts, self_test_inputs, calibration, weight_bits)
+    probe = Probe(tokenizer, texts, self_test_inputs, calibration)
     model = load_model(source, chosen)
     chosen = model.runtime_task()
     with replaced_folder(target) as folder:
         built = [build_fp32(model, probe, folder, progress)]
         if "int8" in planned.cpu:
-            built.append(build_int8(built[0], model, probe, folder, progress))
+            built.append(build_int8(built[0], model, probe, folder, weight_bits, progress))
         built += build_cuda(built[0], model, probe, folder, planned.cuda, progress)
         if examples is not None and evaluate is not None:
             built = with_metrics(chosen, built, examples, Path(evaluate))
         progress("timing the variants")
         built = _with_latencies(built, chosen, probe.tokenizer.max_tokens)
         decision = choose_default(chosen, [each for each in built if each.variant.target == "cpu"], max_drop)
+        built = [
+            each.with_measurements(
+                faithful=each.variant.target == "cpu" and each.variant.precision in decision.faithful
+            )
+            for each in built
+        ]
         if planned.cuda:
             decision = decision._replace(reason=f"{decision.reason}; {WHY_FP16}")
         manifest = _write(folder, source, chosen, probe, built, decision)

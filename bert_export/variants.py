@@ -55,8 +55,6 @@ class Probe:
     self_test_inputs: Sequence[Any]
     calibration: CalibrationTexts
     """Inputs on which the ranges of INT8 are measured."""
-    weight_bits: int = 8
-    """Of INT8's weights."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,12 @@ def build_fp32(model: TaskModel, probe: Probe, folder: Path, progress: Callable[
 
 
 def build_int8(
-    fp32: BuiltVariant, model: TaskModel, probe: Probe, folder: Path, progress: Callable[[str], None]
+    fp32: BuiltVariant,
+    model: TaskModel,
+    probe: Probe,
+    folder: Path,
+    weight_bits: int,
+    progress: Callable[[str], None],
 ) -> BuiltVariant:
     """Quantizes a copy of the fused graph and measures how far its answers move from FP32's."""
     calibration = probe.calibration
@@ -101,7 +104,7 @@ def build_int8(
     progress("quantizing to INT8")
     graph = fp32.graph.clone()
     counts, recipe = quantize(
-        graph, expected_projections(model.config, fp32.variant.fusions), activations, weight_bits=probe.weight_bits
+        graph, expected_projections(model.config, fp32.variant.fusions), activations, weight_bits=weight_bits
     )
     file, data = save_graph(graph, folder, "int8")
     progress(f"measuring INT8 drift on {len(probe.texts)} texts")
@@ -112,7 +115,7 @@ def build_int8(
         raise ExportError("the INT8 graph gives answers that are no numbers; export with --precision fp32")
     drift = {**runner.task.agreement(outputs, fp32.outputs), "max_abs_difference": largest, "texts": len(probe.texts)}
     variant = Variant(
-        precision="int8", target="cpu", opset=OPSET, instruction_set="vnni" if probe.weight_bits == 8 else None,
+        precision="int8", target="cpu", opset=OPSET, instruction_set="vnni" if weight_bits == 8 else None,
         fusions={**fp32.variant.fusions, **counts}, int8_flops_share=round(int8_flops_share(graph), 4), drift=drift,
         quantization=recipe | _calibrated_with(calibration, batches),
         self_test=self_test_of(runner, probe, max(1e-4, _INT8_SELF_TEST_SHARE * largest)), model=file,

@@ -63,8 +63,7 @@ __all__ = ["export"]
 @click.option(
     "--weight-bits",
     type=click.IntRange(7, 8),
-    default=8,
-    show_default=True,
+    show_default="8, or 7 where layers share weights",
     help="Bits of INT8's weights; 7 is faster on processors without VNNI, and less exact everywhere.",
 )
 @task_options
@@ -83,7 +82,7 @@ def export(
     calibrate: Path | None,
     columns: dict[str, str] | None,
     max_drop: float,
-    weight_bits: int,
+    weight_bits: int | None,
     opset: int | None,
     force: bool,
     as_json: bool,

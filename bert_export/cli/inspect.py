@@ -9,7 +9,7 @@ from bert_export.cli.common import bundle_argument, json_option, print_json, tab
 from bert_runtime.errors import BundleError
 from bert_runtime.loading import cpu_plan
 from bert_runtime.manifest import Manifest, Variant
-from bert_runtime.plan import Plan, plan_here
+from bert_runtime.plan import plan_here
 
 __all__ = ["inspect", "summary"]
 
@@ -21,8 +21,12 @@ def inspect(bundle: Path, as_json: bool) -> None:
     """Show what is inside BUNDLE, how it was made and what was measured."""
     manifest = Manifest.read(bundle)
     if as_json:
-        here = _here(bundle, manifest)
-        print_json({**manifest.to_dict(), "here": None if here is None else {**asdict(here[0]), "tuned": here[1]}})
+        measured = plan_here(bundle)
+        try:
+            here = {**asdict(cpu_plan(manifest, measured)), "tuned": measured is not None}
+        except BundleError as error:
+            here = {"problem": str(error)}
+        print_json({**manifest.to_dict(), "here": here})
     else:
         click.echo(summary(bundle, manifest))
 
@@ -41,27 +45,20 @@ def summary(bundle: Path, manifest: Manifest) -> str:
         f"  made with: {', '.join(f'{tool} {version}' for tool, version in manifest.versions.items())}",
         f"  measured on: {manifest.machine.get('cpu')}, {manifest.machine.get('cores')} cores",
         f"  default: {manifest.default_precision} ({manifest.default_reason})",
-        f"  here, on the CPU: {_here_text(bundle, manifest)}",
+        f"  here, on the CPU: {_here(bundle, manifest)}",
         "",
     ]
     return "\n".join(lines) + "\n" + table([row for v in manifest.variants for row in _variant_rows(v)])
 
 
-def _here(bundle: Path, manifest: Manifest) -> tuple[Plan, bool] | None:
-    """What `load` does on this machine's CPU, and whether that was measured; `None` where it cannot run here."""
+def _here(bundle: Path, manifest: Manifest) -> str:
+    """What `load` does on this machine's CPU, or why it cannot."""
+    measured = plan_here(bundle)
     try:
-        return cpu_plan(bundle, manifest), plan_here(bundle) is not None
-    except BundleError:
-        return None
-
-
-def _here_text(bundle: Path, manifest: Manifest) -> str:
-    """`_here` for a person to read."""
-    found = _here(bundle, manifest)
-    if found is None:
-        return "no variant can run here; export one with fp32"
-    plan, measured = found
-    return f"{plan} ({'as measured here' if measured else 'not measured, see bert-export tune'})"
+        plan = cpu_plan(manifest, measured)
+    except BundleError as error:
+        return str(error)
+    return f"{plan} ({'not measured, see bert-export tune' if measured is None else 'as measured here'})"
 
 
 def _variant_rows(variant: Variant) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import tee
 from pathlib import Path
 from typing import Any, TextIO
@@ -23,6 +23,7 @@ from bert_export.cli.common import (
     threads_option,
 )
 from bert_runtime.errors import DataError
+from bert_runtime.files import whole_file
 from bert_runtime.records import iter_records
 from bert_runtime.tasks import Result, TextInput
 from bert_runtime.tasks.inputs import input_of
@@ -69,7 +70,7 @@ def predict(
         return
     written = 0
     with (
-        _whole_file(output_file) as stream,
+        _output(output_file) as stream,
         click.progressbar(results, label="predicting", file=sys.stderr, show_pos=True) as bar,
     ):
         for _, result in bar:
@@ -118,19 +119,11 @@ def _line(text: TextInput, result: Result) -> str:
 
 
 @contextmanager
-def _whole_file(path: Path) -> Iterator[TextIO]:
+def _output(path: Path) -> Iterator[TextIO]:
     """A file that takes the place of `path` once everything has been written; a pipe or a device is written into."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        with path.open("w", encoding="utf-8") as stream:
-            yield stream
-        return
-    partial = path.with_name(f".{path.name}.partial")
+    special = path.exists() and not path.is_file() and not path.is_dir()
     try:
-        with partial.open("w", encoding="utf-8") as stream:
+        with path.open("w", encoding="utf-8") if special else whole_file(path) as stream:
             yield stream
-        partial.replace(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {error}") from None
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)

@@ -12,9 +12,11 @@ from bert_export.quantization.calibration import Activations, measure_activation
 from bert_export.quantization.dynamic import quantize_dynamic
 from bert_export.quantization.projections import expected_projections
 from bert_export.quantization.static import quantize
+from bert_export.quantization.weights import choose_weight_bits
 
 __all__ = [
     "Activations",
+    "choose_weight_bits",
     "expected_projections",
     "measure_activations",
     "quantize",

@@ -6,10 +6,9 @@ import numpy as np
 import onnx_ir as ir
 
 from bert_export.fusion.graph import add_initializer, constant, insert_before, operators
+from bert_export.quantization.weights import quantize_weight
 
 __all__ = ["quantize_embeddings"]
-
-_LIMIT = 127
 
 _LEAST_VALUES = 1 << 20
 """Of a table that is worth three operators more."""
@@ -40,10 +39,8 @@ def _replace(gather: ir.Node, table: ir.Value, ids: ir.Value | None) -> None:
     """Looks up integers and their scale, and multiplies."""
     graph, rows = gather.graph, gather.outputs[0]
     assert isinstance(graph, ir.Graph)
-    values = constant(table)
-    scales = np.abs(values).max(axis=1, keepdims=True) / np.float32(_LIMIT)
-    scales = np.where(scales > 0, scales, np.float32(1)).astype(np.float32)
-    parts = (("int8", np.rint(values / scales).astype(np.int8)), ("scale", scales))
+    quantized, scales = quantize_weight(constant(table).T)
+    parts = (("int8", np.ascontiguousarray(quantized.T)), ("scale", scales[:, None]))
     integers, steps = (add_initializer(graph, f"{table.name}.{part}", array) for part, array in parts)
     assert rows.shape is not None
     read = ir.Value(type=ir.TensorType(ir.DataType.INT8))

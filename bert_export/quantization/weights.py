@@ -3,9 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from bert_export.errors import ExportError
 from bert_export.fusion.graph import FloatArray
+from bert_models import EncoderConfig
 
-__all__ = ["LIMITS", "compensated_weight", "quantize_weight"]
+__all__ = ["LIMITS", "choose_weight_bits", "compensated_weight", "quantize_weight"]
 
 LIMITS = {8: 127, 7: 64}
 """The largest weight by the number of bits. With 64, two products of AVX2 never leave 16 bits: 2 · 255 · 64 < 2¹⁵."""
@@ -14,6 +16,26 @@ _DAMPING = 0.01
 """Share of the mean squared input that is added to each, so that inputs which never vary do no harm."""
 
 _BLOCK = 128
+
+
+def choose_weight_bits(config: EncoderConfig, wanted: int | None) -> int:
+    """The bits of INT8's weights: `wanted`, or by default 7 where layers share their weights and 8 elsewhere.
+
+    Without VNNI, ONNX Runtime multiplies weights of 8 bits exactly only after it has made them unsigned, which fails
+    with "Attempt to replace the existing tensor" for a weight that two operators read (1.31.1). Those of 7 bits it
+    takes as they are. Raises `ExportError` for what cannot be had.
+    """
+    shared = config.num_layer_groups not in (None, config.num_layers)
+    if wanted is None:
+        return 7 if shared else 8
+    if wanted not in LIMITS:
+        raise ExportError(f"expected weight_bits of {', '.join(map(str, sorted(LIMITS)))}, found {wanted}")
+    if shared and wanted == 8:
+        raise ExportError(
+            f"INT8 weights of 8 bits do not load on processors without VNNI where layers share them, as in "
+            f"{config.family}; leave --weight-bits out, or give 7"
+        )
+    return wanted
 
 
 def channel_scales(weight: FloatArray, limit: int) -> FloatArray:

@@ -79,7 +79,7 @@ def load(
             _log.warning("running on the CPU: %s", error)
     place = place or CPU
     if place == CPU:
-        plan = cpu_plan(path, manifest, precision, threads, parallel_runs, max_batch_tokens)
+        plan = cpu_plan(manifest, plan_here(path), precision, threads, parallel_runs, max_batch_tokens)
         variant = manifest.variant(plan.precision)
     else:
         plan, variant = None, choose_cuda_variant(manifest, precision)
@@ -89,22 +89,23 @@ def load(
 
 
 def cpu_plan(
-    bundle: Path,
     manifest: Manifest,
+    measured: Plan | None,
     precision: str = "auto",
     threads: int | None = None,
     parallel_runs: int | None = None,
     max_batch_tokens: int | None = None,
 ) -> Plan:
-    """What `load` does on this machine's CPU with those arguments; see there."""
+    """What `load` does on this machine's CPU with those arguments, see there; `measured` is what `plan_here` found."""
     most = available_cores() if threads is None else threads
     if parallel_runs is not None and not 1 <= parallel_runs <= most:
         raise InputError(f"parallel_runs must lie in 1 to {most}, the threads, found {parallel_runs}")
-    plan = plan_here(bundle)
-    if plan is None or precision not in ("auto", plan.precision):  # what another precision took says little
+    if measured is None or precision not in ("auto", measured.precision):  # what another precision took says little
         plan = default_plan(choose_variant(manifest, precision).precision, threads, parallel_runs)
-    elif threads not in (None, plan.threads) or parallel_runs not in (None, plan.parallel_runs):
-        plan = default_plan(plan.precision, threads, parallel_runs)
+    elif threads not in (None, measured.threads) or parallel_runs not in (None, measured.parallel_runs):
+        plan = default_plan(measured.precision, threads, parallel_runs)
+    else:
+        plan = measured
     return plan if max_batch_tokens is None else replace(plan, max_batch_tokens=max_batch_tokens)
 
 
@@ -130,11 +131,11 @@ def open_variant(
             manifest=manifest, variant=variant,
         )  # fmt: skip
     plan = plan or default_plan(variant.precision)
-    many = None
+    session, many = open_session(bundle, manifest, variant, plan.threads), None
     if plan.parallel_runs > 1:
-        many = SideBySide(partial(_open_again, bundle, manifest, variant), plan.parallel_runs)
+        many = SideBySide(session, partial(_open_again, bundle, manifest, variant), plan.parallel_runs)
     return Model(
-        manifest.task, tokenizer, open_session(bundle, manifest, variant, plan.threads), many,
+        manifest.task, tokenizer, session, many,
         max_batch_tokens=plan.max_batch_tokens, manifest=manifest, variant=variant,
     )  # fmt: skip
 

@@ -102,6 +102,9 @@ class Variant:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """The task metric on a labelled file, where one was given."""
 
+    faithful: bool = False
+    """Whether it is FP32, or was found close enough to it to be the CPU's default if it is fast, too."""
+
     latency_ms: Mapping[str, float] = field(default_factory=dict)
     """Median latency on the exporting machine per shape, such as `1x128`."""
 

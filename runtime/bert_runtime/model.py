@@ -125,11 +125,10 @@ class Model:
             side_by_side, batches = None, batches_of_runs(lengths, self.max_batch_tokens, 1)
         parts = [[encodings[i] for i in indices] for indices in batches]
         padded = [partial(pad, part, self.tokenizer.pad_token_id) for part in parts]
-        if side_by_side is None or not isinstance(self.session, Session):
+        if side_by_side is None:
             arrays: Iterator[FloatArray] = (self._run(make()) for make in padded)
         else:
-            self.session.check_process()  # locks and threads of the side-by-side runs do not survive a fork
-            arrays = side_by_side.run_many(padded, self.session)
+            arrays = side_by_side.run_many(padded)
         rows: list[FloatArray] = [np.empty(0)] * len(encodings)
         for indices, part, array in zip(batches, parts, arrays, strict=True):
             for i, row in zip(indices, self.task.split(array, part), strict=True):
@@ -138,7 +137,4 @@ class Model:
 
     def _run(self, batch: Batch) -> FloatArray:
         """The raw output of a batch that comes alone."""
-        if self.side_by_side is None or not isinstance(self.session, Session):
-            return self.session.run(batch)
-        self.session.check_process()
-        return self.side_by_side.run_one(batch, self.session)
+        return (self.side_by_side or self.session).run(batch)

@@ -3,12 +3,12 @@
 import json
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bert_runtime.errors import BundleError, InputError
+from bert_runtime.files import partial_path, whole_file
 from bert_runtime.machine import available_cores, describe, installed_versions
 from bert_runtime.manifest import MANIFEST_NAME, Manifest, sha256_file
 from bert_runtime.schema import from_plain, to_json, to_plain
@@ -136,7 +136,7 @@ def read_tuning(bundle: Path) -> list[Tuning]:
 
 def check_writable(bundle: Path) -> None:
     """Raises `BundleError` where no `tuning.json` can be written into the bundle."""
-    probe = bundle / f".{TUNING_NAME}.partial"
+    probe = partial_path(bundle / TUNING_NAME)
     try:
         probe.touch()
         probe.unlink()
@@ -159,15 +159,9 @@ def write_tuning(bundle: Path, plan: Plan, measured: Mapping[str, Any]) -> Tunin
         _log.warning("%s; writing it anew", error)
         others = []
     path = bundle / TUNING_NAME
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        partial.write_text(
-            to_json({"format_version": _FORMAT_VERSION, "tunings": to_plain([*others, tuning])}), encoding="utf-8"
-        )
-        partial.replace(path)
+        with whole_file(path) as stream:
+            stream.write(to_json({"format_version": _FORMAT_VERSION, "tunings": to_plain([*others, tuning])}))
     except OSError as error:
         raise BundleError(f"{path}: cannot be written: {error}; tune a copy of the bundle") from None
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
     return tuning

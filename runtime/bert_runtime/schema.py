@@ -80,12 +80,19 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     return float(_checked(value, (int, float), where)) if hint is float else _checked(value, hint, where)
 
 
-_JSON_NAMES = {dict: "an object", list: "a list", int: "a whole number", float: "a number", str: "a string"}
+_JSON_NAMES = {
+    dict: "an object",
+    list: "a list",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+}
 
 
 def _checked(value: Any, kind: type[Any] | tuple[type[Any], ...], where: str) -> Any:
     """`value` if it is of that type; raises `BundleError` otherwise. A boolean is no number."""
-    if not isinstance(value, kind) or isinstance(value, bool):
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         kinds = kind if isinstance(kind, tuple) else (kind,)
         names = " or ".join(_JSON_NAMES.get(each, "null") for each in kinds)
         raise BundleError(f"{where}: expected {names}, found {value!r:.80}")

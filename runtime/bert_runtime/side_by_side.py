@@ -1,7 +1,7 @@
 """Several runs at once, each on one thread: of many inputs, and of callers that come at the same time.
 
 One run on many threads waits for the slowest of them at every operator. Runs that share nothing wait for nobody, which
-was worth 5 to 20 % on two cores; but runs that are too few for the threads leave some of them idle.
+was worth about 15 % for many short texts on two cores; but runs that are too few for the threads leave some idle.
 """
 
 import logging
@@ -23,16 +23,17 @@ _log = logging.getLogger("bert_runtime")
 
 
 class SideBySide:
-    """A session of one thread for runs side by side, opened when it is first needed, since it holds the weights again.
+    """Two sessions: one for a run that is alone, and one of a single thread for runs side by side.
 
-    Where it cannot be opened any more, that is warned of once, and everything runs in the session for one run at a
-    time. Safe to call from many threads.
+    The second is opened when it is first needed, since it holds the weights again. Where it cannot be opened any more,
+    that is warned of once, and everything runs in the first. Safe to call from many threads.
     """
 
-    def __init__(self, open_session: Callable[[], Session], runs: int) -> None:
+    def __init__(self, alone: Session, open_another: Callable[[], Session], runs: int) -> None:
         self.runs = runs
         """How many batches run at the same time."""
-        self._open = open_session
+        self._alone = alone
+        self._open = open_another
         self._opening = Lock()
         self._counting = Lock()
         self._session: Session | None = None
@@ -45,11 +46,12 @@ class SideBySide:
         """Whether so many runs keep the threads busier than one run on all of them would."""
         return 2 * runs > self.runs
 
-    def run_many(self, batches: Sequence[Callable[[], Batch]], alone: Session) -> Iterator[FloatArray]:
+    def run_many(self, batches: Sequence[Callable[[], Batch]]) -> Iterator[FloatArray]:
         """Raw outputs of each batch, in order; a batch is made by the thread that runs it."""
+        self._alone.check_process()  # locks and threads do not survive a fork
         session = self._opened(wait=True)
         if session is None:
-            yield from (alone.run(make()) for make in batches)
+            yield from (self._alone.run(make()) for make in batches)
             return
         self._count(self.runs)
         try:
@@ -60,17 +62,18 @@ class SideBySide:
                     self._pool = ThreadPoolExecutor(self.runs, "bert-runtime")
                 arrays = self._pool.map(lambda make: session.run(make()), batches)
             except RuntimeError:  # the interpreter shuts down, and starts no threads any more
-                arrays = (alone.run(make()) for make in batches)
+                arrays = (self._alone.run(make()) for make in batches)
             yield from arrays
         finally:
             self._count(-self.runs)
 
-    def run_one(self, batch: Batch, alone: Session) -> FloatArray:
-        """Raw outputs of a batch: in `alone`, the session for one run at a time, unless enough others go on."""
+    def run(self, batch: Batch) -> FloatArray:
+        """Raw outputs of a batch: in the session for a run that is alone, unless enough others go on."""
+        self._alone.check_process()
         busy = self._count(1)
         try:
             session = self._opened(wait=False) if busy > 1 and self.fills(busy) else None
-            return (alone if session is None else session).run(batch)
+            return (self._alone if session is None else session).run(batch)
         finally:
             self._count(-1)
 

@@ -60,7 +60,7 @@ def tune(
 ) -> Tuning:
     """Measures variant, threads, runs side by side and batch size on this machine, and keeps the fastest in the bundle.
 
-    INT8 competes where it is the bundle's default: elsewhere it was found too far from FP32, or slower. What is
+    INT8 competes where the export found it faithful enough, also where it was slower on the exporting machine. What is
     measured holds for the cores that are granted now.
 
     Args:
@@ -79,7 +79,7 @@ def tune(
     manifest = Manifest.read(path)
     default = choose_variant(manifest, "auto").precision
     variants = [each for each in manifest.variants_for("cpu") if can_run(each)]
-    precisions = [each.precision for each in variants if each.precision in (default, "fp32")]
+    precisions = [each.precision for each in variants if each.faithful or each.precision in (default, "fp32")]
     for asset in (manifest.tokenizer, *(asset for name in precisions for asset in manifest.variant(name).assets)):
         check_asset(path, asset)
     check_writable(path)
@@ -155,10 +155,10 @@ def _sequences_per_second(
     """Sequences per second by the way to run them, on all cores; and the lengths of those that there was time for."""
     variant = manifest.variant(precision)
     alone = open_session(bundle, manifest, variant, cores)
-    side_by_side = SideBySide(partial(open_session, bundle, manifest, variant, 1), cores)
+    side_by_side = SideBySide(alone, partial(open_session, bundle, manifest, variant, 1), cores)
     ways = [_Way(runs, tokens) for runs in sorted({1, cores}) for tokens in _BATCH_TOKENS]
     timed = _affordable(alone, manifest.task, lengths)
-    calls = {way: _pass(way, alone, side_by_side, manifest.task, timed) for way in ways}
+    calls = {way: _pass(way, alone if way.runs == 1 else side_by_side, manifest.task, timed) for way in ways}
     for runs in {1, cores}:
         calls[_Way(runs, _BATCH_TOKENS[0])]()  # warms up, and opens the session
     medians = interleaved_medians(calls, rounds, warm=False)
@@ -168,7 +168,7 @@ def _sequences_per_second(
 def _affordable(alone: Session, task: Task, lengths: Sequence[int]) -> list[int]:
     """So many of the lengths, evenly chosen, that a pass takes as long as it may."""
     few = _evenly(lengths, _LEAST)
-    one_pass = _pass(_Way(1, _BATCH_TOKENS[-1]), alone, None, task, few)
+    one_pass = _pass(_Way(1, _BATCH_TOKENS[-1]), alone, task, few)
     one_pass()
     start = time.perf_counter()
     one_pass()
@@ -181,9 +181,7 @@ def _evenly(lengths: Sequence[int], count: int) -> list[int]:
     return list(lengths[:: -(-len(lengths) // count)])
 
 
-def _pass(
-    way: _Way, alone: Session, side_by_side: SideBySide | None, task: Task, lengths: Sequence[int]
-) -> Callable[[], None]:
+def _pass(way: _Way, session: Session | SideBySide, task: Task, lengths: Sequence[int]) -> Callable[[], None]:
     """Running sequences of those lengths once."""
     batches = [
         partial(_batch, task, [lengths[i] for i in indices])
@@ -191,12 +189,12 @@ def _pass(
     ]
 
     def run() -> None:
-        if way.runs == 1 or side_by_side is None:
-            for make in batches:
-                alone.run(make())
-        else:
-            for _ in side_by_side.run_many(batches, alone):
+        if isinstance(session, SideBySide):
+            for _ in session.run_many(batches):
                 pass
+        else:
+            for make in batches:
+                session.run(make())
 
     return run
 

@@ -4,12 +4,14 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+import torch
 from click.testing import Result
 from onnx import numpy_helper
 
@@ -17,8 +19,10 @@ from bert_export import variants
 from bert_export.errors import ParityError
 from bert_export.quantization import static
 from bert_export.samples import reference_texts
+from bert_models import EncoderConfig, TaskModel, save_model
 from bert_runtime import Manifest, load
 from bert_runtime.manifest import sha256_file
+from bert_runtime.tasks import TextClassification
 
 Run = Callable[..., Result]
 WRONG = {"greeting": "farewell", "farewell": "question", "question": "greeting"}
@@ -234,6 +238,25 @@ def test_weights_of_seven_bits_need_no_instruction_set(run: Run, classifier_chec
     assert len(weights) == 9
     assert {int(np.abs(each).max()) for each in weights} == {64}
     assert run("export", classifier_checkpoint, place / "other", "--weight-bits", 6).exit_code == 2
+
+
+def test_layers_that_share_their_weights_load_without_vnni(
+    run: Run, toy_config: EncoderConfig, classifier_checkpoint: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(toy_config, family="albert", num_layer_groups=1, embedding_size=16)
+    torch.manual_seed(0)
+    (place / "albert").mkdir()
+    model = TaskModel(config, TextClassification(labels=("a", "b")))
+    save_model(model, place / "albert", tokenizer_from=classifier_checkpoint)
+    refused = run("export", place / "albert", place / "bundle", "--weight-bits", 8)
+    assert (refused.exit_code, list(place.iterdir())) == (1, [place / "albert"])
+    assert "where layers share them, as in albert; leave --weight-bits out, or give 7" in refused.stderr
+    assert run("export", place / "albert", place / "bundle").exit_code == 0
+    assert Manifest.read(place / "bundle").variant("int8").quantization["weight_bits"] == 7
+    expected = load(place / "bundle", precision="fp32")(["hello there", "my card"])
+    monkeypatch.setattr("bert_runtime.session.has_instruction_set", lambda name: False)
+    found = load(place / "bundle", precision="int8")(["hello there", "my card"])
+    assert [each.scores for each in found] == [pytest.approx(each.scores, abs=0.05) for each in expected]
 
 
 def test_int8_that_loses_too_much_stays_out_of_the_way(

@@ -78,8 +78,20 @@ def test_inspect_says_what_cannot_run_here(run: Run, classifier_bundle: Path, co
         del manifest["variants"][0]
 
     bundle = copy_bundle(classifier_bundle, edit)
-    assert "here, on the CPU: no variant can run here" in run("inspect", bundle).stdout
-    assert json.loads(run("inspect", bundle, "--json").stdout)["here"] is None
+    problem = "no variant of this bundle runs without avx10_2; export one with fp32"
+    assert f"here, on the CPU: {problem}" in run("inspect", bundle).stdout
+    assert json.loads(run("inspect", bundle, "--json").stdout)["here"] == {"problem": problem}
+
+
+def test_a_damaged_measurement_is_warned_of_once(
+    run: Run, classifier_bundle: Path, copy_bundle: CopyBundle, caplog: pytest.LogCaptureFixture
+) -> None:
+    bundle = copy_bundle(classifier_bundle, lambda manifest: None)
+    (bundle / "tuning.json").write_text("{")
+    for options in ((), ("--json",)):
+        caplog.clear()
+        assert run("inspect", bundle, *options).exit_code == 0
+        assert caplog.text.count("tuning.json: cannot be read") == 1
 
 
 def test_inspect_keeps_what_it_does_not_know(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:

@@ -43,13 +43,14 @@ def variants(speedup: float, *, accuracy: tuple[float, float] | None = None, **d
 def test_metric_gates_int8(before: float, after: float, max_drop: float, chosen: str) -> None:
     decision = choose_default(CLASSIFIER, variants(2.0, accuracy=(before, after), label_agreement=0.5), max_drop)
     assert decision.precision == chosen
+    assert decision.faithful == (("fp32", "int8") if chosen == "int8" else ("fp32",))
     assert f"INT8 accuracy {after:.4f} against {before:.4f} in FP32 on 200 examples" in decision.reason
     assert "INT8 runs 2.00× as fast at 1x128" in decision.reason
 
 
 def test_int8_that_is_slower_is_not_the_default() -> None:
     decision = choose_default(CLASSIFIER, variants(0.9, accuracy=(0.9, 0.9), label_agreement=1.0), 1.0)
-    assert decision.precision == "fp32"
+    assert (decision.precision, decision.faithful) == ("fp32", ("fp32", "int8"))
     assert "0.90× as fast" in decision.reason
 
 
@@ -66,4 +67,5 @@ def test_cosine_gates_int8_embeddings(similarity: float, chosen: str) -> None:
 
 
 def test_single_variant() -> None:
-    assert choose_default(CLASSIFIER, variants(2.0, label_agreement=1.0)[:1], 1.0) == ("fp32", "the only variant")
+    decision = choose_default(CLASSIFIER, variants(2.0, label_agreement=1.0)[:1], 1.0)
+    assert decision == ("fp32", "the only variant", ("fp32",))

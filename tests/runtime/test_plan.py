@@ -32,7 +32,7 @@ def tuned(bundle: Path) -> Path:
 
 
 def planned(bundle: Path, **arguments: Any) -> Plan:
-    return cpu_plan(bundle, Manifest.read(bundle), **arguments)
+    return cpu_plan(Manifest.read(bundle), plan_here(bundle), **arguments)
 
 
 @pytest.mark.parametrize(

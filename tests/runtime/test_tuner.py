@@ -89,14 +89,25 @@ def test_a_real_run(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (model.variant.precision, model.max_batch_tokens) == (tuning.plan.precision, tuning.plan.max_batch_tokens)
 
 
-def test_int8_that_is_not_the_default_does_not_compete(
-    classifier_bundle: Path, copy_bundle: CopyBundle, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("faithful", "tried"), [(True, {"fp32", "int8"}), (False, {"fp32"})])
+def test_int8_competes_where_it_is_faithful_though_it_was_slower_elsewhere(
+    faithful: bool,
+    tried: set[str],
+    classifier_bundle: Path,
+    copy_bundle: CopyBundle,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    bundle = copy_bundle(classifier_bundle, lambda manifest: manifest.update(default_precision="fp32"))
+    def slower(manifest: dict[str, Any]) -> None:
+        manifest["default_precision"] = "fp32"
+        for variant in manifest["variants"]:
+            variant["faithful"] = faithful or variant["precision"] == "fp32"
+
+    bundle = copy_bundle(classifier_bundle, slower)
     monkeypatch.setattr("bert_runtime.tuner.available_cores", lambda: 1)
     tuning = tune(bundle, rounds=1)
-    assert (tuning.plan.precision, tuning.plan.parallel_runs) == ("fp32", 1)
-    assert set(tuning.measured["one_input_ms"]) == {"fp32, 1 threads"}
+    assert tuning.plan.precision in tried
+    assert tuning.plan.parallel_runs == 1
+    assert set(tuning.measured["one_input_ms"]) == {f"{name}, 1 threads" for name in tried}
 
 
 def test_bad_input_writes_nothing(bundle: Path, tmp_path: Path) -> None:

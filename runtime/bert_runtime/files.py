@@ -1,0 +1,29 @@
+"""Files that are there whole or not at all."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TextIO
+
+__all__ = ["partial_path", "whole_file"]
+
+
+def partial_path(path: Path) -> Path:
+    """Where a file is until all of it has been written."""
+    return path.with_name(f".{path.name}.partial")
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[TextIO]:
+    """A UTF-8 file that takes the place of `path` when the block ends without an error; otherwise nothing changes.
+
+    Raises `OSError`.
+    """
+    partial = partial_path(path)
+    try:
+        with partial.open("w", encoding="utf-8") as stream:
+            yield stream
+        partial.replace(path)
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
