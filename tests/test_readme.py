@@ -12,6 +12,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from bert_bench import Settings
 from bert_bench.cli import main as bench_main
 from bert_bench.experiments import fine_tunes, fine_tuning_peers, pretraining, training_speed
 from bert_export.cli import main
@@ -79,6 +80,11 @@ def workplace(toy_config: EncoderConfig, toy_vocab: Path, tmp_path: Path, monkey
     (tmp_path / "recipe.yaml").write_text(recipe[1], encoding="utf-8")
     (tmp_path / "messages.txt").write_text("my card is gone\nwhere is my money\n", encoding="utf-8")
     (tmp_path / "corpus.txt").write_text("my card is gone\nwhere is my money\nis my card lost\n", encoding="utf-8")
+    few = Settings(
+        shapes=((1, 16),), text_tokens=(14,), num_texts=8, rounds=1, burst_ms=2.0, loads=1, peak_s=0.01, callers_s=0.1
+    )
+    for name in ("quick", "comparison"):
+        monkeypatch.setattr(Settings, name, lambda **options: few)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -14,6 +14,7 @@ from bert_bench.lineup import Lineup
 from bert_bench.preparation import Workshop
 from bert_bench.request import OWN_PREFIX, Request
 from bert_runtime import Manifest
+from bert_runtime.machine import has_instruction_set
 
 __all__ = ["Candidates"]
 
@@ -42,6 +43,9 @@ class Candidates:
             if not peer.does(task):
                 if self.request.engines is not None:
                     lineup.failures[name] = f"does not do {task}, or not as a product that can be compared"
+                continue
+            if peer.kind.precision == "bf16" and not has_instruction_set("bf16"):
+                lineup.failures[name] = "this processor has no instructions for bf16: imitated, it would take minutes"
                 continue
             with lineup.guard(name):
                 yield self._ready(peer), self.workshop.environment(peer.environment)

@@ -26,7 +26,7 @@ SETTINGS = Settings(
     shapes=((1, 8), (2, 16)), text_tokens=(14,), num_texts=12, rounds=2, burst_ms=2.0, loads=1, threads=1,
     callers=(2,), callers_s=0.05, callers_rounds=2, peak_s=0.01, labelled=20,
 )  # fmt: skip
-PEERS = ("pytorch", "onnxruntime-plain", "optimum-o1", "fastembed")
+PEERS = ("pytorch", "pytorch-bf16", "onnxruntime-plain", "optimum-o1", "fastembed")
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +44,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def offline_only() -> Iterator[None]:
-    """No environment can be installed."""
+    """No environment can be installed, and the processor computes no bf16."""
 
     def ensure(self: Environment, progress: object) -> None:
         raise BenchError(f"cannot install requirements-{self.name}.txt: no index")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Environment, "ensure", ensure)
+        patch.setattr("bert_bench.candidates.has_instruction_set", lambda name: False)
         yield
 
 
@@ -87,7 +88,8 @@ def slowed(report: Report, factor: float) -> Report:
 
 def test_what_runs_is_measured_and_what_does_not_is_listed(report: Report) -> None:
     assert [each.name for each in report.engines] == [*OWN, "pytorch", "onnxruntime-plain"]
-    assert report.not_run.keys() == {"optimum-o1", "fastembed"}
+    assert report.not_run.keys() == {"pytorch-bf16", "optimum-o1", "fastembed"}
+    assert "no instructions for bf16" in report.not_run["pytorch-bf16"]
     assert "no index" in report.not_run["optimum-o1"]
     assert "does not do text-classification" in report.not_run["fastembed"]
     assert [case.name for case in report.offline] == ["messages"]

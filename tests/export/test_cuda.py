@@ -23,7 +23,7 @@ from bert_models import TaskModel
 from bert_runtime.tasks import FloatArray, Task
 from bert_runtime.tokenization import Batch
 
-from .test_fusion import CLASSIFIER, CONFIG, MEAN, runner, toy_model
+from .test_fusion import CLASSIFIER, CONFIG, MEAN, captured, runner, toy_model
 
 Made = Callable[[Task], tuple[TaskModel, ir.Model]]
 
@@ -31,7 +31,7 @@ Made = Callable[[Task], tuple[TaskModel, ir.Model]]
 @cache
 def fused(task: Task) -> tuple[TaskModel, ir.Model]:
     model = toy_model(task)
-    graph = capture(model)
+    graph = captured(task)
     fuse(graph, CONFIG, task)
     return model, graph
 

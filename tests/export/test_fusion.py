@@ -1,6 +1,7 @@
 """Each fusion: where it must fire, where it must not, and that it changes no number."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -59,10 +60,20 @@ def probed_activations(model: TaskModel, graph: ir.Model) -> dict[str, Activatio
     return measure_activations(graph, batches, headroom=1.3)
 
 
+@cache
+def _captured(task: Task) -> ir.Model:
+    return capture(toy_model(task))
+
+
+def captured(task: Task) -> ir.Model:
+    """A copy of the toy model's graph before any fusion."""
+    return _captured(task).clone()
+
+
 @pytest.mark.parametrize("task", [CLASSIFIER, MEAN, CLS], ids=["classifier", "mean", "cls"])
 def test_fused_graph_computes_what_torch_computes(task: Task, tmp_path: Path) -> None:
     model = toy_model(task)
-    graph = capture(model)
+    graph = captured(task)
     counts = fuse(graph, CONFIG, task)
     first = int(task.reads_first_row_only)
     assert {name: count["found"] for name, count in counts.items()} == {
@@ -105,7 +116,7 @@ def test_zero_biases_and_equal_weights_still_fuse(tmp_path: Path) -> None:
 
 
 def test_first_row_leaves_the_last_layer_one_query() -> None:
-    graph = capture(toy_model(CLASSIFIER))
+    graph = captured(CLASSIFIER)
     fuse(graph, CONFIG, CLASSIFIER)
     queries = [node.inputs[0].shape[1] for node in operators(graph, "Attention")]
     assert [isinstance(size, int) and size == 1 for size in queries] == [False, False, True]
@@ -114,7 +125,7 @@ def test_first_row_leaves_the_last_layer_one_query() -> None:
 
 
 def test_first_row_does_not_fire_where_all_rows_are_read() -> None:
-    graph = capture(toy_model(MEAN))
+    graph = captured(MEAN)
     for node in operators(graph, "Attention"):
         fuse_attention(node)
     with pytest.raises(NoMatch, match="expected the head to gather row 0"):
@@ -151,7 +162,7 @@ def test_first_row_does_not_fire_for_another_row() -> None:
 
 
 def test_projections_of_different_inputs_are_not_merged() -> None:
-    graph = capture(toy_model(MEAN))
+    graph = captured(MEAN)
     attention = operators(graph, "Attention")[0]
     fuse_attention(attention)
     attention = operators(graph, "Attention")[0]
@@ -162,7 +173,7 @@ def test_projections_of_different_inputs_are_not_merged() -> None:
 
 
 def test_attention_with_another_head_layout_is_left_alone() -> None:
-    graph = capture(toy_model(MEAN))
+    graph = captured(MEAN)
     attention = operators(graph, "Attention")[1]
     producer = attention.inputs[1].producer()
     producer.attributes["perm"] = ir.AttrInt64s("perm", [0, 2, 3, 1])
@@ -171,7 +182,7 @@ def test_attention_with_another_head_layout_is_left_alone() -> None:
 
 
 def test_shortfall_names_the_place_and_the_reason() -> None:
-    graph = capture(toy_model(MEAN))
+    graph = captured(MEAN)
     operators(graph, "Attention")[1].inputs[1].producer().attributes["perm"] = ir.AttrInt64s("perm", [0, 2, 3, 1])
     with pytest.raises(FusionError) as caught:
         fuse(graph, CONFIG, MEAN)
@@ -180,7 +191,7 @@ def test_shortfall_names_the_place_and_the_reason() -> None:
 
 
 def test_weights_are_named_by_their_module() -> None:
-    graph = capture(toy_model(CLASSIFIER))
+    graph = captured(CLASSIFIER)
     fuse(graph, CONFIG, CLASSIFIER)
     names = {linear.weight.name for linear in linears(graph)}
     assert {"encoder.layers.0.attention.qkv.weight", "encoder.layers.2.attention.kv.weight"} <= names
@@ -189,7 +200,7 @@ def test_weights_are_named_by_their_module() -> None:
 
 
 def test_axes_stay_dynamic() -> None:
-    graph = capture(toy_model(CLASSIFIER))
+    graph = captured(CLASSIFIER)
     fuse(graph, CONFIG, CLASSIFIER)
     assert [str(axis) for value in graph.graph.inputs for axis in value.shape] == ["batch", "sequence"] * 3
     assert [value.name for value in graph.graph.outputs] == ["logits"]

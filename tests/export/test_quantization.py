@@ -17,7 +17,7 @@ from bert_export.quantization import expected_projections, quantize, quantize_dy
 from bert_export.quantization.embeddings import quantize_embeddings
 from bert_runtime.tasks import FillMask, Task
 
-from .test_fusion import CLASSIFIER, CONFIG, MEAN, probed_activations, runner, toy_model
+from .test_fusion import CLASSIFIER, CONFIG, MEAN, captured, probed_activations, runner, toy_model
 
 INT8 = {
     "DynamicQuantizeMatMul": lambda model, graph, expected: quantize_dynamic(graph, expected),
@@ -34,7 +34,7 @@ def test_every_encoder_projection_is_quantized_and_nothing_else(
     task: Task, projections: int, recipe: str, tmp_path: Path
 ) -> None:
     model = toy_model(task)
-    graph = capture(model)
+    graph = captured(task)
     fusions = fuse(graph, CONFIG, task)
     assert expected_projections(CONFIG, fusions) == projections
     fp32 = graph.clone()
@@ -56,7 +56,7 @@ def test_every_encoder_projection_is_quantized_and_nothing_else(
 
 def test_wrong_number_of_projections_fails() -> None:
     model = toy_model(MEAN)
-    graph = capture(model)
+    graph = captured(MEAN)
     fuse(graph, CONFIG, MEAN)
     for quantized in INT8.values():
         with pytest.raises(FusionError, match=r"int8_matmul \(expected 13, found 12\)"):
@@ -66,7 +66,7 @@ def test_wrong_number_of_projections_fails() -> None:
 def test_flops_share_counts_attention_and_head() -> None:
     """By hand: hidden 24, feed-forward 37, 3 layers, mean pooling, 128 tokens."""
     model = toy_model(MEAN)
-    graph = capture(model)
+    graph = captured(MEAN)
     fusions = fuse(graph, CONFIG, MEAN)
     assert int8_flops_share(graph) == 0
     quantize(graph, expected_projections(CONFIG, fusions), probed_activations(model, graph))
@@ -77,7 +77,7 @@ def test_flops_share_counts_attention_and_head() -> None:
 
 def test_embeddings_become_integers_with_a_scale_per_row(tmp_path: Path) -> None:
     model = toy_model(MEAN)
-    graph = capture(model)
+    graph = captured(MEAN)
     fuse(graph, CONFIG, MEAN)
     table = model.encoder.embeddings.token.weight.detach().numpy()
     exact = runner(graph.clone(), tmp_path / "fp32.onnx")

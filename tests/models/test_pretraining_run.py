@@ -2,8 +2,9 @@
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +179,7 @@ class KilledError(Exception):
     """Stands for a kill; has the rows of the log that are on the disk at that moment."""
 
 
-@pytest.fixture(params=[9, 17, 23])
+@pytest.fixture
 def killed_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Ends the process in the middle of a step."""
     from bert_models.pretraining.module import Pretraining
@@ -195,9 +196,38 @@ def killed_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         yield patch
 
 
-@pytest.mark.parametrize(("objective", "accumulate"), [("mlm+nsp", 1), ("mlm+nsp", 3), ("rtd", 1)])
+Whole = Callable[[PretrainSettings], tuple[Path, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def whole_run(corpus: TextFiles, tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """`whole_run(settings)`: the folder and the report of a run that nothing interrupts, made once."""
+
+    @cache
+    def make(chosen: PretrainSettings) -> tuple[Path, dict[str, Any]]:
+        folder = tmp_path_factory.mktemp("whole") / "out"
+        return folder, run(chosen.objective, corpus, tokenizer, folder, settings=chosen)
+
+    return make
+
+
+KILLS = [
+    pytest.param(step, objective, accumulate, marks=[] if quick else [pytest.mark.slow])
+    for objective, accumulate in (("mlm+nsp", 1), ("mlm+nsp", 3), ("rtd", 1))
+    for step in (9, 17, 23)
+    for quick in [(objective, accumulate) == ("mlm+nsp", 1) or step == 17]
+]
+
+
+@pytest.mark.parametrize(("killed_at", "objective", "accumulate"), KILLS, indirect=["killed_at"])
 def test_a_resumed_run_ends_where_a_whole_one_does(
-    objective: str, accumulate: int, killed_at: pytest.MonkeyPatch, corpus: TextFiles, tokenizer: Path, tmp_path: Path
+    objective: str,
+    accumulate: int,
+    killed_at: pytest.MonkeyPatch,
+    corpus: TextFiles,
+    tokenizer: Path,
+    whole_run: Whole,
+    tmp_path: Path,
 ) -> None:
     chosen = settings(objective, accumulate=accumulate, batch_size=12 // accumulate)
     with pytest.raises(KilledError) as kill:
@@ -208,16 +238,17 @@ def test_a_resumed_run_ends_where_a_whole_one_does(
     with pytest.raises(TrainingError, match="go on with --resume or start over with --force"):
         run(objective, corpus, tokenizer, tmp_path / "parts", settings=chosen)
     parts = run(objective, corpus, tokenizer, tmp_path / "parts", resume=True, settings=chosen)
-    whole = run(objective, corpus, tokenizer, tmp_path / "whole", settings=chosen)
+    folder, whole = whole_run(chosen)
     assert parts["measured"] == whole["measured"]
     assert [each["step"] for each in whole["measured"]] == [8, 16, 24]
-    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
-    assert metrics(tmp_path / "whole")[: len(before)] == before
-    found, expected = (read_weights(tmp_path / name) for name in ("parts", "whole"))
+    assert metrics(tmp_path / "parts") == metrics(folder)
+    assert metrics(folder)[: len(before)] == before
+    found, expected = (read_weights(each) for each in (tmp_path / "parts", folder))
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[key], expected[key]) for key in expected)
 
 
+@pytest.mark.parametrize("killed_at", [9], indirect=True)
 def test_a_run_is_not_resumed_with_another_corpus_or_seed(
     killed_at: pytest.MonkeyPatch, corpus: TextFiles, tokenizer: Path, tmp_path: Path
 ) -> None:
