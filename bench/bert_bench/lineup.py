@@ -36,6 +36,9 @@ class Contestant:
     first_answer_s: float
     size_bytes: int
 
+    batch_tokens: dict[str, int] = field(default_factory=dict)
+    """Padded tokens per run of many texts, by the case for which the engine chose them."""
+
     samples_ms: dict[str, list[list[float]]] = field(default_factory=lambda: defaultdict(list))
     """By case, one list per round."""
 

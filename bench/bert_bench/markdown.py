@@ -99,7 +99,14 @@ def _offline(report: Report) -> list[str]:
         for case in report.offline
     )
     table = _by_engine(report, report.offline, lambda engine, case: f"{report.texts_per_s(engine.name, case):,.0f}")
-    return ["## Offline: many texts at once, end to end", f"Texts per second. {sizes}.\n\n{table}"]
+    blocks = ["## Offline: many texts at once, end to end", f"Texts per second. {sizes}.\n\n{table}"]
+    if any(each.batch_tokens for each in report.engines):
+
+        def size(engine: EngineReport, case: CaseReport) -> str:
+            return str(engine.batch_tokens.get(case.name, _NONE))
+
+        blocks.append(f"Padded tokens per run, chosen by trial.\n\n{_by_engine(report, report.offline, size)}")
+    return blocks
 
 
 def _callers(report: Report) -> list[str]:

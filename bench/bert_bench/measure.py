@@ -36,7 +36,7 @@ def measure(lineup: Lineup, workload: Workload, settings: Settings, progress: Ca
         progress(f"warming up {contestant.name}")
         with lineup.guard(contestant.name, "while warming up"):
             cases = [case for case in workload.cases if contestant.takes(case)]
-            contestant.worker.call("prepare", cases)
+            contestant.batch_tokens = contestant.worker.call("prepare", cases)
             for case in cases:
                 call_ms, plan = _plan(contestant, case, settings.burst_ms)
                 plans[contestant.name, case.name] = plan

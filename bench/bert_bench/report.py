@@ -40,6 +40,8 @@ class EngineReport:
     """The most resident memory that its process ever had; `None` where the system does not say."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """What is installed where it runs, if that is an environment of its own."""
+    batch_tokens: Mapping[str, int] = field(default_factory=dict)
+    """Padded tokens per run in each throughput workload, where the engine chose the size that was fastest for it."""
 
 
 @dataclass(frozen=True, kw_only=True)

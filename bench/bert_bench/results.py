@@ -103,6 +103,7 @@ def engine_report(contestant: Contestant, fidelity: Fidelity | None) -> EngineRe
         size_bytes=contestant.size_bytes,
         fidelity=fidelity,
         versions=contestant.worker.call("versions", names) if names else {},
+        batch_tokens=contestant.batch_tokens,
     )
 
 

@@ -55,9 +55,10 @@ class Service:
         """Raw outputs of each text, one array per window of it."""
         return self.engine.rows(texts)
 
-    def prepare(self, cases: Sequence[Case]) -> None:
-        """Takes the inputs of all cases, so that a burst need not carry them."""
+    def prepare(self, cases: Sequence[Case]) -> dict[str, int]:
+        """Takes the inputs of all cases, so that a burst need not carry them; returns `Engine.batch_tokens`."""
         self._calls = {case.name: self.engine.call(case) for case in cases}
+        return self.engine.batch_tokens
 
     def burst(self, case: str, warm_up_calls: int, calls: int) -> list[float]:
         """Times `calls` calls one by one, in milliseconds, after a few that are not timed."""

@@ -21,6 +21,11 @@ __all__ = ["pretrain"]
 )
 @click.option("--family", help="Family of a new model, with --size and --tokenizer.")
 @click.option("--size", help="Its size, such as tiny, small or base.")
+@click.option(
+    "--initializer-range",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Standard deviation of its new weights, by default BERT's 0.02; narrow models learn sooner with more.",
+)
 @click.option("--tokenizer", type=PATH, help="Folder with its tokenizer's files.")
 @click.option("--base", type=CHECKPOINT, help="Folder or hub id to go on from, in the place of a new model.")
 @click.option(
@@ -56,6 +61,7 @@ __all__ = ["pretrain"]
 def pretrain(
     family: str | None,
     size: str | None,
+    initializer_range: float | None,
     tokenizer: Path | None,
     base: str | None,
     sources: tuple[str, ...],
@@ -77,7 +83,7 @@ def pretrain(
     from bert_models.training import Placement
 
     settings = PretrainSettings(**recipe)  # type: ignore[arg-type] # click has checked the types
-    start = Start(family=family, size=size, tokenizer=tokenizer, base=base)
+    start = Start(family=family, size=size, tokenizer=tokenizer, base=base, initializer_range=initializer_range)
     corpus = open_corpus(sources, document_start=document_start, one_per_line=one_per_line)
     report = run(
         start, corpus, output, settings,

@@ -14,6 +14,7 @@ from bert_bench.checkpoints import EncoderSize
 from bert_bench.cli import main
 from bert_bench.comparison import compare_engines
 from bert_bench.difference import compare_reports
+from bert_bench.engines.base import PEER_SIZES
 from bert_bench.environments import Environment
 from bert_bench.loading import read_report
 from bert_bench.markdown import report_markdown
@@ -96,6 +97,16 @@ def test_what_runs_is_measured_and_what_does_not_is_listed(report: Report) -> No
     assert report.offline[0].texts == 12
     for case in (*report.shapes, *report.singles, *report.offline):
         assert set(case.timings) == {each.name for each in report.engines}
+
+
+def test_peers_choose_how_much_they_run_at_once(report: Report) -> None:
+    chosen = {each.name: each.batch_tokens for each in report.engines}
+    for name in OWN:
+        assert chosen[name] == {}
+    for name in ("pytorch", "onnxruntime-plain"):
+        assert chosen[name].keys() == {"messages"}
+        assert chosen[name]["messages"] in PEER_SIZES
+    assert "Padded tokens per run, chosen by trial." in report_markdown(report)
 
 
 def test_outputs_and_the_metric_are_of_the_labelled_file(report: Report) -> None:

@@ -98,7 +98,19 @@ def test_every_objective_learns(objective: str, corpus: TextFiles, tokenizer: Pa
     assert not (tmp_path / "out" / "training").exists()
     if objective == "rtd":
         assert 0.02 < last["replaced_share"] < 0.15
-        assert last["rtd_loss"] < 0.6
+
+
+def test_the_discriminator_finds_what_was_replaced(
+    corpus: TextFiles, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who calls every token original is right as often as tokens are."""
+    sizes = {"hidden_size": 64, "embedding_size": 64, "hidden_dropout": 0.0, "attention_dropout": 0.0}
+    electra = FAMILIES["electra"]
+    monkeypatch.setitem(FAMILIES, "electra", replace(electra, sizes={"toy": {**electra.sizes["toy"], **sizes}}))
+    start = Start(family="electra", size="toy", tokenizer=tokenizer, initializer_range=0.1)
+    chosen = settings("rtd", steps=240, eval_every=240, batch_size=16, lr=2e-3)
+    last = pretrain(start, corpus, tmp_path / "out", chosen, cache=tmp_path / "cache")["measured"][-1]
+    assert last["rtd_accuracy"] > 1 - last["replaced_share"] + 0.02
 
 
 @pytest.mark.parametrize(
@@ -305,6 +317,18 @@ def test_objectives_that_a_family_cannot_learn(
     with pytest.raises(TrainingError, match=message):
         pretrain(start, corpus, tmp_path / "out", settings(objective), cache=tmp_path / "cache")
     assert not (tmp_path / "out").exists()
+
+
+def test_new_weights_are_as_large_as_was_asked_for(tokenizer: Path) -> None:
+    start = Start(family="bert", size="toy", tokenizer=tokenizer, initializer_range=0.1)
+    model = start.open(settings("mlm")).model
+    assert model.config.initializer_range == 0.1
+    assert (
+        0.09 < float(torch.cat([each.detach().flatten() for each in model.parameters() if each.ndim == 2]).std()) < 0.11
+    )
+    for wrong in ({"initializer_range": 0.0}, {"base": "b", "family": None, "size": None, "tokenizer": None}):
+        with pytest.raises(TrainingError, match="expected an initializer_range above 0, and new weights"):
+            replace(start, **wrong)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,11 @@ class Engine(ABC):
     size_bytes: int
     """Graph and weights on disk."""
 
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.batch_tokens: dict[str, int] = {}
+        """Padded tokens per run of many texts, by the case for which the engine chose them."""
+
     @abstractmethod
     def answer(self, text: TextInput) -> Any:
         """The decoded answer for one text."""
@@ -41,8 +46,10 @@ class ModelEngine(Engine):
     """A model of the runtime, with the session of whoever is measured."""
 
     def __init__(self, model: Model, size_bytes: int, sizes: Sequence[int] = ()) -> None:
+        super().__init__(size_bytes)
         self.model = model
-        self.size_bytes = size_bytes
+        self._many = model
+        """What answers many texts: the model with the padded tokens per run that were chosen last."""
         self._sizes = sizes
         """Padded tokens per run to choose from for many texts; none where the model's own count."""
 
@@ -50,7 +57,7 @@ class ModelEngine(Engine):
         return self.model(text)
 
     def answer_all(self, texts: Sequence[TextInput]) -> Any:
-        return self.model(list(texts))
+        return self._many(list(texts))
 
     def rows(self, texts: Sequence[TextInput]) -> list[tuple[FloatArray, ...]]:
         return [each.rows for each in self.model.outputs(texts)]
@@ -62,22 +69,24 @@ class ModelEngine(Engine):
             return partial(self.model.tokenizer.encode, case.texts)
         if len(case.texts) == 1:
             return partial(self.model, case.texts[0])
-        return self._fastest([partial(self._sized(size), list(case.texts)) for size in self._sizes or (None,)])
+        if self._sizes:
+            self.batch_tokens[case.name] = self._fastest_size(list(case.texts))
+            self._many = self._sized(self.batch_tokens[case.name])
+        return partial(self._many, list(case.texts))
 
-    def _sized(self, size: int | None) -> Model:
+    def _sized(self, size: int) -> Model:
         """The model with so many padded tokens per run."""
         model = copy(self.model)
-        model.max_batch_tokens = size or model.max_batch_tokens
+        model.max_batch_tokens = size
         return model
 
-    def _fastest(self, calls: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
-        """The call that was fastest in three tries, after one of each that warmed up."""
-        if len(calls) == 1:
-            return calls[0]
-        for call in calls:
+    def _fastest_size(self, texts: list[TextInput]) -> int:
+        """The padded tokens per run that were fastest in three tries, after one of each that warmed up."""
+        calls = {size: partial(self._sized(size), texts) for size in self._sizes}
+        for call in calls.values():
             call()
-        seconds = interleaved_medians(dict(enumerate(calls)), 3, warm=False)
-        return calls[min(seconds, key=lambda number: seconds[number])]
+        seconds = interleaved_medians(calls, 3, warm=False)
+        return min(seconds, key=lambda size: seconds[size])
 
 
 class ProductEngine(Engine):
@@ -87,8 +96,8 @@ class ProductEngine(Engine):
         self, one: Callable[[Any], Any], many: Callable[[list[Any]], Any], raw: Callable[[list[Any]], FloatArray],
         size_bytes: int,
     ) -> None:  # fmt: skip
+        super().__init__(size_bytes)
         self._one, self._many, self._raw = one, many, raw
-        self.size_bytes = size_bytes
 
     def answer(self, text: TextInput) -> Any:
         return self._one(_plain(text))

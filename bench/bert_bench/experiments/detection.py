@@ -12,7 +12,7 @@ from bert_models.pretraining.masking import IGNORED
 from bert_models.pretraining.model import ReplacedTokenModel
 from bert_models.training.steps import seed_by_place
 
-__all__ = ["above_majority", "above_share"]
+__all__ = ["above_majority", "above_share", "auc_interval"]
 
 _NORMAL_95 = 1.96
 
@@ -23,6 +23,17 @@ def above_share(accuracy: float, dev: PretrainingBatches) -> dict[str, float]:
     share = float(labels.double().mean())
     interval = _NORMAL_95 * math.sqrt(accuracy * (1 - accuracy) / len(labels))
     return {"accuracy": accuracy, "chance": max(share, 1 - share), "interval": interval, "examples": len(labels)}
+
+
+def auc_interval(auc: float, positives: float, negatives: float) -> float:
+    """Half of the 95 % interval of an area under the ROC curve.
+
+    Hanley and McNeil 1982, doi 10.1148/radiology.143.1.7063747. It takes tokens for independent, which those of one
+    sequence are not quite.
+    """
+    both = auc / (2 - auc) - auc**2, 2 * auc**2 / (1 + auc) - auc**2
+    variance = auc * (1 - auc) + (positives - 1) * both[0] + (negatives - 1) * both[1]
+    return _NORMAL_95 * math.sqrt(variance / (positives * negatives))
 
 
 def _sentence_labels(dev: PretrainingBatches, number: int) -> Tensor:

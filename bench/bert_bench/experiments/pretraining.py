@@ -21,7 +21,7 @@ import lightning.pytorch as pl
 import torch
 
 from bert_bench.experiments.common import write_result
-from bert_bench.experiments.detection import above_majority, above_share
+from bert_bench.experiments.detection import above_majority, above_share, auc_interval
 from bert_bench.experiments.transformers_pretraining import CollatedBatches, TransformersPretraining
 from bert_models.config import EncoderConfig
 from bert_models.families import FAMILIES
@@ -103,7 +103,7 @@ def _text(books: Path, work: Path) -> Path:
     return target
 
 
-def _data(run: Run, text: TextFiles, work: Path, settings: PretrainSettings, dropout: float) -> _Data:
+def _data(run: Run, text: TextFiles, work: Path, settings: PretrainSettings, changes: dict[str, float]) -> _Data:
     folder = work / f"tokenizer-{run.kind}"
     if not folder.is_dir():
         train_tokenizer(text.paths, run.kind, _VOCAB_SIZE, folder, progress=click.echo)
@@ -111,7 +111,7 @@ def _data(run: Run, text: TextFiles, work: Path, settings: PretrainSettings, dro
     vocabulary = Vocabulary.of(tokenizer)
     config = FAMILIES[run.family].preset(
         "base", **_SIZE, vocab_size=vocabulary.size, pad_token_id=vocabulary.pad,
-        hidden_dropout=dropout, attention_dropout=dropout,
+        **changes,
     )  # fmt: skip
     tokens = cached_tokens(text, tokenizer, work / "tokens")
     train, dev = split_documents(tokens.num_documents, settings.dev_share, settings.seed)
@@ -147,20 +147,29 @@ def _continued(base: Path, text: TextFiles, work: Path, settings: PretrainSettin
 
 
 def _train(
-    name: str, text: TextFiles, work: Path, settings: PretrainSettings, dropout: float, base: Path | None
+    name: str,
+    text: TextFiles,
+    work: Path,
+    settings: PretrainSettings,
+    dropout: float,
+    initializer_range: float,
+    base: Path | None,
 ) -> dict[str, Any]:
     """One run from text to result."""
     run, state = RUNS[name], work / (name if base is None else f"{name}-continued")
     torch.set_num_threads(available_cores())
     if base is None:
-        data = _data(run, text, work, settings, dropout)
+        changes = {"hidden_dropout": dropout, "attention_dropout": dropout, "initializer_range": initializer_range}
+        data = _data(run, text, work, settings, changes)
         pl.seed_everything(settings.seed, verbose=False)
         model = _model(run, data)
     else:
         pl.seed_everything(settings.seed, verbose=False)
         model, data = _continued(base, text, work, settings)
     described = {**asdict(settings), **asdict(run), "dropout": dropout, "corpus": data.key}
-    if base is not None:
+    if base is None:
+        described |= {"initializer_range": initializer_range}
+    else:
         described |= {"base": base.name, "dropout": "the checkpoint's"}
     resume = (state / LAST_NAME).is_file()
     precision = resumed_precision(state, described) if resume else ChosenPrecision(settings.precision, {})
@@ -215,7 +224,10 @@ def _accuracy(found: dict[str, float] | None) -> str:
     """With half of its 95 % interval, and the area under the curve where that was measured."""
     if not found:
         return "–"
-    area = f", AUC {found['auc']:.3f}" if "auc" in found else ""
+    area = ""
+    if "auc" in found:
+        original = found["chance"] * found["examples"]
+        area = f", AUC {found['auc']:.3f} ± {auc_interval(found['auc'], found['examples'] - original, original):.3f}"
     return f"{found['accuracy']:.4f} ± {found['interval']:.4f}{area}"
 
 
@@ -234,6 +246,7 @@ def _accuracy(found: dict[str, float] | None) -> str:
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--precision", type=click.Choice(["fp32", "bf16"]), default="bf16", show_default=True)
 @click.option("--dropout", type=float, default=0.0, show_default=True, help="None, since no text is seen often.")
+@click.option("--initializer-range", type=float, default=0.02, show_default=True, help="Of new weights.")
 @click.option("--base", type=click.Path(path_type=Path), help="Checkpoint to go on from, of ours and not of rtd.")
 def main(
     books: Path,
@@ -242,6 +255,7 @@ def main(
     output: Path,
     only: tuple[str, ...],
     dropout: float,
+    initializer_range: float,
     base: Path | None,
     **recipe: Any,
 ) -> None:
@@ -255,11 +269,11 @@ def main(
         path = output / f"{name}{'' if base is None else '-continued'}.json"
         settings = PretrainSettings(objective=RUNS[name].objective, **recipe)
         if not path.is_file():
-            write_result(path, _train(name, text, work, settings, dropout, base))
-        elif (before := json.loads(path.read_text("utf-8"))["run"]) != {
+            write_result(path, _train(name, text, work, settings, dropout, initializer_range, base))
+        elif (before := {"initializer_range": 0.02, **json.loads(path.read_text("utf-8"))["run"]}) != {
             **before,
             **asdict(settings),
-            **({"dropout": dropout} if base is None else {"base": base.name}),
+            **({"dropout": dropout, "initializer_range": initializer_range} if base is None else {"base": base.name}),
         }:
             raise click.ClickException(
                 f"{path}: a run with other settings is there; choose another --output and --work"
