@@ -48,8 +48,6 @@ from bert_runtime.tasks import FillMask
 
 __all__ = ["RUNS", "Run", "main", "results_table"]
 
-_VOCAB_SIZE = 8192
-
 _SIZE = width(4, 256)
 """What BERT has as its size `mini`, for every family."""
 
@@ -81,6 +79,15 @@ RUNS = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class _New:
+    """What is chosen for a model of new weights."""
+
+    dropout: float = 0.0
+    initializer_range: float = 0.02
+    vocab_size: int = 8192
+
+
 @dataclass(frozen=True)
 class _Data:
     """The batches of a run, and the folder of its tokenizer."""
@@ -103,15 +110,15 @@ def _text(books: Path, work: Path) -> Path:
     return target
 
 
-def _data(run: Run, text: TextFiles, work: Path, settings: PretrainSettings, changes: dict[str, float]) -> _Data:
-    folder = work / f"tokenizer-{run.kind}"
+def _data(run: Run, text: TextFiles, work: Path, settings: PretrainSettings, new: _New) -> _Data:
+    folder = work / f"tokenizer-{run.kind}-{new.vocab_size}"
     if not folder.is_dir():
-        train_tokenizer(text.paths, run.kind, _VOCAB_SIZE, folder, progress=click.echo)
+        train_tokenizer(text.paths, run.kind, new.vocab_size, folder, progress=click.echo)
     tokenizer = read_tokenizer(folder, run.family)
     vocabulary = Vocabulary.of(tokenizer)
     config = FAMILIES[run.family].preset(
         "base", **_SIZE, vocab_size=vocabulary.size, pad_token_id=vocabulary.pad,
-        **changes,
+        hidden_dropout=new.dropout, attention_dropout=new.dropout, initializer_range=new.initializer_range,
     )  # fmt: skip
     tokens = cached_tokens(text, tokenizer, work / "tokens")
     train, dev = split_documents(tokens.num_documents, settings.dev_share, settings.seed)
@@ -151,26 +158,21 @@ def _train(
     text: TextFiles,
     work: Path,
     settings: PretrainSettings,
-    dropout: float,
-    initializer_range: float,
+    new: _New,
     base: Path | None,
 ) -> dict[str, Any]:
     """One run from text to result."""
     run, state = RUNS[name], work / (name if base is None else f"{name}-continued")
     torch.set_num_threads(available_cores())
     if base is None:
-        changes = {"hidden_dropout": dropout, "attention_dropout": dropout, "initializer_range": initializer_range}
-        data = _data(run, text, work, settings, changes)
+        data = _data(run, text, work, settings, new)
         pl.seed_everything(settings.seed, verbose=False)
         model = _model(run, data)
     else:
         pl.seed_everything(settings.seed, verbose=False)
         model, data = _continued(base, text, work, settings)
-    described = {**asdict(settings), **asdict(run), "dropout": dropout, "corpus": data.key}
-    if base is None:
-        described |= {"initializer_range": initializer_range}
-    else:
-        described |= {"base": base.name, "dropout": "the checkpoint's"}
+    described = {**asdict(settings), **asdict(run), "corpus": data.key}
+    described |= asdict(new) if base is None else {"base": base.name, "dropout": "the checkpoint's"}
     resume = (state / LAST_NAME).is_file()
     precision = resumed_precision(state, described) if resume else ChosenPrecision(settings.precision, {})
     module = Pretraining(model, data.train, data.dev, settings, precision.name, described)
@@ -247,6 +249,7 @@ def _accuracy(found: dict[str, float] | None) -> str:
 @click.option("--precision", type=click.Choice(["fp32", "bf16"]), default="bf16", show_default=True)
 @click.option("--dropout", type=float, default=0.0, show_default=True, help="None, since no text is seen often.")
 @click.option("--initializer-range", type=float, default=0.02, show_default=True, help="Of new weights.")
+@click.option("--vocab-size", type=int, default=8192, show_default=True, help="Of a tokenizer trained on the text.")
 @click.option("--base", type=click.Path(path_type=Path), help="Checkpoint to go on from, of ours and not of rtd.")
 def main(
     books: Path,
@@ -256,6 +259,7 @@ def main(
     only: tuple[str, ...],
     dropout: float,
     initializer_range: float,
+    vocab_size: int,
     base: Path | None,
     **recipe: Any,
 ) -> None:
@@ -263,17 +267,18 @@ def main(
     for folder in (work, output):
         folder.mkdir(parents=True, exist_ok=True)
     text = TextFiles([_text(books, work)], document_start)
+    new = _New(dropout=dropout, initializer_range=initializer_range, vocab_size=vocab_size)
     for name in only or RUNS:
         if base is not None and (RUNS[name].theirs or RUNS[name].objective == "rtd"):
             raise click.ClickException(f"{name} cannot go on from a checkpoint; leave out --base")
         path = output / f"{name}{'' if base is None else '-continued'}.json"
         settings = PretrainSettings(objective=RUNS[name].objective, **recipe)
         if not path.is_file():
-            write_result(path, _train(name, text, work, settings, dropout, initializer_range, base))
-        elif (before := {"initializer_range": 0.02, **json.loads(path.read_text("utf-8"))["run"]}) != {
+            write_result(path, _train(name, text, work, settings, new, base))
+        elif (before := {**asdict(_New()), **json.loads(path.read_text("utf-8"))["run"]}) != {
             **before,
             **asdict(settings),
-            **({"dropout": dropout, "initializer_range": initializer_range} if base is None else {"base": base.name}),
+            **(asdict(new) if base is None else {"base": base.name}),
         }:
             raise click.ClickException(
                 f"{path}: a run with other settings is there; choose another --output and --work"
