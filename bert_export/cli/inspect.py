@@ -8,6 +8,7 @@ import click
 from bert_export.cli.common import bundle_argument, json_option, print_json, table
 from bert_runtime.errors import BundleError
 from bert_runtime.loading import cpu_plan
+from bert_runtime.machine import has_instruction_set
 from bert_runtime.manifest import Manifest, Variant
 from bert_runtime.plan import plan_here
 
@@ -46,6 +47,7 @@ def summary(bundle: Path, manifest: Manifest) -> str:
         f"  measured on: {manifest.machine.get('cpu')}, {manifest.machine.get('cores')} cores",
         f"  default: {manifest.default_precision} ({manifest.default_reason})",
         f"  here, on the CPU: {_here(bundle, manifest)}",
+        *_advice(manifest),
         "",
     ]
     return "\n".join(lines) + "\n" + table([row for v in manifest.variants for row in _variant_rows(v)])
@@ -59,6 +61,16 @@ def _here(bundle: Path, manifest: Manifest) -> str:
     except BundleError as error:
         return str(error)
     return f"{plan} ({'not measured, see bert-export tune' if measured is None else 'as measured here'})"
+
+
+def _advice(manifest: Manifest) -> list[str]:
+    """What would run faster on this processor, where something would."""
+    made_for = {each.instruction_set for each in manifest.variants_for("cpu") if each.precision == "int8"}
+    if "vnni" not in made_for or has_instruction_set("vnni"):
+        return []
+    return [
+        "  faster here: INT8 of export --weight-bits 7, since this processor has no VNNI; it is a little less exact"
+    ]
 
 
 def _variant_rows(variant: Variant) -> list[tuple[str, str]]:

@@ -83,6 +83,24 @@ def test_inspect_says_what_cannot_run_here(run: Run, classifier_bundle: Path, co
     assert json.loads(run("inspect", bundle, "--json").stdout)["here"] == {"problem": problem}
 
 
+@pytest.mark.parametrize(("vnni", "made_for", "advised"), [(False, "vnni", 1), (True, "vnni", 0), (False, None, 0)])
+def test_inspect_says_what_would_be_faster_here(
+    vnni: bool,
+    made_for: str | None,
+    advised: int,
+    run: Run,
+    classifier_bundle: Path,
+    copy_bundle: CopyBundle,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def edit(manifest: dict[str, Any]) -> None:
+        manifest["variants"][1]["instruction_set"] = made_for
+
+    bundle = copy_bundle(classifier_bundle, edit)
+    monkeypatch.setattr("bert_export.cli.inspect.has_instruction_set", lambda name: vnni)
+    assert run("inspect", bundle).stdout.count("faster here: INT8 of export --weight-bits 7") == advised
+
+
 def test_a_damaged_measurement_is_warned_of_once(
     run: Run, classifier_bundle: Path, copy_bundle: CopyBundle, caplog: pytest.LogCaptureFixture
 ) -> None:

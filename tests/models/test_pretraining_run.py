@@ -227,7 +227,7 @@ KILLS = [
     pytest.param(step, objective, accumulate, marks=[] if quick else [pytest.mark.slow])
     for objective, accumulate in (("mlm+nsp", 1), ("mlm+nsp", 3), ("rtd", 1))
     for step in (9, 17, 23)
-    for quick in [(objective, accumulate) == ("mlm+nsp", 1) or step == 17]
+    for quick in [(objective, accumulate) == ("mlm+nsp", 1) or (objective, step) == ("rtd", 17)]
 ]
 
 

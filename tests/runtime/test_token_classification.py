@@ -88,7 +88,7 @@ def cased_pair(uncased_pair: Pair, shared_data: Path) -> Pair:
     params=[
         "toy",
         pytest.param("uncased", marks=pytest.mark.shared_data),
-        pytest.param("cased", marks=pytest.mark.shared_data),
+        pytest.param("cased", marks=[pytest.mark.shared_data, pytest.mark.slow]),
     ],
 )
 def pair(request: pytest.FixtureRequest) -> Pair:
