@@ -45,7 +45,7 @@ class Candidates:
                     lineup.failures[name] = f"does not do {task}, or not as a product that can be compared"
                 continue
             if peer.kind.precision == "bf16" and not has_instruction_set("bf16"):
-                lineup.failures[name] = "this processor has no instructions for bf16: imitated, it would take minutes"
+                lineup.failures[name] = "this processor has no instructions for bf16"
                 continue
             with lineup.guard(name):
                 yield self._ready(peer), self.workshop.environment(peer.environment)

@@ -24,7 +24,7 @@ __all__ = ["pretrain"]
 @click.option(
     "--initializer-range",
     type=click.FloatRange(min=0, min_open=True),
-    help="Standard deviation of its new weights, by default BERT's 0.02; narrow models learn sooner with more.",
+    help="Standard deviation of its new weights, by default the size's own, BERT's 0.02.",
 )
 @click.option("--tokenizer", type=PATH, help="Folder with its tokenizer's files.")
 @click.option("--base", type=CHECKPOINT, help="Folder or hub id to go on from, in the place of a new model.")

@@ -103,7 +103,7 @@ class Variant:
     """The task metric on a labelled file, where one was given."""
 
     faithful: bool = False
-    """Whether it is FP32, or was found close enough to it to be the CPU's default if it is fast, too."""
+    """Of the CPU's variants: whether it is FP32, or was found close enough to it to be the default if it is fast."""
 
     latency_ms: Mapping[str, float] = field(default_factory=dict)
     """Median latency on the exporting machine per shape, such as `1x128`."""

@@ -64,8 +64,8 @@ class Start(StartingPoint):
     base: str | Path | None = None
     """A checkpoint's folder or hub id, in the place of the other three."""
     initializer_range: float | None = None
-    """Standard deviation of new weights; by default the size's own. That is BERT's 0.02, which suits a width of 768:
-    narrow models leave the plateau of the beginning sooner with more, such as `1 / sqrt(width)`."""
+    """Standard deviation of new weights; by default the size's own, BERT's 0.02. On a toy text, a discriminator of
+    width 64 stayed on the plateau of its beginning with that, and left it with 0.1."""
 
     def __post_init__(self) -> None:
         scratch = (self.family, self.size, self.tokenizer)
