@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from bert_bench.engines.opened import DIVIDED
 from bert_bench.report import CaseReport, EngineReport, Report
 from bert_bench.table import NOISY_MARK, format_ms
 from bert_bench.timing import NOISY_SPREAD, Speedup
@@ -20,6 +21,7 @@ def report_markdown(report: Report, *, chart: str | None = None) -> str:
         f"![chart]({chart})" if chart else "",
         _conditions(report),
         *_cases("Model only: token ids in, raw outputs out", report.shapes, report),
+        *_batch_tokens(report.shapes, report),
         *_cases("End to end: one text in, its decoded answer out", report.singles, report),
         *_offline(report),
         *_callers(report),
@@ -100,13 +102,18 @@ def _offline(report: Report) -> list[str]:
     )
     table = _by_engine(report, report.offline, lambda engine, case: f"{report.texts_per_s(engine.name, case):,.0f}")
     blocks = ["## Offline: many texts at once, end to end", f"Texts per second. {sizes}.\n\n{table}"]
-    if any(each.batch_tokens for each in report.engines):
+    return [*blocks, *_batch_tokens(report.offline, report)]
 
-        def size(engine: EngineReport, case: CaseReport) -> str:
-            return str(engine.batch_tokens.get(case.name, _NONE))
 
-        blocks.append(f"Padded tokens per run, chosen by trial.\n\n{_by_engine(report, report.offline, size)}")
-    return blocks
+def _batch_tokens(cases: Sequence[CaseReport], report: Report) -> list[str]:
+    """How much engines that could choose run at once."""
+    if not any(case.name in each.batch_tokens for each in report.engines for case in cases):
+        return []
+
+    def size(engine: EngineReport, case: CaseReport) -> str:
+        return str(engine.batch_tokens.get(case.name, _NONE))
+
+    return [f"Padded tokens per run, chosen by trial.\n\n{_by_engine(report, cases, size)}"]
 
 
 def _callers(report: Report) -> list[str]:
@@ -264,6 +271,8 @@ def _notes(report: Report) -> str:
         report.method,
         "Engines that read token ids run behind the same tokenization, padding, batching by length and decoding, those "
         "of bert_runtime; products that read texts themselves are called as they stand.",
+        "This project's engines divide a batch of token ids into runs as they do texts; a peer runs it whole, or in "
+        f"runs of {DIVIDED} tokens where that was faster when it was tried.",
         f"{report.settings['rounds']} rounds, {min(samples)} to {max(samples)} calls per median, "
         f"{report.duration_s:.0f} s in all.{others} {noisy} of {total} speed-ups over {report.baseline} are noisy.",
         *report.notes,

@@ -60,7 +60,7 @@ def load(
             and by default as many as threads. They have a session of their own, which holds the weights a second time
             from the first such call on; 1 spares that.
         max_batch_tokens: padded tokens per run when many texts come at once; by default 256 on the CPU, 1024 where
-            `parallel_runs` is 1, and 16384 on CUDA.
+            a run alone has several threads, and 16384 on CUDA.
         verify: whether to compare the files that will be read with the manifest's hashes.
 
     Raises:

@@ -1,6 +1,6 @@
 """A loaded bundle: texts in, results out."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
 from itertools import islice
@@ -114,27 +114,48 @@ class Model:
             for value, windows in zip(read, encoded, strict=True)
         ]
 
+    def run(self, batch: Batch) -> FloatArray:
+        """Raw outputs float32 [B, …] of token ids that are at hand: what the graph gives, [masks, …] for fill-mask.
+
+        The batch is divided as texts are, into runs of `max_batch_tokens` tokens, padding included.
+        """
+        rows, tokens = batch.input_ids.shape
+        if not rows:
+            raise InputError("expected at least one row of token ids, found none")
+        arrays = [array for _, array in self._runs([tokens] * rows, partial(_part, batch))]
+        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
     def _rows(self, encodings: Sequence[Encoding]) -> list[FloatArray]:
         """The raw output of each encoding, run in batches of similar length."""
-        if len(encodings) == 1:
-            return self.task.split(self._run(pad(encodings, self.tokenizer.pad_token_id)), encodings)
-        lengths = [len(each) for each in encodings]
+
+        def padded(indices: list[int]) -> Batch:
+            return pad([encodings[i] for i in indices], self.tokenizer.pad_token_id)
+
+        rows: list[FloatArray] = [np.empty(0)] * len(encodings)
+        for indices, array in self._runs([len(each) for each in encodings], padded):
+            for i, row in zip(indices, self.task.split(array, [encodings[i] for i in indices]), strict=True):
+                rows[i] = row
+        return rows
+
+    def _runs(
+        self, lengths: Sequence[int], make: Callable[[list[int]], Batch]
+    ) -> Iterator[tuple[list[int], FloatArray]]:
+        """Divides rows of those lengths into runs: the rows of each, and its raw output; `make` gives a run's batch."""
+        several = self.side_by_side or self.session
+        if len(lengths) == 1:
+            yield [0], several.run(make([0]))
+            return
         side_by_side = self.side_by_side
         batches = batches_of_runs(lengths, self.max_batch_tokens, 1 if side_by_side is None else side_by_side.runs)
         if side_by_side is not None and not (len(batches) > 1 and side_by_side.fills(len(batches))):
             side_by_side, batches = None, batches_of_runs(lengths, self.max_batch_tokens, 1)
-        parts = [[encodings[i] for i in indices] for indices in batches]
-        padded = [partial(pad, part, self.tokenizer.pad_token_id) for part in parts]
         if side_by_side is None:
-            arrays: Iterator[FloatArray] = (self._run(make()) for make in padded)
+            arrays: Iterator[FloatArray] = (several.run(make(indices)) for indices in batches)
         else:
-            arrays = side_by_side.run_many(padded)
-        rows: list[FloatArray] = [np.empty(0)] * len(encodings)
-        for indices, part, array in zip(batches, parts, arrays, strict=True):
-            for i, row in zip(indices, self.task.split(array, part), strict=True):
-                rows[i] = row
-        return rows
+            arrays = side_by_side.run_many([partial(make, indices) for indices in batches])
+        yield from zip(batches, arrays, strict=True)
 
-    def _run(self, batch: Batch) -> FloatArray:
-        """The raw output of a batch that comes alone."""
-        return (self.side_by_side or self.session).run(batch)
+
+def _part(batch: Batch, rows: list[int]) -> Batch:
+    """Rows of a batch that follow one another."""
+    return Batch(*(array[rows[0] : rows[-1] + 1] for array in batch))

@@ -34,8 +34,8 @@ _FORMAT_VERSION = 1
 
 _BATCH_TOKENS = 1024
 
-_BATCH_TOKENS_SIDE_BY_SIDE = 256
-"""Few enough for what a core has of its own as a cache."""
+_CORE_BATCH_TOKENS = 256
+"""Of a run that has one core: few enough for what that has of its own as a cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ def default_plan(precision: str, threads: int | None = None, parallel_runs: int 
         precision=precision,
         threads=threads,
         parallel_runs=parallel_runs,
-        max_batch_tokens=_BATCH_TOKENS if parallel_runs == 1 else _BATCH_TOKENS_SIDE_BY_SIDE,
+        max_batch_tokens=_BATCH_TOKENS if parallel_runs == 1 < threads else _CORE_BATCH_TOKENS,
     )
 
 

@@ -15,6 +15,7 @@ from bert_bench.cli import main
 from bert_bench.comparison import compare_engines
 from bert_bench.difference import compare_reports
 from bert_bench.engines.base import PEER_SIZES
+from bert_bench.engines.opened import DIVIDED
 from bert_bench.environments import Environment
 from bert_bench.loading import read_report
 from bert_bench.markdown import report_markdown
@@ -24,7 +25,7 @@ from bert_bench.timing import Timing
 from bert_runtime import InputError
 
 SETTINGS = Settings(
-    shapes=((1, 8), (2, 16)), text_tokens=(14,), num_texts=12, rounds=2, burst_ms=2.0, loads=1, threads=1,
+    shapes=((1, 8), (20, 16)), text_tokens=(14,), num_texts=12, rounds=2, burst_ms=2.0, loads=1, threads=1,
     callers=(2,), callers_s=0.05, callers_rounds=2, peak_s=0.01, labelled=20,
 )  # fmt: skip
 PEERS = ("pytorch", "pytorch-bf16", "onnxruntime-plain", "optimum-o1", "fastembed")
@@ -104,9 +105,10 @@ def test_peers_choose_how_much_they_run_at_once(report: Report) -> None:
     for name in OWN:
         assert chosen[name] == {}
     for name in ("pytorch", "onnxruntime-plain"):
-        assert chosen[name].keys() == {"messages"}
+        assert chosen[name].keys() == {"20x16", "messages"}
+        assert chosen[name]["20x16"] in (320, DIVIDED)
         assert chosen[name]["messages"] in PEER_SIZES
-    assert "Padded tokens per run, chosen by trial." in report_markdown(report)
+    assert report_markdown(report).count("Padded tokens per run, chosen by trial.") == 2
 
 
 def test_outputs_and_the_metric_are_of_the_labelled_file(report: Report) -> None:
@@ -220,7 +222,7 @@ def test_other_files_are_refused_with_the_reason(tmp_path: Path, content: str) -
 
 def test_what_got_slower_is_said(report: Report) -> None:
     found = compare_reports(report, slowed(report, 3.0))
-    assert {(each.engine, each.case) for each in found.slower(2.0)} == {(OWN[1], "1x8"), (OWN[1], "2x16")}
+    assert {(each.engine, each.case) for each in found.slower(2.0)} == {(OWN[1], "1x8"), (OWN[1], "20x16")}
     assert not found.faster(1.05)
     assert found.machine == pytest.approx(1.0)
     back = compare_reports(slowed(report, 3.0), report)

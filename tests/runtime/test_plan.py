@@ -39,7 +39,7 @@ def planned(bundle: Path, **arguments: Any) -> Plan:
     ("threads", "runs", "expected"),
     [
         (4, None, (4, 4, 256)),
-        (1, None, (1, 1, 1024)),
+        (1, None, (1, 1, 256)),
         (4, 1, (4, 1, 1024)),
         (4, 2, (4, 2, 256)),
     ],

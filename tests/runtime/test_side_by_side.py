@@ -12,7 +12,8 @@ import pytest
 
 from bert_runtime import InputError, load
 from bert_runtime.session import Session
-from bert_runtime.tasks import sole_rows
+from bert_runtime.tasks import FloatArray, sole_rows
+from bert_runtime.tokenization import Batch, as_text_input, pad
 
 TEXTS = [" ".join(["hello there"] * (1 + number * 7 % 23)) for number in range(60)]
 
@@ -27,6 +28,34 @@ def test_answers_and_order_stay(classifier_bundle: Path, precision: str, runs: i
     found, expected = (sole_rows(each.outputs(TEXTS)) for each in (model, plain))
     assert np.abs(found - expected).max() <= 1e-5
     assert [each.label for each in model(TEXTS)] == [model(text).label for text in TEXTS]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7])
+@pytest.mark.parametrize("runs", [1, 2])
+def test_token_ids_at_hand_are_divided_like_texts(
+    classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch, runs: int, rows: int
+) -> None:
+    model = load(classifier_bundle, precision="fp32", threads=2, parallel_runs=runs, max_batch_tokens=24)
+    encodings = [windows[0] for windows in model.tokenizer.encode([as_text_input("hello there " * 3)] * rows)]
+    batch = pad([*encodings[1:], model.tokenizer.encode([as_text_input("bye")])[0][0]], model.tokenizer.pad_token_id)
+    whole = model.session.run(batch)
+    ran: list[int] = []
+    run = Session.run
+
+    def counted(self: Session, batch: Batch) -> FloatArray:
+        ran.append(len(batch.input_ids))
+        return run(self, batch)
+
+    monkeypatch.setattr(Session, "run", counted)
+    assert np.abs(model.run(batch) - whole).max() <= 1e-5
+    assert sum(ran) == rows
+    assert max(ran) * batch.input_ids.shape[1] <= 24
+
+
+def test_no_row_of_token_ids_is_refused(classifier_bundle: Path) -> None:
+    empty = np.zeros((0, 4), dtype=np.int64)
+    with pytest.raises(InputError, match="expected at least one row"):
+        load(classifier_bundle, threads=1).run(Batch(empty, empty, empty))
 
 
 def test_a_second_session_is_opened_for_many_inputs_alone(

@@ -11,7 +11,13 @@ from bert_runtime.model import Model
 from bert_runtime.tasks import FloatArray, TextInput
 from bert_runtime.timing import interleaved_medians
 
-__all__ = ["Engine", "ModelEngine", "ProductEngine"]
+__all__ = ["DIVIDED", "Engine", "ModelEngine", "ProductEngine"]
+
+DIVIDED = 256
+"""Padded tokens per run that a peer may divide a batch of token ids into, as ours does."""
+
+_LONG_TOKENS = 2048
+"""Tokens of a case that is tried less often."""
 
 
 class Engine(ABC):
@@ -63,30 +69,33 @@ class ModelEngine(Engine):
         return [each.rows for each in self.model.outputs(texts)]
 
     def call(self, case: Case) -> Callable[[], Any]:
-        if case.batch is not None:
-            return partial(self.model.session.run, case.batch)
         if case.stage == "tokenization":
             return partial(self.model.tokenizer.encode, case.texts)
+        if (batch := case.batch) is not None:
+            whole = sum(case.tokens)
+            sizes = (whole, DIVIDED) if self._sizes and whole > DIVIDED and len(case.tokens) > 1 else ()
+            return partial(self._chosen(case, sizes, lambda model: model.run(batch)).run, batch)
         if len(case.texts) == 1:
             return partial(self.model, case.texts[0])
-        if self._sizes:
-            self.batch_tokens[case.name] = self._fastest_size(list(case.texts))
-            self._many = self._sized(self.batch_tokens[case.name])
-        return partial(self._many, list(case.texts))
+        texts = list(case.texts)
+        self._many = self._chosen(case, self._sizes, lambda model: model(texts))
+        return partial(self._many, texts)
 
-    def _sized(self, size: int) -> Model:
-        """The model with so many padded tokens per run."""
-        model = copy(self.model)
-        model.max_batch_tokens = size
-        return model
+    def _chosen(self, case: Case, sizes: Sequence[int], ask: Callable[[Model], Any]) -> Model:
+        """The model with those of `sizes`, padded tokens per run, that are fastest for a case; as it is without any.
 
-    def _fastest_size(self, texts: list[TextInput]) -> int:
-        """The padded tokens per run that were fastest in three tries, after one of each that warmed up."""
-        calls = {size: partial(self._sized(size), texts) for size in self._sizes}
-        for call in calls.values():
-            call()
-        seconds = interleaved_medians(calls, 3, warm=False)
-        return min(seconds, key=lambda size: seconds[size])
+        Each size is tried three times, or once in a case that takes long, after a time that warmed up.
+        """
+        if not sizes:
+            return self.model
+        models = {size: copy(self.model) for size in sizes}
+        for size, model in models.items():
+            model.max_batch_tokens = size
+            ask(model)
+        tries = 1 if sum(case.tokens) > _LONG_TOKENS else 3
+        seconds = interleaved_medians({size: partial(ask, model) for size, model in models.items()}, tries, warm=False)
+        self.batch_tokens[case.name] = fastest = min(seconds, key=lambda size: seconds[size])
+        return models[fastest]
 
 
 class ProductEngine(Engine):

@@ -33,7 +33,7 @@ from bert_models.pretraining.masking import IGNORED
 from bert_models.pretraining.model import MaskedLanguageModel
 from bert_models.training.data import TensorBatch, train_loader
 from bert_models.training.objectives import build_objective
-from bert_models.training.optimizer import parameter_groups
+from bert_models.training.optimizer import adamw, parameter_groups
 from bert_models.training.task_of_data import task_of_data
 from bert_runtime.machine import available_cores, has_instruction_set
 from bert_runtime.records import read_records
@@ -81,7 +81,7 @@ class _Case:
 
 
 def _case(model: nn.Module, loss: Callable[[Batch], Tensor], batches: list[Batch], name: str) -> _Case:
-    optimizer = AdamW(parameter_groups(model, 0.01), lr=1e-5)
+    optimizer = adamw(parameter_groups(model, 0.01), 1e-5)
     return _Case(model.train(), loss, batches, "bf16" in name, optimizer)
 
 

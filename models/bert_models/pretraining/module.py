@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
-from torch.optim import AdamW, Optimizer
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from bert_models.errors import TrainingError
@@ -16,7 +16,7 @@ from bert_models.pretraining.batches import PretrainingBatch, PretrainingBatches
 from bert_models.pretraining.model import Measured, PretrainingModel, mean
 from bert_models.pretraining.settings import PretrainSettings
 from bert_models.training.logs import LoggedModule
-from bert_models.training.optimizer import linear_schedule, parameter_groups
+from bert_models.training.optimizer import adamw, linear_schedule, parameter_groups
 from bert_models.training.processes import ALONE, Processes
 from bert_models.training.sharding import shard
 from bert_models.training.steps import finite_value, seed_by_place
@@ -170,7 +170,7 @@ class Pretraining(LoggedModule):
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """AdamW with linear warm-up and decay."""
         groups = parameter_groups(self.model, self.settings.weight_decay)
-        optimizer = AdamW(groups, lr=self.settings.lr)
+        optimizer = adamw(groups, self.settings.lr)
         self._schedule = linear_schedule(self.settings.steps, self.settings.warmup_ratio)
         schedule = LambdaLR(optimizer, self._schedule)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

@@ -7,14 +7,14 @@ import numpy as np
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
-from torch.optim import AdamW, Optimizer
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from bert_models.model import TaskModel
 from bert_models.training.data import Examples, TensorBatch
 from bert_models.training.logs import LoggedModule
 from bert_models.training.objectives import build_objective
-from bert_models.training.optimizer import linear_schedule, parameter_groups
+from bert_models.training.optimizer import adamw, linear_schedule, parameter_groups
 from bert_models.training.placement import same_run
 from bert_models.training.processes import ALONE, Processes
 from bert_models.training.settings import TrainSettings
@@ -151,7 +151,7 @@ class FineTuning(LoggedModule):
         groups = parameter_groups(self.model, settings.weight_decay, settings.lr, settings.layer_lr_decay)
         if extra := self.extra_parameters():
             groups.append({"params": extra, "weight_decay": settings.weight_decay})
-        optimizer: Optimizer = AdamW(groups, lr=self.settings.lr)
+        optimizer: Optimizer = adamw(groups, self.settings.lr)
         return {
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": LambdaLR(optimizer, self._schedule), "interval": "step"},
