@@ -59,6 +59,7 @@ def export(
     columns: Mapping[str, str] | None = None,
     max_drop: float = 1.0,
     weight_bits: int | None = None,
+    packed: bool = False,
     force: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> Manifest:
@@ -82,6 +83,7 @@ def export(
         max_drop: how many points (hundredths) of the metric INT8 may lose on `evaluate`.
         weight_bits: bits of INT8's weights: 8, or 7, which is faster on processors without VNNI and less exact on all;
             by default 8, but 7 where layers share their weights, see `choose_weight_bits`.
+        packed: make each graph for CUDA once more without padding, for batches of mixed lengths.
         force: replace an existing bundle.
         progress: called with a line at the start of each stage.
 
@@ -91,6 +93,8 @@ def export(
     target = Path(bundle)
     check_opset(OPSET if opset is None else opset)
     planned = plan(targets, precisions)
+    if packed and not planned.cuda:
+        raise ExportError("packed graphs are for CUDA, whose operators they need; export with --target cuda")
     _check_target(target, force=force)
     progress("reading the checkpoint")
     source = open_checkpoint(checkpoint)
@@ -113,7 +117,7 @@ def export(
         built = [build_fp32(model, probe, folder, progress)]
         if "int8" in planned.cpu:
             built.append(build_int8(built[0], model, probe, folder, weight_bits, progress))
-        built += build_cuda(built[0], model, probe, folder, planned.cuda, progress)
+        built += build_cuda(built[0], model, probe, folder, planned.cuda, progress, packed=packed)
         if examples is not None and evaluate is not None:
             built = with_metrics(chosen, built, examples, Path(evaluate))
         progress("timing the variants")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -51,7 +52,7 @@ def current_conditions(threads: int) -> Conditions:
         threads=threads,
         load_average=os.getloadavg() if hasattr(os, "getloadavg") else None,
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        argv=tuple(sys.argv),
+        argv=(Path(sys.argv[0]).name, *sys.argv[1:]),
     )
 
 

@@ -66,6 +66,7 @@ __all__ = ["export"]
     show_default="8, or 7 where layers share weights",
     help="Bits of INT8's weights; 7 is faster on processors without VNNI, and less exact everywhere.",
 )
+@click.option("--packed", is_flag=True, help="For CUDA, also graphs without padding, for batches of mixed lengths.")
 @task_options
 @click.option("--opset", type=int, help="Version of ONNX's operators to write; by default the only one that works.")
 @click.option("--force", is_flag=True, help="Replace an existing bundle.")
@@ -83,6 +84,7 @@ def export(
     columns: dict[str, str] | None,
     max_drop: float,
     weight_bits: int | None,
+    packed: bool,
     opset: int | None,
     force: bool,
     as_json: bool,
@@ -100,7 +102,7 @@ def export(
         task=task, targets=devices, precisions=None if "auto" in precisions else precisions, max_tokens=max_tokens,
         dimensions=dimensions, options=given(options), opset=opset,
         evaluate=evaluate, calibrate=calibrate, columns=columns, max_drop=max_drop, weight_bits=weight_bits,
-        force=force, progress=stages(),
+        packed=packed, force=force, progress=stages(),
     )  # fmt: skip
     if as_json:
         print_json(manifest.to_dict())

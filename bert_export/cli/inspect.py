@@ -80,7 +80,7 @@ def _variant_rows(variant: Variant) -> list[tuple[str, str]]:
     size_mb = sum(asset.size_bytes for asset in variant.assets) / 1e6
     rows = [
         (
-            variant.precision if variant.target == "cpu" else f"{variant.precision} {variant.target}",
+            variant.title,
             f"{files}, {size_mb:.1f} MB, opset {variant.opset}",
         ),
         ("", f"fusions: {fusions}"),

@@ -9,7 +9,7 @@ import numpy as np
 from bert_runtime.tasks import FloatArray
 from bert_runtime.tokenization import Batch
 
-__all__ = ["ALIGNMENT", "GraphShapes", "Shape", "aligned_tokens", "pad_to", "unpad"]
+__all__ = ["ALIGNMENT", "GraphShapes", "Shape", "aligned_tokens", "is_right_padded", "pad_to", "unpad"]
 
 ALIGNMENT = 8
 """Queries, in rows, of which ONNX Runtime's fused attention kernel with a mask wants a multiple in FP16."""
@@ -49,6 +49,12 @@ class GraphShapes:
 def aligned_tokens(tokens: int, max_tokens: int) -> int:
     """`tokens` rounded up to what attention runs fast for, but not beyond the model's positions."""
     return max(tokens, min(ceil(tokens / ALIGNMENT) * ALIGNMENT, max_tokens))
+
+
+def is_right_padded(batch: Batch) -> bool:
+    """Whether every row's tokens come first and its padding after them."""
+    mask = batch.attention_mask
+    return bool((mask[:, 1:] <= mask[:, :-1]).all())
 
 
 def pad_to(batch: Batch, shape: Shape, pad_token_id: int) -> Batch:

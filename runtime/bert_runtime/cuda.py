@@ -142,7 +142,7 @@ class CudaSession:
         # A number of rows that depends on the texts, as of masks, brings a copy to the host into the graph.
         fixed = all(isinstance(axis, int) or axis in ("batch", "sequence") for axis in manifest.output.axes)
         self._shapes = (shapes or GraphShapes()) if fixed else GraphShapes(rows=())
-        self._session = open_cuda_session(path, device, capture=fixed)
+        self._session = open_cuda_session(path, device, capture=bool(self._shapes.rows))
         self._inputs = [each.name for each in self._session.get_inputs()]
         self._seen: Counter[Shape] = Counter()
         self._captured: dict[Shape, _Captured] = {}

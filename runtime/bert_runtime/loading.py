@@ -5,12 +5,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from bert_runtime.buckets import GraphShapes
 from bert_runtime.cuda import CudaSession
 from bert_runtime.devices import CPU, Device, cuda_problem, parse_device
 from bert_runtime.errors import BundleError, CudaUnavailableError, InputError
 from bert_runtime.machine import available_cores, has_instruction_set
 from bert_runtime.manifest import Asset, Manifest, Variant, sha256_file
 from bert_runtime.model import Model
+from bert_runtime.packed import PackedBeside
 from bert_runtime.plan import Plan, default_plan, plan_here
 from bert_runtime.session import Session
 from bert_runtime.side_by_side import SideBySide
@@ -83,7 +85,8 @@ def load(
         variant = manifest.variant(plan.precision)
     else:
         plan, variant = None, choose_cuda_variant(manifest, precision)
-    for asset in (manifest.tokenizer, *variant.assets):
+    packed = manifest.packed(variant)
+    for asset in (manifest.tokenizer, *variant.assets, *(packed.assets if packed is not None else ())):
         check_asset(path, asset, verify_hash=verify)
     return open_variant(path, manifest, variant, place, plan=plan, max_batch_tokens=max_batch_tokens)
 
@@ -125,8 +128,7 @@ def open_variant(
     tokenizer = bundle_tokenizer(bundle, manifest)
     if place != CPU:
         return Model(
-            manifest.task, tokenizer,
-            CudaSession(bundle / variant.model.file, manifest, place, tokenizer.pad_token_id),
+            manifest.task, tokenizer, _open_cuda(bundle, manifest, variant, place),
             max_batch_tokens=_CUDA_BATCH_TOKENS if max_batch_tokens is None else max_batch_tokens,
             manifest=manifest, variant=variant,
         )  # fmt: skip
@@ -138,6 +140,19 @@ def open_variant(
         manifest.task, tokenizer, session, many,
         max_batch_tokens=plan.max_batch_tokens, manifest=manifest, variant=variant,
     )  # fmt: skip
+
+
+def _open_cuda(bundle: Path, manifest: Manifest, variant: Variant, place: Device) -> CudaSession | PackedBeside:
+    """A session on a GPU, with that of the packed variant beside it if there is one."""
+
+    def opened(variant: Variant) -> CudaSession:
+        shapes = GraphShapes(rows=()) if variant.packed else None
+        return CudaSession(bundle / variant.model.file, manifest, place, manifest.pad_token_id, shapes)
+
+    packed = manifest.packed(variant)
+    if variant.packed or packed is None:
+        return opened(variant)
+    return PackedBeside(opened(variant), partial(opened, packed))
 
 
 def _open_again(bundle: Path, manifest: Manifest, variant: Variant) -> Session:

@@ -68,6 +68,9 @@ class Variant:
     target: str = "cpu"
     """The kind of device the graph is made for: `cpu` or `cuda`."""
 
+    packed: bool = False
+    """Whether it computes real tokens alone, of a batch whose rows are padded at their end; see `Manifest.variant`."""
+
     model: Asset
     opset: int
     self_test: SelfTest
@@ -109,6 +112,13 @@ class Variant:
     """Median latency on the exporting machine per shape, such as `1x128`."""
 
     @property
+    def title(self) -> str:
+        """What tells it from the bundle's others, such as `int8` and `fp16 cuda packed`."""
+        return " ".join(
+            [self.precision, *([self.target] if self.target != "cpu" else []), *(["packed"] if self.packed else [])]
+        )
+
+    @property
     def assets(self) -> tuple[Asset, ...]:
         """The graph's files."""
         return (self.model,) if self.external_data is None else (self.model, self.external_data)
@@ -147,7 +157,10 @@ class Manifest:
     """Top-level keys this release does not know; kept when the manifest is written again."""
 
     def variant(self, precision: str, target: str = "cpu") -> Variant:
-        """The variant of that precision and target; raises `BundleError` naming those there are for the target."""
+        """The variant of that precision and target; raises `BundleError` naming those there are for the target.
+
+        It takes any padding; one that is packed may stand beside it, see `packed`.
+        """
         found = self.variants_for(target)
         for variant in found:
             if variant.precision == precision:
@@ -158,8 +171,13 @@ class Manifest:
         )
 
     def variants_for(self, target: str) -> tuple[Variant, ...]:
-        """The variants made for that kind of device."""
-        return tuple(variant for variant in self.variants if variant.target == target)
+        """The variants made for that kind of device, but for packed ones."""
+        return tuple(variant for variant in self.variants if variant.target == target and not variant.packed)
+
+    def packed(self, variant: Variant) -> Variant | None:
+        """The packed variant of the same precision and target, if the bundle has one."""
+        key = (variant.precision, variant.target)
+        return next((each for each in self.variants if each.packed and (each.precision, each.target) == key), None)
 
     @property
     def assets(self) -> tuple[Asset, ...]:

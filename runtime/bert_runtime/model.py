@@ -13,6 +13,7 @@ from bert_runtime.batching import batches_of_runs
 from bert_runtime.cuda import CudaSession
 from bert_runtime.errors import InputError
 from bert_runtime.manifest import Manifest, Variant
+from bert_runtime.packed import PackedBeside
 from bert_runtime.session import Session
 from bert_runtime.side_by_side import SideBySide
 from bert_runtime.tasks import FloatArray, Outputs, Result, Task
@@ -34,7 +35,7 @@ class Model:
         self,
         task: Task,
         tokenizer: TextTokenizer,
-        session: Session | CudaSession,
+        session: Session | CudaSession | PackedBeside,
         side_by_side: SideBySide | None = None,
         *,
         max_batch_tokens: int = 1024,

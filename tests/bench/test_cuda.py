@@ -44,14 +44,16 @@ def test_without_onnxruntime_for_it_it_says_so(monkeypatch: pytest.MonkeyPatch) 
 
 def test_workloads_fit_the_model_and_the_budget() -> None:
     batches = batches_of(TASK, 61, max_tokens=130)
-    assert list(batches) == ["1x16", "1x128", "8x128", "32x128", "128x128", "mixed"]  # 384 tokens are too many
-    for name, each in list(batches.items())[:-1]:
+    shapes = ["1x16", "1x128", "8x128", "32x128", "128x128"]  # 384 tokens are too many
+    assert list(batches) == [*shapes, "mixed", "mixed, unsorted"]
+    for name in shapes:
+        each = batches[name]
         assert ["x".join(map(str, batch.input_ids.shape)) for batch in each] == [name]
         assert each[0].attention_mask.all()
-    mixed = batches["mixed"]
-    assert sum(len(batch.input_ids) for batch in mixed) == 512
-    assert max(batch.input_ids.size for batch in mixed) <= 16384
-    assert not all(batch.attention_mask.all() for batch in mixed)
+    for mixed in (batches["mixed"], batches["mixed, unsorted"]):
+        assert sum(len(batch.input_ids) for batch in mixed) == 512
+        assert max(batch.input_ids.size for batch in mixed) <= 16384
+        assert not all(batch.attention_mask.all() for batch in mixed)
 
 
 def test_pytorch_in_half_precision_gives_its_outputs() -> None:

@@ -3,14 +3,18 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import Result
 
-from bert_runtime import BundleError, load, loading
+from bert_runtime import BundleError, Manifest, load, loading
+from bert_runtime.buckets import GraphShapes
 from bert_runtime.devices import Device
 from bert_runtime.errors import CudaUnavailableError
+from bert_runtime.tokenization import Batch
 
 Run = Callable[..., Result]
 CopyBundle = Callable[..., Path]
@@ -20,11 +24,11 @@ TEXTS = ["how are you", "see you later", "where is my card"]
 
 @pytest.fixture(scope="session")
 def both_bundle(classifier_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`classifier_checkpoint` exported for the CPU in FP32 and for CUDA in FP32 and FP16."""
+    """`classifier_checkpoint` exported for the CPU in FP32 and for CUDA in FP32 and FP16, padded and packed."""
     from bert_export.export import export
 
     folder = tmp_path_factory.mktemp("bundles") / "both"
-    export(classifier_checkpoint, folder, targets=("cpu", "cuda"), precisions=("fp32", "fp16"))
+    export(classifier_checkpoint, folder, targets=("cpu", "cuda"), precisions=("fp32", "fp16"), packed=True)
     return folder
 
 
@@ -38,10 +42,13 @@ def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_bundle_for_both(both_bundle: Path) -> None:
     manifest = json.loads((both_bundle / "bundle.json").read_text(encoding="utf-8"))
-    assert [(each["target"], each["precision"], each["model"]["file"]) for each in manifest["variants"]] == [
-        ("cpu", "fp32", "model.fp32.onnx"),
-        ("cuda", "fp32", "model.cuda.fp32.onnx"),
-        ("cuda", "fp16", "model.fp16.onnx"),
+    keys = ("target", "precision", "packed")
+    assert [(*(each[key] for key in keys), each["model"]["file"]) for each in manifest["variants"]] == [
+        ("cpu", "fp32", False, "model.fp32.onnx"),
+        ("cuda", "fp32", False, "model.cuda.fp32.onnx"),
+        ("cuda", "fp16", False, "model.fp16.onnx"),
+        ("cuda", "fp32", True, "model.cuda.fp32.packed.onnx"),
+        ("cuda", "fp16", True, "model.fp16.packed.onnx"),
     ]
     assert manifest["default_precision"] == "fp32"
     assert "FP16 for CUDA: the fused INT8 operators have kernels on the CPU alone" in manifest["default_reason"]
@@ -49,7 +56,8 @@ def test_a_bundle_for_both(both_bundle: Path) -> None:
     for variant in manifest["variants"][1:]:
         assert variant["parity"]["max_abs_error"] <= variant["parity"]["tolerance"]
         assert variant["fusions"]["multi_head_attention"] == {"expected": 2, "found": 2}
-        assert variant["evaluated_on"].endswith("not on a GPU")
+        assert "not on a GPU" in variant["evaluated_on"]
+        assert ("which CUDA alone has" in variant["evaluated_on"]) == variant["packed"]
         assert variant["latency_ms"] == {}
     sizes = [each["model"]["size_bytes"] for each in manifest["variants"]]
     assert sizes[2] < 0.7 * sizes[0]
@@ -59,7 +67,8 @@ def test_inspect_shows_targets(run: Run, both_bundle: Path) -> None:
     lines = [" ".join(line.split()) for line in run("inspect", both_bundle).stdout.splitlines()]
     assert any(line.startswith("fp32 cuda model.cuda.fp32.onnx, ") and line.endswith("opset 20") for line in lines)
     assert any(line.startswith("fp16 cuda model.fp16.onnx, ") for line in lines)
-    assert sum(line.startswith("evaluated on: the CPU provider") for line in lines) == 2
+    assert any(line.startswith("fp16 cuda packed model.fp16.packed.onnx, ") for line in lines)
+    assert sum(line.startswith("evaluated on: the CPU provider") for line in lines) == 4
 
 
 @pytest.mark.usefixtures("no_cuda")
@@ -68,6 +77,10 @@ def test_verify_evaluates_on_the_cpu(run: Run, both_bundle: Path) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     remarks = [line for line in result.stdout.splitlines() if line.endswith("evaluated on the CPU, for want of CUDA")]
     assert [line.split()[1:4] for line in remarks] == [["self-test", "fp32", "cuda"], ["self-test", "fp16", "cuda"]]
+    skipped = [
+        line for line in result.stdout.splitlines() if line.endswith("needs CUDA, whose operators it is made of")
+    ]
+    assert [line.split()[2:5] for line in skipped] == [["fp32", "cuda", "packed"], ["fp16", "cuda", "packed"]]
 
 
 @pytest.mark.usefixtures("no_cuda")
@@ -91,7 +104,7 @@ def test_auto_takes_the_cpu(run: Run, both_bundle: Path) -> None:
 def test_auto_says_why_cuda_did_not_open(
     both_bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def no_driver(path: Path, manifest: object, device: Device, pad_token_id: int) -> None:
+    def no_driver(path: Path, manifest: object, device: Device, pad_token_id: int, shapes: object) -> None:
         raise CudaUnavailableError(f"{path.name} on {device}: no driver")
 
     monkeypatch.setattr(loading, "cuda_problem", lambda: None)
@@ -123,7 +136,7 @@ def test_answers_in_half_precision_are_those_of_fp32(both_bundle: Path) -> None:
     from bert_runtime.manifest import Manifest
 
     manifest = Manifest.read(both_bundle)
-    models = [open_variant(both_bundle, manifest, each, CPU) for each in manifest.variants]
+    models = [open_variant(both_bundle, manifest, each, CPU) for each in manifest.variants if not each.packed]
     fp32, cuda, half = ([row.flat for row in model.outputs(TEXTS)] for model in models)
     assert np.abs(np.array(fp32) - np.array(cuda)).max() <= 1e-5
     assert 0 < np.abs(np.array(fp32) - np.array(half)).max() <= 2e-2
@@ -134,6 +147,7 @@ def test_answers_in_half_precision_are_those_of_fp32(both_bundle: Path) -> None:
     [
         (["--target", "cuda", "--precision", "int8"], "FP16 for CUDA: the fused INT8 operators"),
         (["--precision", "fp16"], "FP16 is for CUDA: "),
+        (["--packed"], "packed graphs are for CUDA, whose operators they need; export with --target cuda"),
     ],
 )
 def test_precisions_that_a_target_cannot_run(
@@ -149,3 +163,30 @@ def test_a_strange_device(run: Run, both_bundle: Path) -> None:
     result = run("predict", both_bundle, "hello", "--device", "tpu")
     assert result.exit_code == 1
     assert "expected a device of auto, cpu, cuda or cuda:<number>, found 'tpu'" in result.stderr
+
+
+def test_packed_graphs_are_opened_when_a_batch_needs_them(both_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[str, bool]] = []
+
+    def session(path: Path, manifest: Manifest, device: Device, pad_token_id: int, shapes: GraphShapes | None) -> Any:
+        made.append((path.name, shapes is None))
+        return SimpleNamespace(threads=1, place=str(device), run=lambda batch: made[-1])
+
+    monkeypatch.setattr(loading, "CudaSession", session)
+    model = load(both_bundle, device="cuda")
+    assert model.variant is not None
+    assert not model.variant.packed
+    ids = np.ones((32, 128), dtype=np.int64)
+    model.session.run(Batch(ids, ids, ids))
+    assert made == [("model.fp16.onnx", True)]
+    model.session.run(Batch(ids, np.tril(ids)[:, ::-1].copy(), ids))
+    assert made[1:] == []
+    model.session.run(Batch(ids, np.tril(ids), ids))
+    assert made[1:] == [("model.fp16.packed.onnx", False)]
+
+
+def test_a_packed_graph_that_is_missing_is_found_when_loading(copy_bundle: CopyBundle, both_bundle: Path) -> None:
+    copied = copy_bundle(both_bundle)
+    (copied / "model.fp16.packed.onnx").unlink()
+    with pytest.raises(BundleError, match=r"model\.fp16\.packed\.onnx: the manifest names this file"):
+        load(copied, device="cuda")

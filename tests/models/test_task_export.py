@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from bert_export.capture import capture
-from bert_export.cuda import fuse_for_cuda, to_half
+from bert_export.cuda import fuse_for_cuda, pack, spell_out, to_half
 from bert_export.cuda.build import check_cuda_parity
 from bert_export.errors import FusionError
 from bert_export.flops import int8_flops_share
@@ -134,6 +134,10 @@ def runs_in_half_precision(model: TaskModel, graph: ir.Model, folder: Path) -> N
     assert {node.inputs[1].dtype for node in operators(graph, "MatMul")} == {ir.DataType.FLOAT16}
     run = runner(graph, folder / "fp16.onnx")
     assert check_cuda_parity(model, run, model.config.max_tokens, half=True)["max_abs_error"] > 0
+    assert pack(graph, model.config, model.task)["packed_attention"]["found"] >= 2
+    assert embeddings_stored(graph, model.config) == 1
+    run = runner(spell_out(graph), folder / "packed.onnx")
+    assert check_cuda_parity(model, run, model.config.max_tokens, half=True, packed=True)["max_abs_error"] > 0
 
 
 @pytest.mark.parametrize(("family", "task"), MATRIX)

@@ -5,7 +5,8 @@ python -m bert_bench.experiments.cuda --checkpoint CKPT [--output FILE]
 Exports the checkpoint for CUDA, checks every engine's outputs against PyTorch in FP32, and times forward passes: token
 ids in host memory in, outputs in host memory out, so that copies and synchronisation are inside the clock. Engines take
 turns, and another one begins in each round. All of them get the same ids and masks; `mixed` is texts of mixed lengths,
-sorted into batches of one token budget. It has not been run on a GPU yet; without one it says so and exits with 1.
+sorted into batches of one token budget, or 128 to a batch as they come, where packing has most to leave out. It has not
+been run on a GPU yet; without one it says so and exits with 1.
 """
 
 import tempfile
@@ -40,7 +41,7 @@ __all__ = ["batches_of", "check_outputs", "main", "torch_engine"]
 Run = Callable[[Batch], FloatArray]
 
 _SHAPES = ((1, 16), (1, 128), (8, 128), (32, 128), (128, 128), (8, 384))
-_MIXED_TEXTS, _BATCH_TOKENS = 512, 16384
+_MIXED_TEXTS, _BATCH_TOKENS, _UNSORTED = 512, 16384, 128
 _BASELINE = "PyTorch eager"
 
 
@@ -71,6 +72,7 @@ def batches_of(task: Task, vocab_size: int, max_tokens: int, seed: int = 0) -> d
     found = {f"{rows}x{tokens}": [batch([tokens] * rows)] for rows, tokens in _SHAPES if tokens <= max_tokens}
     lengths = mixed_lengths(_MIXED_TEXTS, seed, max_tokens)
     found["mixed"] = [batch([lengths[i] for i in indices]) for indices in length_sorted_batches(lengths, _BATCH_TOKENS)]
+    found["mixed, unsorted"] = [batch(lengths[i : i + _UNSORTED]) for i in range(0, len(lengths), _UNSORTED)]
     return found
 
 
@@ -93,13 +95,19 @@ def check_outputs(engines: Mapping[str, Run], model: TaskModel, batches: list[Ba
 def _engines(checkpoint: str, bundle: Path, device: Device) -> dict[str, Run]:
     source = open_checkpoint(checkpoint)
     manifest = Manifest.read(bundle)
-    graph = bundle / manifest.variant("fp16", "cuda").model.file
-    ours = partial(CudaSession, graph, manifest, device, manifest.pad_token_id)
+    padded = manifest.variant("fp16", "cuda")
+    packed = manifest.packed(padded)
+    assert packed is not None
+    ours, unpadded = (
+        partial(CudaSession, bundle / each.model.file, manifest, device, manifest.pad_token_id)
+        for each in (padded, packed)
+    )
     return {
         _BASELINE: torch_engine(load_model(source, source.task()), str(device)),
         "torch.compile": torch_engine(load_model(source, source.task()), str(device), compiled=True),
         "bundle": ours(GraphShapes(rows=())).run,
         "bundle, CUDA graphs": ours().run,
+        "bundle, packed": unpadded(GraphShapes(rows=())).run,
     }
 
 
@@ -144,7 +152,7 @@ def main(checkpoint: str, index: int, rounds: int, calls: int, output: Path | No
     device = Device(kind="cuda", index=index)
     with tempfile.TemporaryDirectory() as scratch:
         bundle = Path(scratch) / "bundle"
-        manifest = export(checkpoint, bundle, targets=("cuda",), progress=partial(click.echo, err=True))
+        manifest = export(checkpoint, bundle, targets=("cuda",), packed=True, progress=partial(click.echo, err=True))
         source = open_checkpoint(checkpoint)
         reference = load_model(source, source.task())
         batches = batches_of(manifest.task, source.config.vocab_size, manifest.max_tokens)
