@@ -5,11 +5,13 @@ from bert_runtime.loading import load
 from bert_runtime.manifest import Manifest, Variant
 from bert_runtime.model import Model
 from bert_runtime.tasks import TASKS, Classification, Embedding, SentenceEmbedding, TextClassification
+from bert_runtime.tokenization import Batch
 from bert_runtime.tuner import tune
 from bert_runtime.verification import verify
 
 __all__ = [
     "TASKS",
+    "Batch",
     "BertError",
     "BundleError",
     "Classification",
