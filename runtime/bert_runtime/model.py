@@ -142,16 +142,16 @@ class Model:
         self, lengths: Sequence[int], make: Callable[[list[int]], Batch]
     ) -> Iterator[tuple[list[int], FloatArray]]:
         """Divides rows of those lengths into runs: the rows of each, and its raw output; `make` gives a run's batch."""
-        several = self.side_by_side or self.session
+        alone = self.side_by_side or self.session
         if len(lengths) == 1:
-            yield [0], several.run(make([0]))
+            yield [0], alone.run(make([0]))
             return
         side_by_side = self.side_by_side
         batches = batches_of_runs(lengths, self.max_batch_tokens, 1 if side_by_side is None else side_by_side.runs)
         if side_by_side is not None and not (len(batches) > 1 and side_by_side.fills(len(batches))):
             side_by_side, batches = None, batches_of_runs(lengths, self.max_batch_tokens, 1)
         if side_by_side is None:
-            arrays: Iterator[FloatArray] = (several.run(make(indices)) for indices in batches)
+            arrays: Iterator[FloatArray] = (alone.run(make(indices)) for indices in batches)
         else:
             arrays = side_by_side.run_many([partial(make, indices) for indices in batches])
         yield from zip(batches, arrays, strict=True)
