@@ -250,6 +250,28 @@ def test_the_command_line_reports_and_compares(report: Report, result: Path, tmp
     assert json.loads(as_json.output)["changes"][0]["engine"] == OWN[1]
 
 
+@pytest.mark.parametrize("shapes", ["8", "8x", "0x16", "1x16,eight"])
+def test_shapes_that_are_none_are_named_at_once(shapes: str) -> None:
+    failed = CliRunner().invoke(main, ["run", "anything", "--shapes", shapes])
+    assert failed.exit_code == 2
+    assert f"expected shapes such as 1x16,8x128, found {shapes.split(',')[-1]}" in failed.stderr
+
+
+def test_shapes_of_the_grid_can_be_chosen(
+    classifier_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, report: Report
+) -> None:
+    asked: list[Request] = []
+
+    def compare(request: Request, progress: object) -> Report:
+        asked.append(request)
+        return report
+
+    monkeypatch.setattr("bert_bench.comparison.compare_engines", compare)
+    shown = CliRunner().invoke(main, ["run", str(classifier_checkpoint), "--shapes", "1x16, 8x128", "--rounds", "2"])
+    assert shown.exit_code == 0
+    assert (asked[0].settings.shapes, asked[0].settings.rounds) == (((1, 16), (8, 128)), 2)
+
+
 def test_the_engines_are_listed() -> None:
     shown = CliRunner().invoke(main, ["run", "--list"])
     assert shown.exit_code == 0

@@ -1,5 +1,6 @@
 """`bert-bench run`."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,16 @@ __all__ = ["run"]
 def _names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
     """Names between commas."""
     return None if value is None else tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def _shapes(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[tuple[int, int], ...] | None:
+    """Rows × tokens of batches, such as `1x16,8x128`."""
+    found = [(name, re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", name)) for name in _names(context, parameter, value) or ()]
+    if wrong := [name for name, match in found if match is None]:
+        raise click.BadParameter(f"expected shapes such as 1x16,8x128, found {', '.join(wrong)}")
+    return tuple((int(match[1]), int(match[2])) for _, match in found if match is not None) or None
 
 
 def _list(context: click.Context, parameter: click.Parameter, value: bool) -> None:
@@ -41,6 +52,9 @@ def _list(context: click.Context, parameter: click.Parameter, value: bool) -> No
     show_default=True,
     help="What to measure, between commas; also loadgen.",
 )
+@click.option(
+    "--shapes", callback=_shapes, help="The grid's batches of token ids, such as 1x16,8x128; by default twelve."
+)
 @click.option("--labelled", type=PATH, help="Labelled file for the task metric and the comparison of outputs.")
 @click.option("--calibrate", type=PATH, help="Texts for engines that quantize statically; by default shipped ones.")
 @click.option("--data", type=PATH, help="Folder with sst2, banking77 and squad_v1.1 for the throughput workloads.")
@@ -67,6 +81,7 @@ def run(
     bundle: Path | None,
     engines: tuple[str, ...] | None,
     workloads: tuple[str, ...],
+    shapes: tuple[tuple[int, int], ...] | None,
     labelled: Path | None,
     calibrate: Path | None,
     data: Path | None,
@@ -95,11 +110,12 @@ def run(
 
     if output is not None:
         check_output(output, force=force)
-    settings = replace(Settings.comparison(quick=quick), threads=threads)
+    settings = Settings.comparison(quick=quick)
+    settings = replace(settings, threads=threads, rounds=rounds or settings.rounds, shapes=shapes or settings.shapes)
     request = Request(
         checkpoint=checkpoint, bundle=bundle, engines=engines, workloads=workloads, labelled=labelled,
         calibrate=calibrate, columns=columns, offline=offline_texts(data, texts), cache=cache or cache_folder(),
-        settings=settings if rounds is None else replace(settings, rounds=rounds),
+        settings=settings,
     )  # fmt: skip
     report = compare_engines(request, stages())
     if output is not None:
