@@ -33,13 +33,12 @@ def pack(model: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
     Raises `FusionError` where not every layer's attention could be packed, but for a last layer of first rows alone.
     """
     expected = {"packed_attention": config.num_layers - int(task.reads_first_row_only)}
-    reasons: list[str] = []
     try:
         _Packing(model, config).run()
     except NoMatch as reason:
-        reasons.append(f"packed_attention: {reason}")
+        return check_counts({}, expected, [f"packed_attention: {reason}"])
     tidy(model)
-    return check_counts({"packed_attention": len(operators(model, "PackedMultiHeadAttention"))}, expected, reasons)
+    return check_counts({"packed_attention": len(operators(model, "PackedMultiHeadAttention"))}, expected, [])
 
 
 class _Packing:
@@ -58,7 +57,7 @@ class _Packing:
         (counts,) = insert_before(first, "Cast", [lengths], like=lengths, attributes={"to": ir.DataType.INT32})
         counts.type = ir.TensorType(ir.DataType.INT32)
         batch, sequence = ir.Shape(["batch_plus_one"]), ir.Shape(["batch", "sequence"])
-        node = ir.node(
+        self._remove = ir.node(
             "RemovePadding",
             [self._embedded, counts],
             domain=MICROSOFT_DOMAIN,
@@ -69,19 +68,17 @@ class _Packing:
                 ir.Value(name="packed.longest", shape=ir.Shape([1]), type=ir.TensorType(ir.DataType.INT32)),
             ],
         )
-        self._graph.insert_before(first, node)
-        tokens, self._places, self._ends, _ = node.outputs
+        self._graph.insert_before(first, self._remove)
+        tokens, self._places, self._ends, _ = self._remove.outputs
         self._packed = {self._embedded: tokens}
         """What is known in packed form: a padded value's packed one, or a value that became packed itself."""
         self._restored: dict[ir.Value, ir.Value] = {}
 
     def run(self) -> None:
         """Packs what can be, and restores what cannot."""
-        first = self._packed[self._embedded].producer()
-        seen = False
-        for node in list(self._graph):
-            seen = seen or node is first
-            if not seen or node is first or not any(value in self._packed for value in node.inputs):
+        nodes = list(self._graph)
+        for node in nodes[nodes.index(self._remove) + 1 :]:
+            if not any(value in self._packed for value in node.inputs):
                 continue
             if node.op_type == "MultiHeadAttention" and all(value in self._packed for value in node.inputs[:3]):
                 self._attention(node)

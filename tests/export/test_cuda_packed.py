@@ -82,3 +82,10 @@ def test_a_layer_that_cannot_be_packed_is_an_error() -> None:
     node.replace_input_with(0, reversed_)
     with pytest.raises(FusionError, match=r"packed_attention \(expected 3, found 1\)"):
         pack(graph, CONFIG, MEAN)
+
+
+def test_a_graph_without_a_mask_is_an_error_with_the_reason() -> None:
+    _, graph = for_cuda(MEAN)
+    next(value for value in graph.graph.inputs if value.name == "attention_mask").name = "mask"
+    with pytest.raises(FusionError, match=r"found 0\)\. packed_attention: expected an input attention_mask"):
+        pack(graph, CONFIG, MEAN)
