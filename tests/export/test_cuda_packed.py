@@ -89,3 +89,17 @@ def test_a_graph_without_a_mask_is_an_error_with_the_reason() -> None:
     next(value for value in graph.graph.inputs if value.name == "attention_mask").name = "mask"
     with pytest.raises(FusionError, match=r"found 0\)\. packed_attention: expected an input attention_mask"):
         pack(graph, CONFIG, MEAN)
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["fp32", "fp16"])
+def test_onnxruntime_knows_the_graph_and_lacks_kernels_alone(half: bool, tmp_path: Path) -> None:
+    """It checks operators' inputs, types and shapes before it looks for kernels, which the CPU has none of."""
+    import onnxruntime
+
+    _, graph = for_cuda(CLASSIFIER)
+    if half:
+        to_half(graph)
+    pack(graph, CONFIG, CLASSIFIER)
+    ir.save(graph, tmp_path / "packed.onnx")
+    with pytest.raises(Exception, match=r"NOT_IMPLEMENTED : .* for \S*(RemovePadding|RestorePadding)"):
+        onnxruntime.InferenceSession(tmp_path / "packed.onnx", providers=["CPUExecutionProvider"])
