@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bert_bench.engines.opened import DIVIDED
 from bert_bench.report import CaseReport, EngineReport, Report
 from bert_bench.table import NOISY_MARK, format_ms
 from bert_bench.timing import NOISY_SPREAD, Speedup
@@ -271,8 +270,6 @@ def _notes(report: Report) -> str:
         report.method,
         "Engines that read token ids run behind the same tokenization, padding, batching by length and decoding, those "
         "of bert_runtime; products that read texts themselves are called as they stand.",
-        "This project's engines divide a batch of token ids into runs as they do texts; a peer runs it whole, or in "
-        f"runs of {DIVIDED} tokens where that was faster when it was tried.",
         f"{report.settings['rounds']} rounds, {min(samples)} to {max(samples)} calls per median, "
         f"{report.duration_s:.0f} s in all.{others} {noisy} of {total} speed-ups over {report.baseline} are noisy.",
         *report.notes,

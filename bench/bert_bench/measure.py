@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from statistics import median
 
+from bert_bench.engines.opened import DIVIDED
 from bert_bench.errors import WorkerError
 from bert_bench.lineup import Contestant, Lineup
 from bert_bench.settings import Settings
@@ -17,7 +18,9 @@ METHOD = (
     "engine that begins changes from round to round; a case that takes some engine long is in every third round only. "
     "A turn is an untimed call, then a burst of calls timed one by one; between two turns the machine rests until the "
     "threads of the engine before have stopped spinning. Percentiles are over the calls of all rounds; a speed-up is "
-    "the median over the rounds of baseline time divided by engine time, both of the same round."
+    "the median over the rounds of baseline time divided by engine time, both of the same round. "
+    "This project's engines divide a batch of token ids into runs as they do texts; a peer runs it whole, or in runs "
+    f"of {DIVIDED} tokens where that was faster when it was tried."
 )
 
 _LONG_CALL_BURSTS = 5

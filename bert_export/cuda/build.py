@@ -112,8 +112,8 @@ def _build(
 ) -> BuiltVariant:
     """Writes a graph, and evaluates it on the CPU."""
     file, data = save_graph(graph.model, folder, graph.name)
-    what, kinds = graph.precision.upper(), "padding at the end" if graph.packed else "every kind of padding"
-    progress(f"comparing {what} for CUDA{', packed,' * graph.packed} with PyTorch on the CPU, under {kinds}")
+    what, kinds = ("packed ", "padding at the end") if graph.packed else ("", "every kind of padding")
+    progress(f"comparing {what}{graph.precision.upper()} for CUDA with PyTorch on the CPU, under {kinds}")
     run = _runner(graph, model, probe, folder / file.file)
     parity = check_cuda_parity(
         model, run.session.run, probe.tokenizer.max_tokens, half=graph.precision == "fp16", packed=graph.packed

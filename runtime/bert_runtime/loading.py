@@ -149,17 +149,26 @@ def _open_cuda(bundle: Path, manifest: Manifest, variant: Variant, place: Device
         shapes = GraphShapes(rows=()) if variant.packed else None
         return CudaSession(bundle / variant.model.file, manifest, place, manifest.pad_token_id, shapes)
 
+    def opened_later(variant: Variant) -> CudaSession:
+        _check_assets(bundle, variant)
+        return opened(variant)
+
     packed = manifest.packed(variant)
     if variant.packed or packed is None:
         return opened(variant)
-    return PackedBeside(opened(variant), partial(opened, packed))
+    return PackedBeside(opened(variant), partial(opened_later, packed))
 
 
 def _open_again(bundle: Path, manifest: Manifest, variant: Variant) -> Session:
-    """A session of one thread, of the very files that were opened before: the bundle may have been replaced since."""
+    """A session of one thread, of the very files that were opened before."""
+    _check_assets(bundle, variant)
+    return open_session(bundle, manifest, variant, 1)
+
+
+def _check_assets(bundle: Path, variant: Variant) -> None:
+    """Raises `BundleError` where a variant's files are no longer those of the manifest: the bundle was replaced."""
     for asset in variant.assets:
         check_asset(bundle, asset)
-    return open_session(bundle, manifest, variant, 1)
 
 
 def open_session(bundle: Path, manifest: Manifest, variant: Variant, threads: int) -> Session:

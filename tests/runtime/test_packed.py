@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bert_runtime import BundleError
 from bert_runtime.packed import PackedBeside, takes_packed
 from bert_runtime.tasks import FloatArray
 from bert_runtime.tokenization import Batch
 
 
-def batch(*lengths: int, width: int | None = None, left: bool = False) -> Batch:
-    tokens = max(lengths) if width is None else width
-    mask = (np.arange(tokens)[None, :] < np.array(lengths)[:, None]).astype(np.int64)
+def batch(*lengths: int, left: bool = False) -> Batch:
+    mask = (np.arange(max(lengths))[None, :] < np.array(lengths)[:, None]).astype(np.int64)
     mask = mask[:, ::-1] if left else mask
     return Batch(np.ones_like(mask), mask, np.zeros_like(mask))
 
@@ -49,7 +49,7 @@ def test_batches_with_much_padding_at_their_end_are_packed(given: Batch, packed:
         opened.append(other)
         return other
 
-    session = PackedBeside(padded, open_packed)  # type: ignore[arg-type]
+    session = PackedBeside(padded, open_packed)  # type: ignore[arg-type] # has what is used
     assert (session.threads, session.place) == (1, "cuda:0")
     for _ in range(2):
         assert session.run(given).tolist() == [[2.0 if packed else 1.0]] * len(given.input_ids)
@@ -64,7 +64,7 @@ def test_the_packed_session_is_opened_once() -> None:
         opened.append(1)
         return other
 
-    session = PackedBeside(FakeSession(1.0), open_packed)  # type: ignore[arg-type]
+    session = PackedBeside(FakeSession(1.0), open_packed)  # type: ignore[arg-type] # has what is used
 
     def call() -> None:
         entered.wait(timeout=30)
@@ -76,3 +76,16 @@ def test_the_packed_session_is_opened_once() -> None:
     for caller in callers:
         caller.join()
     assert (len(opened), other.runs) == (1, 4)
+
+
+def test_a_packed_graph_that_is_gone_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    def gone() -> Any:
+        raise BundleError("model.fp16.packed.onnx: the manifest names this file, and it is missing")
+
+    padded = FakeSession(1.0)
+    session = PackedBeside(padded, gone)  # type: ignore[arg-type] # has what is used
+    for _ in range(2):
+        assert session.run(batch(128, *[10] * 31)).tolist() == [[1.0]] * 32
+    assert [record.getMessage() for record in caplog.records] == [
+        "model.fp16.packed.onnx: the manifest names this file, and it is missing; going on with padding"
+    ]
