@@ -14,7 +14,7 @@ from bert_export.errors import ExportError, OutputExistsError
 from bert_export.latency import median_latencies_ms
 from bert_export.quantization import choose_weight_bits
 from bert_export.samples import built_in_calibration, file_calibration
-from bert_export.targets import WHY_FP16, plan
+from bert_export.targets import WHY_FP16, graphs_for
 from bert_export.variants import BuiltVariant, Probe, asset, build_fp32, build_int8
 from bert_models import Checkpoint, load_model, open_checkpoint
 from bert_models.files import replaced_folder
@@ -92,7 +92,7 @@ def export(
     """
     target = Path(bundle)
     check_opset(OPSET if opset is None else opset)
-    planned = plan(targets, precisions)
+    planned = graphs_for(targets, precisions)
     if packed and not planned.cuda:
         raise ExportError("packed graphs are for CUDA, whose operators they need; export with --target cuda")
     _check_target(target, force=force)

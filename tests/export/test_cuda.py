@@ -18,7 +18,7 @@ from bert_export.errors import ExportError, FusionError, ParityError
 from bert_export.fusion import fuse
 from bert_export.fusion.graph import operators
 from bert_export.parity import probe_batches, reference_outputs
-from bert_export.targets import Plan, plan
+from bert_export.targets import Graphs, graphs_for
 from bert_models import TaskModel
 from bert_runtime.tasks import FloatArray, Task
 from bert_runtime.tokenization import Batch
@@ -194,16 +194,16 @@ def test_rows_of_no_numbers_fail_parity() -> None:
 @pytest.mark.parametrize(
     ("targets", "precisions", "expected"),
     [
-        (["cpu"], None, Plan(("fp32", "int8"), ())),
-        (["cuda"], None, Plan(("fp32",), ("fp16",))),
-        (["cpu", "cuda"], None, Plan(("fp32", "int8"), ("fp16",))),
-        (["cuda"], ["fp32"], Plan(("fp32",), ("fp32",))),
-        (["cpu", "cuda"], ["int8", "fp16"], Plan(("fp32", "int8"), ("fp16",))),
-        (["cuda"], ["fp16", "fp32"], Plan(("fp32",), ("fp32", "fp16"))),
+        (["cpu"], None, Graphs(("fp32", "int8"), ())),
+        (["cuda"], None, Graphs(("fp32",), ("fp16",))),
+        (["cpu", "cuda"], None, Graphs(("fp32", "int8"), ("fp16",))),
+        (["cuda"], ["fp32"], Graphs(("fp32",), ("fp32",))),
+        (["cpu", "cuda"], ["int8", "fp16"], Graphs(("fp32", "int8"), ("fp16",))),
+        (["cuda"], ["fp16", "fp32"], Graphs(("fp32",), ("fp32", "fp16"))),
     ],
 )
-def test_what_is_made(targets: list[str], precisions: list[str] | None, expected: Plan) -> None:
-    assert plan(targets, precisions) == expected
+def test_what_is_made(targets: list[str], precisions: list[str] | None, expected: Graphs) -> None:
+    assert graphs_for(targets, precisions) == expected
 
 
 @pytest.mark.parametrize(
@@ -218,4 +218,4 @@ def test_what_is_made(targets: list[str], precisions: list[str] | None, expected
 )
 def test_what_no_target_can_run(targets: list[str], precisions: list[str] | None, message: str) -> None:
     with pytest.raises(ExportError, match=message):
-        plan(targets, precisions)
+        graphs_for(targets, precisions)

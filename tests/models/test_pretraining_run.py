@@ -319,28 +319,6 @@ def test_objectives_that_a_family_cannot_learn(
     assert not (tmp_path / "out").exists()
 
 
-def test_new_weights_are_as_large_as_was_asked_for(tokenizer: Path) -> None:
-    start = Start(family="bert", size="toy", tokenizer=tokenizer, initializer_range=0.1)
-    model = start.open(settings("mlm")).model
-    assert model.config.initializer_range == 0.1
-    assert (
-        0.09 < float(torch.cat([each.detach().flatten() for each in model.parameters() if each.ndim == 2]).std()) < 0.11
-    )
-    for wrong in ({"initializer_range": 0.0}, {"base": "b", "family": None, "size": None, "tokenizer": None}):
-        with pytest.raises(TrainingError, match="expected an initializer_range above 0, and new weights"):
-            replace(start, **wrong)
-
-
-@pytest.mark.parametrize(
-    "start", [{}, {"family": "bert"}, {"family": "bert", "size": "toy", "tokenizer": "t", "base": "b"}]
-)
-def test_what_to_start_from_must_be_clear(start: dict[str, str]) -> None:
-    with pytest.raises(
-        TrainingError, match="either a family, a size and a tokenizer to start from, or a base checkpoint"
-    ):
-        Start(**start)
-
-
 def test_all_bad_settings_are_named_at_once() -> None:
     with pytest.raises(TrainingError) as error:
         PretrainSettings(steps=0, lr=-1, dev_share=1, eval_every=0, precision="fp8")

@@ -147,10 +147,8 @@ def _continued(base: Path, text: TextFiles, work: Path, settings: PretrainSettin
         PretrainingBatches(tokens, documents, vocabulary, batches)
         for documents in split_documents(tokens.num_documents, settings.dev_share, settings.seed)
     )
-    assert isinstance(opened.model, MaskedLanguageModel)
-    mask = opened.model.model.task
-    assert isinstance(mask, FillMask)
-    return opened.model, _Data(opened.tokenizer_from, opened.model.model.config, mask, train, dev, tokens.folder.name)
+    mask = FillMask(**mask_settings(opened.tokenizer, opened.tokenizer_from))
+    return opened.model, _Data(opened.tokenizer_from, opened.model.config, mask, train, dev, tokens.folder.name)
 
 
 def _train(
@@ -250,7 +248,7 @@ def _accuracy(found: dict[str, float] | None) -> str:
 @click.option("--dropout", type=float, default=0.0, show_default=True, help="None, since no text is seen often.")
 @click.option("--initializer-range", type=float, default=0.02, show_default=True, help="Of new weights.")
 @click.option("--vocab-size", type=int, default=8192, show_default=True, help="Of a tokenizer trained on the text.")
-@click.option("--base", type=click.Path(path_type=Path), help="Checkpoint to go on from, of ours and not of rtd.")
+@click.option("--base", type=click.Path(path_type=Path), help="Checkpoint that our runs go on from.")
 def main(
     books: Path,
     document_start: str,
@@ -269,7 +267,7 @@ def main(
     text = TextFiles([_text(books, work)], document_start)
     new = _New(dropout=dropout, initializer_range=initializer_range, vocab_size=vocab_size)
     for name in only or RUNS:
-        if base is not None and (RUNS[name].theirs or RUNS[name].objective == "rtd"):
+        if base is not None and RUNS[name].theirs:
             raise click.ClickException(f"{name} cannot go on from a checkpoint; leave out --base")
         path = output / f"{name}{'' if base is None else '-continued'}.json"
         settings = PretrainSettings(objective=RUNS[name].objective, **recipe)

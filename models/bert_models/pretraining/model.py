@@ -20,6 +20,7 @@ from bert_runtime.tasks import FillMask, NextSentencePrediction, ReplacedTokenDe
 
 __all__ = [
     "DISCRIMINATOR_WEIGHT",
+    "GENERATOR_FOLDER",
     "IGNORED",
     "MaskedLanguageModel",
     "Measured",
@@ -34,6 +35,9 @@ __all__ = [
 
 DISCRIMINATOR_WEIGHT = 50.0
 """The weight of the discriminator's loss beside the generator's (Clark et al., arXiv:2003.10555, section 3.2)."""
+
+GENERATOR_FOLDER = "generator"
+"""Where the generator's checkpoint lies in its discriminator's."""
 
 IGNORED = -100
 """The label of a token that is not predicted."""
@@ -111,13 +115,14 @@ class MaskedLanguageModel(PretrainingModel):
 class ReplacedTokenModel(PretrainingModel):
     """A generator fills masks, a discriminator finds what it replaced (Clark et al., arXiv:2003.10555).
 
-    They share the token, position and segment embeddings. No gradient flows through the samples.
+    They share the token, position and segment embeddings. No gradient flows through the samples. `discriminator` is
+    one that training goes on from; without it, it is new.
     """
 
-    def __init__(self, config: EncoderConfig, mask: FillMask) -> None:
+    def __init__(self, config: EncoderConfig, mask: FillMask, discriminator: TaskModel | None = None) -> None:
         super().__init__()
         self.config = config
-        self.discriminator = TaskModel(config, ReplacedTokenDetection())
+        self.discriminator = discriminator or TaskModel(config, ReplacedTokenDetection())
         self.generator = TaskModel(generator_config(config), mask)
         own, shared = self.generator.encoder.embeddings, self.discriminator.encoder.embeddings
         own.token, own.position, own.segment = shared.token, shared.position, shared.segment
@@ -148,10 +153,10 @@ class ReplacedTokenModel(PretrainingModel):
         return sum_of_means(measured, {"mlm_loss": 1.0, "rtd_loss": DISCRIMINATOR_WEIGHT})
 
     def save(self, folder: Path, tokenizer_from: Path, max_tokens: int) -> None:
-        """The discriminator in `folder`, the generator in `folder/generator`."""
+        """The discriminator in `folder`, the generator in the folder `generator` there."""
         save_model(self.discriminator, folder, tokenizer_from=tokenizer_from, max_tokens=max_tokens)
-        (folder / "generator").mkdir()
-        save_model(self.generator, folder / "generator", tokenizer_from=tokenizer_from, max_tokens=max_tokens)
+        (folder / GENERATOR_FOLDER).mkdir()
+        save_model(self.generator, folder / GENERATOR_FOLDER, tokenizer_from=tokenizer_from, max_tokens=max_tokens)
 
 
 def generator_config(config: EncoderConfig, share: int = 4) -> EncoderConfig:

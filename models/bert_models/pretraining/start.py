@@ -2,17 +2,23 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
-from bert_models.checkpoint import load_model, open_checkpoint
+from bert_models.checkpoint import Checkpoint, load_model, open_checkpoint
 from bert_models.config import EncoderConfig
 from bert_models.errors import TrainingError
 from bert_models.families import FAMILIES
-from bert_models.pretraining.model import MaskedLanguageModel, PretrainingModel, ReplacedTokenModel
+from bert_models.model import TaskModel
+from bert_models.pretraining.model import (
+    GENERATOR_FOLDER,
+    MaskedLanguageModel,
+    PretrainingModel,
+    ReplacedTokenModel,
+)
 from bert_models.pretraining.settings import PretrainSettings
 from bert_models.pretraining.vocabulary import Vocabulary
 from bert_models.task_settings import mask_settings
@@ -107,9 +113,9 @@ def _from_scratch(name: str, size: str, folder: Path, settings: PretrainSettings
 def _continued(base: str | Path, settings: PretrainSettings) -> Opened:
     """The model of a checkpoint; heads that it lacks are new."""
     source = open_checkpoint(base)
-    check_objective(source.config, settings)
     if settings.objective == "rtd":
-        raise TrainingError("rtd trains two models from scratch: give --family, --size and --tokenizer, not --base")
+        return _continued_rtd(source, settings)
+    check_objective(source.config, settings)
     task = source.task(FillMask.name)
     assert isinstance(task, FillMask)
     pairs, sentence = settings.objective != "mlm", None
@@ -118,6 +124,33 @@ def _continued(base: str | Path, settings: PretrainSettings) -> Opened:
     loaded = load_model(source, task, new_head=True)
     model = MaskedLanguageModel(source.config, task, pairs=pairs, model=loaded, sentence=sentence)
     return Opened(source.path, model, source.tokenizer(), source.revision)
+
+
+def _continued_rtd(source: Checkpoint, settings: PretrainSettings) -> Opened:
+    """A discriminator that goes on from ELECTRA's or from BERT's encoder; its generator does where it lies beside it.
+
+    BERT's encoder is that of an ELECTRA whose embeddings are as wide as its hidden states.
+    """
+    tokenizer = source.tokenizer()
+    mask, detection = FillMask(**mask_settings(tokenizer, source.path)), ReplacedTokenDetection()
+    if source.family.name == "bert":
+        config = replace(source.config, family="electra", **FAMILIES["electra"].defaults)
+        discriminator = TaskModel(config, detection)
+        discriminator.encoder.load_state_dict(load_model(source, mask, new_head=True).encoder.state_dict())
+    else:
+        check_objective(source.config, settings)
+        config, discriminator = source.config, load_model(source, detection, new_head=True)
+    check_objective(config, settings)
+    model = ReplacedTokenModel(config, mask, discriminator)
+    if (folder := source.path / GENERATOR_FOLDER).is_dir():
+        beside = open_checkpoint(folder)
+        if beside.config != model.generator.config:
+            raise TrainingError(
+                f"{folder}: expected one of {model.generator.config}, a quarter as wide as its discriminator, found "
+                f"{beside.config}"
+            )
+        model.generator.load_state_dict(load_model(beside, mask).state_dict())
+    return Opened(source.path, model, tokenizer, source.revision)
 
 
 def check_objective(config: EncoderConfig, settings: PretrainSettings) -> None:
