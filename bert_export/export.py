@@ -21,6 +21,7 @@ from bert_models.files import replaced_folder
 from bert_runtime.evaluation import checked_examples
 from bert_runtime.machine import describe, installed_versions
 from bert_runtime.manifest import MANIFEST_NAME, Manifest, TensorSpec
+from bert_runtime.plan import TUNING_NAME
 from bert_runtime.records import read_records
 from bert_runtime.tasks import SentenceEmbedding, Task
 from bert_runtime.verification import verify
@@ -29,6 +30,9 @@ __all__ = ["export"]
 
 _SELF_TESTS = 4
 """How many of the reference texts become self-test vectors."""
+
+_BUNDLE_FILES = (MANIFEST_NAME, TUNING_NAME, "tokenizer.json", "model.*.onnx", "model.*.onnx.data")
+"""What a bundle consists of, and so is replaced with it."""
 
 _TOOLS = (
     "bert-export",
@@ -157,6 +161,11 @@ def _check_target(target: Path, *, force: bool) -> None:
         raise OutputExistsError(f"{target}: exists and is not a bundle; choose another place")
     if not force:
         raise OutputExistsError(f"{target}: a bundle is already there; replace it with --force")
+    if others := sorted(each.name for each in target.iterdir() if not any(map(each.match, _BUNDLE_FILES))):
+        raise OutputExistsError(
+            f"{target}: beside the bundle there is also {', '.join(others)}, which would be lost; move that elsewhere "
+            "first"
+        )
 
 
 def _with_latencies(built: Sequence[BuiltVariant], task: Task, max_tokens: int) -> list[BuiltVariant]:

@@ -10,11 +10,10 @@ from typing import Any
 
 from bert_export.errors import ExportError
 from bert_runtime.batching import length_sorted_batches
-from bert_runtime.errors import InputError
+from bert_runtime.errors import DataError, InputError
 from bert_runtime.manifest import sha256_file
-from bert_runtime.records import read_records
+from bert_runtime.records import Record, read_records
 from bert_runtime.tasks import Task, TextInput
-from bert_runtime.tasks.inputs import input_of
 from bert_runtime.tokenization import Batch, TextTokenizer, pad
 
 __all__ = ["CalibrationTexts", "built_in_calibration", "file_calibration", "readable", "reference_texts"]
@@ -95,8 +94,7 @@ def file_calibration(
     read, and `ExportError` where the model can answer none of its rows.
     """
     named = {ours: theirs for ours, theirs in (columns or {}).items() if ours in _INPUT_FIELDS}
-    rows = [input_of(record) for record in read_records(path, named)]
-    rows = _spread(rows, _MAX_INPUTS)
+    rows = _spread([each for record in read_records(path, named) for each in _inputs_of(record, task)], _MAX_INPUTS)
     inputs = readable(task, tokenizer, rows)
     plain = [each.text for each in rows if each.text_pair is None and each not in inputs]
     inputs += readable(task, tokenizer, task.sample_inputs(plain))
@@ -106,6 +104,14 @@ def file_calibration(
         )
     headroom = _NARROW if len(inputs) >= _ENOUGH else _WIDE
     return CalibrationTexts(inputs=inputs, source=path.name, sha256=sha256_file(path), headroom=headroom)
+
+
+def _inputs_of(record: Record, task: Task) -> tuple[TextInput, ...]:
+    """What a row has to be answered, or its plain text where the task reads other fields."""
+    try:
+        return task.inputs(record)
+    except DataError:
+        return (TextInput(record.text()),)
 
 
 def readable(task: Task, tokenizer: TextTokenizer, samples: Sequence[TextInput]) -> list[TextInput]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from bert_runtime.machine import describe, installed_versions
 
-__all__ = ["Conditions", "OtherWork", "busy_notes", "current_conditions"]
+__all__ = ["Conditions", "OtherWork", "arguments", "busy_notes", "current_conditions"]
 
 _DISTRIBUTIONS = ("bert-export", "onnxruntime", "onnxruntime-gpu", "torch", "numpy", "tokenizers")
 
@@ -42,6 +42,7 @@ class Conditions:
     """ISO 8601, UTC."""
 
     argv: tuple[str, ...]
+    """The command, with places as `arguments` has them."""
 
 
 def current_conditions(threads: int) -> Conditions:
@@ -52,8 +53,13 @@ def current_conditions(threads: int) -> Conditions:
         threads=threads,
         load_average=os.getloadavg() if hasattr(os, "getloadavg") else None,
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        argv=(Path(sys.argv[0]).name, *sys.argv[1:]),
+        argv=(Path(sys.argv[0]).name, *arguments()),
     )
+
+
+def arguments() -> tuple[str, ...]:
+    """The command's arguments, absolute paths among them seen from the working folder: they mean nothing elsewhere."""
+    return tuple(os.path.relpath(each) if Path(each).is_absolute() else each for each in sys.argv[1:])
 
 
 class OtherWork:

@@ -24,9 +24,8 @@ from bert_export.cli.common import (
 )
 from bert_runtime.errors import DataError
 from bert_runtime.files import whole_file
-from bert_runtime.records import iter_records
-from bert_runtime.tasks import Result, TextInput
-from bert_runtime.tasks.inputs import input_of
+from bert_runtime.records import Record, iter_records
+from bert_runtime.tasks import Result, Task, TextInput
 
 __all__ = ["predict"]
 
@@ -61,8 +60,8 @@ def predict(
     """Answer for each TEXT, for each row of a file, or for each line of stdin."""
     from bert_runtime import load
 
-    inputs, shown = tee(_inputs(texts, pair, question, input_file, columns))
     model = load(bundle, precision=precision, device=device, threads=threads).configured(**given(options))
+    inputs, shown = tee(_inputs(model.task, texts, pair, question, input_file, columns))
     results = zip(shown, model.stream(inputs), strict=True)
     if output_file is None:
         for text, result in results:
@@ -80,6 +79,7 @@ def predict(
 
 
 def _inputs(
+    task: Task,
     texts: tuple[str, ...],
     pair: str | None,
     question: str | None,
@@ -96,12 +96,23 @@ def _inputs(
     if pair is not None and not texts:
         raise click.UsageError("--pair needs a TEXT; a file holds pairs in its columns text and text_pair")
     if input_file is not None:
-        return (input_of(record) for record in iter_records(input_file, columns))
+        return (_input_of(record, task) for record in iter_records(input_file, columns))
     if texts:
         return (TextInput(text, pair) if question is None else TextInput(question, text) for text in texts)
     if sys.stdin is None or sys.stdin.isatty():
         raise click.UsageError("expected a TEXT, --input FILE, or texts on stdin")
     return _from_stdin()
+
+
+def _input_of(record: Record, task: Task) -> TextInput:
+    """What a row of a file has to be answered, which is one answer."""
+    first, *others = task.inputs(record)
+    if others:
+        raise DataError(
+            f"{record.where}: expected one text, found text and text_pair, which {task.name} reads on their own; "
+            "give a file with one text a row"
+        )
+    return first
 
 
 def _from_stdin() -> Iterator[TextInput]:

@@ -13,10 +13,10 @@ from bert_export.cli.common import (
     stages,
     table,
 )
+from bert_runtime.manifest import Manifest
 from bert_runtime.plan import TUNING_NAME, Tuning
 from bert_runtime.records import iter_records
 from bert_runtime.schema import to_plain
-from bert_runtime.tasks.inputs import input_of
 
 __all__ = ["tune"]
 
@@ -40,7 +40,10 @@ def tune(
     """
     from bert_runtime import tune as tune_bundle
 
-    inputs = None if input_file is None else (input_of(record) for record in iter_records(input_file, columns))
+    inputs = None
+    if input_file is not None:
+        task = Manifest.read(bundle).task
+        inputs = (each for record in iter_records(input_file, columns) for each in task.inputs(record))
     tuning = tune_bundle(bundle, inputs=inputs, rounds=rounds, progress=stages())
     if as_json:
         print_json(to_plain(tuning))

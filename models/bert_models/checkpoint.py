@@ -121,7 +121,13 @@ class Checkpoint:
             raise CheckpointError(
                 f"expected a maximum length of 3 to {self.config.max_tokens} tokens, found {max_tokens}"
             )
-        return TextTokenizer(self.tokenizer(), max_tokens or self.max_tokens, self.config.pad_token_id, windows)
+        tokenizer, path = self.tokenizer(), self.path / "tokenizer_config.json"
+        side = read_json(path).get("truncation_side") if path.is_file() else None
+        if side is not None:
+            if side not in ("left", "right"):
+                raise CheckpointError(f"{path}: expected a truncation_side of left or right, found {side!r}")
+            tokenizer.enable_truncation(max_tokens or self.max_tokens, direction=side)
+        return TextTokenizer(tokenizer, max_tokens or self.max_tokens, self.config.pad_token_id, windows)
 
     def sha256(self) -> str:
         """One hash over the weight files."""

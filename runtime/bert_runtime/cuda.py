@@ -18,15 +18,15 @@ import numpy as np
 
 from bert_runtime.buckets import GraphShapes, Shape, aligned_tokens, pad_to, unpad
 from bert_runtime.devices import CUDA_PROVIDER, INSTALL_LINE, Device, require_cuda
-from bert_runtime.errors import BundleError, CudaUnavailableError, ForkedSessionError, InputError
+from bert_runtime.errors import BundleError, CudaUnavailableError, ForkedSessionError
 from bert_runtime.manifest import Manifest
 from bert_runtime.tasks import FloatArray
-from bert_runtime.tokenization import Batch
+from bert_runtime.tokenization import Batch, check_ids
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-__all__ = ["CudaSession", "check_ids", "fallback_operators", "open_cuda_session", "provider_options"]
+__all__ = ["CudaSession", "fallback_operators", "open_cuda_session", "provider_options"]
 
 _log = logging.getLogger("bert_runtime")
 
@@ -104,14 +104,6 @@ def fallback_operators(session: "InferenceSession") -> dict[str, int]:
     )
 
 
-def check_ids(batch: Batch, limits: Mapping[str, int]) -> None:
-    """Raises `InputError` for an id outside 0 to its limit − 1, which a GPU would look up beyond the table's end."""
-    for name, limit in limits.items():
-        array = getattr(batch, name)
-        if array.size and not 0 <= (low := int(array.min())) <= (high := int(array.max())) < limit:
-            raise InputError(f"{name} must lie in 0 to {limit - 1}, found {low if low < 0 else high}")
-
-
 @dataclass(frozen=True)
 class _Captured:
     """The buffers of one shape on the GPU, to which its CUDA graph is bound."""
@@ -137,7 +129,7 @@ class CudaSession:
         self._device = device
         self._pad_token_id = pad_token_id
         self._max_tokens = manifest.max_tokens
-        self._limits = {each.name: each.below for each in manifest.inputs if each.below is not None}
+        self._limits = manifest.limits
         self._output = manifest.output
         # A number of rows that depends on the texts, as of masks, brings a copy to the host into the graph.
         fixed = all(isinstance(axis, int) or axis in ("batch", "sequence") for axis in manifest.output.axes)

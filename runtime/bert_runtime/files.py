@@ -1,5 +1,6 @@
 """Files that are there whole or not at all."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,11 +18,15 @@ def partial_path(path: Path) -> Path:
 def whole_file(path: Path) -> Iterator[TextIO]:
     """A UTF-8 file that takes the place of `path` when the block ends without an error; otherwise nothing changes.
 
-    Raises `OSError`.
+    Its permissions are those of the file that was there, and where `path` is a link it goes where that leads. Raises
+    `OSError`.
     """
+    path = path.resolve()
     partial = partial_path(path)
     try:
         with partial.open("w", encoding="utf-8") as stream:
+            if path.exists():
+                shutil.copymode(path, partial)
             yield stream
         partial.replace(path)
     finally:

@@ -156,6 +156,11 @@ class Manifest:
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Top-level keys this release does not know; kept when the manifest is written again."""
 
+    @property
+    def limits(self) -> dict[str, int]:
+        """By input, the number below which its values lie, of those that the bundle says it of."""
+        return {each.name: each.below for each in self.inputs if each.below is not None}
+
     def variant(self, precision: str, target: str = "cpu") -> Variant:
         """The variant of that precision and target; raises `BundleError` naming those there are for the target.
 

@@ -17,7 +17,7 @@ from bert_runtime.packed import PackedBeside
 from bert_runtime.session import Session
 from bert_runtime.side_by_side import SideBySide
 from bert_runtime.tasks import FloatArray, Outputs, Result, Task
-from bert_runtime.tokenization import Batch, TextTokenizer, as_text_input, pad
+from bert_runtime.tokenization import Batch, TextTokenizer, as_text_input, check_batch, pad
 
 __all__ = ["WINDOW", "Model"]
 
@@ -77,10 +77,13 @@ class Model:
             raise InputError(
                 f"expected a text or a list of texts, found {type(inputs).__name__}; for an iterator use model.stream"
             )
-        return [self.task.decode(each) for each in self.outputs(inputs)]
+        parts = (self.outputs(inputs[i : i + WINDOW], i) for i in range(0, len(inputs), WINDOW))
+        return [self.task.decode(each) for part in parts for each in part]  # raw outputs are dropped part by part
 
     def stream(self, inputs: Iterable[Any]) -> Iterator[Result]:
         """Results one by one, in order, reading at most a few hundred inputs ahead."""
+        if isinstance(inputs, str | bytes | dict):
+            raise InputError(f"expected several inputs, found {type(inputs).__name__}; for one input call the model")
         iterator = iter(inputs)
         first = 0
         while chunk := list(islice(iterator, WINDOW)):
@@ -118,11 +121,11 @@ class Model:
     def run(self, batch: Batch) -> FloatArray:
         """Raw outputs float32 [B, …] of token ids that are at hand: what the graph gives, [masks, …] for fill-mask.
 
-        The batch is divided as texts are, into runs of `max_batch_tokens` tokens, padding included.
+        The batch is divided as texts are, into runs of `max_batch_tokens` tokens, padding included. Raises `InputError`
+        for arrays that are no batch, or hold ids that the model has no row for.
         """
+        check_batch(batch, {} if self.manifest is None else self.manifest.limits)
         rows, tokens = batch.input_ids.shape
-        if not rows:
-            raise InputError("expected at least one row of token ids, found none")
         arrays = [array for _, array in self._runs([tokens] * rows, partial(_part, batch))]
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 

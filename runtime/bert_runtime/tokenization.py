@@ -1,6 +1,6 @@
 """Texts to padded id arrays: a `tokenizers.Tokenizer` that is configured once and then only read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,9 +12,12 @@ from bert_runtime.errors import BundleError, InputError
 from bert_runtime.tasks import TextInput, WindowedText
 from bert_runtime.tasks.tokens import overlap
 
-__all__ = ["Batch", "TextTokenizer", "as_text_input", "pad"]
+__all__ = ["Batch", "TextTokenizer", "as_text_input", "check_batch", "check_ids", "pad"]
 
 IntArray = NDArray[np.int64]
+
+_TEXT_NAMES = frozenset(("text", "text_pair", "pair", "question", "context"))
+"""What callers call texts in a dict; what does not belong to the others would be left out without a word."""
 
 _UNKNOWN = ("[UNK]", "<unk>")
 """How vocabularies of this family spell what they do not know."""
@@ -26,6 +29,31 @@ class Batch(NamedTuple):
     input_ids: IntArray
     attention_mask: IntArray
     token_type_ids: IntArray
+
+
+def check_batch(batch: Batch, limits: Mapping[str, int]) -> None:
+    """Raises `InputError` unless the arrays are int64 of one shape [B, S], with a row at least and ids in their limits.
+
+    ONNX Runtime would take negative ids from the end of the table, and repeat a mask that has one row.
+    """
+    for name, array in batch._asdict().items():
+        if not isinstance(array, np.ndarray) or array.dtype != np.int64 or array.ndim != 2 or not array.size:
+            found = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
+            raise InputError(f"expected {name} to be an int64 array [batch, tokens] with a row or more, found {found}")
+        if array.shape != batch.input_ids.shape:
+            raise InputError(
+                f"expected {name} of the shape of input_ids, {list(batch.input_ids.shape)}, found {list(array.shape)}"
+            )
+    check_ids(batch, limits)
+
+
+def check_ids(batch: Batch, limits: Mapping[str, int]) -> None:
+    """Raises `InputError` for an id outside 0 to its limit − 1, which would be looked up beyond the table's ends."""
+    for name, limit in limits.items():
+        array: IntArray = getattr(batch, name)
+        if int(array.view(np.uint64).max(initial=0)) >= limit:  # read as unsigned, negative ids are large ones
+            low, high = int(array.min()), int(array.max())
+            raise InputError(f"{name} must lie in 0 to {limit - 1}, found {low if low < 0 else high}")
 
 
 def as_text_input(value: Any) -> TextInput:
@@ -43,6 +71,8 @@ def as_text_input(value: Any) -> TextInput:
         names = ("question", "context") if "question" in value else ("text", "text_pair")
         text, pair = (value.get(name) for name in names)
         if isinstance(text, str) and isinstance(pair, str | None):
+            if strange := sorted((_TEXT_NAMES - set(names)) & value.keys()):  # a row's label or number does no harm
+                raise InputError(f"expected texts called {' and '.join(names)}, found also {', '.join(strange)}")
             return TextInput(text, pair)
     raise InputError(
         "expected a text, a tuple of two texts, or a dict with 'text' and optionally 'text_pair', "
@@ -53,6 +83,8 @@ def as_text_input(value: Any) -> TextInput:
 
 class TextTokenizer:
     """Tokenizes and truncates, or cuts into windows. Safe to call from many threads.
+
+    Truncated is the end of a text, or its beginning where the tokenizer says so.
 
     Truncation is set here once and padding happens in NumPy: reconfiguring a `Tokenizer` while another thread encodes
     raises `Already borrowed`.
@@ -68,7 +100,8 @@ class TextTokenizer:
             )
         tokenizer.no_padding()
         if windows is None:
-            tokenizer.enable_truncation(max_tokens)
+            side = (tokenizer.truncation or {}).get("direction", "right")  # which `tokenizer.json` keeps
+            tokenizer.enable_truncation(max_tokens, direction=side)
         else:
             strategy = "only_second" if windows == "text_pair" else "only_first"
             tokenizer.enable_truncation(max_tokens, stride=overlap(max_tokens), strategy=strategy)

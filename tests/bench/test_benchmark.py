@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from bert_bench import BenchError, Report, Settings, bench_bundle, report_table
+from bert_bench.conditions import arguments
 from bert_bench.fidelity import FP32_TOLERANCE
 from bert_runtime import BundleError
 from bert_runtime.errors import MissingExtraError
@@ -97,6 +98,12 @@ def test_the_conditions_are_stated(toy_report: Report) -> None:
     assert conditions.machine["cores"] >= 1
     assert conditions.argv
     assert "interleaved" in toy_report.method or "in turn" in toy_report.method
+
+
+def test_the_command_holds_no_places_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["bert-bench", "run", str(tmp_path / "a" / "bundle"), "../data", "--threads", "2"])
+    assert arguments() == ("run", "a/bundle", "../data", "--threads", "2")
 
 
 def test_what_was_skipped_is_noted(toy_report: Report) -> None:

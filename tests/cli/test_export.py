@@ -101,6 +101,12 @@ def test_a_bundle_is_replaced_with_force_alone(
     assert {path.name: path.read_bytes() for path in bundle.iterdir()} == before
 
     (bundle / "left over").write_text("from before")
+    spared = run("export", classifier_checkpoint, bundle, "--force")
+    assert spared.exit_code == 1
+    assert "beside the bundle there is also left over, which would be lost; move that elsewhere first" in spared.stderr
+    assert (bundle / "left over").read_text() == "from before"
+    (bundle / "left over").unlink()
+    (bundle / "tuning.json").write_text("{}")
     replaced = run("export", classifier_checkpoint, bundle, "--force", "--precision", "fp32")
     assert replaced.exit_code == 0
     assert sorted(path.name for path in bundle.iterdir()) == ["bundle.json", "model.fp32.onnx", "tokenizer.json"]

@@ -159,6 +159,31 @@ def test_output_file(run: Run, classifier_bundle: Path, answers: list[dict[str, 
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
 
 
+def test_output_goes_where_a_link_leads(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "out.jsonl").write_text("what was there before")
+    (tmp_path / "out.jsonl").chmod(0o600)
+    (tmp_path / "link").symlink_to("out.jsonl")
+    assert run("predict", classifier_bundle, "hello", "--output", tmp_path / "link").exit_code == 0
+    assert (tmp_path / "link").is_symlink()
+    assert "label" in (tmp_path / "out.jsonl").read_text(encoding="utf-8")
+    assert stat.S_IMODE((tmp_path / "out.jsonl").stat().st_mode) == 0o600
+
+
+def test_a_file_is_read_for_what_the_task_answers(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:
+    """Columns that other tasks would read do no harm."""
+    row = {"text": "hello there", "question": "bye", "context": "where is my card?", "tokens": 3, "label": "a"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    found = run("predict", classifier_bundle, "--input", tmp_path / "rows.jsonl", "--precision", "fp32")
+    assert found.stdout == run("predict", classifier_bundle, "hello there", "--precision", "fp32").stdout
+
+
+def test_a_file_of_pairs_is_not_embedded_as_one_text(run: Run, embedding_bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("text,text_pair,score\nhello,bye,0.5\n")
+    found = run("predict", embedding_bundle, "--input", tmp_path / "rows.csv")
+    assert found.exit_code == 1
+    assert "rows.csv:2: expected one text, found text and text_pair, which sentence-embedding reads" in found.stderr
+
+
 def _bad_row(folder: Path) -> Path:
     """More rows than are read ahead, the last of them broken."""
     path = folder / "data.jsonl"

@@ -10,7 +10,7 @@ from bert_export.samples import built_in_calibration, file_calibration, referenc
 from bert_models import open_checkpoint
 from bert_runtime.errors import DataError
 from bert_runtime.manifest import sha256_file
-from bert_runtime.tasks import FillMask, QuestionAnswering, TextClassification, TextInput
+from bert_runtime.tasks import FillMask, QuestionAnswering, SentenceEmbedding, TextClassification, TextInput
 from bert_runtime.tokenization import TextTokenizer
 
 LABELS = TextClassification(labels=("a", "b"))
@@ -46,6 +46,13 @@ def test_labels_are_not_needed(tokenizer: TextTokenizer, tmp_path: Path) -> None
     path.write_text("sentence,other\nmy card,hello\n", encoding="utf-8")
     columns = {"text": "sentence", "text_pair": "other", "label": "category"}
     assert file_calibration(path, columns, LABELS, tokenizer).inputs == [TextInput("my card", "hello")]
+
+
+def test_texts_of_a_pair_are_embedded_each_on_its_own(tokenizer: TextTokenizer, tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text("text,text_pair,score\nmy card,hello,0.5\n", encoding="utf-8")
+    found = file_calibration(path, None, SentenceEmbedding(dimensions=32), tokenizer).inputs
+    assert found == [TextInput("my card"), TextInput("hello")]
 
 
 def test_plain_texts_become_what_the_task_reads(classifier_checkpoint: Path, tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 from bert_models import CheckpointError, ConfigError, load_model, open_checkpoint, save_model
 from bert_runtime.errors import BertError
-from bert_runtime.tasks import SentenceEmbedding, TextClassification
+from bert_runtime.tasks import SentenceEmbedding, TextClassification, TextInput
 
 
 @pytest.fixture
@@ -245,6 +246,21 @@ def test_max_tokens_is_the_smallest_limit(copy: Path) -> None:
 def test_max_tokens_out_of_range(classifier_checkpoint: Path, length: int) -> None:
     with pytest.raises(BertError, match=f"expected a maximum length of 3 to .* found {length}"):
         open_checkpoint(classifier_checkpoint).text_tokenizer(length)
+
+
+def test_texts_are_cut_where_transformers_cuts_them(classifier_checkpoint: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(classifier_checkpoint, tmp_path / "copy"))
+    (copy / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "BertTokenizer", "truncation_side": "left"})
+    )
+    text = "hello there where is my card bye"
+    ((found,),) = open_checkpoint(copy).text_tokenizer(5).encode([TextInput(text)])
+    theirs = transformers.AutoTokenizer.from_pretrained(copy)
+    assert found.ids == theirs(text, truncation=True, max_length=5)["input_ids"]
+    assert found.tokens[-2] == "bye"
+    (copy / "tokenizer_config.json").write_text(json.dumps({"truncation_side": "both"}))
+    with pytest.raises(CheckpointError, match=r"tokenizer_config.json: expected a truncation_side of left or right"):
+        open_checkpoint(copy).text_tokenizer(5)
 
 
 def test_new_head_replaces_labels_only(classifier_checkpoint: Path) -> None:

@@ -175,6 +175,12 @@ def test_names_that_are_no_input_are_refused(classifier: Model, fields: dict[str
         classifier("hello", **fields)
 
 
+@pytest.mark.parametrize("value", ["hello", b"hello", {"text": "hello"}], ids=lambda value: type(value).__name__)
+def test_one_input_is_no_stream(classifier: Model, value: Any) -> None:
+    with pytest.raises(InputError, match=f"expected several inputs, found {type(value).__name__}"):
+        next(classifier.stream(value))
+
+
 def test_an_iterator_is_pointed_to_stream(classifier: Model) -> None:
     with pytest.raises(InputError, match=r"found generator; for an iterator use model\.stream"):
         classifier(text for text in TEXTS)

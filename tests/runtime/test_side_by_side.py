@@ -52,10 +52,26 @@ def test_token_ids_at_hand_are_divided_like_texts(
     assert max(ran) * batch.input_ids.shape[1] <= 24
 
 
-def test_no_row_of_token_ids_is_refused(classifier_bundle: Path) -> None:
-    empty = np.zeros((0, 4), dtype=np.int64)
-    with pytest.raises(InputError, match="expected at least one row"):
-        load(classifier_bundle, threads=1).run(Batch(empty, empty, empty))
+_IDS = np.array([[2, 7, 3]])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"input_ids": np.zeros((0, 4), dtype=np.int64)}, r"with a row or more, found int64 \[0, 4\]"),
+        ({"input_ids": [[2, 7, 3]]}, r"expected input_ids to be an int64 array \[batch, tokens\].*, found list"),
+        ({"input_ids": _IDS[0]}, r"found int64 \[3\]"),
+        ({"input_ids": _IDS.astype(np.int32)}, r"found int32 \[1, 3\]"),
+        ({"attention_mask": np.ones((1, 1), dtype=np.int64)}, r"the shape of input_ids, \[1, 3\], found \[1, 1\]"),
+        ({"attention_mask": 2 * _IDS}, "attention_mask must lie in 0 to 1, found 14"),
+        ({"input_ids": _IDS - 100}, "input_ids must lie in 0 to [0-9]+, found -98"),
+        ({"token_type_ids": _IDS}, "token_type_ids must lie in 0 to 1, found 7"),
+    ],
+)
+def test_arrays_that_are_no_batch_are_refused(classifier_bundle: Path, changes: dict[str, Any], message: str) -> None:
+    batch = Batch(_IDS, np.ones_like(_IDS), np.zeros_like(_IDS))._replace(**changes)
+    with pytest.raises(InputError, match=message):
+        load(classifier_bundle, threads=1).run(batch)
 
 
 def test_a_second_session_is_opened_for_many_inputs_alone(

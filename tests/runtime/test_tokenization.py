@@ -9,6 +9,7 @@ import pytest
 from tokenizers import Encoding
 
 from bert_models import open_checkpoint
+from bert_models.tokenizer_files import read_tokenizer
 from bert_runtime.errors import BundleError, InputError
 from bert_runtime.tasks import TextInput
 from bert_runtime.tokenization import TextTokenizer, as_text_input, pad
@@ -58,6 +59,27 @@ def test_inputs(value: object, expected: TextInput) -> None:
 def test_what_is_no_input(value: object) -> None:
     with pytest.raises(InputError, match=f"expected a text.*; found {type(value).__name__}: "):
         as_text_input(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"text": "a", "pair": "b"}, "expected texts called text and text_pair, found also pair"),
+        ({"text": "a", "context": "b"}, "expected texts called text and text_pair, found also context"),
+        ({"question": "a", "context": "b", "text": "c"}, "expected texts called question and context, found also text"),
+    ],
+)
+def test_no_text_is_left_out_without_a_word(value: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        as_text_input(value)
+
+
+def test_the_beginning_is_cut_off_where_the_tokenizer_says_so(toy_vocab: Path, tmp_path: Path) -> None:
+    theirs = read_tokenizer(toy_vocab, "bert")
+    theirs.enable_truncation(4, direction="left")
+    TextTokenizer(theirs, 4, 0).save(tmp_path / "tokenizer.json")
+    again = TextTokenizer.from_file(tmp_path / "tokenizer.json", 4, 0)
+    assert tokens(again, "hello there is a bank") == ["[CLS]", "a", "bank", "[SEP]"]
 
 
 def test_the_error_does_not_quote_a_whole_document() -> None:

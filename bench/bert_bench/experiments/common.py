@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bert_bench.conditions import current_conditions
+from bert_bench.conditions import arguments, current_conditions
 from bert_bench.timing import Timing, summarize
 from bert_runtime.machine import available_cores
 
@@ -19,7 +19,7 @@ __all__ = ["interleaved", "write_result"]
 def write_result(path: Path, values: dict[str, Any], threads: int | None = None) -> None:
     """Writes `values` with the conditions of this run, the command among them."""
     conditions = asdict(current_conditions(threads or available_cores()))
-    conditions["argv"] = ("python", "-m", f"bert_bench.experiments.{Path(sys.argv[0]).stem}", *sys.argv[1:])
+    conditions["argv"] = ("python", "-m", f"bert_bench.experiments.{Path(sys.argv[0]).stem}", *arguments())
     text = json.dumps({"conditions": conditions, **values}, indent=2, ensure_ascii=False, allow_nan=False)
     path.write_text(text + "\n", encoding="utf-8")
 

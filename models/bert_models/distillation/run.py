@@ -28,8 +28,7 @@ from bert_models.training.processes import Processes
 from bert_models.training.run import Files, Learner, train_learner, training_examples
 from bert_runtime.errors import DataError, InputError
 from bert_runtime.records import Record
-from bert_runtime.tasks import Example, SentenceEmbedding, Task, TextInput, Vocabulary
-from bert_runtime.tasks.inputs import input_of
+from bert_runtime.tasks import Example, SentenceEmbedding, Task, Vocabulary
 from bert_runtime.tokenization import TextTokenizer
 
 __all__ = ["distill"]
@@ -183,9 +182,7 @@ def unlabelled_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[
     """
     examples = []
     for record in records:
-        value = input_of(record)
-        alone = isinstance(task, SentenceEmbedding)
-        for text in [TextInput(each) for each in value if each is not None] if alone else [value]:
+        for text in task.inputs(record):
             try:
                 (windows,) = tokenizer.encode([text])
                 problem = task.problem(text, windows)

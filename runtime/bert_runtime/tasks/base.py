@@ -157,6 +157,13 @@ class Task(ABC):
     def decode(self, outputs: Outputs) -> Result:
         """The answer for one input."""
 
+    def inputs(self, record: Record) -> tuple[TextInput, ...]:
+        """What a row of a data file has to be answered, labels or no labels: a text or a pair, by default one input.
+
+        Raises `DataError` for a row without the fields that the task reads; others are left alone.
+        """
+        return (TextInput(record.text(), record.optional_text("text_pair")),)
+
     @abstractmethod
     def example(self, record: Record) -> Example:
         """A row of a data file as an example; raises `DataError` naming file and line where it does not fit."""

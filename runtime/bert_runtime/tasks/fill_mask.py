@@ -152,6 +152,9 @@ class FillMask(Task):
         # With other masks in the text, special tokens stay: these are some.
         return Filling(token, decode([token]), score, decode(filled, skip_special_tokens=num_masks == 1))
 
+    def inputs(self, record: Record) -> tuple[TextInput, ...]:
+        return (TextInput(record.text()),)
+
     def example(self, record: Record) -> Example:
         """A text with masks, and in `label` or `labels` the word for each."""
         text = record.text()

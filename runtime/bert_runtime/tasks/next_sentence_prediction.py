@@ -70,11 +70,14 @@ class NextSentencePrediction(Task):
         best = int(logits.argmax())
         return NextSentence(self.labels[best], float(softmax(logits)[best]), logits)
 
+    def inputs(self, record: Record) -> tuple[TextInput, ...]:
+        return (TextInput(record.text(), record.text("text_pair")),)
+
     def example(self, record: Record) -> Example:
         label = record.label()
         if label not in self.labels:
             raise DataError(f"{record.where}: expected a label of {', '.join(self.labels)}, found {label!r}")
-        return Example((TextInput(record.text(), record.text("text_pair")),), self.labels.index(label))
+        return Example(self.inputs(record), self.labels.index(label))
 
     def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
         expected = np.array([example.target for example in examples], dtype=np.int64)

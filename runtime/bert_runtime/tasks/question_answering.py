@@ -212,6 +212,9 @@ class QuestionAnswering(Task):
                 best.setdefault(text, span)
         return best
 
+    def inputs(self, record: Record) -> tuple[TextInput, ...]:
+        return (TextInput(record.text("question"), record.text("context")),)
+
     def example(self, record: Record) -> Example:
         """A question, its context and the right answers: text and first character of each, none if there is none."""
         answers = record.answers()
@@ -220,7 +223,7 @@ class QuestionAnswering(Task):
                 f"{record.where}: the question has no answer, and the model always gives one; evaluate with "
                 "--no-answer, or leave such questions out"
             )
-        return Example((TextInput(record.text("question"), record.text("context")),), answers)
+        return Example(self.inputs(record), answers)
 
     def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
         """SQuAD's metrics in [0, 1]; with `no_answer`, also the threshold that would give the best F1, and this F1."""

@@ -5,15 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from tokenizers import Encoding
 
 from bert_runtime.errors import DataError
 from bert_runtime.metrics import micro_f1
 from bert_runtime.numerics import FloatArray, sigmoid
 from bert_runtime.records import Record
-from bert_runtime.tasks.base import Example, Outputs, Result, Task, WindowedText
+from bert_runtime.tasks.base import Example, Outputs, Result
 from bert_runtime.tasks.settings import check_number
-from bert_runtime.tasks.tokens import TextTokens, first_tokens, join_words, merge_windows, split_tokens
+from bert_runtime.tasks.tokens import TextTokens, TokenTask, first_tokens, join_words, merge_windows
 
 __all__ = ["LABELS", "ReplacedTokenDetection", "ReplacedTokens"]
 
@@ -45,7 +44,7 @@ class ReplacedTokens(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplacedTokenDetection(Task):
+class ReplacedTokenDetection(TokenTask):
     """One logit for every token (Clark et al., arXiv:2003.10555)."""
 
     threshold: float = 0.5
@@ -53,7 +52,6 @@ class ReplacedTokenDetection(Task):
 
     name: ClassVar[str] = "replaced-token-detection"
     output: ClassVar[str] = "logits"
-    windows: ClassVar[WindowedText | None] = "text"
 
     def __post_init__(self) -> None:
         check_number("threshold", self.threshold, 0, 1)
@@ -72,14 +70,6 @@ class ReplacedTokenDetection(Task):
     def agreement_floor(self) -> tuple[str, float]:
         """Equal decisions on 95 % of the tokens."""
         return "label_agreement", 0.95
-
-    @property
-    def reads_first_row_only(self) -> bool:
-        """Every token is judged."""
-        return False
-
-    def split(self, array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
-        return split_tokens(array, encodings)
 
     def decode(self, outputs: Outputs) -> Result:
         """Logits [length] of each window → the probability of each token."""

@@ -103,6 +103,11 @@ class SentenceEmbedding(Task):
         """The vector [dimensions] as it is."""
         return Embedding(outputs.rows[0])
 
+    def inputs(self, record: Record) -> tuple[TextInput, ...]:
+        """One text or two, each with an embedding of its own."""
+        second = record.optional_text("text_pair")
+        return (TextInput(record.text()), *([] if second is None else [TextInput(second)]))
+
     def example(self, record: Record) -> Example:
         """Two texts and how similar people found them, on any scale."""
         return Example((TextInput(record.text()), TextInput(record.text("text_pair"))), record.number("score"))

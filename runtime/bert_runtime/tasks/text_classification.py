@@ -18,7 +18,7 @@ from bert_runtime.metrics import (
 )
 from bert_runtime.numerics import FloatArray, sigmoid, softmax
 from bert_runtime.records import Record
-from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, sole_rows
+from bert_runtime.tasks.base import Example, Outputs, Result, Task, sole_rows
 from bert_runtime.tasks.settings import check_number
 
 __all__ = ["PROBLEM_TYPES", "Classification", "MultiLabelClassification", "Regression", "TextClassification"]
@@ -166,17 +166,17 @@ class TextClassification(Task):
         return sigmoid(logits) >= np.array(self.thresholds or self.threshold, dtype=logits.dtype)
 
     def example(self, record: Record) -> Example:
-        text = TextInput(record.text(), record.optional_text("text_pair"))
+        inputs = self.inputs(record)
         if self.problem_type == "regression":
             if len(self.labels) != 1:
                 raise DataError(
                     f"{record.where}: the model gives {len(self.labels)} numbers ({', '.join(self.labels)}), and a row "
                     "has one to compare with; models of several numbers cannot be trained or evaluated"
                 )
-            return Example((text,), [record.number("score" if "score" in record.fields else "label")])
+            return Example(inputs, [record.number("score" if "score" in record.fields else "label")])
         if self.problem_type == "multi_label":
-            return Example((text,), [self._index(label, record) for label in record.labels()])
-        return Example((text,), self._index(record.label(), record))
+            return Example(inputs, [self._index(label, record) for label in record.labels()])
+        return Example(inputs, self._index(record.label(), record))
 
     def _index(self, label: str, record: Record) -> int:
         if label not in self.labels:

@@ -7,16 +7,15 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Encoding
 
 from bert_runtime.crf import bio_transitions, is_bio, marginals, viterbi
 from bert_runtime.errors import BundleError, DataError
 from bert_runtime.metrics import accuracy, entity_f1
 from bert_runtime.numerics import FloatArray, softmax
 from bert_runtime.records import Record
-from bert_runtime.tasks.base import Example, Outputs, Result, Task, WindowedText
+from bert_runtime.tasks.base import Example, Outputs, Result
 from bert_runtime.tasks.settings import check_flag, check_words
-from bert_runtime.tasks.tokens import TextTokens, first_tokens, join_words, merge_windows, split_tokens
+from bert_runtime.tasks.tokens import TextTokens, TokenTask, first_tokens, join_words, merge_windows
 
 __all__ = ["AGGREGATIONS", "OUTSIDE", "Entities", "Entity", "TokenClassification"]
 
@@ -95,7 +94,7 @@ class _Labelled(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenClassification(Task):
+class TokenClassification(TokenTask):
     """A label of `labels` for every token, decided one by one or, with `crf` or `bio`, as a sequence of words."""
 
     labels: tuple[str, ...]
@@ -111,7 +110,6 @@ class TokenClassification(Task):
 
     name: ClassVar[str] = "token-classification"
     output: ClassVar[str] = "logits"
-    windows: ClassVar[WindowedText | None] = "text"
 
     def __post_init__(self) -> None:
         check_words("labels", self.labels)
@@ -156,11 +154,6 @@ class TokenClassification(Task):
         """Equal labels on 98 % of the words; most are outside of any entity."""
         return "label_agreement", 0.98
 
-    @property
-    def reads_first_row_only(self) -> bool:
-        """Every token gets a label."""
-        return False
-
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON values; those of sequences only where they decide something."""
         settings = super().to_dict()
@@ -168,9 +161,6 @@ class TokenClassification(Task):
             if not settings[key]:
                 del settings[key]
         return settings
-
-    def split(self, array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
-        return split_tokens(array, encodings)
 
     def decode(self, outputs: Outputs) -> Result:
         """Logits [length, labels] of each window → the entities."""

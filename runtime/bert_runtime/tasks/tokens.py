@@ -1,16 +1,18 @@
 """Tokens and the characters they stand for: what the tasks that answer about parts of a text share."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding
 
-from bert_runtime.tasks.base import FloatArray, Outputs, TextInput
+from bert_runtime.records import Record
+from bert_runtime.tasks.base import FloatArray, Outputs, Task, TextInput, WindowedText
 
 __all__ = [
     "TextTokens",
+    "TokenTask",
     "content",
     "first_tokens",
     "join_words",
@@ -26,6 +28,24 @@ IntArray = NDArray[np.int64]
 def overlap(max_tokens: int) -> int:
     """How many tokens two windows of a long text share: a quarter, so that no token is without context in both."""
     return max_tokens // 4
+
+
+class TokenTask(Task):
+    """A task that answers about every token of one text, of any length."""
+
+    windows: ClassVar[WindowedText | None] = "text"
+
+    @property
+    def reads_first_row_only(self) -> bool:
+        """Every token is answered about."""
+        return False
+
+    def split(self, array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
+        return split_tokens(array, encodings)
+
+    def inputs(self, record: Record) -> tuple[TextInput, ...]:
+        """The words of a row as one text, or its text."""
+        return (join_words(record.tokens())[0] if "tokens" in record.fields else TextInput(record.text()),)
 
 
 class TextTokens(NamedTuple):
