@@ -1,11 +1,13 @@
 """The checkpoint that the peers run, checked where PyTorch is: in a worker."""
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from bert_bench.errors import BenchError
 from bert_runtime import Manifest
 from bert_runtime.errors import MissingExtraError
+from bert_runtime.manifest import sha256_file
 
 __all__ = ["CheckpointFacts", "EncoderSize", "check_checkpoint", "export_bundle", "find_checkpoint"]
 
@@ -35,7 +37,10 @@ class CheckpointFacts:
 
     path: Path
     sha256: str
+    """Over the weights, as a bundle states it."""
     size: EncoderSize
+    key: str
+    """Changes with the weights and with every other file that says what is made of them."""
 
 
 def find_checkpoint(manifest: Manifest, given: str | Path | None) -> tuple[str | Path, str | None]:
@@ -76,7 +81,16 @@ def check_checkpoint(name: str | Path, sha256: str | None) -> CheckpointFacts:
     size = EncoderSize(
         layers=config.num_layers, hidden_size=config.hidden_size, intermediate_size=config.intermediate_size
     )
-    return CheckpointFacts(path=checkpoint.path, sha256=found, size=size)
+    return CheckpointFacts(path=checkpoint.path, sha256=found, size=size, key=_key(checkpoint.path, found))
+
+
+def _key(folder: Path, weights: str) -> str:
+    """A hash over a checkpoint's weights, configuration and vocabulary, in its folder and those of its modules."""
+    digest = hashlib.sha256(weights.encode())
+    for path in sorted(each for pattern in ("*", "*/*") for each in folder.glob(pattern) if each.is_file()):
+        if path.suffix in (".json", ".txt", ".model"):
+            digest.update(f"{path.relative_to(folder)} {sha256_file(path)}\n".encode())
+    return digest.hexdigest()
 
 
 def export_bundle(checkpoint: Path, bundle: Path) -> None:

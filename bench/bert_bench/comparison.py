@@ -70,7 +70,7 @@ def _candidates(request: Request, threads: int, progress: Progress) -> Candidate
     with Worker() as worker:
         facts = worker.call("check_checkpoint", request.checkpoint, sha256)
     cache = request.cache.resolve()
-    workshop = Workshop(cache=cache, checkpoint_sha256=facts.sha256, texts=(), progress=progress)
+    workshop = Workshop(cache=cache, checkpoint_key=facts.key, texts=(), progress=progress)
     bundle = (request.bundle or workshop.made("bundle", "export_bundle", facts.path)).resolve()
     manifest = Manifest.read(bundle)
     return Candidates(
@@ -79,7 +79,7 @@ def _candidates(request: Request, threads: int, progress: Progress) -> Candidate
         manifest=manifest,
         workshop=Workshop(
             cache=cache,
-            checkpoint_sha256=facts.sha256,
+            checkpoint_key=facts.key,
             texts=request.calibration(manifest.task),
             progress=progress,
         ),

@@ -10,6 +10,9 @@ from bert_bench.report import CaseReport, Report
 
 __all__ = ["Change", "Comparison", "compare_reports"]
 
+_LEAST_ROUNDS = 3
+"""Rounds of a case without which its spread is not known, and no change is certain."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
@@ -22,7 +25,7 @@ class Change:
     ratio: float
     """Median after over median before: above 1 is slower."""
     certain: bool
-    """Whether the rounds of the two runs do not overlap: their p10 and p90 lie apart."""
+    """Whether the rounds of the two runs, three at least, do not overlap: their p10 and p90 lie apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +84,10 @@ def _changes(before: CaseReport, after: CaseReport) -> Iterator[Change]:
         old = before.timings[name]
         ratio = float(np.median(timing.round_medians_ms) / np.median(old.round_medians_ms))
         low, high = (np.percentile(each.round_medians_ms, (10, 90)) for each in (old, timing))
+        rounds = min(len(each.round_medians_ms) for each in (old, timing))
         yield Change(
             engine=name, case=after.name, before_ms=old.p50_ms, after_ms=timing.p50_ms, ratio=ratio,
-            certain=bool(high[0] > low[1] or high[1] < low[0]),
+            certain=rounds >= _LEAST_ROUNDS and bool(high[0] > low[1] or high[1] < low[0]),
         )  # fmt: skip
 
 

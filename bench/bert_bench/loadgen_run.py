@@ -35,7 +35,12 @@ def drive_all(
         return {scenario: {each.name: {"error": str(error)} for each in lineup.running} for scenario in SCENARIOS}
     for contestant in lineup.running:
         progress(f"LoadGen drives {contestant.name}")
-        call_ms = _call_ms(contestant, texts)
+        try:
+            call_ms = _call_ms(contestant, texts)
+        except BenchError as error:
+            for scenario in SCENARIOS:
+                found[scenario][contestant.name] = {"error": str(error)}
+            continue
         for scenario in SCENARIOS:
             options = LoadOptions(
                 seconds=settings.loadgen_s or _DEFAULT_SECONDS,

@@ -47,9 +47,10 @@ def measure(lineup: Lineup, workload: Workload, settings: Settings, progress: Ca
     for turn in range(settings.rounds):
         progress(f"round {turn + 1} of {settings.rounds}")
         for case in workload.cases:
-            if turn % _LONG_CASE_ROUNDS and longest_ms.get(case.name, 0.0) > settings.long_case_ms:
+            is_long = longest_ms.get(case.name, 0.0) > settings.long_case_ms
+            if is_long and turn % _LONG_CASE_ROUNDS:
                 continue
-            for contestant in lineup.in_turn(turn, case):
+            for contestant in lineup.in_turn(turn // _LONG_CASE_ROUNDS if is_long else turn, case):
                 with lineup.guard(contestant.name, f"while timing {case.name}"):
                     samples = contestant.worker.call("burst", case.name, *plans[contestant.name, case.name])
                     contestant.samples_ms[case.name].append(samples)

@@ -35,7 +35,7 @@ class Workshop:
     """
 
     cache: Path
-    checkpoint_sha256: str
+    checkpoint_key: str
     texts: Sequence[TextInput]
     """For calibration."""
     progress: Callable[[str], None]
@@ -81,7 +81,7 @@ class Workshop:
         versions: Any = installed_versions(_OWN_TOOLS) if environment is None else environment.key
         text = json.dumps([name, versions, key], sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-        return self.cache / "files" / self.checkpoint_sha256[:16] / f"{name}-{digest}"
+        return self.cache / "files" / self.checkpoint_key[:16] / f"{name}-{digest}"
 
     def worker(self, environment: Environment | None) -> Worker:
         """A process in that environment with time for long work."""

@@ -19,7 +19,8 @@ DATA_SETS = {
 def offline_texts(data: Path | None, files: Sequence[Path]) -> dict[str, list[str]]:
     """By name: the texts of the data sets that are in the folder `data`, and of `files`, each named by its stem.
 
-    Raises `InputError` where the folder has none of them, `DataError` for a file that cannot be read.
+    Raises `InputError` where the folder has none of them or two files have one name, `DataError` for a file that cannot
+    be read.
     """
     found: dict[str, list[str]] = {}
     for name, (file, columns) in DATA_SETS.items() if data is not None else ():
@@ -28,7 +29,12 @@ def offline_texts(data: Path | None, files: Sequence[Path]) -> dict[str, list[st
             found[name] = _texts(read_records(data / file, columns))
     if data is not None and not found:
         raise InputError(f"{data}: expected some of {', '.join(file for file, _ in DATA_SETS.values())}, found none")
-    return found | {path.name.partition(".")[0]: _texts(read_records(path)) for path in files}
+    for path in files:
+        name = Path(path.name.removesuffix(".gz")).stem
+        if name in found:
+            raise InputError(f"{path}: expected a name of its own, found {name} twice; rename one of the files")
+        found[name] = _texts(read_records(path, {}))
+    return found
 
 
 def _texts(records: Sequence[Record]) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 __all__ = ["NOISY_SPREAD", "Speedup", "Timing", "calls_per_burst", "paired_speedup", "summarize"]
 
 NOISY_SPREAD = 1.25
-"""A ratio whose p90 over its rounds exceeds its p10 by more than this factor is called noisy."""
+"""A ratio whose p90 over its rounds exceeds its p10 by more than this factor is noisy, and so is that of one round."""
 
 _MAX_CALLS = 1000
 """Calls in one burst at most, however short they are."""
@@ -56,7 +56,7 @@ def paired_speedup(engine: Timing, baseline: Timing) -> Speedup:
     """Speed-up of `engine` over `baseline`, which were measured in the same rounds."""
     ratios = np.divide(baseline.round_medians_ms, engine.round_medians_ms)
     p10, median, p90 = np.percentile(ratios, (10, 50, 90)).tolist()
-    return Speedup(median=median, p10=p10, p90=p90, noisy=p90 > NOISY_SPREAD * p10)
+    return Speedup(median=median, p10=p10, p90=p90, noisy=len(ratios) < 2 or p90 > NOISY_SPREAD * p10)
 
 
 def calls_per_burst(call_ms: float, burst_ms: float) -> int:

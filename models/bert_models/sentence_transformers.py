@@ -30,6 +30,15 @@ _POOLING_KEYS = {
 }
 """The keys of a pooling's `config.json`; the last is this project's own, which sentence-transformers does not know."""
 
+_POOLING_MODES = {
+    "cls": "cls",
+    "mean": "mean",
+    "max": "max",
+    "mean_sqrt_len_tokens": "mean_sqrt_len",
+    "weightedmean": "weighted_mean",
+}
+"""The values of `pooling_mode`, which later releases of sentence-transformers write in the place of these keys."""
+
 _ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu"}
 """torch's classes, as a dense module names them, to our names."""
 
@@ -109,6 +118,14 @@ def _dense(path: Path) -> tuple[int, str]:
 
 def _pooling(path: Path) -> str:
     settings: dict[str, Any] = read_json(path)
+    if "pooling_mode" in settings:
+        found = settings["pooling_mode"]
+        named = found[0] if isinstance(found, list) and len(found) == 1 else found
+        if not isinstance(named, str) or named not in _POOLING_MODES:
+            raise CheckpointError(
+                f"{path}: expected a pooling_mode of {', '.join(_POOLING_MODES)}, one of them, found {found!r}"
+            )
+        return _POOLING_MODES[named]
     modes = sorted(key for key, value in settings.items() if key.startswith("pooling_mode_") and value is True)
     if len(modes) != 1 or modes[0] not in _POOLING_KEYS:
         raise CheckpointError(

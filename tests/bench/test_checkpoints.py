@@ -1,5 +1,7 @@
 """Which checkpoint the peers run, and why they sometimes cannot."""
 
+import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +26,16 @@ def test_the_source_of_the_bundle_is_found_with_the_hash_it_must_have(
     sha256 = open_checkpoint(classifier_checkpoint).sha256()
     assert find_checkpoint(manifest, None) == (classifier_checkpoint, sha256)
     check_checkpoint(classifier_checkpoint, sha256)
+
+
+def test_files_are_made_again_for_another_configuration(classifier_checkpoint: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(classifier_checkpoint, tmp_path / "copy"))
+    before = check_checkpoint(copy, None)
+    assert before.key == check_checkpoint(classifier_checkpoint, None).key
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "hidden_dropout_prob": 0.3}))
+    after = check_checkpoint(copy, None)
+    assert (after.sha256, after.key != before.key) == (before.sha256, True)
 
 
 def test_a_given_checkpoint_goes_first_and_may_have_any_hash(manifest: Manifest, tmp_path: Path) -> None:

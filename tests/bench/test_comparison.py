@@ -88,6 +88,18 @@ def slowed(report: Report, factor: float) -> Report:
     return replace(report, shapes=shapes)
 
 
+def of_rounds(report: Report, rounds: int) -> Report:
+    """The report with so many rounds of each shape, as if every one had gone alike."""
+
+    def repeated(timing: Timing) -> Timing:
+        return replace(timing, round_medians_ms=(timing.p50_ms,) * rounds)
+
+    shapes = tuple(
+        replace(case, timings={name: repeated(each) for name, each in case.timings.items()}) for case in report.shapes
+    )
+    return replace(report, shapes=shapes)
+
+
 def test_what_runs_is_measured_and_what_does_not_is_listed(report: Report) -> None:
     assert [each.name for each in report.engines] == [*OWN, "pytorch", "onnxruntime-plain"]
     assert report.not_run.keys() == {"pytorch-bf16", "optimum-o1", "fastembed"}
@@ -221,6 +233,7 @@ def test_other_files_are_refused_with_the_reason(tmp_path: Path, content: str) -
 
 
 def test_what_got_slower_is_said(report: Report) -> None:
+    report = of_rounds(report, 3)
     found = compare_reports(report, slowed(report, 3.0))
     assert {(each.engine, each.case) for each in found.slower(2.0)} == {(OWN[1], "1x8"), (OWN[1], "20x16")}
     assert not found.faster(1.05)
@@ -229,13 +242,22 @@ def test_what_got_slower_is_said(report: Report) -> None:
     assert len(back.faster(2.0)) == 2
 
 
+def test_few_rounds_are_never_certain(report: Report) -> None:
+    few = of_rounds(report, 2)
+    found = compare_reports(few, slowed(few, 3.0))
+    assert found.changes[0].ratio == pytest.approx(3.0)
+    assert not found.slower(1.05)
+
+
 def test_overlapping_rounds_are_no_change(report: Report) -> None:
     assert not compare_reports(report, report).slower(1.0)
 
 
-def test_the_command_line_reports_and_compares(report: Report, result: Path, tmp_path: Path) -> None:
+def test_the_command_line_reports_and_compares(report: Report, tmp_path: Path) -> None:
+    report = of_rounds(report, 3)
+    write_outputs(report, tmp_path / "run")
     write_outputs(slowed(report, 3.0), tmp_path / "later")
-    later = tmp_path / "later" / "result.json"
+    result, later = (tmp_path / name / "result.json" for name in ("run", "later"))
     shown = CliRunner().invoke(main, ["report", str(result), "--plot", str(tmp_path / "chart.svg")])
     assert shown.exit_code == 0
     assert shown.output == report_markdown(report)

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from bert_bench.loadgen import LoadOptions, drive, figures, read_summary
+from bert_bench import Settings, loadgen_run
+from bert_bench.errors import WorkerError
+from bert_bench.loadgen import SCENARIOS, LoadOptions, drive, figures, read_summary
 from bert_runtime.tasks import TextInput
 
 SUMMARY = """\
@@ -131,3 +133,20 @@ def test_an_engine_that_fails_does_not_keep_loadgen_waiting(
         drive(engine, tmp_path, scenario, TEXTS, OPTIONS)
     assert loadgen.completed == [100, 101, 102]
     assert engine.calls == [1]
+
+
+def test_an_engine_that_is_gone_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone:
+        def call(self, *arguments: Any) -> Any:
+            raise WorkerError("its process ended with signal 9")
+
+    class Workshop:
+        def environment(self, name: str) -> str:
+            return name
+
+    monkeypatch.setattr(loadgen_run, "installed_modules", lambda environment: "modules")
+    lineup: Any = SimpleNamespace(running=[SimpleNamespace(name="dead", worker=Gone())])
+    workshop: Any = Workshop()
+    found = loadgen_run.drive_all(lineup, workshop, TEXTS, Settings(), lambda stage: None)
+    assert {each["dead"]["error"] for each in found.values()} == {"its process ended with signal 9"}
+    assert set(found) == set(SCENARIOS)

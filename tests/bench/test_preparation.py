@@ -61,7 +61,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> InProcess:
 
 @pytest.fixture
 def workshop(tmp_path: Path) -> Workshop:
-    return Workshop(cache=tmp_path, checkpoint_sha256="0123456789abcdef0", texts=TEXTS, progress=lambda stage: None)
+    return Workshop(cache=tmp_path, checkpoint_key="0123456789abcdef0", texts=TEXTS, progress=lambda stage: None)
 
 
 def test_files_are_made_once(workshop: Workshop, worker: InProcess) -> None:
@@ -76,7 +76,7 @@ def test_other_settings_checkpoints_and_calibration_texts_are_made_again(worksho
         workshop.prepared(spec()).folder,
         workshop.prepared(spec(level="O1")).folder,
         replace(workshop, texts=TEXTS[:1]).prepared(spec()).folder,
-        replace(workshop, checkpoint_sha256="f" * 64).prepared(spec()).folder,
+        replace(workshop, checkpoint_key="f" * 64).prepared(spec()).folder,
     ]
     assert len(set(folders)) == len(worker.made) == 4
 

@@ -47,6 +47,10 @@ def test_noise_is_a_matter_of_the_spread(spread: float, noisy: bool) -> None:
     assert paired_speedup(timing(*[1.0] * 6), baseline).noisy is noisy
 
 
+def test_one_round_says_nothing_about_the_spread() -> None:
+    assert paired_speedup(timing(1.0), timing(2.0)).noisy
+
+
 def test_an_engine_is_as_fast_as_itself() -> None:
     found = paired_speedup(timing(1.0, 3.0), timing(1.0, 3.0))
     assert (found.median, found.noisy) == (1.0, False)

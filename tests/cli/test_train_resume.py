@@ -1,15 +1,18 @@
 """`bert-export train --resume`: back to where an interrupted run stopped, and no further."""
 
 import json
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from click.testing import Result
 from torch import Tensor
 
+from bert_models import load_model, open_checkpoint
 from bert_models.training.module import FineTuning
 
 from .training_data import equal, write
@@ -90,6 +93,62 @@ def test_a_run_is_not_resumed_with_other_labels(
         assert (result.exit_code, result.stdout) == (1, "")
         assert "labels" in result.stderr
     assert run(*train_arguments, "--output", tmp_path / "trained", "--resume").exit_code == 0
+
+
+def test_a_run_is_not_resumed_with_other_files_or_another_base(
+    run: Run,
+    train_arguments: list[Any],
+    tmp_path: Path,
+    stop_in_epoch: Callable[[int, BaseException], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop_in_epoch(1, Crash())
+    with pytest.raises(Crash):
+        run(*train_arguments, "--output", tmp_path / "trained")
+    monkeypatch.undo()
+    named = {name: Path(train_arguments[train_arguments.index(name) + 1]) for name in ("--base", "--train", "--dev")}
+    more = tmp_path / "more.csv"
+    lines = named["--train"].read_text(encoding="utf-8").splitlines()
+    more.write_text("\n".join([*lines, lines[1]]) + "\n", encoding="utf-8")
+    refused = run(*train_arguments, "--train", more, "--output", tmp_path / "trained", "--resume")
+    assert refused.exit_code == 1
+    assert "the interrupted run was another one: sha256 of the train file was " in refused.stderr
+    base = Path(shutil.copytree(named["--base"], tmp_path / "base"))
+    tokenizer = json.loads((base / "tokenizer.json").read_text(encoding="utf-8"))
+    tokenizer["normalizer"]["lowercase"] = False
+    (base / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    refused = run(*train_arguments, "--base", base, "--output", tmp_path / "trained", "--resume")
+    assert refused.exit_code == 1
+    assert "another one: base was " in refused.stderr
+    moved = Path(shutil.copy(named["--train"], tmp_path / "moved.csv"))
+    assert run(*train_arguments, "--train", moved, "--output", tmp_path / "trained", "--resume").exit_code == 0
+
+
+def test_the_best_epoch_stays_the_best_where_the_folder_was_moved(
+    run: Run,
+    train_arguments: list[Any],
+    tmp_path: Path,
+    stop_in_epoch: Callable[[int, BaseException], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Epochs after the first are made to measure worse."""
+
+    def worse(self: FineTuning, parts: Any) -> dict[str, float]:
+        return {self.model.task.metric: 0.9 - 0.1 * self.current_epoch}
+
+    monkeypatch.setattr(FineTuning, "_metrics", worse)
+    stop_in_epoch(1, Crash())
+    with pytest.raises(Crash):
+        run(*train_arguments, "--output", tmp_path / "first")
+    monkeypatch.undo()
+    monkeypatch.setattr(FineTuning, "_metrics", worse)
+    best = torch.load(tmp_path / "first" / "training" / "best.ckpt", weights_only=True)["state_dict"]
+    (tmp_path / "first").rename(tmp_path / "second")
+    assert run(*train_arguments, "--output", tmp_path / "second", "--resume").exit_code == 0
+    assert json.loads((tmp_path / "second" / "training.json").read_text())["best"]["epoch"] == 1
+    source = open_checkpoint(tmp_path / "second")
+    found = load_model(source, source.task()).state_dict()
+    assert all(torch.equal(found[name], best[f"model.{name}"]) for name in found)
 
 
 def test_a_damaged_state_is_named(

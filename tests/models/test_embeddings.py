@@ -161,9 +161,22 @@ def test_sentence_transformers_folder_is_understood(pretrained_minilm: Path) -> 
     assert checkpoint.max_tokens == 256
 
 
+@pytest.mark.parametrize("mode", ["max", ["max"]], ids=str)
+def test_later_releases_name_the_pooling(embedding_checkpoint: Path, tmp_path: Path, mode: Any) -> None:
+    """sentence-transformers 5.7 and 6.2 write these keys and no others."""
+    folder = Path(shutil.copytree(embedding_checkpoint, tmp_path / "checkpoint"))
+    values = {"embedding_dimension": 32, "pooling_mode": mode, "include_prompt": True}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(values))
+    task = open_checkpoint(folder).task()
+    assert isinstance(task, SentenceEmbedding)
+    assert task.pooling == "max"
+
+
 @pytest.mark.parametrize(
     ("name", "edit", "message"),
     [
+        ("1_Pooling/config.json", lambda p: p.update(pooling_mode=["cls", "max"]), "one of them, found .'cls', 'max'"),
+        ("1_Pooling/config.json", lambda p: p.update(pooling_mode="lasttoken"), "found 'lasttoken'"),
         (
             "modules.json",
             lambda m: m[2].update(type="sentence_transformers.models.LSTM"),

@@ -122,6 +122,6 @@ class ProductEngine(Engine):
         return partial(self._one, texts[0]) if len(texts) == 1 else partial(self._many, texts)
 
 
-def _plain(text: TextInput) -> str:
-    """A text as a product takes it; no product here is asked about pairs."""
-    return text.text
+def _plain(text: TextInput) -> str | dict[str, str | None]:
+    """A text as a product takes it; of those here, the pipeline alone is asked about pairs."""
+    return text.text if text.text_pair is None else text._asdict()

@@ -18,7 +18,7 @@ from lightning.pytorch.loggers import Logger
 from bert_models.errors import TrainingError
 from bert_models.training.data import Examples, dev_loader, train_loader
 from bert_models.training.module import FineTuning
-from bert_models.training.place import LAST_NAME
+from bert_models.training.place import BEST_NAME, LAST_NAME
 from bert_models.training.precision import ChosenPrecision
 from bert_models.training.quiet import quiet
 from bert_models.training.settings import TrainSettings
@@ -44,7 +44,7 @@ def fit(
     """
     processes = module.processes
     whole = copy.deepcopy(module.model) if processes.shards and processes.is_first else module.model
-    best, others = _callbacks(f"dev_{module.model.task.metric}", settings, state)
+    monitor, others = _callbacks(f"dev_{module.model.task.metric}", settings, state)
     with quiet():
         trainer = pl.Trainer(
             max_epochs=settings.epochs,
@@ -52,7 +52,7 @@ def fit(
             precision=precision.lightning_name,
             gradient_clip_val=settings.max_grad_norm,
             accumulate_grad_batches=settings.accumulate,
-            callbacks=[best, *others],
+            callbacks=[monitor, *others],
             logger=list(loggers) or False,
             log_every_n_steps=1,
             num_sanity_val_steps=0,
@@ -67,7 +67,7 @@ def fit(
         with interruptible(state), redirect_stdout(sys.stderr):  # where Lightning's bar draws itself
             trainer.fit(module, *loaders, ckpt_path=state / LAST_NAME if resume else None, weights_only=True)
     if processes.is_first:
-        weights = torch.load(best.best_model_path, map_location="cpu", weights_only=True)["state_dict"]
+        weights = torch.load(state / BEST_NAME, map_location="cpu", weights_only=True)["state_dict"]
         whole.cpu()
         own = {key: value for key, value in weights.items() if key.startswith("model.")}  # and no projection
         whole.load_state_dict({key.removeprefix("model."): value for key, value in own.items()})
@@ -78,10 +78,25 @@ def fit(
 def _callbacks(metric: str, settings: TrainSettings, state: Path) -> tuple[ModelCheckpoint, list[Callback]]:
     """What keeps the best epoch, what keeps the last one, what stops early, and the progress bar."""
     keep: dict[str, Any] = {"dirpath": state, "enable_version_counter": False}
-    best = ModelCheckpoint(filename="best", monitor=metric, mode="max", save_weights_only=True, **keep)
+    best = _Best(filename=Path(BEST_NAME).stem, monitor=metric, mode="max", save_weights_only=True, **keep)
     last = ModelCheckpoint(filename="last", **keep)
     stopping = [] if settings.patience is None else [_Patience(metric, settings.patience)]
     return best, [last, *stopping, ProgressBar()]
+
+
+class _Best(ModelCheckpoint):
+    """Keeps the best epoch also where the run's folder was moved before it went on.
+
+    Lightning compares folders by name, and would call the first epoch after that the best.
+    """
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        def here(path: str) -> str:
+            return str(Path(str(self.dirpath)) / Path(path).name) if path else path
+
+        paths = {key: here(state_dict[key]) for key in ("best_model_path", "kth_best_model_path", "last_model_path")}
+        models = {here(path): score for path, score in state_dict["best_k_models"].items()}
+        super().load_state_dict({**state_dict, **paths, "best_k_models": models, "dirpath": self.dirpath})
 
 
 def _best_epoch(module: FineTuning) -> dict[str, float]:

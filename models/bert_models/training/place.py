@@ -7,13 +7,26 @@ from torch import nn
 
 from bert_models.errors import TrainingError
 
-__all__ = ["LAST_NAME", "LOGS", "REPORT_NAME", "STATE", "TRAINING_TOOLS", "check_output", "check_space", "prepare"]
+__all__ = [
+    "BEST_NAME",
+    "LAST_NAME",
+    "LOGS",
+    "REPORT_NAME",
+    "STATE",
+    "TRAINING_TOOLS",
+    "check_output",
+    "check_space",
+    "prepare",
+]
 
 REPORT_NAME = "training.json"
 """The report that lies beside the weights."""
 
 STATE = "training"
 """Folder inside the output that holds what a resumed run needs; gone when training has finished."""
+
+BEST_NAME = "best.ckpt"
+"""Weights of the epoch with the best dev metric."""
 
 LAST_NAME = "last.ckpt"
 """File in the state folder with everything after the last finished epoch."""

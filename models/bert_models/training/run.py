@@ -1,5 +1,6 @@
 """A training run from files to checkpoint, whatever the learner learns from."""
 
+import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -26,6 +27,7 @@ from bert_models.training.settings import TrainSettings
 from bert_models.training.similarity import similarity_examples
 from bert_runtime.evaluation import checked_examples
 from bert_runtime.machine import available_cores, describe, installed_versions
+from bert_runtime.manifest import sha256_file
 from bert_runtime.records import Record, read_records
 from bert_runtime.tasks import Example, SentenceEmbedding, Task
 from bert_runtime.tokenization import TextTokenizer
@@ -44,6 +46,11 @@ class Files:
     def read(self) -> tuple[list[Record], list[Record]]:
         """The rows of both; raises `DataError`."""
         return read_records(self.train, self.columns), read_records(self.dev, self.columns)
+
+    def identity(self) -> dict[str, Any]:
+        """What a run learns from and is measured on, wherever the files lie."""
+        hashes = {f"sha256 of the {name} file": sha256_file(Path(getattr(self, name))) for name in ("train", "dev")}
+        return {**hashes, "columns": dict(self.columns)}
 
 
 def training_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Record]) -> list[Example]:
@@ -119,10 +126,12 @@ def train_learner(
         processes.in_turn(lambda: [open_checkpoint(each) for each in bases])
         with processes.together():
             run = _prepared(learner_of, files, settings, tell)
-        precision = processes.from_first(lambda: _begin(target, run, settings, processes, tell, resume=resume))
+        identity = {**run.learner.described, **files.identity(), "base": _identity(run.learner.source)}
+        described = described_run(run.learner.task, settings, processes.world_size, identity)
+        precision = processes.from_first(lambda: _begin(target, run, settings, described, tell, resume=resume))
         with processes.together():
             module = run.learner.module(run.model, run.train, run.dev, settings, precision.name, processes)
-        module.run = described_run(run.learner.task, settings, processes.world_size, run.learner.described)
+        module.run = described
         started = time.monotonic()
         loggers = build_loggers(target / LOGS)
         best = fit(module, run.train, run.dev, settings, precision, target / STATE, resume=resume, loggers=loggers)
@@ -163,7 +172,7 @@ def _begin(
     target: Path,
     run: _Run,
     settings: TrainSettings,
-    processes: Processes,
+    described: Mapping[str, Any],
     progress: Callable[[str], None],
     *,
     resume: bool,
@@ -171,8 +180,7 @@ def _begin(
     """Looks whether there is room, settles the precision, and makes the folder ready."""
     check_space(target, run.model)
     if resume:
-        now = described_run(run.learner.task, settings, processes.world_size, run.learner.described)
-        precision = resumed_precision(target / STATE, now)
+        precision = resumed_precision(target / STATE, described)
     else:
         batch = run.train.collate(range(min(settings.batch_size, len(run.train))))
         precision = choose_precision(settings.precision, run.model, batch, run.train.objective)
@@ -202,6 +210,11 @@ def _results(module: FineTuning, best: dict[str, float], precision: ChosenPrecis
         "precision": precision.name,
         "seconds_per_step": precision.seconds_per_step,
     }
+
+
+def _identity(source: Checkpoint) -> str:
+    """The weights and the vocabulary that a run starts from, wherever they lie."""
+    return hashlib.sha256((source.sha256() + source.tokenizer().to_str()).encode()).hexdigest()
 
 
 def _origin(source: Checkpoint) -> dict[str, Any]:

@@ -1,0 +1,23 @@
+"""Texts of the throughput workloads: from files, each under a name of its own."""
+
+from pathlib import Path
+
+import pytest
+
+from bert_bench.texts import offline_texts
+from bert_runtime.errors import InputError
+
+
+def test_files_are_named_by_their_stem(tmp_path: Path) -> None:
+    for name, text in (("v1.2.txt", "one"), ("v1.3.txt", "two")):
+        (tmp_path / name).write_text(f"{text}\n{text}\n")
+    assert offline_texts(None, [tmp_path / "v1.2.txt", tmp_path / "v1.3.txt"]) == {"v1.2": ["one"], "v1.3": ["two"]}
+
+
+def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    paths = [tmp_path / folder / "dev.txt" for folder in ("a", "b")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text("hello\n")
+    with pytest.raises(InputError, match=r"b/dev\.txt: expected a name of its own, found dev twice"):
+        offline_texts(None, paths)
