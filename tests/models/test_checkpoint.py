@@ -263,6 +263,16 @@ def test_texts_are_cut_where_transformers_cuts_them(classifier_checkpoint: Path,
         open_checkpoint(copy).text_tokenizer(5)
 
 
+@pytest.mark.parametrize(
+    "settings", [{"do_lower_case": False}, {"do_lower_case": True, "strip_accents": False}, {}], ids=str
+)
+def test_the_normalizer_follows_the_configuration(copy: Path, settings: dict[str, bool]) -> None:
+    (copy / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer", **settings}))
+    text = "Hello THERE, h\u00e9llo my card"
+    theirs = transformers.AutoTokenizer.from_pretrained(copy)
+    assert open_checkpoint(copy).tokenizer().encode(text).ids == theirs(text)["input_ids"]
+
+
 def test_new_head_replaces_labels_only(classifier_checkpoint: Path) -> None:
     source = open_checkpoint(classifier_checkpoint)
     before = load_model(source, source.task()).state_dict()

@@ -8,6 +8,7 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from bert_models import EncoderConfig, TaskModel, TrainingError, load_model, open_checkpoint
 from bert_models.training import TrainSettings, fine_tune
@@ -87,6 +88,16 @@ def test_warm_up_and_decay_count_steps_of_the_optimizer(fitted: Fit) -> None:
     assert rates == pytest.approx([0, 5e-4, *(1e-3 * (8 - step) / 6 for step in range(2, 8))])
     schedule = linear_schedule(8, 0.25)
     assert [schedule(0), schedule(2), schedule(8)] == [0, 1, 0]
+
+
+@pytest.mark.parametrize(("steps", "rates"), [(1, [1.0]), (4, [1.0, 0.75, 0.5, 0.25])])
+def test_without_warm_up_the_first_step_has_the_whole_rate(steps: int, rates: list[float]) -> None:
+    schedule = linear_schedule(steps, 0.0)
+    assert [schedule(step) for step in range(steps)] == rates
+    theirs = transformers.get_linear_schedule_with_warmup(
+        torch.optim.AdamW([torch.zeros(1, requires_grad=True)], lr=1.0), 0, steps
+    )
+    assert theirs.get_last_lr() == [rates[0]]
 
 
 def rates_of(model: TaskModel) -> dict[str, float]:

@@ -7,10 +7,11 @@ from typing import NamedTuple
 from tokenizers import Tokenizer
 
 from bert_models.errors import CheckpointError
+from bert_models.files import read_json
 from bert_models.tokenizer_files.byte_level_bpe import build_byte_level_bpe
 from bert_models.tokenizer_files.sentencepiece_models import build_albert, build_camembert, build_xlm_roberta
 from bert_models.tokenizer_files.settings import TokenizerSettings
-from bert_models.tokenizer_files.wordpiece import build_wordpiece
+from bert_models.tokenizer_files.wordpiece import build_wordpiece, follow_settings
 
 __all__ = ["TOKENIZER_FILES", "read_tokenizer"]
 
@@ -65,9 +66,13 @@ def read_tokenizer(folder: Path, family_name: str) -> Tokenizer:
     path = folder / "tokenizer.json"
     if path.is_file():
         try:
-            return Tokenizer.from_file(str(path))
+            tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # tokenizers raises plain Exception
             raise CheckpointError(f"{path}: not a tokenizer file: {error}") from None
+        config = folder / "tokenizer_config.json"
+        if config.is_file() and _KINDS[family_name] is _WORDPIECE:
+            follow_settings(tokenizer, TokenizerSettings(folder, read_json(config), {}))
+        return tokenizer
     settings = TokenizerSettings.read(folder)
     kind = _KINDS[_family_of_class(settings) or family_name]
     missing = [name for name in kind.files if not (folder / name).is_file()]

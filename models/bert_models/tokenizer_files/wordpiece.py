@@ -10,7 +10,7 @@ from bert_models.errors import CheckpointError
 from bert_models.tokenizer_files.roles import BERT_ROLES
 from bert_models.tokenizer_files.settings import TokenizerSettings
 
-__all__ = ["build_wordpiece", "wordpiece_pipeline", "wordpiece_settings"]
+__all__ = ["build_wordpiece", "follow_settings", "wordpiece_pipeline", "wordpiece_settings"]
 
 
 def build_wordpiece(folder: Path, settings: TokenizerSettings) -> Tokenizer:
@@ -40,6 +40,20 @@ def wordpiece_pipeline(model: Any, settings: TokenizerSettings) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     return tokenizer
+
+
+def follow_settings(tokenizer: Tokenizer, settings: TokenizerSettings) -> None:
+    """Gives BERT's normalizer of a `tokenizer.json` the settings of `tokenizer_config.json`, as transformers does."""
+    found = tokenizer.normalizer
+    if not isinstance(found, normalizers.BertNormalizer):
+        return
+    strip_accents = settings.optional_flag("strip_accents")
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=found.clean_text,
+        handle_chinese_chars=settings.flag("tokenize_chinese_chars", found.handle_chinese_chars),
+        strip_accents=found.strip_accents if strip_accents is None else strip_accents,
+        lowercase=settings.flag("do_lower_case", found.lowercase),
+    )
 
 
 def wordpiece_settings(tokenizer: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def adamw(groups: list[dict[str, Any]], lr: float) -> AdamW:
 
 def linear_schedule(steps: int, warmup_ratio: float) -> Callable[[int], float]:
     """The factor on the learning rate at each of `steps` steps of the optimizer: up from zero, then down to zero."""
-    warmup = max(1, round(steps * warmup_ratio))
+    warmup = max(1, round(steps * warmup_ratio)) if warmup_ratio else 0
 
     def factor(step: int) -> float:
         return step / warmup if step < warmup else max(0.0, (steps - step) / max(1, steps - warmup))
