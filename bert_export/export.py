@@ -17,7 +17,7 @@ from bert_export.samples import built_in_calibration, file_calibration
 from bert_export.targets import WHY_FP16, graphs_for
 from bert_export.variants import BuiltVariant, Probe, asset, build_fp32, build_int8
 from bert_models import Checkpoint, load_model, open_checkpoint
-from bert_models.files import replaced_folder
+from bert_models.files import foreign_names, replaced_folder
 from bert_runtime.evaluation import checked_examples
 from bert_runtime.machine import describe, installed_versions
 from bert_runtime.manifest import MANIFEST_NAME, Manifest, TensorSpec
@@ -161,7 +161,7 @@ def _check_target(target: Path, *, force: bool) -> None:
         raise OutputExistsError(f"{target}: exists and is not a bundle; choose another place")
     if not force:
         raise OutputExistsError(f"{target}: a bundle is already there; replace it with --force")
-    if others := sorted(each.name for each in target.iterdir() if not any(map(each.match, _BUNDLE_FILES))):
+    if others := foreign_names(target, _BUNDLE_FILES):
         raise OutputExistsError(
             f"{target}: beside the bundle there is also {', '.join(others)}, which would be lost; move that elsewhere "
             "first"

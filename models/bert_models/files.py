@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from bert_models.errors import CheckpointError
 from bert_runtime.errors import BertError
 
-__all__ = ["read_json", "replaced_folder", "umask", "write_json"]
+__all__ = ["foreign_names", "read_json", "replaced_folder", "umask", "write_json"]
 
 
 def read_json(path: Path, kind: type[Any] = dict) -> Any:
@@ -31,6 +31,11 @@ def read_json(path: Path, kind: type[Any] = dict) -> Any:
 def write_json(path: Path, value: Any) -> None:
     """Writes `value` as indented UTF-8 JSON."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def foreign_names(folder: Path, own: Sequence[str]) -> list[str]:
+    """What lies in a folder beside what the patterns in `own` name, and would be lost where it is replaced."""
+    return sorted(each.name for each in folder.iterdir() if not any(map(each.match, own)))
 
 
 @contextmanager

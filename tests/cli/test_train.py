@@ -99,6 +99,11 @@ def test_a_trained_checkpoint_is_replaced_with_force_alone(
     assert refused.exit_code == 1
     assert refused.stderr == f"Error: {output}: a trained checkpoint is already there; replace it with --force\n"
     assert equal(output, whole_run[0])
+    (output / "bundle").mkdir()
+    spared = run(*train_arguments, "--epochs", 1, "--output", output, "--force")
+    assert spared.exit_code == 1
+    assert "beside the checkpoint there is also bundle, which would be lost; move that elsewhere first" in spared.stderr
+    (output / "bundle").rmdir()
     assert run(*train_arguments, "--epochs", 1, "--output", output, "--force").exit_code == 0
     assert not equal(output, whole_run[0])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["trained"]

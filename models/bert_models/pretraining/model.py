@@ -16,11 +16,11 @@ from bert_models.checkpoint import save_model
 from bert_models.config import EncoderConfig
 from bert_models.heads import ClassificationHead, MaskedLanguageHead
 from bert_models.model import TaskModel
+from bert_models.training.place import GENERATOR_FOLDER
 from bert_runtime.tasks import FillMask, NextSentencePrediction, ReplacedTokenDetection
 
 __all__ = [
     "DISCRIMINATOR_WEIGHT",
-    "GENERATOR_FOLDER",
     "IGNORED",
     "MaskedLanguageModel",
     "Measured",
@@ -35,9 +35,6 @@ __all__ = [
 
 DISCRIMINATOR_WEIGHT = 50.0
 """The weight of the discriminator's loss beside the generator's (Clark et al., arXiv:2003.10555, section 3.2)."""
-
-GENERATOR_FOLDER = "generator"
-"""Where the generator's checkpoint lies in its discriminator's."""
 
 IGNORED = -100
 """The label of a token that is not predicted."""

@@ -13,16 +13,12 @@ from bert_models.config import EncoderConfig
 from bert_models.errors import TrainingError
 from bert_models.families import FAMILIES
 from bert_models.model import TaskModel
-from bert_models.pretraining.model import (
-    GENERATOR_FOLDER,
-    MaskedLanguageModel,
-    PretrainingModel,
-    ReplacedTokenModel,
-)
+from bert_models.pretraining.model import MaskedLanguageModel, PretrainingModel, ReplacedTokenModel
 from bert_models.pretraining.settings import PretrainSettings
 from bert_models.pretraining.vocabulary import Vocabulary
 from bert_models.task_settings import mask_settings
 from bert_models.tokenizer_files import read_tokenizer
+from bert_models.training.place import GENERATOR_FOLDER
 from bert_runtime.tasks import FillMask, NextSentencePrediction, ReplacedTokenDetection
 
 __all__ = ["Opened", "Start", "StartingPoint", "check_objective"]

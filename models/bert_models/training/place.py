@@ -6,9 +6,12 @@ from pathlib import Path
 from torch import nn
 
 from bert_models.errors import TrainingError
+from bert_models.files import foreign_names
+from bert_models.tokenizer_files import TOKENIZER_FILES
 
 __all__ = [
     "BEST_NAME",
+    "GENERATOR_FOLDER",
     "LAST_NAME",
     "LOGS",
     "REPORT_NAME",
@@ -35,6 +38,15 @@ LOGS = "logs"
 """Folder inside the output with the numbers of every step, there while the run trains and afterwards."""
 
 
+GENERATOR_FOLDER = "generator"
+"""Where the generator's checkpoint lies in that of its discriminator."""
+
+_CHECKPOINT_FILES = (
+    REPORT_NAME, "training.png", STATE, LOGS, "config.json", "model*.safetensors*", *TOKENIZER_FILES, GENERATOR_FOLDER,
+    "modules.json", "sentence_bert_config.json", "[0-9]_*",
+)  # fmt: skip
+"""What a trained checkpoint consists of, and so is replaced with it."""
+
 TRAINING_TOOLS = ("bert-export", "torch", "lightning", "tokenizers")
 """Distributions whose versions the report names."""
 
@@ -57,6 +69,11 @@ def check_output(target: Path, *, resume: bool, force: bool) -> None:
         raise TrainingError(f"{target}: exists and was not written by a training run; choose another place")
     if not force:
         raise TrainingError(f"{target}: a trained checkpoint is already there; replace it with --force")
+    if others := foreign_names(target, _CHECKPOINT_FILES):
+        raise TrainingError(
+            f"{target}: beside the checkpoint there is also {', '.join(others)}, which would be lost; move that "
+            "elsewhere first"
+        )
 
 
 def _is_ours(target: Path) -> bool:
