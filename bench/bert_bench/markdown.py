@@ -177,7 +177,7 @@ def _pairs(report: Report) -> list[str]:
         return []
     text = (
         "Median of the per-round ratios of the times of one round, in parentheses their p10 and p90; "
-        f"{NOISY_MARK} where p90 is more than {NOISY_SPREAD:g} times p10."
+        f"{NOISY_MARK} where p90 is more than {NOISY_SPREAD:g} times p10, or there was one round."
     )
     return ["## How many times faster, pair by pair", text, *blocks]
 
@@ -260,7 +260,8 @@ def _not_run(report: Report) -> str:
 def _notes(report: Report) -> str:
     """How it was measured, and what to be wary of."""
     timings = [timing for case in report.cases for timing in case.timings.values()]
-    samples = [timing.samples for timing in timings] or [0]
+    samples = [timing.samples for timing in timings]
+    calls = f"{min(samples)} to {max(samples)} calls per median, " if samples else ""
     noisy = sum(speedup.noisy for case in report.cases for speedup in case.speedups.values())
     total = sum(len(case.speedups) for case in report.cases)
     others = (
@@ -270,7 +271,7 @@ def _notes(report: Report) -> str:
         report.method,
         "Engines that read token ids run behind the same tokenization, padding, batching by length and decoding, those "
         "of bert_runtime; products that read texts themselves are called as they stand.",
-        f"{report.settings['rounds']} rounds, {min(samples)} to {max(samples)} calls per median, "
+        f"{report.settings['rounds']} rounds, {calls}"
         f"{report.duration_s:.0f} s in all.{others} {noisy} of {total} speed-ups over {report.baseline} are noisy.",
         *report.notes,
     ]

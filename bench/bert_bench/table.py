@@ -139,8 +139,8 @@ def _notes(report: Report) -> str:
     noisy = [f"{case.name} ({', '.join(case.noisy)})" for case in report.cases if case.noisy]
     if noisy:
         lines.append(
-            f"Noisy ({NOISY_MARK}): the speed-up's p90 over the rounds is more than {NOISY_SPREAD:g} times its p10 in "
-            f"{'; '.join(noisy)}."
+            f"Noisy ({NOISY_MARK}): the speed-up's p90 over the rounds is more than {NOISY_SPREAD:g} times its p10, or "
+            f"there was one round, in {'; '.join(noisy)}."
         )
     samples = [timing.samples for case in report.cases for timing in case.timings.values()]
     lines.append(
