@@ -114,9 +114,8 @@ def test_a_run_is_not_resumed_with_other_files_or_another_base(
     assert refused.exit_code == 1
     assert "the interrupted run was another one: sha256 of the train file was " in refused.stderr
     base = Path(shutil.copytree(named["--base"], tmp_path / "base"))
-    tokenizer = json.loads((base / "tokenizer.json").read_text(encoding="utf-8"))
-    tokenizer["normalizer"]["lowercase"] = False
-    (base / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    config = json.loads((base / "tokenizer_config.json").read_text(encoding="utf-8"))
+    (base / "tokenizer_config.json").write_text(json.dumps({**config, "do_lower_case": False}), encoding="utf-8")
     refused = run(*train_arguments, "--base", base, "--output", tmp_path / "trained", "--resume")
     assert refused.exit_code == 1
     assert "another one: base was " in refused.stderr
