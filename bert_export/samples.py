@@ -111,6 +111,8 @@ def _inputs_of(record: Record, task: Task) -> tuple[TextInput, ...]:
     try:
         return task.inputs(record)
     except DataError:
+        if "text" not in record.fields:
+            raise
         return (TextInput(record.text()),)
 
 

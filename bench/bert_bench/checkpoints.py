@@ -87,7 +87,7 @@ def check_checkpoint(name: str | Path, sha256: str | None) -> CheckpointFacts:
 def _key(folder: Path, weights: str) -> str:
     """A hash over a checkpoint's weights, configuration and vocabulary, in its folder and those of its modules."""
     digest = hashlib.sha256(weights.encode())
-    for path in sorted(each for pattern in ("*", "*/*") for each in folder.glob(pattern) if each.is_file()):
+    for path in sorted(each for pattern in ("*", "[0-9]_*/*") for each in folder.glob(pattern) if each.is_file()):
         if path.suffix in (".json", ".txt", ".model"):
             digest.update(f"{path.relative_to(folder)} {sha256_file(path)}\n".encode())
     return digest.hexdigest()

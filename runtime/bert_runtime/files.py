@@ -1,6 +1,5 @@
 """Files that are there whole or not at all."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,7 +25,7 @@ def whole_file(path: Path) -> Iterator[TextIO]:
     try:
         with partial.open("w", encoding="utf-8") as stream:
             if path.exists():
-                shutil.copymode(path, partial)
+                partial.chmod(path.stat().st_mode & 0o7777)
             yield stream
         partial.replace(path)
     finally:

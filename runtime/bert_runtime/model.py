@@ -77,13 +77,16 @@ class Model:
             raise InputError(
                 f"expected a text or a list of texts, found {type(inputs).__name__}; for an iterator use model.stream"
             )
-        parts = (self.outputs(inputs[i : i + WINDOW], i) for i in range(0, len(inputs), WINDOW))
-        return [self.task.decode(each) for part in parts for each in part]  # raw outputs are dropped part by part
+        return list(self._answers(inputs))
 
     def stream(self, inputs: Iterable[Any]) -> Iterator[Result]:
         """Results one by one, in order, reading at most a few hundred inputs ahead."""
         if isinstance(inputs, str | bytes | dict):
             raise InputError(f"expected several inputs, found {type(inputs).__name__}; for one input call the model")
+        yield from self._answers(inputs)
+
+    def _answers(self, inputs: Iterable[Any]) -> Iterator[Result]:
+        """Results window by window, so that no more raw outputs are held."""
         iterator = iter(inputs)
         first = 0
         while chunk := list(islice(iterator, WINDOW)):

@@ -43,6 +43,22 @@ def stop_in_epoch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, Ba
     assert left == handler
 
 
+@pytest.fixture
+def interrupted(
+    run: Run,
+    train_arguments: list[Any],
+    tmp_path: Path,
+    stop_in_epoch: Callable[[int, BaseException], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    """The output of a run that ended in its second epoch."""
+    stop_in_epoch(1, Crash())
+    with pytest.raises(Crash):
+        run(*train_arguments, "--output", tmp_path / "trained")
+    monkeypatch.undo()
+    return tmp_path / "trained"
+
+
 @pytest.mark.parametrize("exception", [KeyboardInterrupt(), Crash()], ids=lambda each: type(each).__name__)
 def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
     run: Run,
@@ -77,50 +93,34 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
 
 
 def test_a_run_is_not_resumed_with_other_labels(
-    run: Run,
-    train_arguments: list[Any],
-    tmp_path: Path,
-    stop_in_epoch: Callable[[int, BaseException], None],
-    monkeypatch: pytest.MonkeyPatch,
+    run: Run, train_arguments: list[Any], tmp_path: Path, interrupted: Path
 ) -> None:
-    stop_in_epoch(1, Crash())
-    with pytest.raises(Crash):
-        run(*train_arguments, "--output", tmp_path / "trained")
-    monkeypatch.undo()
     for labels in (["x", "y", "z"], ["x", "y"]):
         path = write(tmp_path / "other.csv", [("hello", label) for label in labels])
-        result = run(*train_arguments, "--train", path, "--dev", path, "--output", tmp_path / "trained", "--resume")
+        result = run(*train_arguments, "--train", path, "--dev", path, "--output", interrupted, "--resume")
         assert (result.exit_code, result.stdout) == (1, "")
         assert "labels" in result.stderr
-    assert run(*train_arguments, "--output", tmp_path / "trained", "--resume").exit_code == 0
+    assert run(*train_arguments, "--output", interrupted, "--resume").exit_code == 0
 
 
 def test_a_run_is_not_resumed_with_other_files_or_another_base(
-    run: Run,
-    train_arguments: list[Any],
-    tmp_path: Path,
-    stop_in_epoch: Callable[[int, BaseException], None],
-    monkeypatch: pytest.MonkeyPatch,
+    run: Run, train_arguments: list[Any], tmp_path: Path, interrupted: Path
 ) -> None:
-    stop_in_epoch(1, Crash())
-    with pytest.raises(Crash):
-        run(*train_arguments, "--output", tmp_path / "trained")
-    monkeypatch.undo()
     named = {name: Path(train_arguments[train_arguments.index(name) + 1]) for name in ("--base", "--train", "--dev")}
     more = tmp_path / "more.csv"
     lines = named["--train"].read_text(encoding="utf-8").splitlines()
     more.write_text("\n".join([*lines, lines[1]]) + "\n", encoding="utf-8")
-    refused = run(*train_arguments, "--train", more, "--output", tmp_path / "trained", "--resume")
+    refused = run(*train_arguments, "--train", more, "--output", interrupted, "--resume")
     assert refused.exit_code == 1
     assert "the interrupted run was another one: sha256 of the train file was " in refused.stderr
     base = Path(shutil.copytree(named["--base"], tmp_path / "base"))
     config = json.loads((base / "tokenizer_config.json").read_text(encoding="utf-8"))
     (base / "tokenizer_config.json").write_text(json.dumps({**config, "do_lower_case": False}), encoding="utf-8")
-    refused = run(*train_arguments, "--base", base, "--output", tmp_path / "trained", "--resume")
+    refused = run(*train_arguments, "--base", base, "--output", interrupted, "--resume")
     assert refused.exit_code == 1
     assert "another one: base was " in refused.stderr
     moved = Path(shutil.copy(named["--train"], tmp_path / "moved.csv"))
-    assert run(*train_arguments, "--train", moved, "--output", tmp_path / "trained", "--resume").exit_code == 0
+    assert run(*train_arguments, "--train", moved, "--output", interrupted, "--resume").exit_code == 0
 
 
 def test_the_best_epoch_stays_the_best_where_the_folder_was_moved(
@@ -150,38 +150,18 @@ def test_the_best_epoch_stays_the_best_where_the_folder_was_moved(
     assert all(torch.equal(found[name], best[f"model.{name}"]) for name in found)
 
 
-def test_a_damaged_state_is_named(
-    run: Run,
-    train_arguments: list[Any],
-    tmp_path: Path,
-    stop_in_epoch: Callable[[int, BaseException], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    stop_in_epoch(1, Crash())
-    with pytest.raises(Crash):
-        run(*train_arguments, "--output", tmp_path / "trained")
-    monkeypatch.undo()
-    state = tmp_path / "trained" / "training" / "last.ckpt"
+def test_a_damaged_state_is_named(run: Run, train_arguments: list[Any], interrupted: Path) -> None:
+    state = interrupted / "training" / "last.ckpt"
     with state.open("r+b") as stream:
         stream.truncate(1000)
-    result = run(*train_arguments, "--output", tmp_path / "trained", "--resume")
+    result = run(*train_arguments, "--output", interrupted, "--resume")
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"{state}: " in result.stderr
 
 
-def test_an_interrupted_run_can_start_over(
-    run: Run,
-    train_arguments: list[Any],
-    tmp_path: Path,
-    stop_in_epoch: Callable[[int, BaseException], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    stop_in_epoch(1, Crash())
-    with pytest.raises(Crash):
-        run(*train_arguments, "--output", tmp_path / "trained")
-    monkeypatch.undo()
-    assert run(*train_arguments, "--epochs", 1, "--output", tmp_path / "trained", "--force").exit_code == 0
-    assert not (tmp_path / "trained" / "training").exists()
+def test_an_interrupted_run_can_start_over(run: Run, train_arguments: list[Any], interrupted: Path) -> None:
+    assert run(*train_arguments, "--epochs", 1, "--output", interrupted, "--force").exit_code == 0
+    assert not (interrupted / "training").exists()
 
 
 @pytest.mark.parametrize("exception", [KeyboardInterrupt(), Crash()], ids=lambda each: type(each).__name__)

@@ -129,14 +129,14 @@ def _continued_rtd(source: Checkpoint, settings: PretrainSettings) -> Opened:
     """
     tokenizer = source.tokenizer()
     mask, detection = FillMask(**mask_settings(tokenizer, source.path)), ReplacedTokenDetection()
-    if source.family.name == "bert":
-        config = replace(source.config, family="electra", **FAMILIES["electra"].defaults)
+    from_bert = source.family.name == "bert"
+    config = replace(source.config, family="electra", **FAMILIES["electra"].defaults) if from_bert else source.config
+    check_objective(config, settings)
+    if from_bert:
         discriminator = TaskModel(config, detection)
         discriminator.encoder.load_state_dict(load_model(source, mask, new_head=True).encoder.state_dict())
     else:
-        check_objective(source.config, settings)
-        config, discriminator = source.config, load_model(source, detection, new_head=True)
-    check_objective(config, settings)
+        discriminator = load_model(source, detection, new_head=True)
     model = ReplacedTokenModel(config, mask, discriminator)
     if (folder := source.path / GENERATOR_FOLDER).is_dir():
         beside = open_checkpoint(folder)

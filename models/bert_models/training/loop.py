@@ -44,7 +44,6 @@ def fit(
     """
     processes = module.processes
     whole = copy.deepcopy(module.model) if processes.shards and processes.is_first else module.model
-    monitor, others = _callbacks(f"dev_{module.model.task.metric}", settings, state)
     with quiet():
         trainer = pl.Trainer(
             max_epochs=settings.epochs,
@@ -52,7 +51,7 @@ def fit(
             precision=precision.lightning_name,
             gradient_clip_val=settings.max_grad_norm,
             accumulate_grad_batches=settings.accumulate,
-            callbacks=[monitor, *others],
+            callbacks=_callbacks(f"dev_{module.model.task.metric}", settings, state),
             logger=list(loggers) or False,
             log_every_n_steps=1,
             num_sanity_val_steps=0,
@@ -75,13 +74,13 @@ def fit(
     return _best_epoch(module)
 
 
-def _callbacks(metric: str, settings: TrainSettings, state: Path) -> tuple[ModelCheckpoint, list[Callback]]:
+def _callbacks(metric: str, settings: TrainSettings, state: Path) -> list[Callback]:
     """What keeps the best epoch, what keeps the last one, what stops early, and the progress bar."""
     keep: dict[str, Any] = {"dirpath": state, "enable_version_counter": False}
     best = _Best(filename=Path(BEST_NAME).stem, monitor=metric, mode="max", save_weights_only=True, **keep)
     last = ModelCheckpoint(filename="last", **keep)
     stopping = [] if settings.patience is None else [_Patience(metric, settings.patience)]
-    return best, [last, *stopping, ProgressBar()]
+    return [best, last, *stopping, ProgressBar()]
 
 
 class _Best(ModelCheckpoint):

@@ -126,8 +126,8 @@ def train_learner(
         processes.in_turn(lambda: [open_checkpoint(each) for each in bases])
         with processes.together():
             run = _prepared(learner_of, files, settings, tell)
-        identity = {**run.learner.described, **files.identity(), "base": _identity(run.learner.source)}
-        described = described_run(run.learner.task, settings, processes.world_size, identity)
+            identity = {**run.learner.described, **files.identity(), "base": _identity(run.learner.source)}
+            described = described_run(run.learner.task, settings, processes.world_size, identity)
         precision = processes.from_first(lambda: _begin(target, run, settings, described, tell, resume=resume))
         with processes.together():
             module = run.learner.module(run.model, run.train, run.dev, settings, precision.name, processes)
