@@ -10,8 +10,10 @@ from a checkpoint instead of new weights, and their files are called `NAME-conti
 
 import gzip
 import json
+import re
 import shutil
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,7 @@ from bert_models.tokenizer_files import read_tokenizer, train_tokenizer
 from bert_models.training.loop import resumed_precision
 from bert_models.training.place import LAST_NAME
 from bert_models.training.precision import ChosenPrecision
+from bert_runtime.files import whole_file
 from bert_runtime.machine import available_cores
 from bert_runtime.tasks import FillMask
 
@@ -101,13 +104,33 @@ class _Data:
     """The name of the tokenized corpus."""
 
 
-def _text(books: Path, work: Path) -> Path:
-    """The books as a text file."""
-    target = work / "books.txt"
+_SENTENCE_END = re.compile(r"""(?:(?<=[.!?])|(?<=[.!?]["'”’)]))\s+(?=["'“‘(]*[A-Z0-9])""")
+"""What lies between two English sentences: good enough to learn from, though "Mr. Darcy" is cut in two."""
+
+
+def _text(books: Path, work: Path, document_start: str | None) -> TextFiles:
+    """The books as a text file; with `None`, paragraphs of at least two sentences are documents."""
+    target = work / ("books.txt" if document_start is not None else "paragraphs.txt")
     if not target.is_file():
-        with gzip.open(books) if books.suffix == ".gz" else books.open("rb") as source, target.open("wb") as copy:
-            shutil.copyfileobj(source, copy)
-    return target
+        with (
+            whole_file(target) as copy,
+            gzip.open(books, "rt", encoding="utf-8")
+            if books.suffix == ".gz"
+            else books.open(encoding="utf-8") as source,
+        ):
+            if document_start is not None:
+                shutil.copyfileobj(source, copy)
+            else:
+                copy.writelines(_paragraphs(source))
+    return TextFiles([target], document_start)
+
+
+def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
+    """Of paragraphs, a line each, those of at least two sentences: a line each, and a blank one."""
+    for line in lines:
+        sentences = [each.strip() for each in _SENTENCE_END.split(line.strip())]
+        if len(sentences) > 1:
+            yield "\n".join([*sentences, "", ""])
 
 
 def _data(run: Run, text: TextFiles, work: Path, settings: PretrainSettings, new: _New) -> _Data:
@@ -234,6 +257,7 @@ def _accuracy(found: dict[str, float] | None) -> str:
 @click.command(help=__doc__)
 @click.option("--books", type=click.Path(path_type=Path), required=True, help="Text file, .gz or not.")
 @click.option("--document-start", default="^# Title:", show_default=True, help="What its documents start with.")
+@click.option("--paragraphs", is_flag=True, help="Paragraphs are documents instead, and sentences lines.")
 @click.option("--work", type=click.Path(path_type=Path), required=True)
 @click.option("--output", type=click.Path(path_type=Path), required=True)
 @click.option("--only", multiple=True, type=click.Choice(list(RUNS)))
@@ -252,6 +276,7 @@ def _accuracy(found: dict[str, float] | None) -> str:
 def main(
     books: Path,
     document_start: str,
+    paragraphs: bool,
     work: Path,
     output: Path,
     only: tuple[str, ...],
@@ -264,7 +289,7 @@ def main(
     """Makes the runs, one after another."""
     for folder in (work, output):
         folder.mkdir(parents=True, exist_ok=True)
-    text = TextFiles([_text(books, work)], document_start)
+    text = _text(books, work, None if paragraphs else document_start)
     new = _New(dropout=dropout, initializer_range=initializer_range, vocab_size=vocab_size)
     for name in only or RUNS:
         if base is not None and RUNS[name].theirs:
