@@ -14,7 +14,8 @@ from bert_export.errors import ExportError, OutputExistsError
 from bert_export.latency import median_latencies_ms
 from bert_export.quantization import choose_weight_bits
 from bert_export.samples import built_in_calibration, file_calibration
-from bert_export.targets import WHY_FP16, graphs_for
+from bert_export.targets import WHY_FP16, check_forms, graphs_for
+from bert_export.tensorrt import build_tensorrt
 from bert_export.variants import BuiltVariant, Probe, asset, build_fp32, build_int8
 from bert_models import Checkpoint, load_model, open_checkpoint
 from bert_models.files import foreign_names, replaced_folder
@@ -63,19 +64,19 @@ def export(
     columns: Mapping[str, str] | None = None,
     max_drop: float = 1.0,
     weight_bits: int | None = None,
-    packed: bool = False,
+    forms: Sequence[str] = (),
     force: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> Manifest:
-    """Exports a checkpoint to a bundle for the CPU, for CUDA or for both, and returns its manifest.
+    """Exports a checkpoint to a bundle for the CPU, for CUDA, for TensorRT or for several, and returns its manifest.
 
     Args:
         checkpoint: a directory in the Hugging Face layout, or a hub id, see `bert_models.hub`.
         bundle: the directory to write; it appears whole when everything has passed, or not at all.
         task: the task, where the checkpoint does not say.
-        targets: the devices to export for, `cpu` and `cuda`. No GPU is needed.
+        targets: the devices to export for, `cpu`, `cuda` and `tensorrt`. No GPU is needed.
         precisions: variants to make; FP32 for the CPU is always among them, since the others are judged by it. By
-            default also INT8 for the CPU, and FP16 for CUDA.
+            default also INT8 for the CPU, and FP16 for a GPU.
         max_tokens: longest sequence in tokens; by default the most that the checkpoint allows.
         dimensions: keep so many of an embedding's dimensions, the first ones, before it is normalised.
         options: how the bundle decodes, see `Task.options`; callers may still decode otherwise.
@@ -87,7 +88,8 @@ def export(
         max_drop: how many points (hundredths) of the metric INT8 may lose on `evaluate`.
         weight_bits: bits of INT8's weights: 8, or 7, which is faster on processors without VNNI and less exact on all;
             by default 8, but 7 where layers share their weights, see `choose_weight_bits`.
-        packed: make each graph for CUDA once more without padding, for batches of mixed lengths.
+        forms: make each graph for CUDA in these forms, too, see `bert_runtime.manifest.Variant`: `packed` for large
+            batches of mixed lengths, `unmasked` for large ones without padding.
         force: replace an existing bundle.
         progress: called with a line at the start of each stage.
 
@@ -97,8 +99,7 @@ def export(
     target = Path(bundle)
     check_opset(OPSET if opset is None else opset)
     planned = graphs_for(targets, precisions)
-    if packed and not planned.cuda:
-        raise ExportError("packed graphs are for CUDA, whose operators they need; export with --target cuda")
+    check_forms(forms, planned)
     _check_target(target, force=force)
     progress("reading the checkpoint")
     source = open_checkpoint(checkpoint)
@@ -121,7 +122,8 @@ def export(
         built = [build_fp32(model, probe, folder, progress)]
         if "int8" in planned.cpu:
             built.append(build_int8(built[0], model, probe, folder, weight_bits, progress))
-        built += build_cuda(built[0], model, probe, folder, planned.cuda, progress, packed=packed)
+        built += build_cuda(built[0], model, probe, folder, planned.cuda, progress, forms=forms)
+        built += build_tensorrt(built[0], model, probe, folder, planned.tensorrt, progress)
         if examples is not None and evaluate is not None:
             built = with_metrics(chosen, built, examples, Path(evaluate))
         progress("timing the variants")
@@ -133,7 +135,7 @@ def export(
             )
             for each in built
         ]
-        if planned.cuda:
+        if planned.cuda or planned.tensorrt:
             decision = decision._replace(reason=f"{decision.reason}; {WHY_FP16}")
         manifest = _write(folder, source, chosen, probe, built, decision)
         progress("verifying the bundle with the runtime")

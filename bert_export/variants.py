@@ -1,12 +1,13 @@
 """The graphs of a bundle under construction, each with the measurements that vouch for it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.external_data import convert_tensors_to_external
 from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 
 from bert_export.capture import OPSET, capture
@@ -28,12 +29,14 @@ from bert_runtime.verification import self_test_values
 __all__ = [
     "MAX_PROTOBUF_BYTES",
     "BuiltVariant",
+    "Files",
     "Probe",
     "asset",
     "build_fp32",
     "build_int8",
     "open_runner",
     "save_graph",
+    "save_graphs",
     "self_test_of",
 ]
 
@@ -43,6 +46,17 @@ there before an activation is quantized, and the quantized value moves by at mos
 
 MAX_PROTOBUF_BYTES = 2**31 - 2**20
 """What one ONNX file can hold, less room for the nodes."""
+
+_LEAST_EXTERNAL_BYTES = 1024
+"""What a weight has at least to be kept beside the graph, where any are."""
+
+
+class Files(NamedTuple):
+    """What a graph is written to."""
+
+    model: Asset
+    data: Asset | None
+    """The weights, where they are not in the same file."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +91,13 @@ def build_fp32(model: TaskModel, probe: Probe, folder: Path, progress: Callable[
     graph = capture(model)
     progress("fusing")
     fusions = fuse(graph, model.config, model.task)
-    file, data = save_graph(graph, folder, "fp32")
+    files = save_graph(graph, folder, "fp32")
     progress("comparing FP32 with PyTorch under every kind of padding")
-    runner = open_runner(model, probe, folder / file.file)
+    runner = open_runner(model, probe, folder / files.model.file)
     parity = check_parity(model, runner.session.run, probe.tokenizer.max_tokens)
     variant = Variant(
         precision="fp32", target="cpu", opset=OPSET, fusions=fusions, parity=parity,
-        self_test=self_test_of(runner, probe, parity["tolerance"]), model=file, external_data=data,
+        self_test=self_test_of(runner, probe, parity["tolerance"]), model=files.model, external_data=files.data,
     )  # fmt: skip
     return BuiltVariant(variant, runner, runner.outputs(probe.texts), graph)
 
@@ -106,9 +120,9 @@ def build_int8(
     counts, recipe = quantize(
         graph, expected_projections(model.config, fp32.variant.fusions), activations, weight_bits=weight_bits
     )
-    file, data = save_graph(graph, folder, "int8")
+    files = save_graph(graph, folder, "int8")
     progress(f"measuring INT8 drift on {len(probe.texts)} texts")
-    runner = open_runner(model, probe, folder / file.file, int8=True)
+    runner = open_runner(model, probe, folder / files.model.file, int8=True)
     outputs = runner.outputs(probe.texts)
     largest = largest_difference(outputs, fp32.outputs)
     if not np.isfinite(largest):
@@ -118,8 +132,8 @@ def build_int8(
         precision="int8", target="cpu", opset=OPSET, instruction_set="vnni" if weight_bits == 8 else None,
         fusions={**fp32.variant.fusions, **counts}, int8_flops_share=round(int8_flops_share(graph), 4), drift=drift,
         quantization=recipe | _calibrated_with(calibration, batches),
-        self_test=self_test_of(runner, probe, max(1e-4, _INT8_SELF_TEST_SHARE * largest)), model=file,
-        external_data=data,
+        self_test=self_test_of(runner, probe, max(1e-4, _INT8_SELF_TEST_SHARE * largest)), model=files.model,
+        external_data=files.data,
     )  # fmt: skip
     return BuiltVariant(variant, runner, outputs, graph)
 
@@ -142,18 +156,36 @@ def asset(path: Path) -> Asset:
     return Asset(file=path.name, size_bytes=path.stat().st_size, sha256=sha256_file(path))
 
 
-def save_graph(graph: ir.Model, folder: Path, name: str) -> tuple[Asset, Asset | None]:
+def save_graph(graph: ir.Model, folder: Path, name: str) -> Files:
     """Writes `model.<name>.onnx`, and the weights into a file beside it where they are more than one can hold."""
-    path = folder / f"model.{name}.onnx"
-    graph = graph.clone()
-    ClearMetadataAndDocStringPass()(graph)  # torch notes the stack of every call, with the paths of this machine
-    size = sum(value.const_value.nbytes for value in graph.graph.initializers.values() if value.const_value is not None)
-    if size < MAX_PROTOBUF_BYTES:
-        ir.save(graph, path)
-        return asset(path), None
-    data = path.with_name(f"{path.name}.data")
-    ir.save(graph, path, external_data=data.name)
-    return asset(path), asset(data)
+    return save_graphs({name: graph}, folder)[name]
+
+
+def save_graphs(graphs: Mapping[str, ir.Model], folder: Path) -> dict[str, Files]:
+    """Writes each graph as `model.<name>.onnx`; several have one file of weights, named after the first.
+
+    Of weights, those that are the same object in several graphs, as clones have them, are in it once.
+    """
+    copies = {name: graph.clone() for name, graph in graphs.items()}
+    for graph in copies.values():
+        ClearMetadataAndDocStringPass()(graph)  # torch notes the stack of every call, with the paths of this machine
+    weights = {
+        id(value.const_value): value.const_value
+        for graph in copies.values()
+        for value in graph.graph.initializers.values()
+        if value.const_value is not None and value.const_value.nbytes >= _LEAST_EXTERNAL_BYTES
+    }
+    data = None
+    if len(copies) > 1 or sum(each.nbytes for each in weights.values()) >= MAX_PROTOBUF_BYTES:
+        data = folder / f"model.{next(iter(copies))}.onnx.data"
+        external = dict(zip(weights, convert_tensors_to_external([*weights.values()], folder, data.name), strict=True))
+        for graph in copies.values():
+            for value in graph.graph.initializers.values():
+                value.const_value = external.get(id(value.const_value), value.const_value)
+    for name, graph in copies.items():
+        ir.save(graph, folder / f"model.{name}.onnx")
+    shared = None if data is None else asset(data)
+    return {name: Files(asset(folder / f"model.{name}.onnx"), shared) for name in copies}
 
 
 def open_runner(model: TaskModel, probe: Probe, path: Path, *, int8: bool = False) -> Model:

@@ -17,6 +17,8 @@ from bert_export.cli.common import (
     task_options,
 )
 from bert_export.cli.inspect import summary
+from bert_export.targets import PRECISIONS
+from bert_runtime.manifest import FORMS
 
 __all__ = ["export"]
 
@@ -28,7 +30,7 @@ __all__ = ["export"]
 @click.option(
     "--target",
     "devices",  # the option --targets is a task's
-    type=click.Choice(["cpu", "cuda"]),
+    type=click.Choice(list(PRECISIONS)),
     multiple=True,
     default=["cpu"],
     show_default=True,
@@ -41,7 +43,7 @@ __all__ = ["export"]
     multiple=True,
     default=["auto"],
     help="Variants to make; may be repeated. auto makes FP32 and INT8 for the CPU, where measurements choose the "
-    "default, and FP16 for CUDA.",
+    "default, and FP16 for a GPU.",
 )
 @click.option("--max-tokens", type=int, help="Longest sequence; by default the most that the checkpoint allows.")
 @click.option("--dimensions", type=int, help="Keep the first so many dimensions of embeddings (Matryoshka models).")
@@ -66,7 +68,14 @@ __all__ = ["export"]
     show_default="8, or 7 where layers share weights",
     help="Bits of INT8's weights; 7 is faster on processors without VNNI, and less exact everywhere.",
 )
-@click.option("--packed", is_flag=True, help="For CUDA, also graphs without padding, for batches of mixed lengths.")
+@click.option(
+    "--form",
+    "forms",
+    multiple=True,
+    type=click.Choice(FORMS[1:]),
+    help="For CUDA, also graphs of this form, which share their weights: packed for large batches of mixed lengths, "
+    "unmasked for large ones without padding; may be repeated.",
+)
 @task_options
 @click.option("--opset", type=int, help="Version of ONNX's operators to write; by default the only one that works.")
 @click.option("--force", is_flag=True, help="Replace an existing bundle.")
@@ -84,7 +93,7 @@ def export(
     columns: dict[str, str] | None,
     max_drop: float,
     weight_bits: int | None,
-    packed: bool,
+    forms: tuple[str, ...],
     opset: int | None,
     force: bool,
     as_json: bool,
@@ -102,7 +111,7 @@ def export(
         task=task, targets=devices, precisions=None if "auto" in precisions else precisions, max_tokens=max_tokens,
         dimensions=dimensions, options=given(options), opset=opset,
         evaluate=evaluate, calibrate=calibrate, columns=columns, max_drop=max_drop, weight_bits=weight_bits,
-        packed=packed, force=force, progress=stages(),
+        forms=forms, force=force, progress=stages(),
     )  # fmt: skip
     if as_json:
         print_json(manifest.to_dict())

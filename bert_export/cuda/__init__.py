@@ -6,5 +6,6 @@ from bert_export.cuda.half import to_half
 from bert_export.cuda.packed import pack
 from bert_export.cuda.ranges import unsafe_values
 from bert_export.cuda.spelled_out import spell_out
+from bert_export.cuda.unmasked import unmask
 
-__all__ = ["build_cuda", "fuse_for_cuda", "pack", "spell_out", "to_half", "unsafe_values"]
+__all__ = ["build_cuda", "fuse_for_cuda", "pack", "spell_out", "to_half", "unmask", "unsafe_values"]

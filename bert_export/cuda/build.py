@@ -13,13 +13,14 @@ from bert_export.cuda.half import to_half
 from bert_export.cuda.packed import pack
 from bert_export.cuda.ranges import unsafe_values
 from bert_export.cuda.spelled_out import spell_out
+from bert_export.cuda.unmasked import unmask
 from bert_export.errors import ParityError
 from bert_export.fusion.pipeline import FusionCounts
 from bert_export.parity import probe_batches, reference_outputs, tolerance
-from bert_export.variants import BuiltVariant, Probe, open_runner, save_graph, self_test_of
+from bert_export.variants import BuiltVariant, Files, Probe, open_runner, save_graph, save_graphs, self_test_of
 from bert_models import TaskModel
-from bert_runtime.buckets import is_right_padded
-from bert_runtime.manifest import Variant
+from bert_runtime.buckets import is_full, is_right_padded
+from bert_runtime.manifest import MASKED, PACKED, UNMASKED, Variant
 from bert_runtime.model import Model
 from bert_runtime.tasks import (
     FloatArray,
@@ -30,7 +31,7 @@ from bert_runtime.tasks import (
 )
 from bert_runtime.tokenization import Batch, as_text_input, pad
 
-__all__ = ["EVALUATED_ON", "HALF_TOLERANCE", "build_cuda", "check_cuda_parity"]
+__all__ = ["EVALUATED_ON", "HALF_TOLERANCE", "build_cuda", "check_cuda_parity", "range_batches"]
 
 HALF_TOLERANCE = 2e-2
 """Largest difference of FP16 from PyTorch in FP32, as a share of the largest output, or of 0.1 if that is more."""
@@ -44,6 +45,12 @@ PACKED_EVALUATED_ON = f"{EVALUATED_ON}, nor with the operators that pack and unp
 _PER_TOKEN = (TokenClassification, QuestionAnswering, ReplacedTokenDetection)
 """Tasks whose outputs are [B, S, …]."""
 
+_TAKES: dict[str, Callable[[Batch], bool]] = {MASKED: lambda batch: True, PACKED: is_right_padded, UNMASKED: is_full}
+"""Which batches a graph of each form reads."""
+
+_KINDS = {MASKED: "every kind of padding", PACKED: "padding at the end", UNMASKED: "no padding"}
+"""The same in words."""
+
 _RANGE_TEXTS = 64
 """Texts on which activations are measured. They only have to bring out the outliers, which every text has."""
 
@@ -56,19 +63,19 @@ class _Graph:
     model: ir.Model
     fusions: FusionCounts
     kept: dict[str, float]
-    packed: bool = False
+    form: str = MASKED
 
     @property
     def name(self) -> str:
         """What distinguishes its file from those of the other graphs."""
         name = self.precision if self.precision == "fp16" else f"cuda.{self.precision}"
-        return f"{name}.packed" if self.packed else name
+        return name if self.form == MASKED else f"{name}.{self.form}"
 
-    def packing(self, model: TaskModel) -> "_Graph":
-        """The same without padding."""
+    def in_form(self, form: str, model: TaskModel) -> "_Graph":
+        """The same in another form, which shares its weights."""
         graph = self.model.clone()
-        fusions = {**self.fusions, **pack(graph, model.config, model.task)}
-        return replace(self, model=graph, fusions=fusions, packed=True)
+        counts = pack(graph, model.config, model.task) if form == PACKED else unmask(graph, model.config)
+        return replace(self, model=graph, fusions={**self.fusions, **counts}, form=form)
 
 
 def build_cuda(
@@ -79,11 +86,11 @@ def build_cuda(
     precisions: Sequence[str],
     progress: Callable[[str], None],
     *,
-    packed: bool = False,
+    forms: Sequence[str] = (),
 ) -> list[BuiltVariant]:
     """The CUDA variants of those precisions, `fp32` and `fp16`, from the fused graph of the FP32 variant for the CPU.
 
-    With `packed`, each also without padding. The padded ones come first.
+    Each is masked, and besides in those `forms`, of which the file of weights is one. The masked ones come first.
     Raises `FusionError`, or `ParityError` where the CPU provider's answers are too far from PyTorch's.
     """
     if not precisions:
@@ -96,63 +103,76 @@ def build_cuda(
         graphs.append(_Graph("fp32", graph.clone(), fusions, {}))
     if "fp16" in precisions:
         progress("measuring how large activations become")
-        kept = unsafe_values(graph, _range_batches(model, probe))
+        kept = unsafe_values(graph, range_batches(model, probe))
         if kept:
             progress(f"keeping {len(kept)} operators in FP32, whose values reach {max(kept.values()):.3g}")
         to_half(graph, kept)
         graphs.append(_Graph("fp16", graph, fusions, kept))
-    if packed:
-        progress("packing")
-        graphs += [each.packing(model) for each in graphs]
-    return [_build(each, fp32, model, probe, folder, progress) for each in graphs]
+    masked = list(graphs)
+    for form in forms:
+        progress(f"making {form} graphs")
+        graphs += [each.in_form(form, model) for each in masked]
+    files: dict[str, Files] = {}
+    for each in masked:
+        same = {one.name: one.model for one in graphs if one.precision == each.precision}
+        files |= save_graphs(same, folder)
+    return [_build(each, files[each.name], fp32, model, probe, folder, progress) for each in graphs]
 
 
 def _build(
-    graph: _Graph, fp32: BuiltVariant, model: TaskModel, probe: Probe, folder: Path, progress: Callable[[str], None]
+    graph: _Graph,
+    files: Files,
+    fp32: BuiltVariant,
+    model: TaskModel,
+    probe: Probe,
+    folder: Path,
+    progress: Callable[[str], None],
 ) -> BuiltVariant:
-    """Writes a graph, and evaluates it on the CPU."""
-    file, data = save_graph(graph.model, folder, graph.name)
-    what, kinds = ("packed ", "padding at the end") if graph.packed else ("", "every kind of padding")
-    progress(f"comparing {what}{graph.precision.upper()} for CUDA with PyTorch on the CPU, under {kinds}")
-    run = _runner(graph, model, probe, folder / file.file)
+    """Evaluates on the CPU a graph that has been written."""
+    what = "" if graph.form == MASKED else f"{graph.form} "
+    progress(f"comparing {what}{graph.precision.upper()} for CUDA with PyTorch on the CPU, under {_KINDS[graph.form]}")
+    run = _runner(graph, model, probe, folder / files.model.file)
     parity = check_cuda_parity(
-        model, run.session.run, probe.tokenizer.max_tokens, half=graph.precision == "fp16", packed=graph.packed
+        model, run.session.run, probe.tokenizer.max_tokens, half=graph.precision == "fp16", form=graph.form
     )
     outputs = run.outputs(probe.texts)
     largest = largest_difference(outputs, fp32.outputs)
     allowed = max(parity["tolerance"], 2 * largest)
     variant = Variant(
-        precision=graph.precision, target="cuda", packed=graph.packed, opset=CUDA_OPSET, fusions=graph.fusions,
+        precision=graph.precision, target="cuda", form=graph.form, opset=CUDA_OPSET, fusions=graph.fusions,
         parity=parity, kept_fp32=tuple(graph.kept),
-        evaluated_on=PACKED_EVALUATED_ON if graph.packed else EVALUATED_ON,
+        evaluated_on=PACKED_EVALUATED_ON if graph.form == PACKED else EVALUATED_ON,
         drift={**run.task.agreement(outputs, fp32.outputs), "max_abs_difference": largest, "texts": len(probe.texts)},
-        self_test=self_test_of(run, probe, allowed), model=file, external_data=data,
+        self_test=self_test_of(run, probe, allowed), model=files.model, external_data=files.data,
     )  # fmt: skip
     return BuiltVariant(variant, run, outputs, graph.model)
 
 
 def _runner(graph: _Graph, model: TaskModel, probe: Probe, path: Path) -> Model:
     """The graph on the CPU, of a packed one what its operators stand for."""
-    if not graph.packed:
-        return open_runner(model, probe, path)
+    if graph.form != PACKED:
+        run = open_runner(model, probe, path)
+        if graph.form == UNMASKED:
+            run.max_batch_tokens = 1  # each row alone, as padding is what it cannot take
+        return run
     with tempfile.TemporaryDirectory() as folder:
-        file, _ = save_graph(spell_out(graph.model), Path(folder), graph.name)
-        return open_runner(model, probe, Path(folder) / file.file)
+        spelled = save_graph(spell_out(graph.model), Path(folder), graph.name)
+        return open_runner(model, probe, Path(folder) / spelled.model.file)
 
 
 def check_cuda_parity(
-    model: TaskModel, run: Callable[[Batch], FloatArray], max_tokens: int, *, half: bool, packed: bool = False
+    model: TaskModel, run: Callable[[Batch], FloatArray], max_tokens: int, *, half: bool, form: str = MASKED
 ) -> dict[str, float]:
     """The largest absolute difference between `run` and PyTorch over `probe_batches`, with its tolerance.
 
-    A packed graph reads those that are padded at their end, and has no outputs for padding.
+    A packed graph reads those that are padded at their end, and has no outputs for padding; an unmasked one those that
+    are not padded.
 
     A row without any token has no right answer, but must give numbers and leave its neighbours' alone. Raises
     `ParityError` naming every kind of mask that fails.
     """
-    batches = probe_batches(model, max_tokens)
-    if packed:
-        batches = {kind: batch for kind, batch in batches.items() if is_right_padded(batch)}
+    takes = _TAKES[form]
+    batches = {kind: batch for kind, batch in probe_batches(model, max_tokens).items() if takes(batch)}
     expected = {kind: reference_outputs(model, batch) for kind, batch in batches.items()}
     per_token = isinstance(model.task, _PER_TOKEN)
     scale = max(0.1, *(_largest(each) for each in expected.values()))
@@ -160,9 +180,10 @@ def check_cuda_parity(
     errors = {}
     for kind, batch in batches.items():
         difference = run(batch) - expected[kind]
-        errors[kind] = _largest(difference[batch.attention_mask == 1] if packed and per_token else difference)
+        errors[kind] = _largest(difference[batch.attention_mask == 1] if form == PACKED and per_token else difference)
     failed = [f"{kind} ({error:.2g})" for kind, error in errors.items() if not error <= allowed]
-    if not np.isfinite(run(_without_a_token(batches["right-padded" if packed else "holes"]))).all():
+    partly = batches.get("holes", batches.get("right-padded"))
+    if partly is not None and not np.isfinite(run(_without_a_token(partly))).all():
         failed.append("fully masked (no numbers)")
     if failed:
         raise ParityError(
@@ -182,8 +203,11 @@ def _without_a_token(batch: Batch) -> Batch:
     return batch._replace(attention_mask=mask)
 
 
-def _range_batches(model: TaskModel, probe: Probe) -> list[Batch]:
-    """Texts one by one, since padding reaches no other values, and random tokens."""
+def range_batches(model: TaskModel, probe: Probe) -> list[Batch]:
+    """What the size of activations is measured on.
+
+    Texts one by one, since padding reaches no other values, and random tokens.
+    """
     texts = [as_text_input(each) for each in probe.texts[:_RANGE_TEXTS]]
     windows = [window for encoded in probe.tokenizer.encode(texts) for window in encoded]
     batches = [pad([window], probe.tokenizer.pad_token_id) for window in windows[: 2 * _RANGE_TEXTS]]

@@ -7,8 +7,8 @@ was no GPU to measure on:
   additive mask it runs cutlass' memory-efficient kernel, where heads have a multiple of 8 channels and, in FP16,
   queries a multiple of 8 rows, to which the runtime pads; the single query of a layer reduced to its first row runs
   unfused. A mask [B, S] (`key_padding_mask`) would run the unfused kernel for all, and lengths are right for padding at
-  one end alone. Without any mask it would run FlashAttention 2, for batches without padding; that takes a second graph,
-  whose weights would be a second time on the GPU, for products that are 3 % of BERT-base's FLOPs at 128 tokens.
+  one end alone. Without any mask it runs FlashAttention 2, for batches without padding: a graph of its own, see
+  `bert_export.cuda.unmasked`, whose weights are on the GPU a second time.
 * `SkipLayerNormalization` adds bias and residual on the way. It accumulates in the element type unless the session sets
   `enable_skip_layer_norm_strict_mode`, as the runtime does. On the CPU it is slower than Add and LayerNormalization.
 * `BiasGelu` for the exact GELU and `FastGelu` for the tanh one: each adds the bias of the projection before it.
@@ -28,12 +28,12 @@ from bert_export.fusion.pipeline import FusionCounts, check_counts, tidy
 from bert_export.quantization.projections import MICROSOFT_DOMAIN
 from bert_models import EncoderConfig
 
-__all__ = ["CUDA_OPSET", "MASKED", "fuse_for_cuda"]
+__all__ = ["CUDA_OPSET", "MASKED_SCORE", "additive_mask", "fuse_for_cuda"]
 
 CUDA_OPSET = 20
 """The first opset with Gelu, which heads keep."""
 
-MASKED = -10000.0
+MASKED_SCORE = -10000.0
 """What is added to the score of a masked token: its weight is 0, and a row with no other token stays finite."""
 
 
@@ -79,7 +79,7 @@ def _attention(node: ir.Node) -> None:
     if mask is not None:
         if mask.dtype != ir.DataType.BOOL:
             raise NoMatch(f"expected a boolean mask, found {mask.dtype}")
-        bias = _additive(node, mask)
+        bias = additive_mask(node, mask)
     scale = {"scale": attributes["scale"].as_float()} if "scale" in attributes else {}
     (output,) = insert_before(
         node,
@@ -92,12 +92,12 @@ def _attention(node: ir.Node) -> None:
     node.outputs[0].replace_all_uses_with(output)
 
 
-def _additive(node: ir.Node, mask: ir.Value) -> ir.Value:
-    """A boolean mask [B, 1, Q, S] as what is added to the scores, float32 of the same shape."""
+def additive_mask(node: ir.Node, mask: ir.Value) -> ir.Value:
+    """A boolean mask [B, 1, Q, S] as what is added to the scores, float32 of the same shape; computed before `node`."""
     graph = node.graph
     assert isinstance(graph, ir.Graph)
     constants = []
-    for name, number in (("attention_bias.kept", 0.0), ("attention_bias.masked", MASKED)):
+    for name, number in (("attention_bias.kept", 0.0), ("attention_bias.masked", MASKED_SCORE)):
         known = graph.initializers.get(name)
         constants.append(known or add_initializer(graph, name, np.array(number, dtype=np.float32)))
     (bias,) = insert_before(node, "Where", [mask, *constants], like=mask)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.cuda.fusion import MASKED
+from bert_export.cuda.fusion import MASKED_SCORE
 from bert_export.fusion.graph import add_initializer, insert_before, operators
 from bert_export.fusion.pipeline import tidy
 from bert_export.quantization.projections import MICROSOFT_DOMAIN
@@ -74,7 +74,7 @@ class _Rows:
         """What is added to attention's scores [B, 1, S, S], in the type of what the node at `anchor` reads."""
         dtype = anchor.inputs[0].dtype if anchor.inputs[0] is not None else None
         assert dtype is not None
-        kept, masked = (self._number(np.array(each, dtype=dtype.numpy())) for each in (0.0, MASKED))
+        kept, masked = (self._number(np.array(each, dtype=dtype.numpy())) for each in (0.0, MASKED_SCORE))
         bias = self._add(anchor, "Where", [self._real, kept, masked], dtype)
         bias = self._add(anchor, "Unsqueeze", [bias, self._number([1, 2])], dtype)
         length = self._add(anchor, "Slice", [self._shape, self._number([1]), self._number([2])], ir.DataType.INT64)

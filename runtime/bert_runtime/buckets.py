@@ -1,18 +1,13 @@
-"""The few shapes that CUDA graphs are captured for, and the padding that brings a batch to one of them."""
+"""The few shapes that CUDA graphs are captured for, and what padding makes of a batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-import numpy as np
-
 from bert_runtime.tasks import FloatArray
 from bert_runtime.tokenization import Batch
 
-__all__ = ["ALIGNMENT", "GraphShapes", "Shape", "aligned_tokens", "is_right_padded", "pad_to", "unpad"]
-
-ALIGNMENT = 8
-"""Queries, in rows, of which ONNX Runtime's fused attention kernel with a mask wants a multiple in FP16."""
+__all__ = ["AS_THEY_COME", "GraphShapes", "Shape", "is_full", "is_right_padded", "unpad"]
 
 Shape = tuple[int, int]
 """Rows × tokens of a batch."""
@@ -32,6 +27,8 @@ class GraphShapes:
     """Tokens of a batch, padding included, above which its kernels run longer than they take to launch."""
     most: int = 16
     """Graphs that are kept."""
+    alignment: int = 8
+    """Queries, in rows, of which ONNX Runtime's fused attention kernel with a mask wants a multiple in FP16."""
 
     def shape_for(self, rows: int, tokens: int, max_tokens: int) -> Shape | None:
         """The smallest shape that holds such a batch, or `None` for one that is not to be captured.
@@ -45,10 +42,13 @@ class GraphShapes:
             return None
         return height, width
 
+    def aligned(self, tokens: int, max_tokens: int) -> int:
+        """`tokens` rounded up to what attention runs fast for, but not beyond the model's positions."""
+        return max(tokens, min(ceil(tokens / self.alignment) * self.alignment, max_tokens))
 
-def aligned_tokens(tokens: int, max_tokens: int) -> int:
-    """`tokens` rounded up to what attention runs fast for, but not beyond the model's positions."""
-    return max(tokens, min(ceil(tokens / ALIGNMENT) * ALIGNMENT, max_tokens))
+
+AS_THEY_COME = GraphShapes(rows=(), alignment=1)
+"""For graphs that take no padding, or leave it out: none is added, and nothing is captured."""
 
 
 def is_right_padded(batch: Batch) -> bool:
@@ -57,15 +57,9 @@ def is_right_padded(batch: Batch) -> bool:
     return bool((mask[:, 1:] <= mask[:, :-1]).all())
 
 
-def pad_to(batch: Batch, shape: Shape, pad_token_id: int) -> Batch:
-    """The batch with rows and tokens of padding behind its own; itself if it has that shape."""
-    rows, tokens = batch.input_ids.shape
-    if (rows, tokens) == shape:
-        return batch
-    padded = Batch(np.full(shape, pad_token_id, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64))
-    for wide, array in zip(padded, batch, strict=True):
-        wide[:rows, :tokens] = array
-    return padded
+def is_full(batch: Batch) -> bool:
+    """Whether there is no padding."""
+    return bool(batch.attention_mask.all())
 
 
 def unpad(array: FloatArray, axes: Sequence[str | int], batch: Batch) -> FloatArray:

@@ -9,17 +9,18 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_runtime.buckets import GraphShapes, Shape, aligned_tokens, pad_to, unpad
-from bert_runtime.devices import CUDA_PROVIDER, INSTALL_LINE, Device, require_cuda
+from bert_runtime.buckets import GraphShapes, Shape, unpad
+from bert_runtime.devices import CUDA_PROVIDER, INSTALL_LINES, Device, require_cuda
 from bert_runtime.errors import BundleError, CudaUnavailableError, ForkedSessionError
 from bert_runtime.manifest import Manifest
+from bert_runtime.pinned import Staging
 from bert_runtime.tasks import FloatArray
 from bert_runtime.tokenization import Batch, check_ids
 
@@ -32,6 +33,9 @@ _log = logging.getLogger("bert_runtime")
 
 _SHAPE_OPERATORS = frozenset(("Shape", "Size", "Squeeze", "Unsqueeze", "Concat", "Range", "Slice", "Cast"))
 """What ONNX Runtime computes shapes with, on the CPU on purpose: they read no activation and no weight."""
+
+Provider = tuple[str, dict[str, str]]
+"""ONNX Runtime's name of an execution provider, with its options."""
 
 _NO_GRAPH = "-1"
 """The graph id for which ONNX Runtime neither captures nor replays."""
@@ -48,8 +52,10 @@ def provider_options(device: Device, *, capture: bool) -> dict[str, str]:
     }
 
 
-def open_cuda_session(path: str | Path, device: Device, *, capture: bool) -> "InferenceSession":
-    """A session for the graph in `path` on that GPU.
+def open_cuda_session(
+    path: str | Path, device: Device, *, capture: bool, ahead: Provider | None = None
+) -> "InferenceSession":
+    """A session for the graph in `path` on that GPU; a provider that goes `ahead` has the first choice of operators.
 
     Raises `CudaUnavailableError` where it would run elsewhere, and `BundleError` where the graph cannot be loaded.
     """
@@ -66,19 +72,19 @@ def open_cuda_session(path: str | Path, device: Device, *, capture: bool) -> "In
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.enable_mem_pattern = False
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    providers = [(CUDA_PROVIDER, provider_options(device, capture=capture)), "CPUExecutionProvider"]
+    wanted = [*([ahead] if ahead is not None else []), (CUDA_PROVIDER, provider_options(device, capture=capture))]
     try:
-        session = onnxruntime.InferenceSession(path, options, providers=providers)
+        session = onnxruntime.InferenceSession(path, options, providers=[*wanted, "CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's exceptions share no base class but Exception
         raise BundleError(
             f"{path}: ONNX Runtime {onnxruntime.__version__} cannot load this graph on {device}: {error}"
         ) from None
-    if CUDA_PROVIDER not in session.get_providers():
+    if any(name not in session.get_providers() for name, _ in wanted):
         failures = [line for line in missing.getvalue().splitlines() if line.startswith("Failed")]
         reason = "; ".join(failures) or "there is no such GPU, or its driver is too old"
         raise CudaUnavailableError(
             f"{device} was asked for, and ONNX Runtime {onnxruntime.__version__} could not open it: {reason}. The "
-            f"libraries are installed with: {INSTALL_LINE}"
+            f"libraries are installed with: {INSTALL_LINES[device.kind]}"
         )
     if operators := fallback_operators(session):
         counted = ", ".join(f"{count} {name}" for name, count in operators.items())
@@ -122,20 +128,28 @@ class CudaSession:
     """
 
     def __init__(
-        self, path: Path, manifest: Manifest, device: Device, pad_token_id: int, shapes: GraphShapes | None = None
+        self,
+        path: Path,
+        manifest: Manifest,
+        device: Device,
+        pad_token_id: int,
+        shapes: GraphShapes | None = None,
+        *,
+        ahead: Provider | None = None,
     ) -> None:
         self.threads = 1
         self.place = str(device)
         self._device = device
-        self._pad_token_id = pad_token_id
         self._max_tokens = manifest.max_tokens
         self._limits = manifest.limits
         self._output = manifest.output
         # A number of rows that depends on the texts, as of masks, brings a copy to the host into the graph.
         fixed = all(isinstance(axis, int) or axis in ("batch", "sequence") for axis in manifest.output.axes)
-        self._shapes = (shapes or GraphShapes()) if fixed else GraphShapes(rows=())
-        self._session = open_cuda_session(path, device, capture=bool(self._shapes.rows))
+        chosen = shapes or GraphShapes()
+        self._shapes = chosen if fixed else replace(chosen, rows=())
+        self._session = open_cuda_session(path, device, capture=bool(self._shapes.rows), ahead=ahead)
         self._inputs = [each.name for each in self._session.get_inputs()]
+        self._staging = Staging(self._inputs, pad_token_id, device)
         self._seen: Counter[Shape] = Counter()
         self._captured: dict[Shape, _Captured] = {}
         self._lock = Lock()
@@ -153,19 +167,20 @@ class CudaSession:
         shape = self._shapes.shape_for(rows, tokens, self._max_tokens)
         with self._lock:
             try:
-                array = self._run(batch, shape or (rows, aligned_tokens(tokens, self._max_tokens)), small=bool(shape))
+                aligned = (rows, self._shapes.aligned(tokens, self._max_tokens))
+                array = self._run(batch, shape or aligned, small=bool(shape))
             except Exception as error:  # see open_cuda_session
                 if "cuDNN is unavailable" in str(error):  # which shows when attention runs, not when it is loaded
                     raise CudaUnavailableError(
-                        f"attention on {self.place} needs cuDNN, which is not found; install it with: {INSTALL_LINE}"
+                        f"attention on {self.place} needs cuDNN, which is not found; install it with: "
+                        f"{INSTALL_LINES['cuda']}"
                     ) from None
                 raise BundleError(f"ONNX Runtime cannot run this graph on {[rows, tokens]} ids: {error}") from None
         return unpad(array, self._output.axes, batch)
 
     def _run(self, batch: Batch, shape: Shape, *, small: bool) -> FloatArray:
         """The output for a batch padded to `shape`."""
-        padded = pad_to(batch, shape, self._pad_token_id)
-        feed = {name: np.ascontiguousarray(getattr(padded, name)) for name in self._inputs}
+        feed = self._staging.stage(batch, shape)
         if not (small and self._admit(shape)):
             outputs: FloatArray = self._session.run([self._output.name], feed, _run_options(_NO_GRAPH))[0]
             return outputs

@@ -1,4 +1,4 @@
-"""Where a model runs: the CPU, or a GPU that ONNX Runtime's CUDA provider reaches."""
+"""Where a model runs: the CPU, or a GPU that ONNX Runtime reaches with CUDA, and with TensorRT ahead of it."""
 
 import re
 from dataclasses import dataclass
@@ -6,18 +6,33 @@ from dataclasses import dataclass
 from bert_runtime.errors import CudaUnavailableError, InputError, MissingExtraError
 from bert_runtime.machine import installed_versions
 
-__all__ = ["CPU", "CUDA_PROVIDER", "INSTALL_LINE", "Device", "cuda_problem", "parse_device", "require_cuda"]
+__all__ = [
+    "CPU",
+    "CUDA_PROVIDER",
+    "INSTALL_LINES",
+    "TENSORRT_PROVIDER",
+    "Device",
+    "cuda_problem",
+    "parse_device",
+    "require_cuda",
+]
 
 CUDA_PROVIDER = "CUDAExecutionProvider"
 """ONNX Runtime's name for it."""
 
-INSTALL_LINE = "pip uninstall onnxruntime onnxruntime-gpu; pip install 'bert-export[gpu]'"
+TENSORRT_PROVIDER = "TensorrtExecutionProvider"
+"""The same for TensorRT."""
+
+_INSTALL_CUDA = "pip uninstall onnxruntime onnxruntime-gpu; pip install 'bert-export[gpu]'"
 """The two wheels own the same module: whichever was installed last wins, and removing it breaks the other."""
+
+INSTALL_LINES = {"cuda": _INSTALL_CUDA, "tensorrt": f"{_INSTALL_CUDA} 'tensorrt-cu13>=10,<11'"}
+"""What brings the libraries for each kind of device; ONNX Runtime 1.31 is built for TensorRT 10."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A device by its kind, `cpu` or `cuda`, and its number among those of its kind."""
+    """A device by its kind, `cpu`, `cuda` or `tensorrt`, and its number among those of its kind."""
 
     kind: str
     index: int = 0
@@ -31,12 +46,12 @@ CPU = Device(kind="cpu")
 
 
 def parse_device(name: str) -> Device | None:
-    """`cpu`, `cuda` or `cuda:1` as a device, and `auto` as `None`; raises `InputError` for anything else."""
+    """`cpu`, `cuda` or `tensorrt:1` as a device, and `auto` as `None`; raises `InputError` for anything else."""
     if name == "auto":
         return None
-    match = re.fullmatch(r"cpu|cuda(?::(\d+))?", name)
+    match = re.fullmatch(r"cpu|(?:cuda|tensorrt)(?::(\d+))?", name)
     if match is None:
-        raise InputError(f"expected a device of auto, cpu, cuda or cuda:<number>, found {name!r}")
+        raise InputError(f"expected a device of auto, cpu, cuda[:N] or tensorrt[:N], found {name!r}")
     return Device(kind=name.partition(":")[0], index=int(match[1] or 0))
 
 
@@ -63,4 +78,6 @@ def cuda_problem() -> str | None:
 def require_cuda() -> None:
     """Raises `CudaUnavailableError` with the reason and the line that installs what is needed."""
     if problem := cuda_problem():
-        raise CudaUnavailableError(f"CUDA was asked for and cannot be used: {problem}; install it with: {INSTALL_LINE}")
+        raise CudaUnavailableError(
+            f"CUDA was asked for and cannot be used: {problem}; install it with: {_INSTALL_CUDA}"
+        )

@@ -5,24 +5,25 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bert_runtime.buckets import GraphShapes
+from bert_runtime.buckets import AS_THEY_COME
 from bert_runtime.cuda import CudaSession
 from bert_runtime.devices import CPU, Device, cuda_problem, parse_device
 from bert_runtime.errors import BundleError, CudaUnavailableError, InputError
+from bert_runtime.forms import Forms
 from bert_runtime.machine import available_cores, has_instruction_set
-from bert_runtime.manifest import Asset, Manifest, Variant, sha256_file
+from bert_runtime.manifest import MASKED, UNMASKED, Asset, Manifest, Variant, sha256_file
 from bert_runtime.model import Model
-from bert_runtime.packed import PackedBeside
 from bert_runtime.plan import Plan, default_plan, plan_here
 from bert_runtime.session import Session
 from bert_runtime.side_by_side import SideBySide
+from bert_runtime.tensorrt import TensorrtSession
 from bert_runtime.tokenization import TextTokenizer
 
 __all__ = [
     "bundle_tokenizer",
     "can_run",
     "check_asset",
-    "choose_cuda_variant",
+    "choose_gpu_variant",
     "choose_variant",
     "cpu_plan",
     "load",
@@ -32,7 +33,7 @@ __all__ = [
 
 _log = logging.getLogger("bert_runtime")
 
-_CUDA_BATCH_TOKENS = 16384
+_GPU_BATCH_TOKENS = 16384
 """Padded tokens per run: enough to fill a GPU (not measured there yet)."""
 
 
@@ -55,8 +56,8 @@ def load(
         bundle: the directory that `bert-export export` wrote.
         precision: on the CPU `auto` takes the bundle's default variant, and on CUDA FP16 if the bundle has it; `fp32`,
             `fp16` or `int8` pins one.
-        device: `cpu`, `cuda` or `cuda:1`; `auto` takes CUDA where the bundle has that precision for it and ONNX
-            Runtime can open it, and the CPU otherwise.
+        device: `cpu`, `cuda`, `tensorrt`, or these two with a number, as `cuda:1`; `auto` takes CUDA where the bundle
+            has that precision for it and ONNX Runtime can open it, and the CPU otherwise.
         threads: threads per operator on the CPU; by default the cores that affinity and cgroup grant.
         parallel_runs: runs of one thread side by side on the CPU where there are several batches or callers; at most
             and by default as many as threads. They have a session of their own, which holds the weights a second time
@@ -84,9 +85,9 @@ def load(
         plan = cpu_plan(manifest, plan_here(path), precision, threads, parallel_runs, max_batch_tokens)
         variant = manifest.variant(plan.precision)
     else:
-        plan, variant = None, choose_cuda_variant(manifest, precision)
-    packed = manifest.packed(variant)
-    for asset in (manifest.tokenizer, *variant.assets, *(packed.assets if packed is not None else ())):
+        plan, variant = None, choose_gpu_variant(manifest, precision, place.kind)
+    variants = (variant, *manifest.forms(variant).values())
+    for asset in dict.fromkeys((manifest.tokenizer, *(asset for each in variants for asset in each.assets))):
         check_asset(path, asset, verify_hash=verify)
     return open_variant(path, manifest, variant, place, plan=plan, max_batch_tokens=max_batch_tokens)
 
@@ -123,16 +124,20 @@ def open_variant(
 ) -> Model:
     """A variant of the bundle on that device, which need not be the variant's target.
 
-    `plan` is for the CPU, and `max_batch_tokens` for CUDA; see `load`.
+    `plan` is for the CPU; see `load`. One that takes no padding reads each row alone.
     """
     tokenizer = bundle_tokenizer(bundle, manifest)
+    if variant.form == UNMASKED:
+        max_batch_tokens = 1  # each row alone, since padding is what it cannot take
     if place != CPU:
         return Model(
-            manifest.task, tokenizer, _open_cuda(bundle, manifest, variant, place),
-            max_batch_tokens=_CUDA_BATCH_TOKENS if max_batch_tokens is None else max_batch_tokens,
+            manifest.task, tokenizer, _open_gpu(bundle, manifest, variant, place),
+            max_batch_tokens=_GPU_BATCH_TOKENS if max_batch_tokens is None else max_batch_tokens,
             manifest=manifest, variant=variant,
         )  # fmt: skip
     plan = plan or default_plan(variant.precision)
+    if max_batch_tokens is not None:
+        plan = replace(plan, max_batch_tokens=max_batch_tokens)
     session, many = open_session(bundle, manifest, variant, plan.threads), None
     if plan.parallel_runs > 1:
         many = SideBySide(session, partial(_open_again, bundle, manifest, variant), plan.parallel_runs)
@@ -142,21 +147,27 @@ def open_variant(
     )  # fmt: skip
 
 
-def _open_cuda(bundle: Path, manifest: Manifest, variant: Variant, place: Device) -> CudaSession | PackedBeside:
-    """A session on a GPU, with that of the packed variant beside it if there is one."""
+def _open_gpu(
+    bundle: Path, manifest: Manifest, variant: Variant, place: Device
+) -> CudaSession | Forms | TensorrtSession:
+    """A session on a GPU, with those of the variant's other forms beside it if there are any."""
+    if place.kind == "tensorrt":
+        graph, half = bundle / variant.model.file, variant.precision == "fp16"
+        return TensorrtSession(graph, manifest, place, manifest.pad_token_id, half=half)
 
     def opened(variant: Variant) -> CudaSession:
-        shapes = GraphShapes(rows=()) if variant.packed else None
+        shapes = None if variant.form == MASKED else AS_THEY_COME
         return CudaSession(bundle / variant.model.file, manifest, place, manifest.pad_token_id, shapes)
 
     def opened_later(variant: Variant) -> CudaSession:
         _check_assets(bundle, variant)
         return opened(variant)
 
-    packed = manifest.packed(variant)
-    if variant.packed or packed is None:
-        return opened(variant)
-    return PackedBeside(opened(variant), partial(opened_later, packed))
+    others = manifest.forms(variant) if variant.form == MASKED else {}
+    session = opened(variant)
+    if not others:
+        return session
+    return Forms(session, {form: partial(opened_later, each) for form, each in others.items()})
 
 
 def _open_again(bundle: Path, manifest: Manifest, variant: Variant) -> Session:
@@ -210,13 +221,13 @@ def _made_for_cuda(manifest: Manifest, precision: str) -> bool:
     return any(precision in ("auto", each.precision) for each in manifest.variants_for("cuda"))
 
 
-def choose_cuda_variant(manifest: Manifest, precision: str) -> Variant:
-    """The variant to run on a GPU; see `load`."""
-    found = manifest.variants_for("cuda")
+def choose_gpu_variant(manifest: Manifest, precision: str, kind: str = "cuda") -> Variant:
+    """The variant to run on a GPU, by `cuda` or `tensorrt`; see `load`."""
+    found = manifest.variants_for(kind)
     if not found:
-        raise BundleError("this bundle has no variant for cuda; export the checkpoint again with --target cuda")
+        raise BundleError(f"this bundle has no variant for {kind}; export the checkpoint again with --target {kind}")
     if precision != "auto":
-        return manifest.variant(precision, "cuda")
+        return manifest.variant(precision, kind)
     return next((each for each in found if each.precision == "fp16"), found[0])
 
 

@@ -15,12 +15,28 @@ from bert_runtime.errors import BundleError, NewerFormatError
 from bert_runtime.schema import from_plain, to_json, to_plain
 from bert_runtime.tasks import Task
 
-__all__ = ["FORMAT_VERSION", "MANIFEST_NAME", "Asset", "Manifest", "SelfTest", "TensorSpec", "Variant", "sha256_file"]
+__all__ = [
+    "FORMAT_VERSION",
+    "FORMS",
+    "MANIFEST_NAME",
+    "MASKED",
+    "PACKED",
+    "UNMASKED",
+    "Asset",
+    "Manifest",
+    "SelfTest",
+    "TensorSpec",
+    "Variant",
+    "sha256_file",
+]
 
 FORMAT_VERSION = 1
 """The format this release writes, and the newest it reads."""
 
 MANIFEST_NAME = "bundle.json"
+
+FORMS = (MASKED, UNMASKED, PACKED) = ("masked", "unmasked", "packed")
+"""What a graph may be made of padding; see `Variant.form`."""
 
 MIN_TOKENS = 3
 """Room for the special tokens around one token; the tokenizer does not truncate to less."""
@@ -68,8 +84,9 @@ class Variant:
     target: str = "cpu"
     """The kind of device the graph is made for: `cpu` or `cuda`."""
 
-    packed: bool = False
-    """Whether it computes real tokens alone, of a batch whose rows are padded at their end; see `Manifest.variant`."""
+    form: str = "masked"
+    """How it takes padding: `masked` anywhere; `unmasked` none at all; `packed` at the rows' end, and computes real
+    tokens alone."""
 
     model: Asset
     opset: int
@@ -115,7 +132,11 @@ class Variant:
     def title(self) -> str:
         """What tells it from the bundle's others, such as `int8` and `fp16 cuda packed`."""
         return " ".join(
-            [self.precision, *([self.target] if self.target != "cpu" else []), *(["packed"] if self.packed else [])]
+            [
+                self.precision,
+                *([self.target] if self.target != "cpu" else []),
+                *([self.form] if self.form != MASKED else []),
+            ]
         )
 
     @property
@@ -164,7 +185,7 @@ class Manifest:
     def variant(self, precision: str, target: str = "cpu") -> Variant:
         """The variant of that precision and target; raises `BundleError` naming those there are for the target.
 
-        It takes any padding; one that is packed may stand beside it, see `packed`.
+        It is the masked one; others may stand beside it, see `forms`.
         """
         found = self.variants_for(target)
         for variant in found:
@@ -176,18 +197,22 @@ class Manifest:
         )
 
     def variants_for(self, target: str) -> tuple[Variant, ...]:
-        """The variants made for that kind of device, but for packed ones."""
-        return tuple(variant for variant in self.variants if variant.target == target and not variant.packed)
+        """The masked variants made for that kind of device."""
+        return tuple(variant for variant in self.variants if variant.target == target and variant.form == MASKED)
 
-    def packed(self, variant: Variant) -> Variant | None:
-        """The packed variant of the same precision and target, if the bundle has one."""
+    def forms(self, variant: Variant) -> dict[str, Variant]:
+        """The variants of the same precision and target in other forms than this one's, by form."""
         key = (variant.precision, variant.target)
-        return next((each for each in self.variants if each.packed and (each.precision, each.target) == key), None)
+        return {
+            each.form: each
+            for each in self.variants
+            if (each.precision, each.target) == key and each.form != variant.form
+        }
 
     @property
     def assets(self) -> tuple[Asset, ...]:
-        """Every file beside the manifest."""
-        return (self.tokenizer, *(asset for variant in self.variants for asset in variant.assets))
+        """Every file beside the manifest, once."""
+        return tuple(dict.fromkeys((self.tokenizer, *(asset for variant in self.variants for asset in variant.assets))))
 
     def to_dict(self) -> dict[str, Any]:
         """The manifest as JSON values."""

@@ -12,11 +12,12 @@ from tokenizers import Encoding
 from bert_runtime.batching import batches_of_runs
 from bert_runtime.cuda import CudaSession
 from bert_runtime.errors import InputError
+from bert_runtime.forms import Forms
 from bert_runtime.manifest import Manifest, Variant
-from bert_runtime.packed import PackedBeside
 from bert_runtime.session import Session
 from bert_runtime.side_by_side import SideBySide
 from bert_runtime.tasks import FloatArray, Outputs, Result, Task
+from bert_runtime.tensorrt import TensorrtSession
 from bert_runtime.tokenization import Batch, TextTokenizer, as_text_input, check_batch, pad
 
 __all__ = ["WINDOW", "Model"]
@@ -35,7 +36,7 @@ class Model:
         self,
         task: Task,
         tokenizer: TextTokenizer,
-        session: Session | CudaSession | PackedBeside,
+        session: Session | CudaSession | Forms | TensorrtSession,
         side_by_side: SideBySide | None = None,
         *,
         max_batch_tokens: int = 1024,

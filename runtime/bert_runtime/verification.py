@@ -9,7 +9,7 @@ import numpy as np
 from bert_runtime.devices import CPU, Device, cuda_problem
 from bert_runtime.errors import BertError, CudaUnavailableError, DeploymentError
 from bert_runtime.loading import can_run, check_asset, open_variant
-from bert_runtime.manifest import Manifest, Variant
+from bert_runtime.manifest import PACKED, Manifest, Variant
 from bert_runtime.model import Model
 from bert_runtime.tasks import FloatArray, Outputs
 
@@ -80,6 +80,10 @@ def _self_test(path: Path, manifest: Manifest, variant: Variant) -> Check:
     return Check(name, difference <= tolerance, found_text)
 
 
+_NAMES = {"cuda": "CUDA", "tensorrt": "TensorRT"}
+"""Targets as they are written."""
+
+
 def _opened(path: Path, manifest: Manifest, variant: Variant) -> tuple[Model, str] | None:
     """The variant on the device it is made for, or else on the CPU, which gives the same answers slowly; and which.
 
@@ -89,7 +93,7 @@ def _opened(path: Path, manifest: Manifest, variant: Variant) -> tuple[Model, st
         return open_variant(path, manifest, variant, CPU), ""
     if cuda_problem() is None:
         with suppress(CudaUnavailableError):
-            return open_variant(path, manifest, variant, Device(kind="cuda")), ""
-    if variant.packed:
+            return open_variant(path, manifest, variant, Device(kind=variant.target)), ""
+    if variant.form == PACKED:
         return None
-    return open_variant(path, manifest, variant, CPU), "; evaluated on the CPU, for want of CUDA"
+    return open_variant(path, manifest, variant, CPU), f"; evaluated on the CPU, for want of {_NAMES[variant.target]}"

@@ -1,15 +1,31 @@
 """The experiment on a GPU: what it does without one, and its engines and workloads on the CPU."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
 
 from bert_bench.experiments import cuda
-from bert_bench.experiments.cuda import batches_of, check_outputs, main, torch_engine
+from bert_bench.experiments.cuda import (
+    Engine,
+    Work,
+    batches_of,
+    check_outputs,
+    forward_works,
+    main,
+    text_works,
+    torch_engine,
+)
 from bert_bench.timing import summarize
+from bert_export.parity import reference_outputs
 from bert_models import EncoderConfig, TaskModel
-from bert_runtime.tasks import TextClassification
+from bert_runtime import Manifest, load
+from bert_runtime.buckets import is_full
+from bert_runtime.loading import bundle_tokenizer
+from bert_runtime.tasks import FloatArray, TextClassification
+from bert_runtime.tokenization import Batch
 
 CONFIG = EncoderConfig(
     family="bert", vocab_size=61, hidden_size=32, num_layers=1, num_heads=4, intermediate_size=37, max_positions=130,
@@ -42,10 +58,14 @@ def test_without_onnxruntime_for_it_it_says_so(monkeypatch: pytest.MonkeyPatch) 
     assert "needs ONNX Runtime with CUDA: there is none" in result.stderr
 
 
+def engine(model: TaskModel) -> Engine:
+    return Engine(lambda batch: reference_outputs(model, batch))
+
+
 def test_workloads_fit_the_model_and_the_budget() -> None:
     batches = batches_of(TASK, 61, max_tokens=130)
-    shapes = ["1x16", "1x128", "8x128", "32x128", "128x128"]  # 384 tokens are too many
-    assert list(batches) == [*shapes, "mixed", "mixed, unsorted"]
+    shapes = [f"{rows}x{tokens}" for rows in (1, 8, 32) for tokens in (16, 64, 128)]  # 384 tokens are too many
+    assert list(batches) == [*shapes, "128x128", "mixed", "mixed, unsorted"]
     for name in shapes:
         each = batches[name]
         assert ["x".join(map(str, batch.input_ids.shape)) for batch in each] == [name]
@@ -58,7 +78,7 @@ def test_workloads_fit_the_model_and_the_budget() -> None:
 
 def test_pytorch_in_half_precision_gives_its_outputs() -> None:
     batch = batches_of(TASK, 61, max_tokens=130)["1x16"][0]
-    errors = check_outputs({"eager": torch_engine(toy(), "cpu")}, toy(), [batch])
+    errors = check_outputs({"eager": Engine(torch_engine(toy(), "cpu"))}, toy(), [batch])
     assert 0 < errors["eager"] <= 2e-2
 
 
@@ -66,15 +86,52 @@ def test_an_engine_that_answers_otherwise_is_not_timed() -> None:
     from click import ClickException
 
     batch = batches_of(TASK, 61, max_tokens=130)["1x16"][0]
-    engines = {"zeros": lambda each: np.zeros((len(each.input_ids), 2), dtype=np.float32)}
+    engines = {"zeros": Engine(lambda each: np.zeros((len(each.input_ids), 2), dtype=np.float32))}
     with pytest.raises(ClickException, match=r"not the outputs of PyTorch in FP32, to 0.02: zeros \("):
         check_outputs(engines, toy(), [batch])
 
 
+def test_an_engine_is_given_what_it_reads() -> None:
+    batches = batches_of(TASK, 61, max_tokens=130)
+    full = Engine(engine(toy()).run, is_full)
+    assert not full.reads_all
+    engines = {"all": engine(toy()), "full": full}
+    assert check_outputs(engines, toy(), [batches["1x16"][0], batches["mixed"][0]]) == {"all": 0.0, "full": 0.0}
+    works = forward_works(engines, {name: batches[name] for name in ("8x64", "mixed, unsorted")})
+    assert {case: (work.sequences, list(work.runs)) for case, work in works.items()} == {
+        "8x64": (8, ["all", "full"]), "mixed, unsorted": (512, ["all"]),
+    }  # fmt: skip
+
+
+def test_texts_go_in(classifier_bundle: Path) -> None:
+    manifest = Manifest.read(classifier_bundle)
+    session = load(classifier_bundle, device="cpu").session
+    rows: list[int] = []
+
+    def run(batch: Batch) -> FloatArray:
+        rows.append(len(batch.input_ids))
+        return session.run(batch)
+
+    engines = {
+        "ours": Engine(run),
+        "of one thread": Engine(run, many_callers=False),
+        "full": Engine(run, is_full),
+    }
+    works = text_works(engines, manifest.task, bundle_tokenizer(classifier_bundle, manifest))
+    assert {case: (work.sequences, list(work.runs)) for case, work in works.items()} == {
+        "one text": (1, ["ours", "of one thread"]),
+        "512 texts": (512, ["ours", "of one thread"]),
+        "4 callers": (64, ["ours"]),
+    }
+    for work in works.values():
+        rows.clear()
+        work.runs["ours"]()
+        assert sum(rows) == work.sequences
+
+
 def test_the_table() -> None:
     timings = {"1x16": {"PyTorch eager": summarize([[4.0], [4.0]]), "bundle": summarize([[1.0], [1.0]])}}
-    batches = {"1x16": [batches_of(TASK, 61, max_tokens=130)["1x16"][0]]}
-    assert [line.split() for line in cuda._report(timings, batches).splitlines()[1:]] == [
+    assert [line.split() for line in cuda._report(timings, {"1x16": Work(1, {})}).splitlines()[1:]] == [
         ["1x16", "PyTorch", "eager", "4.000", "250", "1.00"],
         ["1x16", "bundle", "1.000", "1000", "4.00"],
     ]

@@ -14,6 +14,7 @@ from bert_runtime import BundleError, Manifest, load, loading
 from bert_runtime.buckets import GraphShapes
 from bert_runtime.devices import Device
 from bert_runtime.errors import CudaUnavailableError
+from bert_runtime.manifest import FORMS
 from bert_runtime.tokenization import Batch
 
 Run = Callable[..., Result]
@@ -24,11 +25,11 @@ TEXTS = ["how are you", "see you later", "where is my card"]
 
 @pytest.fixture(scope="session")
 def both_bundle(classifier_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`classifier_checkpoint` exported for the CPU in FP32 and for CUDA in FP32 and FP16, padded and packed."""
+    """`classifier_checkpoint` exported for the CPU in FP32 and for CUDA in FP32 and FP16, in every form."""
     from bert_export.export import export
 
     folder = tmp_path_factory.mktemp("bundles") / "both"
-    export(classifier_checkpoint, folder, targets=("cpu", "cuda"), precisions=("fp32", "fp16"), packed=True)
+    export(classifier_checkpoint, folder, targets=("cpu", "cuda"), precisions=("fp32", "fp16"), forms=FORMS[1:])
     return folder
 
 
@@ -42,33 +43,50 @@ def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_bundle_for_both(both_bundle: Path) -> None:
     manifest = json.loads((both_bundle / "bundle.json").read_text(encoding="utf-8"))
-    keys = ("target", "precision", "packed")
+    keys = ("target", "precision", "form")
     assert [(*(each[key] for key in keys), each["model"]["file"]) for each in manifest["variants"]] == [
-        ("cpu", "fp32", False, "model.fp32.onnx"),
-        ("cuda", "fp32", False, "model.cuda.fp32.onnx"),
-        ("cuda", "fp16", False, "model.fp16.onnx"),
-        ("cuda", "fp32", True, "model.cuda.fp32.packed.onnx"),
-        ("cuda", "fp16", True, "model.fp16.packed.onnx"),
+        ("cpu", "fp32", "masked", "model.fp32.onnx"),
+        ("cuda", "fp32", "masked", "model.cuda.fp32.onnx"),
+        ("cuda", "fp16", "masked", "model.fp16.onnx"),
+        ("cuda", "fp32", "unmasked", "model.cuda.fp32.unmasked.onnx"),
+        ("cuda", "fp16", "unmasked", "model.fp16.unmasked.onnx"),
+        ("cuda", "fp32", "packed", "model.cuda.fp32.packed.onnx"),
+        ("cuda", "fp16", "packed", "model.fp16.packed.onnx"),
     ]
     assert manifest["default_precision"] == "fp32"
-    assert "FP16 for CUDA: the fused INT8 operators have kernels on the CPU alone" in manifest["default_reason"]
+    assert "FP16 for a GPU: the fused INT8 operators have kernels on the CPU alone" in manifest["default_reason"]
     assert [each["below"] for each in manifest["inputs"]][1:] == [2, 2]
     for variant in manifest["variants"][1:]:
         assert variant["parity"]["max_abs_error"] <= variant["parity"]["tolerance"]
         assert variant["fusions"]["multi_head_attention"] == {"expected": 2, "found": 2}
         assert "not on a GPU" in variant["evaluated_on"]
-        assert ("which CUDA alone has" in variant["evaluated_on"]) == variant["packed"]
+        assert ("which CUDA alone has" in variant["evaluated_on"]) == (variant["form"] == "packed")
         assert variant["latency_ms"] == {}
-    sizes = [each["model"]["size_bytes"] for each in manifest["variants"]]
-    assert sizes[2] < 0.7 * sizes[0]
+        assert variant["drift"]["max_abs_difference"] <= 2e-2
+
+
+def test_forms_share_their_weights(both_bundle: Path) -> None:
+    variants = Manifest.read(both_bundle).variants
+    shared = {variant.precision: variant.external_data for variant in variants if variant.target == "cuda"}
+    assert {precision: each and each.file for precision, each in shared.items()} == {
+        "fp32": "model.cuda.fp32.onnx.data", "fp16": "model.fp16.onnx.data",
+    }  # fmt: skip
+    fp32, fp16 = shared["fp32"], shared["fp16"]
+    assert fp32 is not None
+    assert fp16 is not None
+    assert all(variant.external_data == shared[variant.precision] for variant in variants[1:])
+    whole = variants[0].model.size_bytes
+    assert all(variant.model.size_bytes < 0.2 * whole for variant in variants[1:])
+    assert 0.8 * whole < fp32.size_bytes < whole
+    assert 0.4 * whole < fp16.size_bytes < 0.5 * whole
 
 
 def test_inspect_shows_targets(run: Run, both_bundle: Path) -> None:
     lines = [" ".join(line.split()) for line in run("inspect", both_bundle).stdout.splitlines()]
-    assert any(line.startswith("fp32 cuda model.cuda.fp32.onnx, ") and line.endswith("opset 20") for line in lines)
-    assert any(line.startswith("fp16 cuda model.fp16.onnx, ") for line in lines)
-    assert any(line.startswith("fp16 cuda packed model.fp16.packed.onnx, ") for line in lines)
-    assert sum(line.startswith("evaluated on: the CPU provider") for line in lines) == 4
+    assert any(line.startswith("fp32 cuda model.cuda.fp32.onnx + ") and line.endswith("opset 20") for line in lines)
+    assert any(line.startswith("fp16 cuda model.fp16.onnx + model.fp16.onnx.data, ") for line in lines)
+    assert any(line.startswith("fp16 cuda packed model.fp16.packed.onnx + model.fp16.onnx.data, ") for line in lines)
+    assert sum(line.startswith("evaluated on: the CPU provider") for line in lines) == 6
 
 
 @pytest.mark.usefixtures("no_cuda")
@@ -76,7 +94,8 @@ def test_verify_evaluates_on_the_cpu(run: Run, both_bundle: Path) -> None:
     result = run("verify", both_bundle)
     assert (result.exit_code, result.stderr) == (0, "")
     remarks = [line for line in result.stdout.splitlines() if line.endswith("evaluated on the CPU, for want of CUDA")]
-    assert [line.split()[1:4] for line in remarks] == [["self-test", "fp32", "cuda"], ["self-test", "fp16", "cuda"]]
+    names = [" ".join(line.partition("max")[0].split()[2:]) for line in remarks]
+    assert names == ["fp32 cuda", "fp16 cuda", "fp32 cuda unmasked", "fp16 cuda unmasked"]
     skipped = [
         line for line in result.stdout.splitlines() if line.endswith("needs CUDA, whose operators it is made of")
     ]
@@ -136,18 +155,19 @@ def test_answers_in_half_precision_are_those_of_fp32(both_bundle: Path) -> None:
     from bert_runtime.manifest import Manifest
 
     manifest = Manifest.read(both_bundle)
-    models = [open_variant(both_bundle, manifest, each, CPU) for each in manifest.variants if not each.packed]
-    fp32, cuda, half = ([row.flat for row in model.outputs(TEXTS)] for model in models)
-    assert np.abs(np.array(fp32) - np.array(cuda)).max() <= 1e-5
-    assert 0 < np.abs(np.array(fp32) - np.array(half)).max() <= 2e-2
+    models = [open_variant(both_bundle, manifest, each, CPU) for each in manifest.variants if each.form != "packed"]
+    fp32, *others = (np.array([row.flat for row in model.outputs(TEXTS)]) for model in models)
+    cuda, half, cuda_unmasked, half_unmasked = (np.abs(fp32 - each).max() for each in others)
+    assert max(cuda, cuda_unmasked) <= 1e-5
+    assert 0 < max(half, half_unmasked) <= 2e-2
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--target", "cuda", "--precision", "int8"], "FP16 for CUDA: the fused INT8 operators"),
-        (["--precision", "fp16"], "FP16 is for CUDA: "),
-        (["--packed"], "packed graphs are for CUDA, whose operators they need; export with --target cuda"),
+        (["--target", "cuda", "--precision", "int8"], "FP16 for a GPU: the fused INT8 operators"),
+        (["--precision", "fp16"], "FP16 is for a GPU: "),
+        (["--form", "packed"], "packed graphs are for CUDA, whose operators they need; export with --target cuda"),
     ],
 )
 def test_precisions_that_a_target_cannot_run(
@@ -162,30 +182,30 @@ def test_precisions_that_a_target_cannot_run(
 def test_a_strange_device(run: Run, both_bundle: Path) -> None:
     result = run("predict", both_bundle, "hello", "--device", "tpu")
     assert result.exit_code == 1
-    assert "expected a device of auto, cpu, cuda or cuda:<number>, found 'tpu'" in result.stderr
+    assert "expected a device of auto, cpu, cuda[:N] or tensorrt[:N], found 'tpu'" in result.stderr
 
 
-def test_packed_graphs_are_opened_when_a_batch_needs_them(both_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[tuple[str, bool]] = []
+def test_forms_are_opened_when_a_batch_needs_them(both_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[str, int | None]] = []
 
     def session(path: Path, manifest: Manifest, device: Device, pad_token_id: int, shapes: GraphShapes | None) -> Any:
-        made.append((path.name, shapes is None))
+        made.append((path.name, None if shapes is None else shapes.alignment))
         return SimpleNamespace(threads=1, place=str(device), run=lambda batch: made[-1])
 
     monkeypatch.setattr(loading, "CudaSession", session)
     model = load(both_bundle, device="cuda")
     assert model.variant is not None
-    assert not model.variant.packed
+    assert model.variant.form == "masked"
     ids = np.ones((32, 128), dtype=np.int64)
-    model.session.run(Batch(ids, ids, ids))
-    assert made == [("model.fp16.onnx", True)]
     model.session.run(Batch(ids, np.tril(ids)[:, ::-1].copy(), ids))
-    assert made[1:] == []
+    assert made == [("model.fp16.onnx", None)]
     model.session.run(Batch(ids, np.tril(ids), ids))
-    assert made[1:] == [("model.fp16.packed.onnx", False)]
+    assert made[1:] == [("model.fp16.packed.onnx", 1)]
+    model.session.run(Batch(ids, ids, ids))
+    assert made[2:] == [("model.fp16.unmasked.onnx", 1)]
 
 
-def test_a_packed_graph_that_is_missing_is_found_when_loading(copy_bundle: CopyBundle, both_bundle: Path) -> None:
+def test_a_form_that_is_missing_is_found_when_loading(copy_bundle: CopyBundle, both_bundle: Path) -> None:
     copied = copy_bundle(both_bundle)
     (copied / "model.fp16.packed.onnx").unlink()
     with pytest.raises(BundleError, match=r"model\.fp16\.packed\.onnx: the manifest names this file"):

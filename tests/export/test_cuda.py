@@ -12,7 +12,7 @@ import torch
 from bert_export.capture import capture
 from bert_export.cuda import fuse_for_cuda, to_half, unsafe_values
 from bert_export.cuda.build import check_cuda_parity
-from bert_export.cuda.fusion import MASKED
+from bert_export.cuda.fusion import MASKED_SCORE
 from bert_export.cuda.half import half_nodes
 from bert_export.errors import ExportError, FusionError, ParityError
 from bert_export.fusion import fuse
@@ -75,7 +75,7 @@ def test_the_mask_is_bounded_and_made_once_per_number_of_queries() -> None:
     assert biases[0] is biases[1]
     for value in graph.graph.initializers.values():
         assert np.isfinite(value.const_value.numpy()).all(), value.name
-    assert float(np.float16(MASKED)) == MASKED
+    assert float(np.float16(MASKED_SCORE)) == MASKED_SCORE
 
 
 @pytest.mark.parametrize("task", [CLASSIFIER, MEAN], ids=["classifier", "mean"])
@@ -194,12 +194,13 @@ def test_rows_of_no_numbers_fail_parity() -> None:
 @pytest.mark.parametrize(
     ("targets", "precisions", "expected"),
     [
-        (["cpu"], None, Graphs(("fp32", "int8"), ())),
-        (["cuda"], None, Graphs(("fp32",), ("fp16",))),
-        (["cpu", "cuda"], None, Graphs(("fp32", "int8"), ("fp16",))),
-        (["cuda"], ["fp32"], Graphs(("fp32",), ("fp32",))),
-        (["cpu", "cuda"], ["int8", "fp16"], Graphs(("fp32", "int8"), ("fp16",))),
-        (["cuda"], ["fp16", "fp32"], Graphs(("fp32",), ("fp32", "fp16"))),
+        (["cpu"], None, Graphs(("fp32", "int8"), (), ())),
+        (["cuda"], None, Graphs(("fp32",), ("fp16",), ())),
+        (["tensorrt"], None, Graphs(("fp32",), (), ("fp16",))),
+        (["cpu", "cuda"], None, Graphs(("fp32", "int8"), ("fp16",), ())),
+        (["cuda"], ["fp32"], Graphs(("fp32",), ("fp32",), ())),
+        (["cpu", "cuda"], ["int8", "fp16"], Graphs(("fp32", "int8"), ("fp16",), ())),
+        (["cuda", "tensorrt"], ["fp16", "fp32"], Graphs(("fp32",), ("fp32", "fp16"), ("fp32", "fp16"))),
     ],
 )
 def test_what_is_made(targets: list[str], precisions: list[str] | None, expected: Graphs) -> None:
@@ -209,10 +210,10 @@ def test_what_is_made(targets: list[str], precisions: list[str] | None, expected
 @pytest.mark.parametrize(
     ("targets", "precisions", "message"),
     [
-        (["cuda"], ["int8"], "FP16 for CUDA: the fused INT8 operators have kernels on the CPU alone"),
+        (["cuda"], ["int8"], "FP16 for a GPU: the fused INT8 operators have kernels on the CPU alone"),
         (["cpu", "cuda"], ["int8"], "export with --precision fp16"),
-        (["cpu"], ["fp16"], "FP16 is for CUDA: ONNX Runtime's CPU provider has no FP16 matrix product"),
-        (["tpu"], None, "expected targets of cpu, cuda, found tpu"),
+        (["cpu"], ["fp16"], "FP16 is for a GPU: ONNX Runtime's CPU provider has no FP16 matrix product"),
+        (["tpu"], None, "expected targets of cpu, cuda, tensorrt, found tpu"),
         (["cpu"], ["fp4"], "expected precisions of fp32, fp16, int8, found fp4"),
     ],
 )

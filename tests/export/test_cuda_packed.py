@@ -27,7 +27,7 @@ def test_the_graph_computes_what_torch_computes(task: Task, half: bool, tmp_path
         to_half(graph)
     pack(graph, CONFIG, task)
     run = runner(spell_out(graph), tmp_path / "packed.onnx")
-    parity = check_cuda_parity(model, run, 32, half=half, packed=True)
+    parity = check_cuda_parity(model, run, 32, half=half, form="packed")
     assert 0 < parity["max_abs_error"] <= (1e-2 if half else 1e-5)
 
 
@@ -70,7 +70,7 @@ def test_parity_of_a_packed_graph_reads_right_padding_alone() -> None:
         return np.full((len(batch.input_ids), 3), np.nan, dtype=np.float32)
 
     with pytest.raises(ParityError, match=r"that are unpadded .*right-padded .*fully masked"):
-        check_cuda_parity(model, run, 32, half=False, packed=True)
+        check_cuda_parity(model, run, 32, half=False, form="packed")
     assert all((np.diff(batch.attention_mask, axis=1) <= 0).all() for batch in seen)
     assert not seen[-1].attention_mask[0].any()
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_runtime.buckets import GraphShapes, Shape, aligned_tokens, pad_to, unpad
+from bert_runtime.buckets import AS_THEY_COME, GraphShapes, Shape, unpad
 from bert_runtime.tokenization import Batch
 
 
@@ -37,23 +37,15 @@ def test_without_rows_nothing_is_captured() -> None:
     ("tokens", "max_tokens", "expected"), [(1, 512, 8), (8, 512, 8), (9, 512, 16), (505, 511, 511), (20, 20, 20)]
 )
 def test_tokens_are_rounded_up_within_the_positions(tokens: int, max_tokens: int, expected: int) -> None:
-    assert aligned_tokens(tokens, max_tokens) == expected
+    assert GraphShapes().aligned(tokens, max_tokens) == expected
+    assert AS_THEY_COME.aligned(tokens, max_tokens) == tokens
 
 
-def test_padding_and_back() -> None:
+def test_what_padding_added_is_taken_away() -> None:
     ids = np.arange(1, 7, dtype=np.int64).reshape(2, 3)
     batch = Batch(ids, np.ones_like(ids), np.ones_like(ids))
-    padded = pad_to(batch, (4, 5), pad_token_id=9)
-    assert padded.input_ids.tolist() == [[1, 2, 3, 9, 9], [4, 5, 6, 9, 9], [9] * 5, [9] * 5]
-    assert padded.attention_mask.sum(axis=1).tolist() == [3, 3, 0, 0]
-    assert padded.token_type_ids.sum(axis=1).tolist() == [3, 3, 0, 0]
-    tokens = padded.input_ids.astype(np.float32)[..., None]
+    tokens = np.zeros((4, 5, 1), dtype=np.float32)
+    tokens[:2, :3] = ids[..., None]
     assert unpad(tokens, ("batch", "sequence", 1), batch).tolist() == ids[..., None].tolist()
     assert unpad(tokens[:, 0], ("batch", 1), batch).tolist() == [[1], [4]]
     assert unpad(tokens, ("masks", 5, 1), batch).shape == (4, 5, 1)
-
-
-def test_a_batch_of_the_shape_is_not_copied() -> None:
-    ids = np.ones((2, 16), dtype=np.int64)
-    batch = Batch(ids, ids, ids)
-    assert pad_to(batch, (2, 16), 0) is batch

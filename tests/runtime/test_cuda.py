@@ -94,7 +94,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
 
     def make(axes: tuple[Any, ...] = ("batch", 1), shapes: GraphShapes | None = None) -> Any:
         session = FakeSession(per_token="sequence" in axes)
-        monkeypatch.setattr(cuda, "open_cuda_session", lambda path, device, capture: session)
+        monkeypatch.setattr(cuda, "open_cuda_session", lambda path, device, **options: session)
         values = json.loads(GOLDEN.read_text(encoding="utf-8"))
         values["output"]["axes"] = list(axes)
         values["inputs"] = values["inputs"][:2]
@@ -122,7 +122,7 @@ def test_a_shape_is_captured_when_it_comes_again(opened: Opened) -> None:
 
 def test_the_interface_is_that_of_onnxruntime(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same calls with buffers on the CPU, where ONNX Runtime ignores the graph's id."""
-    monkeypatch.setattr(cuda, "open_cuda_session", lambda path, device, capture: open_onnxruntime_session(path, 1))
+    monkeypatch.setattr(cuda, "open_cuda_session", lambda path, device, **options: open_onnxruntime_session(path, 1))
     path, manifest = classifier_bundle / "model.fp32.onnx", Manifest.read(classifier_bundle)
     session = CudaSession(path, manifest, CPU, manifest.pad_token_id)
     plain = Session(path, manifest.output.name, 1)

@@ -24,6 +24,8 @@ def installed(monkeypatch: pytest.MonkeyPatch, providers: list[str], distributio
         ("cuda", Device(kind="cuda"), "cuda:0"),
         ("cuda:1", Device(kind="cuda", index=1), "cuda:1"),
         ("cuda:12", Device(kind="cuda", index=12), "cuda:12"),
+        ("tensorrt", Device(kind="tensorrt"), "tensorrt:0"),
+        ("tensorrt:2", Device(kind="tensorrt", index=2), "tensorrt:2"),
     ],
 )
 def test_names_of_devices(name: str, device: Device, shown: str) -> None:
@@ -37,7 +39,7 @@ def test_auto_is_no_device() -> None:
 
 @pytest.mark.parametrize("name", ["", "gpu", "CUDA", "cuda:", "cuda:-1", "cuda:x", "cpu:0", "cuda:1 "])
 def test_strange_devices_are_named(name: str) -> None:
-    with pytest.raises(InputError, match="expected a device of auto, cpu, cuda or cuda:<number>, found "):
+    with pytest.raises(InputError, match=r"expected a device of auto, cpu, cuda\[:N\] or tensorrt\[:N\], found "):
         parse_device(name)
 
 

@@ -208,6 +208,8 @@ def test_assets_are_the_tokenizer_and_every_graph(manifest: Manifest) -> None:
         "model.int8.onnx",
         "model.int8.onnx.data",
         "model.fp16.onnx",
+        "model.fp16.onnx.data",
+        "model.fp16.unmasked.onnx",
         "model.fp16.packed.onnx",
     ]
 
@@ -216,10 +218,12 @@ def test_variants_have_a_target() -> None:
     manifest = Manifest.from_json(GOLDEN)
     assert [each.precision for each in manifest.variants_for("cpu")] == ["fp32", "int8"]
     assert manifest.variant("fp16", "cuda").model.file == "model.fp16.onnx"
-    packed = manifest.packed(manifest.variant("fp16", "cuda"))
-    assert packed is not None
-    assert (packed.model.file, packed.title) == ("model.fp16.packed.onnx", "fp16 cuda packed")
-    assert manifest.packed(manifest.variant("fp32")) is None
+    forms = manifest.forms(manifest.variant("fp16", "cuda"))
+    assert {form: (each.model.file, each.title) for form, each in forms.items()} == {
+        "unmasked": ("model.fp16.unmasked.onnx", "fp16 cuda unmasked"),
+        "packed": ("model.fp16.packed.onnx", "fp16 cuda packed"),
+    }
+    assert manifest.forms(manifest.variant("fp32")) == {}
     with pytest.raises(BundleError, match="no variant 'fp16'; it has fp32, int8"):
         manifest.variant("fp16")
     with pytest.raises(BundleError, match="no variant 'int8' for cuda; it has fp16"):
@@ -230,7 +234,7 @@ def test_bundles_from_before_there_were_targets() -> None:
     def edit(values: dict[str, Any]) -> None:
         del values["variants"][2:]
         for variant in values["variants"]:
-            for key in ("target", "packed", "kept_fp32", "evaluated_on"):
+            for key in ("target", "form", "kept_fp32", "evaluated_on"):
                 del variant[key]
         for spec in values["inputs"]:
             del spec["below"]

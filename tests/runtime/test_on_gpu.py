@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert_runtime import InputError, Manifest, load, verify
-from bert_runtime.buckets import GraphShapes
+from bert_runtime.buckets import AS_THEY_COME, GraphShapes
 from bert_runtime.cuda import CudaSession, fallback_operators
 from bert_runtime.devices import CPU, Device, cuda_problem
 from bert_runtime.errors import CudaUnavailableError
@@ -23,13 +23,14 @@ TEXTS = ["how are you", "see you later", "where is my card, and who has it now?"
 
 @pytest.fixture(scope="module")
 def bundle(classifier_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A classifier for CUDA in FP32 and FP16."""
+    """A classifier for CUDA in FP32 and FP16, in every form, and for TensorRT."""
     if problem := cuda_problem():
         pytest.skip(f"needs a GPU: {problem}")
     from bert_export.export import export
 
     folder = tmp_path_factory.mktemp("bundles") / "cuda"
-    export(classifier_checkpoint, folder, targets=("cuda",), precisions=("fp32", "fp16"))
+    targets, precisions = ("cuda", "tensorrt"), ("fp32", "fp16")
+    export(classifier_checkpoint, folder, targets=targets, precisions=precisions, forms=("packed", "unmasked"))
     try:
         load(folder, device="cuda")
     except CudaUnavailableError as error:
@@ -52,7 +53,8 @@ def test_the_gpu_computes_what_the_cpu_computes(bundle: Path, precision: str, to
 
 def test_verify_runs_the_self_tests_there(bundle: Path) -> None:
     checks = {check.name: check for check in verify(bundle)}
-    for name in ("self-test fp32 cuda", "self-test fp16 cuda"):
+    for name in ("fp32 cuda", "fp16 cuda", "fp32 cuda unmasked", "fp16 cuda unmasked", "fp16 cuda packed"):
+        name = f"self-test {name}"
         assert checks[name].passed, checks[name].detail
         assert "for want of CUDA" not in checks[name].detail
 
@@ -81,6 +83,32 @@ def test_rows_without_a_token_give_numbers(bundle: Path) -> None:
     mask = np.array([[0] * 8, [1] * 8])
     for session in sessions(bundle):
         assert np.isfinite(session.run(Batch(ids, mask, np.zeros_like(ids)))).all()
+
+
+@pytest.mark.parametrize("form", ["packed", "unmasked"])
+def test_every_form_answers_alike(bundle: Path, form: str) -> None:
+    manifest = Manifest.read(bundle)
+    masked = manifest.variant("fp16", "cuda")
+    device = Device(kind="cuda")
+    tokens = min(128, manifest.max_tokens)
+    ids = np.random.default_rng(0).integers(0, 50, (2048 // tokens, tokens))
+    mask = np.ones_like(ids) if form == "unmasked" else np.tril(np.ones_like(ids))
+    batch = Batch(ids, mask, np.zeros_like(ids))
+    plain, other = (
+        CudaSession(bundle / each.model.file, manifest, device, 0, AS_THEY_COME)
+        for each in (masked, manifest.forms(masked)[form])
+    )
+    assert np.abs(plain.run(batch) - other.run(batch)).max() <= 5e-3
+    assert np.abs(load(bundle, device="cuda").session.run(batch) - plain.run(batch)).max() <= 5e-3
+
+
+def test_tensorrt_computes_what_the_cpu_computes(bundle: Path) -> None:
+    try:
+        model = load(bundle, device="tensorrt")
+    except CudaUnavailableError as error:
+        pytest.skip(f"needs TensorRT: {error}")
+    expected = np.concatenate([each.flat for each in load(bundle, device="cpu").outputs(TEXTS)])
+    assert np.abs(np.concatenate([each.flat for each in model.outputs(TEXTS)]) - expected).max() <= 2e-2
 
 
 def test_every_operator_runs_on_the_gpu(bundle: Path) -> None:

@@ -1,7 +1,9 @@
 """ONNX Runtime with its default options, on what `torch.onnx.export` makes of the checkpoint."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bert_bench.engines.base import Forward, Kind, PeerSpec
 from bert_bench.engines.pytorch import load_checkpoint
@@ -29,8 +31,10 @@ def write_plain_graph(checkpoint: Path, task: Task, path: Path) -> None:
     onnx_ir.save(capture(load_checkpoint(checkpoint, task), opset=_PLAIN_OPSET), path)
 
 
-def onnx_session(graph: Path, threads: int, manifest: Manifest) -> Forward:
-    """A graph in a session with all that ONNX Runtime does by default.
+def onnx_session(
+    graph: Path, threads: int, manifest: Manifest, providers: Sequence[Any] = ("CPUExecutionProvider",)
+) -> Forward:
+    """A graph in a session with all that ONNX Runtime does by default, on the CPU or on what `providers` name.
 
     A graph of question answering may have its start and end logits in two outputs, as optimum exports it.
     """
@@ -41,7 +45,7 @@ def onnx_session(graph: Path, threads: int, manifest: Manifest) -> Forward:
     options.intra_op_num_threads = threads
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(graph, options, providers=list(providers))
     inputs = {each.name for each in session.get_inputs()}
     found = [each.name for each in session.get_outputs()]
     pair = ["start_logits", "end_logits"]

@@ -2,27 +2,33 @@
 
 python -m bert_bench.experiments.cuda --checkpoint CKPT [--output FILE]
 
-Exports the checkpoint for CUDA, checks every engine's outputs against PyTorch in FP32, and times forward passes: token
-ids in host memory in, outputs in host memory out, so that copies and synchronisation are inside the clock. Engines take
-turns, and another one begins in each round. All of them get the same ids and masks; `mixed` is texts of mixed lengths,
-sorted into batches of one token budget, or 128 to a batch as they come, where packing has most to leave out. It has not
-been run on a GPU yet; without one it says so and exits with 1.
+Exports the checkpoint for CUDA in every form and for TensorRT, checks every engine's outputs against PyTorch in FP32,
+and times them: the benchmark's grid of shapes and 128x128, from token ids in host memory to outputs in host memory, so
+that copies and synchronisation are inside the clock; texts of mixed lengths as token ids, sorted into batches of one
+token budget, or 128 to a batch as they come, where packing has most to leave out; and from text to answer, one short
+text, many of mixed lengths, and four callers of single texts at the same time. Engines take turns, and another one
+begins in each round. One that cannot be had is listed with its reason: optimum O4 and TensorRT want their packages. It
+has not been run on a GPU yet; without one it says so and exits with 1.
 """
 
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import numpy as np
 import torch
 
+from bert_bench.engines.onnxruntime_plain import onnx_session
+from bert_bench.engines.optimum import KINDS, OptimumSpec
 from bert_bench.experiments.common import interleaved, write_result
+from bert_bench.settings import GRID, Settings
 from bert_bench.timing import Timing, paired_speedup
-from bert_bench.workloads import mixed_lengths
+from bert_bench.workloads import build_workload, mixed_lengths
 from bert_export.cli.common import table
 from bert_export.cuda.build import HALF_TOLERANCE
 from bert_export.export import export
@@ -30,19 +36,50 @@ from bert_export.parity import reference_outputs
 from bert_models import TaskModel, load_model, open_checkpoint
 from bert_runtime import Manifest
 from bert_runtime.batching import length_sorted_batches
-from bert_runtime.buckets import GraphShapes
-from bert_runtime.cuda import CudaSession
-from bert_runtime.devices import Device, cuda_problem
+from bert_runtime.buckets import AS_THEY_COME, GraphShapes, is_full, is_right_padded
+from bert_runtime.cuda import CudaSession, provider_options
+from bert_runtime.devices import CUDA_PROVIDER, Device, cuda_problem
+from bert_runtime.loading import bundle_tokenizer, open_variant
+from bert_runtime.manifest import PACKED, UNMASKED, Variant
+from bert_runtime.model import Model
+from bert_runtime.session import Session
 from bert_runtime.tasks import FloatArray, Task
-from bert_runtime.tokenization import Batch
+from bert_runtime.tokenization import Batch, TextTokenizer
 
-__all__ = ["batches_of", "check_outputs", "main", "torch_engine"]
+__all__ = ["Engine", "Work", "batches_of", "check_outputs", "forward_works", "main", "text_works", "torch_engine"]
 
 Run = Callable[[Batch], FloatArray]
 
-_SHAPES = ((1, 16), (1, 128), (8, 128), (32, 128), (128, 128), (8, 384))
+_SHAPES = (*GRID, (128, 128))
 _MIXED_TEXTS, _BATCH_TOKENS, _UNSORTED = 512, 16384, 128
+_CALLERS, _CALLS = 4, 16
 _BASELINE = "PyTorch eager"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One way to run the model."""
+
+    run: Run
+    reads: Callable[[Batch], bool] = lambda batch: True
+    """The batches it can be given; one that does not read all is left out where texts go in."""
+    many_callers: bool = True
+    """Whether several threads may call it."""
+
+    threads = 1
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether it takes any padding."""
+        return self.reads(Batch(*(np.array([[0, 1]]) for _ in range(3))))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is timed: a number of sequences, and what each engine does with them."""
+
+    sequences: int
+    runs: Mapping[str, Callable[[], object]]
 
 
 def torch_engine(model: TaskModel, device: str, *, compiled: bool = False) -> Run:
@@ -61,7 +98,7 @@ def torch_engine(model: TaskModel, device: str, *, compiled: bool = False) -> Ru
 
 
 def batches_of(task: Task, vocab_size: int, max_tokens: int, seed: int = 0) -> dict[str, list[Batch]]:
-    """The workloads: one full batch of each shape that the model can read, and texts of mixed lengths in several."""
+    """Token ids: one full batch of each shape that the model can read, and texts of mixed lengths in several."""
     generator = np.random.default_rng(seed)
 
     def batch(lengths: list[int]) -> Batch:
@@ -76,68 +113,139 @@ def batches_of(task: Task, vocab_size: int, max_tokens: int, seed: int = 0) -> d
     return found
 
 
-def check_outputs(engines: Mapping[str, Run], model: TaskModel, batches: list[Batch]) -> dict[str, float]:
-    """Each engine's largest difference from PyTorch in FP32, as a share of the largest output.
+def check_outputs(engines: Mapping[str, Engine], model: TaskModel, batches: list[Batch]) -> dict[str, float]:
+    """Each engine's largest difference from PyTorch in FP32 on what it reads, as a share of the largest output.
 
     Raises `ClickException` where it exceeds what FP16 explains.
     """
     expected = [reference_outputs(model, batch) for batch in batches]
     scale = max(0.1, *(float(np.abs(each).max(initial=0)) for each in expected))
     errors = {
-        name: max(float(np.abs(run(b) - e).max(initial=0)) / scale for b, e in zip(batches, expected, strict=True))
-        for name, run in engines.items()
+        name: max(
+            float(np.abs(engine.run(batch) - right).max(initial=0)) / scale
+            for batch, right in zip(batches, expected, strict=True)
+            if engine.reads(batch)
+        )
+        for name, engine in engines.items()
     }
     if wrong := [f"{name} ({error:.2g})" for name, error in errors.items() if not error <= HALF_TOLERANCE]:
         raise click.ClickException(f"not the outputs of PyTorch in FP32, to {HALF_TOLERANCE}: {', '.join(wrong)}")
     return errors
 
 
-def _engines(checkpoint: str, bundle: Path, device: Device) -> dict[str, Run]:
-    source = open_checkpoint(checkpoint)
-    manifest = Manifest.read(bundle)
-    padded = manifest.variant("fp16", "cuda")
-    packed = manifest.packed(padded)
-    assert packed is not None
-    ours, unpadded = (
-        partial(CudaSession, bundle / each.model.file, manifest, device, manifest.pad_token_id)
-        for each in (padded, packed)
-    )
-    return {
-        _BASELINE: torch_engine(load_model(source, source.task()), str(device)),
-        "torch.compile": torch_engine(load_model(source, source.task()), str(device), compiled=True),
-        "bundle": ours(GraphShapes(rows=())).run,
-        "bundle, CUDA graphs": ours().run,
-        "bundle, packed": unpadded(GraphShapes(rows=())).run,
-    }
+def forward_works(engines: Mapping[str, Engine], batches: Mapping[str, Sequence[Batch]]) -> dict[str, Work]:
+    """From token ids to outputs, by case, for the engines that read all batches of it."""
 
-
-def _time(engines: Mapping[str, Run], batches: list[Batch], rounds: int, calls: int) -> dict[str, Timing]:
-    def all_of(run: Run) -> None:
+    def all_of(run: Run, batches: Sequence[Batch]) -> None:
         for batch in batches:
             run(batch)
 
-    runs = {name: partial(all_of, run) for name, run in engines.items()}
-    for run in runs.values():  # compilation, capture, and cuBLAS' choice of kernels
+    return {
+        case: Work(
+            sum(len(batch.input_ids) for batch in found),
+            {
+                name: partial(all_of, engine.run, found)
+                for name, engine in engines.items()
+                if all(map(engine.reads, found))
+            },
+        )
+        for case, found in batches.items()
+    }
+
+
+def text_works(engines: Mapping[str, Engine], task: Task, tokenizer: TextTokenizer) -> dict[str, Work]:
+    """From text to answer, all with the runtime's tokenization and decoding: one text, many, and several callers."""
+    settings = Settings(shapes=((1, 16),), text_tokens=(14,), num_texts=_MIXED_TEXTS)
+    workload = build_workload(task, tokenizer, {}, settings)
+    (one,), many = workload.singles[0].texts, list(workload.offline[0].texts)
+    models = {
+        name: Model(task, tokenizer, cast("Session", engine), max_batch_tokens=_BATCH_TOKENS)
+        for name, engine in engines.items()
+        if engine.reads_all
+    }
+
+    def call_often(model: Model) -> None:
+        for text in many[:_CALLS]:
+            model(text)
+
+    def callers(model: Model) -> None:
+        with ThreadPoolExecutor(_CALLERS) as pool:
+            list(pool.map(call_often, [model] * _CALLERS))
+
+    together = {name: partial(callers, model) for name, model in models.items() if engines[name].many_callers}
+    return {
+        "one text": Work(1, {name: partial(model, one) for name, model in models.items()}),
+        f"{len(many)} texts": Work(len(many), {name: partial(model, many) for name, model in models.items()}),
+        f"{_CALLERS} callers": Work(_CALLERS * _CALLS, together),
+    }
+
+
+def _engines(checkpoint: str, bundle: Path, scratch: Path, device: Device) -> tuple[dict[str, Engine], dict[str, str]]:
+    """The engines that open, and of the others the reason."""
+    source, manifest = open_checkpoint(checkpoint), Manifest.read(bundle)
+    masked = manifest.variant("fp16", "cuda")
+    forms = manifest.forms(masked)
+
+    def ours(variant: Variant, shapes: GraphShapes) -> Run:
+        return CudaSession(bundle / variant.model.file, manifest, device, manifest.pad_token_id, shapes).run
+
+    def on_tensorrt() -> Run:
+        place = Device(kind="tensorrt", index=device.index)
+        return open_variant(bundle, manifest, manifest.variant("fp16", "tensorrt"), place).session.run
+
+    def optimum_o4() -> Run:
+        kind = next(each for each in KINDS if each.name == "optimum-o4")
+        folder = scratch / "optimum"
+        folder.mkdir()
+        spec = OptimumSpec(bundle=bundle, threads=1, max_batch_tokens=None, kind=kind, checkpoint=Path(checkpoint))
+        spec.prepare(folder, ())
+        (graph,) = folder.glob("*.onnx")
+        return onnx_session(graph, 1, manifest, [(CUDA_PROVIDER, provider_options(device, capture=False))])
+
+    def pytorch(*, compiled: bool = False) -> Run:
+        return torch_engine(load_model(source, source.task()), f"cuda:{device.index}", compiled=compiled)
+
+    openers: dict[str, Callable[[], Engine]] = {
+        _BASELINE: lambda: Engine(pytorch()),
+        "torch.compile": lambda: Engine(pytorch(compiled=True), many_callers=False),  # its graphs belong to a thread
+        "optimum O4": lambda: Engine(optimum_o4()),
+        "bundle": lambda: Engine(open_variant(bundle, manifest, masked, device).session.run),
+        "bundle, no CUDA graphs": lambda: Engine(ours(masked, GraphShapes(rows=()))),
+        "bundle, packed": lambda: Engine(ours(forms[PACKED], AS_THEY_COME), is_right_padded),
+        "bundle, unmasked": lambda: Engine(ours(forms[UNMASKED], AS_THEY_COME), is_full),
+        "bundle, TensorRT": lambda: Engine(on_tensorrt()),
+    }
+    found, missing = {}, {}
+    for name, open_it in openers.items():
+        try:
+            found[name] = open_it()
+        except Exception as error:  # whatever a peer raises is what is reported of it
+            if name == _BASELINE:
+                raise
+            missing[name] = f"{type(error).__name__}: {error}"
+    return found, missing
+
+
+def _time(work: Work, rounds: int, calls: int) -> dict[str, Timing]:
+    for run in work.runs.values():  # compilation, capture, and cuBLAS' choice of kernels
         for _ in range(5):
             run()
-    return interleaved(runs, rounds, calls)
+    return interleaved(work.runs, rounds, calls)
 
 
-def _report(timings: Mapping[str, Mapping[str, Timing]], batches: Mapping[str, list[Batch]]) -> str:
+def _report(timings: Mapping[str, Mapping[str, Timing]], works: Mapping[str, Work]) -> str:
     """A line per workload: each engine's median milliseconds, sequences per second and speed-up over the baseline."""
     rows: list[tuple[Any, ...]] = [("workload", "engine", "median ms", "sequences/s", "× eager")]
     for case, engines in timings.items():
-        sequences = sum(len(batch.input_ids) for batch in batches[case])
         for name, timing in engines.items():
             speedup = paired_speedup(timing, engines[_BASELINE])
-            rows.append(
-                (case, name, f"{timing.p50_ms:.3f}", f"{sequences / timing.p50_ms * 1e3:.0f}", f"{speedup.median:.2f}")
-            )
+            rate = works[case].sequences / timing.p50_ms * 1e3
+            rows.append((case, name, f"{timing.p50_ms:.3f}", f"{rate:.0f}", f"{speedup.median:.2f}"))
     return table(rows)
 
 
 @click.command(help=__doc__)
-@click.option("--checkpoint", required=True, help="A checkpoint folder or hub id.")
+@click.option("--checkpoint", required=True, help="A checkpoint folder; a hub id leaves out optimum.")
 @click.option("--device", "index", type=int, default=0, show_default=True, help="Which GPU.")
 @click.option("--rounds", type=int, default=5, show_default=True)
 @click.option("--calls", type=int, default=20, show_default=True)
@@ -152,20 +260,27 @@ def main(checkpoint: str, index: int, rounds: int, calls: int, output: Path | No
     device = Device(kind="cuda", index=index)
     with tempfile.TemporaryDirectory() as scratch:
         bundle = Path(scratch) / "bundle"
-        manifest = export(checkpoint, bundle, targets=("cuda",), packed=True, progress=partial(click.echo, err=True))
+        manifest = export(
+            checkpoint, bundle,
+            targets=("cuda", "tensorrt"), forms=(PACKED, UNMASKED), progress=partial(click.echo, err=True),
+        )  # fmt: skip
         source = open_checkpoint(checkpoint)
         reference = load_model(source, source.task())
         batches = batches_of(manifest.task, source.config.vocab_size, manifest.max_tokens)
-        engines = _engines(checkpoint, bundle, device)
+        engines, missing = _engines(checkpoint, bundle, Path(scratch), device)
         errors = check_outputs(engines, reference, [batches["1x16"][0], batches["mixed"][-1]])
-        timings = {case: _time(engines, each, rounds, calls) for case, each in batches.items()}
+        works = forward_works(engines, batches) | text_works(engines, manifest.task, bundle_tokenizer(bundle, manifest))
+        timings = {case: _time(work, rounds, calls) for case, work in works.items()}
     click.echo(f"{torch.cuda.get_device_name(index)}, {checkpoint}, FP16")
-    click.echo(_report(timings, batches))
+    click.echo(_report(timings, works))
+    for name, reason in missing.items():
+        click.echo(f"{name} is missing: {reason}")
     if output is not None:
         result = {
             "gpu": torch.cuda.get_device_name(index),
             "checkpoint": checkpoint,
             "differences_from_fp32": errors,
+            "missing": missing,
             "timings": {case: {n: asdict(t) for n, t in each.items()} for case, each in timings.items()},
         }
         write_result(output, result)

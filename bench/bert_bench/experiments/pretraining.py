@@ -8,12 +8,8 @@ output folder; a run that is there is not made again, one that was interrupted g
 from a checkpoint instead of new weights, and their files are called `NAME-continued`.
 """
 
-import gzip
 import json
-import re
-import shutil
 import time
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +18,7 @@ import click
 import lightning.pytorch as pl
 import torch
 
+from bert_bench.experiments.books import books_as_text
 from bert_bench.experiments.common import write_result
 from bert_bench.experiments.detection import above_majority, above_share, auc_interval
 from bert_bench.experiments.transformers_pretraining import CollatedBatches, TransformersPretraining
@@ -45,7 +42,6 @@ from bert_models.tokenizer_files import read_tokenizer, train_tokenizer
 from bert_models.training.loop import resumed_precision
 from bert_models.training.place import LAST_NAME
 from bert_models.training.precision import ChosenPrecision
-from bert_runtime.files import whole_file
 from bert_runtime.machine import available_cores
 from bert_runtime.tasks import FillMask
 
@@ -102,35 +98,6 @@ class _Data:
     dev: PretrainingBatches
     key: str
     """The name of the tokenized corpus."""
-
-
-_SENTENCE_END = re.compile(r"""(?:(?<=[.!?])|(?<=[.!?]["'”’)]))\s+(?=["'“‘(]*[A-Z0-9])""")
-"""What lies between two English sentences: good enough to learn from, though "Mr. Darcy" is cut in two."""
-
-
-def _text(books: Path, work: Path, document_start: str | None) -> TextFiles:
-    """The books as a text file; with `None`, paragraphs of at least two sentences are documents."""
-    target = work / ("books.txt" if document_start is not None else "paragraphs.txt")
-    if not target.is_file():
-        with (
-            whole_file(target) as copy,
-            gzip.open(books, "rt", encoding="utf-8")
-            if books.suffix == ".gz"
-            else books.open(encoding="utf-8") as source,
-        ):
-            if document_start is not None:
-                shutil.copyfileobj(source, copy)
-            else:
-                copy.writelines(_paragraphs(source))
-    return TextFiles([target], document_start)
-
-
-def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
-    """Of paragraphs, a line each, those of at least two sentences: a line each, and a blank one."""
-    for line in lines:
-        sentences = [each.strip() for each in _SENTENCE_END.split(line.strip())]
-        if len(sentences) > 1:
-            yield "\n".join([*sentences, "", ""])
 
 
 def _data(run: Run, text: TextFiles, work: Path, settings: PretrainSettings, new: _New) -> _Data:
@@ -289,7 +256,7 @@ def main(
     """Makes the runs, one after another."""
     for folder in (work, output):
         folder.mkdir(parents=True, exist_ok=True)
-    text = _text(books, work, None if paragraphs else document_start)
+    text = books_as_text(books, work, None if paragraphs else document_start)
     new = _New(dropout=dropout, initializer_range=initializer_range, vocab_size=vocab_size)
     for name in only or RUNS:
         if base is not None and RUNS[name].theirs:

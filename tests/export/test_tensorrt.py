@@ -1,0 +1,109 @@
+"""The graph for TensorRT: plain operators alone, and PyTorch's numbers under every kind of padding."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from bert_export import tensorrt
+from bert_export.errors import ExportError, FusionError
+from bert_export.export import export
+from bert_export.parity import check_parity
+from bert_export.tensorrt import spell_out_attention
+from bert_runtime import Manifest, load, verify
+from bert_runtime.devices import CPU
+from bert_runtime.loading import open_variant
+from bert_runtime.tasks import Task
+
+from .test_cuda import fused
+from .test_fusion import CLASSIFIER, CONFIG, MEAN, runner
+
+
+def spelled_out(task: Task) -> tuple[Any, ir.Model]:
+    model, graph = fused(task)
+    graph = graph.clone()
+    counts = spell_out_attention(graph, CONFIG)
+    assert counts == {"attention_spelled_out": {"expected": 3, "found": 3}}
+    return model, graph
+
+
+@pytest.mark.parametrize("task", [CLASSIFIER, MEAN], ids=["classifier", "mean"])
+def test_the_graph_computes_what_torch_computes(task: Task, tmp_path: Path) -> None:
+    model, graph = spelled_out(task)
+    run = runner(graph, tmp_path / "tensorrt.onnx")
+    assert 0 < check_parity(model, run, 32)["max_abs_error"] <= 1e-5
+
+
+def test_it_is_plain_onnx(tmp_path: Path) -> None:
+    _, graph = spelled_out(CLASSIFIER)
+    assert {node.domain for node in graph.graph} == {""}
+    assert dict(graph.opset_imports) == {"": 20}
+    ir.save(graph, tmp_path / "tensorrt.onnx")
+    onnx.checker.check_model(tmp_path / "tensorrt.onnx", full_check=True)
+
+
+def test_attention_that_is_not_as_expected_is_an_error() -> None:
+    graph = fused(CLASSIFIER)[1].clone()
+    node = next(node for node in graph.graph if node.op_type == "Attention")
+    node.inputs[0].shape = None  # type: ignore[union-attr] # it has a query
+    with pytest.raises(FusionError, match=r"attention_spelled_out \(expected 3, found 2\).*operands of known shape"):
+        spell_out_attention(graph, CONFIG)
+
+
+@pytest.fixture(scope="module")
+def bundle(classifier_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bundles") / "tensorrt"
+    export(classifier_checkpoint, folder, targets=("tensorrt",), precisions=("fp16", "fp32"))
+    return folder
+
+
+def test_both_precisions_are_one_graph(bundle: Path) -> None:
+    manifest = Manifest.read(bundle)
+    variants = manifest.variants_for("tensorrt")
+    assert [(each.title, each.model.file, each.opset) for each in variants] == [
+        ("fp32 tensorrt", "model.tensorrt.onnx", 20),
+        ("fp16 tensorrt", "model.tensorrt.onnx", 20),
+    ]
+    fp32, fp16 = variants
+    assert fp32.self_test.outputs == fp16.self_test.outputs
+    assert fp32.self_test.tolerance == 1e-4
+    assert fp16.self_test.tolerance >= 2e-3
+    assert "not TensorRT" in fp16.evaluated_on
+    assert "FP16 for a GPU" in manifest.default_reason
+    texts = ["how are you", "where is my card, and who has it?"]
+    rows = [
+        np.array([row.flat for row in open_variant(bundle, manifest, each, CPU).outputs(texts)])
+        for each in (manifest.variant("fp32"), fp16)
+    ]
+    assert np.abs(rows[0] - rows[1]).max() <= 1e-5
+
+
+def test_verify_evaluates_it_on_the_cpu(bundle: Path) -> None:
+    checks = {check.name: check for check in verify(bundle)}
+    for precision in ("fp32", "fp16"):
+        check = checks[f"self-test {precision} tensorrt"]
+        assert check.passed
+        assert check.detail.endswith("evaluated on the CPU, for want of TensorRT")
+    assert load(bundle).session.place.endswith(" threads")
+
+
+@pytest.mark.parametrize("precisions", [None, ("fp16", "fp32")], ids=["auto", "both"])
+def test_values_too_large_for_half_precision(
+    classifier_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precisions: tuple[str, ...] | None
+) -> None:
+    monkeypatch.setattr(tensorrt, "unsafe_values", lambda graph, batches: {"linear": 9e4})
+    said: list[str] = []
+    arguments: dict[str, Any] = {"targets": ("tensorrt",), "precisions": precisions, "progress": said.append}
+    reason = "1 operators have values up to 9e+04, too large for TensorRT in FP16"
+    if precisions is None:
+        with pytest.raises(ExportError) as caught:
+            export(classifier_checkpoint, tmp_path / "bundle", **arguments)
+        assert str(caught.value) == f"{reason}; export with --precision fp32"
+        assert list(tmp_path.iterdir()) == []
+        return
+    manifest = export(classifier_checkpoint, tmp_path / "bundle", **arguments)
+    assert [each.precision for each in manifest.variants_for("tensorrt")] == ["fp32"]
+    assert f"{reason}: making FP32 alone" in said

@@ -1,0 +1,89 @@
+"""Input buffers: what a batch is padded to, and page-locked memory of a stand-in for CUDA's runtime."""
+
+import ctypes
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bert_runtime import pinned
+from bert_runtime.devices import CPU, Device
+from bert_runtime.pinned import Staging
+from bert_runtime.tokenization import Batch
+
+NAMES = ("input_ids", "attention_mask", "token_type_ids")
+GPU = Device(kind="cuda", index=1)
+
+
+def batch(rows: int, tokens: int, value: int = 5) -> Batch:
+    ids = np.full((rows, tokens), value, dtype=np.int64)
+    return Batch(ids, np.ones_like(ids), np.ones_like(ids))
+
+
+def test_padding_goes_behind_rows_and_tokens() -> None:
+    staged = Staging(NAMES, 9, CPU).stage(batch(2, 3), (3, 4))
+    assert list(staged) == list(NAMES)
+    assert staged["input_ids"].tolist() == [[5, 5, 5, 9], [5, 5, 5, 9], [9] * 4]
+    for name in NAMES[1:]:
+        assert staged[name].tolist() == [[1, 1, 1, 0], [1, 1, 1, 0], [0] * 4]
+        assert staged[name].flags.c_contiguous
+
+
+def test_a_buffer_is_reused_and_nothing_of_the_last_batch_is_left() -> None:
+    staging = Staging(NAMES[:2], 0, CPU)
+    large = staging.stage(batch(4, 8), (4, 8))
+    small = staging.stage(batch(1, 2, value=7), (2, 4))
+    assert np.shares_memory(large["input_ids"], small["input_ids"])
+    assert small["input_ids"].tolist() == [[7, 7, 0, 0], [0] * 4]
+    assert small["attention_mask"].tolist() == [[1, 1, 0, 0], [0] * 4]
+    assert not np.shares_memory(staging.stage(batch(8, 8), (8, 8))["input_ids"], large["input_ids"])
+
+
+class FakeRuntime:
+    """Gives memory of the C library's in the place of page-locked memory."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails = fails
+        self.given: dict[int, Any] = {}
+        self.freed: list[int] = []
+        self.devices: list[int] = []
+
+    def cudaSetDevice(self, index: int) -> int:  # noqa: N802 - CUDA's name
+        self.devices.append(index)
+        return 0
+
+    def cudaHostAlloc(self, address: Any, size: Any, flags: int) -> int:  # noqa: N802 - CUDA's name
+        if self.fails:
+            return 2
+        assert flags == 0
+        memory = ctypes.create_string_buffer(size.value)
+        address._obj.value = ctypes.addressof(memory)
+        self.given[ctypes.addressof(memory)] = memory
+        return 0
+
+    def cudaFreeHost(self, address: Any) -> None:  # noqa: N802 - CUDA's name
+        self.freed.append(address.value)
+
+
+def test_memory_is_page_locked_and_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = FakeRuntime()
+    monkeypatch.setattr(pinned, "_cuda_runtime", lambda: runtime)
+    staging = Staging(NAMES, 0, GPU)
+    for size in (2, 4, 3):
+        staged = staging.stage(batch(1, size), (1, size))
+        assert staged["input_ids"].tolist() == [[5] * size]
+        assert staged["input_ids"].ctypes.data in runtime.given
+    assert (len(runtime.given), set(runtime.devices)) == (6, {1})
+    assert len(runtime.freed) == 3  # those of two tokens
+    del staging, staged
+    gc.collect()
+    assert sorted(runtime.freed) == sorted(runtime.given)
+
+
+def test_without_page_locked_memory_there_is_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pinned, "_cuda_runtime", lambda: FakeRuntime(fails=True))
+    assert Staging(NAMES, 0, GPU).stage(batch(1, 2), (1, 2))["input_ids"].tolist() == [[5, 5]]
+    monkeypatch.undo()
+    monkeypatch.setattr(pinned, "_LIBRARIES", ("libcudart.so.nowhere",))
+    assert Staging(NAMES, 0, GPU).stage(batch(1, 3), (1, 3))["input_ids"].tolist() == [[5, 5, 5]]

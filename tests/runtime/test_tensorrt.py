@@ -1,0 +1,112 @@
+"""The session on TensorRT, with a stand-in for ONNX Runtime's: what is asked of it, and what is refused."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bert_runtime import BundleError, Manifest, load, loading, tensorrt
+from bert_runtime.cuda import open_cuda_session
+from bert_runtime.devices import CUDA_PROVIDER, TENSORRT_PROVIDER, Device
+from bert_runtime.errors import CudaUnavailableError
+from bert_runtime.tensorrt import MOST_ROWS, TensorrtSession, engine_folder, tensorrt_options
+from bert_runtime.tokenization import Batch
+
+GPU = Device(kind="tensorrt", index=1)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What every session on the GPU was opened with; each answers with the rows' lengths."""
+    made: list[dict[str, Any]] = []
+
+    def session(*arguments: Any, **options: Any) -> Any:
+        made.append({"arguments": arguments, **options})
+        return SimpleNamespace(threads=1, run=lambda batch: batch.attention_mask.sum(axis=1, keepdims=True))
+
+    monkeypatch.setattr(tensorrt, "CudaSession", session)
+    return made
+
+
+def test_options(classifier_bundle: Path, cache: Path) -> None:
+    manifest, graph = Manifest.read(classifier_bundle), classifier_bundle / "model.fp32.onnx"
+    options = tensorrt_options(graph, manifest, GPU, half=True)
+    assert all(isinstance(value, str) for value in options.values())
+    assert (options["device_id"], options["trt_fp16_enable"]) == ("1", "True")
+    names = [each.name for each in manifest.inputs]
+    most = manifest.max_tokens
+    for key, shape in (("min", "1x1"), ("opt", f"8x{min(128, most)}"), ("max", f"128x{most}")):
+        assert options[f"trt_profile_{key}_shapes"] == ",".join(f"{name}:{shape}" for name in names)
+    assert Path(options["trt_engine_cache_path"]) == engine_folder(graph)
+    assert engine_folder(graph).is_relative_to(cache / "bert-export")
+    assert tensorrt_options(graph, manifest, GPU, half=False)["trt_fp16_enable"] == "False"
+
+
+def test_engines_are_kept_by_the_graph(cache: Path, tmp_path: Path) -> None:
+    for name, content in (("a", "one"), ("b", "one"), ("c", "two")):
+        (tmp_path / name).write_text(content)
+    a, b, c = (engine_folder(tmp_path / name) for name in "abc")
+    assert a == b != c
+
+
+def test_more_rows_than_the_engine_takes_are_several_runs(
+    classifier_bundle: Path, cache: Path, opened: list[dict[str, Any]]
+) -> None:
+    graph = classifier_bundle / "model.fp32.onnx"
+    session = TensorrtSession(graph, Manifest.read(classifier_bundle), GPU, 0, half=True)
+    assert session.place == "tensorrt:1"
+    name, options = opened[0]["ahead"]
+    assert (name, options["trt_fp16_enable"]) == (TENSORRT_PROVIDER, "True")
+    assert opened[0]["arguments"][4].rows == ()  # no CUDA graphs
+    assert engine_folder(graph).is_dir()
+    rows = 2 * MOST_ROWS + 3
+    mask = (np.arange(7)[None, :] < 1 + np.arange(rows)[:, None] % 7).astype(np.int64)
+    assert session.run(Batch(mask, mask, mask)).ravel().tolist() == mask.sum(axis=1).tolist()
+
+
+def test_a_bundle_is_loaded_on_it_only_when_asked(
+    classifier_bundle: Path, cache: Path, opened: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        BundleError, match="no variant for tensorrt; export the checkpoint again with --target tensorrt"
+    ):
+        load(classifier_bundle, device="tensorrt")
+    monkeypatch.setattr(loading, "cuda_problem", lambda: None)
+    assert load(classifier_bundle).session.place.endswith(" threads")
+    assert opened == []
+
+
+@pytest.mark.parametrize("there", [[CUDA_PROVIDER], [TENSORRT_PROVIDER, CUDA_PROVIDER]], ids=["missing", "there"])
+def test_libraries_that_are_missing_are_an_error(
+    classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch, there: list[str]
+) -> None:
+    import onnxruntime
+
+    asked: list[Any] = []
+
+    def session(path: Path, options: Any, providers: Any) -> Any:
+        asked.append(providers)
+        return SimpleNamespace(get_providers=lambda: [*there, "CPUExecutionProvider"])
+
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [TENSORRT_PROVIDER, CUDA_PROVIDER])
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+    ahead = (TENSORRT_PROVIDER, {"device_id": "1"})
+    graph = classifier_bundle / "model.fp32.onnx"
+    if there == [CUDA_PROVIDER]:
+        with pytest.raises(CudaUnavailableError, match=r"tensorrt:1 was asked for, .*'tensorrt-cu13>=10,<11'"):
+            open_cuda_session(graph, GPU, capture=False, ahead=ahead)
+    else:
+        open_cuda_session(graph, GPU, capture=False, ahead=ahead)
+    assert [each if isinstance(each, str) else each[0] for each in asked[0]] == [
+        TENSORRT_PROVIDER, CUDA_PROVIDER, "CPUExecutionProvider",
+    ]  # fmt: skip
