@@ -123,7 +123,9 @@ def export(
         if "int8" in planned.cpu:
             built.append(build_int8(built[0], model, probe, folder, weight_bits, progress))
         built += build_cuda(built[0], model, probe, folder, planned.cuda, progress, forms=forms)
-        built += build_tensorrt(built[0], model, probe, folder, planned.tensorrt, progress)
+        built += build_tensorrt(
+            built[0], model, probe, folder, planned.tensorrt, progress, exactly=precisions is not None
+        )
         if examples is not None and evaluate is not None:
             built = with_metrics(chosen, built, examples, Path(evaluate))
         progress("timing the variants")

@@ -30,6 +30,9 @@ __all__ = ["TENSORRT_OPSET", "build_tensorrt", "spell_out_attention"]
 TENSORRT_OPSET = 20
 """The first opset with Gelu."""
 
+_MASKED_SCORES = "attention.masked_scores"
+"""What the names of scores begin with that are large on purpose."""
+
 EVALUATED_ON = "the CPU provider in FP32, not TensorRT"
 """How the numbers of a TensorRT variant came about."""
 
@@ -41,24 +44,27 @@ def build_tensorrt(
     folder: Path,
     precisions: Sequence[str],
     progress: Callable[[str], None],
+    *,
+    exactly: bool = False,
 ) -> list[BuiltVariant]:
     """The TensorRT variants of those precisions, `fp32` and `fp16`, which are one graph.
 
-    Raises `FusionError`, `ParityError`, or `ExportError` where nothing but FP16 is asked for and the model's values are
-    too large for it.
+    FP32 alone for a model whose values are too large for FP16; `exactly` raises `ExportError` instead where FP16 alone
+    is asked for. Raises `FusionError` or `ParityError` where the graph is not what it should be.
     """
     if not precisions:
         return []
-    # Before attention is spelled out, whose masked scores are large on purpose.
-    if "fp16" in precisions and (unsafe := unsafe_values(fp32.graph, range_batches(model, probe))):
-        reason = f"{len(unsafe)} operators have values up to {max(unsafe.values()):.3g}, too large for TensorRT in FP16"
-        if "fp32" not in precisions:
-            raise ExportError(f"{reason}; export with --precision fp32")
-        progress(f"{reason}: making FP32 alone")
-        precisions = ("fp32",)
     progress("spelling attention out for TensorRT")
     graph = fp32.graph.clone()
     fusions = spell_out_attention(graph, model.config)
+    if "fp16" in precisions:
+        found = unsafe_values(graph, range_batches(model, probe))
+        if unsafe := [size for name, size in found.items() if not name.startswith(_MASKED_SCORES)]:
+            reason = f"{len(unsafe)} operators have values up to {max(unsafe):.3g}, too large for TensorRT in FP16"
+            if exactly and "fp32" not in precisions:
+                raise ExportError(f"{reason}; leave --precision out, or give fp32 as well")
+            progress(f"{reason}: making FP32 alone")
+            precisions = ("fp32",)
     files = save_graph(graph, folder, "tensorrt")
     progress("comparing the graph for TensorRT with PyTorch under every kind of padding")
     runner = open_runner(model, probe, folder / files.model.file)
@@ -72,11 +78,11 @@ def build_tensorrt(
         BuiltVariant(
             Variant(
                 precision=precision, target="tensorrt", opset=TENSORRT_OPSET,
-                fusions={**fp32.variant.fusions, **fusions}, parity=parity, evaluated_on=EVALUATED_ON, drift=drift,
+                fusions={**fp32.fusions, **fusions}, parity=parity, evaluated_on=EVALUATED_ON, drift=drift,
                 self_test=self_test_of(runner, probe, tolerances[precision]),
                 model=files.model, external_data=files.data,
             ),
-            runner, outputs, graph,
+            runner, outputs, graph, fusions,
         )
         for precision in precisions
     ]  # fmt: skip
@@ -121,10 +127,13 @@ def _spell_out(node: ir.Node) -> None:
         return add("Transpose", add("Reshape", operand, shape), perm=perm)
 
     scale = node.attributes["scale"].as_float() if "scale" in node.attributes else 1 / sqrt(width // heads)
-    factor = add_initializer(graph, "attention.scale", np.array(scale, dtype=np.float32))
-    scores = add("Mul", add("MatMul", split(query, (0, 2, 1, 3)), split(key, (0, 2, 3, 1))), factor)
+    # Each side by its root, as the operator is defined: in FP16 a product that is scaled afterwards may overflow.
+    root = add_initializer(graph, "attention.scale", np.array(sqrt(scale), dtype=np.float32))
+    queries, keys = (add("Mul", split(*each), root) for each in ((query, (0, 2, 1, 3)), (key, (0, 2, 3, 1))))
+    scores = add("MatMul", queries, keys)
     if mask is not None:
         scores = add("Add", scores, additive_mask(node, mask))
+        scores.name = f"{_MASKED_SCORES}.{node.outputs[0].name}"
     merged = add(
         "Transpose", add("MatMul", add("Softmax", scores, axis=-1), split(value, (0, 2, 1, 3))), perm=(0, 2, 1, 3)
     )

@@ -13,7 +13,7 @@ from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from bert_export.capture import OPSET, capture
 from bert_export.errors import ExportError
 from bert_export.flops import int8_flops_share
-from bert_export.fusion import fuse
+from bert_export.fusion import FusionCounts, branch_on_padding, fuse
 from bert_export.parity import check_parity
 from bert_export.quantization import expected_projections, measure_activations, quantize
 from bert_export.samples import CalibrationTexts
@@ -79,6 +79,9 @@ class BuiltVariant:
     model: Model
     outputs: list[Outputs]
     graph: ir.Model
+    """What others start from: as it is on disk, but for the branches of `branch_on_padding`."""
+    fusions: FusionCounts
+    """Those of `graph`."""
 
     def with_measurements(self, **measured: Any) -> "BuiltVariant":
         """The same with more of the variant's fields filled in."""
@@ -91,15 +94,16 @@ def build_fp32(model: TaskModel, probe: Probe, folder: Path, progress: Callable[
     graph = capture(model)
     progress("fusing")
     fusions = fuse(graph, model.config, model.task)
-    files = save_graph(graph, folder, "fp32")
+    branched, branches = branch_on_padding(graph, fusions)
+    files = save_graph(branched, folder, "fp32")
     progress("comparing FP32 with PyTorch under every kind of padding")
     runner = open_runner(model, probe, folder / files.model.file)
     parity = check_parity(model, runner.session.run, probe.tokenizer.max_tokens)
     variant = Variant(
-        precision="fp32", target="cpu", opset=OPSET, fusions=fusions, parity=parity,
+        precision="fp32", target="cpu", opset=OPSET, fusions=branches, parity=parity,
         self_test=self_test_of(runner, probe, parity["tolerance"]), model=files.model, external_data=files.data,
     )  # fmt: skip
-    return BuiltVariant(variant, runner, runner.outputs(probe.texts), graph)
+    return BuiltVariant(variant, runner, runner.outputs(probe.texts), graph, fusions)
 
 
 def build_int8(
@@ -118,9 +122,10 @@ def build_int8(
     progress("quantizing to INT8")
     graph = fp32.graph.clone()
     counts, recipe = quantize(
-        graph, expected_projections(model.config, fp32.variant.fusions), activations, weight_bits=weight_bits
+        graph, expected_projections(model.config, fp32.fusions), activations, weight_bits=weight_bits
     )
-    files = save_graph(graph, folder, "int8")
+    branched, branches = branch_on_padding(graph, fp32.fusions)
+    files = save_graph(branched, folder, "int8")
     progress(f"measuring INT8 drift on {len(probe.texts)} texts")
     runner = open_runner(model, probe, folder / files.model.file, int8=True)
     outputs = runner.outputs(probe.texts)
@@ -130,12 +135,12 @@ def build_int8(
     drift = {**runner.task.agreement(outputs, fp32.outputs), "max_abs_difference": largest, "texts": len(probe.texts)}
     variant = Variant(
         precision="int8", target="cpu", opset=OPSET, instruction_set="vnni" if weight_bits == 8 else None,
-        fusions={**fp32.variant.fusions, **counts}, int8_flops_share=round(int8_flops_share(graph), 4), drift=drift,
+        fusions={**branches, **counts}, int8_flops_share=round(int8_flops_share(graph), 4), drift=drift,
         quantization=recipe | _calibrated_with(calibration, batches),
         self_test=self_test_of(runner, probe, max(1e-4, _INT8_SELF_TEST_SHARE * largest)), model=files.model,
         external_data=files.data,
     )  # fmt: skip
-    return BuiltVariant(variant, runner, outputs, graph)
+    return BuiltVariant(variant, runner, outputs, graph, fp32.fusions)
 
 
 def _calibrated_with(calibration: CalibrationTexts, batches: Sequence[Batch]) -> dict[str, Any]:

@@ -99,7 +99,7 @@ device_option = click.option(
     "--device",
     default="auto",
     show_default=True,
-    metavar="[auto|cpu|cuda|cuda:N]",
+    metavar="[auto|cpu|cuda[:N]|tensorrt[:N]]",
     help="Where to run; auto takes CUDA where the bundle is made for it and it is there.",
 )
 threads_option = click.option(

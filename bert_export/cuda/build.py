@@ -19,7 +19,7 @@ from bert_export.fusion.pipeline import FusionCounts
 from bert_export.parity import probe_batches, reference_outputs, tolerance
 from bert_export.variants import BuiltVariant, Files, Probe, open_runner, save_graph, save_graphs, self_test_of
 from bert_models import TaskModel
-from bert_runtime.buckets import is_full, is_right_padded
+from bert_runtime.buckets import takes
 from bert_runtime.manifest import MASKED, PACKED, UNMASKED, Variant
 from bert_runtime.model import Model
 from bert_runtime.tasks import (
@@ -45,11 +45,8 @@ PACKED_EVALUATED_ON = f"{EVALUATED_ON}, nor with the operators that pack and unp
 _PER_TOKEN = (TokenClassification, QuestionAnswering, ReplacedTokenDetection)
 """Tasks whose outputs are [B, S, …]."""
 
-_TAKES: dict[str, Callable[[Batch], bool]] = {MASKED: lambda batch: True, PACKED: is_right_padded, UNMASKED: is_full}
-"""Which batches a graph of each form reads."""
-
 _KINDS = {MASKED: "every kind of padding", PACKED: "padding at the end", UNMASKED: "no padding"}
-"""The same in words."""
+"""Which batches a graph of each form reads, see `bert_runtime.buckets.takes`, in words."""
 
 _RANGE_TEXTS = 64
 """Texts on which activations are measured. They only have to bring out the outliers, which every text has."""
@@ -97,7 +94,7 @@ def build_cuda(
         return []
     progress("fusing for CUDA")
     graph = fp32.graph.clone()
-    fusions = {**fp32.variant.fusions, **fuse_for_cuda(graph, model.config)}
+    fusions = {**fp32.fusions, **fuse_for_cuda(graph, model.config)}
     graphs = []
     if "fp32" in precisions:
         graphs.append(_Graph("fp32", graph.clone(), fusions, {}))
@@ -109,7 +106,7 @@ def build_cuda(
         to_half(graph, kept)
         graphs.append(_Graph("fp16", graph, fusions, kept))
     masked = list(graphs)
-    for form in forms:
+    for form in dict.fromkeys(forms):
         progress(f"making {form} graphs")
         graphs += [each.in_form(form, model) for each in masked]
     files: dict[str, Files] = {}
@@ -145,7 +142,7 @@ def _build(
         drift={**run.task.agreement(outputs, fp32.outputs), "max_abs_difference": largest, "texts": len(probe.texts)},
         self_test=self_test_of(run, probe, allowed), model=files.model, external_data=files.data,
     )  # fmt: skip
-    return BuiltVariant(variant, run, outputs, graph.model)
+    return BuiltVariant(variant, run, outputs, graph.model, graph.fusions)
 
 
 def _runner(graph: _Graph, model: TaskModel, probe: Probe, path: Path) -> Model:
@@ -171,8 +168,7 @@ def check_cuda_parity(
     A row without any token has no right answer, but must give numbers and leave its neighbours' alone. Raises
     `ParityError` naming every kind of mask that fails.
     """
-    takes = _TAKES[form]
-    batches = {kind: batch for kind, batch in probe_batches(model, max_tokens).items() if takes(batch)}
+    batches = {kind: batch for kind, batch in probe_batches(model, max_tokens).items() if takes(form, batch)}
     expected = {kind: reference_outputs(model, batch) for kind, batch in batches.items()}
     per_token = isinstance(model.task, _PER_TOKEN)
     scale = max(0.1, *(_largest(each) for each in expected.values()))

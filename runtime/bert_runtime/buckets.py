@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
+from bert_runtime.manifest import MASKED, UNMASKED
 from bert_runtime.tasks import FloatArray
 from bert_runtime.tokenization import Batch
 
-__all__ = ["AS_THEY_COME", "GraphShapes", "Shape", "is_full", "is_right_padded", "unpad"]
+__all__ = ["AS_THEY_COME", "GraphShapes", "Shape", "is_full", "is_right_padded", "takes", "unpad"]
 
 Shape = tuple[int, int]
 """Rows × tokens of a batch."""
@@ -60,6 +61,11 @@ def is_right_padded(batch: Batch) -> bool:
 def is_full(batch: Batch) -> bool:
     """Whether there is no padding."""
     return bool(batch.attention_mask.all())
+
+
+def takes(form: str, batch: Batch) -> bool:
+    """Whether a graph of that form may read the batch; see `bert_runtime.manifest.Variant`."""
+    return form == MASKED or (is_full(batch) if form == UNMASKED else is_right_padded(batch))
 
 
 def unpad(array: FloatArray, axes: Sequence[str | int], batch: Batch) -> FloatArray:

@@ -37,6 +37,9 @@ _SHAPE_OPERATORS = frozenset(("Shape", "Size", "Squeeze", "Unsqueeze", "Concat",
 Provider = tuple[str, dict[str, str]]
 """ONNX Runtime's name of an execution provider, with its options."""
 
+_GPU_LOCKS: dict[int, Lock] = {}
+"""Of each GPU, held while a session is opened, a batch staged or run: memory must not be asked for during a capture."""
+
 _NO_GRAPH = "-1"
 """The graph id for which ONNX Runtime neither captures nor replays."""
 
@@ -74,18 +77,24 @@ def open_cuda_session(
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     wanted = [*([ahead] if ahead is not None else []), (CUDA_PROVIDER, provider_options(device, capture=capture))]
     try:
-        session = onnxruntime.InferenceSession(path, options, providers=[*wanted, "CPUExecutionProvider"])
+        # Without its own fallback, which would open the session anew on the CPU, or on CUDA with other options.
+        session = onnxruntime.InferenceSession(
+            path, options, providers=[*wanted, "CPUExecutionProvider"], enable_fallback=0
+        )
     except Exception as error:  # onnxruntime's exceptions share no base class but Exception
+        if "install TensorRT libraries" in str(error):
+            raise _unavailable(device, str(error)) from None
         raise BundleError(
             f"{path}: ONNX Runtime {onnxruntime.__version__} cannot load this graph on {device}: {error}"
         ) from None
-    if any(name not in session.get_providers() for name, _ in wanted):
+    providers = session.get_providers()
+    if CUDA_PROVIDER not in providers:
         failures = [line for line in missing.getvalue().splitlines() if line.startswith("Failed")]
-        reason = "; ".join(failures) or "there is no such GPU, or its driver is too old"
-        raise CudaUnavailableError(
-            f"{device} was asked for, and ONNX Runtime {onnxruntime.__version__} could not open it: {reason}. The "
-            f"libraries are installed with: {INSTALL_LINES[device.kind]}"
-        )
+        raise _unavailable(device, "; ".join(failures) or "there is no such GPU, or its driver is too old")
+    if ahead is not None and ahead[0] not in providers:
+        raise _unavailable(device, "CUDA is there, and TensorRT's libraries are not found")
+    if ahead is not None and not _operators_on(session, ahead[0]):
+        _log.warning("%s runs on CUDA alone where %s was asked for", Path(path).name, device)
     if operators := fallback_operators(session):
         counted = ", ".join(f"{count} {name}" for name, count in operators.items())
         _log.warning("%s runs on the CPU where %s was asked for: %s", Path(path).name, device, counted)
@@ -97,16 +106,24 @@ def fallback_operators(session: "InferenceSession") -> dict[str, int]:
 
     Empty also for releases of ONNX Runtime that do not tell.
     """
+    operators = _operators_on(session, "CPUExecutionProvider")
+    return {name: count for name, count in operators.items() if name not in _SHAPE_OPERATORS}
+
+
+def _operators_on(session: "InferenceSession", provider: str) -> Counter[str]:
+    """How many operators of each type a provider runs; empty also for releases of ONNX Runtime that do not tell."""
     if not hasattr(session, "get_provider_graph_assignment_info"):
-        return {}
-    return dict(
-        Counter(
-            node.op_type
-            for part in session.get_provider_graph_assignment_info()
-            if part.ep_name == "CPUExecutionProvider"
-            for node in part.get_nodes()
-            if node.op_type not in _SHAPE_OPERATORS
-        )
+        return Counter()
+    parts = session.get_provider_graph_assignment_info()
+    return Counter(node.op_type for part in parts if part.ep_name == provider for node in part.get_nodes())
+
+
+def _unavailable(device: Device, reason: str) -> CudaUnavailableError:
+    import onnxruntime
+
+    return CudaUnavailableError(
+        f"{device} was asked for, and ONNX Runtime {onnxruntime.__version__} could not open it: {reason}. The "
+        f"libraries are installed with: {INSTALL_LINES[device.kind]}"
     )
 
 
@@ -121,7 +138,7 @@ class _Captured:
 
 
 class CudaSession:
-    """Runs batches through one graph on a GPU. Safe to call from many threads, one of which runs at a time.
+    """Runs batches through one graph on a GPU. Safe to call from many threads: a GPU runs one batch at a time.
 
     A shape that comes for the second time is captured as a CUDA graph, if `shapes` has room for it; all others are run
     operator by operator.
@@ -147,21 +164,18 @@ class CudaSession:
         fixed = all(isinstance(axis, int) or axis in ("batch", "sequence") for axis in manifest.output.axes)
         chosen = shapes or GraphShapes()
         self._shapes = chosen if fixed else replace(chosen, rows=())
-        self._session = open_cuda_session(path, device, capture=bool(self._shapes.rows), ahead=ahead)
+        self._lock = _GPU_LOCKS.setdefault(device.index, Lock())
+        with self._lock:
+            self._session = open_cuda_session(path, device, capture=bool(self._shapes.rows), ahead=ahead)
         self._inputs = [each.name for each in self._session.get_inputs()]
         self._staging = Staging(self._inputs, pad_token_id, device)
         self._seen: Counter[Shape] = Counter()
         self._captured: dict[Shape, _Captured] = {}
-        self._lock = Lock()
         self._pid = os.getpid()
 
     def run(self, batch: Batch) -> FloatArray:
         """Raw outputs float32 [B, …] of a batch; raises `InputError` for ids that the model has no row for."""
-        if os.getpid() != self._pid:
-            raise ForkedSessionError(
-                "this model was loaded before the process forked, and CUDA does not survive that; "
-                "call bert_runtime.load in each worker (gunicorn: without --preload)"
-            )
+        self.check_process()
         check_ids(batch, self._limits)
         rows, tokens = batch.input_ids.shape
         shape = self._shapes.shape_for(rows, tokens, self._max_tokens)
@@ -177,6 +191,14 @@ class CudaSession:
                     ) from None
                 raise BundleError(f"ONNX Runtime cannot run this graph on {[rows, tokens]} ids: {error}") from None
         return unpad(array, self._output.axes, batch)
+
+    def check_process(self) -> None:
+        """Raises `ForkedSessionError` in a process that was forked from the one that made this."""
+        if os.getpid() != self._pid:
+            raise ForkedSessionError(
+                "this model was loaded before the process forked, and CUDA does not survive that; "
+                "call bert_runtime.load in each worker (gunicorn: without --preload)"
+            )
 
     def _run(self, batch: Batch, shape: Shape, *, small: bool) -> FloatArray:
         """The output for a batch padded to `shape`."""

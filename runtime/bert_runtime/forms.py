@@ -6,7 +6,7 @@ from threading import Lock
 
 from bert_runtime.buckets import GraphShapes, is_full, is_right_padded
 from bert_runtime.cuda import CudaSession
-from bert_runtime.errors import BundleError
+from bert_runtime.errors import BundleError, CudaUnavailableError
 from bert_runtime.manifest import MASKED, PACKED, UNMASKED
 from bert_runtime.tasks import FloatArray
 from bert_runtime.tokenization import Batch
@@ -46,6 +46,7 @@ class Forms:
 
     def run(self, batch: Batch) -> FloatArray:
         """Raw outputs float32 [B, …] of a batch; see `CudaSession.run`."""
+        self._masked.check_process()  # locks and CUDA do not survive a fork
         return self._session(form_for(batch)).run(batch)
 
     def _session(self, form: str) -> CudaSession:
@@ -56,7 +57,7 @@ class Forms:
             if form not in self._opened:
                 try:
                     self._opened[form] = self._others[form]()
-                except BundleError as error:
+                except (BundleError, CudaUnavailableError) as error:
                     self._opened[form] = self._masked
                     _log.warning("%s; going on with the masked graph", error)
             return self._opened[form]

@@ -152,8 +152,7 @@ def _open_gpu(
 ) -> CudaSession | Forms | TensorrtSession:
     """A session on a GPU, with those of the variant's other forms beside it if there are any."""
     if place.kind == "tensorrt":
-        graph, half = bundle / variant.model.file, variant.precision == "fp16"
-        return TensorrtSession(graph, manifest, place, manifest.pad_token_id, half=half)
+        return TensorrtSession(bundle, manifest, variant, place)
 
     def opened(variant: Variant) -> CudaSession:
         shapes = None if variant.form == MASKED else AS_THEY_COME

@@ -82,7 +82,7 @@ class Variant:
     """`fp32`, `fp16` or `int8`."""
 
     target: str = "cpu"
-    """The kind of device the graph is made for: `cpu` or `cuda`."""
+    """The kind of device the graph is made for: `cpu`, `cuda` or `tensorrt`."""
 
     form: str = "masked"
     """How it takes padding: `masked` anywhere; `unmasked` none at all; `packed` at the rows' end, and computes real
@@ -93,7 +93,7 @@ class Variant:
     self_test: SelfTest
 
     external_data: Asset | None = None
-    """The weights of a graph that is too large for one ONNX file."""
+    """The weights, where one ONNX file cannot hold them, or several variants share them."""
 
     instruction_set: str | None = None
     """What the processor must have for the graph to be fast (`vnni`), `None` for any."""

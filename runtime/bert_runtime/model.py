@@ -10,6 +10,7 @@ import numpy as np
 from tokenizers import Encoding
 
 from bert_runtime.batching import batches_of_runs
+from bert_runtime.buckets import takes
 from bert_runtime.cuda import CudaSession
 from bert_runtime.errors import InputError
 from bert_runtime.forms import Forms
@@ -129,6 +130,8 @@ class Model:
         for arrays that are no batch, or hold ids that the model has no row for.
         """
         check_batch(batch, {} if self.manifest is None else self.manifest.limits)
+        if self.variant is not None and not takes(self.variant.form, batch):
+            raise InputError(f"the {self.variant.title} graph does not take such padding; run what load(…) gives")
         rows, tokens = batch.input_ids.shape
         arrays = [array for _, array in self._runs([tokens] * rows, partial(_part, batch))]
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

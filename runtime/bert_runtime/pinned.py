@@ -60,6 +60,8 @@ def _page_locked(size: int, device: Device) -> NDArray[np.int64]:
         != 0  # as ONNX Runtime does in every run; else GPU 0 would be opened, too
         or library.cudaHostAlloc(ctypes.byref(address), ctypes.c_size_t(size_bytes), 0) != 0
     ):
+        if library is not None:
+            library.cudaGetLastError()  # it is kept, and the next to look would take it for its own
         return np.empty(size, dtype=np.int64)
     memory = (ctypes.c_byte * size_bytes).from_address(int(address.value or 0))
     weakref.finalize(memory, library.cudaFreeHost, address)  # when the last array of it is gone

@@ -3,6 +3,7 @@
 Written against ONNX Runtime's documented options and those that the wheel lists; it has not run on a GPU yet.
 """
 
+import logging
 import os
 from contextlib import suppress
 from importlib import import_module
@@ -13,11 +14,13 @@ import numpy as np
 from bert_runtime.buckets import GraphShapes
 from bert_runtime.cuda import CudaSession
 from bert_runtime.devices import TENSORRT_PROVIDER, Device
-from bert_runtime.manifest import Manifest, sha256_file
+from bert_runtime.manifest import Manifest, Variant
 from bert_runtime.tasks import FloatArray
 from bert_runtime.tokenization import Batch
 
 __all__ = ["MOST_ROWS", "TensorrtSession", "engine_folder", "tensorrt_options"]
+
+_log = logging.getLogger("bert_runtime")
 
 MOST_ROWS = 128
 """Rows of a run. An engine is built for up to these, times the model's positions, and takes memory for so many."""
@@ -26,37 +29,50 @@ _USUAL_SHAPE = (8, 128)
 """Rows and tokens that the engine is tuned for."""
 
 
-def engine_folder(graph: Path) -> Path:
-    """Where a graph's engines are kept: the user's cache, since a bundle may be read-only, under the graph's hash."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "bert-export" / "tensorrt" / sha256_file(graph)[:16]
+def engine_folder(variant: Variant) -> Path | None:
+    """Where a variant's engines are kept: the user's cache, as a bundle may be read-only, by graph and weights.
+
+    `None`, with a warning, where nothing can be kept.
+    """
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder = cache / "bert-export" / "tensorrt" / "-".join(asset.sha256[:16] for asset in variant.assets)
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError) as error:  # the latter where there is no home
+        _log.warning("TensorRT's engine cannot be kept, and is built at every start: %s", error)
+        return None
+    return folder
 
 
-def tensorrt_options(graph: Path, manifest: Manifest, device: Device, *, half: bool) -> dict[str, str]:
+def tensorrt_options(variant: Variant, manifest: Manifest, device: Device) -> dict[str, str]:
     """Options of the TensorRT provider: precision, range of shapes, and where engines are kept.
 
-    Normalization stays in FP32. Without a range of shapes, an engine would be built anew for each that is larger or
+    Without a range of shapes, an engine would be built anew for each that is larger or
     smaller than all before.
     """
     most = (MOST_ROWS, manifest.max_tokens)
     usual = tuple(min(each) for each in zip(_USUAL_SHAPE, most, strict=True))
-    folder = str(engine_folder(graph))
+    folder = engine_folder(variant)
 
     def shapes(shape: tuple[int, ...]) -> str:
         return ",".join(f"{each.name}:{'x'.join(map(str, shape))}" for each in manifest.inputs)
 
     return {
         "device_id": str(device.index),
-        "trt_fp16_enable": str(half),
-        "trt_layer_norm_fp32_fallback": "True",
+        "trt_fp16_enable": str(variant.precision == "fp16"),
         "trt_profile_min_shapes": shapes((1, 1)),
         "trt_profile_opt_shapes": shapes(usual),
         "trt_profile_max_shapes": shapes(most),
-        "trt_engine_cache_enable": "True",
-        "trt_engine_cache_path": folder,
-        "trt_timing_cache_enable": "True",
-        "trt_timing_cache_path": folder,
-    }
+    } | (
+        {
+            "trt_engine_cache_enable": "True",
+            "trt_engine_cache_path": str(folder),
+            "trt_timing_cache_enable": "True",
+            "trt_timing_cache_path": str(folder),
+        }
+        if folder is not None
+        else {}
+    )
 
 
 class TensorrtSession:
@@ -66,14 +82,12 @@ class TensorrtSession:
     take runs on CUDA.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, device: Device, pad_token_id: int, *, half: bool) -> None:
+    def __init__(self, bundle: Path, manifest: Manifest, variant: Variant, device: Device) -> None:
         with suppress(ImportError):
             import_module("tensorrt_libs")  # finds the libraries that pip installed
-        engine_folder(path).mkdir(parents=True, exist_ok=True)
-        options = tensorrt_options(path, manifest, device, half=half)
-        self._session = CudaSession(
-            path, manifest, device, pad_token_id, GraphShapes(rows=()), ahead=(TENSORRT_PROVIDER, options)
-        )
+        ahead = (TENSORRT_PROVIDER, tensorrt_options(variant, manifest, device))
+        path, shapes = bundle / variant.model.file, GraphShapes(rows=())
+        self._session = CudaSession(path, manifest, device, manifest.pad_token_id, shapes, ahead=ahead)
         self.threads = self._session.threads
         self.place = str(device)
 

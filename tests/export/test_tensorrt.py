@@ -11,7 +11,7 @@ import pytest
 from bert_export import tensorrt
 from bert_export.errors import ExportError, FusionError
 from bert_export.export import export
-from bert_export.parity import check_parity
+from bert_export.parity import check_parity, probe_batches
 from bert_export.tensorrt import spell_out_attention
 from bert_runtime import Manifest, load, verify
 from bert_runtime.devices import CPU
@@ -90,20 +90,46 @@ def test_verify_evaluates_it_on_the_cpu(bundle: Path) -> None:
     assert load(bundle).session.place.endswith(" threads")
 
 
-@pytest.mark.parametrize("precisions", [None, ("fp16", "fp32")], ids=["auto", "both"])
+@pytest.mark.parametrize(
+    ("precisions", "left"),
+    [(None, ["fp32"]), (("fp16", "fp32"), ["fp32"]), (("fp16",), [])],
+    ids=["auto", "both", "fp16"],
+)
 def test_values_too_large_for_half_precision(
-    classifier_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precisions: tuple[str, ...] | None
+    classifier_checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    precisions: tuple[str, ...] | None,
+    left: list[str],
 ) -> None:
     monkeypatch.setattr(tensorrt, "unsafe_values", lambda graph, batches: {"linear": 9e4})
     said: list[str] = []
-    arguments: dict[str, Any] = {"targets": ("tensorrt",), "precisions": precisions, "progress": said.append}
     reason = "1 operators have values up to 9e+04, too large for TensorRT in FP16"
-    if precisions is None:
+
+    def export_it() -> Manifest:
+        targets = ("tensorrt",)
+        return export(
+            classifier_checkpoint, tmp_path / "b", targets=targets, precisions=precisions, progress=said.append
+        )
+
+    if left:
+        assert [each.precision for each in export_it().variants_for("tensorrt")] == left
+        assert f"{reason}: making FP32 alone" in said
+    else:
         with pytest.raises(ExportError) as caught:
-            export(classifier_checkpoint, tmp_path / "bundle", **arguments)
-        assert str(caught.value) == f"{reason}; export with --precision fp32"
+            export_it()
+        assert str(caught.value) == f"{reason}; leave --precision out, or give fp32 as well"
         assert list(tmp_path.iterdir()) == []
-        return
-    manifest = export(classifier_checkpoint, tmp_path / "bundle", **arguments)
-    assert [each.precision for each in manifest.variants_for("tensorrt")] == ["fp32"]
-    assert f"{reason}: making FP32 alone" in said
+
+
+def test_scores_count_but_not_those_that_are_masked() -> None:
+    """Queries and keys that are too large for FP16 together, which the fused operator does not show."""
+    from bert_export.cuda.ranges import unsafe_values
+
+    model, graph = spelled_out(CLASSIFIER)
+    batches = [batch for batch in probe_batches(model, 32).values() if not batch.attention_mask.all()]
+    assert {name.split(".")[1] for name in unsafe_values(graph, batches)} == {"masked_scores"}
+    for value in graph.graph.initializers.values():
+        if str(value.name).startswith("attention.scale"):
+            value.const_value = ir.tensor(np.array(1e3, dtype=np.float32), name=value.name)
+    assert any("masked_scores" not in name for name in unsafe_values(graph, batches))

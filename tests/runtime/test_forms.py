@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bert_runtime import BundleError
+from bert_runtime.errors import CudaUnavailableError, ForkedSessionError
 from bert_runtime.forms import Forms, form_for
 from bert_runtime.tasks import FloatArray
 from bert_runtime.tokenization import Batch
@@ -22,7 +23,11 @@ class FakeSession:
     """Answers with its name, and counts."""
 
     def __init__(self, name: float) -> None:
-        self.threads, self.place, self.name, self.runs = 1, "cuda:0", name, 0
+        self.threads, self.place, self.name, self.runs, self.forked = 1, "cuda:0", name, 0, False
+
+    def check_process(self) -> None:
+        if self.forked:
+            raise ForkedSessionError("in the child")
 
     def run(self, batch: Batch) -> FloatArray:
         self.runs += 1
@@ -91,9 +96,18 @@ def test_the_packed_session_is_opened_once() -> None:
     assert (len(opened), other.runs) == (1, 4)
 
 
-def test_a_packed_graph_that_is_gone_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_opened_after_a_fork() -> None:
+    masked = FakeSession(1.0)
+    masked.forked = True
+    session = Forms(masked, {"packed": lambda: pytest.fail("opened")})  # type: ignore[arg-type] # has what is used
+    with pytest.raises(ForkedSessionError):
+        session.run(batch(128, *[10] * 31))
+
+
+@pytest.mark.parametrize("kind", [BundleError, CudaUnavailableError])
+def test_a_packed_graph_that_is_gone_is_warned_of_once(caplog: pytest.LogCaptureFixture, kind: type[Exception]) -> None:
     def gone() -> Any:
-        raise BundleError("model.fp16.packed.onnx: the manifest names this file, and it is missing")
+        raise kind("model.fp16.packed.onnx: the manifest names this file, and it is missing")
 
     padded = FakeSession(1.0)
     session = Forms(padded, {"packed": gone})  # type: ignore[arg-type] # has what is used

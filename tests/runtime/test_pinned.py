@@ -48,6 +48,11 @@ class FakeRuntime:
         self.given: dict[int, Any] = {}
         self.freed: list[int] = []
         self.devices: list[int] = []
+        self.last_error = 0
+
+    def cudaGetLastError(self) -> int:  # noqa: N802 - CUDA's name
+        found, self.last_error = self.last_error, 0
+        return found
 
     def cudaSetDevice(self, index: int) -> int:  # noqa: N802 - CUDA's name
         self.devices.append(index)
@@ -55,6 +60,7 @@ class FakeRuntime:
 
     def cudaHostAlloc(self, address: Any, size: Any, flags: int) -> int:  # noqa: N802 - CUDA's name
         if self.fails:
+            self.last_error = 2
             return 2
         assert flags == 0
         memory = ctypes.create_string_buffer(size.value)
@@ -82,8 +88,10 @@ def test_memory_is_page_locked_and_freed(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_without_page_locked_memory_there_is_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pinned, "_cuda_runtime", lambda: FakeRuntime(fails=True))
+    runtime = FakeRuntime(fails=True)
+    monkeypatch.setattr(pinned, "_cuda_runtime", lambda: runtime)
     assert Staging(NAMES, 0, GPU).stage(batch(1, 2), (1, 2))["input_ids"].tolist() == [[5, 5]]
+    assert runtime.last_error == 0  # nobody else takes it for theirs
     monkeypatch.undo()
     monkeypatch.setattr(pinned, "_LIBRARIES", ("libcudart.so.nowhere",))
     assert Staging(NAMES, 0, GPU).stage(batch(1, 3), (1, 3))["input_ids"].tolist() == [[5, 5, 5]]

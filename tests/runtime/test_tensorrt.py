@@ -1,5 +1,6 @@
 """The session on TensorRT, with a stand-in for ONNX Runtime's: what is asked of it, and what is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from bert_runtime import BundleError, Manifest, load, loading, tensorrt
 from bert_runtime.cuda import open_cuda_session
 from bert_runtime.devices import CUDA_PROVIDER, TENSORRT_PROVIDER, Device
 from bert_runtime.errors import CudaUnavailableError
+from bert_runtime.manifest import Asset
 from bert_runtime.tensorrt import MOST_ROWS, TensorrtSession, engine_folder, tensorrt_options
 from bert_runtime.tokenization import Batch
 
@@ -38,36 +40,49 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_options(classifier_bundle: Path, cache: Path) -> None:
-    manifest, graph = Manifest.read(classifier_bundle), classifier_bundle / "model.fp32.onnx"
-    options = tensorrt_options(graph, manifest, GPU, half=True)
+    manifest = Manifest.read(classifier_bundle)
+    variant = replace(manifest.variant("fp32"), precision="fp16", target="tensorrt")
+    options = tensorrt_options(variant, manifest, GPU)
     assert all(isinstance(value, str) for value in options.values())
     assert (options["device_id"], options["trt_fp16_enable"]) == ("1", "True")
     names = [each.name for each in manifest.inputs]
     most = manifest.max_tokens
     for key, shape in (("min", "1x1"), ("opt", f"8x{min(128, most)}"), ("max", f"128x{most}")):
         assert options[f"trt_profile_{key}_shapes"] == ",".join(f"{name}:{shape}" for name in names)
-    assert Path(options["trt_engine_cache_path"]) == engine_folder(graph)
-    assert engine_folder(graph).is_relative_to(cache / "bert-export")
-    assert tensorrt_options(graph, manifest, GPU, half=False)["trt_fp16_enable"] == "False"
+    folder = Path(options["trt_engine_cache_path"])
+    assert folder == engine_folder(variant)
+    assert folder.is_dir()
+    assert folder.is_relative_to(cache / "bert-export")
+    assert tensorrt_options(manifest.variant("fp32"), manifest, GPU)["trt_fp16_enable"] == "False"
 
 
-def test_engines_are_kept_by_the_graph(cache: Path, tmp_path: Path) -> None:
-    for name, content in (("a", "one"), ("b", "one"), ("c", "two")):
-        (tmp_path / name).write_text(content)
-    a, b, c = (engine_folder(tmp_path / name) for name in "abc")
-    assert a == b != c
+def test_engines_are_kept_by_graph_and_weights(classifier_bundle: Path, cache: Path) -> None:
+    variant = Manifest.read(classifier_bundle).variant("fp32")
+    weights = (Asset(file="weights", size_bytes=1, sha256=digit * 64) for digit in "ab")
+    folders = {engine_folder(each) for each in (variant, *(replace(variant, external_data=data) for data in weights))}
+    assert len(folders) == 3
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(
+    classifier_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    manifest = Manifest.read(classifier_bundle)
+    options = tensorrt_options(manifest.variant("fp32"), manifest, GPU)
+    assert not [name for name in options if "cache" in name]
+    assert caplog.messages[0].startswith("TensorRT's engine cannot be kept, and is built at every start: ")
 
 
 def test_more_rows_than_the_engine_takes_are_several_runs(
     classifier_bundle: Path, cache: Path, opened: list[dict[str, Any]]
 ) -> None:
-    graph = classifier_bundle / "model.fp32.onnx"
-    session = TensorrtSession(graph, Manifest.read(classifier_bundle), GPU, 0, half=True)
+    manifest = Manifest.read(classifier_bundle)
+    session = TensorrtSession(classifier_bundle, manifest, manifest.variant("fp32"), GPU)
     assert session.place == "tensorrt:1"
     name, options = opened[0]["ahead"]
-    assert (name, options["trt_fp16_enable"]) == (TENSORRT_PROVIDER, "True")
+    assert (name, options["trt_fp16_enable"]) == (TENSORRT_PROVIDER, "False")
     assert opened[0]["arguments"][4].rows == ()  # no CUDA graphs
-    assert engine_folder(graph).is_dir()
     rows = 2 * MOST_ROWS + 3
     mask = (np.arange(7)[None, :] < 1 + np.arange(rows)[:, None] % 7).astype(np.int64)
     assert session.run(Batch(mask, mask, mask)).ravel().tolist() == mask.sum(axis=1).tolist()
@@ -85,16 +100,27 @@ def test_a_bundle_is_loaded_on_it_only_when_asked(
     assert opened == []
 
 
-@pytest.mark.parametrize("there", [[CUDA_PROVIDER], [TENSORRT_PROVIDER, CUDA_PROVIDER]], ids=["missing", "there"])
+@pytest.mark.parametrize(
+    ("there", "reason"),
+    [
+        ([], "Please install TensorRT libraries as"),
+        ([CUDA_PROVIDER], "CUDA is there, and TensorRT's libraries are not found"),
+        ([TENSORRT_PROVIDER, CUDA_PROVIDER], None),
+    ],
+    ids=["not installed", "not opened", "there"],
+)
 def test_libraries_that_are_missing_are_an_error(
-    classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch, there: list[str]
+    classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch, there: list[str], reason: str | None
 ) -> None:
     import onnxruntime
 
     asked: list[Any] = []
 
-    def session(path: Path, options: Any, providers: Any) -> Any:
+    def session(path: Path, options: Any, providers: Any, **others: Any) -> Any:
+        assert others == {"enable_fallback": 0}
         asked.append(providers)
+        if not there:
+            raise RuntimeError("Please install TensorRT libraries as mentioned in the GPU requirements page")
         return SimpleNamespace(get_providers=lambda: [*there, "CPUExecutionProvider"])
 
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [TENSORRT_PROVIDER, CUDA_PROVIDER])
@@ -102,8 +128,8 @@ def test_libraries_that_are_missing_are_an_error(
     monkeypatch.setattr(onnxruntime, "InferenceSession", session)
     ahead = (TENSORRT_PROVIDER, {"device_id": "1"})
     graph = classifier_bundle / "model.fp32.onnx"
-    if there == [CUDA_PROVIDER]:
-        with pytest.raises(CudaUnavailableError, match=r"tensorrt:1 was asked for, .*'tensorrt-cu13>=10,<11'"):
+    if reason is not None:
+        with pytest.raises(CudaUnavailableError, match=rf"tensorrt:1 was asked.*{reason}.*'tensorrt-cu13>=10,<11'"):
             open_cuda_session(graph, GPU, capture=False, ahead=ahead)
     else:
         open_cuda_session(graph, GPU, capture=False, ahead=ahead)

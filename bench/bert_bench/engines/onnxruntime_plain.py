@@ -7,6 +7,7 @@ from typing import Any
 
 from bert_bench.engines.base import Forward, Kind, PeerSpec
 from bert_bench.engines.pytorch import load_checkpoint
+from bert_bench.errors import BenchError
 from bert_runtime import Manifest
 from bert_runtime.tasks import FloatArray, Task
 from bert_runtime.tokenization import Batch
@@ -46,6 +47,9 @@ def onnx_session(
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(graph, options, providers=list(providers))
+    wanted = providers[0] if isinstance(providers[0], str) else providers[0][0]
+    if wanted not in session.get_providers():
+        raise BenchError(f"ONNX Runtime could not open {wanted} for {graph.name}, and would run it elsewhere")
     inputs = {each.name for each in session.get_inputs()}
     found = [each.name for each in session.get_outputs()]
     pair = ["start_logits", "end_logits"]

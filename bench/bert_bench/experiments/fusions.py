@@ -15,7 +15,7 @@ import onnx_ir as ir
 from bert_bench.experiments.common import interleaved, write_result
 from bert_bench.timing import paired_speedup
 from bert_export.capture import capture
-from bert_export.fusion import fuse
+from bert_export.fusion import branch_on_padding, fuse
 from bert_export.fusion.attention import fuse_attention
 from bert_export.fusion.first_row import fuse_first_row
 from bert_export.fusion.graph import operators
@@ -66,6 +66,7 @@ def _stages(checkpoint: Path) -> Iterator[tuple[str, ir.Model]]:
     texts = built_in_calibration(task, tokenizer)
     quantize(quantized, expected, measure_activations(quantized, texts.batches(tokenizer), texts.headroom))
     yield "+ INT8 with calibration: QuantizeLinear, MatMulIntegerToFloat", quantized
+    yield "+ INT8 with a branch for batches without padding", branch_on_padding(quantized, counts)[0]
 
 
 @click.command(help=__doc__)
