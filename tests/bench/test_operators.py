@@ -1,0 +1,22 @@
+"""Where the time goes: ONNX Runtime's side, which needs no other environment."""
+
+from pathlib import Path
+
+import onnx
+
+from bert_bench.experiments.operators import onnxruntime_operators
+
+
+def test_operators_are_counted_and_timed(classifier_bundle: Path) -> None:
+    graph = classifier_bundle / "model.fp32.onnx"
+    found = onnxruntime_operators(graph, 2, 7, 3)
+    assert found["call_ms"] > 0
+    operators = found["operators"]
+    expected = [node.op_type for node in onnx.load(graph).graph.node]
+    assert "If" not in operators
+    assert operators["Attention"]["count"] == expected.count("Attention") + expected.count("If")
+    for name in ("Gelu", "LayerNormalization", "MatMul"):
+        assert operators[name]["count"] == expected.count(name)
+    times = [each["ms"] for each in operators.values()]
+    assert times == sorted(times, reverse=True)
+    assert min(times) >= 0
