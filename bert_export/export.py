@@ -14,7 +14,7 @@ from bert_export.errors import ExportError, OutputExistsError
 from bert_export.latency import median_latencies_ms
 from bert_export.quantization import choose_weight_bits
 from bert_export.samples import built_in_calibration, file_calibration
-from bert_export.targets import WHY_FP16, check_forms, graphs_for
+from bert_export.targets import WHY_FP16, forms_for, graphs_for
 from bert_export.tensorrt import build_tensorrt
 from bert_export.variants import BuiltVariant, Probe, asset, build_fp32, build_int8
 from bert_models import Checkpoint, load_model, open_checkpoint
@@ -64,7 +64,7 @@ def export(
     columns: Mapping[str, str] | None = None,
     max_drop: float = 1.0,
     weight_bits: int | None = None,
-    forms: Sequence[str] = (),
+    forms: Sequence[str] | None = None,
     force: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> Manifest:
@@ -88,8 +88,8 @@ def export(
         max_drop: how many points (hundredths) of the metric INT8 may lose on `evaluate`.
         weight_bits: bits of INT8's weights: 8, or 7, which is faster on processors without VNNI and less exact on all;
             by default 8, but 7 where layers share their weights, see `choose_weight_bits`.
-        forms: make each graph for CUDA in these forms, too, see `bert_runtime.manifest.Variant`: `packed` for large
-            batches of mixed lengths, `unmasked` for large ones without padding.
+        forms: the forms of each graph for CUDA, see `bert_runtime.manifest.Variant`: `masked`, which is always made,
+            `unmasked` for large batches without padding, `packed` for large ones of mixed lengths; by default all.
         force: replace an existing bundle.
         progress: called with a line at the start of each stage.
 
@@ -99,7 +99,7 @@ def export(
     target = Path(bundle)
     check_opset(OPSET if opset is None else opset)
     planned = graphs_for(targets, precisions)
-    check_forms(forms, planned)
+    chosen_forms = forms_for(forms, planned)
     _check_target(target, force=force)
     progress("reading the checkpoint")
     source = open_checkpoint(checkpoint)
@@ -122,7 +122,7 @@ def export(
         built = [build_fp32(model, probe, folder, progress)]
         if "int8" in planned.cpu:
             built.append(build_int8(built[0], model, probe, folder, weight_bits, progress))
-        built += build_cuda(built[0], model, probe, folder, planned.cuda, progress, forms=forms)
+        built += build_cuda(built[0], model, probe, folder, planned.cuda, progress, forms=chosen_forms)
         built += build_tensorrt(
             built[0], model, probe, folder, planned.tensorrt, progress, exactly=precisions is not None
         )

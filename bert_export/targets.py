@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bert_export.errors import ExportError
-from bert_runtime.manifest import FORMS
+from bert_runtime.manifest import FORMS, MASKED
 
-__all__ = ["PRECISIONS", "WHY_FP16", "Graphs", "check_forms", "graphs_for"]
+__all__ = ["PRECISIONS", "WHY_FP16", "Graphs", "forms_for", "graphs_for"]
 
 PRECISIONS = {"cpu": ("fp32", "int8"), "cuda": ("fp32", "fp16"), "tensorrt": ("fp32", "fp16")}
 """Precisions that a bundle can hold for each target, the kind of device to export for."""
@@ -27,12 +27,16 @@ class Graphs(NamedTuple):
     tensorrt: tuple[str, ...]
 
 
-def check_forms(forms: Sequence[str], graphs: Graphs) -> None:
-    """Raises `ExportError` for forms that are unknown, or that none of the graphs could have."""
-    if unknown := sorted(set(forms) - set(FORMS[1:])):
-        raise ExportError(f"expected forms of {', '.join(FORMS[1:])}, found {', '.join(unknown)}")
+def forms_for(forms: Sequence[str] | None, graphs: Graphs) -> tuple[str, ...]:
+    """The forms to make of each graph for CUDA: those asked for, masked always, and all by default.
+
+    Raises `ExportError` for forms that are unknown, or that none of the graphs could have.
+    """
+    if unknown := sorted(set(forms or ()) - set(FORMS)):
+        raise ExportError(f"expected forms of {', '.join(FORMS)}, found {', '.join(unknown)}")
     if forms and not graphs.cuda:
         raise ExportError(f"{forms[0]} graphs are for CUDA, whose operators they need; export with --target cuda")
+    return tuple(each for each in FORMS if each == MASKED or forms is None or each in forms)
 
 
 def graphs_for(targets: Sequence[str], precisions: Sequence[str] | None) -> Graphs:

@@ -72,9 +72,10 @@ __all__ = ["export"]
     "--form",
     "forms",
     multiple=True,
-    type=click.Choice(FORMS[1:]),
-    help="For CUDA, also graphs of this form, which share their weights: packed for large batches of mixed lengths, "
-    "unmasked for large ones without padding; may be repeated.",
+    type=click.Choice(FORMS),
+    show_default="all",
+    help="For CUDA, a form of the graphs, which share their weights: masked, always made, for any batch; unmasked for "
+    "large ones without padding; packed for large ones of mixed lengths. May be repeated.",
 )
 @task_options
 @click.option("--opset", type=int, help="Version of ONNX's operators to write; by default the only one that works.")
@@ -111,7 +112,7 @@ def export(
         task=task, targets=devices, precisions=None if "auto" in precisions else precisions, max_tokens=max_tokens,
         dimensions=dimensions, options=given(options), opset=opset,
         evaluate=evaluate, calibrate=calibrate, columns=columns, max_drop=max_drop, weight_bits=weight_bits,
-        forms=forms, force=force, progress=stages(),
+        forms=forms or None, force=force, progress=stages(),
     )  # fmt: skip
     if as_json:
         print_json(manifest.to_dict())

@@ -83,11 +83,11 @@ def build_cuda(
     precisions: Sequence[str],
     progress: Callable[[str], None],
     *,
-    forms: Sequence[str] = (),
+    forms: Sequence[str] = (MASKED,),
 ) -> list[BuiltVariant]:
     """The CUDA variants of those precisions, `fp32` and `fp16`, from the fused graph of the FP32 variant for the CPU.
 
-    Each is masked, and besides in those `forms`, of which the file of weights is one. The masked ones come first.
+    Each in all of those `forms`, of which the file of weights is one. The masked ones come first, and always.
     Raises `FusionError`, or `ParityError` where the CPU provider's answers are too far from PyTorch's.
     """
     if not precisions:
@@ -106,7 +106,7 @@ def build_cuda(
         to_half(graph, kept)
         graphs.append(_Graph("fp16", graph, fusions, kept))
     masked = list(graphs)
-    for form in dict.fromkeys(forms):
+    for form in (each for each in dict.fromkeys(forms) if each != MASKED):
         progress(f"making {form} graphs")
         graphs += [each.in_form(form, model) for each in masked]
     files: dict[str, Files] = {}

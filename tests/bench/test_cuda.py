@@ -9,18 +9,17 @@ from click.testing import CliRunner
 
 from bert_bench.experiments import cuda
 from bert_bench.experiments.cuda import (
-    Engine,
     Work,
     batches_of,
-    check_outputs,
     forward_works,
     main,
     text_works,
     torch_engine,
 )
-from bert_bench.timing import summarize
+from bert_bench.experiments.cuda_goals import Engine, check_outputs, fidelity, goals
+from bert_bench.timing import Timing, summarize
 from bert_export.parity import reference_outputs
-from bert_models import EncoderConfig, TaskModel
+from bert_models import EncoderConfig, TaskModel, load_model, open_checkpoint
 from bert_runtime import Manifest, load
 from bert_runtime.buckets import is_full
 from bert_runtime.loading import bundle_tokenizer
@@ -127,6 +126,27 @@ def test_texts_go_in(classifier_bundle: Path) -> None:
         rows.clear()
         work.runs["ours"]()
         assert sum(rows) == work.sequences
+
+
+def test_outputs_on_real_texts(classifier_bundle: Path, classifier_checkpoint: Path) -> None:
+    source = open_checkpoint(classifier_checkpoint)
+    found = fidelity(load(classifier_bundle, precision="fp32"), load_model(source, source.task()), ["hello", "my card"])
+    assert 0 < found["max_abs_difference"] <= 1e-4
+    assert found["label_agreement"] == 1.0
+
+
+def test_what_is_aimed_at() -> None:
+    def timing(milliseconds: float) -> Timing:
+        return summarize([[milliseconds], [milliseconds]])
+
+    timings = {
+        "1x128": {"PyTorch eager": timing(3.0), "torch.compile": timing(0.6), "bundle": timing(0.5)},
+        "128x128": {"PyTorch eager": timing(6.0), "bundle": timing(6.4)},
+        "mixed, unsorted": {"bundle, packed": timing(1.0), "bundle, no CUDA graphs": timing(2.0)},
+    }
+    here = [found for _, _, found in goals(timings, {"label_agreement": 0.9995})]
+    assert here == ["0.5", "1.2", "2e+04", "0.9375", "2", "not measured", "0.9995"]
+    assert {found for _, _, found in goals({}, {})} == {"not measured"}
 
 
 def test_the_table() -> None:

@@ -18,7 +18,7 @@ from bert_export.errors import ExportError, FusionError, ParityError
 from bert_export.fusion import fuse
 from bert_export.fusion.graph import operators
 from bert_export.parity import probe_batches, reference_outputs
-from bert_export.targets import Graphs, graphs_for
+from bert_export.targets import Graphs, forms_for, graphs_for
 from bert_models import TaskModel
 from bert_runtime.tasks import FloatArray, Task
 from bert_runtime.tokenization import Batch
@@ -189,6 +189,18 @@ def test_rows_of_no_numbers_fail_parity() -> None:
 
     with pytest.raises(ParityError, match=r"fully masked \(no numbers\)"):
         check_cuda_parity(model, softmax_of_infinities, 32, half=True)
+
+
+def test_forms_that_are_made() -> None:
+    cuda, cpu = (graphs_for([target], None) for target in ("cuda", "cpu"))
+    assert forms_for(None, cuda) == ("masked", "unmasked", "packed")
+    assert forms_for(["masked"], cuda) == ("masked",)
+    assert forms_for(["packed"], cuda) == ("masked", "packed")
+    assert forms_for(None, cpu)
+    with pytest.raises(ExportError, match="packed graphs are for CUDA"):
+        forms_for(["packed"], cpu)
+    with pytest.raises(ExportError, match="expected forms of masked, unmasked, packed, found lengths"):
+        forms_for(["lengths"], cuda)
 
 
 @pytest.mark.parametrize(

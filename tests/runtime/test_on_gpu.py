@@ -30,7 +30,7 @@ def bundle(classifier_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
 
     folder = tmp_path_factory.mktemp("bundles") / "cuda"
     targets, precisions = ("cuda", "tensorrt"), ("fp32", "fp16")
-    export(classifier_checkpoint, folder, targets=targets, precisions=precisions, forms=("packed", "unmasked"))
+    export(classifier_checkpoint, folder, targets=targets, precisions=precisions)
     try:
         load(folder, device="cuda")
     except CudaUnavailableError as error:
@@ -122,11 +122,24 @@ def test_ids_beyond_the_table_do_not_reach_it(bundle: Path) -> None:
         sessions(bundle)[0].run(Batch(ids, np.ones_like(ids), np.zeros_like(ids)))
 
 
-def test_attention_runs_fused(bundle: Path) -> None:
+@pytest.mark.parametrize(
+    ("form", "kernel"),
+    [("masked", "EFFICIENT_ATTENTION"), ("unmasked", "FLASH_ATTENTION"), ("packed", "EFFICIENT_ATTENTION")],
+)
+def test_attention_runs_fused(bundle: Path, form: str, kernel: str) -> None:
     """ONNX Runtime prints the kernel that it chose; the toy's heads have 8 channels, as the fused ones want."""
-    code = f"from bert_runtime import load; load({str(bundle)!r}, device='cuda')('hello there')"
+    code = f"""
+import numpy as np
+from bert_runtime import load
+from bert_runtime.tokenization import Batch
+model = load({str(bundle)!r}, device="cuda")
+tokens = min(128, model.manifest.max_tokens)
+ids = np.ones((1 if {form!r} == "masked" else 2048 // tokens, tokens), dtype=np.int64)
+mask = np.tril(ids) if {form!r} == "packed" else ids
+model.session.run(Batch(ids, mask, np.zeros_like(ids)))
+"""
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO": "1"},
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
-    assert "SdpaKernel=EFFICIENT_ATTENTION" in done.stdout + done.stderr
+    assert f"SdpaKernel={kernel}" in done.stdout + done.stderr

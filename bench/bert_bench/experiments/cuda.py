@@ -7,8 +7,9 @@ and times them: the benchmark's grid of shapes and 128x128, from token ids in ho
 that copies and synchronisation are inside the clock; texts of mixed lengths as token ids, sorted into batches of one
 token budget, or 128 to a batch as they come, where packing has most to leave out; and from text to answer, one short
 text, many of mixed lengths, and four callers of single texts at the same time. Engines take turns, and another one
-begins in each round. One that cannot be had is listed with its reason: optimum O4 and TensorRT want their packages. It
-has not been run on a GPU yet; without one it says so and exits with 1.
+begins in each round. One that cannot be had is listed with its reason: optimum O4 and TensorRT want their packages.
+With `--labelled`, outputs are held against PyTorch in FP32 on real texts. What is aimed at closes the report. It has
+not been run on a GPU yet; without one it says so and exits with 1.
 """
 
 import tempfile
@@ -27,52 +28,31 @@ import torch
 from bert_bench.engines.onnxruntime_plain import onnx_session
 from bert_bench.engines.optimum import KINDS, OptimumSpec
 from bert_bench.experiments.common import interleaved, write_result
+from bert_bench.experiments.cuda_goals import EAGER, Engine, Run, check_outputs, fidelity, goals
 from bert_bench.settings import GRID, Settings
 from bert_bench.timing import Timing, paired_speedup
 from bert_bench.workloads import build_workload, mixed_lengths
 from bert_export.cli.common import table
-from bert_export.cuda.build import HALF_TOLERANCE
 from bert_export.export import export
-from bert_export.parity import reference_outputs
 from bert_models import TaskModel, load_model, open_checkpoint
 from bert_runtime import Manifest
 from bert_runtime.batching import length_sorted_batches
 from bert_runtime.buckets import AS_THEY_COME, GraphShapes, is_full, is_right_padded
 from bert_runtime.cuda import CudaSession, provider_options
 from bert_runtime.devices import CUDA_PROVIDER, Device, cuda_problem
-from bert_runtime.loading import bundle_tokenizer, open_variant
+from bert_runtime.loading import bundle_tokenizer, load, open_variant
 from bert_runtime.manifest import PACKED, UNMASKED, Variant
 from bert_runtime.model import Model
+from bert_runtime.records import read_records
 from bert_runtime.session import Session
 from bert_runtime.tasks import FloatArray, Task
 from bert_runtime.tokenization import Batch, TextTokenizer
 
-__all__ = ["Engine", "Work", "batches_of", "check_outputs", "forward_works", "main", "text_works", "torch_engine"]
-
-Run = Callable[[Batch], FloatArray]
+__all__ = ["Work", "batches_of", "forward_works", "main", "text_works", "torch_engine"]
 
 _SHAPES = (*GRID, (128, 128))
 _MIXED_TEXTS, _BATCH_TOKENS, _UNSORTED = 512, 16384, 128
 _CALLERS, _CALLS = 4, 16
-_BASELINE = "PyTorch eager"
-
-
-@dataclass(frozen=True)
-class Engine:
-    """One way to run the model."""
-
-    run: Run
-    reads: Callable[[Batch], bool] = lambda batch: True
-    """The batches it can be given; one that does not read all is left out where texts go in."""
-    many_callers: bool = True
-    """Whether several threads may call it."""
-
-    threads = 1
-
-    @property
-    def reads_all(self) -> bool:
-        """Whether it takes any padding."""
-        return self.reads(Batch(*(np.array([[0, 1]]) for _ in range(3))))
 
 
 @dataclass(frozen=True)
@@ -112,26 +92,6 @@ def batches_of(task: Task, vocab_size: int, max_tokens: int, seed: int = 0) -> d
     found["mixed"] = [batch([lengths[i] for i in indices]) for indices in length_sorted_batches(lengths, _BATCH_TOKENS)]
     found["mixed, unsorted"] = [batch(lengths[i : i + _UNSORTED]) for i in range(0, len(lengths), _UNSORTED)]
     return found
-
-
-def check_outputs(engines: Mapping[str, Engine], model: TaskModel, batches: list[Batch]) -> dict[str, float]:
-    """Each engine's largest difference from PyTorch in FP32 on what it reads, as a share of the largest output.
-
-    Raises `ClickException` where it exceeds what FP16 explains.
-    """
-    expected = [reference_outputs(model, batch) for batch in batches]
-    scale = max(0.1, *(float(np.abs(each).max(initial=0)) for each in expected))
-    errors = {
-        name: max(
-            float(np.abs(engine.run(batch) - right).max(initial=0)) / scale
-            for batch, right in zip(batches, expected, strict=True)
-            if engine.reads(batch)
-        )
-        for name, engine in engines.items()
-    }
-    if wrong := [f"{name} ({error:.2g})" for name, error in errors.items() if not error <= HALF_TOLERANCE]:
-        raise click.ClickException(f"not the outputs of PyTorch in FP32, to {HALF_TOLERANCE}: {', '.join(wrong)}")
-    return errors
 
 
 def forward_works(engines: Mapping[str, Engine], batches: Mapping[str, Sequence[Batch]]) -> dict[str, Work]:
@@ -210,7 +170,7 @@ def _engines(
         return torch_engine(load_model(source, source.task()), f"cuda:{device.index}", compiled=compiled)
 
     openers: dict[str, Callable[[], Engine]] = {
-        _BASELINE: lambda: Engine(pytorch()),
+        EAGER: lambda: Engine(pytorch()),
         "torch.compile": lambda: Engine(pytorch(compiled=True), many_callers=False),  # its graphs belong to a thread
         "optimum O4": lambda: Engine(optimum_o4()),
         "bundle": lambda: Engine(open_variant(bundle, manifest, masked, device).session.run),
@@ -226,7 +186,7 @@ def _engines(
             engine.run(first)  # some fail only there
             found[name] = engine
         except Exception as error:  # whatever a peer raises is what is reported of it
-            if name == _BASELINE:
+            if name == EAGER:
                 raise
             missing[name] = f"{type(error).__name__}: {error}"
     return found, missing
@@ -244,7 +204,7 @@ def _report(timings: Mapping[str, Mapping[str, Timing]], works: Mapping[str, Wor
     rows: list[tuple[Any, ...]] = [("workload", "engine", "median ms", "sequences/s", "× eager")]
     for case, engines in timings.items():
         for name, timing in engines.items():
-            speedup = paired_speedup(timing, engines[_BASELINE])
+            speedup = paired_speedup(timing, engines[EAGER])
             rate = works[case].sequences / timing.p50_ms * 1e3
             rows.append((case, name, f"{timing.p50_ms:.3f}", f"{rate:.0f}", f"{speedup.median:.2f}"))
     return table(rows)
@@ -255,8 +215,9 @@ def _report(timings: Mapping[str, Mapping[str, Timing]], works: Mapping[str, Wor
 @click.option("--device", "index", type=int, default=0, show_default=True, help="Which GPU.")
 @click.option("--rounds", type=int, default=5, show_default=True)
 @click.option("--calls", type=int, default=20, show_default=True)
+@click.option("--labelled", type=click.Path(path_type=Path), help="Real texts to hold the answers against PyTorch on.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write the result as JSON, too.")
-def main(checkpoint: str, index: int, rounds: int, calls: int, output: Path | None) -> None:
+def main(checkpoint: str, index: int, rounds: int, calls: int, labelled: Path | None, output: Path | None) -> None:
     """Exports, checks, times, prints."""
     if not torch.cuda.is_available():
         raise click.ClickException(f"needs a GPU: torch {torch.__version__} finds none")
@@ -268,7 +229,7 @@ def main(checkpoint: str, index: int, rounds: int, calls: int, output: Path | No
         bundle = Path(scratch) / "bundle"
         manifest = export(
             checkpoint, bundle,
-            targets=("cuda", "tensorrt"), forms=(PACKED, UNMASKED), progress=partial(click.echo, err=True),
+            targets=("cuda", "tensorrt"), progress=partial(click.echo, err=True),
         )  # fmt: skip
         source = open_checkpoint(checkpoint)
         reference = load_model(source, source.task())
@@ -276,9 +237,14 @@ def main(checkpoint: str, index: int, rounds: int, calls: int, output: Path | No
         engines, missing = _engines(checkpoint, bundle, Path(scratch), device, batches["1x16"][0])
         errors = check_outputs(engines, reference, [batches["1x16"][0], batches["mixed"][-1]])
         works = forward_works(engines, batches) | text_works(engines, manifest.task, bundle_tokenizer(bundle, manifest))
+        measured = {}
+        if labelled is not None:
+            texts = [each for record in read_records(labelled) for each in manifest.task.inputs(record)]
+            measured = fidelity(load(bundle, device=str(device)), reference, texts)
         timings = {case: _time(work, rounds, calls) for case, work in works.items()}
     click.echo(f"{torch.cuda.get_device_name(index)}, {checkpoint}, FP16")
     click.echo(_report(timings, works))
+    click.echo(table([("aimed at on an H200 with BERT-base", "", "here"), *goals(timings, measured)]))
     for name, reason in missing.items():
         click.echo(f"{name} is missing: {reason}")
     if output is not None:
@@ -287,6 +253,8 @@ def main(checkpoint: str, index: int, rounds: int, calls: int, output: Path | No
             "checkpoint": checkpoint,
             "differences_from_fp32": errors,
             "missing": missing,
+            "fidelity": measured,
+            "goals": goals(timings, measured),
             "timings": {case: {n: asdict(t) for n, t in each.items()} for case, each in timings.items()},
         }
         write_result(output, result)
