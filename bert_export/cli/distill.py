@@ -18,6 +18,7 @@ from bert_export.cli.common import (
     stages,
 )
 from bert_export.cli.config_file import config_option
+from bert_export.cli.corpus import corpus_options, read_corpus
 from bert_export.cli.pretrain import pretrain
 from bert_export.cli.recipe import placement_options
 from bert_export.cli.train import train
@@ -27,7 +28,7 @@ __all__ = ["distill"]
 _OTHERS = {
     *("output", "columns", "config", "devices", "nodes", "strategy", "resume", "force", "as_json"),
     *("task", "base", "train_file", "dev_file", "problem_type", "crf", "bio", "pooling"),
-    *("objective", "family", "size", "tokenizer", "sources", "document_start", "one_per_line", "cache"),
+    *("objective", "family", "size", "tokenizer", "sources", "document_start", "one_per_line", "split", "cache"),
 }
 """Parameters of `train` and `pretrain` that say something else than how to train."""
 
@@ -92,9 +93,7 @@ def _help(option: click.Option, first: Any, second: Any, *, both: bool) -> str:
 @click.option("--hidden-weight", type=float, help="Of the hidden states' cosine distance. Default: 0; with --corpus 1.")
 @click.option("--attention-weight", type=float, help="Of the last layers' attention. Default: 0.")
 @columns_option
-@click.option("--document-start", help="Regular expression of the lines that begin a document of a text file.")
-@click.option("--one-per-line", is_flag=True, help="Every line of a text file is a document.")
-@click.option("--cache", type=PATH, help="Where tokenized corpora are kept.")
+@corpus_options
 @_recipe_options
 @placement_options
 @config_option
@@ -111,6 +110,7 @@ def distill(
     columns: dict[str, str] | None,
     document_start: str | None,
     one_per_line: bool,
+    split: str | None,
     cache: Path | None,
     devices: int | Literal["auto"] | None,
     nodes: int | None,
@@ -126,7 +126,7 @@ def distill(
     """
     from bert_models.distillation import CORPUS_DISTILLATION, TASK_DISTILLATION, distill_language_model
     from bert_models.distillation import distill as run
-    from bert_models.pretraining import PretrainSettings, open_corpus
+    from bert_models.pretraining import PretrainSettings
     from bert_models.training import Placement, TrainSettings
 
     if bool(sources) == (train_file is not None) or (train_file is None) != (dev_file is None):
@@ -138,11 +138,11 @@ def distill(
     known = {each.name for each in fields(PretrainSettings if sources else TrainSettings)}
     if strange := [f"--{name.replace('_', '-')}" for name in chosen if name not in known]:
         raise click.UsageError(f"{', '.join(strange)} cannot go with {'--corpus' if sources else '--train'}")
-    unread: dict[str, Any] = {"--columns": columns}
-    if not sources:
-        unread = {"--document-start": document_start, "--one-per-line": one_per_line, "--cache": cache}
-    if strange := [name for name, value in unread.items() if value]:
-        raise click.UsageError(f"{', '.join(strange)} cannot go with {'--corpus' if sources else '--train'}")
+    of_corpus = {
+        "--document-start": document_start, "--one-per-line": one_per_line, "--split": split, "--cache": cache,
+    }  # fmt: skip
+    if not sources and (strange := [name for name, value in of_corpus.items() if value]):
+        raise click.UsageError(f"{', '.join(strange)} cannot go with --train")
     placement = Placement(devices=devices, nodes=nodes, strategy=strategy)
     common: dict[str, Any] = {"placement": placement, "resume": resume, "force": force, "progress": stages()}
     if train_file is not None and dev_file is not None:
@@ -151,7 +151,7 @@ def distill(
             columns=columns, **common,
         )  # fmt: skip
     else:
-        corpus = open_corpus(sources, document_start=document_start, one_per_line=one_per_line)
+        corpus = read_corpus(sources, columns, document_start=document_start, one_per_line=one_per_line, split=split)
         report = distill_language_model(
             teacher, student, corpus, output, PretrainSettings(**chosen), distillation, cache=cache, **common
         )

@@ -5,7 +5,8 @@ from typing import Literal
 
 import click
 
-from bert_export.cli.common import CHECKPOINT, PATH, json_option, show_run, stages
+from bert_export.cli.common import CHECKPOINT, PATH, columns_option, json_option, show_run, stages
+from bert_export.cli.corpus import corpus_options, read_corpus
 from bert_export.cli.recipe import placement_options
 
 __all__ = ["pretrain"]
@@ -36,10 +37,9 @@ __all__ = ["pretrain"]
     help="Text (.txt, .md; blank lines between documents), JSONL, a folder of the datasets library, or dataset:NAME; "
     "files may be .gz and the option may be repeated.",
 )
-@click.option("--document-start", help="Regular expression of the lines that begin a document of a text file.")
-@click.option("--one-per-line", is_flag=True, help="Every line of a text file is a document.")
+@columns_option
+@corpus_options
 @click.option("--output", type=PATH, required=True, help="Checkpoint to write.")
-@click.option("--cache", type=PATH, help="Where tokenized corpora are kept; by default below ~/.cache/bert-export.")
 @click.option("--steps", type=int, default=10_000, show_default=True)
 @click.option("--batch-size", type=int, default=32, show_default=True, help="Sequences in the batch of one process.")
 @click.option("--accumulate", type=int, default=1, show_default=True, help="Batches whose gradients make one step.")
@@ -65,8 +65,10 @@ def pretrain(
     tokenizer: Path | None,
     base: str | None,
     sources: tuple[str, ...],
+    columns: dict[str, str] | None,
     document_start: str | None,
     one_per_line: bool,
+    split: str | None,
     output: Path,
     cache: Path | None,
     devices: int | Literal["auto"] | None,
@@ -78,13 +80,13 @@ def pretrain(
     **recipe: int | float | str | bool,
 ) -> None:
     """Pre-train an encoder on raw text, from scratch or from a checkpoint."""
-    from bert_models.pretraining import PretrainSettings, Start, open_corpus
+    from bert_models.pretraining import PretrainSettings, Start
     from bert_models.pretraining import pretrain as run
     from bert_models.training import Placement
 
     settings = PretrainSettings(**recipe)  # type: ignore[arg-type] # click has checked the types
     start = Start(family=family, size=size, tokenizer=tokenizer, base=base, initializer_range=initializer_range)
-    corpus = open_corpus(sources, document_start=document_start, one_per_line=one_per_line)
+    corpus = read_corpus(sources, columns, document_start=document_start, one_per_line=one_per_line, split=split)
     report = run(
         start, corpus, output, settings,
         cache=cache, placement=Placement(devices=devices, nodes=nodes, strategy=strategy),

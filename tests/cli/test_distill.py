@@ -39,7 +39,9 @@ def test_a_teachers_task_is_distilled(run: Run, classifier_checkpoint: Path, tmp
         (["--train", "a.csv", "--dev", "b.csv", "--corpus", "c.txt"], "expected --train with --dev, or --corpus"),
         (["--train", "a.csv", "--dev", "b.csv", "--steps", "5"], "--steps cannot go with --train"),
         (["--train", "a.csv", "--dev", "b.csv", "--cache", "d"], "--cache cannot go with --train"),
-        (["--corpus", "c.txt", "--columns", "text=body"], "--columns cannot go with --corpus"),
+        (["--train", "a.csv", "--dev", "b.csv", "--split", "dev"], "--split cannot go with --train"),
+        (["--corpus", "c.txt", "--split", "dev"], "--split goes with a dataset of the datasets library"),
+        (["--corpus", "c.txt", "--columns", "label=body"], "a corpus has the field text alone, found label"),
         (["--corpus", "c.txt", "--epochs", "5", "--patience", "1"], "--epochs, --patience cannot go with --corpus"),
     ],
 )

@@ -119,7 +119,7 @@ def test_the_fingerprint_follows_contents_and_settings_but_not_names(tmp_path: P
 
 
 class FakeLibrary:
-    """Stands in for `datasets`, which the tests do not install."""
+    """Stands in for `datasets` where it would ask the hub."""
 
     rows: tuple[dict[str, Any], ...] = ({"text": "one\ntwo", "id": 1}, {"text": "three", "id": 2})
 
@@ -205,3 +205,23 @@ def test_errors_of_a_dataset_name_row_and_split(
     monkeypatch.setitem(sys.modules, "datasets", None)  # type: ignore[arg-type]
     with pytest.raises(MissingExtraError, match=r"bert-export\[train\]"):
         list(open_corpus([tmp_path]).sentences())
+
+
+def test_plain_text_has_no_columns(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="plain text has no column 'body'"):
+        open_corpus([write(tmp_path / "a.txt", "one\n")], field="body")
+
+
+def test_a_folder_of_the_library_itself(tmp_path: Path) -> None:
+    """A dataset as the library reads it from files, another column of another split."""
+    folder = tmp_path / "dataset"
+    folder.mkdir()
+    for split, words in (("train", "one two"), ("test", "three\\nfour")):
+        write(folder / f"{split}.jsonl", f'{{"body": "{words}", "id": 1}}\n{{"body": "five {split}", "id": 2}}\n')
+    corpus = open_corpus([folder], field="body", split="test")
+    assert [(each.text, each.starts_document) for each in corpus.sentences()] == [
+        ("three", True), ("four", False), ("five test", True),
+    ]  # fmt: skip
+    assert corpus.fingerprint() != open_corpus([folder], field="body").fingerprint()
+    with pytest.raises(DataError, match="text"):
+        list(open_corpus([folder]).sentences())

@@ -2,8 +2,9 @@
 
 python -m bert_bench.experiments.operators --checkpoint CKPT --bundle BUNDLE --cache DIR --output FILE
 
-Both run on one thread with their own profilers on, one shape after the other; what a call takes without the profiler is
-measured in turns beside it. OpenVINO fuses activations and quantization into its products, so theirs hold more.
+Both run on one thread with their own profilers on, in turns; of each, the turn that was disturbed least is kept. What a
+call takes without the profiler is measured beside it. OpenVINO fuses activations and quantization into its products, so
+theirs hold more.
 """
 
 import json
@@ -34,7 +35,7 @@ from bert_runtime.tokenization import as_text_input
 
 __all__ = ["main", "onnxruntime_operators"]
 
-_CALLS = 20
+_ROUNDS, _CALLS = 6, 6
 _CALIBRATION_TEXTS = 200
 
 _OPENVINO = """
@@ -150,12 +151,19 @@ def main(checkpoint: Path, bundle: Path, cache: Path, shapes: tuple[str, ...], o
     spec = OpenVINOSpec(bundle=bundle, threads=1, max_batch_tokens=None, kind=kind, checkpoint=checkpoint)
     files = workshop.prepared(spec).files
     environment = Environment("openvino", cache)
-    result: dict[str, Any] = {"what": "milliseconds on one thread, by operator, of INT8 models", "shapes": {}}
+    what = f"milliseconds on one thread, by operator, of INT8 models: the fastest of {_ROUNDS} turns"
+    result: dict[str, Any] = {"what": what, "shapes": {}}
     for shape in shapes:
         rows, tokens = map(int, shape.split("x"))
+        turns = [
+            {
+                "bundle": onnxruntime_operators(bundle / manifest.variant("int8").model.file, rows, tokens, _CALLS),
+                "OpenVINO": _openvino_operators(environment, files / "model.xml", rows, tokens, _CALLS),
+            }
+            for _ in range(_ROUNDS)
+        ]
         engines = {
-            "bundle": onnxruntime_operators(bundle / manifest.variant("int8").model.file, rows, tokens, _CALLS),
-            "OpenVINO": _openvino_operators(environment, files / "model.xml", rows, tokens, _CALLS),
+            name: min((turn[name] for turn in turns), key=lambda each: float(each["call_ms"])) for name in turns[0]
         }
         result["shapes"][shape] = engines
         click.echo(_report(shape, engines))

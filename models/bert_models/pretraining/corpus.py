@@ -112,6 +112,8 @@ def open_corpus(
             + ", ".join(f"{each} ({_kind(each)})" for each in sources)
         )
     if kinds == {"text"}:
+        if field != "text":
+            raise DataError(f"{sources[0]}: plain text has no column {field!r}; those are of JSONL and of datasets")
         return TextFiles(sources, document_start, one_per_line)
     if document_start is not None or one_per_line:
         raise DataError(f"{sources[0]}: in {kinds.pop()} a row is a document: there is no document start to choose")

@@ -45,6 +45,9 @@ from bert_runtime.machine import available_cores, describe, installed_versions
 
 __all__ = ["default_cache", "fit", "pretrain"]
 
+_TOLD_EVERY_S = 10
+"""Between two lines on how far tokenization is."""
+
 
 def default_cache() -> Path:
     """Where tokenized corpora are kept: below `XDG_CACHE_HOME`, by default `~/.cache`."""
@@ -80,7 +83,7 @@ def pretrain(
             check_precision(settings.precision, sharded=processes.shards)
         folder, model, tokenizer, revision = processes.in_turn(lambda: _opened(start, settings))
         tell("tokenizing the corpus, or finding its tokens")
-        tokens = processes.in_turn(lambda: cached_tokens(corpus, tokenizer, kept))
+        tokens = processes.in_turn(lambda: cached_tokens(corpus, tokenizer, kept, _told_now_and_then(tell)))
         with processes.together():
             train, dev = _batches(tokens, Vocabulary.of(tokenizer), settings, processes)
         tell(f"{tokens.num_tokens} tokens in {tokens.num_documents} documents, {len(dev.documents)} of these held out")
@@ -113,6 +116,19 @@ def pretrain(
         tell("writing the checkpoint")
         processes.from_first(lambda: _write(target, module, folder, settings, report))
         return report
+
+
+def _told_now_and_then(tell: Callable[[str], None]) -> Callable[[int], None]:
+    """What is called with the number of tokens after every megabyte, and tells it every ten seconds."""
+    last = time.monotonic()
+
+    def progress(num_tokens: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _TOLD_EVERY_S:
+            last = time.monotonic()
+            tell(f"{num_tokens} tokens so far")
+
+    return progress
 
 
 def _opened(start: StartingPoint, settings: PretrainSettings) -> Opened:
