@@ -57,7 +57,7 @@ __all__ = ["train"]
 @recipe_options
 @placement_options
 @config_option
-@click.option("--resume", is_flag=True, help="Go on from the last finished epoch of an interrupted run.")
+@click.option("--resume", is_flag=True, help="Go on from where an interrupted run was saved last.")
 @click.option("--force", is_flag=True, help="Replace what an earlier run wrote.")
 @json_option
 def train(

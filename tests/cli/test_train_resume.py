@@ -1,6 +1,7 @@
 """`bert-export train --resume`: back to where an interrupted run stopped, and no further."""
 
 import json
+import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from click.testing import Result
 from torch import Tensor
 
 from bert_models import load_model, open_checkpoint
+from bert_models.training import saving
 from bert_models.training.module import FineTuning
 
 from .training_data import equal, write
@@ -77,7 +79,7 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
     else:
         result = run(*train_arguments, "--output", parts)
         assert (result.exit_code, result.stdout) == (1, "")
-        assert "\nError: interrupted; go on from the last finished epoch with --resume" in result.stderr
+        assert "\nError: interrupted; go on from where it was saved last with --resume" in result.stderr
     assert sorted(path.name for path in parts.iterdir()) == ["logs", "training"]
     monkeypatch.undo()
 
@@ -90,6 +92,74 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
     assert not (parts / "training").exists()
     histories = [json.loads((path / "training.json").read_text())["epochs"] for path in (whole, parts)]
     assert histories[0] == histories[1]
+
+
+@pytest.mark.parametrize(
+    ("place", "number", "options"),
+    [
+        ((0, 0), signal.SIGINT, []),
+        ((1, 2), signal.SIGTERM, ["--sort-by-length"]),
+        ((2, 0), signal.SIGINT, ["--accumulate", 2]),
+    ],
+    ids=["first step", "SIGTERM", "within a step of two batches"],
+)
+def test_a_signal_saves_the_step_it_falls_into(
+    run: Run,
+    train_arguments: list[Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: tuple[int, int],
+    number: signal.Signals,
+    options: list[Any],
+) -> None:
+    """Within the first epoch, too; the resumed run ends with the weights of a whole one."""
+    step = FineTuning.training_step
+    handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    steps: list[tuple[int, int]] = []
+
+    def told_to_stop(self: FineTuning, batch: Any, index: int) -> Tensor:
+        steps.append((self.current_epoch, index))
+        if steps[-1] == place:
+            os.kill(os.getpid(), number)
+        return step(self, batch, index)
+
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert run(*train_arguments, *options, "--output", whole).exit_code == 0
+    monkeypatch.setattr(FineTuning, "training_step", told_to_stop)
+    result = run(*train_arguments, *options, "--output", parts)
+    assert result.exit_code == 1
+    assert "\nError: interrupted; go on from where it was saved last with --resume" in result.stderr
+    stopped = list(steps)
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
+    place = (-1, -1)
+    resumed = run(*train_arguments, *options, "--output", parts, "--resume")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert [*stopped, *steps[len(stopped) :]] == [(epoch, index) for epoch in range(3) for index in range(4)]
+    assert equal(whole, parts)
+    histories = [json.loads((path / "training.json").read_text())["epochs"] for path in (whole, parts)]
+    assert histories[0] == histories[1]
+    rows = [(path / "logs" / "metrics.csv").read_text().count("\n") for path in (whole, parts)]
+    assert rows[0] == rows[1]
+
+
+def test_the_state_is_saved_now_and_then(
+    run: Run,
+    train_arguments: list[Any],
+    whole_run: tuple[Path, Result],
+    tmp_path: Path,
+    stop_in_epoch: Callable[[int, BaseException], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process that is killed in its first epoch goes on from the last saving."""
+    monkeypatch.setattr(saving, "_LEAST_INTERVAL_S", 0.0)
+    monkeypatch.setattr(saving, "_MOST_SHARE", 1e9)
+    stop_in_epoch(0, Crash())
+    with pytest.raises(Crash):
+        run(*train_arguments, "--output", tmp_path / "trained")
+    assert sorted(path.name for path in (tmp_path / "trained" / "training").iterdir()) == ["last.ckpt"]
+    monkeypatch.undo()
+    assert run(*train_arguments, "--output", tmp_path / "trained", "--resume").exit_code == 0
+    assert equal(whole_run[0], tmp_path / "trained")
 
 
 def test_a_run_is_not_resumed_with_other_labels(
@@ -181,7 +251,7 @@ def test_a_run_that_stopped_in_its_first_epoch_does_not_block_the_next(
     else:
         result = run(*train_arguments, "--output", tmp_path / "trained")
         assert result.exit_code == 1
-        assert result.stderr.endswith("\nError: interrupted before the first epoch had finished; start again\n")
+        assert result.stderr.endswith("\nError: interrupted before anything was saved; start again\n")
     monkeypatch.undo()
     assert run(*train_arguments, "--epochs", 1, "--output", tmp_path / "trained").exit_code == 0
 

@@ -269,7 +269,7 @@ def test_ctrl_c_ends_both(folder: Path, tmp_path: Path, everybody: bool) -> None
         running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=60)
     assert (running.returncode, out) == (1, "")
-    assert err.rstrip().endswith("Error: interrupted; go on from the last finished epoch with --resume")
+    assert err.rstrip().endswith("Error: interrupted; go on from where it was saved last with --resume")
     assert err.count("Error") == 1
     while not gone(second):
         assert time.monotonic() < limit

@@ -228,7 +228,7 @@ def fit(
             reload_dataloaders_every_n_epochs=1,
         )
         module.train()  # Lightning leaves modes as they are
-        with interruptible(state, "measurement"), redirect_stdout(sys.stderr):  # where Lightning's bar draws itself
+        with interruptible(state), redirect_stdout(sys.stderr):  # where Lightning's bar draws itself
             trainer.fit(module, ckpt_path=state / LAST_NAME if resume else None, weights_only=True)
         if not module.history or module.history[-1]["step"] != settings.steps:
             with redirect_stdout(sys.stderr):

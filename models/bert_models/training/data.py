@@ -15,7 +15,7 @@ from bert_runtime.batching import length_sorted_batches
 from bert_runtime.tasks import Example, FloatArray, Outputs, Task
 from bert_runtime.tokenization import TextTokenizer, pad
 
-__all__ = ["Examples", "LengthGroups", "SharedBatches", "TensorBatch", "dev_loader", "train_loader"]
+__all__ = ["EpochLoader", "Examples", "LengthGroups", "SharedBatches", "TensorBatch", "dev_loader", "train_loader"]
 
 _DEV_BATCH_TOKENS = 4096
 
@@ -162,20 +162,46 @@ class SharedBatches(Sampler[list[int]]):
         """Lightning tells it the epoch."""
         self.size = batch_size * processes.world_size
         self.processes = processes
+        self.first = 0
+        """The batch that the next epoch to be read begins with."""
 
     def __len__(self) -> int:
         return -(-len(self.sampler) // self.size)  # type: ignore[arg-type] # both kinds have a length
 
     def __iter__(self) -> Iterator[list[int]]:
         items = list(self.sampler)
-        for first in range(0, len(items), self.size):
+        for first in range(self.first * self.size, len(items), self.size):
             parts = np.array_split(items[first : first + self.size], self.processes.world_size)
             yield parts[self.processes.rank].tolist()
 
 
+class EpochLoader(DataLoader[TensorBatch]):
+    """The batches of one epoch, from where an interrupted run stopped; Lightning saves the place."""
+
+    def __init__(self, examples: Examples, batches: SharedBatches) -> None:
+        # The stubs take a loader to give the dataset's items; `collate` makes batches of these.
+        super().__init__(examples, batch_sampler=batches, collate_fn=examples.collate)  # type: ignore[arg-type]
+        self._shared = batches
+        self._next = 0
+
+    def __iter__(self) -> Iterator[TensorBatch]:  # type: ignore[override] # it need not be torch's own
+        self._shared.first = self._next
+        for number, batch in enumerate(super().__iter__(), start=self._next + 1):
+            self._next = number % len(self)  # which nobody waits for after the last batch
+            yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        """The number of the batch that comes next."""
+        return {"next": self._next}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """The inverse of `state_dict`."""
+        self._next = state["next"]
+
+
 def train_loader(
     examples: Examples, batch_size: int, seed: int, *, sort_by_length: bool = False, processes: Processes = ALONE
-) -> DataLoader[TensorBatch]:
+) -> EpochLoader:
     """Shuffled batches; the order of an epoch depends on `seed` and the epoch's number alone, so it can be resumed.
 
     `sort_by_length` puts items of like length into one batch, see `LengthGroups`. Of several processes each has its
@@ -186,9 +212,7 @@ def train_loader(
         if sort_by_length
         else DistributedSampler(examples, num_replicas=1, rank=0, shuffle=True, seed=seed)
     )
-    batches = SharedBatches(sampler, batch_size, processes)
-    # The stubs take a loader to give the dataset's items; `collate` makes batches of these.
-    return DataLoader(examples, batch_sampler=batches, collate_fn=examples.collate)  # type: ignore[arg-type]
+    return EpochLoader(examples, SharedBatches(sampler, batch_size, processes))
 
 
 def dev_loader(examples: Examples, processes: Processes = ALONE) -> DataLoader[TensorBatch]:

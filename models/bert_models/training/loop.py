@@ -21,6 +21,7 @@ from bert_models.training.module import FineTuning
 from bert_models.training.place import BEST_NAME, LAST_NAME
 from bert_models.training.precision import ChosenPrecision
 from bert_models.training.quiet import quiet
+from bert_models.training.saving import SaveWithinEpochs
 from bert_models.training.settings import TrainSettings
 
 __all__ = ["ProgressBar", "fit", "interruptible", "quiet", "resumed_precision"]
@@ -62,6 +63,8 @@ def fit(
             train_set, settings.batch_size, settings.seed,
             sort_by_length=settings.sort_by_length, processes=processes,
         )  # fmt: skip
+        if resume:
+            train.load_state_dict(_place(state))
         loaders = train, dev_loader(dev_set, processes)
         with interruptible(state), redirect_stdout(sys.stderr):  # where Lightning's bar draws itself
             trainer.fit(module, *loaders, ckpt_path=state / LAST_NAME if resume else None, weights_only=True)
@@ -74,13 +77,22 @@ def fit(
     return _best_epoch(module)
 
 
+def _place(state: Path) -> dict[str, int]:
+    """Where in its epoch the loader stood; Lightning saves it, and restores it too late for runs of whole epochs."""
+    saved = torch.load(state / LAST_NAME, map_location="cpu", weights_only=True, mmap=True)
+    (place,) = saved["loops"]["fit_loop"]["state_dict"]["combined_loader"]
+    found: dict[str, int] = place
+    return found
+
+
 def _callbacks(metric: str, settings: TrainSettings, state: Path) -> list[Callback]:
     """What keeps the best epoch, what keeps the last one, what stops early, and the progress bar."""
     keep: dict[str, Any] = {"dirpath": state, "enable_version_counter": False}
     best = _Best(filename=Path(BEST_NAME).stem, monitor=metric, mode="max", save_weights_only=True, **keep)
     last = ModelCheckpoint(filename="last", **keep)
     stopping = [] if settings.patience is None else [_Patience(metric, settings.patience)]
-    return [best, last, *stopping, ProgressBar()]
+    within = SaveWithinEpochs(state / LAST_NAME, settings.accumulate)
+    return [best, last, within, *stopping, ProgressBar()]
 
 
 class _Best(ModelCheckpoint):
@@ -108,8 +120,8 @@ def _best_epoch(module: FineTuning) -> dict[str, float]:
 
 
 @contextmanager
-def interruptible(state: Path, part: str = "epoch") -> Iterator[None]:
-    """Turns Ctrl-C into a `TrainingError` that says how to go on, from the last finished `part` of the run.
+def interruptible(state: Path) -> Iterator[None]:
+    """Turns Ctrl-C into a `TrainingError` that says how to go on, from what was saved last.
 
     Lightning catches the interrupt, ignores further ones while it winds up, and leaves with `sys.exit`.
     """
@@ -118,8 +130,8 @@ def interruptible(state: Path, part: str = "epoch") -> Iterator[None]:
         yield
     except (KeyboardInterrupt, SystemExit):
         if (state / LAST_NAME).is_file():
-            raise TrainingError(f"interrupted; go on from the last finished {part} with --resume") from None
-        raise TrainingError(f"interrupted before the first {part} had finished; start again") from None
+            raise TrainingError("interrupted; go on from where it was saved last with --resume") from None
+        raise TrainingError("interrupted before anything was saved; start again") from None
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, handler)

@@ -68,17 +68,17 @@ class FineTuning(LoggedModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keeps the history, so that a resumed run reports all of its epochs, and what run it is."""
         super().on_save_checkpoint(checkpoint)
-        checkpoint["history"] = self.history
+        checkpoint["history"], checkpoint["losses"] = self.history, (self._losses, self._logged_losses)
         checkpoint["run"] = self.run
         checkpoint["precision"] = self.precision
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """The inverse of `on_save_checkpoint`."""
         super().on_load_checkpoint(checkpoint)
-        self.history = checkpoint["history"]
+        self.history, (self._losses, self._logged_losses) = checkpoint["history"], checkpoint["losses"]
 
     def on_train_epoch_start(self) -> None:
-        """Starts the epoch's mean loss."""
+        """Starts the epoch's mean loss; not called where an epoch goes on."""
         self._losses.clear()
         self._logged_losses = 0
 
