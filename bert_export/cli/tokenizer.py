@@ -40,7 +40,8 @@ def tokenizer(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Train a tokenizer on the texts of the CORPUS files: one a line (.txt), or a field text (.jsonl, .csv, .tsv; .gz).
+    """Train a tokenizer on the texts of CORPUS: files with one a line (.txt, .md) or a field text (.jsonl, .csv, .tsv;
+    .gz), or datasets of the datasets library: a folder, or dataset:NAME.
 
     The folder is read by transformers and by whatever here takes a checkpoint's tokenizer.
     """

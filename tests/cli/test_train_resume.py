@@ -261,3 +261,29 @@ def test_nothing_to_resume(run: Run, train_arguments: list[Any], tmp_path: Path)
     assert result.exit_code == 1
     assert "nothing to resume: expected " in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_saving_that_fails_leaves_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "training" / "last.ckpt"
+    files = saving.WholeFiles()
+    files.save_checkpoint({"step": 1}, target)
+
+    def full(checkpoint: Any, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match="no space left"):
+        files.save_checkpoint({"step": 2}, target)
+    assert torch.load(target, weights_only=True) == {"step": 1}
+    assert [path.name for path in target.parent.iterdir()] == ["last.ckpt"]
+
+
+def test_labels_that_the_dev_file_has_not_are_told(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
+    rows = Path(train_arguments[train_arguments.index("--train") + 1]).read_text(encoding="utf-8").splitlines()
+    more = tmp_path / "more.csv"
+    more.write_text("\n".join([*rows, "what a day,surprise"]) + "\n", encoding="utf-8")
+    arguments = [more if each == train_arguments[4] else each for each in train_arguments]
+    result = run(*arguments, "--epochs", 1, "--output", tmp_path / "trained")
+    assert result.exit_code == 0
+    assert "dev.csv has no example of 1 of the labels: surprise" in result.stderr

@@ -228,3 +228,17 @@ def test_books(shared_data: Path, tmp_path: Path, kind: str) -> None:
     assert ids.count(unknown) < 0.01 * len(ids)
     assert sum(map(len, other)) > 3.5 * len(ids)
     assert_same(tmp_path / "out", made.family, [*other[:100], *NASTY])
+
+
+def test_a_dataset_and_markdown_give_what_the_text_gives(corpus: Path, tmp_path: Path) -> None:
+    lines = corpus.read_text(encoding="utf-8").splitlines()
+    markdown, dataset = tmp_path / "corpus.md", tmp_path / "dataset"
+    markdown.write_text("\n".join(lines), encoding="utf-8")
+    dataset.mkdir()
+    rows = (json.dumps({"body": line}) for line in lines)
+    (dataset / "train.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    made = []
+    for number, source in enumerate((corpus, markdown, dataset)):
+        train_tokenizer([source], "wordpiece", SIZE, tmp_path / str(number), columns={"text": "body"})
+        made.append(contents(tmp_path / str(number)))
+    assert made[0] == made[1] == made[2]

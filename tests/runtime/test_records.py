@@ -47,7 +47,7 @@ def test_plain_text_is_one_text_a_line(tmp_path: Path, ending: str) -> None:
 
 def test_every_format_is_tested() -> None:
     elsewhere = {".conll", ".conllu", ".json"}  # test_records_tokens.py and test_records_squad.py
-    assert {*CONTENTS, ".txt"} | elsewhere == set(FORMATS)
+    assert {*CONTENTS, ".txt", ".md"} | elsewhere == set(FORMATS)
 
 
 @pytest.mark.parametrize("suffix", CONTENTS)
@@ -179,7 +179,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["data.xml", "data", "data.gz", "data.csv.zip", ".csv"])
 def test_unknown_extensions(tmp_path: Path, name: str) -> None:
-    formats = ".jsonl, .csv, .tsv, .txt, .conll, .conllu, .json (or one of these with .gz)"
+    formats = ".jsonl, .csv, .tsv, .txt, .md, .conll, .conllu, .json (or one of these with .gz)"
     with pytest.raises(DataError, match=re.escape(f"{name}: expected a file that ends in {formats}")):
         read_records(tmp_path / name)
 

@@ -40,6 +40,7 @@ from bert_models.training.place import (
 from bert_models.training.placement import ONE_PROCESS, Placement, same_run
 from bert_models.training.precision import ChosenPrecision, check_precision, faster_precision
 from bert_models.training.processes import Processes, joined, silent
+from bert_models.training.saving import WholeFiles
 from bert_models.training.sharding import whole_weights
 from bert_runtime.machine import available_cores, describe, installed_versions
 
@@ -219,6 +220,7 @@ def fit(
             accumulate_grad_batches=settings.accumulate,
             **processes.trainer_options(),
             precision=precision.lightning_name,
+            plugins=[WholeFiles()],
             gradient_clip_val=settings.max_grad_norm,
             callbacks=[last, ProgressBar()],
             logger=list(loggers) or False,

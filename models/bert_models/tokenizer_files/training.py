@@ -98,9 +98,9 @@ TOKENIZER_KINDS = tuple(_KINDS)
 
 @dataclass
 class _Corpus:
-    """The texts of several files, read anew each time it is gone through, a row at a time."""
+    """The texts of several files or datasets, read anew each time it is gone through, a row at a time."""
 
-    files: Sequence[Path]
+    files: Sequence[str | Path]
     columns: Mapping[str, str] | None
     progress: Callable[[str], None]
     texts: int = field(default=0, init=False)
@@ -109,16 +109,26 @@ class _Corpus:
     def check(self) -> None:
         """Raises `DataError` for a file that cannot be opened or does not begin as it should, before any work."""
         for path in self.files:
-            _text(next(iter_records(path, self.columns)))
+            next(self._texts(path))
 
     def __iter__(self) -> Iterator[str]:
         self.texts = 0
         for path in self.files:
             self.progress(f"reading {path}")
-            for record in iter_records(path, self.columns):
+            for text in self._texts(path):
                 self.texts += 1
-                yield _text(record)
+                yield text
         self.progress(f"read {self.texts} texts")
+
+    def _texts(self, source: str | Path) -> Iterator[str]:
+        """The rows of a file, or the sentences of a dataset."""
+        if str(source).startswith("dataset:") or Path(source).is_dir():
+            from bert_models.pretraining.corpus import open_corpus  # which reads tokenizers
+
+            corpus = open_corpus([source], field=(self.columns or {}).get("text", "text"))
+            yield from (each.text for each in corpus.sentences())
+        else:
+            yield from map(_text, iter_records(source, self.columns))
 
 
 def _text(record: Record) -> str:
@@ -149,8 +159,8 @@ def train_tokenizer(
     The same files and settings give the same tokenizer. There may be fewer tokens than asked for: the result says so.
 
     Args:
-        files: the corpus, as `iter_records` reads it: `.txt` with a text a line, `.jsonl` and others with a field
-            `text`, each also as `.gz`. They are streamed.
+        files: the corpus, as `iter_records` reads it: `.txt` and `.md` with a text a line, `.jsonl` and others with a
+            field `text`, each also as `.gz`; or a dataset, as `open_corpus` reads it. They are streamed.
         kind: one of `TOKENIZER_KINDS`.
         vocab_size: most tokens to make, special tokens included.
         output: the folder to write.

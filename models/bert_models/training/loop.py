@@ -21,7 +21,7 @@ from bert_models.training.module import FineTuning
 from bert_models.training.place import BEST_NAME, LAST_NAME
 from bert_models.training.precision import ChosenPrecision
 from bert_models.training.quiet import quiet
-from bert_models.training.saving import SaveWithinEpochs
+from bert_models.training.saving import SaveWithinEpochs, WholeFiles
 from bert_models.training.settings import TrainSettings
 
 __all__ = ["ProgressBar", "fit", "interruptible", "quiet", "resumed_precision"]
@@ -50,6 +50,7 @@ def fit(
             max_epochs=settings.epochs,
             **processes.trainer_options(),
             precision=precision.lightning_name,
+            plugins=[WholeFiles()],
             gradient_clip_val=settings.max_grad_norm,
             accumulate_grad_batches=settings.accumulate,
             callbacks=_callbacks(f"dev_{module.model.task.metric}", settings, state),

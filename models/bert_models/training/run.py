@@ -25,6 +25,7 @@ from bert_models.training.precision import ChosenPrecision, check_precision, cho
 from bert_models.training.processes import Processes, joined, silent
 from bert_models.training.settings import TrainSettings
 from bert_models.training.similarity import similarity_examples
+from bert_models.training.task_of_data import labels_without_example
 from bert_runtime.evaluation import checked_examples
 from bert_runtime.machine import available_cores, describe, installed_versions
 from bert_runtime.manifest import sha256_file
@@ -158,6 +159,8 @@ def _prepared(
     """The files, checked against each other and tokenized, and the model, the same in every process."""
     train_records, dev_records = files.read()
     learner = learner_of(train_records, dev_records)
+    if missing := labels_without_example(learner.task, dev_records):
+        progress(f"{files.dev} has no example of {len(missing)} of the labels: {', '.join(missing)}")
     progress(f"tokenizing {len(train_records)} training and {len(dev_records)} dev examples")
     task, tokenizer = learner.task, learner.source.text_tokenizer(settings.max_tokens, learner.task.windows)
     train_set = Examples(task, learner.examples(task, tokenizer, train_records), tokenizer, learner.objective)

@@ -1,4 +1,4 @@
-"""Saving the state of a run within an epoch: now and then, and when it is asked to stop."""
+"""Saving the state of a run: whole or not at all, within an epoch now and then, and when it is asked to stop."""
 
 import signal
 import threading
@@ -8,11 +8,13 @@ from types import FrameType
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from bert_runtime.files import partial_path
 
-__all__ = ["SaveWithinEpochs"]
+__all__ = ["SaveWithinEpochs", "WholeFiles"]
 
 _LEAST_INTERVAL_S = 60.0
 """Between two savings within an epoch, at least."""
@@ -21,6 +23,25 @@ _MOST_SHARE = 0.02
 """Of the time, what saving may take."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class WholeFiles(TorchCheckpointIO):
+    """Writes a checkpoint beside the one that it replaces.
+
+    Lightning's own goes through the folder for temporary files, which may be too small or on another disk, from where
+    the file is then copied over the last one.
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
+        """Takes the place of the file at `path` when all has been written."""
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = partial_path(target)
+        try:
+            torch.save(checkpoint, partial)
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 class SaveWithinEpochs(Callback):
@@ -67,10 +88,8 @@ class SaveWithinEpochs(Callback):
             raise KeyboardInterrupt
 
     def _save(self, trainer: pl.Trainer) -> None:
-        begin, partial = time.monotonic(), partial_path(self._path)
-        trainer.save_checkpoint(partial)  # which waits for all processes
-        if trainer.is_global_zero:
-            partial.replace(self._path)
+        begin = time.monotonic()
+        trainer.save_checkpoint(self._path)
         self._last = time.monotonic()
         self._interval_s = max(_LEAST_INTERVAL_S, (self._last - begin) / _MOST_SHARE)
 

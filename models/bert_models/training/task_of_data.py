@@ -20,7 +20,7 @@ from bert_runtime.tasks import (
     TokenClassification,
 )
 
-__all__ = ["task_of_data"]
+__all__ = ["labels_without_example", "task_of_data"]
 
 _FROM_DATA = ("labels", "transitions", "no_answer")
 """Settings that the training data decide."""
@@ -66,6 +66,18 @@ def _task(
     if name in (SentenceEmbedding.name, FillMask.name):
         return replace(source.task(name), **settings)
     return TASKS[name](**settings)
+
+
+def labels_without_example(task: Task, records: Sequence[Record]) -> list[str]:
+    """The task's labels that none of the records has; none for a task without labels."""
+    if isinstance(task, TokenClassification):
+        found = {label for record in records for label in record.tags()}
+    elif isinstance(task, TextClassification) and task.problem_type != "regression":
+        multi_label = task.problem_type == "multi_label"
+        found = {label for each in records for label in (each.labels() if multi_label else [each.label()])}
+    else:
+        return []
+    return [label for label in task.labels if label not in found]
 
 
 def _labels(

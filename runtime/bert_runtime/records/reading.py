@@ -20,6 +20,7 @@ _READERS: dict[str, Callable[[Path, TextIOWrapper, Mapping[str, str]], Iterator[
     ".csv": partial(read_table, delimiter=","),
     ".tsv": partial(read_table, delimiter="\t"),
     ".txt": read_lines,
+    ".md": read_lines,
     ".conll": read_conll,
     ".conllu": read_conllu,
     ".json": read_squad,
@@ -38,7 +39,7 @@ def iter_records(path: str | Path, columns: Mapping[str, str] | None = None) -> 
     """Reads `path` row by row.
 
     The extension decides the format. `.jsonl` holds one object a line, `.csv` follows RFC 4180, `.tsv` is split at
-    tabs without quoting (so that a lone `"` in a text stays what it is), `.txt` is one `text` a line. Blank lines are
+    tabs without quoting (so that a lone `"` in a text stays what it is), `.txt` and `.md` are one `text` a line. Blank lines are
     skipped. `.conll` and `.conllu` hold one token a line, and give one record with `tokens` and `tags` a sentence;
     `.json` is laid out as SQuAD, and gives one record with `id`, `title`, `question`, `context` and `answers` a
     question.
