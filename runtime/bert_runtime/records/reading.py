@@ -39,10 +39,10 @@ def iter_records(path: str | Path, columns: Mapping[str, str] | None = None) -> 
     """Reads `path` row by row.
 
     The extension decides the format. `.jsonl` holds one object a line, `.csv` follows RFC 4180, `.tsv` is split at
-    tabs without quoting (so that a lone `"` in a text stays what it is), `.txt` and `.md` are one `text` a line.
-    Blank lines are skipped. `.conll` and `.conllu` hold one token a line, and give one record with `tokens` and `tags` a sentence;
-    `.json` is laid out as SQuAD, and gives one record with `id`, `title`, `question`, `context` and `answers` a
-    question.
+    tabs without quoting (so that a lone `"` in a text stays what it is), `.txt` and `.md` are one `text` a line. Blank
+    lines are skipped. `.conll` and `.conllu` hold one token a line, and give one record with `tokens` and `tags` a
+    sentence; `.json` is laid out as SQuAD, and gives one record with `id`, `title`, `question`, `context` and `answers`
+    a question.
 
     Args:
         path: the file.
