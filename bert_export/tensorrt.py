@@ -56,7 +56,7 @@ def build_tensorrt(
         return []
     progress("spelling attention out for TensorRT")
     graph = fp32.graph.clone()
-    fusions = spell_out_attention(graph, model.config)
+    fusions = {**fp32.fusions, **spell_out_attention(graph, model.config)}
     if "fp16" in precisions:
         found = unsafe_values(graph, range_batches(model, probe))
         if unsafe := [size for name, size in found.items() if not name.startswith(_MASKED_SCORES)]:
@@ -78,7 +78,7 @@ def build_tensorrt(
         BuiltVariant(
             Variant(
                 precision=precision, target="tensorrt", opset=TENSORRT_OPSET,
-                fusions={**fp32.fusions, **fusions}, parity=parity, evaluated_on=EVALUATED_ON, drift=drift,
+                fusions=fusions, parity=parity, evaluated_on=EVALUATED_ON, drift=drift,
                 self_test=self_test_of(runner, probe, tolerances[precision]),
                 model=files.model, external_data=files.data,
             ),

@@ -100,8 +100,9 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
         ((0, 0), signal.SIGINT, []),
         ((1, 2), signal.SIGTERM, ["--sort-by-length"]),
         ((2, 0), signal.SIGINT, ["--accumulate", 2]),
+        ((1, 3), signal.SIGINT, []),
     ],
-    ids=["first step", "SIGTERM", "within a step of two batches"],
+    ids=["first step", "SIGTERM", "within a step of two batches", "last step of an epoch"],
 )
 def test_a_signal_saves_the_step_it_falls_into(
     run: Run,
@@ -130,6 +131,7 @@ def test_a_signal_saves_the_step_it_falls_into(
     assert result.exit_code == 1
     assert "\nError: interrupted; go on from where it was saved last with --resume" in result.stderr
     stopped = list(steps)
+    assert stopped[-1] == ((2, 1) if "--accumulate" in options else place)
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
     place = (-1, -1)
     resumed = run(*train_arguments, *options, "--output", parts, "--resume")

@@ -15,7 +15,7 @@ from bert_runtime.batching import length_sorted_batches
 from bert_runtime.tasks import Example, FloatArray, Outputs, Task
 from bert_runtime.tokenization import TextTokenizer, pad
 
-__all__ = ["EpochLoader", "Examples", "LengthGroups", "SharedBatches", "TensorBatch", "dev_loader", "train_loader"]
+__all__ = ["Examples", "LengthGroups", "ResumableLoader", "SharedBatches", "TensorBatch", "dev_loader", "train_loader"]
 
 _DEV_BATCH_TOKENS = 4096
 
@@ -175,7 +175,7 @@ class SharedBatches(Sampler[list[int]]):
             yield parts[self.processes.rank].tolist()
 
 
-class EpochLoader(DataLoader[TensorBatch]):
+class ResumableLoader(DataLoader[TensorBatch]):
     """The batches of one epoch, from where an interrupted run stopped; Lightning saves the place."""
 
     def __init__(self, examples: Examples, batches: SharedBatches) -> None:
@@ -201,7 +201,7 @@ class EpochLoader(DataLoader[TensorBatch]):
 
 def train_loader(
     examples: Examples, batch_size: int, seed: int, *, sort_by_length: bool = False, processes: Processes = ALONE
-) -> EpochLoader:
+) -> ResumableLoader:
     """Shuffled batches; the order of an epoch depends on `seed` and the epoch's number alone, so it can be resumed.
 
     `sort_by_length` puts items of like length into one batch, see `LengthGroups`. Of several processes each has its
@@ -212,7 +212,7 @@ def train_loader(
         if sort_by_length
         else DistributedSampler(examples, num_replicas=1, rank=0, shuffle=True, seed=seed)
     )
-    return EpochLoader(examples, SharedBatches(sampler, batch_size, processes))
+    return ResumableLoader(examples, SharedBatches(sampler, batch_size, processes))
 
 
 def dev_loader(examples: Examples, processes: Processes = ALONE) -> DataLoader[TensorBatch]:

@@ -32,7 +32,7 @@ BEST_NAME = "best.ckpt"
 """Weights of the epoch with the best dev metric."""
 
 LAST_NAME = "last.ckpt"
-"""File in the state folder with everything that was so when it was last saved."""
+"""File in the state folder with all that a resumed run goes on from."""
 
 LOGS = "logs"
 """Folder inside the output with the numbers of every step, there while the run trains and afterwards."""

@@ -47,8 +47,9 @@ class WholeFiles(TorchCheckpointIO):
 class SaveWithinEpochs(Callback):
     """Saves the whole state between two optimizer steps: after a minute or more, and on Ctrl-C or SIGTERM.
 
-    A signal ends the run after the step it falls into, as `KeyboardInterrupt`; a second one ends it at once, with what
-    was saved before. Of several processes the first decides for all.
+    A signal ends the run after the step it falls into, as `KeyboardInterrupt`; after an epoch's last step only when
+    that epoch has been measured, and in the last epoch not at all. A second one ends it at once, with what was saved
+    before. Of several processes the first decides for all.
     """
 
     def __init__(self, path: Path, accumulate: int) -> None:
@@ -72,6 +73,11 @@ class SaveWithinEpochs(Callback):
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers = {}
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Ends the run where it was asked to at the end of the epoch before, which has been saved."""
+        if trainer.strategy.broadcast(self._asked):
+            raise KeyboardInterrupt
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int

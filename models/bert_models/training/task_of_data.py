@@ -22,6 +22,9 @@ from bert_runtime.tasks import (
 
 __all__ = ["labels_without_example", "task_of_data"]
 
+_Reader = Callable[[Record], Sequence[str]]
+"""A row's labels."""
+
 _FROM_DATA = ("labels", "transitions", "no_answer")
 """Settings that the training data decide."""
 
@@ -54,8 +57,7 @@ def _task(
     if name == TextClassification.name and settings.get("problem_type") == "regression":
         return TextClassification(labels=("score",), **settings)
     if name == TextClassification.name:
-        multi_label = settings.get("problem_type") == "multi_label"
-        labels = _labels(source, name, train, dev, Record.labels if multi_label else lambda each: [each.label()])
+        labels = _labels(source, name, train, dev, _reader(settings.get("problem_type")))
         return TextClassification(labels=labels, **settings)
     if name == TokenClassification.name:
         labels = _labels(source, name, train, dev, Record.tags)
@@ -71,13 +73,18 @@ def _task(
 def labels_without_example(task: Task, records: Sequence[Record]) -> list[str]:
     """The task's labels that none of the records has; none for a task without labels."""
     if isinstance(task, TokenClassification):
-        found = {label for record in records for label in record.tags()}
+        read: _Reader = Record.tags
     elif isinstance(task, TextClassification) and task.problem_type != "regression":
-        multi_label = task.problem_type == "multi_label"
-        found = {label for each in records for label in (each.labels() if multi_label else [each.label()])}
+        read = _reader(task.problem_type)
     else:
         return []
+    found = {label for record in records for label in read(record)}
     return [label for label in task.labels if label not in found]
+
+
+def _reader(problem_type: str | None) -> _Reader:
+    """How text classification reads a row's labels."""
+    return Record.labels if problem_type == "multi_label" else lambda record: [record.label()]
 
 
 def _labels(
@@ -85,7 +92,7 @@ def _labels(
     name: str,
     train: Sequence[Record],
     dev: Sequence[Record],
-    read: Callable[[Record], Sequence[str]],
+    read: _Reader,
 ) -> tuple[str, ...]:
     """The labels of the training file in an order that does not depend on the order of its rows."""
     found = {label for record in train for label in read(record)}
