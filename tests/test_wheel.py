@@ -1,6 +1,7 @@
 """The wheel: what is inside, and that its runtime works where there is no PyTorch."""
 
 import json
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -9,6 +10,8 @@ from email import message_from_string
 from pathlib import Path
 
 import pytest
+
+from bert_runtime.kernels import LIBRARY
 
 ROOT = Path(__file__).parents[1]
 
@@ -61,6 +64,26 @@ def test_holds_the_four_packages_and_nothing_else(wheel: Path) -> None:
         names
     )
     assert not [name for name in names if name.endswith((".onnx", ".safetensors", ".pyc")) or "/tests/" in name]
+
+
+def test_kernels_name_the_platform(wheel: Path) -> None:
+    has_kernels = "bert_runtime/lib/kernels.so" in zipfile.ZipFile(wheel).namelist()
+    assert has_kernels == LIBRARY.is_file()
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_") if has_kernels else "any"
+    assert wheel.name.endswith(f"-py3-none-{platform}.whl")
+
+
+def test_kernels_that_cannot_be_loaded_are_warned_of(site: Path, classifier_bundle: Path, tmp_path: Path) -> None:
+    """As where the wheel was built for another C library."""
+    damaged = tmp_path / "site"
+    shutil.copytree(site, damaged, symlinks=True)
+    (damaged / "bert_runtime" / "lib" / "kernels.so").write_bytes(b"no library")
+    code = f"import bert_runtime; print(bert_runtime.load({str(classifier_bundle)!r}, precision='int8')('hello').label)"
+    finished = run(damaged, "-c", code)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.strip() in ("greeting", "farewell", "question")
+    assert "running without bert-export's own kernels" in finished.stderr
+    assert "reinstall bert-export" in finished.stderr
 
 
 def test_base_dependencies_are_the_runtime_s(wheel: Path) -> None:

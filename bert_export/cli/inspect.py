@@ -1,5 +1,6 @@
 """`bert-export inspect`."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import click
 
 from bert_export.cli.common import bundle_argument, json_option, print_json, table
 from bert_runtime.errors import BundleError
+from bert_runtime.kernels import kernel_names, kernels_are_missing
 from bert_runtime.loading import cpu_plan
 from bert_runtime.machine import has_instruction_set
 from bert_runtime.manifest import Manifest, Variant
@@ -24,7 +26,11 @@ def inspect(bundle: Path, as_json: bool) -> None:
     if as_json:
         measured = plan_here(bundle)
         try:
-            here = {**asdict(cpu_plan(manifest, measured)), "tuned": measured is not None}
+            here = {
+                **asdict(cpu_plan(manifest, measured)),
+                "tuned": measured is not None,
+                "kernel_names": kernel_names(),
+            }
         except BundleError as error:
             here = {"problem": str(error)}
         print_json({**manifest.to_dict(), "here": here})
@@ -65,6 +71,8 @@ def _here(bundle: Path, manifest: Manifest) -> str:
 
 def _advice(manifest: Manifest) -> list[str]:
     """What would run faster on this processor, where something would."""
+    if kernels_are_missing():
+        return ["  faster here: bert-export installed where there is g++, which its own kernels are compiled with"]
     made_for = {each.instruction_set for each in manifest.variants_for("cpu") if each.precision == "int8"}
     if "vnni" not in made_for or has_instruction_set("vnni"):
         return []
@@ -87,6 +95,8 @@ def _variant_rows(variant: Variant) -> list[tuple[str, str]]:
     ]
     if variant.int8_flops_share:
         rows.append(("", f"INT8 share of matrix-multiply FLOPs: {variant.int8_flops_share:.1%}"))
+    if calls := variant.quantization.get("functions"):
+        rows.append(("", f"functions with kernels: {_kernels(calls)}"))
     if variant.kept_fp32:
         rows.append(("", f"kept in FP32, for the size of their values: {_shorten(variant.kept_fp32)}"))
     if variant.evaluated_on:
@@ -102,6 +112,12 @@ def _variant_rows(variant: Variant) -> list[tuple[str, str]]:
         if values:
             rows.append(("", f"{title}: " + ", ".join(f"{key} {_number(value)}" for key, value in values.items())))
     return rows
+
+
+def _kernels(calls: Mapping[str, int]) -> str:
+    """The functions of a graph, and whether they have kernels here."""
+    here = kernel_names()
+    return ", ".join(f"{count} × {name}{'' if name in here else ' (not here)'}" for name, count in calls.items())
 
 
 def _shorten(value: object, shown: int = 8) -> str:

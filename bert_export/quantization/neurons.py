@@ -30,6 +30,9 @@ Activation = Callable[[FloatArray], FloatArray]
 _COPIES_SHARE = 1 / 96
 """How many copies a block may gain for each of its neurons: 16 in MiniLM, 32 in BERT-base."""
 
+_MULTIPLE = 16
+"""Of what the number of neurons is after a split: floats of a vector, and whole groups of four bytes."""
+
 _CANDIDATES = 48
 """The neurons of a block that reach farthest, among whose reaches and their fractions the ceiling is looked for."""
 
@@ -102,12 +105,14 @@ def split_neurons(block: Block) -> Split:
     offsets = np.concatenate([np.arange(1, 1 + count) for count in split.copies]) * np.float32(split.ceiling)
     error = _seams(hidden, split, candidates, block.activation).mean(axis=0) @ down.weight[candidates]
     before = [each.samples @ up.weight[:, sources] + up.bias[sources] - offsets for each in up.inputs]
-    up.weight = np.concatenate([up.weight, up.weight[:, sources]], axis=1)
-    up.bias = np.concatenate([up.bias, up.bias[sources] - offsets]).astype(np.float32)
-    down.weight = np.concatenate([down.weight, down.weight[sources]])
+    # Neurons that are always 0, so that kernels find whole vectors.
+    idle = -(len(reach) + len(sources)) % _MULTIPLE
+    up.weight = np.pad(np.concatenate([up.weight, up.weight[:, sources]], axis=1), ((0, 0), (0, idle)))
+    up.bias = np.pad(np.concatenate([up.bias, up.bias[sources] - offsets]).astype(np.float32), (0, idle))
+    down.weight = np.pad(np.concatenate([down.weight, down.weight[sources]]), ((0, idle), (0, 0)))
     down.bias = (down.bias - error).astype(np.float32)
     down.inputs = [
-        _extended(each, block.activation(h.astype(np.float32)), split.ceiling)
+        _extended(each, np.pad(block.activation(h.astype(np.float32)), ((0, 0), (0, idle))), split.ceiling)
         for each, h in zip(down.inputs, before, strict=True)
     ]
     _widen(block)

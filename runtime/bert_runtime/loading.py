@@ -45,6 +45,7 @@ def load(
     threads: int | None = None,
     parallel_runs: int | None = None,
     max_batch_tokens: int | None = None,
+    kernels: bool | None = None,
     verify: bool = True,
 ) -> Model:
     """Opens a bundle for inference.
@@ -64,6 +65,9 @@ def load(
             from the first such call on; 1 spares that.
         max_batch_tokens: padded tokens per run when many texts come at once; by default 256 on the CPU, 1024 where
             a run alone has several threads, and 16384 on CUDA.
+        kernels: whether an INT8 variant on the CPU runs our own kernels for what they are faster at, see
+            `bert_runtime.kernels`; without them the same operators run in ONNX Runtime's. By default it does, unless
+            `tune` measured otherwise.
         verify: whether to compare the files that will be read with the manifest's hashes.
 
     Raises:
@@ -83,6 +87,8 @@ def load(
     place = place or CPU
     if place == CPU:
         plan = cpu_plan(manifest, plan_here(path), precision, threads, parallel_runs, max_batch_tokens)
+        if kernels is not None:
+            plan = replace(plan, kernels=kernels)
         variant = manifest.variant(plan.precision)
     else:
         plan, variant = None, choose_gpu_variant(manifest, precision, place.kind)
@@ -138,9 +144,10 @@ def open_variant(
     plan = plan or default_plan(variant.precision)
     if max_batch_tokens is not None:
         plan = replace(plan, max_batch_tokens=max_batch_tokens)
-    session, many = open_session(bundle, manifest, variant, plan.threads), None
+    session, many = open_session(bundle, manifest, variant, plan.threads, kernels=plan.kernels), None
     if plan.parallel_runs > 1:
-        many = SideBySide(session, partial(_open_again, bundle, manifest, variant), plan.parallel_runs)
+        again = partial(_open_again, bundle, manifest, variant, kernels=plan.kernels)
+        many = SideBySide(session, again, plan.parallel_runs)
     return Model(
         manifest.task, tokenizer, session, many,
         max_batch_tokens=plan.max_batch_tokens, manifest=manifest, variant=variant,
@@ -169,10 +176,10 @@ def _open_gpu(
     return Forms(session, {form: partial(opened_later, each) for form, each in others.items()})
 
 
-def _open_again(bundle: Path, manifest: Manifest, variant: Variant) -> Session:
+def _open_again(bundle: Path, manifest: Manifest, variant: Variant, *, kernels: bool) -> Session:
     """A session of one thread, of the very files that were opened before."""
     _check_assets(bundle, variant)
-    return open_session(bundle, manifest, variant, 1)
+    return open_session(bundle, manifest, variant, 1, kernels=kernels)
 
 
 def _check_assets(bundle: Path, variant: Variant) -> None:
@@ -181,9 +188,10 @@ def _check_assets(bundle: Path, variant: Variant) -> None:
         check_asset(bundle, asset)
 
 
-def open_session(bundle: Path, manifest: Manifest, variant: Variant, threads: int) -> Session:
+def open_session(bundle: Path, manifest: Manifest, variant: Variant, threads: int, *, kernels: bool = True) -> Session:
     """A session on the CPU for a variant's graph."""
-    return Session(bundle / variant.model.file, manifest.output.name, threads, int8=variant.precision == "int8")
+    path, int8 = bundle / variant.model.file, variant.precision == "int8"
+    return Session(path, manifest.output.name, threads, int8=int8, kernels=kernels)
 
 
 def bundle_tokenizer(bundle: Path, manifest: Manifest) -> TextTokenizer:

@@ -49,6 +49,8 @@ class Plan:
     """Runs side by side, of one thread each, where there are enough batches or callers; 1 for none."""
     max_batch_tokens: int
     """Padded tokens of one run."""
+    kernels: bool = True
+    """Whether the kernels of `bert_runtime.kernels` run what they can of an INT8 graph."""
 
     def __post_init__(self) -> None:
         for name in ("threads", "parallel_runs"):
@@ -63,7 +65,11 @@ class Plan:
         if self.parallel_runs > 1:
             many = f"{self.parallel_runs} runs side by side"
         threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
-        return f"{self.precision}, one input on {threads}, many inputs in {many}, {self.max_batch_tokens} tokens a run"
+        kernels = "" if self.kernels else ", without kernels of our own"
+        return (
+            f"{self.precision}, one input on {threads}, many inputs in {many}, {self.max_batch_tokens} tokens a run"
+            f"{kernels}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

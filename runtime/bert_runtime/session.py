@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bert_runtime.errors import BundleError, ForkedSessionError, InputError, MissingExtraError
+from bert_runtime.kernels import add_kernels
 from bert_runtime.machine import has_instruction_set
 from bert_runtime.tasks import FloatArray
 from bert_runtime.tokenization import Batch
@@ -18,11 +19,13 @@ MAX_THREADS = 1024
 """More threads than any processor has cores; ONNX Runtime would start as many as it is told, to the last byte."""
 
 
-def open_onnxruntime_session(path: str | Path, threads: int, *, int8: bool = False) -> "InferenceSession":
+def open_onnxruntime_session(
+    path: str | Path, threads: int, *, int8: bool = False, kernels: bool = True
+) -> "InferenceSession":
     """A CPU session for the graph in `path`, running each operator on `threads` threads.
 
-    `int8` says that the graph has integer products, which are then exact on every processor. Raises `MissingExtraError`
-    without onnxruntime and `BundleError` where the graph cannot be loaded.
+    `int8` says that the graph has integer products, which are then exact on every processor, and `kernels` whether our
+    own may run them. Raises `MissingExtraError` without onnxruntime and `BundleError` where the graph cannot be loaded.
     """
     try:
         import onnxruntime
@@ -39,6 +42,8 @@ def open_onnxruntime_session(path: str | Path, threads: int, *, int8: bool = Fal
     # Threads that spin between calls steal cores from whatever else runs in the process.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     disabled = []
+    if int8 and kernels:
+        add_kernels(options)
     if int8 and not has_instruction_set("vnni"):
         # ONNX Runtime then multiplies by unsigned weights, in kernels that do not saturate. It does so at the extended
         # level, of which we do not want the fusion of LayerNormalization and its residual.
@@ -56,12 +61,12 @@ def open_onnxruntime_session(path: str | Path, threads: int, *, int8: bool = Fal
 class Session:
     """Runs batches through one graph. Safe to call from many threads, but not after a fork."""
 
-    def __init__(self, path: Path, output: str, threads: int, *, int8: bool = False) -> None:
+    def __init__(self, path: Path, output: str, threads: int, *, int8: bool = False, kernels: bool = True) -> None:
         if not 1 <= threads <= MAX_THREADS:
             raise InputError(f"threads must lie in 1 to {MAX_THREADS}, found {threads}")
         self.threads = threads
         self.place = f"{threads} threads"
-        self._session = open_onnxruntime_session(path, threads, int8=int8)
+        self._session = open_onnxruntime_session(path, threads, int8=int8, kernels=kernels)
         self._inputs = frozenset(each.name for each in self._session.get_inputs())
         names = [each.name for each in self._session.get_outputs()]
         if output not in names:

@@ -11,6 +11,7 @@ import numpy as np
 
 from bert_runtime.batching import batches_of_runs
 from bert_runtime.errors import InputError
+from bert_runtime.kernels import kernel_names
 from bert_runtime.loading import bundle_tokenizer, can_run, check_asset, choose_variant, open_session
 from bert_runtime.machine import available_cores
 from bert_runtime.manifest import Manifest
@@ -36,6 +37,17 @@ _LEAST = 16
 
 _PASS_SECONDS = 0.5
 """What one pass over many sequences may take: there are dozens of passes."""
+
+
+class _One(NamedTuple):
+    """A way to run one input."""
+
+    precision: str
+    threads: int
+    kernels: bool
+
+    def __str__(self) -> str:
+        return f"{self.precision}, {self.threads} threads{'' if self.kernels else ', without kernels of our own'}"
 
 
 class _Way(NamedTuple):
@@ -86,26 +98,30 @@ def tune(
     cores = available_cores()
     lengths = _usual_lengths(manifest) if inputs is None else _lengths(path, manifest, inputs)
     progress(f"timing one input in {' and '.join(precisions)}")
-    one = _one_input_ms(path, manifest, [(name, cores) for name in precisions], rounds)
-    precision = _fastest(one)[0]
+    tried = [_One(name, cores, True) for name in precisions]
+    if "int8" in precisions and kernel_names():
+        tried.append(_One("int8", cores, False))
+    one = _one_input_ms(path, manifest, tried, rounds)
+    fastest = _fastest(one)
     counts = sorted({1, max(1, cores // 4), max(1, cores // 2), cores})
     if len(counts) > 1:
         progress(f"timing one input on {', '.join(map(str, counts))} threads")
-        one |= _one_input_ms(path, manifest, [(precision, count) for count in counts], rounds)
+        one |= _one_input_ms(path, manifest, [fastest._replace(threads=count) for count in counts], rounds)
     progress("timing many inputs")
-    many, timed = _sequences_per_second(path, manifest, precision, cores, lengths, rounds)
+    many, timed = _sequences_per_second(path, manifest, fastest, lengths, rounds)
     chosen = max(many, key=lambda way: many[way])
-    threads = _fastest({tried: ms for tried, ms in one.items() if tried[0] == precision})[1]
+    threads = _fastest({way: ms for way, ms in one.items() if way._replace(threads=cores) == fastest}).threads
     return write_tuning(
         path,
         Plan(
-            precision=precision,
+            precision=fastest.precision,
+            kernels=fastest.kernels,
             threads=cores if chosen.runs == 1 else threads,  # one run after the other are runs that are alone
             parallel_runs=chosen.runs,
             max_batch_tokens=chosen.tokens,
         ),
         {
-            "one_input_ms": {f"{name}, {count} threads": ms for (name, count), ms in one.items()},
+            "one_input_ms": {str(way): ms for way, ms in one.items()},
             "sequences": {"number": len(timed), "mean_tokens": round(float(np.mean(timed)), 1), "most": max(timed)},
             "sequences_per_second": {str(way): round(value, 1) for way, value in many.items()},
         },
@@ -130,12 +146,10 @@ def _lengths(bundle: Path, manifest: Manifest, inputs: Iterable[Any]) -> list[in
     return [len(window) for i in chosen for windows in tokenizer.encode([read[i]], i) for window in windows]
 
 
-def _one_input_ms(
-    bundle: Path, manifest: Manifest, tried: Sequence[tuple[str, int]], rounds: int
-) -> dict[tuple[str, int], dict[str, float]]:
-    """Milliseconds of one input by precision and threads, and by shape, such as `1x16`."""
-    sessions = {each: open_session(bundle, manifest, manifest.variant(each[0]), each[1]) for each in tried}
-    found: dict[tuple[str, int], dict[str, float]] = {each: {} for each in tried}
+def _one_input_ms(bundle: Path, manifest: Manifest, tried: Sequence[_One], rounds: int) -> dict[_One, dict[str, float]]:
+    """Milliseconds of one input by the way to run it, and by shape, such as `1x16`."""
+    sessions = {each: _opened(bundle, manifest, each) for each in tried}
+    found: dict[_One, dict[str, float]] = {each: {} for each in tried}
     for tokens in sorted({min(each, manifest.max_tokens) for each in _LENGTHS}):
         batch = _batch(manifest.task, [tokens])
         calls = {each: partial(session.run, batch) for each, session in sessions.items()}
@@ -144,18 +158,23 @@ def _one_input_ms(
     return found
 
 
-def _fastest(one: Mapping[tuple[str, int], Mapping[str, float]]) -> tuple[str, int]:
-    """The precision and threads whose times are shortest in the geometric mean."""
+def _opened(bundle: Path, manifest: Manifest, way: _One) -> Session:
+    """A session that runs as said."""
+    return open_session(bundle, manifest, manifest.variant(way.precision), way.threads, kernels=way.kernels)
+
+
+def _fastest(one: Mapping[_One, Mapping[str, float]]) -> _One:
+    """The way whose times are shortest in the geometric mean."""
     return min(one, key=lambda tried: math.prod(one[tried].values()))
 
 
 def _sequences_per_second(
-    bundle: Path, manifest: Manifest, precision: str, cores: int, lengths: Sequence[int], rounds: int
+    bundle: Path, manifest: Manifest, way_of_one: _One, lengths: Sequence[int], rounds: int
 ) -> tuple[dict[_Way, float], list[int]]:
     """Sequences per second by the way to run them, on all cores; and the lengths of those that there was time for."""
-    variant = manifest.variant(precision)
-    alone = open_session(bundle, manifest, variant, cores)
-    side_by_side = SideBySide(alone, partial(open_session, bundle, manifest, variant, 1), cores)
+    cores = way_of_one.threads
+    alone = _opened(bundle, manifest, way_of_one)
+    side_by_side = SideBySide(alone, partial(_opened, bundle, manifest, way_of_one._replace(threads=1)), cores)
     ways = [_Way(runs, tokens) for runs in sorted({1, cores}) for tokens in _BATCH_TOKENS]
     timed = _affordable(alone, manifest.task, lengths)
     calls = {way: _pass(way, alone if way.runs == 1 else side_by_side, manifest.task, timed) for way in ways}

@@ -19,6 +19,12 @@ from bert_runtime.tuner import _usual_lengths
 CopyBundle = Any
 
 
+@pytest.fixture(autouse=True)
+def _no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tried does not depend on the processor of the tests."""
+    monkeypatch.setattr("bert_runtime.tuner.kernel_names", tuple)
+
+
 @pytest.fixture
 def bundle(classifier_bundle: Path, copy_bundle: CopyBundle) -> Path:
     copied = copy_bundle(classifier_bundle, lambda manifest: manifest.update(default_precision="int8"))
@@ -45,8 +51,8 @@ def test_the_fastest_of_everything_is_chosen(bundle: Path, monkeypatch: pytest.M
     opened: dict[int, bool] = {}
     make = Session.__init__
 
-    def noted(self: Session, *arguments: Any, int8: bool = False) -> None:
-        make(self, *arguments, int8=int8)
+    def noted(self: Session, *arguments: Any, int8: bool = False, kernels: bool = True) -> None:
+        make(self, *arguments, int8=int8, kernels=kernels)
         opened[id(self)] = int8
 
     monkeypatch.setattr(Session, "__init__", noted)
@@ -69,6 +75,37 @@ def test_the_fastest_of_everything_is_chosen(bundle: Path, monkeypatch: pytest.M
     ways = tuning.measured["sequences_per_second"]
     assert len(ways) == 10
     assert max(ways, key=lambda way: ways[way]) == "4 runs side by side, 512 tokens"
+
+
+@pytest.mark.parametrize("faster", [True, False], ids=["with", "without"])
+def test_int8_runs_with_kernels_or_without_as_is_faster(
+    faster: bool, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: dict[int, tuple[bool, bool]] = {}
+    make = Session.__init__
+
+    def noted(self: Session, *arguments: Any, int8: bool = False, kernels: bool = True) -> None:
+        make(self, *arguments, int8=int8, kernels=kernels)
+        opened[id(self)] = (int8, kernels)
+
+    def cost(session: Session, batch: Batch) -> float:
+        int8, kernels = opened[id(session)]
+        return batch.input_ids.size * ((1.0 if kernels == faster else 1.2) if int8 else 2.0)
+
+    monkeypatch.setattr(Session, "__init__", noted)
+    monkeypatch.setattr("bert_runtime.tuner.kernel_names", lambda: ("QuantizedLinear",))
+    monkeypatch.setattr("bert_runtime.tuner.available_cores", lambda: 1)
+    Clock(monkeypatch, cost)
+    tuning = tune(bundle, rounds=2)
+    assert (tuning.plan.precision, tuning.plan.kernels) == ("int8", faster)
+    assert set(tuning.measured["one_input_ms"]) == {
+        "fp32, 1 threads", "int8, 1 threads", "int8, 1 threads, without kernels of our own",
+    }  # fmt: skip
+    opened.clear()
+    load(bundle)
+    assert [*opened.values()] == [(True, faster)]
+    load(bundle, kernels=not faster)
+    assert [*opened.values()][1:] == [(True, not faster)]
 
 
 def test_a_real_run(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

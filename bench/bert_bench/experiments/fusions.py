@@ -21,9 +21,11 @@ from bert_export.fusion.first_row import fuse_first_row
 from bert_export.fusion.graph import operators
 from bert_export.fusion.pipeline import tidy
 from bert_export.fusion.projections import fuse_projections
+from bert_export.kernels import outline_kernels
 from bert_export.quantization import expected_projections, measure_activations, quantize, quantize_dynamic
 from bert_export.samples import built_in_calibration
 from bert_models import load_model, open_checkpoint
+from bert_runtime.kernels import kernel_names
 from bert_runtime.machine import available_cores
 from bert_runtime.session import Session
 from bert_runtime.tasks import SentenceEmbedding
@@ -66,7 +68,10 @@ def _stages(checkpoint: Path) -> Iterator[tuple[str, ir.Model]]:
     texts = built_in_calibration(task, tokenizer)
     quantize(quantized, expected, measure_activations(quantized, texts.batches(tokenizer), texts.headroom))
     yield "+ INT8 with calibration: QuantizeLinear, MatMulIntegerToFloat", quantized
-    yield "+ INT8 with a branch for batches without padding", branch_on_padding(quantized, counts)[0]
+    branched, _ = branch_on_padding(quantized, counts)
+    yield "+ INT8 with a branch for batches without padding", branched
+    if kernel_names():
+        yield "+ INT8 with kernels of our own", outline_kernels(branched)[0]
 
 
 @click.command(help=__doc__)

@@ -30,6 +30,7 @@ from bert_bench.preparation import Workshop
 from bert_bench.workloads import CORPUS
 from bert_export.cli.common import table
 from bert_runtime import Manifest
+from bert_runtime.kernels import add_kernels
 from bert_runtime.records import read_records
 from bert_runtime.tokenization import as_text_input
 
@@ -72,7 +73,7 @@ print(json.dumps({"call_ms": median(times), "operators": found}))
 """
 
 
-def onnxruntime_operators(graph: Path, rows: int, tokens: int, calls: int) -> dict[str, Any]:
+def onnxruntime_operators(graph: Path, rows: int, tokens: int, calls: int, *, kernels: bool) -> dict[str, Any]:
     """Milliseconds of a call, and of its operators by type, on one thread."""
     options = [onnxruntime.SessionOptions() for _ in range(2)]
     for each in options:
@@ -80,6 +81,8 @@ def onnxruntime_operators(graph: Path, rows: int, tokens: int, calls: int) -> di
         each.log_severity_level = 3
         each.enable_mem_pattern = False
         each.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        if kernels:
+            add_kernels(each)
     with tempfile.TemporaryDirectory() as folder:
         options[1].enable_profiling = True
         options[1].profile_file_prefix = str(Path(folder) / "profile")
@@ -155,9 +158,11 @@ def main(checkpoint: Path, bundle: Path, cache: Path, shapes: tuple[str, ...], o
     result: dict[str, Any] = {"what": what, "shapes": {}}
     for shape in shapes:
         rows, tokens = map(int, shape.split("x"))
+        graph = bundle / manifest.variant("int8").model.file
         turns = [
             {
-                "bundle": onnxruntime_operators(bundle / manifest.variant("int8").model.file, rows, tokens, _CALLS),
+                "bundle": onnxruntime_operators(graph, rows, tokens, _CALLS, kernels=True),
+                "bundle without kernels": onnxruntime_operators(graph, rows, tokens, _CALLS, kernels=False),
                 "OpenVINO": _openvino_operators(environment, files / "model.xml", rows, tokens, _CALLS),
             }
             for _ in range(_ROUNDS)

@@ -1,0 +1,176 @@
+"""Groups of operators as functions, which the runtime's own kernels take the place of.
+
+A function of an ONNX model says in standard operators what it computes. ONNX Runtime runs a kernel of that name where
+the session has one (`bert_runtime.kernels`), and what the function consists of everywhere else: a bundle needs no
+kernel, and where there is one, what lies between two products is one pass instead of three.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from bert_export.fusion.graph import NoMatch, constant, insert_before, operators, producer, sole_consumer
+from bert_export.fusion.pipeline import tidy
+from bert_export.quantization.projections import MICROSOFT_DOMAIN
+from bert_runtime.kernels import DOMAIN
+
+__all__ = ["FUNCTIONS", "outline_kernels"]
+
+_HEADER = f'<domain: "{DOMAIN}", opset_import: ["": 23, "{MICROSOFT_DOMAIN}": 1]>'
+
+_PRODUCT = f"{MICROSOFT_DOMAIN}.MatMulIntegerToFloat (x, weight, x_scale, scales, x_zero_point, , bias)"
+
+_SOURCES = (
+    f"""{_HEADER}
+    QuantizedLinear (x, weight, x_scale, scales, x_zero_point, bias) => (y) {{
+        y = {_PRODUCT}
+    }}""",
+    f"""{_HEADER}
+    QuantizedLinearGelu (x, weight, x_scale, scales, x_zero_point, bias, y_scale, y_zero_point) => (y) {{
+        sum = {_PRODUCT}
+        activated = Gelu (sum)
+        y = QuantizeLinear (activated, y_scale, y_zero_point)
+    }}""",
+    # A copy of the mask is made for every head where there is one, see `branch_on_padding`.
+    f"""{_HEADER}
+    QuantizedAttention <num_heads, scale> (qkv, mask, is_full, y_scale, y_zero_point) => (y) {{
+        query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
+        attended = If (is_full) <
+            then_branch = unmasked () => (float[batch, tokens, width] unmasked_y) {{
+                unmasked_y = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
+                    scale: float = @scale> (query, key, value)
+            }},
+            else_branch = masked () => (float[batch, tokens, width] masked_y) {{
+                masked_y = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
+                    scale: float = @scale> (query, key, value, mask)
+            }}>
+        y = QuantizeLinear (attended, y_scale, y_zero_point)
+    }}""",
+    f"""{_HEADER}
+    AddNormQuantize <epsilon> (x, residual, gamma, beta, smoothing, scale, zero_point) => (y, bytes) {{
+        sum = Add (x, residual)
+        y = LayerNormalization <axis = -1, epsilon: float = @epsilon> (sum, gamma, beta)
+        smoothed = Mul (y, smoothing)
+        bytes = QuantizeLinear (smoothed, scale, zero_point)
+    }}""",
+)
+
+FUNCTIONS = {
+    function.name: function
+    for function in (ir.serde.deserialize_function(onnx.parser.parse_function(source)) for source in _SOURCES)
+}
+"""By name."""
+
+
+def outline_kernels(model: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
+    """A copy of a quantized graph that calls the functions, and how often each. Weights are shared with `model`.
+
+    What does not look as the kernels have it, such as another activation, stays as it is.
+    """
+    outlined = model.clone()
+    counts: Counter[str] = Counter()
+    for op_type, outline in (
+        ("If", _attention),
+        ("Gelu", _linear_gelu),
+        ("MatMulIntegerToFloat", _linear),
+        ("LayerNormalization", _norm),
+    ):
+        for node in operators(outlined, op_type):
+            try:
+                counts[outline(node)] += 1
+            except NoMatch:
+                continue
+        tidy(outlined)
+    for name, function in FUNCTIONS.items():
+        if counts[name]:
+            outlined.functions[function.identifier()] = function
+    if counts:
+        outlined.graph.opset_imports[DOMAIN] = 1
+    return outlined, dict(counts)
+
+
+def _call(
+    anchor: ir.Node,
+    name: str,
+    inputs: Sequence[ir.Value | None],
+    outputs: Sequence[ir.Value],
+    attributes: Mapping[str, Any] | None = None,
+) -> str:
+    """Calls a function in the place of what computes `outputs`, and returns its name."""
+    called = insert_before(anchor, name, inputs, like=outputs, attributes=attributes, domain=DOMAIN)
+    for old, new in zip(outputs, called, strict=True):
+        old.replace_all_uses_with(new)
+    return name
+
+
+_USUAL = {"q_num_heads", "kv_num_heads", "scale"}
+
+
+def _attention(branch: ir.Node) -> str:
+    quantize = sole_consumer(branch.outputs[0], "QuantizeLinear")
+    masked = branch.attributes["else_branch"].as_graph()
+    (attention,) = masked
+    if attention.op_type != "Attention":
+        raise NoMatch(f"expected Attention in the branch, found {attention.op_type}")
+    query, key, value, mask = attention.inputs
+    split = producer(query, "Split")
+    if [*split.outputs] != [query, key, value]:
+        raise NoMatch("expected queries, keys and values of one projection")
+    unusual = {name: each.value for name, each in attention.attributes.items() if name not in _USUAL and each.value}
+    if unusual:
+        raise NoMatch(f"expected heads and a scale alone, found {unusual}")
+    heads, kv_heads = (attention.attributes[f"{each}_num_heads"].as_int() for each in ("q", "kv"))
+    if heads != kv_heads:
+        raise NoMatch(f"expected as many heads of keys as of queries, found {kv_heads} and {heads}")
+    width = query.shape[-1] if query is not None and query.shape is not None else None
+    if not isinstance(width, int):
+        raise NoMatch(f"expected queries of a fixed width, found {width}")
+    scale = attention.attributes["scale"].as_float() if "scale" in attention.attributes else (width // heads) ** -0.5
+    _, step, zero = quantize.inputs
+    inputs = [split.inputs[0], mask, branch.inputs[0], step, zero]
+    called = _call(quantize, "QuantizedAttention", inputs, quantize.outputs, {"num_heads": heads, "scale": scale})
+    for body in ("then_branch", "else_branch"):  # its nodes read the values of the graph around it until they go
+        graph = branch.attributes[body].as_graph()
+        graph.outputs.clear()
+        graph.remove([*graph], safe=True)
+    return called
+
+
+def _product(node: ir.Node) -> list[ir.Value | None]:
+    x, weight, x_scale, scales, x_zero, weight_zero, bias = [*node.inputs, None][:7]
+    if constant(weight).shape[0] % 4 or weight_zero is not None or bias is None:
+        raise NoMatch("expected a bias, and a number of inputs that is a multiple of 4")
+    return [x, weight, x_scale, scales, x_zero, bias]
+
+
+def _linear_gelu(gelu: ir.Node) -> str:
+    if gelu.attributes.get("approximate") is not None and gelu.attributes["approximate"].as_string() != "none":
+        raise NoMatch("expected exact GELU")
+    product = producer(gelu.inputs[0], "MatMulIntegerToFloat")
+    sole_consumer(product.outputs[0], "Gelu")
+    quantize = sole_consumer(gelu.outputs[0], "QuantizeLinear")
+    return _call(quantize, "QuantizedLinearGelu", [*_product(product), *quantize.inputs[1:]], quantize.outputs)
+
+
+def _linear(product: ir.Node) -> str:
+    if not product.outputs[0].consumers():
+        raise NoMatch("expected a product that is read")
+    return _call(product, "QuantizedLinear", _product(product), product.outputs)
+
+
+def _norm(norm: ir.Node) -> str:
+    add = producer(norm.inputs[0], "Add")
+    sole_consumer(add.outputs[0], "LayerNormalization")
+    for smooth in norm.outputs[0].consumers():
+        if smooth.op_type != "Mul" or smooth.inputs[0] is not norm.outputs[0]:
+            continue
+        quantize = sole_consumer(smooth.outputs[0], "QuantizeLinear")
+        inputs = [*add.inputs, *norm.inputs[1:3], smooth.inputs[1], *quantize.inputs[1:]]
+        epsilon = norm.attributes["epsilon"].as_float()
+        return _call(
+            norm, "AddNormQuantize", inputs, [norm.outputs[0], quantize.outputs[0]], {"epsilon": epsilon}
+        )  # fmt: skip
+    raise NoMatch("expected bytes to be made of it")

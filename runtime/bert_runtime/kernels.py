@@ -1,0 +1,58 @@
+"""Kernels of our own, for what INT8 graphs spend their time on.
+
+The exporter groups operators into functions of the domain `DOMAIN`. A session that knows this library runs its kernels
+in their place; for those that the library lacks on this processor, and all of them where there is no library, ONNX
+Runtime runs the operators that the functions consist of. The sources are in `runtime/native`.
+"""
+
+import logging
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bert_runtime.machine import cpu_flags
+
+if TYPE_CHECKING:
+    from onnxruntime import SessionOptions
+
+__all__ = ["DOMAIN", "LIBRARY", "add_kernels", "kernel_names", "kernels_are_missing"]
+
+_log = logging.getLogger("bert_runtime")
+
+DOMAIN = "bert_export"
+
+LIBRARY = Path(__file__).with_name("lib") / "kernels.so"
+"""Compiled when the package is built, on Linux for x86-64."""
+
+
+def add_kernels(options: "SessionOptions") -> None:
+    """Lets sessions with these options run the kernels; where they cannot be loaded, that is warned of."""
+    if not LIBRARY.is_file():
+        return
+    try:
+        options.register_custom_ops_library(str(LIBRARY))
+    except Exception as error:  # onnxruntime's exceptions share no base class but Exception
+        _log.warning("running without bert-export's own kernels: %s; reinstall bert-export to build them anew", error)
+
+
+def kernels_are_missing() -> bool:
+    """Whether there would be kernels for this processor, had there been a compiler when the package was built."""
+    return "avx512_vnni" in cpu_flags() and not LIBRARY.is_file()
+
+
+@lru_cache(maxsize=1)
+def kernel_names() -> tuple[str, ...]:
+    """The functions that have a kernel on this processor; none where the library is missing or cannot be loaded."""
+    if not LIBRARY.is_file():
+        return ()
+    import ctypes
+
+    try:
+        name = ctypes.CDLL(str(LIBRARY)).KernelName
+    except (OSError, AttributeError):
+        return ()
+    name.restype, name.argtypes = ctypes.c_char_p, [ctypes.c_size_t]
+    names: list[str] = []
+    while found := name(len(names)):
+        names.append(found.decode())
+    return tuple(names)

@@ -1,0 +1,288 @@
+// Attention in 16-bit integers. Keys and values have one scale for a head of a sequence, queries one for a few rows, and
+// probabilities know their largest, so that no calibration is needed; rounding is a hundredth of that of bytes.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "kernels.h"
+#include "simd.h"
+
+namespace bert {
+
+namespace {
+
+constexpr double kMaxSum = 2147483647;
+constexpr float kProbabilitySteps = 4095;
+constexpr float kLeastValueSteps = 1023;
+constexpr float kMasked = -3e38f;  // as ONNX Runtime: a row with nothing but masked keys is the mean of all values
+constexpr size_t kAhead = 8;       // rows between the prefetch of one and its use
+
+// Memory of a thread that grows and is given back when the thread ends.
+class Scratch {
+ public:
+  uint8_t* take(size_t bytes) {
+    if (bytes > size_) {
+      memory_.reset(static_cast<uint8_t*>(allocate(bytes)));
+      size_ = bytes;
+    }
+    return memory_.get();
+  }
+
+ private:
+  Aligned<uint8_t> memory_;
+  size_t size_ = 0;
+};
+
+// Lanes of 16 from `first` on that lie below `end`.
+__mmask16 lanes_below(size_t end, size_t first) {
+  return first_lanes(static_cast<ptrdiff_t>(end) - static_cast<ptrdiff_t>(first));
+}
+
+// Sixteen of `size` values from `first` on, and zeros behind them.
+__m512 values_at(const float* row, size_t size, size_t first) {
+  return _mm512_maskz_loadu_ps(lanes_below(size, first), row + first);
+}
+
+// The largest magnitude in rows of `size` values that are `stride` apart, of those that are `kept`, or of all for null.
+float largest(const float* rows, size_t count, size_t size, size_t stride, const bool* kept) {
+  __m512 most = _mm512_set1_ps(1e-30f);
+  for (size_t row = 0; row < count; ++row, rows += stride) {
+    for (size_t i = 0; i < size; i += 16) __builtin_prefetch(rows + kAhead * stride + i);
+    if (kept && !kept[row]) continue;
+    for (size_t i = 0; i < size; i += 16)
+      most = _mm512_max_ps(most, _mm512_abs_ps(values_at(rows, size, i)));
+  }
+  return _mm512_reduce_max_ps(most);
+}
+
+// Which keys any query attends to, of a mask [tokens, tokens]; null where there are none, as for an empty text.
+const bool* kept_keys(const bool* mask, size_t tokens, bool* kept) {
+  bool any = false;
+  for (size_t first = 0; first < tokens; first += 64) {
+    const size_t left = tokens - first;
+    const __mmask64 lanes = left >= 64 ? ~__mmask64(0) : (__mmask64(1) << left) - 1;
+    __m512i seen = _mm512_setzero_si512();
+    for (size_t row = 0; row < tokens; ++row)
+      seen = _mm512_or_si512(seen, _mm512_maskz_loadu_epi8(lanes, mask + row * tokens + first));
+    _mm512_mask_storeu_epi8(kept + first, lanes, seen);
+    any |= _mm512_test_epi8_mask(seen, seen) != 0;
+  }
+  return any ? kept : nullptr;
+}
+
+// Thirty-two values from `first` on as 16-bit integers, in an order that is the same for queries and keys.
+__m512i packed_at(const float* row, size_t size, size_t first, __m512 per_step) {
+  return _mm512_packs_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(values_at(row, size, first), per_step)),
+                            _mm512_cvtps_epi32(_mm512_mul_ps(values_at(row, size, first + 16), per_step)));
+}
+
+// Rows become columns, in groups of 4 bytes.
+void transpose(__m512i (&rows)[16]) {
+  __m512i pairs[16], quads[16];
+  for (int i = 0; i < 16; i += 2) {
+    pairs[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+    pairs[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4)
+    for (int j = 0; j < 2; ++j) {
+      quads[i + 2 * j] = _mm512_unpacklo_epi64(pairs[i + j], pairs[i + j + 2]);
+      quads[i + 2 * j + 1] = _mm512_unpackhi_epi64(pairs[i + j], pairs[i + j + 2]);
+    }
+  for (int j = 0; j < 4; ++j) {  // quads[4·i + j] has column 4·lane + j of rows 4·i… in each lane of 128 bits
+    const __m512i a = _mm512_shuffle_i32x4(quads[j], quads[4 + j], 0x88);
+    const __m512i b = _mm512_shuffle_i32x4(quads[j], quads[4 + j], 0xdd);
+    const __m512i c = _mm512_shuffle_i32x4(quads[8 + j], quads[12 + j], 0x88);
+    const __m512i d = _mm512_shuffle_i32x4(quads[8 + j], quads[12 + j], 0xdd);
+    rows[j] = _mm512_shuffle_i32x4(a, c, 0x88);
+    rows[4 + j] = _mm512_shuffle_i32x4(b, d, 0x88);
+    rows[8 + j] = _mm512_shuffle_i32x4(a, c, 0xdd);
+    rows[12 + j] = _mm512_shuffle_i32x4(b, d, 0xdd);
+  }
+}
+
+// 2^x for x <= 0, to 3e-6 of it: a power of two times a polynomial of what is left of x.
+__m512 power_of_two(__m512 x) {
+  x = _mm512_max_ps(x, _mm512_set1_ps(-126.0f));
+  const __m512 n = _mm512_roundscale_ps(x, 0), r = _mm512_sub_ps(x, n);
+  __m512 p = _mm512_set1_ps(1.3333558e-3f);  // ln(2)^k / k!
+  for (float coefficient : {9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1.0f})
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(coefficient));
+  return _mm512_scalef_ps(p, n);
+}
+
+// One head of one sequence.
+struct Head {
+  size_t tokens, size, stride;  // stride: floats from token to token
+  size_t size_padded, tokens_padded;
+  float scale, query_steps, probability_steps;
+  float key_scale, value_scale;
+  int16_t *keys, *values, *queries, *probabilities;
+  float* scores;
+  const bool* kept;  // keys that count, or null for all: what a padded row holds must not change what others are
+
+  Head(size_t tokens, size_t size, size_t stride, float scale, const bool* mask, Scratch& scratch)
+      : tokens(tokens), size(size), stride(stride), size_padded(round_up(size, 32)),
+        tokens_padded(round_up(tokens, 32)), scale(scale),
+        // The largest that no sum of products overflows with.
+        query_steps(static_cast<float>(std::min(32767.0, std::floor(std::sqrt(kMaxSum / static_cast<double>(size)))))),
+        probability_steps(static_cast<float>(
+            std::min<double>(kProbabilitySteps, std::floor(kMaxSum / (kLeastValueSteps * static_cast<double>(tokens)))))) {
+    const size_t panels = 2 * tokens_padded * size_padded;
+    const size_t sizes[] = {panels, panels, 2 * kRows * size_padded, 2 * kRows * tokens_padded,
+                            4 * kRows * tokens_padded, tokens_padded};
+    size_t total = 0;
+    for (size_t each : sizes) total += each;
+    uint8_t* memory = scratch.take(total);
+    auto part = [&memory](size_t bytes) { return std::exchange(memory, memory + bytes); };
+    keys = reinterpret_cast<int16_t*>(part(sizes[0]));
+    values = reinterpret_cast<int16_t*>(part(sizes[1]));
+    queries = reinterpret_cast<int16_t*>(part(sizes[2]));
+    probabilities = reinterpret_cast<int16_t*>(part(sizes[3]));
+    scores = reinterpret_cast<float*>(part(sizes[4]));
+    kept = mask ? kept_keys(mask, tokens, reinterpret_cast<bool*>(part(sizes[5]))) : nullptr;
+  }
+
+  size_t pairs_of_tokens() const { return ceil_div(tokens, 2); }
+
+  // keys [tokens, size] → panels of 32 tokens: [tokens / 32, size / 2, 32, 2]
+  void pack_keys(const float* source) {
+    const float most = largest(source, tokens, size, stride, kept);
+    const __m512 per_step = _mm512_set1_ps(query_steps / most);
+    key_scale = most / query_steps;
+    for (size_t first = 0; first < tokens_padded; first += 16)
+      for (size_t i = 0; i < size_padded; i += 32) {
+        __m512i rows[16];
+        for (size_t row = 0; row < 16; ++row)
+          rows[row] = first + row < tokens ? packed_at(source + (first + row) * stride, size, i, per_step)
+                                           : _mm512_setzero_si512();
+        transpose(rows);
+        int16_t* panel = keys + (first / 32 * 32) * size_padded + (first % 32 + 16 * i) * 2;
+        for (size_t pair = 0; pair < 16; ++pair) _mm512_store_si512(panel + 64 * pair, rows[pair]);
+      }
+  }
+
+  // values [tokens, size] → panels of 32 columns: [size / 32, tokens / 2, 32, 2]
+  void pack_values(const float* source) {
+    const size_t pairs = pairs_of_tokens();
+    const float most = largest(source, tokens, size, stride, kept);
+    const float steps = static_cast<float>(
+        std::min(32767.0, std::floor(kMaxSum / (probability_steps * static_cast<double>(tokens)))));
+    const __m512 per_step = _mm512_set1_ps(steps / most);
+    value_scale = most / steps;
+    for (size_t pair = 0; pair < pairs; ++pair) {
+      const float *even = source + 2 * pair * stride, *odd = even + stride;
+      const size_t size_of_odd = 2 * pair + 1 < tokens ? size : 0;
+      for (size_t i = 0; i < size_padded; i += 16) {
+        const __m512i low = _mm512_cvtps_epi32(_mm512_mul_ps(values_at(even, size, i), per_step));
+        const __m512i high = _mm512_cvtps_epi32(_mm512_mul_ps(values_at(odd, size_of_odd, i), per_step));
+        // The lower halves of `low`, and those of `high` in the upper ones.
+        const __m512i both = _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_slli_epi32(high, 16));
+        _mm512_store_si512(values + 2 * ((i / 32 * pairs + pair) * 32 + i % 32), both);
+      }
+    }
+  }
+};
+
+struct Output {
+  uint8_t* y;  // of the first query
+  size_t stride;
+  __m512 inverse_scale;
+  __m512i zero_point;
+};
+
+// Scores of R queries, their softmax, and the sum of values it weights.
+template <int R>
+void attend(Head& head, const float* queries, const bool* mask, const Output& output) {
+  const float most = largest(queries, R, head.size, head.stride, nullptr);
+  const __m512 per_step = _mm512_set1_ps(head.query_steps / most);
+  for (int r = 0; r < R; ++r)
+    for (size_t i = 0; i < head.size; i += 32)
+      _mm512_store_si512(head.queries + r * head.size_padded + i,
+                         packed_at(queries + r * head.stride, head.size, i, per_step));
+  // Scores are exponents of 2.
+  const __m512 scale = _mm512_set1_ps(1.44269504f * head.scale * head.key_scale * most / head.query_steps);
+  __m512 highest[R];
+  for (int r = 0; r < R; ++r) highest[r] = _mm512_set1_ps(-INFINITY);
+  for (size_t first = 0; first < head.tokens; first += 32) {
+    __m512i acc[R][2];
+    multiply<Shorts, R>(reinterpret_cast<const uint8_t*>(head.queries), 2 * head.size_padded,
+                        reinterpret_cast<const uint8_t*>(head.keys + first * head.size_padded), head.size_padded / 2,
+                        acc);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const size_t token = first + 16 * half;
+      const __mmask16 lanes = lanes_below(head.tokens, token);
+#pragma GCC unroll 12
+      for (int r = 0; r < R; ++r) {
+        __m512 score = _mm512_mul_ps(_mm512_cvtepi32_ps(acc[r][half]), scale);
+        if (mask) {
+          const __m128i kept = _mm_maskz_loadu_epi8(lanes, mask + r * head.tokens + token);
+          score = _mm512_mask_mov_ps(_mm512_set1_ps(kMasked), _mm_test_epi8_mask(kept, kept), score);
+        }
+        score = _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), lanes, score);
+        _mm512_store_ps(head.scores + r * head.tokens_padded + token, score);
+        highest[r] = _mm512_max_ps(highest[r], score);
+      }
+    }
+  }
+  float factors[R];
+  for (int r = 0; r < R; ++r) {
+    const float* scores = head.scores + r * head.tokens_padded;
+    int16_t* probabilities = head.probabilities + r * head.tokens_padded;
+    const __m512 top = _mm512_set1_ps(_mm512_reduce_max_ps(highest[r]));
+    const __m512 steps = _mm512_set1_ps(head.probability_steps);
+    __m512 sum = _mm512_setzero_ps();
+    for (size_t token = 0; token < head.tokens_padded; token += 16) {
+      const __m512 power = power_of_two(_mm512_sub_ps(_mm512_load_ps(scores + token), top));
+      sum = _mm512_add_ps(sum, power);
+      _mm256_store_si256(reinterpret_cast<__m256i*>(probabilities + token),
+                         _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(_mm512_mul_ps(power, steps))));
+    }
+    factors[r] = head.value_scale / (head.probability_steps * _mm512_reduce_add_ps(sum));
+  }
+  for (size_t first = 0; first < head.size; first += 32) {
+    __m512i acc[R][2];
+    multiply<Shorts, R>(reinterpret_cast<const uint8_t*>(head.probabilities), 2 * head.tokens_padded,
+                        reinterpret_cast<const uint8_t*>(head.values + 2 * first * head.pairs_of_tokens()),
+                        head.pairs_of_tokens(), acc);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const __mmask16 lanes = lanes_below(head.size, first + 16 * half);
+#pragma GCC unroll 12
+      for (int r = 0; r < R; ++r) {
+        const __m512 factor = _mm512_mul_ps(_mm512_set1_ps(factors[r]), output.inverse_scale);
+        _mm_mask_storeu_epi8(output.y + r * output.stride + first + 16 * half, lanes,
+                             to_bytes(_mm512_mul_ps(_mm512_cvtepi32_ps(acc[r][half]), factor), output.zero_point));
+      }
+    }
+  }
+}
+
+using Attend = void (*)(Head&, const float*, const bool*, const Output&);
+constexpr Attend kAttend[kRows] = {attend<1>, attend<2>, attend<3>, attend<4>,  attend<5>,  attend<6>,
+                                   attend<7>, attend<8>, attend<9>, attend<10>, attend<11>, attend<12>};
+
+}  // namespace
+
+void Attention::run(uint8_t* y, Range output, const Threads& threads) const {
+  const size_t width = heads * head_size, stride = 3 * width;
+  auto job = [&](size_t number) {
+    static thread_local Scratch scratch;
+    const size_t sequence = number / heads, column = number % heads * head_size;
+    const float* queries = qkv + sequence * tokens * stride + column;
+    const bool* keys = mask ? mask + sequence * tokens * tokens : nullptr;
+    Head head(tokens, head_size, stride, scale, keys, scratch);
+    head.pack_keys(queries + width);
+    head.pack_values(queries + 2 * width);
+    const size_t strips = ceil_div(tokens, kRows);
+    for (size_t each = 0; each < strips; ++each) {
+      const size_t first = each * tokens / strips, next = (each + 1) * tokens / strips;
+      kAttend[next - first - 1](head, queries + first * stride, keys ? keys + first * tokens : nullptr,
+                                {y + (sequence * tokens + first) * width + column, width,
+                                 _mm512_set1_ps(1 / output.scale), _mm512_set1_epi32(output.zero_point)});
+    }
+  };
+  if (tokens) threads.each(batch * heads, job);
+}
+
+}  // namespace bert

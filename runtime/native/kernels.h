@@ -1,0 +1,75 @@
+// The kernels, without ONNX Runtime. Tensors are dense and row-major; shapes are in brackets.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace bert {
+
+struct Free {
+  void operator()(void* memory) const;
+};
+
+// Memory for vectors of 64 bytes.
+template <class T>
+using Aligned = std::unique_ptr<T[], Free>;
+void* allocate(size_t bytes);
+
+// Runs job(0) … job(count - 1) on the threads there are, in any order.
+using Job = void (*)(void* state, size_t number);
+using Parallel = void (*)(void* context, Job job, void* state, size_t count);
+struct Threads {
+  void* context;
+  Parallel run;
+  template <class F>
+  void each(size_t count, F& f) const {
+    run(context, [](void* state, size_t number) { (*static_cast<F*>(state))(number); }, &f, count);
+  }
+};
+
+// A range of bytes: value = scale · (byte - zero_point).
+struct Range {
+  float scale;
+  uint8_t zero_point;
+};
+
+// Bytes [rows, inputs] by a weight of signed bytes [inputs, outputs], plus a bias.
+class Linear {
+ public:
+  // Copies and rearranges the weight [inputs, outputs]; `scales` and `bias` are [outputs]. inputs % 4 must be 0.
+  Linear(const int8_t* weight, const float* scales, const float* bias, Range input, size_t inputs, size_t outputs);
+  // y float [rows, outputs]
+  void run(const uint8_t* x, size_t rows, float* y, const Threads& threads) const;
+  // y bytes [rows, outputs] of the range `output`: GELU (exact, within 5e-5) of the sum.
+  void run_gelu(const uint8_t* x, size_t rows, uint8_t* y, Range output, const Threads& threads) const;
+  size_t inputs() const { return inputs_; }
+  size_t outputs() const { return outputs_; }
+
+ private:
+  template <class Finish>
+  void run(const uint8_t* x, size_t rows, const Finish& finish, const Threads& threads) const;
+  size_t inputs_, outputs_;
+  Aligned<int8_t> panels_;  // [outputs / 32, inputs / 4, 32, 4]
+  Aligned<float> scales_, bias_;
+};
+
+// Softmax(query · keyᵀ · scale + mask) · value for each head, with products of 16-bit integers that are scaled by row.
+struct Attention {
+  size_t batch, tokens, heads, head_size;
+  float scale;
+  const float* qkv;  // [batch, tokens, 3 · heads · head_size]
+  const bool* mask;  // [batch, 1, tokens, tokens], false where a key is left out; or null
+  // y bytes [batch, tokens, heads · head_size] of the range `output`
+  void run(uint8_t* y, Range output, const Threads& threads) const;
+};
+
+// LayerNorm(x + residual), and that times a smoothing as bytes. x, residual and y are [rows, columns]; the rest are
+// [columns].
+struct AddNorm {
+  size_t rows, columns;
+  const float *x, *residual, *gamma, *beta, *smoothing;
+  float epsilon;
+  void run(float* y, uint8_t* bytes, Range output, const Threads& threads) const;
+};
+
+}  // namespace bert

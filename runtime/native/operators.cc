@@ -1,0 +1,273 @@
+// The kernels as operators of ONNX Runtime, in the domain of the functions that say the same in standard operators
+// (bert_export/kernels.py). Only what this processor can run, and runs fastest, is registered; ONNX Runtime takes the
+// functions for the rest.
+#include <cpuid.h>
+
+#include <new>
+
+#include "kernels.h"
+#include "onnxruntime_abi.h"
+
+namespace {
+
+using bert::Range;
+using namespace ort;
+
+const Api* api;
+
+// Leaves the function with the error of an expression, if it has one.
+#define RETURN_IF_ERROR(expression) \
+  if (Status* error = (expression)) return error
+
+Status* invalid(const char* message) { return CreateStatus(api, kInvalidArgument, message); }
+
+struct Tensor {
+  void* data = nullptr;
+  int64_t dimensions[8];
+  size_t rank = 0;
+
+  Status* read(const Value* value) {
+    RETURN_IF_ERROR(GetTensorMutableData(api, const_cast<Value*>(value), &data));
+    Shape* shape;
+    RETURN_IF_ERROR(GetTensorTypeAndShape(api, value, &shape));
+    Status* error = GetDimensionsCount(api, shape, &rank);
+    if (!error) error = rank <= 8 ? GetDimensions(api, shape, dimensions, rank) : invalid("a tensor of more than 8 axes");
+    ReleaseTensorTypeAndShapeInfo(api, shape);
+    return error;
+  }
+  template <class T>
+  const T* as() const {
+    return static_cast<const T*>(data);
+  }
+  size_t size() const {
+    size_t product = 1;
+    for (size_t axis = 0; axis < rank; ++axis) product *= static_cast<size_t>(dimensions[axis]);
+    return product;
+  }
+  size_t last() const { return rank ? static_cast<size_t>(dimensions[rank - 1]) : 0; }
+  bool is_vector(size_t size) const { return rank == 1 && last() == size; }
+};
+
+Range range_of(const Tensor& scale, const Tensor& zero_point) { return {*scale.as<float>(), *zero_point.as<uint8_t>()}; }
+
+Status* input(KernelContext* context, size_t index, Tensor& tensor) {
+  const Value* value;
+  RETURN_IF_ERROR(KernelContext_GetInput(api, context, index, &value));
+  return tensor.read(value);
+}
+
+template <size_t Count>
+Status* inputs(KernelContext* context, Tensor (&tensors)[Count]) {
+  for (size_t index = 0; index < Count; ++index) RETURN_IF_ERROR(input(context, index, tensors[index]));
+  return nullptr;
+}
+
+template <class T>
+Status* output(KernelContext* context, size_t index, const Tensor& like, T** data) {
+  Value* value;
+  RETURN_IF_ERROR(KernelContext_GetOutput(api, context, index, like.dimensions, like.rank, &value));
+  return GetTensorMutableData(api, value, reinterpret_cast<void**>(data));
+}
+
+bert::Threads threads_of(KernelContext* context) {
+  return {context, [](void* context, bert::Job job, void* state, size_t count) {
+            if (count == 1)
+              job(state, 0);
+            else  // fails for null arguments alone
+              KernelContext_ParallelFor(api, static_cast<KernelContext*>(context), job, count, 0, state);
+          }};
+}
+
+// (x bytes [.., K], weight [K, N], x scale, weight's scales [N], x zero point, bias [N]) → float [.., N]
+struct QuantizedLinear {
+  static constexpr const char* kName = "QuantizedLinear";
+  static constexpr ElementType kInputs[] = {kUint8, kInt8, kFloat, kFloat, kUint8, kFloat};
+  static constexpr ElementType kOutputs[] = {kFloat};
+  bert::Linear linear;
+
+  static Status* create(const KernelInfo* info, void** kernel) {
+    Tensor constants[6];
+    for (size_t index = 1; index < 6; ++index) {
+      int is_constant = 0;
+      const Value* value = nullptr;
+      RETURN_IF_ERROR(KernelInfoGetConstantInput_tensor(api, info, index, &is_constant, &value));
+      if (!is_constant) return invalid("expected a weight, scales, a zero point and a bias that are constants");
+      RETURN_IF_ERROR(constants[index].read(value));
+    }
+    const auto& [_, weight, scale, scales, zero_point, bias] = constants;
+    const size_t columns = weight.last();
+    if (weight.rank != 2 || weight.dimensions[0] % 4 || !scales.is_vector(columns) || !bias.is_vector(columns) ||
+        scale.size() != 1 || zero_point.size() != 1)
+      return invalid("expected a weight [K, N] with K a multiple of 4, and N scales and biases");
+    *kernel = new (std::nothrow) QuantizedLinear{
+        bert::Linear(weight.as<int8_t>(), scales.as<float>(), bias.as<float>(), range_of(scale, zero_point),
+                     static_cast<size_t>(weight.dimensions[0]), columns)};
+    return nullptr;
+  }
+
+  Status* run(KernelContext* context) const {
+    Tensor x;
+    size_t rows;
+    float* y;
+    RETURN_IF_ERROR(read(context, x, rows));
+    RETURN_IF_ERROR(output(context, 0, x, &y));
+    linear.run(x.as<uint8_t>(), rows, y, threads_of(context));
+    return nullptr;
+  }
+
+  // x with the dimensions of y
+  Status* read(KernelContext* context, Tensor& x, size_t& rows) const {
+    RETURN_IF_ERROR(input(context, 0, x));
+    if (!x.rank || x.last() != linear.inputs()) return invalid("expected an input [.., K] for a weight [K, N]");
+    rows = x.size() / linear.inputs();
+    x.dimensions[x.rank - 1] = static_cast<int64_t>(linear.outputs());
+    return nullptr;
+  }
+};
+
+// QuantizedLinear and GELU: (those, y scale, y zero point) → bytes [.., N]
+struct QuantizedLinearGelu : QuantizedLinear {
+  static constexpr const char* kName = "QuantizedLinearGelu";
+  static constexpr ElementType kInputs[] = {kUint8, kInt8, kFloat, kFloat, kUint8, kFloat, kFloat, kUint8};
+  static constexpr ElementType kOutputs[] = {kUint8};
+
+  Status* run(KernelContext* context) const {
+    Tensor x, scale, zero_point;
+    size_t rows;
+    uint8_t* y;
+    RETURN_IF_ERROR(read(context, x, rows));
+    RETURN_IF_ERROR(input(context, 6, scale));
+    RETURN_IF_ERROR(input(context, 7, zero_point));
+    RETURN_IF_ERROR(output(context, 0, x, &y));
+    linear.run_gelu(x.as<uint8_t>(), rows, y, range_of(scale, zero_point), threads_of(context));
+    return nullptr;
+  }
+};
+
+// (qkv [B, T, 3·H·S], mask [B, 1, T, T], whether the mask leaves nothing out, y scale, y zero point) → bytes [B, T, H·S]
+struct QuantizedAttention {
+  static constexpr const char* kName = "QuantizedAttention";
+  static constexpr ElementType kInputs[] = {kFloat, kBool, kBool, kFloat, kUint8};
+  static constexpr ElementType kOutputs[] = {kUint8};
+  size_t heads;
+  float scale;
+
+  static Status* create(const KernelInfo* info, void** kernel) {
+    int64_t heads;
+    float scale;
+    RETURN_IF_ERROR(KernelInfoGetAttribute_int64(api, info, "num_heads", &heads));
+    RETURN_IF_ERROR(KernelInfoGetAttribute_float(api, info, "scale", &scale));
+    if (heads < 1) return invalid("expected at least one head");
+    *kernel = new (std::nothrow) QuantizedAttention{static_cast<size_t>(heads), scale};
+    return nullptr;
+  }
+
+  Status* run(KernelContext* context) const {
+    Tensor tensors[5];
+    RETURN_IF_ERROR(inputs(context, tensors));
+    auto& [qkv, mask, is_full, y_scale, zero_point] = tensors;
+    if (qkv.rank != 3 || qkv.last() % (3 * heads)) return invalid("expected queries, keys and values [B, T, 3·heads·S]");
+    const size_t batch = static_cast<size_t>(qkv.dimensions[0]), tokens = static_cast<size_t>(qkv.dimensions[1]);
+    if (mask.size() != batch * tokens * tokens) return invalid("expected a mask [B, 1, T, T]");
+    const size_t width = qkv.last() / 3;
+    qkv.dimensions[2] = static_cast<int64_t>(width);
+    uint8_t* y;
+    RETURN_IF_ERROR(output(context, 0, qkv, &y));
+    bert::Attention{batch, tokens, heads, width / heads, scale, qkv.as<float>(),
+                    *is_full.as<bool>() ? nullptr : mask.as<bool>()}
+        .run(y, range_of(y_scale, zero_point), threads_of(context));
+    return nullptr;
+  }
+};
+
+// (x [.., C], residual [.., C], gamma [C], beta [C], smoothing [C], scale, zero point) → y [.., C], y times the smoothing
+// as bytes [.., C]
+struct AddNormQuantize {
+  static constexpr const char* kName = "AddNormQuantize";
+  static constexpr ElementType kInputs[] = {kFloat, kFloat, kFloat, kFloat, kFloat, kFloat, kUint8};
+  static constexpr ElementType kOutputs[] = {kFloat, kUint8};
+  float epsilon;
+
+  static Status* create(const KernelInfo* info, void** kernel) {
+    float epsilon;
+    RETURN_IF_ERROR(KernelInfoGetAttribute_float(api, info, "epsilon", &epsilon));
+    *kernel = new (std::nothrow) AddNormQuantize{epsilon};
+    return nullptr;
+  }
+
+  Status* run(KernelContext* context) const {
+    Tensor tensors[7];
+    RETURN_IF_ERROR(inputs(context, tensors));
+    const auto& [x, residual, gamma, beta, smoothing, scale, zero_point] = tensors;
+    const size_t columns = x.last();
+    if (!columns || residual.size() != x.size() || !gamma.is_vector(columns) || !beta.is_vector(columns) ||
+        !smoothing.is_vector(columns))
+      return invalid("expected two tensors [.., C] of one shape, and three [C]");
+    float* y;
+    uint8_t* bytes;
+    RETURN_IF_ERROR(output(context, 0, x, &y));
+    RETURN_IF_ERROR(output(context, 1, x, &bytes));
+    bert::AddNorm{x.size() / columns,   columns,           x.as<float>(),         residual.as<float>(),
+                  gamma.as<float>(),    beta.as<float>(),  smoothing.as<float>(), epsilon}
+        .run(y, bytes, range_of(scale, zero_point), threads_of(context));
+    return nullptr;
+  }
+};
+
+template <class Operator>
+struct Registered : CustomOp {
+  Registered() : CustomOp{} {
+    version = kApiVersion;
+    GetName = [](const CustomOp*) { return Operator::kName; };
+    GetExecutionProviderType = [](const CustomOp*) { return "CPUExecutionProvider"; };
+    GetInputType = [](const CustomOp*, size_t index) { return Operator::kInputs[index]; };
+    GetInputTypeCount = [](const CustomOp*) { return sizeof Operator::kInputs / sizeof(ElementType); };
+    GetOutputType = [](const CustomOp*, size_t index) { return Operator::kOutputs[index]; };
+    GetOutputTypeCount = [](const CustomOp*) { return sizeof Operator::kOutputs / sizeof(ElementType); };
+    GetInputCharacteristic = GetOutputCharacteristic = [](const CustomOp*, size_t) { return kRequired; };
+    GetInputMemoryType = [](const CustomOp*, size_t) { return 0; };
+    CreateKernelV2 = [](const CustomOp*, const Api*, const KernelInfo* info, void** kernel) {
+      Status* error = Operator::create(info, kernel);
+      return error || *kernel ? error : invalid("out of memory");
+    };
+    KernelComputeV2 = [](void* kernel, KernelContext* context) {
+      return static_cast<const Operator*>(kernel)->run(context);
+    };
+    KernelDestroy = [](void* kernel) { delete static_cast<Operator*>(kernel); };
+  }
+};
+
+const Registered<QuantizedAttention> attention;
+const Registered<AddNormQuantize> add_norm;
+const Registered<QuantizedLinear> linear;
+const Registered<QuantizedLinearGelu> linear_gelu;
+const CustomOp* const kOperators[] = {&attention, &add_norm, &linear, &linear_gelu};
+
+// How many of these this processor can run, and runs faster than ONNX Runtime's operators.
+size_t count_operators() {
+  if (!__builtin_cpu_supports("avx512vnni") || !__builtin_cpu_supports("avx512bw") ||
+      !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
+    return 0;
+  unsigned a, b, c, d;
+  const bool has_amx = __get_cpuid_count(7, 0, &a, &b, &c, &d) && d & (1u << 25);
+  return has_amx ? 2 : 4;  // with AMX's tiles, ONNX Runtime's products are faster
+}
+
+}  // namespace
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+// What ONNX Runtime calls for a session that is to have these operators.
+EXPORTED Status* RegisterCustomOps(SessionOptions* options, const ApiBase* base) {
+  api = base->GetApi(kApiVersion);
+  Domain* domain;
+  RETURN_IF_ERROR(CreateCustomOpDomain(api, "bert_export", &domain));
+  for (size_t number = 0; number < count_operators(); ++number)
+    RETURN_IF_ERROR(CustomOpDomain_Add(api, domain, kOperators[number]));
+  return AddCustomOpDomain(api, options, domain);
+}
+
+// The names of the operators that are registered on this processor, then null.
+EXPORTED const char* KernelName(size_t number) {
+  return number < count_operators() ? kOperators[number]->GetName(kOperators[number]) : nullptr;
+}

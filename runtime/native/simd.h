@@ -1,0 +1,72 @@
+// What the kernels share: products of integer tiles, and elementwise functions of 16 floats.
+// Needs AVX-512 with VNNI (F, BW, DQ, VL, VNNI).
+#pragma once
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace bert {
+
+// A tile of C = A·B is at most 12 rows by a panel of 32 columns: 24 accumulators of 32 registers.
+constexpr int kRows = 12;
+constexpr int kColumns = 32;
+
+inline size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
+inline size_t round_up(size_t a, size_t b) { return ceil_div(a, b) * b; }
+
+// Four products of unsigned by signed bytes to a sum.
+struct Bytes {
+  static __m512i dot(__m512i sum, __m512i a, __m512i b) { return _mm512_dpbusd_epi32(sum, a, b); }
+};
+
+// Two products of signed 16-bit integers to a sum.
+struct Shorts {
+  static __m512i dot(__m512i sum, __m512i a, __m512i b) { return _mm512_dpwssd_epi32(sum, a, b); }
+};
+
+// acc[r][h] = A's row r by columns 16h… of a panel of B. Rows of A are `stride` bytes apart; the panel has `steps`
+// groups of 32 columns by 4 bytes.
+template <class Dot, int R>
+inline __attribute__((always_inline)) void multiply(const uint8_t* a, size_t stride, const uint8_t* panel, size_t steps,
+                                                    __m512i (&acc)[R][2]) {
+  for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_si512();
+  // Four pointers, each for three rows, are as many as the addressing modes and registers of x86 can serve.
+  const uint8_t* rows[4] = {a, a + 3 * stride, a + 6 * stride, a + 9 * stride};
+#pragma GCC unroll 4
+  for (size_t k = 0; k < steps; ++k) {
+    const __m512i b0 = _mm512_load_si512(panel + 128 * k);
+    const __m512i b1 = _mm512_load_si512(panel + 128 * k + 64);
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+      int32_t group;
+      std::memcpy(&group, rows[r / 3] + (r % 3) * stride + 4 * k, 4);
+      const __m512i broadcast = _mm512_set1_epi32(group);
+      acc[r][0] = Dot::dot(acc[r][0], broadcast, b0);
+      acc[r][1] = Dot::dot(acc[r][1], broadcast, b1);
+    }
+  }
+}
+
+// Asks for the cache lines of a tile that will be written, or read, in a while: their rows are pages apart, where no
+// prefetcher of the processor looks.
+template <int R>
+inline void prefetch(const void* first, size_t stride, size_t width) {
+  for (int r = 0; r < R; ++r)
+    for (size_t byte = 0; byte < width; byte += 64)
+      __builtin_prefetch(static_cast<const char*>(first) + r * stride + byte, 1);
+}
+
+// The first `count` of 16 lanes.
+inline __mmask16 first_lanes(ptrdiff_t count) {
+  return count >= 16 ? __mmask16(0xffff) : count <= 0 ? __mmask16(0) : __mmask16((1u << count) - 1);
+}
+
+// Rounds to nearest even, adds the zero point, saturates to bytes: QuantizeLinear of values over their scale.
+inline __m128i to_bytes(__m512 scaled, __m512i zero_point) {
+  const __m512i rounded = _mm512_add_epi32(_mm512_cvtps_epi32(scaled), zero_point);
+  return _mm512_cvtusepi32_epi8(_mm512_max_epi32(rounded, _mm512_setzero_si512()));
+}
+
+}  // namespace bert
