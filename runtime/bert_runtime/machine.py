@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +74,8 @@ def has_instruction_set(name: str | None) -> bool:
 
 def installed_versions(distributions: Iterable[str]) -> dict[str, str]:
     """Versions of those distributions that are installed."""
+    from importlib.metadata import PackageNotFoundError, version  # 15 ms that no answer needs
+
     found = {}
     for name in distributions:
         with suppress(PackageNotFoundError):

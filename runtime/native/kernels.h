@@ -33,10 +33,13 @@ struct Range {
   uint8_t zero_point;
 };
 
+struct PackedWeight;
+
 // Bytes [rows, inputs] by a weight of signed bytes [inputs, outputs], plus a bias.
 class Linear {
  public:
-  // Copies and rearranges the weight [inputs, outputs]; `scales` and `bias` are [outputs]. inputs % 4 must be 0.
+  // Copies and rearranges the weight [inputs, outputs], unless another Linear of the process has the same one already;
+  // `scales` and `bias` are [outputs]. inputs % 4 must be 0.
   Linear(const int8_t* weight, const float* scales, const float* bias, Range input, size_t inputs, size_t outputs);
   // y float [rows, outputs]
   void run(const uint8_t* x, size_t rows, float* y, const Threads& threads) const;
@@ -49,7 +52,7 @@ class Linear {
   template <class Finish>
   void run(const uint8_t* x, size_t rows, const Finish& finish, const Threads& threads) const;
   size_t inputs_, outputs_;
-  Aligned<int8_t> panels_;  // [outputs / 32, inputs / 4, 32, 4]
+  std::shared_ptr<const PackedWeight> weight_;
   Aligned<float> scales_, bias_;
 };
 

@@ -1,6 +1,9 @@
 // Products of bytes by a weight that was packed once.
 #include <algorithm>
 #include <cstdlib>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "kernels.h"
 #include "simd.h"
@@ -8,7 +11,11 @@
 namespace bert {
 
 void Free::operator()(void* memory) const { std::free(memory); }
-void* allocate(size_t bytes) { return std::aligned_alloc(64, round_up(std::max<size_t>(bytes, 64), 64)); }
+void* allocate(size_t bytes) {
+  void* memory = std::aligned_alloc(64, round_up(std::max<size_t>(bytes, 64), 64));
+  if (!memory) std::abort();  // as the containers here do without exceptions
+  return memory;
+}
 
 namespace {
 
@@ -19,15 +26,16 @@ constexpr size_t kFewPanels = 2;
 
 struct Place {
   size_t row, column;
-  ptrdiff_t columns;  // valid from there
+  ptrdiff_t columns;     // valid from there
+  const uint8_t* ahead;  // of the next panel, the part that this strip asks the caches for
 };
 
-template <int R, class Finish>
-void strip(const uint8_t* a, size_t stride, const int8_t* panel, size_t steps, const float* scales, const float* bias,
+template <int R, int Lines, class Finish>
+void strip(const uint8_t* a, size_t stride, const uint8_t* panel, size_t steps, const float* scales, const float* bias,
            const Place& place, const Finish& finish) {
   finish.template expect<R>(place);
   __m512i acc[R][2];
-  multiply<Bytes, R>(a, stride, reinterpret_cast<const uint8_t*>(panel), steps, acc);
+  multiply<Bytes, R, Lines>(a, stride, panel, steps, acc, place.ahead);
 #pragma GCC unroll 2
   for (int half = 0; half < 2; ++half) {
     const __mmask16 lanes = first_lanes(place.columns - 16 * half);
@@ -41,15 +49,20 @@ void strip(const uint8_t* a, size_t stride, const int8_t* panel, size_t steps, c
 }
 
 template <class Finish>
-using Strip = void (*)(const uint8_t*, size_t, const int8_t*, size_t, const float*, const float*, const Place&,
+using Strip = void (*)(const uint8_t*, size_t, const uint8_t*, size_t, const float*, const float*, const Place&,
                        const Finish&);
 
-template <class Finish>
-Strip<Finish> strip_of(size_t rows) {
-  static constexpr Strip<Finish> strips[kRows] = {
-      strip<1, Finish>, strip<2, Finish>, strip<3, Finish>, strip<4, Finish>,  strip<5, Finish>,  strip<6, Finish>,
-      strip<7, Finish>, strip<8, Finish>, strip<9, Finish>, strip<10, Finish>, strip<11, Finish>, strip<12, Finish>};
+template <class Finish, int Lines, int... Rows>
+Strip<Finish> strip_of(size_t rows, std::integer_sequence<int, Rows...>) {
+  static constexpr Strip<Finish> strips[] = {strip<Rows + 1, Lines, Finish>...};
   return strips[rows - 1];
+}
+
+// The next panel has two lines for each group: a strip that is alone asks for both, of several each for one of them.
+template <class Finish>
+Strip<Finish> strip_of(size_t rows, bool alone) {
+  constexpr std::make_integer_sequence<int, kRows> counts;
+  return alone ? strip_of<Finish, 2>(rows, counts) : strip_of<Finish, 1>(rows, counts);
 }
 
 struct StoreFloats {
@@ -89,33 +102,66 @@ struct StoreGelu {
 
 }  // namespace
 
+// A weight [inputs, outputs] as panels [outputs / 32, inputs / 4, 32, 4], with zeros beyond the last column.
+struct PackedWeight {
+  size_t inputs, outputs;
+  Aligned<int8_t> panels;
+  std::vector<int32_t> sums;  // of each column
+};
+
+namespace {
+
+void pack_panel(const int8_t* weight, size_t inputs, size_t outputs, size_t first, int8_t* panel) {
+  const size_t width = std::min<size_t>(kColumns, outputs - first);
+  if (width < kColumns) std::memset(panel, 0, kColumns * inputs);
+  for (size_t row = 0; row < inputs; ++row)
+    for (size_t column = 0; column < width; ++column)
+      panel[(row / 4 * kColumns + column) * 4 + row % 4] = weight[row * outputs + first + column];
+}
+
+bool is_packed(const PackedWeight& packed, const int8_t* weight, size_t inputs, size_t outputs, int8_t* panel) {
+  if (packed.inputs != inputs || packed.outputs != outputs) return false;
+  for (size_t first = 0; first < outputs; first += kColumns) {
+    pack_panel(weight, inputs, outputs, first, panel);
+    if (std::memcmp(panel, packed.panels.get() + first * inputs, kColumns * inputs)) return false;
+  }
+  return true;
+}
+
+// The weight as it is in memory already, for another layer or session, or packed now.
+std::shared_ptr<const PackedWeight> packed_weight(const int8_t* weight, size_t inputs, size_t outputs) {
+  static std::mutex mutex;
+  static auto& known = *new std::vector<std::weak_ptr<const PackedWeight>>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  known.erase(std::remove_if(known.begin(), known.end(), [](const auto& each) { return each.expired(); }), known.end());
+  const Aligned<int8_t> panel(static_cast<int8_t*>(allocate(kColumns * inputs)));
+  for (const auto& each : known)
+    if (auto found = each.lock(); found && is_packed(*found, weight, inputs, outputs, panel.get())) return found;
+  auto made = std::make_shared<PackedWeight>();
+  *made = {inputs, outputs, Aligned<int8_t>(static_cast<int8_t*>(allocate(round_up(outputs, kColumns) * inputs))),
+           std::vector<int32_t>(outputs)};
+  for (size_t first = 0; first < outputs; first += kColumns)
+    pack_panel(weight, inputs, outputs, first, made->panels.get() + first * inputs);
+  for (size_t row = 0; row < inputs; ++row)
+    for (size_t column = 0; column < outputs; ++column) made->sums[column] += weight[row * outputs + column];
+  known.push_back(made);
+  return made;
+}
+
+}  // namespace
+
 Linear::Linear(const int8_t* weight, const float* scales, const float* bias, Range input, size_t inputs, size_t outputs)
-    : inputs_(inputs), outputs_(outputs) {
-  const size_t panels = ceil_div(outputs, kColumns), steps = inputs / 4, columns = panels * kColumns;
-  panels_.reset(static_cast<int8_t*>(allocate(columns * inputs)));
+    : inputs_(inputs), outputs_(outputs), weight_(packed_weight(weight, inputs, outputs)) {
+  const size_t columns = round_up(outputs, kColumns);
   scales_.reset(static_cast<float*>(allocate(columns * sizeof(float))));
   bias_.reset(static_cast<float*>(allocate(columns * sizeof(float))));
-  std::memset(panels_.get(), 0, columns * inputs);
   std::fill_n(scales_.get(), columns, 0.0f);
   std::fill_n(bias_.get(), columns, 0.0f);
-  for (size_t panel = 0; panel < panels; ++panel) {
-    const size_t first = panel * kColumns, width = std::min<size_t>(kColumns, outputs - first);
-    int8_t* packed = panels_.get() + panel * kColumns * inputs;
-    int32_t sums[kColumns] = {};
-    for (size_t step = 0; step < steps; ++step)
-      for (size_t k = 0; k < 4; ++k) {
-        const int8_t* source = weight + (4 * step + k) * outputs + first;
-        for (size_t column = 0; column < width; ++column) {
-          packed[(step * kColumns + column) * 4 + k] = source[column];
-          sums[column] += source[column];
-        }
-      }
-    for (size_t column = 0; column < width; ++column) {
-      const float scale = input.scale * scales[first + column];
-      scales_[first + column] = scale;
-      // Σ (a - zero)·w = Σ a·w - zero·Σ w
-      bias_[first + column] = bias[first + column] - scale * static_cast<float>(input.zero_point * sums[column]);
-    }
+  for (size_t column = 0; column < outputs; ++column) {
+    const float scale = input.scale * scales[column];
+    scales_[column] = scale;
+    // Σ (a - zero)·w = Σ a·w - zero·Σ w
+    bias_[column] = bias[column] - scale * static_cast<float>(input.zero_point * weight_->sums[column]);
   }
 }
 
@@ -133,9 +179,11 @@ void Linear::run(const uint8_t* x, size_t rows, const Finish& finish, const Thre
         const size_t row = first_row + each * (end - first_row) / strips;
         const size_t next = first_row + (each + 1) * (end - first_row) / strips;
         const size_t column = panel * kColumns;
-        strip_of<Finish>(next - row)(x + row * inputs_, inputs_, panels_.get() + column * inputs_, inputs_ / 4,
-                                     scales_.get() + column, bias_.get() + column,
-                                     {row, column, static_cast<ptrdiff_t>(outputs_ - column)}, finish);
+        const auto* weights = reinterpret_cast<const uint8_t*>(weight_->panels.get()) + column * inputs_;
+        const uint8_t* ahead = weights + kColumns * inputs_ + each % 2 * (kColumns / 2 * inputs_);
+        strip_of<Finish>(next - row, strips == 1)(x + row * inputs_, inputs_, weights, inputs_ / 4, scales_.get() + column,
+                                     bias_.get() + column,
+                                     {row, column, static_cast<ptrdiff_t>(outputs_ - column), ahead}, finish);
       }
   };
   if (rows) threads.each(blocks * shares, job);

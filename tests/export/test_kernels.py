@@ -113,6 +113,23 @@ def test_products_at_the_ends_of_the_range_do_not_saturate(byte: int, tmp_path: 
 
 
 @kernel("QuantizedLinear")
+def test_weights_that_differ_in_one_byte_are_not_shared(tmp_path: Path) -> None:
+    inputs, constants = linear_inputs((1, 3), 64, 70)
+    other = constants["weight"].copy()
+    other[63, 69] ^= 1
+    sessions = [
+        Both("QuantizedLinear", inputs, {**constants, "weight": weight}, tmp_path)
+        for weight in (constants["weight"], other, constants["weight"])
+    ]
+    first, second, third = (each.outputs()[0][0] for each in sessions)
+    np.testing.assert_array_equal(first, third)
+    np.testing.assert_array_equal(first[..., :69], second[..., :69])
+    assert (first[..., 69] != second[..., 69]).all()
+    del sessions[0]  # what is shared stays as long as one session has it
+    np.testing.assert_array_equal(sessions[-1].outputs()[0][0], first)
+
+
+@kernel("QuantizedLinear")
 def test_no_rows_are_no_error(tmp_path: Path) -> None:
     both = Both("QuantizedLinear", *linear_inputs((0, 4), 32, 48), tmp_path)
     (ours,), _ = both.outputs()
