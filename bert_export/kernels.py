@@ -164,6 +164,9 @@ def _linear(product: ir.Node) -> str:
 def _norm(norm: ir.Node) -> str:
     add = producer(norm.inputs[0], "Add")
     sole_consumer(add.outputs[0], "LayerNormalization")
+    shapes = [None if each is None or each.shape is None else [*each.shape] for each in add.inputs]
+    if shapes[0] is None or shapes[0] != shapes[1] or len(shapes[0]) != 3:  # a table of positions is shared by the rows
+        raise NoMatch(f"expected two tensors of one shape, found {shapes}")
     for smooth in norm.outputs[0].consumers():
         if smooth.op_type != "Mul" or smooth.inputs[0] is not norm.outputs[0]:
             continue

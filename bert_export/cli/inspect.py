@@ -71,7 +71,7 @@ def _here(bundle: Path, manifest: Manifest) -> str:
 
 def _advice(manifest: Manifest) -> list[str]:
     """What would run faster on this processor, where something would."""
-    if kernels_are_missing():
+    if any(each.quantization.get("functions") for each in manifest.variants) and kernels_are_missing():
         return ["  faster here: bert-export installed where there is g++, which its own kernels are compiled with"]
     made_for = {each.instruction_set for each in manifest.variants_for("cpu") if each.precision == "int8"}
     if "vnni" not in made_for or has_instruction_set("vnni"):

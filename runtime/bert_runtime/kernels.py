@@ -36,8 +36,8 @@ def add_kernels(options: "SessionOptions") -> None:
 
 
 def kernels_are_missing() -> bool:
-    """Whether there would be kernels for this processor, had there been a compiler when the package was built."""
-    return "avx512_vnni" in cpu_flags() and not LIBRARY.is_file()
+    """Whether there are kernels for this processor, but not in this installation, or none that can be loaded."""
+    return "avx512_vnni" in cpu_flags() and not kernel_names()
 
 
 @lru_cache(maxsize=1)

@@ -113,7 +113,7 @@ def cpu_plan(
     if measured is None or precision not in ("auto", measured.precision):  # what another precision took says little
         plan = default_plan(choose_variant(manifest, precision).precision, threads, parallel_runs)
     elif threads not in (None, measured.threads) or parallel_runs not in (None, measured.parallel_runs):
-        plan = default_plan(measured.precision, threads, parallel_runs)
+        plan = replace(default_plan(measured.precision, threads, parallel_runs), kernels=measured.kernels)
     else:
         plan = measured
     return plan if max_batch_tokens is None else replace(plan, max_batch_tokens=max_batch_tokens)

@@ -9,6 +9,7 @@ from typing import Any
 
 from bert_runtime.errors import BundleError, InputError
 from bert_runtime.files import partial_path, whole_file
+from bert_runtime.kernels import kernel_names
 from bert_runtime.machine import available_cores, describe, installed_versions
 from bert_runtime.manifest import MANIFEST_NAME, Manifest, sha256_file
 from bert_runtime.schema import from_plain, to_json, to_plain
@@ -86,10 +87,13 @@ class Tuning:
 
 
 def this_machine() -> dict[str, Any]:
-    """What a measurement depends on: processor, cores granted, instruction sets, release of ONNX Runtime."""
+    """What a measurement depends on: processor, cores granted, instruction sets, release of ONNX Runtime, kernels."""
     described = describe()
     versions = installed_versions(("onnxruntime", "onnxruntime-gpu"))
-    return {key: described[key] for key in ("cpu", "cpu_model", "cores", "instruction_sets")} | {"versions": versions}
+    return {key: described[key] for key in ("cpu", "cpu_model", "cores", "instruction_sets")} | {
+        "versions": versions,
+        "kernels": list(kernel_names()),
+    }
 
 
 def default_plan(precision: str, threads: int | None = None, parallel_runs: int | None = None) -> Plan:

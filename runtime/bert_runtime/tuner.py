@@ -99,7 +99,7 @@ def tune(
     lengths = _usual_lengths(manifest) if inputs is None else _lengths(path, manifest, inputs)
     progress(f"timing one input in {' and '.join(precisions)}")
     tried = [_One(name, cores, True) for name in precisions]
-    if "int8" in precisions and kernel_names():
+    if "int8" in precisions and kernel_names() and manifest.variant("int8").quantization.get("functions"):
         tried.append(_One("int8", cores, False))
     one = _one_input_ms(path, manifest, tried, rounds)
     fastest = _fastest(one)

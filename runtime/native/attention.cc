@@ -1,5 +1,5 @@
-// Attention in 16-bit integers. Keys and values have one scale for a head of a sequence, queries one for a few rows, and
-// probabilities know their largest, so that no calibration is needed; rounding is a hundredth of that of bytes.
+// Attention in 16-bit integers. Keys and values have one scale for a head of a sequence, queries and probabilities one
+// for each row, so that no calibration is needed.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -11,11 +11,11 @@ namespace bert {
 
 namespace {
 
-constexpr double kMaxSum = 2147483647;
-constexpr float kProbabilitySteps = 4095;
-constexpr float kLeastValueSteps = 1023;
-constexpr float kMasked = -3e38f;  // as ONNX Runtime: a row with nothing but masked keys is the mean of all values
-constexpr size_t kAhead = 8;       // rows between the prefetch of one and its use
+constexpr double kMaxSum = 2147483647;  // of products
+constexpr float kMostSteps = 32767;
+constexpr float kValueSteps = 4095;
+constexpr float kSumOfProbabilities = 524288;  // times kValueSteps it is below kMaxSum
+constexpr size_t kAhead = 8;                   // rows between the prefetch of one and its use
 
 // Memory of a thread that grows and is given back when the thread ends.
 class Scratch {
@@ -50,14 +50,13 @@ float largest(const float* rows, size_t count, size_t size, size_t stride, const
     for (size_t i = 0; i < size; i += 16) __builtin_prefetch(rows + kAhead * stride + i);
     if (kept && !kept[row]) continue;
     for (size_t i = 0; i < size; i += 16)
-      most = _mm512_max_ps(most, _mm512_abs_ps(values_at(rows, size, i)));
+      most = _mm512_max_ps(_mm512_abs_ps(values_at(rows, size, i)), most);  // NaN does not count
   }
   return _mm512_reduce_max_ps(most);
 }
 
-// Which keys any query attends to, of a mask [tokens, tokens]; null where there are none, as for an empty text.
-const bool* kept_keys(const bool* mask, size_t tokens, bool* kept) {
-  bool any = false;
+// Which keys any query attends to, of a mask [tokens, tokens].
+void find_kept(const bool* mask, size_t tokens, bool* kept) {
   for (size_t first = 0; first < tokens; first += 64) {
     const size_t left = tokens - first;
     const __mmask64 lanes = left >= 64 ? ~__mmask64(0) : (__mmask64(1) << left) - 1;
@@ -65,9 +64,7 @@ const bool* kept_keys(const bool* mask, size_t tokens, bool* kept) {
     for (size_t row = 0; row < tokens; ++row)
       seen = _mm512_or_si512(seen, _mm512_maskz_loadu_epi8(lanes, mask + row * tokens + first));
     _mm512_mask_storeu_epi8(kept + first, lanes, seen);
-    any |= _mm512_test_epi8_mask(seen, seen) != 0;
   }
-  return any ? kept : nullptr;
 }
 
 // Thirty-two values from `first` on as 16-bit integers, in an order that is the same for queries and keys.
@@ -114,22 +111,21 @@ __m512 power_of_two(__m512 x) {
 struct Head {
   size_t tokens, size, stride;  // stride: floats from token to token
   size_t size_padded, tokens_padded;
-  float scale, query_steps, probability_steps;
-  float key_scale, value_scale;
+  float scale, query_steps, probability_sum, key_scale, value_scale;
   int16_t *keys, *values, *queries, *probabilities;
   float* scores;
   const bool* kept;  // keys that count, or null for all: what a padded row holds must not change what others are
 
-  Head(size_t tokens, size_t size, size_t stride, float scale, const bool* mask, Scratch& scratch)
+  Head(size_t tokens, size_t size, size_t stride, float scale, const bool* kept, Scratch& scratch)
       : tokens(tokens), size(size), stride(stride), size_padded(round_up(size, 32)),
         tokens_padded(round_up(tokens, 32)), scale(scale),
         // The largest that no sum of products overflows with.
-        query_steps(static_cast<float>(std::min(32767.0, std::floor(std::sqrt(kMaxSum / static_cast<double>(size)))))),
-        probability_steps(static_cast<float>(
-            std::min<double>(kProbabilitySteps, std::floor(kMaxSum / (kLeastValueSteps * static_cast<double>(tokens)))))) {
+        query_steps(std::min(kMostSteps, static_cast<float>(std::floor(std::sqrt(kMaxSum / static_cast<double>(size)))))),
+        // Each may be rounded up by half a step.
+        probability_sum(kSumOfProbabilities - static_cast<float>(tokens) / 2), kept(kept) {
     const size_t panels = 2 * tokens_padded * size_padded;
     const size_t sizes[] = {panels, panels, 2 * kRows * size_padded, 2 * kRows * tokens_padded,
-                            4 * kRows * tokens_padded, tokens_padded};
+                            4 * kRows * tokens_padded};
     size_t total = 0;
     for (size_t each : sizes) total += each;
     uint8_t* memory = scratch.take(total);
@@ -139,7 +135,6 @@ struct Head {
     queries = reinterpret_cast<int16_t*>(part(sizes[2]));
     probabilities = reinterpret_cast<int16_t*>(part(sizes[3]));
     scores = reinterpret_cast<float*>(part(sizes[4]));
-    kept = mask ? kept_keys(mask, tokens, reinterpret_cast<bool*>(part(sizes[5]))) : nullptr;
   }
 
   size_t pairs_of_tokens() const { return ceil_div(tokens, 2); }
@@ -165,10 +160,8 @@ struct Head {
   void pack_values(const float* source) {
     const size_t pairs = pairs_of_tokens();
     const float most = largest(source, tokens, size, stride, kept);
-    const float steps = static_cast<float>(
-        std::min(32767.0, std::floor(kMaxSum / (probability_steps * static_cast<double>(tokens)))));
-    const __m512 per_step = _mm512_set1_ps(steps / most);
-    value_scale = most / steps;
+    const __m512 per_step = _mm512_set1_ps(kValueSteps / most);
+    value_scale = most / kValueSteps;
     for (size_t pair = 0; pair < pairs; ++pair) {
       const float *even = source + 2 * pair * stride, *odd = even + stride;
       const size_t size_of_odd = 2 * pair + 1 < tokens ? size : 0;
@@ -193,14 +186,15 @@ struct Output {
 // Scores of R queries, their softmax, and the sum of values it weights.
 template <int R>
 void attend(Head& head, const float* queries, const bool* mask, const Output& output) {
-  const float most = largest(queries, R, head.size, head.stride, nullptr);
-  const __m512 per_step = _mm512_set1_ps(head.query_steps / most);
-  for (int r = 0; r < R; ++r)
+  float scales[R];
+  for (int r = 0; r < R; ++r) {
+    const float* query = queries + r * head.stride;
+    const float most = largest(query, 1, head.size, head.stride, nullptr);
+    const __m512 per_step = _mm512_set1_ps(head.query_steps / most);
     for (size_t i = 0; i < head.size; i += 32)
-      _mm512_store_si512(head.queries + r * head.size_padded + i,
-                         packed_at(queries + r * head.stride, head.size, i, per_step));
-  // Scores are exponents of 2.
-  const __m512 scale = _mm512_set1_ps(1.44269504f * head.scale * head.key_scale * most / head.query_steps);
+      _mm512_store_si512(head.queries + r * head.size_padded + i, packed_at(query, head.size, i, per_step));
+    scales[r] = 1.44269504f * head.scale * head.key_scale * most / head.query_steps;  // scores are exponents of 2
+  }
   __m512 highest[R];
   for (int r = 0; r < R; ++r) highest[r] = _mm512_set1_ps(-INFINITY);
   for (size_t first = 0; first < head.tokens; first += 32) {
@@ -214,12 +208,13 @@ void attend(Head& head, const float* queries, const bool* mask, const Output& ou
       const __mmask16 lanes = lanes_below(head.tokens, token);
 #pragma GCC unroll 12
       for (int r = 0; r < R; ++r) {
-        __m512 score = _mm512_mul_ps(_mm512_cvtepi32_ps(acc[r][half]), scale);
+        __mmask16 counts = lanes;
         if (mask) {
           const __m128i kept = _mm_maskz_loadu_epi8(lanes, mask + r * head.tokens + token);
-          score = _mm512_mask_mov_ps(_mm512_set1_ps(kMasked), _mm_test_epi8_mask(kept, kept), score);
+          counts = _mm_test_epi8_mask(kept, kept);
         }
-        score = _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), lanes, score);
+        const __m512 score = _mm512_mask_mul_ps(_mm512_set1_ps(-INFINITY), counts, _mm512_cvtepi32_ps(acc[r][half]),
+                                                _mm512_set1_ps(scales[r]));
         _mm512_store_ps(head.scores + r * head.tokens_padded + token, score);
         highest[r] = _mm512_max_ps(highest[r], score);
       }
@@ -227,18 +222,25 @@ void attend(Head& head, const float* queries, const bool* mask, const Output& ou
   }
   float factors[R];
   for (int r = 0; r < R; ++r) {
-    const float* scores = head.scores + r * head.tokens_padded;
+    float* scores = head.scores + r * head.tokens_padded;
     int16_t* probabilities = head.probabilities + r * head.tokens_padded;
-    const __m512 top = _mm512_set1_ps(_mm512_reduce_max_ps(highest[r]));
-    const __m512 steps = _mm512_set1_ps(head.probability_steps);
-    __m512 sum = _mm512_setzero_ps();
+    const float top = _mm512_reduce_max_ps(highest[r]);
+    __m512 sums = _mm512_setzero_ps();
     for (size_t token = 0; token < head.tokens_padded; token += 16) {
-      const __m512 power = power_of_two(_mm512_sub_ps(_mm512_load_ps(scores + token), top));
-      sum = _mm512_add_ps(sum, power);
-      _mm256_store_si256(reinterpret_cast<__m256i*>(probabilities + token),
-                         _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(_mm512_mul_ps(power, steps))));
+      const __m512 power = power_of_two(_mm512_sub_ps(_mm512_load_ps(scores + token), _mm512_set1_ps(top)));
+      sums = _mm512_add_ps(sums, power);
+      _mm512_store_ps(scores + token, power);
     }
-    factors[r] = head.value_scale / (head.probability_steps * _mm512_reduce_add_ps(sum));
+    // Steps by the sum, not by the largest: beside one key with half of the attention, hundreds that share the other half
+    // must not be rounded away.
+    const float sum = _mm512_reduce_add_ps(sums), steps = std::min(kMostSteps, head.probability_sum / sum);
+    for (size_t token = 0; token < head.tokens_padded; token += 16) {
+      const __m512 scaled = _mm512_mul_ps(_mm512_load_ps(scores + token), _mm512_set1_ps(steps));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(probabilities + token),
+                         _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(scaled)));
+    }
+    // A row without any key is zero, as ONNX Runtime has it.
+    factors[r] = top == -INFINITY ? 0 : head.value_scale / (steps * sum);
   }
   for (size_t first = 0; first < head.size; first += 32) {
     __m512i acc[R][2];
@@ -266,12 +268,18 @@ constexpr Attend kAttend[kRows] = {attend<1>, attend<2>, attend<3>, attend<4>,  
 
 void Attention::run(uint8_t* y, Range output, const Threads& threads) const {
   const size_t width = heads * head_size, stride = 3 * width;
+  Aligned<bool> kept;
+  if (mask) {
+    kept.reset(static_cast<bool*>(allocate(batch * tokens)));
+    for (size_t sequence = 0; sequence < batch; ++sequence)
+      find_kept(mask + sequence * tokens * tokens, tokens, kept.get() + sequence * tokens);
+  }
   auto job = [&](size_t number) {
     static thread_local Scratch scratch;
     const size_t sequence = number / heads, column = number % heads * head_size;
     const float* queries = qkv + sequence * tokens * stride + column;
     const bool* keys = mask ? mask + sequence * tokens * tokens : nullptr;
-    Head head(tokens, head_size, stride, scale, keys, scratch);
+    Head head(tokens, head_size, stride, scale, mask ? kept.get() + sequence * tokens : nullptr, scratch);
     head.pack_keys(queries + width);
     head.pack_values(queries + 2 * width);
     const size_t strips = ceil_div(tokens, kRows);

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,10 @@ class KernelsBuildHook(BuildHookInterface):  # type: ignore[misc]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatchling before it collects the files of a wheel."""
         library = Path(self.root) / LIBRARY
-        problem = None if _is_current(library) else compile_kernels(library)
+        problem = _unsuitable() or (None if _is_current(library) else compile_kernels(library))
         if problem:
-            library.unlink(missing_ok=True)
+            with suppress(OSError):
+                library.unlink()
             self.app.display_warning(f"bert-export is built without its own kernels: {problem}")
             return
         build_data["artifacts"].append(f"/{LIBRARY}")
@@ -43,14 +45,21 @@ class KernelsBuildHook(BuildHookInterface):  # type: ignore[misc]
 
 def _is_current(library: Path) -> bool:
     """Whether the library is younger than what it is made of."""
-    sources = Path(__file__).parent.iterdir()
+    sources = [each for each in Path(__file__).parent.iterdir() if each.suffix in (".cc", ".h", ".py")]
     return library.is_file() and library.stat().st_mtime > max(each.stat().st_mtime for each in sources)
+
+
+def _unsuitable() -> str | None:
+    """Why there are no kernels for this kind of machine, where there are none."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return f"they are for Linux on x86-64, and this is {sys.platform} on {platform.machine()}"
+    return None
 
 
 def compile_kernels(library: Path) -> str | None:
     """Writes the library, and returns nothing, or why it could not be made."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return f"they are for Linux on x86-64, and this is {sys.platform} on {platform.machine()}"
+    if problem := _unsuitable():
+        return problem
     compiler = shlex.split(os.environ.get("CXX", "")) or [shutil.which("c++") or shutil.which("g++") or "c++"]
     sources = Path(__file__).parent
     with tempfile.TemporaryDirectory() as folder:
@@ -68,8 +77,11 @@ def compile_kernels(library: Path) -> str | None:
                 return f"no C++ compiler ({error}); install g++, or name one in CXX"
             if done.returncode:
                 return f"{shlex.join(command)} failed: {done.stderr.strip()}"
-        library.parent.mkdir(exist_ok=True)
-        # Beside it and renamed: a process that runs the old one keeps it.
-        shutil.copyfile(built, partial := library.with_suffix(f".{os.getpid()}.so"))
-        partial.replace(library)
+        try:
+            library.parent.mkdir(exist_ok=True)
+            # Beside it and renamed: a process that runs the old one keeps it.
+            shutil.copyfile(built, partial := library.with_suffix(f".{os.getpid()}.so"))
+            partial.replace(library)
+        except OSError as error:
+            return f"{library} cannot be written: {error}"
     return None

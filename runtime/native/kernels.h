@@ -56,7 +56,7 @@ class Linear {
   Aligned<float> scales_, bias_;
 };
 
-// Softmax(query · keyᵀ · scale + mask) · value for each head, with products of 16-bit integers that are scaled by row.
+// Softmax(query · keyᵀ · scale + mask) · value for each head, with products of 16-bit integers.
 struct Attention {
   size_t batch, tokens, heads, head_size;
   float scale;

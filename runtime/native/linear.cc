@@ -88,8 +88,8 @@ struct StoreGelu {
   }
   void operator()(__m512 x, size_t row, size_t column, __mmask16 lanes) const {
     // x·Φ(x), with Φ(x) - 1/2 as x times a polynomial of x² (Chebyshev fit on |x| <= 4.5, 1 beyond it but for 4e-6).
-    const __m512 limit = _mm512_set1_ps(4.5f);
-    const __m512 inner = _mm512_max_ps(_mm512_min_ps(x, limit), _mm512_set1_ps(-4.5f));
+    x = _mm512_max_ps(x, _mm512_set1_ps(-4.5f));  // where x·Φ(x) is -1.5e-5
+    const __m512 inner = _mm512_min_ps(x, _mm512_set1_ps(4.5f));
     const __m512 u = _mm512_fmsub_ps(_mm512_mul_ps(inner, inner), _mm512_set1_ps(2 / (4.5f * 4.5f)), _mm512_set1_ps(1));
     __m512 p = _mm512_set1_ps(0.0031714232f);
     for (float coefficient : {-0.00915404742f, 0.0124481528f, -0.0169704506f, 0.0275425015f, -0.0404758057f,

@@ -45,10 +45,19 @@ struct Tensor {
     return product;
   }
   size_t last() const { return rank ? static_cast<size_t>(dimensions[rank - 1]) : 0; }
+  bool has_shape_of(const Tensor& other) const {
+    bool same = rank == other.rank;
+    for (size_t axis = 0; same && axis < rank; ++axis) same = dimensions[axis] == other.dimensions[axis];
+    return same;
+  }
   bool is_vector(size_t size) const { return rank == 1 && last() == size; }
 };
 
-Range range_of(const Tensor& scale, const Tensor& zero_point) { return {*scale.as<float>(), *zero_point.as<uint8_t>()}; }
+Status* read_range(const Tensor& scale, const Tensor& zero_point, Range& range) {
+  if (scale.size() != 1 || zero_point.size() != 1) return invalid("expected one scale and one zero point");
+  range = {*scale.as<float>(), *zero_point.as<uint8_t>()};
+  return nullptr;
+}
 
 Status* input(KernelContext* context, size_t index, Tensor& tensor) {
   const Value* value;
@@ -85,6 +94,7 @@ struct QuantizedLinear {
   static constexpr ElementType kOutputs[] = {kFloat};
   bert::Linear linear;
 
+  template <class Operator>
   static Status* create(const KernelInfo* info, void** kernel) {
     Tensor constants[6];
     for (size_t index = 1; index < 6; ++index) {
@@ -96,11 +106,13 @@ struct QuantizedLinear {
     }
     const auto& [_, weight, scale, scales, zero_point, bias] = constants;
     const size_t columns = weight.last();
-    if (weight.rank != 2 || weight.dimensions[0] % 4 || !scales.is_vector(columns) || !bias.is_vector(columns) ||
-        scale.size() != 1 || zero_point.size() != 1)
+    Range range;
+    RETURN_IF_ERROR(read_range(scale, zero_point, range));
+    if (weight.rank != 2 || !weight.size() || weight.dimensions[0] % 4 || !scales.is_vector(columns) ||
+        !bias.is_vector(columns))
       return invalid("expected a weight [K, N] with K a multiple of 4, and N scales and biases");
-    *kernel = new (std::nothrow) QuantizedLinear{
-        bert::Linear(weight.as<int8_t>(), scales.as<float>(), bias.as<float>(), range_of(scale, zero_point),
+    *kernel = new (std::nothrow) Operator{
+        bert::Linear(weight.as<int8_t>(), scales.as<float>(), bias.as<float>(), range,
                      static_cast<size_t>(weight.dimensions[0]), columns)};
     return nullptr;
   }
@@ -133,13 +145,15 @@ struct QuantizedLinearGelu : QuantizedLinear {
 
   Status* run(KernelContext* context) const {
     Tensor x, scale, zero_point;
+    Range range;
     size_t rows;
     uint8_t* y;
     RETURN_IF_ERROR(read(context, x, rows));
     RETURN_IF_ERROR(input(context, 6, scale));
     RETURN_IF_ERROR(input(context, 7, zero_point));
+    RETURN_IF_ERROR(read_range(scale, zero_point, range));
     RETURN_IF_ERROR(output(context, 0, x, &y));
-    linear.run_gelu(x.as<uint8_t>(), rows, y, range_of(scale, zero_point), threads_of(context));
+    linear.run_gelu(x.as<uint8_t>(), rows, y, range, threads_of(context));
     return nullptr;
   }
 };
@@ -152,6 +166,7 @@ struct QuantizedAttention {
   size_t heads;
   float scale;
 
+  template <class>
   static Status* create(const KernelInfo* info, void** kernel) {
     int64_t heads;
     float scale;
@@ -166,6 +181,9 @@ struct QuantizedAttention {
     Tensor tensors[5];
     RETURN_IF_ERROR(inputs(context, tensors));
     auto& [qkv, mask, is_full, y_scale, zero_point] = tensors;
+    Range range;
+    RETURN_IF_ERROR(read_range(y_scale, zero_point, range));
+    if (is_full.size() != 1) return invalid("expected one flag for a mask that leaves nothing out");
     if (qkv.rank != 3 || qkv.last() % (3 * heads)) return invalid("expected queries, keys and values [B, T, 3·heads·S]");
     const size_t batch = static_cast<size_t>(qkv.dimensions[0]), tokens = static_cast<size_t>(qkv.dimensions[1]);
     if (mask.size() != batch * tokens * tokens) return invalid("expected a mask [B, 1, T, T]");
@@ -175,7 +193,7 @@ struct QuantizedAttention {
     RETURN_IF_ERROR(output(context, 0, qkv, &y));
     bert::Attention{batch, tokens, heads, width / heads, scale, qkv.as<float>(),
                     *is_full.as<bool>() ? nullptr : mask.as<bool>()}
-        .run(y, range_of(y_scale, zero_point), threads_of(context));
+        .run(y, range, threads_of(context));
     return nullptr;
   }
 };
@@ -188,6 +206,7 @@ struct AddNormQuantize {
   static constexpr ElementType kOutputs[] = {kFloat, kUint8};
   float epsilon;
 
+  template <class>
   static Status* create(const KernelInfo* info, void** kernel) {
     float epsilon;
     RETURN_IF_ERROR(KernelInfoGetAttribute_float(api, info, "epsilon", &epsilon));
@@ -200,7 +219,9 @@ struct AddNormQuantize {
     RETURN_IF_ERROR(inputs(context, tensors));
     const auto& [x, residual, gamma, beta, smoothing, scale, zero_point] = tensors;
     const size_t columns = x.last();
-    if (!columns || residual.size() != x.size() || !gamma.is_vector(columns) || !beta.is_vector(columns) ||
+    Range range;
+    RETURN_IF_ERROR(read_range(scale, zero_point, range));
+    if (!columns || !x.has_shape_of(residual) || !gamma.is_vector(columns) || !beta.is_vector(columns) ||
         !smoothing.is_vector(columns))
       return invalid("expected two tensors [.., C] of one shape, and three [C]");
     float* y;
@@ -209,7 +230,7 @@ struct AddNormQuantize {
     RETURN_IF_ERROR(output(context, 1, x, &bytes));
     bert::AddNorm{x.size() / columns,   columns,           x.as<float>(),         residual.as<float>(),
                   gamma.as<float>(),    beta.as<float>(),  smoothing.as<float>(), epsilon}
-        .run(y, bytes, range_of(scale, zero_point), threads_of(context));
+        .run(y, bytes, range, threads_of(context));
     return nullptr;
   }
 };
@@ -227,7 +248,7 @@ struct Registered : CustomOp {
     GetInputCharacteristic = GetOutputCharacteristic = [](const CustomOp*, size_t) { return kRequired; };
     GetInputMemoryType = [](const CustomOp*, size_t) { return 0; };
     CreateKernelV2 = [](const CustomOp*, const Api*, const KernelInfo* info, void** kernel) {
-      Status* error = Operator::create(info, kernel);
+      Status* error = Operator::template create<Operator>(info, kernel);
       return error || *kernel ? error : invalid("out of memory");
     };
     KernelComputeV2 = [](void* kernel, KernelContext* context) {
@@ -259,12 +280,15 @@ size_t count_operators() {
 
 // What ONNX Runtime calls for a session that is to have these operators.
 EXPORTED Status* RegisterCustomOps(SessionOptions* options, const ApiBase* base) {
-  api = base->GetApi(kApiVersion);
-  Domain* domain;
-  RETURN_IF_ERROR(CreateCustomOpDomain(api, "bert_export", &domain));
-  for (size_t number = 0; number < count_operators(); ++number)
-    RETURN_IF_ERROR(CustomOpDomain_Add(api, domain, kOperators[number]));
-  return AddCustomOpDomain(api, options, domain);
+  static Domain* domain;  // of all sessions, which it has to outlive
+  static Status* const error = [&]() -> Status* {
+    api = base->GetApi(kApiVersion);
+    RETURN_IF_ERROR(CreateCustomOpDomain(api, "bert_export", &domain));
+    for (size_t number = 0; number < count_operators(); ++number)
+      RETURN_IF_ERROR(CustomOpDomain_Add(api, domain, kOperators[number]));
+    return nullptr;
+  }();
+  return error ? invalid("the domain of bert-export's kernels cannot be made") : AddCustomOpDomain(api, options, domain);
 }
 
 // The names of the operators that are registered on this processor, then null.

@@ -68,6 +68,7 @@ inline __mmask16 first_lanes(ptrdiff_t count) {
 
 // Rounds to nearest even, adds the zero point, saturates to bytes: QuantizeLinear of values over their scale.
 inline __m128i to_bytes(__m512 scaled, __m512i zero_point) {
+  scaled = _mm512_min_ps(scaled, _mm512_set1_ps(512));  // beyond 2³¹ the conversion would turn negative
   const __m512i rounded = _mm512_add_epi32(_mm512_cvtps_epi32(scaled), zero_point);
   return _mm512_cvtusepi32_epi8(_mm512_max_epi32(rounded, _mm512_setzero_si512()));
 }

@@ -161,22 +161,30 @@ def test_gelu_of_products_is_the_same_byte(rows: tuple[int, ...], size: tuple[in
 
 
 @kernel("QuantizedLinearGelu")
+def test_what_no_byte_reaches_is_the_last_byte(tmp_path: Path) -> None:
+    inputs, constants = linear_inputs((1, 1), 4, 3)
+    constants["bias"] = np.array([1e30, np.inf, -1e30], dtype=np.float32)
+    output = {"y_scale": np.float32(1e-3), "y_zero_point": np.uint8(6)}
+    both = Both("QuantizedLinearGelu", inputs, constants | output, tmp_path)
+    assert [each.tolist() for each in both.outputs()[0]] == [[[[255, 255, 6]]]]
+
+
+@kernel("QuantizedLinearGelu")
 def test_gelu_is_exact_within_five_hundred_thousandths(tmp_path: Path) -> None:
-    _, constants = linear_inputs((1, 1), 4, 1)
-    x = np.linspace(-12, 12, 6001, dtype=np.float32)
-    constants |= {"weight": np.zeros((4, len(x)), dtype=np.int8), "scales": np.zeros_like(x), "bias": x}
     torch = pytest.importorskip("torch")
+    _, constants = linear_inputs((1, 1), 4, 1)
+    x = np.linspace(-12, 12, 200_001, dtype=np.float32)
+    constants |= {"weight": np.zeros((4, len(x)), dtype=np.int8), "scales": np.zeros_like(x), "bias": x}
     exact = torch.nn.functional.gelu(torch.from_numpy(x).double()).numpy()
-    for first in (-0.25, 0.0, 1.0, 3.0, 11.0):  # windows of 255 fine steps
-        step = np.float32(1e-4)
-        inputs = {"x": np.zeros((1, 1, 4), dtype=np.uint8)}
-        shifted = {**constants, "y_scale": step, "y_zero_point": np.uint8(128)}
-        both = Both("QuantizedLinearGelu", inputs, shifted, tmp_path)
+    for step, zero_point in ((1e-3, 170), (4e-3, 43), (0.013, 13), (0.05, 4)):  # up to 12, ever more coarsely
+        output = {"y_scale": np.float32(step), "y_zero_point": np.uint8(zero_point)}
+        both = Both("QuantizedLinearGelu", {"x": np.zeros((1, 1, 4), dtype=np.uint8)}, constants | output, tmp_path)
         (ours,), _ = both.outputs()
-        values = (ours[0, 0].astype(float) - 128) * float(step)
+        values = (ours[0, 0].astype(float) - zero_point) * step
         inside = (ours[0, 0] > 0) & (ours[0, 0] < 255)
-        assert inside.any()
-        assert np.abs(values - exact)[inside].max() <= 0.5 * float(step) + 5e-5, first
+        assert inside.sum() > 1000
+        assert np.abs(values - exact)[inside].max() <= 0.5 * step + 5e-5
+        assert (ours[0, 0][exact > (255.6 - zero_point) * step] == 255).all()
 
 
 def attention_inputs(batch: int, tokens: int, heads: int, size: int, spread: float = 1.0) -> dict[str, Array]:
@@ -224,26 +232,30 @@ def test_attention_to_one_key_among_many_is_the_same_byte(tmp_path: Path) -> Non
 
 
 @kernel("QuantizedAttention")
-def test_one_key_can_have_half_of_the_attention_and_the_others_the_rest(tmp_path: Path) -> None:
-    """Hundreds of small probabilities are not rounded away beside a large one."""
-    inputs = attention_inputs(1, 400, 1, 32)
-    qkv = inputs["qkv"].reshape(400, 3, 32)
-    qkv[:, 0], qkv[:, 1], qkv[:, 2] = 1.0, 0.0, 1.0
-    qkv[0, 1] = 6 * np.sqrt(32) / 32  # a score of 6, e⁶ ≈ 400
-    qkv[0, 2] = -1.0
+@pytest.mark.parametrize(("tokens", "top"), [(400, 6.0), (512, 9.05), (512, 12.0), (2048, 7.7), (4096, 7.0)])
+def test_small_probabilities_beside_a_large_one_are_not_rounded_away(tokens: int, top: float, tmp_path: Path) -> None:
+    """One key has much of the attention, and a value of nothing; thousands of others share what is left."""
+    inputs = attention_inputs(1, tokens, 1, 32)
+    qkv = inputs["qkv"].reshape(tokens, 3, 32)
+    scores = np.random.default_rng(3).normal(0, 0.5, (tokens, 1)).astype(np.float32)
+    scores[0] = top
+    qkv[:, 0], qkv[:, 1], qkv[:, 2] = 1.0, scores / np.sqrt(32), 1.0
+    qkv[0, 2] = 0.0
     inputs["is_full"] = np.asarray(True)
-    both = Both("QuantizedAttention", inputs, ATTENTION_RANGE, tmp_path, num_heads=1, scale=32**-0.5)
+    output = {"y_scale": np.float32(1 / 255), "y_zero_point": np.uint8(0)}
+    both = Both("QuantizedAttention", inputs, output, tmp_path, num_heads=1, scale=32**-0.5)
     (ours,), (theirs,) = both.outputs()
     assert steps_apart(ours, theirs)[0] <= 1
 
 
 @kernel("QuantizedAttention")
-def test_a_row_whose_keys_are_all_masked_is_finite_and_zeros_stay_zeros(tmp_path: Path) -> None:
+def test_a_row_whose_keys_are_all_masked_is_zero_and_zeros_stay_zeros(tmp_path: Path) -> None:
     inputs = attention_inputs(2, 20, 2, 16)
     inputs["mask"][1] = False
     both = Both("QuantizedAttention", inputs, ATTENTION_RANGE, tmp_path, num_heads=2, scale=0.25)
     (ours,), (theirs,) = both.outputs()
     assert steps_apart(ours[0], theirs[0])[0] <= 1
+    assert (ours[1] == 128).all()
     (silent,), _ = both.outputs(qkv=np.zeros_like(inputs["qkv"]))
     assert (silent == 128).all()
 
@@ -258,8 +270,11 @@ def test_masked_keys_do_not_count(holes: bool, tmp_path: Path) -> None:
     (before,), _ = both.outputs()
     changed = inputs["qkv"].copy()
     changed[:, ~kept, 64:] = 50.0
-    (after,), _ = both.outputs(qkv=changed)
-    np.testing.assert_array_equal(before, after)
+    for of_queries in (50.0, 1e30, np.inf, np.nan):  # nor do the queries of padded rows
+        changed[:, ~kept, :64] = of_queries
+        (after,), _ = both.outputs(qkv=changed)
+        np.testing.assert_array_equal(before[:, kept], after[:, kept])
+    changed[:, ~kept, :64] = inputs["qkv"][:, ~kept, :64]
     (unmasked,), _ = both.outputs(qkv=changed, is_full=np.asarray(True))
     assert steps_apart(before, unmasked)[0] > 1
 
@@ -270,6 +285,17 @@ def test_a_mask_of_another_size_is_an_error(tmp_path: Path) -> None:
     both = Both("QuantizedAttention", inputs, ATTENTION_RANGE, tmp_path, num_heads=2, scale=0.25)
     with pytest.raises(Exception, match=r"expected a mask \[B, 1, T, T\]"):
         both.outputs(mask=np.ones((1, 1, 1, 8), dtype=np.bool_))
+
+
+@kernel("AddNormQuantize")
+def test_tensors_of_two_shapes_are_an_error(tmp_path: Path) -> None:
+    ones = np.ones(32, dtype=np.float32)
+    constants: dict[str, Array] = dict.fromkeys(("gamma", "beta", "smoothing"), ones)
+    constants |= {"scale": np.asarray(np.float32(0.1)), "zero_point": np.asarray(np.uint8(0))}
+    x = np.ones((2, 3, 32), dtype=np.float32)
+    both = Both("AddNormQuantize", {"x": x, "residual": x}, constants, tmp_path, epsilon=1e-12)
+    with pytest.raises(Exception, match="of one shape"):
+        both.outputs(residual=x.reshape(3, 2, 32))
 
 
 @kernel("AddNormQuantize")

@@ -47,8 +47,13 @@ def quantized(task: Task, config: EncoderConfig) -> tuple[TaskModel, ir.Model]:
          {"QuantizedAttention": 3, "QuantizedLinear": 12, "AddNormQuantize": 6}),
         (MEAN, replace(EVEN, activation="relu"),
          {"QuantizedAttention": 3, "QuantizedLinear": 12, "AddNormQuantize": 6}),
+        # One segment's row, or a table of positions, is added to every row of the batch.
+        (MEAN, replace(EVEN, type_vocab_size=1),
+         {"QuantizedAttention": 3, "QuantizedLinear": 9, "QuantizedLinearGelu": 3, "AddNormQuantize": 5}),
+        (MEAN, replace(EVEN, family="distilbert", type_vocab_size=0),
+         {"QuantizedAttention": 3, "QuantizedLinear": 9, "QuantizedLinearGelu": 3, "AddNormQuantize": 5}),
     ],
-    ids=["classifier", "mean", "odd", "gelu_new", "relu"],
+    ids=["classifier", "mean", "odd", "gelu_new", "relu", "one segment", "no segments"],
 )  # fmt: skip
 def test_calls_take_the_place_of_operators(
     task: Task, config: EncoderConfig, expected: dict[str, int], tmp_path: Path
