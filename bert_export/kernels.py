@@ -12,6 +12,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from bert_export.capture import OPSET
 from bert_export.fusion.graph import NoMatch, constant, insert_before, operators, producer, sole_consumer
 from bert_export.fusion.pipeline import tidy
 from bert_export.quantization.projections import MICROSOFT_DOMAIN
@@ -19,7 +20,7 @@ from bert_runtime.kernels import DOMAIN
 
 __all__ = ["FUNCTIONS", "outline_kernels"]
 
-_HEADER = f'<domain: "{DOMAIN}", opset_import: ["": 23, "{MICROSOFT_DOMAIN}": 1]>'
+_HEADER = f'<domain: "{DOMAIN}", opset_import: ["": {OPSET}, "{MICROSOFT_DOMAIN}": 1]>'
 
 _PRODUCT = f"{MICROSOFT_DOMAIN}.MatMulIntegerToFloat (x, weight, x_scale, scales, x_zero_point, , bias)"
 

@@ -70,7 +70,7 @@ def tune(
     rounds: int = 5,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> Tuning:
-    """Measures variant, threads, runs side by side and batch size on this machine, and keeps the fastest in the bundle.
+    """Measures variant, kernels, threads, runs side by side and batch size here, and keeps the fastest in the bundle.
 
     INT8 competes where the export found it faithful enough, also where it was slower on the exporting machine. What is
     measured holds for the cores that are granted now.

@@ -87,7 +87,7 @@ struct StoreGelu {
     prefetch<R>(y + place.row * columns + place.column, columns, 1);
   }
   void operator()(__m512 x, size_t row, size_t column, __mmask16 lanes) const {
-    // x·Φ(x), with Φ(x) - 1/2 as x times a polynomial of x² (Chebyshev fit on |x| <= 4.5, 1 beyond it but for 4e-6).
+    // x·Φ(x), with Φ(x) - 1/2 as x times a polynomial of x² (Chebyshev fit on |x| <= 4.5, 1 beyond it but for 5e-6).
     x = _mm512_max_ps(x, _mm512_set1_ps(-4.5f));  // where x·Φ(x) is -1.5e-5
     const __m512 inner = _mm512_min_ps(x, _mm512_set1_ps(4.5f));
     const __m512 u = _mm512_fmsub_ps(_mm512_mul_ps(inner, inner), _mm512_set1_ps(2 / (4.5f * 4.5f)), _mm512_set1_ps(1));

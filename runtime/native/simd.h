@@ -1,4 +1,4 @@
-// What the kernels share: products of integer tiles, and elementwise functions of 16 floats.
+// What the kernels share: products of integer tiles, and what is done with 16 floats at a time.
 // Needs AVX-512 with VNNI (F, BW, DQ, VL, VNNI).
 #pragma once
 #include <immintrin.h>
