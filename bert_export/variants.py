@@ -28,7 +28,6 @@ from bert_runtime.tokenization import Batch, TextTokenizer
 from bert_runtime.verification import self_test_values
 
 __all__ = [
-    "MAX_PROTOBUF_BYTES",
     "BuiltVariant",
     "Files",
     "Probe",
@@ -45,11 +44,8 @@ _INT8_SELF_TEST_SHARE = 0.25
 """Share of the largest drift from FP32 by which another machine's INT8 answer may be off. Float32 rounds differently
 there before an activation is quantized, and the quantized value moves by at most one step."""
 
-MAX_PROTOBUF_BYTES = 2**31 - 2**20
-"""What one ONNX file can hold, less room for the nodes."""
-
 _LEAST_EXTERNAL_BYTES = 1024
-"""What a weight has at least to be kept beside the graph, where any are."""
+"""What a weight has at least to be kept beside the graph."""
 
 
 class Files(NamedTuple):
@@ -57,7 +53,7 @@ class Files(NamedTuple):
 
     model: Asset
     data: Asset | None
-    """The weights, where they are not in the same file."""
+    """The weights; `None` where all are too small to be kept beside the graph."""
 
 
 @dataclass(frozen=True)
@@ -165,14 +161,15 @@ def asset(path: Path) -> Asset:
 
 
 def save_graph(graph: ir.Model, folder: Path, name: str) -> Files:
-    """Writes `model.<name>.onnx`, and the weights into a file beside it where they are more than one can hold."""
+    """Writes `model.<name>.onnx`, and the weights into a file beside it."""
     return save_graphs({name: graph}, folder)[name]
 
 
 def save_graphs(graphs: Mapping[str, ir.Model], folder: Path) -> dict[str, Files]:
-    """Writes each graph as `model.<name>.onnx`; several have one file of weights, named after the first.
+    """Writes each graph as `model.<name>.onnx`, and the weights of all into one file, named after the first.
 
-    Of weights, those that are the same object in several graphs, as clones have them, are in it once.
+    Of weights, those that are the same object in several graphs, as clones have them, are in it once. They are no part
+    of the graph's file, which can hold 2 GB and is read into memory, so that sessions and processes map one copy.
     """
     copies = {name: graph.clone() for name, graph in graphs.items()}
     for graph in copies.values():
@@ -184,7 +181,7 @@ def save_graphs(graphs: Mapping[str, ir.Model], folder: Path) -> dict[str, Files
         if value.const_value is not None and value.const_value.nbytes >= _LEAST_EXTERNAL_BYTES
     }
     data = None
-    if len(copies) > 1 or sum(each.nbytes for each in weights.values()) >= MAX_PROTOBUF_BYTES:
+    if weights:
         data = folder / f"model.{next(iter(copies))}.onnx.data"
         external = dict(zip(weights, convert_tensors_to_external([*weights.values()], folder, data.name), strict=True))
         for graph in copies.values():

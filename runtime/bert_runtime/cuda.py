@@ -21,6 +21,7 @@ from bert_runtime.devices import CUDA_PROVIDER, INSTALL_LINES, Device, require_c
 from bert_runtime.errors import BundleError, CudaUnavailableError, ForkedSessionError
 from bert_runtime.manifest import Manifest
 from bert_runtime.pinned import Staging
+from bert_runtime.session import linked_weights
 from bert_runtime.tasks import FloatArray
 from bert_runtime.tokenization import Batch, check_ids
 
@@ -78,9 +79,10 @@ def open_cuda_session(
     wanted = [*([ahead] if ahead is not None else []), (CUDA_PROVIDER, provider_options(device, capture=capture))]
     try:
         # Without its own fallback, which would open the session anew on the CPU, or on CUDA with other options.
-        session = onnxruntime.InferenceSession(
-            path, options, providers=[*wanted, "CPUExecutionProvider"], enable_fallback=0
-        )
+        with linked_weights(options, path):
+            session = onnxruntime.InferenceSession(
+                path, options, providers=[*wanted, "CPUExecutionProvider"], enable_fallback=0
+            )
     except Exception as error:  # onnxruntime's exceptions share no base class but Exception
         if "install TensorRT libraries" in str(error):
             raise _unavailable(device, str(error)) from None

@@ -93,7 +93,7 @@ class Variant:
     self_test: SelfTest
 
     external_data: Asset | None = None
-    """The weights, where one ONNX file cannot hold them, or several variants share them."""
+    """The weights, where they are beside the graph; several variants may share them."""
 
     instruction_set: str | None = None
     """What the processor must have for the graph to be fast (`vnni`), `None` for any."""

@@ -1,6 +1,9 @@
 """One ONNX Runtime session, opened the way that measured fastest."""
 
+import mmap
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +14,30 @@ from bert_runtime.tasks import FloatArray
 from bert_runtime.tokenization import Batch
 
 if TYPE_CHECKING:
-    from onnxruntime import InferenceSession
+    from onnxruntime import InferenceSession, SessionOptions
 
-__all__ = ["MAX_THREADS", "Session", "open_onnxruntime_session"]
+__all__ = ["MAX_THREADS", "Session", "linked_weights", "open_onnxruntime_session"]
 
 MAX_THREADS = 1024
 """More threads than any processor has cores; ONNX Runtime would start as many as it is told, to the last byte."""
+
+
+@contextmanager
+def linked_weights(options: "SessionOptions", graph: str | Path) -> Iterator[None]:
+    """Lets a session that is opened within the block read weights beside its graph that are links.
+
+    ONNX Runtime maps weights that are files, and refuses those that a link leads out of the folder to, as in a cache of
+    downloads. From memory it takes a copy of them.
+    """
+    files = [each for each in Path(graph).parent.glob("*.onnx.data") if each.is_symlink()]
+    contents = []
+    for each in files:
+        with each.open("rb") as stream:
+            contents.append(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+    if files:
+        names, sizes = [each.name for each in files], [len(each) for each in contents]
+        options.add_external_initializers_from_files_in_memory(names, contents, sizes)
+    yield
 
 
 def open_onnxruntime_session(
@@ -51,9 +72,10 @@ def open_onnxruntime_session(
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         disabled = ["SkipLayerNormFusion"]
     try:
-        return onnxruntime.InferenceSession(
-            path, options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
-        )
+        with linked_weights(options, path):
+            return onnxruntime.InferenceSession(
+                path, options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
+            )
     except Exception as error:  # onnxruntime's exceptions share no base class but Exception
         raise BundleError(f"{path}: ONNX Runtime {onnxruntime.__version__} cannot load this graph: {error}") from None
 

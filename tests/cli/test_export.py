@@ -64,7 +64,8 @@ def test_a_bundle_and_its_summary(run: Run, classifier_checkpoint: Path, place: 
     bundle = place / "new" / "bundle"
     assert [path.name for path in (place / "new").iterdir()] == ["bundle"]
     assert sorted(path.name for path in bundle.iterdir()) == [
-        "bundle.json", "model.fp32.onnx", "model.int8.onnx", "tokenizer.json",
+        "bundle.json", "model.fp32.onnx", "model.fp32.onnx.data", "model.int8.onnx", "model.int8.onnx.data",
+        "tokenizer.json",
     ]  # fmt: skip
     assert bundle.stat().st_mode & 0o777 == 0o755
     assert result.stdout == run("inspect", bundle).stdout
@@ -109,7 +110,9 @@ def test_a_bundle_is_replaced_with_force_alone(
     (bundle / "tuning.json").write_text("{}")
     replaced = run("export", classifier_checkpoint, bundle, "--force", "--precision", "fp32")
     assert replaced.exit_code == 0
-    assert sorted(path.name for path in bundle.iterdir()) == ["bundle.json", "model.fp32.onnx", "tokenizer.json"]
+    assert sorted(path.name for path in bundle.iterdir()) == [
+        "bundle.json", "model.fp32.onnx", "model.fp32.onnx.data", "tokenizer.json",
+    ]  # fmt: skip
     assert [path.name for path in place.iterdir()] == ["bundle"]
 
 
@@ -223,8 +226,9 @@ def test_calibration_is_recorded_and_repeats(run: Run, classifier_checkpoint: Pa
         assert result.exit_code == 0
     assert "calibrated on: 40 inputs of texts.txt, " in result.stdout
     assert "calibrating INT8 on 40 inputs of texts.txt" in result.stderr
-    graphs = [(bundle / "model.int8.onnx").read_bytes() for bundle in (first, second, built_in)]
-    assert graphs[0] == graphs[1] != graphs[2]
+    for name in ("model.int8.onnx", "model.int8.onnx.data"):
+        contents = [(bundle / name).read_bytes() for bundle in (first, second, built_in)]
+        assert contents[0] == contents[1] != contents[2]
     recipe = Manifest.read(first).variant("int8").quantization
     assert recipe["calibration"] == {
         "source": "texts.txt", "sha256": sha256_file(texts), "inputs": 40, "tokens": recipe["calibration"]["tokens"],

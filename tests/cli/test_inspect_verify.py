@@ -30,8 +30,9 @@ def test_inspect_shows_what_was_measured(run: Run, classifier_bundle: Path) -> N
     assert any(line.startswith("made from: ") and manifest["source"]["sha256"][:12] in line for line in lines)
     assert any(line.startswith("made with: ") and f"torch {manifest['versions']['torch']}" in line for line in lines)
     assert f"default: {manifest['default_precision']} ({manifest['default_reason']})" in lines
-    assert any(re.fullmatch(r"fp32 +model\.fp32\.onnx, 0\.\d MB, opset 23", line) for line in lines)
-    assert any(re.fullmatch(r"int8 +model\.int8\.onnx, 0\.\d MB, opset 23", line) for line in lines)
+    for name in ("fp32", "int8"):
+        files = rf"model\.{name}\.onnx \+ model\.{name}\.onnx\.data"
+        assert any(re.fullmatch(rf"{name} +{files}, 0\.\d MB, opset 23", line) for line in lines)
     fusions = [line for line in lines if line.startswith("fusions: ")]
     assert "attention 2/2" in fusions[0]
     assert "int8_matmul 9/9" in fusions[1]
@@ -128,14 +129,16 @@ def test_verify_passes_a_sound_bundle(run: Run, classifier_bundle: Path) -> None
     assert [line.split()[:2] for line in result.stdout.splitlines()] == [
         ["ok", "tokenizer.json"],
         ["ok", "model.fp32.onnx"],
+        ["ok", "model.fp32.onnx.data"],
         ["ok", "model.int8.onnx"],
+        ["ok", "model.int8.onnx.data"],
         ["ok", "self-test"],
         ["ok", "self-test"],
     ]
 
 
 def _damage(bundle: Path) -> Path:
-    with (bundle / "model.int8.onnx").open("r+b") as stream:
+    with (bundle / "model.int8.onnx.data").open("r+b") as stream:
         stream.truncate(1000)
     return bundle
 
@@ -143,15 +146,15 @@ def _damage(bundle: Path) -> Path:
 def test_verify_fails_a_damaged_bundle(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
     result = run("verify", _damage(copy_bundle(classifier_bundle)))
     assert result.exit_code == 1
-    assert [line.split()[0] for line in result.stdout.splitlines()] == ["ok", "ok", "FAILED", "ok", "FAILED"]
-    assert result.stderr == "Error: 2 of 5 checks failed; export the bundle again or copy it anew\n"
+    assert [line.split()[0] for line in result.stdout.splitlines()] == [*["ok"] * 4, "FAILED", "ok", "FAILED"]
+    assert result.stderr == "Error: 2 of 7 checks failed; export the bundle again or copy it anew\n"
 
 
 def test_verify_as_json(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
     result = run("verify", _damage(copy_bundle(classifier_bundle)), "--json")
     assert result.exit_code == 1
     checks = json.loads(result.stdout)
-    assert [check["passed"] for check in checks] == [True, True, False, True, False]
+    assert [check["passed"] for check in checks] == [True, True, True, True, False, True, False]
     assert {tuple(check) for check in checks} == {("name", "passed", "detail", "skipped")}
     assert run("verify", classifier_bundle, "--json").exit_code == 0
 
