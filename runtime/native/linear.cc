@@ -1,5 +1,6 @@
 // Products of bytes by a weight that was packed once.
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <mutex>
 #include <utility>
@@ -19,8 +20,10 @@ void* allocate(size_t bytes) {
 
 namespace {
 
-// Rows of one job: few enough for their bytes to stay in the second-level cache while the weight passes by.
-constexpr size_t kBlock = 8 * kRows;
+// Rows of one job: few enough for the pages of their outputs to be known to the processor while the weight passes by.
+constexpr size_t kBlock = 4 * kRows;
+// Parts of a weight that all rows pass by before the next: a quarter of most weights stays in the second-level cache.
+constexpr size_t kParts = 4;
 // Panels of one job where there are few rows, so that all threads have a share.
 constexpr size_t kFewPanels = 2;
 
@@ -36,16 +39,11 @@ void strip(const uint8_t* a, size_t stride, const uint8_t* panel, size_t steps, 
   finish.template expect<R>(place);
   __m512i acc[R][2];
   multiply<Bytes, R, Lines>(a, stride, panel, steps, acc, place.ahead);
-#pragma GCC unroll 2
-  for (int half = 0; half < 2; ++half) {
-    const __mmask16 lanes = first_lanes(place.columns - 16 * half);
-    if (!lanes) break;
-    const __m512 scale = _mm512_load_ps(scales + 16 * half), offset = _mm512_load_ps(bias + 16 * half);
-#pragma GCC unroll 12
-    for (int r = 0; r < R; ++r)
-      finish(_mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[r][half]), scale, offset), place.row + r, place.column + 16 * half,
-             lanes);
-  }
+  const __m512 scale[2] = {_mm512_load_ps(scales), _mm512_load_ps(scales + 16)};
+  const __m512 offset[2] = {_mm512_load_ps(bias), _mm512_load_ps(bias + 16)};
+  finish.template tile<R>(place, [&](int r, int half) {
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[r][half]), scale[half], offset[half]);
+  });
 }
 
 template <class Finish>
@@ -72,32 +70,53 @@ struct StoreFloats {
   void expect(const Place& place) const {
     prefetch<R>(y + place.row * columns + place.column, columns * sizeof(float), kColumns * sizeof(float));
   }
-  void operator()(__m512 value, size_t row, size_t column, __mmask16 lanes) const {
-    _mm512_mask_storeu_ps(y + row * columns + column, lanes, value);
+  template <int R, class Values>
+  void tile(const Place& place, const Values& values) const {
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const __mmask16 lanes = first_lanes(place.columns - 16 * half);
+#pragma GCC unroll 12
+      for (int r = 0; r < R; ++r)
+        _mm512_mask_storeu_ps(y + (place.row + r) * columns + place.column + 16 * half, lanes, values(r, half));
+    }
   }
 };
 
 struct StoreGelu {
   uint8_t* y;
   size_t columns;
-  __m512 inverse_scale;
-  __m512i zero_point;
+  const Gelu& gelu;
   template <int R>
   void expect(const Place& place) const {
     prefetch<R>(y + place.row * columns + place.column, columns, 1);
   }
-  void operator()(__m512 x, size_t row, size_t column, __mmask16 lanes) const {
-    // x·Φ(x), with Φ(x) - 1/2 as x times a polynomial of x² (Chebyshev fit on |x| <= 4.5, 1 beyond it but for 5e-6).
-    x = _mm512_max_ps(x, _mm512_set1_ps(-4.5f));  // where x·Φ(x) is -1.5e-5
-    const __m512 inner = _mm512_min_ps(x, _mm512_set1_ps(4.5f));
-    const __m512 u = _mm512_fmsub_ps(_mm512_mul_ps(inner, inner), _mm512_set1_ps(2 / (4.5f * 4.5f)), _mm512_set1_ps(1));
-    __m512 p = _mm512_set1_ps(0.0031714232f);
-    for (float coefficient : {-0.00915404742f, 0.0124481528f, -0.0169704506f, 0.0275425015f, -0.0404758057f,
-                              0.0548263114f, -0.0771785539f, 0.156902083f})
-      p = _mm512_fmadd_ps(p, u, _mm512_set1_ps(coefficient));
-    const __m512 gelu = _mm512_mul_ps(x, _mm512_fmadd_ps(inner, p, _mm512_set1_ps(0.5f)));
-    _mm_mask_storeu_epi8(y + row * columns + column, lanes, to_bytes(_mm512_mul_ps(gelu, inverse_scale), zero_point));
+  template <int R, class Values>
+  void tile(const Place& place, const Values& values) const {
+    const __mmask32 lanes = place.columns >= kColumns ? ~__mmask32(0) : (__mmask32(1) << place.columns) - 1;
+    // Of two rows packed to bytes, each lane of 128 bits has four of every half of every row.
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    auto row = [&](int r) { return _mm512_packs_epi32(integers(values(r, 0)), integers(values(r, 1))); };
+    uint8_t* first = y + place.row * columns + place.column;
+#pragma GCC unroll 6
+    for (int r = 0; r < R; r += 2) {
+      const __m512i one = row(r), other = r + 1 < R ? row(r + 1) : one;
+      const __m512i bytes = _mm512_permutexvar_epi32(order, _mm512_packus_epi16(one, other));
+      _mm256_mask_storeu_epi8(first + r * columns, lanes, _mm512_castsi512_si256(bytes));
+      if (r + 1 < R) _mm256_mask_storeu_epi8(first + (r + 1) * columns, lanes, _mm512_extracti64x4_epi64(bytes, 1));
+    }
   }
+  // GELU of x, all in steps of the output, plus its zero point.
+  __m512i integers(__m512 x) const {
+    x = _mm512_min_ps(x, _mm512_set1_ps(1024));  // more than bytes have; beyond 2³¹ the conversion would turn negative
+    const __m512 t = _mm512_range_ps(x, _mm512_set1_ps(gelu.most), 0b1010);  // the smaller magnitude, positive
+    const __m512 number = _mm512_fmadd_ps(t, _mm512_set1_ps(gelu.pieces_per_step), _mm512_set1_ps(kToInteger));
+    const __m512i piece = _mm512_castps_si512(number);
+    auto coefficient = [piece](const float* table) { return _mm512_permutexvar_ps(piece, _mm512_load_ps(table)); };
+    __m512 rest = _mm512_fmadd_ps(coefficient(gelu.square), t, coefficient(gelu.linear));
+    rest = _mm512_fmadd_ps(rest, t, coefficient(gelu.constant));
+    return _mm512_cvtps_epi32(_mm512_add_ps(_mm512_max_ps(x, _mm512_setzero_ps()), rest));
+  }
+  static constexpr float kToInteger = 8388608;  // 2²³: added to a number, leaves the nearest integer in the lowest bits
 };
 
 }  // namespace
@@ -150,7 +169,8 @@ std::shared_ptr<const PackedWeight> packed_weight(const int8_t* weight, size_t i
 
 }  // namespace
 
-Linear::Linear(const int8_t* weight, const float* scales, const float* bias, Range input, size_t inputs, size_t outputs)
+Linear::Linear(const int8_t* weight, const float* scales, const float* bias, Range input, size_t inputs, size_t outputs,
+               float unit)
     : inputs_(inputs), outputs_(outputs), weight_(packed_weight(weight, inputs, outputs)) {
   const size_t columns = round_up(outputs, kColumns);
   scales_.reset(static_cast<float*>(allocate(columns * sizeof(float))));
@@ -158,20 +178,20 @@ Linear::Linear(const int8_t* weight, const float* scales, const float* bias, Ran
   std::fill_n(scales_.get(), columns, 0.0f);
   std::fill_n(bias_.get(), columns, 0.0f);
   for (size_t column = 0; column < outputs; ++column) {
-    const float scale = input.scale * scales[column];
+    const float scale = input.scale * scales[column] / unit;
     scales_[column] = scale;
     // Σ (a - zero)·w = Σ a·w - zero·Σ w
-    bias_[column] = bias[column] - scale * static_cast<float>(input.zero_point * weight_->sums[column]);
+    bias_[column] = bias[column] / unit - scale * static_cast<float>(input.zero_point * weight_->sums[column]);
   }
 }
 
 template <class Finish>
 void Linear::run(const uint8_t* x, size_t rows, const Finish& finish, const Threads& threads) const {
   const size_t panels = ceil_div(outputs_, kColumns), blocks = ceil_div(rows, kBlock);
-  const size_t share = blocks >= 8 ? panels : blocks > 1 ? ceil_div(panels, 4) : kFewPanels;
+  const size_t share = blocks > 1 ? ceil_div(panels, kParts) : kFewPanels;
   const size_t shares = ceil_div(panels, share);
   auto job = [&](size_t number) {
-    const size_t block = number / shares, first_panel = number % shares * share;
+    const size_t block = number % blocks, first_panel = number / blocks * share;
     const size_t first_row = block * rows / blocks, end = (block + 1) * rows / blocks;
     const size_t strips = ceil_div(end - first_row, kRows);
     for (size_t panel = first_panel; panel < std::min(first_panel + share, panels); ++panel)
@@ -193,8 +213,26 @@ void Linear::run(const uint8_t* x, size_t rows, float* y, const Threads& threads
   run(x, rows, StoreFloats{y, outputs_}, threads);
 }
 
-void Linear::run_gelu(const uint8_t* x, size_t rows, uint8_t* y, Range output, const Threads& threads) const {
-  run(x, rows, StoreGelu{y, outputs_, _mm512_set1_ps(1 / output.scale), _mm512_set1_epi32(output.zero_point)}, threads);
+void Linear::run_gelu(const uint8_t* x, size_t rows, uint8_t* y, const Gelu& gelu, const Threads& threads) const {
+  run(x, rows, StoreGelu{y, outputs_, gelu}, threads);
+}
+
+Gelu::Gelu(Range output) {
+  constexpr double kMost = 4.5;  // where t·Φ(-t) is 1.5e-5
+  constexpr double kWidth = kMost / (kPieces - 0.5);  // piece i is around i · kWidth
+  const double step = output.scale;
+  most = static_cast<float>(kMost / step * (1 - 1e-6));
+  pieces_per_step = static_cast<float>(step / kWidth);
+  auto g = [](double t) { return t * std::erfc(t / std::sqrt(2.0)) / 2; };
+  for (int piece = 0; piece < kPieces; ++piece) {
+    // The parabola through three points of the piece, at the zeros of Chebyshev's polynomial.
+    const double middle = piece * kWidth, half = kWidth / 2 * std::sqrt(0.75);
+    const double low = g(middle - half), at = g(middle), high = g(middle + half);
+    const double curve = (high - 2 * at + low) / (2 * half * half), slope = (high - low) / (2 * half);
+    square[piece] = static_cast<float>(-curve * step);
+    linear[piece] = static_cast<float>(-(slope - 2 * curve * middle));
+    constant[piece] = static_cast<float>(output.zero_point - (at - slope * middle + curve * middle * middle) / step);
+  }
 }
 
 }  // namespace bert

@@ -87,6 +87,43 @@ bert::Threads threads_of(KernelContext* context) {
           }};
 }
 
+// The constants that follow the first input.
+template <size_t Count>
+Status* constants(const KernelInfo* info, Tensor (&tensors)[Count]) {
+  for (size_t index = 0; index < Count; ++index) {
+    int is_constant = 0;
+    const Value* value = nullptr;
+    RETURN_IF_ERROR(KernelInfoGetConstantInput_tensor(api, info, 1 + index, &is_constant, &value));
+    if (!is_constant) return invalid("expected a weight, scales, zero points and a bias that are constants");
+    RETURN_IF_ERROR(tensors[index].read(value));
+  }
+  return nullptr;
+}
+
+// Whether (weight [K, N], x scale, weight's scales [N], x zero point, bias [N]) are what a Linear is made of; its range.
+Status* check_linear(const Tensor* tensors, Range& range) {
+  const Tensor &weight = tensors[0], &scales = tensors[2], &bias = tensors[4];
+  RETURN_IF_ERROR(read_range(tensors[1], tensors[3], range));
+  if (weight.rank != 2 || !weight.size() || weight.dimensions[0] % 4 || !scales.is_vector(weight.last()) ||
+      !bias.is_vector(weight.last()))
+    return invalid("expected a weight [K, N] with K a multiple of 4, and N scales and biases");
+  return nullptr;
+}
+
+bert::Linear linear_of(const Tensor* tensors, Range range, float unit = 1) {
+  return {tensors[0].as<int8_t>(), tensors[2].as<float>(), tensors[4].as<float>(), range,
+          static_cast<size_t>(tensors[0].dimensions[0]), tensors[0].last(), unit};
+}
+
+// The input x of a Linear, with the dimensions of its output.
+Status* linear_input(KernelContext* context, const bert::Linear& linear, Tensor& x, size_t& rows) {
+  RETURN_IF_ERROR(input(context, 0, x));
+  if (!x.rank || x.last() != linear.inputs()) return invalid("expected an input [.., K] for a weight [K, N]");
+  rows = x.size() / linear.inputs();
+  x.dimensions[x.rank - 1] = static_cast<int64_t>(linear.outputs());
+  return nullptr;
+}
+
 // (x bytes [.., K], weight [K, N], x scale, weight's scales [N], x zero point, bias [N]) → float [.., N]
 struct QuantizedLinear {
   static constexpr const char* kName = "QuantizedLinear";
@@ -94,26 +131,12 @@ struct QuantizedLinear {
   static constexpr ElementType kOutputs[] = {kFloat};
   bert::Linear linear;
 
-  template <class Operator>
   static Status* create(const KernelInfo* info, void** kernel) {
-    Tensor constants[6];
-    for (size_t index = 1; index < 6; ++index) {
-      int is_constant = 0;
-      const Value* value = nullptr;
-      RETURN_IF_ERROR(KernelInfoGetConstantInput_tensor(api, info, index, &is_constant, &value));
-      if (!is_constant) return invalid("expected a weight, scales, a zero point and a bias that are constants");
-      RETURN_IF_ERROR(constants[index].read(value));
-    }
-    const auto& [_, weight, scale, scales, zero_point, bias] = constants;
-    const size_t columns = weight.last();
+    Tensor tensors[5];
     Range range;
-    RETURN_IF_ERROR(read_range(scale, zero_point, range));
-    if (weight.rank != 2 || !weight.size() || weight.dimensions[0] % 4 || !scales.is_vector(columns) ||
-        !bias.is_vector(columns))
-      return invalid("expected a weight [K, N] with K a multiple of 4, and N scales and biases");
-    *kernel = new (std::nothrow) Operator{
-        bert::Linear(weight.as<int8_t>(), scales.as<float>(), bias.as<float>(), range,
-                     static_cast<size_t>(weight.dimensions[0]), columns)};
+    RETURN_IF_ERROR(constants(info, tensors));
+    RETURN_IF_ERROR(check_linear(tensors, range));
+    *kernel = new (std::nothrow) QuantizedLinear{linear_of(tensors, range)};
     return nullptr;
   }
 
@@ -121,39 +144,38 @@ struct QuantizedLinear {
     Tensor x;
     size_t rows;
     float* y;
-    RETURN_IF_ERROR(read(context, x, rows));
+    RETURN_IF_ERROR(linear_input(context, linear, x, rows));
     RETURN_IF_ERROR(output(context, 0, x, &y));
     linear.run(x.as<uint8_t>(), rows, y, threads_of(context));
-    return nullptr;
-  }
-
-  // x with the dimensions of y
-  Status* read(KernelContext* context, Tensor& x, size_t& rows) const {
-    RETURN_IF_ERROR(input(context, 0, x));
-    if (!x.rank || x.last() != linear.inputs()) return invalid("expected an input [.., K] for a weight [K, N]");
-    rows = x.size() / linear.inputs();
-    x.dimensions[x.rank - 1] = static_cast<int64_t>(linear.outputs());
     return nullptr;
   }
 };
 
 // QuantizedLinear and GELU: (those, y scale, y zero point) → bytes [.., N]
-struct QuantizedLinearGelu : QuantizedLinear {
+struct QuantizedLinearGelu {
   static constexpr const char* kName = "QuantizedLinearGelu";
   static constexpr ElementType kInputs[] = {kUint8, kInt8, kFloat, kFloat, kUint8, kFloat, kFloat, kUint8};
   static constexpr ElementType kOutputs[] = {kUint8};
+  bert::Linear linear;
+  bert::Gelu gelu;
+
+  static Status* create(const KernelInfo* info, void** kernel) {
+    Tensor tensors[7];
+    Range range, output;
+    RETURN_IF_ERROR(constants(info, tensors));
+    RETURN_IF_ERROR(check_linear(tensors, range));
+    RETURN_IF_ERROR(read_range(tensors[5], tensors[6], output));
+    *kernel = new (std::nothrow) QuantizedLinearGelu{linear_of(tensors, range, output.scale), bert::Gelu(output)};
+    return nullptr;
+  }
 
   Status* run(KernelContext* context) const {
-    Tensor x, scale, zero_point;
-    Range range;
+    Tensor x;
     size_t rows;
     uint8_t* y;
-    RETURN_IF_ERROR(read(context, x, rows));
-    RETURN_IF_ERROR(input(context, 6, scale));
-    RETURN_IF_ERROR(input(context, 7, zero_point));
-    RETURN_IF_ERROR(read_range(scale, zero_point, range));
+    RETURN_IF_ERROR(linear_input(context, linear, x, rows));
     RETURN_IF_ERROR(output(context, 0, x, &y));
-    linear.run_gelu(x.as<uint8_t>(), rows, y, range, threads_of(context));
+    linear.run_gelu(x.as<uint8_t>(), rows, y, gelu, threads_of(context));
     return nullptr;
   }
 };
@@ -166,7 +188,6 @@ struct QuantizedAttention {
   size_t heads;
   float scale;
 
-  template <class>
   static Status* create(const KernelInfo* info, void** kernel) {
     int64_t heads;
     float scale;
@@ -206,7 +227,6 @@ struct AddNormQuantize {
   static constexpr ElementType kOutputs[] = {kFloat, kUint8};
   float epsilon;
 
-  template <class>
   static Status* create(const KernelInfo* info, void** kernel) {
     float epsilon;
     RETURN_IF_ERROR(KernelInfoGetAttribute_float(api, info, "epsilon", &epsilon));
@@ -248,7 +268,7 @@ struct Registered : CustomOp {
     GetInputCharacteristic = GetOutputCharacteristic = [](const CustomOp*, size_t) { return kRequired; };
     GetInputMemoryType = [](const CustomOp*, size_t) { return 0; };
     CreateKernelV2 = [](const CustomOp*, const Api*, const KernelInfo* info, void** kernel) {
-      Status* error = Operator::template create<Operator>(info, kernel);
+      Status* error = Operator::create(info, kernel);
       return error || *kernel ? error : invalid("out of memory");
     };
     KernelComputeV2 = [](void* kernel, KernelContext* context) {
