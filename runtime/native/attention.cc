@@ -55,16 +55,32 @@ float largest(const float* rows, size_t count, size_t size, size_t stride, const
   return _mm512_reduce_max_ps(most);
 }
 
-// Which keys any query attends to, of a mask [tokens, tokens].
-void find_kept(const bool* mask, size_t tokens, bool* kept) {
+// What a mask [tokens, tokens] leaves of the keys.
+struct Kept {
+  size_t count;  // up to the last that any query attends to
+  bool all;      // whether every query attends to all of these
+};
+
+// Also which keys any query attends to.
+Kept find_kept(const bool* mask, size_t tokens, bool* kept) {
+  Kept found = {0, true};
   for (size_t first = 0; first < tokens; first += 64) {
     const size_t left = tokens - first;
     const __mmask64 lanes = left >= 64 ? ~__mmask64(0) : (__mmask64(1) << left) - 1;
-    __m512i seen = _mm512_setzero_si512();
-    for (size_t row = 0; row < tokens; ++row)
-      seen = _mm512_or_si512(seen, _mm512_maskz_loadu_epi8(lanes, mask + row * tokens + first));
-    _mm512_mask_storeu_epi8(kept + first, lanes, seen);
+    __m512i any = _mm512_setzero_si512(), every = _mm512_set1_epi8(-1);
+    for (size_t row = 0; row < tokens; ++row) {
+      const __m512i keys = _mm512_maskz_loadu_epi8(lanes, mask + row * tokens + first);
+      any = _mm512_or_si512(any, keys);
+      every = _mm512_and_si512(every, keys);
+    }
+    _mm512_mask_storeu_epi8(kept + first, lanes, any);
+    const __mmask64 some = _mm512_test_epi8_mask(any, any), all = _mm512_test_epi8_mask(every, every);
+    if (!some) continue;
+    const size_t last = 63 - static_cast<size_t>(__builtin_clzll(some));
+    found.all = found.all && found.count == first && all == (~__mmask64(0) >> (63 - last));
+    found.count = first + last + 1;
   }
+  return found;
 }
 
 // Thirty-two values from `first` on as 16-bit integers, in an order that is the same for queries and keys.
@@ -97,17 +113,22 @@ void transpose(__m512i (&rows)[16]) {
   }
 }
 
-// 2^x for x <= 0, to 3e-6 of it: a power of two times a polynomial of what is left of x.
+constexpr float kExponent = 8388608;  // 2²³, the lowest bit of a float's exponent as an integer
+
+// 2^x, to 3e-6 of it, for x as a float's bits would have it: (x + 127) · kExponent. 0 below the smallest, and for NaN.
 __m512 power_of_two(__m512 x) {
-  x = _mm512_max_ps(x, _mm512_set1_ps(-126.0f));
-  const __m512 n = _mm512_roundscale_ps(x, 0), r = _mm512_sub_ps(x, n);
-  __m512 p = _mm512_set1_ps(1.3333558e-3f);  // ln(2)^k / k!
-  for (float coefficient : {9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1.0f})
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(coefficient));
-  return _mm512_scalef_ps(p, n);
+  const __m512i bits = _mm512_max_epi32(_mm512_cvtps_epi32(x), _mm512_setzero_si512());
+  const __m512i exponent = _mm512_and_si512(bits, _mm512_set1_epi32(0x7f800000));
+  // 1 and the fraction: (bits & 0x007fffff) | 1.0f
+  const __m512 m = _mm512_castsi512_ps(
+      _mm512_ternarylogic_epi32(bits, _mm512_set1_epi32(0x007fffff), _mm512_set1_epi32(0x3f800000), 0xea));
+  __m512 p = _mm512_set1_ps(0.0135341678f);  // 2^(m - 1)
+  for (float coefficient : {-0.00212521059f, 0.166613385f, 0.31201604f, 0.509964228f})
+    p = _mm512_fmadd_ps(p, m, _mm512_set1_ps(coefficient));
+  return _mm512_mul_ps(p, _mm512_castsi512_ps(exponent));
 }
 
-// One head of one sequence.
+// The keys and values of one head of one sequence, and room for a few queries.
 struct Head {
   size_t tokens, size, stride;  // stride: floats from token to token
   size_t size_padded, tokens_padded;
@@ -179,13 +200,12 @@ struct Head {
 struct Output {
   uint8_t* y;  // of the first query
   size_t stride;
-  __m512 inverse_scale;
-  __m512i zero_point;
+  __m512 inverse_scale, zero_point;
 };
 
 // Scores of R queries, their softmax, and the sum of values it weights.
 template <int R>
-void attend(Head& head, const float* queries, const bool* mask, const Output& output) {
+void attend(Head& head, const float* queries, const bool* mask, size_t mask_stride, const Output& output) {
   float scales[R];
   for (int r = 0; r < R; ++r) {
     const float* query = queries + r * head.stride;
@@ -196,6 +216,7 @@ void attend(Head& head, const float* queries, const bool* mask, const Output& ou
     scales[r] = 1.44269504f * head.scale * head.key_scale * most / head.query_steps;  // scores are exponents of 2
   }
   __m512 highest[R];
+#pragma GCC unroll 12
   for (int r = 0; r < R; ++r) highest[r] = _mm512_set1_ps(-INFINITY);
   for (size_t first = 0; first < head.tokens; first += 32) {
     __m512i acc[R][2];
@@ -210,57 +231,73 @@ void attend(Head& head, const float* queries, const bool* mask, const Output& ou
       for (int r = 0; r < R; ++r) {
         __mmask16 counts = lanes;
         if (mask) {
-          const __m128i kept = _mm_maskz_loadu_epi8(lanes, mask + r * head.tokens + token);
+          const __m128i kept = _mm_maskz_loadu_epi8(lanes, mask + r * mask_stride + token);
           counts = _mm_test_epi8_mask(kept, kept);
         }
-        const __m512 score = _mm512_mask_mul_ps(_mm512_set1_ps(-INFINITY), counts, _mm512_cvtepi32_ps(acc[r][half]),
-                                                _mm512_set1_ps(scales[r]));
+        const __m512 score = _mm512_mask_cvtepi32_ps(_mm512_set1_ps(-INFINITY), counts, acc[r][half]);
         _mm512_store_ps(head.scores + r * head.tokens_padded + token, score);
         highest[r] = _mm512_max_ps(highest[r], score);
       }
     }
   }
-  float factors[R];
+  // What is reduced to one number is so for all queries together: each alone would wait for itself.
+  float tops[R], steps[R], factors[R];
+  for (int r = 0; r < R; ++r) tops[r] = _mm512_reduce_max_ps(highest[r]);
+  __m512 sums[R];
   for (int r = 0; r < R; ++r) {
+    const __m512 top = _mm512_set1_ps(tops[r]), scale = _mm512_set1_ps(scales[r] * kExponent);
     float* scores = head.scores + r * head.tokens_padded;
-    int16_t* probabilities = head.probabilities + r * head.tokens_padded;
-    const float top = _mm512_reduce_max_ps(highest[r]);
-    __m512 sums = _mm512_setzero_ps();
+    sums[r] = _mm512_setzero_ps();
     for (size_t token = 0; token < head.tokens_padded; token += 16) {
-      const __m512 power = power_of_two(_mm512_sub_ps(_mm512_load_ps(scores + token), _mm512_set1_ps(top)));
-      sums = _mm512_add_ps(sums, power);
+      const __m512 below = _mm512_sub_ps(_mm512_load_ps(scores + token), top);
+      const __m512 power = power_of_two(_mm512_fmadd_ps(below, scale, _mm512_set1_ps(127 * kExponent)));
+      sums[r] = _mm512_add_ps(sums[r], power);
       _mm512_store_ps(scores + token, power);
     }
+  }
+  for (int r = 0; r < R; ++r) {
     // Steps by the sum, not by the largest: beside one key with half of the attention, hundreds that share the other half
     // must not be rounded away.
-    const float sum = _mm512_reduce_add_ps(sums), steps = std::min(kMostSteps, head.probability_sum / sum);
-    for (size_t token = 0; token < head.tokens_padded; token += 16) {
-      const __m512 scaled = _mm512_mul_ps(_mm512_load_ps(scores + token), _mm512_set1_ps(steps));
-      _mm256_store_si256(reinterpret_cast<__m256i*>(probabilities + token),
-                         _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(scaled)));
-    }
+    const float sum = _mm512_reduce_add_ps(sums[r]);
+    steps[r] = std::min(kMostSteps, head.probability_sum / sum);
     // A row without any key is zero, as ONNX Runtime has it.
-    factors[r] = top == -INFINITY ? 0 : head.value_scale / (steps * sum);
+    factors[r] = tops[r] == -INFINITY ? 0 : head.value_scale / (steps[r] * sum);
+  }
+  const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);  // packing takes turns, 128 bits of each
+  for (int r = 0; r < R; ++r) {
+    const float* scores = head.scores + r * head.tokens_padded;
+    for (size_t token = 0; token < head.tokens_padded; token += 32) {
+      auto rounded = [&](size_t first) {
+        return _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_load_ps(scores + first), _mm512_set1_ps(steps[r])));
+      };
+      const __m512i packed = _mm512_packs_epi32(rounded(token), rounded(token + 16));
+      _mm512_store_si512(head.probabilities + r * head.tokens_padded + token, _mm512_permutexvar_epi64(order, packed));
+    }
   }
   for (size_t first = 0; first < head.size; first += 32) {
     __m512i acc[R][2];
     multiply<Shorts, R>(reinterpret_cast<const uint8_t*>(head.probabilities), 2 * head.tokens_padded,
                         reinterpret_cast<const uint8_t*>(head.values + 2 * first * head.pairs_of_tokens()),
                         head.pairs_of_tokens(), acc);
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; ++half) {
-      const __mmask16 lanes = lanes_below(head.size, first + 16 * half);
-#pragma GCC unroll 12
-      for (int r = 0; r < R; ++r) {
-        const __m512 factor = _mm512_mul_ps(_mm512_set1_ps(factors[r]), output.inverse_scale);
-        _mm_mask_storeu_epi8(output.y + r * output.stride + first + 16 * half, lanes,
-                             to_bytes(_mm512_mul_ps(_mm512_cvtepi32_ps(acc[r][half]), factor), output.zero_point));
-      }
+    const size_t left = head.size - first;
+    const __mmask32 lanes = left >= 32 ? ~__mmask32(0) : (__mmask32(1) << left) - 1;
+    auto part = [&](int r, int half) {
+      const __m512 factor = _mm512_mul_ps(_mm512_set1_ps(factors[r]), output.inverse_scale);
+      const __m512 scaled = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[r][half]), factor, output.zero_point);
+      return _mm512_cvtps_epi32(_mm512_min_ps(scaled, _mm512_set1_ps(kMoreThanBytes)));
+    };
+#pragma GCC unroll 6
+    for (int r = 0; r < R; r += 2) {
+      const int next = r + 1 < R ? r + 1 : r;
+      const __m512i bytes = to_bytes(part(r, 0), part(r, 1), part(next, 0), part(next, 1));
+      uint8_t* y = output.y + r * output.stride + first;
+      _mm256_mask_storeu_epi8(y, lanes, _mm512_castsi512_si256(bytes));
+      if (next > r) _mm256_mask_storeu_epi8(y + output.stride, lanes, _mm512_extracti64x4_epi64(bytes, 1));
     }
   }
 }
 
-using Attend = void (*)(Head&, const float*, const bool*, const Output&);
+using Attend = void (*)(Head&, const float*, const bool*, size_t, const Output&);
 constexpr Attend kAttend[kRows] = {attend<1>, attend<2>, attend<3>, attend<4>,  attend<5>,  attend<6>,
                                    attend<7>, attend<8>, attend<9>, attend<10>, attend<11>, attend<12>};
 
@@ -269,25 +306,30 @@ constexpr Attend kAttend[kRows] = {attend<1>, attend<2>, attend<3>, attend<4>,  
 void Attention::run(uint8_t* y, Range output, const Threads& threads) const {
   const size_t width = heads * head_size, stride = 3 * width;
   Aligned<bool> kept;
+  Aligned<Kept> found;
   if (mask) {
     kept.reset(static_cast<bool*>(allocate(batch * tokens)));
+    found.reset(static_cast<Kept*>(allocate(batch * sizeof(Kept))));
     for (size_t sequence = 0; sequence < batch; ++sequence)
-      find_kept(mask + sequence * tokens * tokens, tokens, kept.get() + sequence * tokens);
+      found[sequence] = find_kept(mask + sequence * tokens * tokens, tokens, kept.get() + sequence * tokens);
   }
   auto job = [&](size_t number) {
     static thread_local Scratch scratch;
     const size_t sequence = number / heads, column = number % heads * head_size;
+    const Kept keys = mask ? found[sequence] : Kept{tokens, true};
+    const bool* const sequence_mask = keys.all ? nullptr : mask + sequence * tokens * tokens;
+    const bool* const sequence_kept = keys.all ? nullptr : kept.get() + sequence * tokens;
     const float* queries = qkv + sequence * tokens * stride + column;
-    const bool* keys = mask ? mask + sequence * tokens * tokens : nullptr;
-    Head head(tokens, head_size, stride, scale, mask ? kept.get() + sequence * tokens : nullptr, scratch);
+    Head head(keys.count, head_size, stride, scale, sequence_kept, scratch);
     head.pack_keys(queries + width);
     head.pack_values(queries + 2 * width);
     const size_t strips = ceil_div(tokens, kRows);
     for (size_t each = 0; each < strips; ++each) {
       const size_t first = each * tokens / strips, next = (each + 1) * tokens / strips;
-      kAttend[next - first - 1](head, queries + first * stride, keys ? keys + first * tokens : nullptr,
-                                {y + (sequence * tokens + first) * width + column, width,
-                                 _mm512_set1_ps(1 / output.scale), _mm512_set1_epi32(output.zero_point)});
+      const Output place = {y + (sequence * tokens + first) * width + column, width,
+                            _mm512_set1_ps(1 / output.scale), _mm512_set1_ps(output.zero_point)};
+      kAttend[next - first - 1](head, queries + first * stride, sequence_mask ? sequence_mask + first * tokens : nullptr,
+                                tokens, place);
     }
   };
   if (tokens) threads.each(batch * heads, job);

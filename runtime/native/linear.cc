@@ -93,21 +93,19 @@ struct StoreGelu {
   template <int R, class Values>
   void tile(const Place& place, const Values& values) const {
     const __mmask32 lanes = place.columns >= kColumns ? ~__mmask32(0) : (__mmask32(1) << place.columns) - 1;
-    // Of two rows packed to bytes, each lane of 128 bits has four of every half of every row.
-    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    auto row = [&](int r) { return _mm512_packs_epi32(integers(values(r, 0)), integers(values(r, 1))); };
+    auto part = [&](int r, int half) { return integers(values(r, half)); };
     uint8_t* first = y + place.row * columns + place.column;
 #pragma GCC unroll 6
     for (int r = 0; r < R; r += 2) {
-      const __m512i one = row(r), other = r + 1 < R ? row(r + 1) : one;
-      const __m512i bytes = _mm512_permutexvar_epi32(order, _mm512_packus_epi16(one, other));
+      const int next = r + 1 < R ? r + 1 : r;
+      const __m512i bytes = to_bytes(part(r, 0), part(r, 1), part(next, 0), part(next, 1));
       _mm256_mask_storeu_epi8(first + r * columns, lanes, _mm512_castsi512_si256(bytes));
-      if (r + 1 < R) _mm256_mask_storeu_epi8(first + (r + 1) * columns, lanes, _mm512_extracti64x4_epi64(bytes, 1));
+      if (next > r) _mm256_mask_storeu_epi8(first + next * columns, lanes, _mm512_extracti64x4_epi64(bytes, 1));
     }
   }
   // GELU of x, all in steps of the output, plus its zero point.
   __m512i integers(__m512 x) const {
-    x = _mm512_min_ps(x, _mm512_set1_ps(1024));  // more than bytes have; beyond 2³¹ the conversion would turn negative
+    x = _mm512_min_ps(x, _mm512_set1_ps(kMoreThanBytes));
     const __m512 t = _mm512_range_ps(x, _mm512_set1_ps(gelu.most), 0b1010);  // the smaller magnitude, positive
     const __m512 number = _mm512_fmadd_ps(t, _mm512_set1_ps(gelu.pieces_per_step), _mm512_set1_ps(kToInteger));
     const __m512i piece = _mm512_castps_si512(number);

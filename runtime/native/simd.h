@@ -68,11 +68,15 @@ inline __mmask16 first_lanes(ptrdiff_t count) {
   return count >= 16 ? __mmask16(0xffff) : count <= 0 ? __mmask16(0) : __mmask16((1u << count) - 1);
 }
 
-// Rounds to nearest even, adds the zero point, saturates to bytes: QuantizeLinear of values over their scale.
-inline __m128i to_bytes(__m512 scaled, __m512i zero_point) {
-  scaled = _mm512_min_ps(scaled, _mm512_set1_ps(512));  // beyond 2³¹ the conversion would turn negative
-  const __m512i rounded = _mm512_add_epi32(_mm512_cvtps_epi32(scaled), zero_point);
-  return _mm512_cvtusepi32_epi8(_mm512_max_epi32(rounded, _mm512_setzero_si512()));
+// Floats above are set to this before they become integers; beyond 2³¹ the conversion would turn negative.
+constexpr float kMoreThanBytes = 1024;
+
+// Of four vectors of integers, saturated to bytes: the first's 16, the second's, and so on.
+inline __m512i to_bytes(__m512i a, __m512i b, __m512i c, __m512i d) {
+  const __m512i packed = _mm512_packus_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
+  // Each lane of 128 bits has four of each vector.
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return _mm512_permutexvar_epi32(order, packed);
 }
 
 }  // namespace bert
