@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from bert_export.capture import OPSET
-from bert_export.fusion.graph import NoMatch, constant, insert_before, operators, producer, sole_consumer
+from bert_export.fusion.graph import NoMatch, as_linear, constant, insert_before, operators, producer, sole_consumer
 from bert_export.fusion.pipeline import tidy
 from bert_export.quantization.projections import MICROSOFT_DOMAIN
 from bert_runtime.kernels import DOMAIN
@@ -24,7 +24,34 @@ _HEADER = f'<domain: "{DOMAIN}", opset_import: ["": {OPSET}, "{MICROSOFT_DOMAIN}
 
 _PRODUCT = f"{MICROSOFT_DOMAIN}.MatMulIntegerToFloat (x, weight, x_scale, scales, x_zero_point, , bias)"
 
+_ATTENTION = """query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
+        attended = If (is_full) <
+            then_branch = unmasked () => (float[batch, tokens, width] unmasked_y) {
+                unmasked_y = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
+                    scale: float = @scale> (query, key, value)
+            },
+            else_branch = masked () => (float[batch, tokens, width] masked_y) {
+                masked_y = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
+                    scale: float = @scale> (query, key, value, mask)
+            }>"""
+"""A copy of the mask is made for every head where there is one, see `branch_on_padding`."""
+
 _SOURCES = (
+    f"""{_HEADER}
+    Linear (x, weight, bias) => (y) {{
+        product = MatMul (x, weight)
+        y = Add (product, bias)
+    }}""",
+    f"""{_HEADER}
+    LinearGelu (x, weight, bias) => (y) {{
+        product = MatMul (x, weight)
+        sum = Add (product, bias)
+        y = Gelu (sum)
+    }}""",
+    f"""{_HEADER}
+    SelfAttention <num_heads, scale> (qkv, mask, is_full) => (attended) {{
+        {_ATTENTION}
+    }}""",
     f"""{_HEADER}
     QuantizedLinear (x, weight, x_scale, scales, x_zero_point, bias) => (y) {{
         y = {_PRODUCT}
@@ -35,19 +62,9 @@ _SOURCES = (
         activated = Gelu (sum)
         y = QuantizeLinear (activated, y_scale, y_zero_point)
     }}""",
-    # A copy of the mask is made for every head where there is one, see `branch_on_padding`.
     f"""{_HEADER}
     QuantizedAttention <num_heads, scale> (qkv, mask, is_full, y_scale, y_zero_point) => (y) {{
-        query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
-        attended = If (is_full) <
-            then_branch = unmasked () => (float[batch, tokens, width] unmasked_y) {{
-                unmasked_y = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
-                    scale: float = @scale> (query, key, value)
-            }},
-            else_branch = masked () => (float[batch, tokens, width] masked_y) {{
-                masked_y = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
-                    scale: float = @scale> (query, key, value, mask)
-            }}>
+        {_ATTENTION}
         y = QuantizeLinear (attended, y_scale, y_zero_point)
     }}""",
     f"""{_HEADER}
@@ -67,7 +84,7 @@ FUNCTIONS = {
 
 
 def outline_kernels(model: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
-    """A copy of a quantized graph that calls the functions, and how often each. Weights are shared with `model`.
+    """A copy of a fused graph that calls the functions, and how often each. Weights are shared with `model`.
 
     What does not look as the kernels have it, such as another activation, stays as it is.
     """
@@ -76,7 +93,8 @@ def outline_kernels(model: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
     for op_type, outline in (
         ("If", _attention),
         ("Gelu", _linear_gelu),
-        ("MatMulIntegerToFloat", _linear),
+        ("MatMulIntegerToFloat", _quantized_linear),
+        ("MatMul", _linear),
         ("LayerNormalization", _norm),
     ):
         for node in operators(outlined, op_type):
@@ -111,7 +129,8 @@ _USUAL = {"q_num_heads", "kv_num_heads", "scale"}
 
 
 def _attention(branch: ir.Node) -> str:
-    quantize = sole_consumer(branch.outputs[0], "QuantizeLinear")
+    readers = branch.outputs[0].consumers()
+    quantize = readers[0] if len(readers) == 1 and readers[0].op_type == "QuantizeLinear" else None
     masked = branch.attributes["else_branch"].as_graph()
     (attention,) = masked
     if attention.op_type != "Attention":
@@ -130,9 +149,9 @@ def _attention(branch: ir.Node) -> str:
     if not isinstance(width, int):
         raise NoMatch(f"expected queries of a fixed width, found {width}")
     scale = attention.attributes["scale"].as_float() if "scale" in attention.attributes else (width // heads) ** -0.5
-    _, step, zero = quantize.inputs
-    inputs = [split.inputs[0], mask, branch.inputs[0], step, zero]
-    called = _call(quantize, "QuantizedAttention", inputs, quantize.outputs, {"num_heads": heads, "scale": scale})
+    last, name = (branch, "SelfAttention") if quantize is None else (quantize, "QuantizedAttention")
+    inputs = [split.inputs[0], mask, branch.inputs[0], *last.inputs[1:]]
+    called = _call(last, name, inputs, last.outputs, {"num_heads": heads, "scale": scale})
     for body in ("then_branch", "else_branch"):  # its nodes read the values of the graph around it until they go
         graph = branch.attributes[body].as_graph()
         graph.outputs.clear()
@@ -150,16 +169,28 @@ def _product(node: ir.Node) -> list[ir.Value | None]:
 def _linear_gelu(gelu: ir.Node) -> str:
     if gelu.attributes.get("approximate") is not None and gelu.attributes["approximate"].as_string() != "none":
         raise NoMatch("expected exact GELU")
+    before = gelu.inputs[0].producer() if gelu.inputs[0] is not None else None
+    if before is None:
+        raise NoMatch("expected a product")
+    sole_consumer(before.outputs[0], "Gelu")
+    if before.op_type == "Add":
+        linear = as_linear(before.outputs[0])
+        return _call(gelu, "LinearGelu", [linear.input, linear.weight, linear.bias], gelu.outputs)
     product = producer(gelu.inputs[0], "MatMulIntegerToFloat")
-    sole_consumer(product.outputs[0], "Gelu")
     quantize = sole_consumer(gelu.outputs[0], "QuantizeLinear")
     return _call(quantize, "QuantizedLinearGelu", [*_product(product), *quantize.inputs[1:]], quantize.outputs)
 
 
-def _linear(product: ir.Node) -> str:
+def _quantized_linear(product: ir.Node) -> str:
     if not product.outputs[0].consumers():
         raise NoMatch("expected a product that is read")
     return _call(product, "QuantizedLinear", _product(product), product.outputs)
+
+
+def _linear(matmul: ir.Node) -> str:
+    add = sole_consumer(matmul.outputs[0], "Add")
+    linear = as_linear(add.outputs[0])
+    return _call(add, "Linear", [linear.input, linear.weight, linear.bias], add.outputs)
 
 
 def _norm(norm: ir.Node) -> str:

@@ -93,12 +93,13 @@ def build_fp32(model: TaskModel, probe: Probe, folder: Path, progress: Callable[
     progress("fusing")
     fusions = fuse(graph, model.config, model.task)
     branched, branches = branch_on_padding(graph, fusions)
-    files = save_graph(branched, folder, "fp32")
+    outlined, calls = outline_kernels(branched)
+    files = save_graph(outlined, folder, "fp32")
     progress("comparing FP32 with PyTorch under every kind of padding")
     runner = open_runner(model, probe, folder / files.model.file)
     parity = check_parity(model, runner.session.run, probe.tokenizer.max_tokens)
     variant = Variant(
-        precision="fp32", target="cpu", opset=OPSET, fusions=branches, parity=parity,
+        precision="fp32", target="cpu", opset=OPSET, fusions=branches, functions=calls, parity=parity,
         self_test=self_test_of(runner, probe, parity["tolerance"]), model=files.model, external_data=files.data,
     )  # fmt: skip
     return BuiltVariant(variant, runner, runner.outputs(probe.texts), graph, fusions)
@@ -134,8 +135,8 @@ def build_int8(
     drift = {**runner.task.agreement(outputs, fp32.outputs), "max_abs_difference": largest, "texts": len(probe.texts)}
     variant = Variant(
         precision="int8", target="cpu", opset=OPSET, instruction_set="vnni" if weight_bits == 8 else None,
-        fusions={**branches, **counts}, int8_flops_share=round(int8_flops_share(graph), 4), drift=drift,
-        quantization=recipe | {"functions": calls} | _calibrated_with(calibration, batches),
+        fusions={**branches, **counts}, functions=calls, int8_flops_share=round(int8_flops_share(graph), 4),
+        drift=drift, quantization=recipe | _calibrated_with(calibration, batches),
         self_test=self_test_of(runner, probe, max(1e-4, _INT8_SELF_TEST_SHARE * largest)), model=files.model,
         external_data=files.data,
     )  # fmt: skip

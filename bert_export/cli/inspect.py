@@ -71,7 +71,7 @@ def _here(bundle: Path, manifest: Manifest) -> str:
 
 def _advice(manifest: Manifest) -> list[str]:
     """What would run faster on this processor, where something would."""
-    if any(each.quantization.get("functions") for each in manifest.variants) and kernels_are_missing():
+    if any(each.functions for each in manifest.variants) and kernels_are_missing():
         return ["  faster here: bert-export installed where there is g++, which its own kernels are compiled with"]
     made_for = {each.instruction_set for each in manifest.variants_for("cpu") if each.precision == "int8"}
     if "vnni" not in made_for or has_instruction_set("vnni"):
@@ -95,8 +95,8 @@ def _variant_rows(variant: Variant) -> list[tuple[str, str]]:
     ]
     if variant.int8_flops_share:
         rows.append(("", f"INT8 share of matrix-multiply FLOPs: {variant.int8_flops_share:.1%}"))
-    if calls := variant.quantization.get("functions"):
-        rows.append(("", f"functions with kernels: {_kernels(calls)}"))
+    if variant.functions:
+        rows.append(("", f"functions with kernels: {_kernels(variant.functions)}"))
     if variant.kept_fp32:
         rows.append(("", f"kept in FP32, for the size of their values: {_shorten(variant.kept_fp32)}"))
     if variant.evaluated_on:

@@ -65,7 +65,7 @@ def load(
             from the first such call on; 1 spares that.
         max_batch_tokens: padded tokens per run when many texts come at once; by default 256 on the CPU, 1024 where
             a run alone has several threads, and 16384 on CUDA.
-        kernels: whether an INT8 variant on the CPU runs our own kernels for what they are faster at, see
+        kernels: whether a variant on the CPU runs our own kernels for what they are faster at, see
             `bert_runtime.kernels`; without them the same operators run in ONNX Runtime's. By default it does, unless
             `tune` measured otherwise.
         verify: whether to compare the files that will be read with the manifest's hashes.

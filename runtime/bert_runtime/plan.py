@@ -51,7 +51,7 @@ class Plan:
     max_batch_tokens: int
     """Padded tokens of one run."""
     kernels: bool = True
-    """Whether the kernels of `bert_runtime.kernels` run what they can of an INT8 graph."""
+    """Whether the kernels of `bert_runtime.kernels` run what they can of a graph."""
 
     def __post_init__(self) -> None:
         for name in ("threads", "parallel_runs"):

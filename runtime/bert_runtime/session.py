@@ -63,7 +63,7 @@ def open_onnxruntime_session(
     # Threads that spin between calls steal cores from whatever else runs in the process.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     disabled = []
-    if int8 and kernels:
+    if kernels:
         add_kernels(options)
     if int8 and not has_instruction_set("vnni"):
         # ONNX Runtime then multiplies by unsigned weights, in kernels that do not saturate. It does so at the extended

@@ -99,8 +99,8 @@ def tune(
     lengths = _usual_lengths(manifest) if inputs is None else _lengths(path, manifest, inputs)
     progress(f"timing one input in {' and '.join(precisions)}")
     tried = [_One(name, cores, True) for name in precisions]
-    if "int8" in precisions and kernel_names() and manifest.variant("int8").quantization.get("functions"):
-        tried.append(_One("int8", cores, False))
+    here = set(kernel_names())
+    tried += [_One(name, cores, False) for name in precisions if here & set(manifest.variant(name).functions)]
     one = _one_input_ms(path, manifest, tried, rounds)
     fastest = _fastest(one)
     counts = sorted({1, max(1, cores // 4), max(1, cores // 2), cores})

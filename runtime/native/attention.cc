@@ -4,8 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "kernels.h"
-#include "simd.h"
+#include "attention.h"
 
 namespace bert {
 
@@ -16,32 +15,6 @@ constexpr float kMostSteps = 32767;
 constexpr float kValueSteps = 4095;
 constexpr float kSumOfProbabilities = 524288;  // times kValueSteps it is below kMaxSum
 constexpr size_t kAhead = 8;                   // rows between the prefetch of one and its use
-
-// Memory of a thread that grows and is given back when the thread ends.
-class Scratch {
- public:
-  uint8_t* take(size_t bytes) {
-    if (bytes > size_) {
-      memory_.reset(static_cast<uint8_t*>(allocate(bytes)));
-      size_ = bytes;
-    }
-    return memory_.get();
-  }
-
- private:
-  Aligned<uint8_t> memory_;
-  size_t size_ = 0;
-};
-
-// Lanes of 16 from `first` on that lie below `end`.
-__mmask16 lanes_below(size_t end, size_t first) {
-  return first_lanes(static_cast<ptrdiff_t>(end) - static_cast<ptrdiff_t>(first));
-}
-
-// Sixteen of `size` values from `first` on, and zeros behind them.
-__m512 values_at(const float* row, size_t size, size_t first) {
-  return _mm512_maskz_loadu_ps(lanes_below(size, first), row + first);
-}
 
 // The largest magnitude in rows of `size` values that are `stride` apart, of those that are `kept`, or of all for null.
 float largest(const float* rows, size_t count, size_t size, size_t stride, const bool* kept) {
@@ -55,62 +28,10 @@ float largest(const float* rows, size_t count, size_t size, size_t stride, const
   return _mm512_reduce_max_ps(most);
 }
 
-// What a mask [tokens, tokens] leaves of the keys.
-struct Kept {
-  size_t count;  // up to the last that any query attends to
-  bool all;      // whether every query attends to all of these
-};
-
-// Also which keys any query attends to.
-Kept find_kept(const bool* mask, size_t tokens, bool* kept) {
-  Kept found = {0, true};
-  for (size_t first = 0; first < tokens; first += 64) {
-    const size_t left = tokens - first;
-    const __mmask64 lanes = left >= 64 ? ~__mmask64(0) : (__mmask64(1) << left) - 1;
-    __m512i any = _mm512_setzero_si512(), every = _mm512_set1_epi8(-1);
-    for (size_t row = 0; row < tokens; ++row) {
-      const __m512i keys = _mm512_maskz_loadu_epi8(lanes, mask + row * tokens + first);
-      any = _mm512_or_si512(any, keys);
-      every = _mm512_and_si512(every, keys);
-    }
-    _mm512_mask_storeu_epi8(kept + first, lanes, any);
-    const __mmask64 some = _mm512_test_epi8_mask(any, any), all = _mm512_test_epi8_mask(every, every);
-    if (!some) continue;
-    const size_t last = 63 - static_cast<size_t>(__builtin_clzll(some));
-    found.all = found.all && found.count == first && all == (~__mmask64(0) >> (63 - last));
-    found.count = first + last + 1;
-  }
-  return found;
-}
-
 // Thirty-two values from `first` on as 16-bit integers, in an order that is the same for queries and keys.
 __m512i packed_at(const float* row, size_t size, size_t first, __m512 per_step) {
   return _mm512_packs_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(values_at(row, size, first), per_step)),
                             _mm512_cvtps_epi32(_mm512_mul_ps(values_at(row, size, first + 16), per_step)));
-}
-
-// Rows become columns, in groups of 4 bytes.
-void transpose(__m512i (&rows)[16]) {
-  __m512i pairs[16], quads[16];
-  for (int i = 0; i < 16; i += 2) {
-    pairs[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
-    pairs[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4)
-    for (int j = 0; j < 2; ++j) {
-      quads[i + 2 * j] = _mm512_unpacklo_epi64(pairs[i + j], pairs[i + j + 2]);
-      quads[i + 2 * j + 1] = _mm512_unpackhi_epi64(pairs[i + j], pairs[i + j + 2]);
-    }
-  for (int j = 0; j < 4; ++j) {  // quads[4·i + j] has column 4·lane + j of rows 4·i… in each lane of 128 bits
-    const __m512i a = _mm512_shuffle_i32x4(quads[j], quads[4 + j], 0x88);
-    const __m512i b = _mm512_shuffle_i32x4(quads[j], quads[4 + j], 0xdd);
-    const __m512i c = _mm512_shuffle_i32x4(quads[8 + j], quads[12 + j], 0x88);
-    const __m512i d = _mm512_shuffle_i32x4(quads[8 + j], quads[12 + j], 0xdd);
-    rows[j] = _mm512_shuffle_i32x4(a, c, 0x88);
-    rows[4 + j] = _mm512_shuffle_i32x4(b, d, 0x88);
-    rows[8 + j] = _mm512_shuffle_i32x4(a, c, 0xdd);
-    rows[12 + j] = _mm512_shuffle_i32x4(b, d, 0xdd);
-  }
 }
 
 constexpr float kExponent = 8388608;  // 2²³, the lowest bit of a float's exponent as an integer
@@ -220,6 +141,7 @@ void attend(Head& head, const float* queries, const bool* mask, size_t mask_stri
   for (int r = 0; r < R; ++r) highest[r] = _mm512_set1_ps(-INFINITY);
   for (size_t first = 0; first < head.tokens; first += 32) {
     __m512i acc[R][2];
+    clear(acc);
     multiply<Shorts, R>(reinterpret_cast<const uint8_t*>(head.queries), 2 * head.size_padded,
                         reinterpret_cast<const uint8_t*>(head.keys + first * head.size_padded), head.size_padded / 2,
                         acc);
@@ -276,6 +198,7 @@ void attend(Head& head, const float* queries, const bool* mask, size_t mask_stri
   }
   for (size_t first = 0; first < head.size; first += 32) {
     __m512i acc[R][2];
+    clear(acc);
     multiply<Shorts, R>(reinterpret_cast<const uint8_t*>(head.probabilities), 2 * head.tokens_padded,
                         reinterpret_cast<const uint8_t*>(head.values + 2 * first * head.pairs_of_tokens()),
                         head.pairs_of_tokens(), acc);
@@ -305,32 +228,19 @@ constexpr Attend kAttend[kRows] = {attend<1>, attend<2>, attend<3>, attend<4>,  
 
 void Attention::run(uint8_t* y, Range output, const Threads& threads) const {
   const size_t width = heads * head_size, stride = 3 * width;
-  Aligned<bool> kept;
-  Aligned<Kept> found;
-  if (mask) {
-    kept.reset(static_cast<bool*>(allocate(batch * tokens)));
-    found.reset(static_cast<Kept*>(allocate(batch * sizeof(Kept))));
-    for (size_t sequence = 0; sequence < batch; ++sequence)
-      found[sequence] = find_kept(mask + sequence * tokens * tokens, tokens, kept.get() + sequence * tokens);
-  }
+  const Mask kept(mask, batch, tokens);
   auto job = [&](size_t number) {
     static thread_local Scratch scratch;
     const size_t sequence = number / heads, column = number % heads * head_size;
-    const Kept keys = mask ? found[sequence] : Kept{tokens, true};
-    const bool* const sequence_mask = keys.all ? nullptr : mask + sequence * tokens * tokens;
-    const bool* const sequence_kept = keys.all ? nullptr : kept.get() + sequence * tokens;
     const float* queries = qkv + sequence * tokens * stride + column;
-    Head head(keys.count, head_size, stride, scale, sequence_kept, scratch);
+    Head head(kept.count(sequence), head_size, stride, scale, kept.any(sequence), scratch);
     head.pack_keys(queries + width);
     head.pack_values(queries + 2 * width);
-    const size_t strips = ceil_div(tokens, kRows);
-    for (size_t each = 0; each < strips; ++each) {
-      const size_t first = each * tokens / strips, next = (each + 1) * tokens / strips;
+    each_strip(tokens, [&](size_t first, size_t count) {
       const Output place = {y + (sequence * tokens + first) * width + column, width,
                             _mm512_set1_ps(1 / output.scale), _mm512_set1_ps(output.zero_point)};
-      kAttend[next - first - 1](head, queries + first * stride, sequence_mask ? sequence_mask + first * tokens : nullptr,
-                                tokens, place);
-    }
+      kAttend[count - 1](head, queries + first * stride, kept.from(sequence, first), tokens, place);
+    });
   };
   if (tokens) threads.each(batch * heads, job);
 }

@@ -19,7 +19,8 @@ LIBRARY = "runtime/bert_runtime/lib/kernels.so"
 _FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-Wall", "-Wextra",
           "-Wno-uninitialized", "-Wno-maybe-uninitialized")  # fmt: skip # GCC 12's own headers
 _VNNI = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma", "-mprfchw")
-_SOURCES = {"attention.cc": _VNNI, "linear.cc": _VNNI, "norm.cc": _VNNI, "operators.cc": ()}
+_KERNELS = ("attention.cc", "float_attention.cc", "linear.cc", "norm.cc")
+_SOURCES = {**dict.fromkeys(_KERNELS, _VNNI), "operators.cc": ()}
 """Each with the instructions it may use: `operators.cc` runs everywhere, and asks the processor first."""
 
 

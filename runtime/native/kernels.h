@@ -42,37 +42,45 @@ struct Gelu {
   float most, pieces_per_step;
 };
 
+template <class Weight>
 struct PackedWeight;
 
-// Bytes [rows, inputs] by a weight of signed bytes [inputs, outputs], plus a bias.
+// y = scales · (x · weight) + bias, for bytes by signed bytes and for floats.
+template <class Input, class Weight>
 class Linear {
  public:
   // Copies and rearranges the weight [inputs, outputs], unless another Linear of the process has the same one already;
-  // `scales` and `bias` are [outputs]. inputs % 4 must be 0. Results are multiples of `unit`.
-  Linear(const int8_t* weight, const float* scales, const float* bias, Range input, size_t inputs, size_t outputs,
+  // `scales`, or null for 1, and `bias` are [outputs]. A row of the input is a multiple of 4 bytes.
+  Linear(const Weight* weight, const float* scales, const float* bias, size_t inputs, size_t outputs);
+  // The same for inputs of a range: leaves out what its zero point adds. Results are multiples of `unit`.
+  Linear(const Weight* weight, const float* scales, const float* bias, size_t inputs, size_t outputs, Range input,
          float unit = 1);
-  // y float [rows, outputs]
-  void run(const uint8_t* x, size_t rows, float* y, const Threads& threads) const;
+  // y [rows, outputs]
+  void run(const Input* x, size_t rows, float* y, const Threads& threads) const;
+  // y [rows, outputs]: GELU of the sum, exact within 1e-6.
+  void run_gelu(const Input* x, size_t rows, float* y, const Threads& threads) const;
   // y bytes [rows, outputs]: GELU of the sum, whose unit is a step of the bytes.
-  void run_gelu(const uint8_t* x, size_t rows, uint8_t* y, const Gelu& gelu, const Threads& threads) const;
+  void run_gelu(const Input* x, size_t rows, uint8_t* y, const Gelu& gelu, const Threads& threads) const;
   size_t inputs() const { return inputs_; }
   size_t outputs() const { return outputs_; }
 
  private:
   template <class Finish>
-  void run(const uint8_t* x, size_t rows, const Finish& finish, const Threads& threads) const;
+  void run(const Input* x, size_t rows, const Finish& finish, const Threads& threads) const;
   size_t inputs_, outputs_;
-  std::shared_ptr<const PackedWeight> weight_;
+  std::shared_ptr<const PackedWeight<Weight>> weight_;
   Aligned<float> scales_, bias_;
 };
 
-// Softmax(query · keyᵀ · scale + mask) · value for each head, with products of 16-bit integers.
+// Softmax(query · keyᵀ · scale + mask) · value for each head.
 struct Attention {
   size_t batch, tokens, heads, head_size;
   float scale;
   const float* qkv;  // [batch, tokens, 3 · heads · head_size]
   const bool* mask;  // [batch, 1, tokens, tokens], false where a key is left out; or null
-  // y bytes [batch, tokens, heads · head_size] of the range `output`
+  // y [batch, tokens, heads · head_size]
+  void run(float* y, const Threads& threads) const;
+  // The same as bytes of the range `output`, with products of 16-bit integers.
   void run(uint8_t* y, Range output, const Threads& threads) const;
 };
 

@@ -110,13 +110,15 @@ Status* check_linear(const Tensor* tensors, Range& range) {
   return nullptr;
 }
 
-bert::Linear linear_of(const Tensor* tensors, Range range, float unit = 1) {
-  return {tensors[0].as<int8_t>(), tensors[2].as<float>(), tensors[4].as<float>(), range,
-          static_cast<size_t>(tensors[0].dimensions[0]), tensors[0].last(), unit};
+using BytesLinear = bert::Linear<uint8_t, int8_t>;
+BytesLinear linear_of(const Tensor* tensors, Range range, float unit = 1) {
+  return {tensors[0].as<int8_t>(), tensors[2].as<float>(), tensors[4].as<float>(),
+          static_cast<size_t>(tensors[0].dimensions[0]), tensors[0].last(), range, unit};
 }
 
 // The input x of a Linear, with the dimensions of its output.
-Status* linear_input(KernelContext* context, const bert::Linear& linear, Tensor& x, size_t& rows) {
+template <class L>
+Status* linear_input(KernelContext* context, const L& linear, Tensor& x, size_t& rows) {
   RETURN_IF_ERROR(input(context, 0, x));
   if (!x.rank || x.last() != linear.inputs()) return invalid("expected an input [.., K] for a weight [K, N]");
   rows = x.size() / linear.inputs();
@@ -129,7 +131,7 @@ struct QuantizedLinear {
   static constexpr const char* kName = "QuantizedLinear";
   static constexpr ElementType kInputs[] = {kUint8, kInt8, kFloat, kFloat, kUint8, kFloat};
   static constexpr ElementType kOutputs[] = {kFloat};
-  bert::Linear linear;
+  BytesLinear linear;
 
   static Status* create(const KernelInfo* info, void** kernel) {
     Tensor tensors[5];
@@ -156,7 +158,7 @@ struct QuantizedLinearGelu {
   static constexpr const char* kName = "QuantizedLinearGelu";
   static constexpr ElementType kInputs[] = {kUint8, kInt8, kFloat, kFloat, kUint8, kFloat, kFloat, kUint8};
   static constexpr ElementType kOutputs[] = {kUint8};
-  bert::Linear linear;
+  BytesLinear linear;
   bert::Gelu gelu;
 
   static Status* create(const KernelInfo* info, void** kernel) {
@@ -180,41 +182,116 @@ struct QuantizedLinearGelu {
   }
 };
 
-// (qkv [B, T, 3·H·S], mask [B, 1, T, T], whether the mask leaves nothing out, y scale, y zero point) → bytes [B, T, H·S]
+// (x [.., K], weight [K, N], bias [N]) → [.., N], with GELU or without.
+template <bool with_gelu>
+struct FloatLinear {
+  static constexpr const char* kName = with_gelu ? "LinearGelu" : "Linear";
+  static constexpr ElementType kInputs[] = {kFloat, kFloat, kFloat};
+  static constexpr ElementType kOutputs[] = {kFloat};
+  bert::Linear<float, float> linear;
+
+  static Status* create(const KernelInfo* info, void** kernel) {
+    Tensor tensors[2];
+    RETURN_IF_ERROR(constants(info, tensors));
+    const auto& [weight, bias] = tensors;
+    if (weight.rank != 2 || !weight.size() || !bias.is_vector(weight.last()))
+      return invalid("expected a weight [K, N], and N biases");
+    *kernel = new (std::nothrow) FloatLinear{{weight.as<float>(), nullptr, bias.as<float>(),
+                                              static_cast<size_t>(weight.dimensions[0]), weight.last()}};
+    return nullptr;
+  }
+
+  Status* run(KernelContext* context) const {
+    Tensor x;
+    size_t rows;
+    float* y;
+    RETURN_IF_ERROR(linear_input(context, linear, x, rows));
+    RETURN_IF_ERROR(output(context, 0, x, &y));
+    if (with_gelu)
+      linear.run_gelu(x.as<float>(), rows, y, threads_of(context));
+    else
+      linear.run(x.as<float>(), rows, y, threads_of(context));
+    return nullptr;
+  }
+};
+
+struct Heads {
+  size_t count;
+  float scale;
+
+  Status* read(const KernelInfo* info) {
+    int64_t heads;
+    RETURN_IF_ERROR(KernelInfoGetAttribute_int64(api, info, "num_heads", &heads));
+    RETURN_IF_ERROR(KernelInfoGetAttribute_float(api, info, "scale", &scale));
+    if (heads < 1) return invalid("expected at least one head");
+    count = static_cast<size_t>(heads);
+    return nullptr;
+  }
+
+  // What to compute of inputs, the first of which gets the dimensions of the output.
+  Status* read(Tensor& qkv, const Tensor& mask, const Tensor& is_full, bert::Attention& attention) const {
+    if (is_full.size() != 1) return invalid("expected one flag for a mask that leaves nothing out");
+    if (qkv.rank != 3 || qkv.last() % (3 * count)) return invalid("expected queries, keys and values [B, T, 3·heads·S]");
+    const size_t batch = static_cast<size_t>(qkv.dimensions[0]), tokens = static_cast<size_t>(qkv.dimensions[1]);
+    if (mask.size() != batch * tokens * tokens) return invalid("expected a mask [B, 1, T, T]");
+    const size_t width = qkv.last() / 3;
+    qkv.dimensions[2] = static_cast<int64_t>(width);
+    attention = {batch, tokens, count, width / count, scale, qkv.as<float>(),
+                 *is_full.as<bool>() ? nullptr : mask.as<bool>()};
+    return nullptr;
+  }
+};
+
+// (qkv [B, T, 3·H·S], mask [B, 1, T, T], whether the mask leaves nothing out) → [B, T, H·S]
+struct SelfAttention {
+  static constexpr const char* kName = "SelfAttention";
+  static constexpr ElementType kInputs[] = {kFloat, kBool, kBool};
+  static constexpr ElementType kOutputs[] = {kFloat};
+  Heads heads;
+
+  static Status* create(const KernelInfo* info, void** kernel) {
+    Heads heads;
+    RETURN_IF_ERROR(heads.read(info));
+    *kernel = new (std::nothrow) SelfAttention{heads};
+    return nullptr;
+  }
+
+  Status* run(KernelContext* context) const {
+    Tensor tensors[3];
+    bert::Attention attention;
+    float* y;
+    RETURN_IF_ERROR(inputs(context, tensors));
+    RETURN_IF_ERROR(heads.read(tensors[0], tensors[1], tensors[2], attention));
+    RETURN_IF_ERROR(output(context, 0, tensors[0], &y));
+    attention.run(y, threads_of(context));
+    return nullptr;
+  }
+};
+
+// (those, y scale, y zero point) → bytes [B, T, H·S]
 struct QuantizedAttention {
   static constexpr const char* kName = "QuantizedAttention";
   static constexpr ElementType kInputs[] = {kFloat, kBool, kBool, kFloat, kUint8};
   static constexpr ElementType kOutputs[] = {kUint8};
-  size_t heads;
-  float scale;
+  Heads heads;
 
   static Status* create(const KernelInfo* info, void** kernel) {
-    int64_t heads;
-    float scale;
-    RETURN_IF_ERROR(KernelInfoGetAttribute_int64(api, info, "num_heads", &heads));
-    RETURN_IF_ERROR(KernelInfoGetAttribute_float(api, info, "scale", &scale));
-    if (heads < 1) return invalid("expected at least one head");
-    *kernel = new (std::nothrow) QuantizedAttention{static_cast<size_t>(heads), scale};
+    Heads heads;
+    RETURN_IF_ERROR(heads.read(info));
+    *kernel = new (std::nothrow) QuantizedAttention{heads};
     return nullptr;
   }
 
   Status* run(KernelContext* context) const {
     Tensor tensors[5];
-    RETURN_IF_ERROR(inputs(context, tensors));
-    auto& [qkv, mask, is_full, y_scale, zero_point] = tensors;
     Range range;
-    RETURN_IF_ERROR(read_range(y_scale, zero_point, range));
-    if (is_full.size() != 1) return invalid("expected one flag for a mask that leaves nothing out");
-    if (qkv.rank != 3 || qkv.last() % (3 * heads)) return invalid("expected queries, keys and values [B, T, 3·heads·S]");
-    const size_t batch = static_cast<size_t>(qkv.dimensions[0]), tokens = static_cast<size_t>(qkv.dimensions[1]);
-    if (mask.size() != batch * tokens * tokens) return invalid("expected a mask [B, 1, T, T]");
-    const size_t width = qkv.last() / 3;
-    qkv.dimensions[2] = static_cast<int64_t>(width);
+    bert::Attention attention;
     uint8_t* y;
-    RETURN_IF_ERROR(output(context, 0, qkv, &y));
-    bert::Attention{batch, tokens, heads, width / heads, scale, qkv.as<float>(),
-                    *is_full.as<bool>() ? nullptr : mask.as<bool>()}
-        .run(y, range, threads_of(context));
+    RETURN_IF_ERROR(inputs(context, tensors));
+    RETURN_IF_ERROR(read_range(tensors[3], tensors[4], range));
+    RETURN_IF_ERROR(heads.read(tensors[0], tensors[1], tensors[2], attention));
+    RETURN_IF_ERROR(output(context, 0, tensors[0], &y));
+    attention.run(y, range, threads_of(context));
     return nullptr;
   }
 };
@@ -278,11 +355,15 @@ struct Registered : CustomOp {
   }
 };
 
-const Registered<QuantizedAttention> attention;
+const Registered<FloatLinear<false>> float_linear;
+const Registered<FloatLinear<true>> float_linear_gelu;
+const Registered<SelfAttention> float_attention;
 const Registered<AddNormQuantize> add_norm;
+const Registered<QuantizedAttention> attention;
 const Registered<QuantizedLinear> linear;
 const Registered<QuantizedLinearGelu> linear_gelu;
-const CustomOp* const kOperators[] = {&attention, &add_norm, &linear, &linear_gelu};
+const CustomOp* const kOperators[] = {&float_linear, &float_linear_gelu, &float_attention, &add_norm,
+                                      &attention,    &linear,            &linear_gelu};
 
 // How many of these this processor can run, and runs faster than ONNX Runtime's operators.
 size_t count_operators() {
@@ -291,7 +372,7 @@ size_t count_operators() {
     return 0;
   unsigned a, b, c, d;
   const bool has_amx = __get_cpuid_count(7, 0, &a, &b, &c, &d) && d & (1u << 25);
-  return has_amx ? 2 : 4;  // with AMX's tiles, ONNX Runtime's products are faster
+  return has_amx ? 5 : 7;  // with AMX's tiles, ONNX Runtime's products of bytes are faster
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ namespace bert {
 // A tile of C = A·B is at most 12 rows by a panel of 32 columns: 24 accumulators of 32 registers.
 constexpr int kRows = 12;
 constexpr int kColumns = 32;
+constexpr int kGroupBytes = 4 * kColumns;  // of a panel, which 4 bytes of each row are multiplied by
 
 inline size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
 inline size_t round_up(size_t a, size_t b) { return ceil_div(a, b) * b; }
@@ -19,6 +20,7 @@ inline size_t round_up(size_t a, size_t b) { return ceil_div(a, b) * b; }
 // Four products of unsigned by signed bytes to a sum.
 struct Bytes {
   static __m512i dot(__m512i sum, __m512i a, __m512i b) { return _mm512_dpbusd_epi32(sum, a, b); }
+  static __m512 floats(__m512i sum) { return _mm512_cvtepi32_ps(sum); }
 };
 
 // Two products of signed 16-bit integers to a sum.
@@ -26,13 +28,26 @@ struct Shorts {
   static __m512i dot(__m512i sum, __m512i a, __m512i b) { return _mm512_dpwssd_epi32(sum, a, b); }
 };
 
-// acc[r][h] = A's row r by columns 16h… of a panel of B. Rows of A are `stride` bytes apart; the panel has `steps`
+// A product of floats to a sum.
+struct Floats {
+  static __m512i dot(__m512i sum, __m512i a, __m512i b) {
+    return _mm512_castps_si512(
+        _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), _mm512_castsi512_ps(sum)));
+  }
+  static __m512 floats(__m512i sum) { return _mm512_castsi512_ps(sum); }
+};
+
+template <int R>
+inline void clear(__m512i (&acc)[R][2]) {
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_si512();
+}
+
+// acc[r][h] += A's row r by columns 16h… of a panel of B. Rows of A are `stride` bytes apart; the panel has `steps`
 // groups of 32 columns by 4 bytes. `ahead` is what to ask the caches for meanwhile, `Lines` of 64 bytes for each group.
 template <class Dot, int R, int Lines = 0>
 inline __attribute__((always_inline)) void multiply(const uint8_t* a, size_t stride, const uint8_t* panel, size_t steps,
                                                     __m512i (&acc)[R][2], const uint8_t* ahead = nullptr) {
-#pragma GCC unroll 12
-  for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_si512();
   // Four pointers, each for three rows, are as many as the addressing modes and registers of x86 can serve.
   const uint8_t* rows[4] = {a, a + 3 * stride, a + 6 * stride, a + 9 * stride};
   for (size_t k = 0; k < steps; ++k) {

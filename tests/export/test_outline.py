@@ -1,4 +1,4 @@
-"""Functions in INT8 graphs: which operators become calls, and that the graph says the same as before."""
+"""Functions in graphs: which operators become calls, and that the graph says the same as before."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -81,8 +81,37 @@ def test_calls_take_the_place_of_operators(
     assert differs == bool(kernel_names())  # in the last digits, since they add up in another order
 
 
+@pytest.mark.parametrize(
+    ("task", "config", "expected"),
+    [
+        (CLASSIFIER, EVEN, {"SelfAttention": 2, "Linear": 10, "LinearGelu": 3}),
+        (MEAN, CONFIG, {"SelfAttention": 3, "Linear": 9, "LinearGelu": 3}),
+        (MEAN, replace(EVEN, activation="gelu_new"), {"SelfAttention": 3, "Linear": 12}),
+    ],
+    ids=["classifier", "mean", "gelu_new"],
+)
+def test_calls_in_a_graph_of_floats(
+    task: Task, config: EncoderConfig, expected: dict[str, int], tmp_path: Path
+) -> None:
+    model = toy_model(task, config)
+    graph = capture(model)
+    graph = branch_on_padding(graph, fuse(graph, config, task))[0]
+    outlined, calls = outline_kernels(graph)
+    assert calls == expected
+    runs = {}
+    for name, each, kernels in (("before", graph, False), ("inlined", outlined, False), ("kernels", outlined, True)):
+        ir.save(each, path := tmp_path / f"{name}.onnx")
+        runs[name] = Session(path, task.output, 1, kernels=kernels).run
+    for batch in probe_batches(model, 32).values():
+        outputs = {name: run(batch) for name, run in runs.items()}
+        np.testing.assert_array_equal(outputs["before"], outputs["inlined"])
+        np.testing.assert_allclose(outputs["kernels"], reference_outputs(model, batch), rtol=0, atol=1e-5)
+
+
 def test_a_graph_without_such_operators_stays_as_it_is() -> None:
     graph = captured(MEAN)
+    for node in [*operators(graph, "MatMul")]:
+        node.op_type = "MatMulOfAnother"
     outlined, calls = outline_kernels(graph)
     assert calls == {}
     assert not outlined.functions

@@ -60,6 +60,8 @@ def _stages(checkpoint: Path) -> Iterator[tuple[str, ir.Model]]:
     yield "+ last layer for the first row alone", graph.clone()
     quantized = capture(model)
     counts = fuse(quantized, source.config, task)
+    if kernel_names():
+        yield "the same in FP32 with kernels of our own", outline_kernels(branch_on_padding(quantized, counts)[0])[0]
     expected = expected_projections(source.config, counts)
     dynamic = quantized.clone()
     quantize_dynamic(dynamic, expected)
