@@ -121,7 +121,9 @@ def _call(
     """Calls a function in the place of what computes `outputs`, and returns its name."""
     called = insert_before(anchor, name, inputs, like=outputs, attributes=attributes, domain=DOMAIN)
     for old, new in zip(outputs, called, strict=True):
-        old.replace_all_uses_with(new)
+        if old.is_graph_output():  # which keeps its name
+            old.name, new.name = f"{old.name} in parts", old.name
+        old.replace_all_uses_with(new, replace_graph_outputs=True)
     return name
 
 

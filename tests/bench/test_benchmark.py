@@ -88,7 +88,8 @@ def test_loading_memory_and_size_are_reported(toy_report: Report, classifier_bun
         assert engine.resident_bytes > 2**20
         assert engine.size_bytes > 0
     fp32 = toy_report.engines[0]
-    assert fp32.size_bytes == (classifier_bundle / "model.fp32.onnx").stat().st_size
+    files = [classifier_bundle / f"model.fp32.onnx{kind}" for kind in ("", ".data")]
+    assert fp32.size_bytes == sum(each.stat().st_size for each in files)
 
 
 def test_the_conditions_are_stated(toy_report: Report) -> None:
