@@ -61,8 +61,8 @@ def load(
             has that precision for it and ONNX Runtime can open it, and the CPU otherwise.
         threads: threads per operator on the CPU; by default the cores that affinity and cgroup grant.
         parallel_runs: runs of one thread side by side on the CPU where there are several batches or callers; at most
-            and by default as many as threads. They have a session of their own, which holds the weights a second time
-            from the first such call on; 1 spares that.
+            and by default as many as threads. They have a session of their own, which without our own kernels holds
+            the weights a second time from the first such call on; 1 spares that.
         max_batch_tokens: padded tokens per run when many texts come at once; by default 256 on the CPU, 1024 where
             a run alone has several threads, and 16384 on CUDA.
         kernels: whether a variant on the CPU runs our own kernels for what they are faster at, see

@@ -46,7 +46,8 @@ def open_onnxruntime_session(
     """A CPU session for the graph in `path`, running each operator on `threads` threads.
 
     `int8` says that the graph has integer products, which are then exact on every processor, and `kernels` whether our
-    own may run them. Raises `MissingExtraError` without onnxruntime and `BundleError` where the graph cannot be loaded.
+    own may run what they can. Raises `MissingExtraError` without onnxruntime and `BundleError` where the graph cannot
+    be loaded.
     """
     try:
         import onnxruntime

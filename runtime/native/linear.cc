@@ -65,7 +65,8 @@ Strip<Finish> strip_of(size_t rows, std::integer_sequence<int, Rows...>) {
   return strips[rows - 1];
 }
 
-// For one strip alone, or one of several.
+// With each group a strip asks for lines of the next panel: for both where it is alone, and for one of them where several
+// strips follow each other.
 template <class Dot, class Finish>
 Strip<Finish> strip_of(size_t rows, bool alone) {
   constexpr std::make_integer_sequence<int, kRows> counts;
@@ -317,7 +318,6 @@ void Linear<Input, Weight>::run(const Input* x, size_t rows, const Finish& finis
       for (size_t each = 0; each < strips; ++each) {
         const size_t row = first_row + each * (end - first_row) / strips;
         const size_t next = first_row + (each + 1) * (end - first_row) / strips;
-        // A strip that is alone asks for all of the next panel, of several each for a half.
         const uint8_t* ahead = weights + panel_bytes + each % 2 * (panel_bytes / 2);
         const Place place = {row, column, static_cast<ptrdiff_t>(outputs_ - column), ahead};
         strip_of<DotOf<Input>, Finish>(next - row, strips == 1)(bytes + row * stride, stride, weights, steps,
