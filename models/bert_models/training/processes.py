@@ -171,6 +171,9 @@ def joined(placement: Placement) -> Iterator[Processes]:
         yield ALONE
         return
     fabric = _launched(here.devices, here.nodes)
+    # Gloo's threads must have ended before this process does: one that loses its peer meanwhile aborts it. Lightning
+    # sees to NCCL's alone.
+    atexit.register(_leave)
     try:
         yield Processes(
             devices=here.devices,
@@ -190,6 +193,12 @@ def joined(placement: Placement) -> Iterator[Processes]:
                 f"{ended}, and what it said of it is above; with --resume the run goes on from where it was saved last"
             ) from error
         raise
+
+
+def _leave() -> None:
+    """Ends what joins this process to the others, where it has not ended yet."""
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def _ended(started: Sequence["subprocess.Popen[bytes]"], patience_s: float = 1.0) -> str:
