@@ -134,9 +134,10 @@ def _attention(branch: ir.Node) -> str:
     readers = branch.outputs[0].consumers()
     quantize = readers[0] if len(readers) == 1 and readers[0].op_type == "QuantizeLinear" else None
     masked = branch.attributes["else_branch"].as_graph()
-    (attention,) = masked
-    if attention.op_type != "Attention":
-        raise NoMatch(f"expected Attention in the branch, found {attention.op_type}")
+    found = [node.op_type for node in masked]
+    if found != ["Attention"]:
+        raise NoMatch(f"expected Attention in the branch, found {found}")
+    attention = masked[0]
     query, key, value, mask = attention.inputs
     split = producer(query, "Split")
     if [*split.outputs] != [query, key, value]:
@@ -163,7 +164,9 @@ def _attention(branch: ir.Node) -> str:
 
 def _product(node: ir.Node) -> list[ir.Value | None]:
     x, weight, x_scale, scales, x_zero, weight_zero, bias = [*node.inputs, None][:7]
-    if constant(weight).shape[0] % 4 or weight_zero is not None or bias is None:
+    for each in (x_scale, scales, x_zero, bias):
+        constant(each)
+    if constant(weight).shape[0] % 4 or weight_zero is not None:
         raise NoMatch("expected a bias, and a number of inputs that is a multiple of 4")
     return [x, weight, x_scale, scales, x_zero, bias]
 
@@ -180,6 +183,8 @@ def _linear_gelu(gelu: ir.Node) -> str:
         return _call(gelu, "LinearGelu", [linear.input, linear.weight, linear.bias], gelu.outputs)
     product = producer(gelu.inputs[0], "MatMulIntegerToFloat")
     quantize = sole_consumer(gelu.outputs[0], "QuantizeLinear")
+    for each in quantize.inputs[1:]:
+        constant(each)
     return _call(quantize, "QuantizedLinearGelu", [*_product(product), *quantize.inputs[1:]], quantize.outputs)
 
 

@@ -61,8 +61,8 @@ def sole_consumer(value: ir.Value, op_type: str) -> ir.Node:
 
 
 def constant(value: ir.Value | None) -> NDArray[Any]:
-    """The array behind an initializer."""
-    if value is None or value.const_value is None:
+    """The array behind an initializer, which nobody feeds another value for."""
+    if value is None or value.const_value is None or value.is_graph_input():
         raise NoMatch(f"expected {value.name if value is not None else 'an input'} to be a constant")
     return value.const_value.numpy()
 

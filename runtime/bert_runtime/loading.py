@@ -54,15 +54,16 @@ def load(
     size are those that it found; giving another precision, `threads` or `parallel_runs` turns that off.
 
     Args:
-        bundle: the directory that `bert-export export` wrote.
+        bundle: the directory that `bert-export export` wrote. Its weights stay mapped as long as the model lives:
+            replace the directory, and not the bytes of its files, while it is served.
         precision: on the CPU `auto` takes the bundle's default variant, and on CUDA FP16 if the bundle has it; `fp32`,
             `fp16` or `int8` pins one.
         device: `cpu`, `cuda`, `tensorrt`, or these two with a number, as `cuda:1`; `auto` takes CUDA where the bundle
             has that precision for it and ONNX Runtime can open it, and the CPU otherwise.
         threads: threads per operator on the CPU; by default the cores that affinity and cgroup grant.
         parallel_runs: runs of one thread side by side on the CPU where there are several batches or callers; at most
-            and by default as many as threads. They have a session of their own, which without our own kernels holds
-            the weights a second time from the first such call on; 1 spares that.
+            and by default as many as threads. They have a session of their own, which without our own kernels, or
+            where the bundle's weights are links, holds them a second time from the first such call on; 1 spares that.
         max_batch_tokens: padded tokens per run when many texts come at once; by default 256 on the CPU, 1024 where
             a run alone has several threads, and 16384 on CUDA.
         kernels: whether a variant on the CPU runs our own kernels for what they are faster at, see

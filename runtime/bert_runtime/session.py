@@ -27,9 +27,11 @@ def linked_weights(options: "SessionOptions", graph: str | Path) -> Iterator[Non
     """Lets a session that is opened within the block read weights beside its graph that are links.
 
     ONNX Runtime maps weights that are files, and refuses those that a link leads out of the folder to, as in a cache of
-    downloads. From memory it takes a copy of them.
+    downloads. From memory it takes a copy of them for each session. Links that lead nowhere, of variants that are not
+    opened perhaps, are left to it.
     """
-    files = [each for each in Path(graph).parent.glob("*.onnx.data") if each.is_symlink()]
+    links = (each for each in Path(graph).parent.glob("*.onnx.data") if each.is_symlink())
+    files = [each for each in links if each.is_file() and each.stat().st_size]
     contents = []
     for each in files:
         with each.open("rb") as stream:

@@ -25,8 +25,9 @@ _log = logging.getLogger("bert_runtime")
 class SideBySide:
     """Two sessions: one for a run that is alone, and one of a single thread for runs side by side.
 
-    The second is opened when it is first needed, since without our own kernels it holds the weights again. Where it
-    cannot be opened any more, that is warned of once, and everything runs in the first. Safe to call from many threads.
+    The second is opened when it is first needed, since without our own kernels, or where weights are links, it holds
+    them again. Where it cannot be opened any more, that is warned of once, and everything runs in the first. Safe to
+    call from many threads.
     """
 
     def __init__(self, alone: Session, open_another: Callable[[], Session], runs: int) -> None:

@@ -8,9 +8,9 @@ namespace bert {
 
 namespace {
 
-// 2^x for x <= 0, to 2e-7 of it: a power of two times a polynomial of what is left of x.
+// 2^x for x <= 0 or NaN, to 2e-7 of it: a power of two times a polynomial of what is left of x.
 __m512 power_of_two(__m512 x) {
-  x = _mm512_max_ps(x, _mm512_set1_ps(-126.0f));
+  x = _mm512_max_ps(_mm512_set1_ps(-126.0f), x);
   const __m512 n = _mm512_roundscale_ps(x, 0), r = _mm512_sub_ps(x, n);
   __m512 p = _mm512_set1_ps(1.5403530e-4f);  // ln(2)^k / k!
   for (float coefficient : {1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1.0f})
@@ -106,7 +106,7 @@ void attend(Head& head, const float* queries, float scale, const bool* mask, siz
     sums[r] = _mm512_setzero_ps();
     for (size_t token = 0; token < head.tokens_padded; token += 16) {
       const __m512 score = _mm512_load_ps(scores + token);
-      const __mmask16 counts = _mm512_cmp_ps_mask(score, _mm512_set1_ps(-INFINITY), _CMP_NEQ_OQ);
+      const __mmask16 counts = _mm512_cmp_ps_mask(score, _mm512_set1_ps(-INFINITY), _CMP_NEQ_UQ);
       const __m512 power = _mm512_maskz_mov_ps(counts, power_of_two(_mm512_sub_ps(score, _mm512_set1_ps(tops[r]))));
       sums[r] = _mm512_add_ps(sums[r], power);
       _mm512_store_ps(scores + token, power);

@@ -223,7 +223,7 @@ struct Heads {
     int64_t heads;
     RETURN_IF_ERROR(KernelInfoGetAttribute_int64(api, info, "num_heads", &heads));
     RETURN_IF_ERROR(KernelInfoGetAttribute_float(api, info, "scale", &scale));
-    if (heads < 1) return invalid("expected at least one head");
+    if (heads < 1 || !(scale > 0)) return invalid("expected at least one head, and a scale above 0");
     count = static_cast<size_t>(heads);
     return nullptr;
   }

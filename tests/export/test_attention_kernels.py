@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert_runtime import BundleError
+
 from .kernel_calls import Array, Both, kernel, steps_apart
 
 
@@ -183,3 +185,23 @@ def test_what_padding_holds_does_not_count(holes: bool, tmp_path: Path) -> None:
         changed[:, ~kept] = value
         (after,), _ = both.outputs(qkv=changed)
         np.testing.assert_array_equal(before[:, kept], after[:, kept])
+
+
+@kernel("SelfAttention")
+def test_a_score_that_is_no_number_makes_none(tmp_path: Path) -> None:
+    """Of queries that have the key alone: what is broken upstream is not hidden."""
+    inputs = attention_inputs(1, 20, 1, 16)
+    inputs["mask"] &= np.tri(20, dtype=np.bool_)
+    inputs["qkv"][0, 12, 16] = np.nan  # a key's first element
+    both = Both("SelfAttention", inputs, {}, tmp_path, num_heads=1, scale=0.25)
+    (ours,), (theirs,) = both.outputs()
+    assert np.isnan(theirs[0, 12:]).all()
+    assert np.isnan(ours[0, 12:]).all()
+    assert not np.isnan(ours[0, :12]).any()
+
+
+@kernel("SelfAttention")
+@pytest.mark.parametrize("attributes", [{"num_heads": 0, "scale": 0.25}, {"num_heads": 1, "scale": -0.25}])
+def test_attributes_that_no_attention_has_are_an_error(attributes: dict[str, float], tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="expected at least one head, and a scale above 0"):
+        Both("SelfAttention", attention_inputs(1, 4, 1, 16), {}, tmp_path, **attributes)

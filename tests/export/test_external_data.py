@@ -49,6 +49,15 @@ def test_files_may_be_links_into_other_folders(bundle: Path, tmp_path: Path, pre
     assert np.array_equal(answers(linked, precision), answers(bundle, precision))
 
 
+def test_a_link_of_another_variant_may_lead_nowhere(bundle: Path) -> None:
+    expected = answers(bundle, "fp32")
+    (bundle / "model.int8.onnx.data").unlink()
+    (bundle / "model.int8.onnx.data").symlink_to("nowhere")
+    assert np.array_equal(answers(bundle, "fp32"), expected)
+    with pytest.raises(BundleError, match=r"model\.int8\.onnx\.data.*missing"):
+        load(bundle, precision="int8")
+
+
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_one_file_with_everything_is_read_too(bundle: Path, precision: str, tmp_path: Path) -> None:
     """As earlier exports have it."""

@@ -146,14 +146,15 @@ def test_products_of_floats_are_the_same(
 def test_gelu_of_floats_is_exact_within_a_millionth(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     x = np.linspace(-12, 12, 200_001, dtype=np.float32)
-    x[:4] = -np.inf, -1e30, np.inf, 1e30
+    x[:5] = -np.inf, -1e30, np.inf, 1e30, np.nan
     both = Both("LinearGelu", {"x": np.zeros((1, 1, 1), dtype=np.float32)},
                 {"weight": np.zeros((1, len(x)), dtype=np.float32), "bias": x}, tmp_path)  # fmt: skip
     found = both.outputs()[0][0][0, 0]
     np.testing.assert_allclose(found[:2], 0, atol=1e-6)
     np.testing.assert_array_equal(found[2:4], x[2:4])
-    exact = torch.nn.functional.gelu(torch.from_numpy(x[4:]).double()).numpy()
-    np.testing.assert_allclose(found[4:], exact, rtol=1e-7, atol=1e-6)
+    assert np.isnan(found[4])
+    exact = torch.nn.functional.gelu(torch.from_numpy(x[5:]).double()).numpy()
+    np.testing.assert_allclose(found[5:], exact, rtol=1e-7, atol=1e-6)
 
 
 @kernel("Linear")

@@ -108,6 +108,17 @@ def test_calls_in_a_graph_of_floats(
         np.testing.assert_allclose(outputs["kernels"], reference_outputs(model, batch), rtol=0, atol=1e-5)
 
 
+def test_a_weight_that_may_be_fed_is_no_constant() -> None:
+    """A kernel packs its weight once; ONNX lets a caller feed another one where it is an input of the graph, too."""
+    graph = captured(MEAN)
+    before = outline_kernels(graph)[1]
+    fed = operators(graph, "MatMul")[0].inputs[1]
+    assert fed is not None
+    graph.graph.inputs.append(fed)
+    after = outline_kernels(graph)[1]
+    assert after["Linear"] == before["Linear"] - 1
+
+
 def test_a_graph_without_such_operators_stays_as_it_is() -> None:
     graph = captured(MEAN)
     for node in [*operators(graph, "MatMul")]:
