@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bert_bench.texts import offline_texts
-from bert_runtime.errors import InputError
+from bert_runtime.errors import DataError, InputError
 
 
 def test_files_are_named_by_their_stem(tmp_path: Path) -> None:
@@ -21,3 +21,10 @@ def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
         path.write_text("hello\n")
     with pytest.raises(InputError, match=r"b/dev\.txt: expected a name of its own, found dev twice"):
         offline_texts(None, paths)
+
+
+def test_columns_are_those_of_the_files(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("sentence,category\nhello,x\n")
+    assert offline_texts(None, [tmp_path / "mine.csv"], {"text": "sentence"}) == {"mine": ["hello"]}
+    with pytest.raises(DataError, match=r"mine\.csv.*'text'"):
+        offline_texts(None, [tmp_path / "mine.csv"])

@@ -1,6 +1,9 @@
 """Folders that are written whole or not at all."""
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,44 @@ def test_failure_changes_nothing_and_leaves_nothing(tmp_path: Path) -> None:
             raise RuntimeError("on the way")
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
     assert (tmp_path / "kept" / "file").read_text() == "precious"
+
+
+def test_sigterm_leaves_nothing(tmp_path: Path) -> None:
+    script = """
+import signal, sys
+from pathlib import Path
+from bert_models.files import replaced_folder
+with replaced_folder(Path(sys.argv[1])) as folder:
+    (folder / "file").write_text("half")
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    except BaseException:
+        print("a library would be told of it")
+"""
+    command = [sys.executable, "-c", script, str(tmp_path / "new" / "deep")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGTERM, "", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sigterm_is_as_before_afterwards(tmp_path: Path) -> None:
+    with replaced_folder(tmp_path / "new") as folder:
+        write(folder, "whole")
+        assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_handler_that_a_program_has_set_is_its_own(tmp_path: Path) -> None:
+    asked: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    try:
+        with replaced_folder(tmp_path / "new") as folder:
+            signal.raise_signal(signal.SIGTERM)
+            write(folder, "whole")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert asked == [signal.SIGTERM]
+    assert (tmp_path / "new" / "file").read_text() == "whole"
 
 
 def test_failure_spares_what_others_wrote_beside_it(tmp_path: Path) -> None:

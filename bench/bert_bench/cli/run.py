@@ -114,8 +114,8 @@ def run(
     settings = replace(settings, threads=threads, rounds=rounds or settings.rounds, shapes=shapes or settings.shapes)
     request = Request(
         checkpoint=checkpoint, bundle=bundle, engines=engines, workloads=workloads, labelled=labelled,
-        calibrate=calibrate, columns=columns, offline=offline_texts(data, texts), cache=cache or cache_folder(),
-        settings=settings,
+        calibrate=calibrate, columns=columns, offline=offline_texts(data, texts, columns),
+        cache=cache or cache_folder(), settings=settings,
     )  # fmt: skip
     report = compare_engines(request, stages())
     if output is not None:
