@@ -79,8 +79,8 @@ def replaced_folder(target: Path) -> Iterator[Path]:
 def _before_sigterm(clean_up: Callable[[], None]) -> Iterator[None]:
     """Within the block, SIGTERM, as from `timeout` or a container that is stopped, ends the process after `clean_up`.
 
-    Nothing is raised: libraries may take it for an error of theirs, as torch's exporter does while it is imported. Where
-    the program has a handler it stays, and threads other than the main one cannot set any.
+    Nothing is raised: libraries may take it for an error of theirs, as torch's exporter does while it is imported.
+    Where the program has a handler it stays, and threads other than the main one cannot set any.
     """
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
