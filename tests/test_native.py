@@ -11,7 +11,8 @@ from types import ModuleType
 
 import pytest
 
-from bert_runtime.kernels import kernel_names
+from bert_runtime import kernels
+from bert_runtime.machine import cpu_flags
 
 NATIVE = Path(__file__).parents[1] / "runtime" / "native"
 
@@ -26,17 +27,47 @@ def hook() -> ModuleType:
     return module
 
 
-def test_the_library_is_compiled_and_asks_the_processor(hook: ModuleType, tmp_path: Path) -> None:
+LIBRARIES = ("kernels-avx512.so", "kernels-avxvnni.so", "kernels-avx2.so")
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_library_is_compiled_and_asks_the_processor(name: str, hook: ModuleType, tmp_path: Path) -> None:
     if sys.platform != "linux" or platform.machine() != "x86_64" or not (shutil.which("c++") or shutil.which("g++")):
         pytest.skip("the kernels are for Linux on x86-64, and want a C++ compiler")
-    library = tmp_path / "kernels.so"
+    library = tmp_path / name
     assert hook.compile_kernels(library) is None
-    assert [each.name for each in tmp_path.iterdir()] == ["kernels.so"]
+    assert [each.name for each in tmp_path.iterdir()] == [name]
     loaded = ctypes.CDLL(str(library))
     loaded.KernelName.restype = ctypes.c_char_p
     assert loaded.KernelName(99) is None
-    first = loaded.KernelName(0)
-    assert (first.decode() if first else None) == next(iter(kernel_names()), None)
+    assert bool(loaded.KernelName(0)) == (kernels._LIBRARIES[name] <= cpu_flags())
+
+
+def test_the_build_makes_what_the_runtime_looks_for(hook: ModuleType) -> None:
+    assert set(hook._LIBRARIES) == set(kernels._LIBRARIES) == set(LIBRARIES)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"avx2", "fma", "avx_vnni", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}, LIBRARIES[0]),
+        ({"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}, LIBRARIES[2]),  # Skylake has no VNNI
+        ({"avx2", "fma", "avx_vnni"}, LIBRARIES[1]),
+        ({"avx2", "fma"}, LIBRARIES[2]),
+        ({"avx2"}, None),
+        ({"sse4_2"}, None),
+    ],
+)
+def test_each_processor_has_its_library(
+    flags: set[str], expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lib").mkdir()
+    for name in LIBRARIES:
+        (tmp_path / "lib" / name).write_bytes(b"")
+    monkeypatch.setattr(kernels, "__file__", str(tmp_path / "kernels.py"))
+    monkeypatch.setattr(kernels, "cpu_flags", lambda: frozenset(flags))
+    found = kernels.kernel_library()
+    assert (found.name if found else None) == expected
 
 
 @pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="says something else elsewhere")
@@ -48,7 +79,7 @@ def test_without_a_compiler_there_is_no_library_and_a_reason(
     compiler: str, problem: str, hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CXX", compiler)
-    said = hook.compile_kernels(tmp_path / "kernels.so")
+    said = hook.compile_kernels(tmp_path / "kernels-avx2.so")
     assert said is not None
     assert re.search(problem, said)
     assert not [*tmp_path.iterdir()]
@@ -60,6 +91,6 @@ def test_other_machines_have_no_kernels(
 ) -> None:
     monkeypatch.setattr(hook.sys, "platform", system)
     monkeypatch.setattr(hook.platform, "machine", lambda: machine)
-    assert hook.compile_kernels(tmp_path / "kernels.so") == (
+    assert hook.compile_kernels(tmp_path / "kernels-avx2.so") == (
         f"they are for Linux on x86-64, and this is {system} on {machine}"
     )

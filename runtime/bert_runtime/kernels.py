@@ -1,4 +1,4 @@
-"""Kernels of our own, for what INT8 graphs spend their time on.
+"""Kernels of our own, for what graphs spend their time on.
 
 The exporter groups operators into functions of the domain `DOMAIN`. A session that knows this library runs its kernels
 in their place; for those that the library lacks on this processor, and all of them where there is no library, ONNX
@@ -15,40 +15,52 @@ from bert_runtime.machine import cpu_flags
 if TYPE_CHECKING:
     from onnxruntime import SessionOptions
 
-__all__ = ["DOMAIN", "LIBRARY", "add_kernels", "kernel_names", "kernels_are_missing"]
+__all__ = ["DOMAIN", "add_kernels", "kernel_library", "kernel_names", "kernels_are_missing"]
 
 _log = logging.getLogger("bert_runtime")
 
 DOMAIN = "bert_export"
 
-LIBRARY = Path(__file__).with_name("lib") / "kernels.so"
-"""Compiled when the package is built, on Linux for x86-64."""
+_LIBRARIES = {
+    "kernels-avx512.so": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"},
+    "kernels-avxvnni.so": {"avx2", "fma", "avx_vnni"},
+    "kernels-avx2.so": {"avx2", "fma"},
+}
+"""The best first, each with the processor's flags that it needs. Compiled when the package is built on Linux for
+x86-64, see `runtime/native/hatch_build.py`."""
+
+
+def kernel_library() -> Path | None:
+    """The library for this processor, where there is one."""
+    folder, flags = Path(__file__).with_name("lib"), cpu_flags()
+    suitable = (folder / name for name, needed in _LIBRARIES.items() if needed <= flags)
+    return next((each for each in suitable if each.is_file()), None)
 
 
 def add_kernels(options: "SessionOptions") -> None:
     """Lets sessions with these options run the kernels; where they cannot be loaded, that is warned of."""
-    if not LIBRARY.is_file():
+    if (library := kernel_library()) is None:
         return
     try:
-        options.register_custom_ops_library(str(LIBRARY))
+        options.register_custom_ops_library(str(library))
     except Exception as error:  # onnxruntime's exceptions share no base class but Exception
         _log.warning("running without bert-export's own kernels: %s; reinstall bert-export to build them anew", error)
 
 
 def kernels_are_missing() -> bool:
     """Whether there are kernels for this processor, but not in this installation, or none that can be loaded."""
-    return "avx512_vnni" in cpu_flags() and not kernel_names()
+    return any(needed <= cpu_flags() for needed in _LIBRARIES.values()) and not kernel_names()
 
 
 @lru_cache(maxsize=1)
 def kernel_names() -> tuple[str, ...]:
     """The functions that have a kernel on this processor; none where the library is missing or cannot be loaded."""
-    if not LIBRARY.is_file():
+    if (library := kernel_library()) is None:
         return ()
     import ctypes
 
     try:
-        name = ctypes.CDLL(str(LIBRARY)).KernelName
+        name = ctypes.CDLL(str(library)).KernelName
     except (OSError, AttributeError):
         return ()
     name.restype, name.argtypes = ctypes.c_char_p, [ctypes.c_size_t]

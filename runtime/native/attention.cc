@@ -18,35 +18,31 @@ constexpr size_t kAhead = 8;                   // rows between the prefetch of o
 
 // The largest magnitude in rows of `size` values that are `stride` apart, of those that are `kept`, or of all for null.
 float largest(const float* rows, size_t count, size_t size, size_t stride, const bool* kept) {
-  __m512 most = _mm512_set1_ps(1e-30f);
+  F32 most = all(1e-30f);
   for (size_t row = 0; row < count; ++row, rows += stride) {
-    for (size_t i = 0; i < size; i += 16) __builtin_prefetch(rows + kAhead * stride + i);
+    for (size_t i = 0; i < size; i += kLanes) __builtin_prefetch(rows + kAhead * stride + i);
     if (kept && !kept[row]) continue;
-    for (size_t i = 0; i < size; i += 16)
-      most = _mm512_max_ps(_mm512_abs_ps(values_at(rows, size, i)), most);  // NaN does not count
+    for (size_t i = 0; i < size; i += kLanes)
+      most = max(magnitude(load(rows + i, left(size, i))), most);  // NaN does not count
   }
-  return _mm512_reduce_max_ps(most);
+  return largest_of(most);
 }
 
-// Thirty-two values from `first` on as 16-bit integers, in an order that is the same for queries and keys.
-__m512i packed_at(const float* row, size_t size, size_t first, __m512 per_step) {
-  return _mm512_packs_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(values_at(row, size, first), per_step)),
-                            _mm512_cvtps_epi32(_mm512_mul_ps(values_at(row, size, first + 16), per_step)));
+// Two vectors of values from `first` on as 16-bit integers, in an order that is the same for queries and keys.
+I32 shorts_at(const float* row, size_t size, size_t first, F32 per_step) {
+  return to_shorts(nearest_ints(load(row + first, left(size, first)) * per_step),
+                   nearest_ints(load(row + first + kLanes, left(size, first + kLanes)) * per_step));
 }
 
 constexpr float kExponent = 8388608;  // 2²³, the lowest bit of a float's exponent as an integer
 
 // 2^x, to 3e-6 of it, for x as a float's bits would have it: (x + 127) · kExponent. 0 below the smallest, and for NaN.
-__m512 power_of_two(__m512 x) {
-  const __m512i bits = _mm512_max_epi32(_mm512_cvtps_epi32(x), _mm512_setzero_si512());
-  const __m512i exponent = _mm512_and_si512(bits, _mm512_set1_epi32(0x7f800000));
-  // 1 and the fraction: (bits & 0x007fffff) | 1.0f
-  const __m512 m = _mm512_castsi512_ps(
-      _mm512_ternarylogic_epi32(bits, _mm512_set1_epi32(0x007fffff), _mm512_set1_epi32(0x3f800000), 0xea));
-  __m512 p = _mm512_set1_ps(0.0135341678f);  // 2^(m - 1)
-  for (float coefficient : {-0.00212521059f, 0.166613385f, 0.31201604f, 0.509964228f})
-    p = _mm512_fmadd_ps(p, m, _mm512_set1_ps(coefficient));
-  return _mm512_mul_ps(p, _mm512_castsi512_ps(exponent));
+F32 power_of_two(F32 x) {
+  const I32 number = max(nearest_ints(x), no_ints());
+  const F32 m = of_bits((number & all(0x007fffff)) | all(0x3f800000));  // 1 and the fraction
+  F32 p = all(0.0135341678f);                                           // 2^(m - 1)
+  for (float coefficient : {-0.00212521059f, 0.166613385f, 0.31201604f, 0.509964228f}) p = fma(p, m, all(coefficient));
+  return p * of_bits(number & all(0x7f800000));
 }
 
 // The keys and values of one head of one sequence, and room for a few queries.
@@ -59,8 +55,8 @@ struct Head {
   const bool* kept;  // keys that count, or null for all: what a padded row holds must not change what others are
 
   Head(size_t tokens, size_t size, size_t stride, float scale, const bool* kept, Scratch& scratch)
-      : tokens(tokens), size(size), stride(stride), size_padded(round_up(size, 32)),
-        tokens_padded(round_up(tokens, 32)), scale(scale),
+      : tokens(tokens), size(size), stride(stride), size_padded(round_up(size, kColumns)),
+        tokens_padded(round_up(tokens, kColumns)), scale(scale),
         // The largest that no sum of products overflows with.
         query_steps(std::min(kMostSteps, static_cast<float>(std::floor(std::sqrt(kMaxSum / static_cast<double>(size)))))),
         // Each may be rounded up by half a step.
@@ -81,38 +77,35 @@ struct Head {
 
   size_t pairs_of_tokens() const { return ceil_div(tokens, 2); }
 
-  // keys [tokens, size] → panels of 32 tokens: [tokens / 32, size / 2, 32, 2]
+  // keys [tokens, size] → panels of C = kColumns tokens: [tokens / C, size / 2, C, 2]
   void pack_keys(const float* source) {
     const float most = largest(source, tokens, size, stride, kept);
-    const __m512 per_step = _mm512_set1_ps(query_steps / most);
+    const F32 per_step = all(query_steps / most);
     key_scale = most / query_steps;
-    for (size_t first = 0; first < tokens_padded; first += 16)
-      for (size_t i = 0; i < size_padded; i += 32) {
-        __m512i rows[16];
-        for (size_t row = 0; row < 16; ++row)
-          rows[row] = first + row < tokens ? packed_at(source + (first + row) * stride, size, i, per_step)
-                                           : _mm512_setzero_si512();
+    for (size_t first = 0; first < tokens_padded; first += kLanes)
+      for (size_t i = 0; i < size_padded; i += kColumns) {
+        I32 rows[kLanes];
+        for (size_t row = 0; row < kLanes; ++row)
+          rows[row] = first + row < tokens ? shorts_at(source + (first + row) * stride, size, i, per_step) : no_ints();
         transpose(rows);
-        int16_t* panel = keys + (first / 32 * 32) * size_padded + (first % 32 + 16 * i) * 2;
-        for (size_t pair = 0; pair < 16; ++pair) _mm512_store_si512(panel + 64 * pair, rows[pair]);
+        int16_t* panel = keys + first / kColumns * kColumns * size_padded + (first % kColumns + kLanes * i) * 2;
+        for (size_t pair = 0; pair < kLanes; ++pair) store(panel + 2 * kColumns * pair, rows[pair]);
       }
   }
 
-  // values [tokens, size] → panels of 32 columns: [size / 32, tokens / 2, 32, 2]
+  // values [tokens, size] → panels of C columns: [size / C, tokens / 2, C, 2]
   void pack_values(const float* source) {
-    const size_t pairs = pairs_of_tokens();
+    const size_t count = pairs_of_tokens();
     const float most = largest(source, tokens, size, stride, kept);
-    const __m512 per_step = _mm512_set1_ps(kValueSteps / most);
+    const F32 per_step = all(kValueSteps / most);
     value_scale = most / kValueSteps;
-    for (size_t pair = 0; pair < pairs; ++pair) {
+    for (size_t pair = 0; pair < count; ++pair) {
       const float *even = source + 2 * pair * stride, *odd = even + stride;
       const size_t size_of_odd = 2 * pair + 1 < tokens ? size : 0;
-      for (size_t i = 0; i < size_padded; i += 16) {
-        const __m512i low = _mm512_cvtps_epi32(_mm512_mul_ps(values_at(even, size, i), per_step));
-        const __m512i high = _mm512_cvtps_epi32(_mm512_mul_ps(values_at(odd, size_of_odd, i), per_step));
-        // The lower halves of `low`, and those of `high` in the upper ones.
-        const __m512i both = _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_slli_epi32(high, 16));
-        _mm512_store_si512(values + 2 * ((i / 32 * pairs + pair) * 32 + i % 32), both);
+      for (size_t i = 0; i < size_padded; i += kLanes) {
+        const I32 low = nearest_ints(load(even + i, left(size, i)) * per_step);
+        const I32 high = nearest_ints(load(odd + i, left(size_of_odd, i)) * per_step);
+        store(values + 2 * ((i / kColumns * count + pair) * kColumns + i % kColumns), pairs(low, high));
       }
     }
   }
@@ -121,7 +114,7 @@ struct Head {
 struct Output {
   uint8_t* y;  // of the first query
   size_t stride;
-  __m512 inverse_scale, zero_point;
+  F32 inverse_scale, zero_point;
 };
 
 // Scores of R queries, their softmax, and the sum of values it weights.
@@ -131,98 +124,90 @@ void attend(Head& head, const float* queries, const bool* mask, size_t mask_stri
   for (int r = 0; r < R; ++r) {
     const float* query = queries + r * head.stride;
     const float most = largest(query, 1, head.size, head.stride, nullptr);
-    const __m512 per_step = _mm512_set1_ps(head.query_steps / most);
-    for (size_t i = 0; i < head.size; i += 32)
-      _mm512_store_si512(head.queries + r * head.size_padded + i, packed_at(query, head.size, i, per_step));
+    const F32 per_step = all(head.query_steps / most);
+    for (size_t i = 0; i < head.size; i += kColumns)
+      store(head.queries + r * head.size_padded + i, shorts_at(query, head.size, i, per_step));
     scales[r] = 1.44269504f * head.scale * head.key_scale * most / head.query_steps;  // scores are exponents of 2
   }
-  __m512 highest[R];
+  F32 highest[R];
 #pragma GCC unroll 12
-  for (int r = 0; r < R; ++r) highest[r] = _mm512_set1_ps(-INFINITY);
-  for (size_t first = 0; first < head.tokens; first += 32) {
-    __m512i acc[R][2];
+  for (int r = 0; r < R; ++r) highest[r] = all(-INFINITY);
+  for (size_t first = 0; first < head.tokens; first += kColumns) {
+    I32 acc[R][2];
     clear(acc);
     multiply<Shorts, R>(reinterpret_cast<const uint8_t*>(head.queries), 2 * head.size_padded,
                         reinterpret_cast<const uint8_t*>(head.keys + first * head.size_padded), head.size_padded / 2,
                         acc);
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
-      const size_t token = first + 16 * half;
-      const __mmask16 lanes = lanes_below(head.tokens, token);
+      const size_t token = first + kLanes * half;
+      const ptrdiff_t tokens = left(head.tokens, token);
 #pragma GCC unroll 12
       for (int r = 0; r < R; ++r) {
-        __mmask16 counts = lanes;
-        if (mask) {
-          const __m128i kept = _mm_maskz_loadu_epi8(lanes, mask + r * mask_stride + token);
-          counts = _mm_test_epi8_mask(kept, kept);
-        }
-        const __m512 score = _mm512_mask_cvtepi32_ps(_mm512_set1_ps(-INFINITY), counts, acc[r][half]);
-        _mm512_store_ps(head.scores + r * head.tokens_padded + token, score);
-        highest[r] = _mm512_max_ps(highest[r], score);
+        const Lanes counts = mask ? lanes_of(mask + r * mask_stride + token, tokens) : first_lanes(tokens);
+        const F32 score = select(counts, floats(acc[r][half]), all(-INFINITY));
+        store(head.scores + r * head.tokens_padded + token, score);
+        highest[r] = max(highest[r], score);
       }
     }
   }
   // What is reduced to one number is so for all queries together: each alone would wait for itself.
   float tops[R], steps[R], factors[R];
-  for (int r = 0; r < R; ++r) tops[r] = _mm512_reduce_max_ps(highest[r]);
-  __m512 sums[R];
+  for (int r = 0; r < R; ++r) tops[r] = largest_of(highest[r]);
+  F32 sums[R];
   for (int r = 0; r < R; ++r) {
-    const __m512 top = _mm512_set1_ps(tops[r]), scale = _mm512_set1_ps(scales[r] * kExponent);
+    const F32 top = all(tops[r]), scale = all(scales[r] * kExponent);
     float* scores = head.scores + r * head.tokens_padded;
-    sums[r] = _mm512_setzero_ps();
-    for (size_t token = 0; token < head.tokens_padded; token += 16) {
-      const __m512 below = _mm512_sub_ps(_mm512_load_ps(scores + token), top);
-      const __m512 power = power_of_two(_mm512_fmadd_ps(below, scale, _mm512_set1_ps(127 * kExponent)));
-      sums[r] = _mm512_add_ps(sums[r], power);
-      _mm512_store_ps(scores + token, power);
+    sums[r] = all(0.0f);
+    for (size_t token = 0; token < head.tokens_padded; token += kLanes) {
+      const F32 power = power_of_two(fma(load(scores + token) - top, scale, all(127 * kExponent)));
+      sums[r] += power;
+      store(scores + token, power);
     }
   }
   for (int r = 0; r < R; ++r) {
     // Steps by the sum, not by the largest: beside one key with half of the attention, hundreds that share the other half
     // must not be rounded away.
-    const float sum = _mm512_reduce_add_ps(sums[r]);
+    const float sum = sum_of(sums[r]);
     steps[r] = std::min(kMostSteps, head.probability_sum / sum);
     // A row without any key is zero, as ONNX Runtime has it.
     factors[r] = tops[r] == -INFINITY ? 0 : head.value_scale / (steps[r] * sum);
   }
-  const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);  // packing takes turns, 128 bits of each
   for (int r = 0; r < R; ++r) {
     const float* scores = head.scores + r * head.tokens_padded;
-    for (size_t token = 0; token < head.tokens_padded; token += 32) {
-      auto rounded = [&](size_t first) {
-        return _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_load_ps(scores + first), _mm512_set1_ps(steps[r])));
-      };
-      const __m512i packed = _mm512_packs_epi32(rounded(token), rounded(token + 16));
-      _mm512_store_si512(head.probabilities + r * head.tokens_padded + token, _mm512_permutexvar_epi64(order, packed));
+    for (size_t token = 0; token < head.tokens_padded; token += kColumns) {
+      auto rounded = [&](size_t first) { return nearest_ints(load(scores + first) * all(steps[r])); };
+      store(head.probabilities + r * head.tokens_padded + token,
+            to_shorts_in_order(rounded(token), rounded(token + kLanes)));
     }
   }
-  for (size_t first = 0; first < head.size; first += 32) {
-    __m512i acc[R][2];
+  for (size_t first = 0; first < head.size; first += kColumns) {
+    I32 acc[R][2];
     clear(acc);
     multiply<Shorts, R>(reinterpret_cast<const uint8_t*>(head.probabilities), 2 * head.tokens_padded,
                         reinterpret_cast<const uint8_t*>(head.values + 2 * first * head.pairs_of_tokens()),
                         head.pairs_of_tokens(), acc);
-    const size_t left = head.size - first;
-    const __mmask32 lanes = left >= 32 ? ~__mmask32(0) : (__mmask32(1) << left) - 1;
     auto part = [&](int r, int half) {
-      const __m512 factor = _mm512_mul_ps(_mm512_set1_ps(factors[r]), output.inverse_scale);
-      const __m512 scaled = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[r][half]), factor, output.zero_point);
-      return _mm512_cvtps_epi32(_mm512_min_ps(scaled, _mm512_set1_ps(kMoreThanBytes)));
+      const F32 scaled = fma(floats(acc[r][half]), all(factors[r]) * output.inverse_scale, output.zero_point);
+      return nearest_ints(min(scaled, all(kMoreThanBytes)));
     };
 #pragma GCC unroll 6
     for (int r = 0; r < R; r += 2) {
       const int next = r + 1 < R ? r + 1 : r;
-      const __m512i bytes = to_bytes(part(r, 0), part(r, 1), part(next, 0), part(next, 1));
+      const I32 bytes = to_bytes(part(r, 0), part(r, 1), part(next, 0), part(next, 1));
       uint8_t* y = output.y + r * output.stride + first;
-      _mm256_mask_storeu_epi8(y, lanes, _mm512_castsi512_si256(bytes));
-      if (next > r) _mm256_mask_storeu_epi8(y + output.stride, lanes, _mm512_extracti64x4_epi64(bytes, 1));
+      store_bytes(y, bytes, 0, left(head.size, first));
+      if (next > r) store_bytes(y + output.stride, bytes, 1, left(head.size, first));
     }
   }
 }
 
 using Attend = void (*)(Head&, const float*, const bool*, size_t, const Output&);
-constexpr Attend kAttend[kRows] = {attend<1>, attend<2>, attend<3>, attend<4>,  attend<5>,  attend<6>,
-                                   attend<7>, attend<8>, attend<9>, attend<10>, attend<11>, attend<12>};
+template <int... Rows>
+Attend attend_of(size_t rows, std::integer_sequence<int, Rows...>) {
+  static constexpr Attend functions[] = {attend<Rows + 1>...};
+  return functions[rows - 1];
+}
 
 }  // namespace
 
@@ -238,8 +223,8 @@ void Attention::run(uint8_t* y, Range output, const Threads& threads) const {
     head.pack_values(queries + 2 * width);
     each_strip(tokens, [&](size_t first, size_t count) {
       const Output place = {y + (sequence * tokens + first) * width + column, width,
-                            _mm512_set1_ps(1 / output.scale), _mm512_set1_ps(output.zero_point)};
-      kAttend[count - 1](head, queries + first * stride, kept.from(sequence, first), tokens, place);
+                            all(1 / output.scale), all(static_cast<float>(output.zero_point))};
+      attend_of(count, std::make_integer_sequence<int, kRows>{})(head, queries + first * stride, kept.from(sequence, first), tokens, place);
     });
   };
   if (tokens) threads.each(batch * heads, job);

@@ -7,32 +7,6 @@
 
 namespace bert {
 
-// Memory of a thread that grows and is given back when the thread ends.
-class Scratch {
- public:
-  uint8_t* take(size_t bytes) {
-    if (bytes > size_) {
-      memory_.reset(static_cast<uint8_t*>(allocate(bytes)));
-      size_ = bytes;
-    }
-    return memory_.get();
-  }
-
- private:
-  Aligned<uint8_t> memory_;
-  size_t size_ = 0;
-};
-
-// Lanes of 16 from `first` on that lie below `end`.
-inline __mmask16 lanes_below(size_t end, size_t first) {
-  return first_lanes(static_cast<ptrdiff_t>(end) - static_cast<ptrdiff_t>(first));
-}
-
-// Sixteen of `size` values from `first` on, and zeros behind them.
-inline __m512 values_at(const float* row, size_t size, size_t first) {
-  return _mm512_maskz_loadu_ps(lanes_below(size, first), row + first);
-}
-
 // What a mask [tokens, tokens] leaves of the keys.
 struct Kept {
   size_t count;  // up to the last that any query attends to
@@ -41,23 +15,13 @@ struct Kept {
 
 // Also which keys any query attends to.
 inline Kept find_kept(const bool* mask, size_t tokens, bool* kept) {
-  Kept found = {0, true};
-  for (size_t first = 0; first < tokens; first += 64) {
-    const size_t left = tokens - first;
-    const __mmask64 lanes = left >= 64 ? ~__mmask64(0) : (__mmask64(1) << left) - 1;
-    __m512i any = _mm512_setzero_si512(), every = _mm512_set1_epi8(-1);
-    for (size_t row = 0; row < tokens; ++row) {
-      const __m512i keys = _mm512_maskz_loadu_epi8(lanes, mask + row * tokens + first);
-      any = _mm512_or_si512(any, keys);
-      every = _mm512_and_si512(every, keys);
-    }
-    _mm512_mask_storeu_epi8(kept + first, lanes, any);
-    const __mmask64 some = _mm512_test_epi8_mask(any, any), all = _mm512_test_epi8_mask(every, every);
-    if (!some) continue;
-    const size_t last = 63 - static_cast<size_t>(__builtin_clzll(some));
-    found.all = found.all && found.count == first && all == (~__mmask64(0) >> (63 - last));
-    found.count = first + last + 1;
-  }
+  std::copy_n(mask, tokens, kept);
+  for (size_t row = 1; row < tokens; ++row)
+    for (size_t key = 0; key < tokens; ++key) kept[key] |= mask[row * tokens + key];
+  Kept found = {tokens, true};
+  while (found.count && !kept[found.count - 1]) --found.count;
+  for (size_t row = 0; row < tokens && found.all; ++row)
+    for (size_t key = 0; key < found.count; ++key) found.all &= mask[row * tokens + key];
   return found;
 }
 
@@ -87,30 +51,6 @@ class Mask {
   Aligned<bool> any_;
   Aligned<Kept> kept_;
 };
-
-// Rows become columns, in groups of 4 bytes.
-inline void transpose(__m512i (&rows)[16]) {
-  __m512i pairs[16], quads[16];
-  for (int i = 0; i < 16; i += 2) {
-    pairs[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
-    pairs[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4)
-    for (int j = 0; j < 2; ++j) {
-      quads[i + 2 * j] = _mm512_unpacklo_epi64(pairs[i + j], pairs[i + j + 2]);
-      quads[i + 2 * j + 1] = _mm512_unpackhi_epi64(pairs[i + j], pairs[i + j + 2]);
-    }
-  for (int j = 0; j < 4; ++j) {  // quads[4·i + j] has column 4·lane + j of rows 4·i… in each lane of 128 bits
-    const __m512i a = _mm512_shuffle_i32x4(quads[j], quads[4 + j], 0x88);
-    const __m512i b = _mm512_shuffle_i32x4(quads[j], quads[4 + j], 0xdd);
-    const __m512i c = _mm512_shuffle_i32x4(quads[8 + j], quads[12 + j], 0x88);
-    const __m512i d = _mm512_shuffle_i32x4(quads[8 + j], quads[12 + j], 0xdd);
-    rows[j] = _mm512_shuffle_i32x4(a, c, 0x88);
-    rows[4 + j] = _mm512_shuffle_i32x4(b, d, 0x88);
-    rows[8 + j] = _mm512_shuffle_i32x4(a, c, 0xdd);
-    rows[12 + j] = _mm512_shuffle_i32x4(b, d, 0xdd);
-  }
-}
 
 // f(first query, queries) for strips of at most kRows.
 template <class F>

@@ -8,37 +8,49 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-LIBRARY = "runtime/bert_runtime/lib/kernels.so"
+FOLDER = "runtime/bert_runtime/lib"
 
 _FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-Wall", "-Wextra",
           "-Wno-uninitialized", "-Wno-maybe-uninitialized")  # fmt: skip # GCC 12's own headers
-_VNNI = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma", "-mprfchw")
-_KERNELS = ("attention.cc", "float_attention.cc", "linear.cc", "norm.cc")
-_SOURCES = {**dict.fromkeys(_KERNELS, _VNNI), "operators.cc": ()}
-"""Each with the instructions it may use: `operators.cc` runs everywhere, and asks the processor first."""
+_AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma", "-mprfchw")
+_AVX2 = ("-mavx2", "-mfma")
+_LIBRARIES = {
+    "kernels-avx512.so": ((), _AVX512),
+    "kernels-avxvnni.so": (("-DBERT_AVX2",), (*_AVX2, "-mavxvnni")),
+    "kernels-avx2.so": (("-DBERT_AVX2",), _AVX2),
+}
+"""What `bert_runtime.kernels` looks for, each with its definitions, and the instructions that its kernels may use."""
+_KERNELS = ("attention.cc", "float_attention.cc", "gelu.cc", "linear.cc", "norm.cc", "packing.cc")
+_EVERYWHERE = ("operators.cc",)
+"""Compiled for any processor, since it asks first which one it is."""
 
 
 class KernelsBuildHook(BuildHookInterface):  # type: ignore[misc]
-    """Adds the library to a wheel, whose tag then names the platform. Without it the runtime works, only slower."""
+    """Adds the libraries to a wheel, whose tag then names the platform. Without them the runtime works, only slower."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatchling before it collects the files of a wheel."""
-        library = Path(self.root) / LIBRARY
-        problem = _unsuitable() or (None if _is_current(library) else compile_kernels(library))
+        folder = Path(self.root) / FOLDER
+        problem = _unsuitable()
+        for name in () if problem else _LIBRARIES:
+            library = folder / name
+            if not _is_current(library) and (found := compile_kernels(library)):
+                library.unlink(missing_ok=True)
+                problem = f"{name}: {found}"
         if problem:
-            with suppress(OSError):
-                library.unlink()
-            self.app.display_warning(f"bert-export is built without its own kernels: {problem}")
+            self.app.display_warning(f"bert-export is built without kernels of its own, or some of them: {problem}")
+        made = [each for each in _LIBRARIES if (folder / each).is_file()]
+        if not made:
             return
-        build_data["artifacts"].append(f"/{LIBRARY}")
+        build_data["artifacts"] += [f"/{FOLDER}/{each}" for each in made]
         if version != "editable":
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
@@ -58,26 +70,25 @@ def _unsuitable() -> str | None:
 
 
 def compile_kernels(library: Path) -> str | None:
-    """Writes the library, and returns nothing, or why it could not be made."""
+    """Writes the library of that name, and returns nothing, or why it could not be made."""
     if problem := _unsuitable():
         return problem
     compiler = shlex.split(os.environ.get("CXX", "")) or [shutil.which("c++") or shutil.which("g++") or "c++"]
+    definitions, instructions = _LIBRARIES[library.name]
     sources = Path(__file__).parent
     with tempfile.TemporaryDirectory() as folder:
-        objects = [str(Path(folder) / f"{name}.o") for name in _SOURCES]
-        commands = [
-            [*compiler, *_FLAGS, *flags, "-c", str(sources / name), "-o", compiled]
-            for (name, flags), compiled in zip(_SOURCES.items(), objects, strict=True)
-        ]
+        parts = {name: f"{Path(folder) / name}.o" for name in (*_KERNELS, *_EVERYWHERE)}
         built = Path(folder) / library.name
-        commands.append([*compiler, "-shared", "-Wl,-z,defs", "-Wl,-s", "-o", str(built), *objects])
-        for command in commands:
-            try:
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
-            except OSError as error:
-                return f"no C++ compiler ({error}); install g++, or name one in CXX"
-            if done.returncode:
-                return f"{shlex.join(command)} failed: {done.stderr.strip()}"
+        commands = [
+            [*compiler, *_FLAGS, *definitions, *(instructions if name in _KERNELS else ()), "-c", str(sources / name),
+             "-o", part]
+            for name, part in parts.items()
+        ]  # fmt: skip
+        linking = [*compiler, "-shared", "-Wl,-z,defs", "-Wl,-s", "-o", str(built), *parts.values()]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            problems = [*filter(None, pool.map(_run, commands))]
+        if problem := problems[0] if problems else _run(linking):
+            return problem
         try:
             library.parent.mkdir(exist_ok=True)
             # Beside it and renamed: a process that runs the old one keeps it.
@@ -86,3 +97,12 @@ def compile_kernels(library: Path) -> str | None:
         except OSError as error:
             return f"{library} cannot be written: {error}"
     return None
+
+
+def _run(command: list[str]) -> str | None:
+    """What went wrong, if anything did."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        return f"no C++ compiler ({error}); install g++, or name one in CXX"
+    return f"{shlex.join(command)} failed: {done.stderr.strip()}" if done.returncode else None

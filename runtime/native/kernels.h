@@ -33,12 +33,16 @@ struct Range {
   uint8_t zero_point;
 };
 
-// GELU that ends in bytes of a range: x·Φ(x) = max(x, 0) - t·Φ(-t) with t = |x|, of which the second is a parabola in
-// each of 16 pieces (within 1e-4) and 0 beyond them. All in steps of the range, its zero point included.
+// GELU that ends in bytes of a range: x·Φ(x) = max(x, 0) - t·Φ(-t) with t = |x|, of which the second is a polynomial in
+// each of a few pieces (within 1e-4) and 0 beyond them. All in steps of the range, its zero point included.
 struct Gelu {
   explicit Gelu(Range output);
-  static constexpr int kPieces = 16;
-  alignas(64) float square[kPieces], linear[kPieces], constant[kPieces];
+#ifdef BERT_AVX2
+  static constexpr int kPieces = 8, kDegree = 3;
+#else
+  static constexpr int kPieces = 16, kDegree = 2;
+#endif
+  alignas(64) float tables[kDegree + 1][kPieces];
   float most, pieces_per_step;
 };
 
@@ -66,6 +70,8 @@ class Linear {
 
  private:
   template <class Finish>
+  void run(const Input* x, size_t rows, const Finish& finish, const Threads& threads) const;
+  template <class Dot, class Finish>
   void run(const Input* x, size_t rows, const Finish& finish, const Threads& threads) const;
   size_t inputs_, outputs_;
   std::shared_ptr<const PackedWeight<Weight>> weight_;

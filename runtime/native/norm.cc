@@ -1,5 +1,6 @@
 // LayerNorm of a sum, and the bytes that the next product takes.
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels.h"
 #include "simd.h"
@@ -9,74 +10,57 @@ namespace bert {
 namespace {
 
 constexpr size_t kRowsOfJob = 16;
-constexpr int kVectors = 4;  // are added up at a time, and make 64 bytes
-constexpr size_t kWidth = 16 * kVectors;
+constexpr int kVectors = 4;  // are added up at a time, and make one of bytes
+constexpr size_t kWidth = kLanes * kVectors;
 
-struct AllLanes {
-  __mmask16 operator()(int) const { return 0xffff; }
-  __mmask64 bytes() const { return ~__mmask64(0); }
-};
-
-struct SomeLanes {
-  size_t count;
-  __mmask16 operator()(int vector) const { return first_lanes(static_cast<ptrdiff_t>(count) - 16 * vector); }
-  __mmask64 bytes() const { return (__mmask64(1) << count) - 1; }
-};
-
-// f(column, lanes) for every 64 columns.
+// f(column, columns left) for every few vectors; what is left is a constant where it is enough for all of them.
 template <class F>
 void each_width(size_t columns, const F& f) {
   size_t column = 0;
-  for (; column + kWidth <= columns; column += kWidth) f(column, AllLanes{});
-  if (column < columns) f(column, SomeLanes{columns - column});
+  for (; column + kWidth <= columns; column += kWidth) f(column, std::integral_constant<ptrdiff_t, kWidth>{});
+  if (column < columns) f(column, left(columns, column));
 }
 
-float sum_of(const __m512 (&parts)[kVectors]) {
-  return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(parts[0], parts[1]), _mm512_add_ps(parts[2], parts[3])));
-}
+float sum_of_all(const F32 (&parts)[kVectors]) { return sum_of((parts[0] + parts[1]) + (parts[2] + parts[3])); }
 
 }  // namespace
 
 void AddNorm::run(float* y, uint8_t* bytes, Range output, const Threads& threads) const {
-  const __m512 zero_point = _mm512_set1_ps(output.zero_point);
-  const float steps = 1 / output.scale;
+  const F32 zero_point = all(static_cast<float>(output.zero_point)), steps = all(1 / output.scale);
   auto row_of = [&](const float* a, const float* b, float* sums, uint8_t* row_bytes) {
-    __m512 total[kVectors] = {}, squares[kVectors] = {};
-    each_width(columns, [&](size_t column, auto lanes) {
+    F32 total[kVectors] = {}, squares[kVectors] = {};
+    each_width(columns, [&](size_t column, auto left) {
 #pragma GCC unroll 4
       for (int i = 0; i < kVectors; ++i) {
-        const size_t at = column + 16 * i;
-        const __m512 left = _mm512_maskz_loadu_ps(lanes(i), a + at), right = _mm512_maskz_loadu_ps(lanes(i), b + at);
-        const __m512 sum = _mm512_add_ps(left, right);
-        _mm512_mask_storeu_ps(sums + at, lanes(i), sum);
-        total[i] = _mm512_add_ps(total[i], sum);
+        const size_t at = column + kLanes * i;
+        const F32 sum = load(a + at, left - kLanes * i) + load(b + at, left - kLanes * i);
+        store(sums + at, sum, left - kLanes * i);
+        total[i] += sum;
       }
     });
-    const __m512 mean = _mm512_set1_ps(sum_of(total) / static_cast<float>(columns));
-    each_width(columns, [&](size_t column, auto lanes) {
+    const F32 mean = all(sum_of_all(total) / static_cast<float>(columns));
+    each_width(columns, [&](size_t column, auto left) {
 #pragma GCC unroll 4
       for (int i = 0; i < kVectors; ++i) {
-        const __m512 sum = _mm512_maskz_loadu_ps(lanes(i), sums + column + 16 * i);
-        const __m512 centred = _mm512_maskz_sub_ps(lanes(i), sum, mean);
-        squares[i] = _mm512_fmadd_ps(centred, centred, squares[i]);
+        const F32 sum = load(sums + column + kLanes * i, left - kLanes * i);
+        const F32 centred = select(first_lanes(left - kLanes * i), sum - mean, all(0.0f));
+        squares[i] = fma(centred, centred, squares[i]);
       }
     });
-    const float variance = sum_of(squares) / static_cast<float>(columns);
-    const __m512 inverse = _mm512_set1_ps(1 / __builtin_sqrtf(variance + epsilon));
-    each_width(columns, [&](size_t column, auto lanes) {
-      __m512i integers[kVectors];
+    const float variance = sum_of_all(squares) / static_cast<float>(columns);
+    const F32 inverse = all(1 / __builtin_sqrtf(variance + epsilon));
+    each_width(columns, [&](size_t column, auto left) {
+      I32 integers[kVectors];
 #pragma GCC unroll 4
       for (int i = 0; i < kVectors; ++i) {
-        const size_t at = column + 16 * i;
-        auto load = [&](const float* from) { return _mm512_maskz_loadu_ps(lanes(i), from + at); };
-        const __m512 centred = _mm512_sub_ps(load(sums), mean);
-        const __m512 value = _mm512_fmadd_ps(_mm512_mul_ps(centred, inverse), load(gamma), load(beta));
-        _mm512_mask_storeu_ps(sums + at, lanes(i), value);
-        const __m512 scaled = _mm512_fmadd_ps(_mm512_mul_ps(value, load(smoothing)), _mm512_set1_ps(steps), zero_point);
-        integers[i] = _mm512_cvtps_epi32(_mm512_min_ps(scaled, _mm512_set1_ps(kMoreThanBytes)));
+        const size_t at = column + kLanes * i;
+        auto part = [&](const float* from) { return load(from + at, left - kLanes * i); };
+        const F32 value = fma((part(sums) - mean) * inverse, part(gamma), part(beta));
+        store(sums + at, value, left - kLanes * i);
+        const F32 scaled = fma(value * part(smoothing), steps, zero_point);
+        integers[i] = nearest_ints(min(scaled, all(kMoreThanBytes)));
       }
-      const __m512i packed = to_bytes(integers[0], integers[1], integers[2], integers[3]);
-      _mm512_mask_storeu_epi8(row_bytes + column, lanes.bytes(), packed);
+      store_bytes(row_bytes + column, to_bytes(integers[0], integers[1], integers[2], integers[3]), left);
     });
   };
   auto job = [&](size_t number) {

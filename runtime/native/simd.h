@@ -1,65 +1,48 @@
-// What the kernels share: products of integer tiles, and what is done with 16 floats at a time.
-// Needs AVX-512 with VNNI (F, BW, DQ, VL, VNNI).
+// What the kernels share: tiles of products, in the vectors that the library is compiled for.
 #pragma once
-#include <immintrin.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
+
+#include "kernels.h"
+#ifndef BERT_AVX2
+#include "avx512.h"
+#else
+#include "avx2.h"
+#endif
 
 namespace bert {
 
-// A tile of C = A·B is at most 12 rows by a panel of 32 columns: 24 accumulators of 32 registers.
-constexpr int kRows = 12;
-constexpr int kColumns = 32;
-constexpr int kGroupBytes = 4 * kColumns;  // of a panel, which 4 bytes of each row are multiplied by
+constexpr int kColumns = 2 * kLanes;  // of a panel
 
-inline size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
-inline size_t round_up(size_t a, size_t b) { return ceil_div(a, b) * b; }
-
-// Four products of unsigned by signed bytes to a sum.
-struct Bytes {
-  static __m512i dot(__m512i sum, __m512i a, __m512i b) { return _mm512_dpbusd_epi32(sum, a, b); }
-  static __m512 floats(__m512i sum) { return _mm512_cvtepi32_ps(sum); }
-};
-
-// Two products of signed 16-bit integers to a sum.
-struct Shorts {
-  static __m512i dot(__m512i sum, __m512i a, __m512i b) { return _mm512_dpwssd_epi32(sum, a, b); }
-};
-
-// A product of floats to a sum.
-struct Floats {
-  static __m512i dot(__m512i sum, __m512i a, __m512i b) {
-    return _mm512_castps_si512(
-        _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), _mm512_castsi512_ps(sum)));
-  }
-  static __m512 floats(__m512i sum) { return _mm512_castsi512_ps(sum); }
-};
+constexpr size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
+constexpr size_t round_up(size_t a, size_t b) { return ceil_div(a, b) * b; }
+inline ptrdiff_t left(size_t end, size_t first) { return static_cast<ptrdiff_t>(end) - static_cast<ptrdiff_t>(first); }
 
 template <int R>
-inline void clear(__m512i (&acc)[R][2]) {
+inline void clear(I32 (&acc)[R][2]) {
 #pragma GCC unroll 12
-  for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_si512();
+  for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = no_ints();
 }
 
-// acc[r][h] += A's row r by columns 16h… of a panel of B. Rows of A are `stride` bytes apart; the panel has `steps`
-// groups of 32 columns by 4 bytes. `ahead` is what to ask the caches for meanwhile, `Lines` of 64 bytes for each group.
+// acc[r][h] += A's row r by half h of the columns of a panel of B. Rows of A are `stride` bytes apart; `steps` is how
+// many times 4 bytes they have. `ahead` is what to ask the caches for meanwhile, `Lines` of 64 bytes in each step.
 template <class Dot, int R, int Lines = 0>
 inline __attribute__((always_inline)) void multiply(const uint8_t* a, size_t stride, const uint8_t* panel, size_t steps,
-                                                    __m512i (&acc)[R][2], const uint8_t* ahead = nullptr) {
+                                                    I32 (&acc)[R][2], const uint8_t* ahead = nullptr) {
   // Four pointers, each for three rows, are as many as the addressing modes and registers of x86 can serve.
   const uint8_t* rows[4] = {a, a + 3 * stride, a + 6 * stride, a + 9 * stride};
   for (size_t k = 0; k < steps; ++k) {
-    const __m512i b0 = _mm512_load_si512(panel + 128 * k);
-    const __m512i b1 = _mm512_load_si512(panel + 128 * k + 64);
+    const I32 b0 = Dot::weights(panel + Dot::kStep * k, 0);
+    const I32 b1 = Dot::weights(panel + Dot::kStep * k, 1);
 #pragma GCC unroll 2
     for (int line = 0; line < Lines; ++line) _mm_prefetch(ahead + 64 * (Lines * k + line), _MM_HINT_T1);
 #pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
       int32_t group;
       std::memcpy(&group, rows[r / 3] + (r % 3) * stride + 4 * k, 4);
-      const __m512i broadcast = _mm512_set1_epi32(group);
+      const I32 broadcast = all(group);
       acc[r][0] = Dot::dot(acc[r][0], broadcast, b0);
       acc[r][1] = Dot::dot(acc[r][1], broadcast, b1);
     }
@@ -78,20 +61,23 @@ inline void prefetch(const void* first, size_t stride, size_t width) {
       __builtin_prefetch(static_cast<const char*>(first) + r * stride + byte, 1);
 }
 
-// The first `count` of 16 lanes.
-inline __mmask16 first_lanes(ptrdiff_t count) {
-  return count >= 16 ? __mmask16(0xffff) : count <= 0 ? __mmask16(0) : __mmask16((1u << count) - 1);
-}
-
 // Floats above are set to this before they become integers; beyond 2³¹ the conversion would turn negative.
 constexpr float kMoreThanBytes = 1024;
 
-// Of four vectors of integers, saturated to bytes: the first's 16, the second's, and so on.
-inline __m512i to_bytes(__m512i a, __m512i b, __m512i c, __m512i d) {
-  const __m512i packed = _mm512_packus_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
-  // Each lane of 128 bits has four of each vector.
-  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  return _mm512_permutexvar_epi32(order, packed);
-}
+// Memory of a thread that grows and is given back when the thread ends.
+class Scratch {
+ public:
+  uint8_t* take(size_t bytes) {
+    if (bytes > size_) {
+      memory_.reset(static_cast<uint8_t*>(allocate(bytes)));
+      size_ = bytes;
+    }
+    return memory_.get();
+  }
+
+ private:
+  Aligned<uint8_t> memory_;
+  size_t size_ = 0;
+};
 
 }  // namespace bert

@@ -7,7 +7,9 @@ import pytest
 
 from bert_runtime import BundleError
 
-from .kernel_calls import Array, Both, kernel, steps_apart
+from .kernel_calls import Array, Both, steps_apart
+
+pytestmark = pytest.mark.usefixtures("each_library")
 
 
 def attention_inputs(batch: int, tokens: int, heads: int, size: int, spread: float = 1.0) -> dict[str, Array]:
@@ -25,7 +27,6 @@ def attention_inputs(batch: int, tokens: int, heads: int, size: int, spread: flo
 ATTENTION_RANGE = {"y_scale": np.float32(0.02), "y_zero_point": np.uint8(128)}
 
 
-@kernel("QuantizedAttention")
 @pytest.mark.parametrize(
     ("batch", "tokens", "heads", "size"),
     [(1, 1, 1, 8), (1, 2, 12, 32), (2, 13, 2, 16), (3, 33, 4, 20), (1, 64, 12, 64), (2, 100, 2, 96), (1, 512, 1, 128),
@@ -42,7 +43,6 @@ def test_attention_is_the_same_byte(batch: int, tokens: int, heads: int, size: i
     assert share < 0.05 or ours.size < 200
 
 
-@kernel("QuantizedAttention")
 def test_attention_to_one_key_among_many_is_the_same_byte(tmp_path: Path) -> None:
     """Scores of hundreds: nearly all probabilities vanish."""
     inputs = attention_inputs(2, 60, 2, 64, spread=8.0)
@@ -54,7 +54,6 @@ def test_attention_to_one_key_among_many_is_the_same_byte(tmp_path: Path) -> Non
     assert share < 0.05
 
 
-@kernel("QuantizedAttention")
 @pytest.mark.parametrize(("tokens", "top"), [(400, 6.0), (512, 9.05), (512, 12.0), (2048, 7.7), (4096, 7.0)])
 def test_small_probabilities_beside_a_large_one_are_not_rounded_away(tokens: int, top: float, tmp_path: Path) -> None:
     """One key has much of the attention, and a value of nothing; thousands of others share what is left."""
@@ -71,7 +70,6 @@ def test_small_probabilities_beside_a_large_one_are_not_rounded_away(tokens: int
     assert steps_apart(ours, theirs)[0] <= 1
 
 
-@kernel("QuantizedAttention")
 def test_a_row_whose_keys_are_all_masked_is_zero_and_zeros_stay_zeros(tmp_path: Path) -> None:
     inputs = attention_inputs(2, 20, 2, 16)
     inputs["mask"][1] = False
@@ -83,7 +81,6 @@ def test_a_row_whose_keys_are_all_masked_is_zero_and_zeros_stay_zeros(tmp_path: 
     assert (silent == 128).all()
 
 
-@kernel("QuantizedAttention")
 @pytest.mark.parametrize("holes", [True, False])
 def test_masked_keys_do_not_count(holes: bool, tmp_path: Path) -> None:
     inputs = attention_inputs(1, 40, 2, 32)
@@ -102,7 +99,6 @@ def test_masked_keys_do_not_count(holes: bool, tmp_path: Path) -> None:
     assert steps_apart(before, unmasked)[0] > 1
 
 
-@kernel("QuantizedAttention")
 def test_a_mask_of_another_size_is_an_error(tmp_path: Path) -> None:
     inputs = attention_inputs(1, 8, 2, 16)
     both = Both("QuantizedAttention", inputs, ATTENTION_RANGE, tmp_path, num_heads=2, scale=0.25)
@@ -110,7 +106,6 @@ def test_a_mask_of_another_size_is_an_error(tmp_path: Path) -> None:
         both.outputs(mask=np.ones((1, 1, 1, 8), dtype=np.bool_))
 
 
-@kernel("QuantizedAttention")
 def test_each_query_has_keys_of_its_own(tmp_path: Path) -> None:
     inputs = attention_inputs(2, 70, 2, 32)
     inputs["mask"] &= np.tri(70, dtype=np.bool_)
@@ -137,7 +132,6 @@ SHAPES = [(1, 1, 1, 8), (1, 2, 12, 32), (2, 13, 2, 16), (3, 33, 4, 20), (1, 64, 
           (1, 512, 1, 128), (1, 700, 1, 7)]  # fmt: skip
 
 
-@kernel("SelfAttention")
 @pytest.mark.parametrize(("batch", "tokens", "heads", "size"), SHAPES)
 @pytest.mark.parametrize("mask", ["full", "lengths", "triangle", "holes"])
 def test_attention_in_floats_is_the_same(
@@ -154,7 +148,6 @@ def test_attention_in_floats_is_the_same(
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-6)
 
 
-@kernel("SelfAttention")
 def test_attention_in_floats_to_one_key_among_many(tmp_path: Path) -> None:
     inputs = attention_inputs(2, 60, 2, 64, spread=8.0)
     both = Both("SelfAttention", inputs, {}, tmp_path, num_heads=2, scale=0.125)
@@ -162,7 +155,6 @@ def test_attention_in_floats_to_one_key_among_many(tmp_path: Path) -> None:
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-4)  # scores of hundreds have five digits behind the point
 
 
-@kernel("SelfAttention")
 def test_a_row_of_floats_whose_keys_are_all_masked_is_zero(tmp_path: Path) -> None:
     inputs = attention_inputs(2, 20, 2, 16)
     inputs["mask"][1] = False
@@ -172,7 +164,6 @@ def test_a_row_of_floats_whose_keys_are_all_masked_is_zero(tmp_path: Path) -> No
     assert (ours[1] == 0).all()
 
 
-@kernel("SelfAttention")
 @pytest.mark.parametrize("holes", [True, False])
 def test_what_padding_holds_does_not_count(holes: bool, tmp_path: Path) -> None:
     inputs = attention_inputs(1, 40, 2, 32)
@@ -187,7 +178,6 @@ def test_what_padding_holds_does_not_count(holes: bool, tmp_path: Path) -> None:
         np.testing.assert_array_equal(before[:, kept], after[:, kept])
 
 
-@kernel("SelfAttention")
 def test_a_score_that_is_no_number_makes_none(tmp_path: Path) -> None:
     """Of queries that have the key alone: what is broken upstream is not hidden."""
     inputs = attention_inputs(1, 20, 1, 16)
@@ -200,7 +190,6 @@ def test_a_score_that_is_no_number_makes_none(tmp_path: Path) -> None:
     assert not np.isnan(ours[0, :12]).any()
 
 
-@kernel("SelfAttention")
 @pytest.mark.parametrize("attributes", [{"num_heads": 0, "scale": 0.25}, {"num_heads": 1, "scale": -0.25}])
 def test_attributes_that_no_attention_has_are_an_error(attributes: dict[str, float], tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="expected at least one head, and a scale above 0"):

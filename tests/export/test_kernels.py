@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from bert_export.kernels import FUNCTIONS
-from bert_runtime.kernels import LIBRARY, kernel_names
+from bert_runtime.kernels import kernel_library, kernel_names
 from bert_runtime.machine import cpu_flags
 
-from .kernel_calls import Array, Both, kernel, steps_apart
+from .kernel_calls import Array, Both, steps_apart
 
-WITH_VNNI = {"avx512_vnni", "avx512bw", "avx512dq", "avx512vl"} <= cpu_flags()
+pytestmark = pytest.mark.usefixtures("each_library")
 
 
 def linear_inputs(rows: tuple[int, ...], inputs: int, outputs: int) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -30,7 +30,6 @@ ROWS = [(1, 1), (1, 7), (1, 12), (2, 13), (1, 95), (3, 33), (8, 128)]
 SIZES = [(4, 1), (32, 32), (64, 33), (388, 100), (96, 1551)]
 
 
-@kernel("QuantizedLinear")
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("rows", ROWS, ids=str)
 def test_products_are_the_same(rows: tuple[int, ...], size: tuple[int, int], tmp_path: Path) -> None:
@@ -40,18 +39,30 @@ def test_products_are_the_same(rows: tuple[int, ...], size: tuple[int, int], tmp
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5 * float(np.abs(theirs).max()))
 
 
-@kernel("QuantizedLinear")
+@pytest.mark.parametrize("weight", [-128, -65, -64, 64, 65, 127])
 @pytest.mark.parametrize("byte", [0, 255])
-def test_products_at_the_ends_of_the_range_do_not_saturate(byte: int, tmp_path: Path) -> None:
+def test_products_at_the_ends_of_the_range_do_not_saturate(byte: int, weight: int, tmp_path: Path) -> None:
+    """Bytes from -64 to 64 may be multiplied in another way than all others."""
     _, constants = linear_inputs((2, 5), 3072, 64)
-    constants["weight"] = np.full_like(constants["weight"], -128)
+    constants["weight"] = np.full_like(constants["weight"], weight)
     both = Both("QuantizedLinear", {"x": np.full((2, 5, 3072), byte, dtype=np.uint8)}, constants, tmp_path)
     (ours,), _ = both.outputs()
-    exact = (byte - 117) * 0.02 * -128.0 * 3072 * constants["scales"] + constants["bias"]
+    exact = (byte - 117) * 0.02 * weight * 3072.0 * constants["scales"] + constants["bias"]
     np.testing.assert_allclose(ours, np.broadcast_to(exact, ours.shape), rtol=1e-5)
 
 
-@kernel("QuantizedLinear")
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("rows", ROWS, ids=str)
+def test_products_by_weights_of_7_bits_are_the_same(
+    rows: tuple[int, ...], size: tuple[int, int], tmp_path: Path
+) -> None:
+    inputs, constants = linear_inputs(rows, *size)
+    constants["weight"] = np.clip(constants["weight"], -64, 64)
+    both = Both("QuantizedLinear", inputs, constants, tmp_path)
+    (ours,), (theirs,) = both.outputs()
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-4)
+
+
 def test_weights_that_differ_in_one_byte_are_not_shared(tmp_path: Path) -> None:
     inputs, constants = linear_inputs((1, 3), 64, 70)
     other = constants["weight"].copy()
@@ -68,21 +79,18 @@ def test_weights_that_differ_in_one_byte_are_not_shared(tmp_path: Path) -> None:
     np.testing.assert_array_equal(sessions[-1].outputs()[0][0], first)
 
 
-@kernel("QuantizedLinear")
 def test_no_rows_are_no_error(tmp_path: Path) -> None:
     both = Both("QuantizedLinear", *linear_inputs((0, 4), 32, 48), tmp_path)
     (ours,), _ = both.outputs()
     assert ours.shape == (0, 4, 48)
 
 
-@kernel("QuantizedLinear")
 def test_an_input_of_another_width_is_an_error(tmp_path: Path) -> None:
     both = Both("QuantizedLinear", *linear_inputs((1, 4), 32, 48), tmp_path)
     with pytest.raises(Exception, match=r"expected an input \[.., K\] for a weight \[K, N\]"):
         both.outputs(x=np.zeros((1, 4, 36), dtype=np.uint8))
 
 
-@kernel("QuantizedLinearGelu")
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("rows", ROWS, ids=str)
 def test_gelu_of_products_is_the_same_byte(rows: tuple[int, ...], size: tuple[int, int], tmp_path: Path) -> None:
@@ -99,7 +107,6 @@ def test_gelu_of_products_is_the_same_byte(rows: tuple[int, ...], size: tuple[in
     assert share < 0.01 or ours.size < 200
 
 
-@kernel("QuantizedLinearGelu")
 def test_what_no_byte_reaches_is_the_last_byte(tmp_path: Path) -> None:
     inputs, constants = linear_inputs((1, 1), 4, 3)
     constants["bias"] = np.array([1e30, np.inf, -1e30], dtype=np.float32)
@@ -108,7 +115,6 @@ def test_what_no_byte_reaches_is_the_last_byte(tmp_path: Path) -> None:
     assert [each.tolist() for each in both.outputs()[0]] == [[[[255, 255, 6]]]]
 
 
-@kernel("QuantizedLinearGelu")
 def test_gelu_is_exact_within_a_ten_thousandth(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     _, constants = linear_inputs((1, 1), 4, 1)
@@ -126,7 +132,6 @@ def test_gelu_is_exact_within_a_ten_thousandth(tmp_path: Path) -> None:
         assert (ours[0, 0][exact > (255.6 - zero_point) * step] == 255).all()
 
 
-@kernel("Linear")
 @pytest.mark.parametrize("size", [(1, 1), (5, 32), (64, 33), (387, 100), (96, 1551), (1100, 300)], ids=str)
 @pytest.mark.parametrize("rows", ROWS, ids=str)
 @pytest.mark.parametrize("name", ["Linear", "LinearGelu"])
@@ -142,7 +147,6 @@ def test_products_of_floats_are_the_same(
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)  # they add up in another order
 
 
-@kernel("LinearGelu")
 def test_gelu_of_floats_is_exact_within_a_millionth(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     x = np.linspace(-12, 12, 200_001, dtype=np.float32)
@@ -157,7 +161,6 @@ def test_gelu_of_floats_is_exact_within_a_millionth(tmp_path: Path) -> None:
     np.testing.assert_allclose(found[5:], exact, rtol=1e-7, atol=1e-6)
 
 
-@kernel("Linear")
 def test_a_weight_that_was_packed_gives_its_memory_back(tmp_path: Path) -> None:
     """And is still what it was, for a session that packs it again."""
     weight = np.random.default_rng(0).normal(size=(1024, 1024)).astype(np.float32)
@@ -176,7 +179,6 @@ def test_a_weight_that_was_packed_gives_its_memory_back(tmp_path: Path) -> None:
         assert max(held) < 100
 
 
-@kernel("AddNormQuantize")
 def test_tensors_of_two_shapes_are_an_error(tmp_path: Path) -> None:
     ones = np.ones(32, dtype=np.float32)
     constants: dict[str, Array] = dict.fromkeys(("gamma", "beta", "smoothing"), ones)
@@ -187,7 +189,6 @@ def test_tensors_of_two_shapes_are_an_error(tmp_path: Path) -> None:
         both.outputs(residual=x.reshape(3, 2, 32))
 
 
-@kernel("AddNormQuantize")
 @pytest.mark.parametrize("columns", [1, 16, 33, 384, 1000])
 @pytest.mark.parametrize("rows", ROWS, ids=str)
 def test_norms_are_the_same(rows: tuple[int, ...], columns: int, tmp_path: Path) -> None:
@@ -205,12 +206,11 @@ def test_norms_are_the_same(rows: tuple[int, ...], columns: int, tmp_path: Path)
     assert share < 0.01 or y.size < 200
 
 
-def test_processors_with_vnni_have_them() -> None:
+def test_processors_have_the_kernels_of_their_library() -> None:
     """The library itself asks the processor; here /proc/cpuinfo says what that should find."""
-    if not LIBRARY.is_file():
-        pytest.skip("the package was built without a C++ compiler, or not for Linux on x86-64")
-    expected = set(FUNCTIONS) if WITH_VNNI else set()
-    if "amx_int8" in cpu_flags():
+    library, expected = kernel_library(), set(FUNCTIONS)
+    assert library is not None
+    if "amx_int8" in cpu_flags() and library.name == "kernels-avx512.so":
         expected -= {"QuantizedLinear", "QuantizedLinearGelu"}
     assert set(kernel_names()) == expected
 
