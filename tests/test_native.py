@@ -68,6 +68,9 @@ def test_each_processor_has_its_library(
     monkeypatch.setattr(kernels, "cpu_flags", lambda: frozenset(flags))
     found = kernels.kernel_library()
     assert (found.name if found else None) == expected
+    if found:
+        found.unlink()
+        assert kernels.kernel_library() is None
 
 
 @pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="says something else elsewhere")

@@ -31,10 +31,11 @@ x86-64, see `runtime/native/hatch_build.py`."""
 
 
 def kernel_library() -> Path | None:
-    """The library for this processor, where there is one."""
-    folder, flags = Path(__file__).with_name("lib"), cpu_flags()
-    suitable = (folder / name for name, needed in _LIBRARIES.items() if needed <= flags)
-    return next((each for each in suitable if each.is_file()), None)
+    """The library for this processor, where there is one: a lesser one might be slower than ONNX Runtime."""
+    flags = cpu_flags()
+    name = next((name for name, needed in _LIBRARIES.items() if needed <= flags), None)
+    library = Path(__file__).with_name("lib") / name if name else None
+    return library if library and library.is_file() else None
 
 
 def add_kernels(options: "SessionOptions") -> None:
