@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -63,7 +63,7 @@ def test_the_build_makes_what_the_runtime_looks_for(hook: ModuleType) -> None:
     ("flags", "expected"),
     [
         ({"avx2", "fma", "avx_vnni", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}, LIBRARIES[0]),
-        ({"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}, LIBRARIES[2]),  # Skylake has no VNNI
+        ({"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}, None),  # Skylake has no VNNI
         ({"avx2", "fma", "avx_vnni"}, LIBRARIES[1]),
         ({"avx2", "fma"}, LIBRARIES[2]),
         ({"avx2"}, None),
@@ -109,3 +109,21 @@ def test_other_machines_have_no_kernels(
     assert hook.compile_kernels(tmp_path / "kernels-avx2.so") == (
         f"they are for Linux on x86-64, and this is {system} on {machine}"
     )
+
+
+def test_a_wheel_for_another_machine_takes_no_library_along(
+    hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as lie there from before, in a folder that machines share."""
+    warnings: list[str] = []
+    folder = tmp_path / hook.FOLDER
+    folder.mkdir(parents=True)
+    for name in LIBRARIES:
+        (folder / name).write_bytes(b"for x86-64")
+    monkeypatch.setattr(hook.platform, "machine", lambda: "aarch64")
+    app = SimpleNamespace(display_warning=warnings.append)
+    data: dict[str, object] = {"artifacts": []}
+    hook.KernelsBuildHook(str(tmp_path), {}, None, None, "", "wheel", app).initialize("standard", data)
+    assert data == {"artifacts": []}
+    assert len(warnings) == 1
+    assert re.search(r"without its own kernels: they are for Linux on x86-64, .* aarch64", warnings[0])

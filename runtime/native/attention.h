@@ -1,6 +1,7 @@
 // What attention in integers and in floats share.
 #pragma once
 #include <algorithm>
+#include <cstring>
 
 #include "kernels.h"
 #include "simd.h"
@@ -21,7 +22,7 @@ inline Kept find_kept(const bool* mask, size_t tokens, bool* kept) {
   Kept found = {tokens, true};
   while (found.count && !kept[found.count - 1]) --found.count;
   for (size_t row = 0; row < tokens && found.all; ++row)
-    for (size_t key = 0; key < found.count; ++key) found.all &= mask[row * tokens + key];
+    found.all = !std::memchr(mask + row * tokens, 0, found.count);
   return found;
 }
 

@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni"
 _AVX2 = ("-mavx2", "-mfma")
 _LIBRARIES = {
     "kernels-avx512.so": ((), _AVX512),
-    "kernels-avxvnni.so": (("-DBERT_AVX2",), (*_AVX2, "-mavxvnni")),
+    "kernels-avxvnni.so": (("-DBERT_AVX2", "-DBERT_AVXVNNI"), (*_AVX2, "-mavxvnni")),
     "kernels-avx2.so": (("-DBERT_AVX2",), _AVX2),
 }
 """What `bert_runtime.kernels` looks for, each with its definitions, and the instructions that its kernels may use."""
@@ -39,21 +40,27 @@ class KernelsBuildHook(BuildHookInterface):  # type: ignore[misc]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatchling before it collects the files of a wheel."""
         folder = Path(self.root) / FOLDER
-        problem = _unsuitable()
-        for name in () if problem else _LIBRARIES:
-            library = folder / name
-            if not _is_current(library) and (found := compile_kernels(library)):
-                library.unlink(missing_ok=True)
-                problem = f"{name}: {found}"
-        if problem:
-            self.app.display_warning(f"bert-export is built without kernels of its own, or some of them: {problem}")
-        made = [each for each in _LIBRARIES if (folder / each).is_file()]
+        problems = {name: _made(folder / name) for name in _LIBRARIES}
+        made = [name for name, problem in problems.items() if problem is None]
+        if len(made) < len(problems):
+            said = sorted({problem for problem in problems.values() if problem})
+            kind = "some of its own kernels" if made else "its own kernels"
+            self.app.display_warning(f"bert-export is built without {kind}: {'; '.join(said)}")
         if not made:
             return
         build_data["artifacts"] += [f"/{FOLDER}/{each}" for each in made]
         if version != "editable":
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+
+
+def _made(library: Path) -> str | None:
+    """Compiles a library where it is not there already; why it cannot be made, if so."""
+    problem = _unsuitable() or (None if _is_current(library) else compile_kernels(library))
+    if problem:
+        with suppress(OSError):
+            library.unlink()
+    return problem
 
 
 def _is_current(library: Path) -> bool:

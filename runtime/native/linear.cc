@@ -23,13 +23,13 @@ struct Place {
   const uint8_t* ahead;  // of the next panel, the part that this strip asks the caches for
 };
 
-template <class Dot, int R, int Lines, class Finish>
+template <class Dot, int R, int Ahead, class Finish>
 void strip(const uint8_t* a, size_t stride, const uint8_t* panel, size_t steps, const float* scales, const float* bias,
            const Place& place, const Finish& finish) {
   finish.template expect<R>(place);
   I32 acc[R][2];
   clear(acc);
-  multiply<Dot, R, Lines>(a, stride, panel, steps, acc, place.ahead);
+  multiply<Dot, R, Ahead>(a, stride, panel, steps, acc, place.ahead);
   const F32 scale[2] = {load(scales), load(scales + kLanes)}, offset[2] = {load(bias), load(bias + kLanes)};
   finish.template tile<R>(place,
                           [&](int r, int half) { return fma(Dot::to_floats(acc[r][half]), scale[half], offset[half]); });
@@ -39,18 +39,17 @@ template <class Finish>
 using Strip = void (*)(const uint8_t*, size_t, const uint8_t*, size_t, const float*, const float*, const Place&,
                        const Finish&);
 
-template <class Dot, class Finish, int Lines, int... Rows>
+template <class Dot, class Finish, int Ahead, int... Rows>
 Strip<Finish> strip_of(size_t rows, std::integer_sequence<int, Rows...>) {
-  static constexpr Strip<Finish> strips[] = {strip<Dot, Rows + 1, Lines, Finish>...};
+  static constexpr Strip<Finish> strips[] = {strip<Dot, Rows + 1, Ahead, Finish>...};
   return strips[rows - 1];
 }
 
-// With each step a strip asks for lines of the next panel: where several strips follow each other, for half as many.
+// While it multiplies, a strip asks for the next panel: where several strips follow each other, each for a half of it.
 template <class Dot, class Finish>
 Strip<Finish> strip_of(size_t rows, bool alone) {
   constexpr std::make_integer_sequence<int, kRows> counts;
-  constexpr int lines = (Dot::kStep + 63) / 64;
-  return alone ? strip_of<Dot, Finish, lines>(rows, counts) : strip_of<Dot, Finish, (lines + 1) / 2>(rows, counts);
+  return alone ? strip_of<Dot, Finish, Dot::kStep>(rows, counts) : strip_of<Dot, Finish, Dot::kStep / 2>(rows, counts);
 }
 
 struct AsItIs {

@@ -367,13 +367,17 @@ const CustomOp* const kOperators[] = {&float_linear, &float_linear_gelu, &float_
 
 // How many of these this processor can run, and runs faster than ONNX Runtime's operators.
 size_t count_operators() {
+  unsigned a, b, c, d;
 #ifdef BERT_AVX2
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 7 : 0;
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
+#ifdef BERT_AVXVNNI
+  if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & (1u << 4))) return 0;
+#endif
+  return 7;
 #else
   if (!__builtin_cpu_supports("avx512vnni") || !__builtin_cpu_supports("avx512bw") ||
       !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
     return 0;
-  unsigned a, b, c, d;
   const bool has_amx = __get_cpuid_count(7, 0, &a, &b, &c, &d) && d & (1u << 25);
   return has_amx ? 5 : 7;  // with AMX's tiles, ONNX Runtime's products of bytes are faster
 #endif

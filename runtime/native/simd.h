@@ -27,8 +27,8 @@ inline void clear(I32 (&acc)[R][2]) {
 }
 
 // acc[r][h] += A's row r by half h of the columns of a panel of B. Rows of A are `stride` bytes apart; `steps` is how
-// many times 4 bytes they have. `ahead` is what to ask the caches for meanwhile, `Lines` of 64 bytes in each step.
-template <class Dot, int R, int Lines = 0>
+// many times 4 bytes they have. `ahead` is what to ask the caches for meanwhile, so many bytes of it in each step.
+template <class Dot, int R, int Ahead = 0>
 inline __attribute__((always_inline)) void multiply(const uint8_t* a, size_t stride, const uint8_t* panel, size_t steps,
                                                     I32 (&acc)[R][2], const uint8_t* ahead = nullptr) {
   // Four pointers, each for three rows, are as many as the addressing modes and registers of x86 can serve.
@@ -37,7 +37,7 @@ inline __attribute__((always_inline)) void multiply(const uint8_t* a, size_t str
     const I32 b0 = Dot::weights(panel + Dot::kStep * k, 0);
     const I32 b1 = Dot::weights(panel + Dot::kStep * k, 1);
 #pragma GCC unroll 2
-    for (int line = 0; line < Lines; ++line) _mm_prefetch(ahead + 64 * (Lines * k + line), _MM_HINT_T1);
+    for (int byte = 0; byte < Ahead; byte += 64) _mm_prefetch(ahead + Ahead * k + byte, _MM_HINT_T1);
 #pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
       int32_t group;

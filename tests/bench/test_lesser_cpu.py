@@ -39,13 +39,34 @@ def test_programs_find_what_is_left(tmp_path: Path) -> None:
     done = subprocess.run(
         [*command, str(tmp_path / "script.py")], capture_output=True, text=True, timeout=120, check=False
     )
-    if done.returncode == 125 or "does not compile" in done.stderr:
+    if done.returncode == 1 and ("cannot be started" in done.stderr or "CPUID" in done.stderr):
         pytest.skip(done.stderr.strip())
     assert done.returncode == 7, done.stderr
     numpy_avx2, numpy_avx512, flag_avx2, flag_avx512, *name = done.stdout.split()
     assert (numpy_avx512, flag_avx512) == ("False", "False")
     assert numpy_avx2 == flag_avx2
     assert name[-2:] == ["as", "avx2"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="for Linux")
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [("import faulthandler; faulthandler.enable(); import numpy", 0), ("import os; os.kill(os.getpid(), 9)", 137),
+     ("import ctypes; ctypes.string_at(0)", 139)],
+)  # fmt: skip
+def test_other_signals_and_handlers_are_the_program_s(script: str, code: int) -> None:
+    command = [sys.executable, "-m", "bert_bench.experiments.lesser_cpu", "--as", "avx-vnni", "--", sys.executable]
+    done = subprocess.run([*command, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode == 1 and ("cannot be started" in done.stderr or "CPUID" in done.stderr):
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == code, done.stderr
+
+
+def test_a_command_that_does_not_exist_is_an_error() -> None:
+    command = [sys.executable, "-m", "bert_bench.experiments.lesser_cpu", "--as", "avx2", "--", "no-such-command"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
 
 
 def test_an_unknown_processor_is_refused() -> None:
