@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_runtime.kernels import kernel_library
+from bert_runtime import kernels
 
 ROOT = Path(__file__).parents[1]
 
@@ -68,13 +68,16 @@ def test_holds_the_four_packages_and_nothing_else(wheel: Path) -> None:
 
 def test_kernels_name_the_platform(wheel: Path) -> None:
     has_kernels = any(name.startswith("bert_runtime/lib/kernels-") for name in zipfile.ZipFile(wheel).namelist())
-    assert has_kernels == (kernel_library() is not None)
+    built = [*Path(kernels.__file__).with_name("lib").glob("kernels-*.so")]
+    assert has_kernels == bool(built)
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_") if has_kernels else "any"
     assert wheel.name.endswith(f"-py3-none-{platform}.whl")
 
 
 def test_kernels_that_cannot_be_loaded_are_warned_of(site: Path, classifier_bundle: Path, tmp_path: Path) -> None:
     """As where the wheel was built for another C library."""
+    if kernels.kernel_library() is None:
+        pytest.skip("there are no kernels for this processor in this installation, so that none are loaded")
     damaged = tmp_path / "site"
     shutil.copytree(site, damaged, symlinks=True)
     for library in (damaged / "bert_runtime" / "lib").iterdir():

@@ -203,6 +203,7 @@ void attend(Head& head, const float* queries, const bool* mask, size_t mask_stri
 }
 
 using Attend = void (*)(Head&, const float*, const bool*, size_t, const Output&);
+
 template <int... Rows>
 Attend attend_of(size_t rows, std::integer_sequence<int, Rows...>) {
   static constexpr Attend functions[] = {attend<Rows + 1>...};
@@ -224,7 +225,8 @@ void Attention::run(uint8_t* y, Range output, const Threads& threads) const {
     each_strip(tokens, [&](size_t first, size_t count) {
       const Output place = {y + (sequence * tokens + first) * width + column, width,
                             all(1 / output.scale), all(static_cast<float>(output.zero_point))};
-      attend_of(count, std::make_integer_sequence<int, kRows>{})(head, queries + first * stride, kept.from(sequence, first), tokens, place);
+      const Attend attend_them = attend_of(count, std::make_integer_sequence<int, kRows>{});
+      attend_them(head, queries + first * stride, kept.from(sequence, first), tokens, place);
     });
   };
   if (tokens) threads.each(batch * heads, job);

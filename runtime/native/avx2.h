@@ -1,4 +1,5 @@
-// Eight numbers at a time: AVX2 with FMA, and AVX-VNNI where it is compiled for that. `avx512.h` has the same names for sixteen.
+// Eight numbers at a time: AVX2 with FMA, and AVX-VNNI where it is compiled for that. `avx512.h` has the same names for
+// sixteen.
 #pragma once
 #include <immintrin.h>
 
@@ -15,7 +16,8 @@ using Lanes = __m256i;  // all bits of a lane
 constexpr int kLanes = 8;
 // A tile of C = A·B is at most 6 rows by a panel of two vectors: 12 accumulators of 16 registers.
 constexpr int kRows = 6;
-// Bytes of a weight that all rows pass by before the next: they should stay in the second-level cache, of 512 KB on Zen 3.
+// Bytes of a weight that all rows pass by before the next: they should stay in the second-level cache, of 512 KB on
+// Zen 3.
 constexpr size_t kPartBytes = 256 * 1024;
 
 inline Lanes first_lanes(ptrdiff_t count) {

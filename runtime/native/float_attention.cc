@@ -26,7 +26,8 @@ struct Head {
 
   Head(size_t tokens, size_t size, size_t stride, Scratch& scratch)
       : tokens(tokens), size(size), stride(stride), tokens_padded(round_up(tokens, kColumns)) {
-    const size_t counts[] = {tokens_padded * round_up(size, kLanes), tokens * round_up(size, kColumns), kRows * tokens_padded};
+    const size_t counts[] = {tokens_padded * round_up(size, kLanes), tokens * round_up(size, kColumns),
+                             kRows * tokens_padded};
     auto* memory = reinterpret_cast<float*>(scratch.take((counts[0] + counts[1] + counts[2]) * sizeof(float)));
     auto part = [&memory](size_t count) { return std::exchange(memory, memory + count); };
     keys = part(counts[0]);
@@ -124,6 +125,7 @@ void attend(Head& head, const float* queries, float scale, const bool* mask, siz
 }
 
 using Attend = void (*)(Head&, const float*, float, const bool*, size_t, float*, size_t);
+
 template <int... Rows>
 Attend attend_of(size_t rows, std::integer_sequence<int, Rows...>) {
   static constexpr Attend functions[] = {attend<Rows + 1>...};
@@ -143,7 +145,8 @@ void Attention::run(float* y, const Threads& threads) const {
     head.pack_keys(queries + width);
     head.pack_values(queries + 2 * width, kept.any(sequence));
     each_strip(tokens, [&](size_t first, size_t count) {
-      attend_of(count, std::make_integer_sequence<int, kRows>{})(head, queries + first * stride, scale, kept.from(sequence, first), tokens,
+      const Attend attend_them = attend_of(count, std::make_integer_sequence<int, kRows>{});
+      attend_them(head, queries + first * stride, scale, kept.from(sequence, first), tokens,
                          y + (sequence * tokens + first) * width + column, width);
     });
   };
