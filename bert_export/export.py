@@ -19,9 +19,9 @@ from bert_export.tensorrt import build_tensorrt
 from bert_export.variants import BuiltVariant, Probe, asset, build_fp32, build_int8
 from bert_models import Checkpoint, load_model, open_checkpoint
 from bert_models.files import foreign_names, replaced_folder
+from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest, TensorSpec
 from bert_runtime.evaluation import checked_examples
 from bert_runtime.machine import describe, installed_versions
-from bert_runtime.manifest import MANIFEST_NAME, Manifest, TensorSpec
 from bert_runtime.plan import TUNING_NAME
 from bert_runtime.records import read_records
 from bert_runtime.tasks import SentenceEmbedding, Task
@@ -88,7 +88,7 @@ def export(
         max_drop: how many points (hundredths) of the metric INT8 may lose on `evaluate`.
         weight_bits: bits of INT8's weights: 8, or 7, which is faster on processors without VNNI and less exact on all;
             by default 8, but 7 where layers share their weights, see `choose_weight_bits`.
-        forms: the forms of each graph for CUDA, see `bert_runtime.manifest.Variant`: `masked`, which is always made,
+        forms: the forms of each graph for CUDA, see `bert_runtime.bundle.manifest.Variant`: `masked`, which is always made,
             `unmasked` for large batches without padding, `packed` for large ones of mixed lengths; by default all.
         force: replace an existing bundle.
         progress: called with a line at the start of each stage.

@@ -10,8 +10,8 @@ from typing import Any
 
 from bert_export.errors import ExportError
 from bert_runtime.batching import length_sorted_batches
+from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.errors import DataError, InputError
-from bert_runtime.manifest import sha256_file
 from bert_runtime.records import Record, read_records
 from bert_runtime.tasks import Task, TextInput
 from bert_runtime.tokenization import Batch, TextTokenizer, pad

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bert_export.errors import ExportError
-from bert_runtime.manifest import FORMS, MASKED
+from bert_runtime.bundle.manifest import FORMS, MASKED
 
 __all__ = ["PRECISIONS", "WHY_FP16", "Graphs", "forms_for", "graphs_for"]
 

@@ -22,7 +22,7 @@ from bert_export.fusion.pipeline import FusionCounts, check_counts, tidy
 from bert_export.parity import check_parity
 from bert_export.variants import BuiltVariant, Probe, open_runner, save_graph, self_test_of
 from bert_models import EncoderConfig, TaskModel
-from bert_runtime.manifest import Variant
+from bert_runtime.bundle.manifest import Variant
 from bert_runtime.tasks import largest_difference
 
 __all__ = ["TENSORRT_OPSET", "build_tensorrt", "spell_out_attention"]

@@ -19,8 +19,8 @@ from bert_export.parity import check_parity
 from bert_export.quantization import expected_projections, measure_activations, quantize
 from bert_export.samples import CalibrationTexts
 from bert_models import TaskModel
+from bert_runtime.bundle.manifest import Asset, SelfTest, Variant, sha256_file
 from bert_runtime.machine import available_cores
-from bert_runtime.manifest import Asset, SelfTest, Variant, sha256_file
 from bert_runtime.model import Model
 from bert_runtime.session import Session
 from bert_runtime.tasks import Outputs, largest_difference

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from bert_bench.errors import BenchError
 from bert_runtime import Manifest
+from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.errors import MissingExtraError
-from bert_runtime.manifest import sha256_file
 
 __all__ = ["CheckpointFacts", "EncoderSize", "check_checkpoint", "export_bundle", "find_checkpoint"]
 

@@ -18,7 +18,7 @@ from bert_export.cli.common import (
 )
 from bert_export.cli.inspect import summary
 from bert_export.targets import PRECISIONS
-from bert_runtime.manifest import FORMS
+from bert_runtime.bundle.manifest import FORMS
 
 __all__ = ["export"]
 

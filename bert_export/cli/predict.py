@@ -22,8 +22,8 @@ from bert_export.cli.common import (
     task_options,
     threads_option,
 )
+from bert_runtime.bundle.atomic_files import whole_file
 from bert_runtime.errors import DataError
-from bert_runtime.files import whole_file
 from bert_runtime.records import Record, iter_records
 from bert_runtime.tasks import Result, Task, TextInput
 

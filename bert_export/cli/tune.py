@@ -13,10 +13,10 @@ from bert_export.cli.common import (
     stages,
     table,
 )
-from bert_runtime.manifest import Manifest
+from bert_runtime.bundle.manifest import Manifest
+from bert_runtime.bundle.schema import to_plain
 from bert_runtime.plan import TUNING_NAME, Tuning
 from bert_runtime.records import iter_records
-from bert_runtime.schema import to_plain
 
 __all__ = ["tune"]
 

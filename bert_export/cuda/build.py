@@ -20,7 +20,7 @@ from bert_export.parity import probe_batches, reference_outputs, tolerance
 from bert_export.variants import BuiltVariant, Files, Probe, open_runner, save_graph, save_graphs, self_test_of
 from bert_models import TaskModel
 from bert_runtime.buckets import takes
-from bert_runtime.manifest import MASKED, PACKED, UNMASKED, Variant
+from bert_runtime.bundle.manifest import MASKED, PACKED, UNMASKED, Variant
 from bert_runtime.model import Model
 from bert_runtime.tasks import (
     FloatArray,

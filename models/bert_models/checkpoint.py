@@ -27,7 +27,7 @@ from bert_models.sentence_transformers import (
 from bert_models.task_settings import mask_settings, read_task, specific_settings, task_values
 from bert_models.tokenizer_files import TOKENIZER_FILES, read_tokenizer, wordpiece_settings
 from bert_models.weights import fit_weights, read_weights, save_weights, weight_files
-from bert_runtime.manifest import sha256_file
+from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.tasks import TASKS, FillMask, SentenceEmbedding, Task, WindowedText
 from bert_runtime.tokenization import TextTokenizer
 

@@ -1,8 +1,8 @@
 """Run exported BERT bundles: tokenization, inference and post-processing, without PyTorch."""
 
+from bert_runtime.bundle.manifest import Manifest, Variant
 from bert_runtime.errors import BertError, BundleError, DataError, InputError, NewerFormatError
 from bert_runtime.loading import load
-from bert_runtime.manifest import Manifest, Variant
 from bert_runtime.model import Model
 from bert_runtime.tasks import TASKS, Classification, Embedding, SentenceEmbedding, TextClassification
 from bert_runtime.tokenization import Batch

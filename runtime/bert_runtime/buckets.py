@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from bert_runtime.manifest import MASKED, UNMASKED
+from bert_runtime.bundle.manifest import MASKED, UNMASKED
 from bert_runtime.tasks import FloatArray
 from bert_runtime.tokenization import Batch
 
@@ -64,7 +64,7 @@ def is_full(batch: Batch) -> bool:
 
 
 def takes(form: str, batch: Batch) -> bool:
-    """Whether a graph of that form may read the batch; see `bert_runtime.manifest.Variant`."""
+    """Whether a graph of that form may read the batch; see `bert_runtime.bundle.manifest.Variant`."""
     return form == MASKED or (is_full(batch) if form == UNMASKED else is_right_padded(batch))
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bert_runtime.bundle.atomic_files import partial_path, whole_file
+from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest, sha256_file
+from bert_runtime.bundle.schema import from_plain, to_json, to_plain
 from bert_runtime.errors import BundleError, InputError
-from bert_runtime.files import partial_path, whole_file
 from bert_runtime.kernels import kernel_names
 from bert_runtime.machine import available_cores, describe, installed_versions
-from bert_runtime.manifest import MANIFEST_NAME, Manifest, sha256_file
-from bert_runtime.schema import from_plain, to_json, to_plain
 from bert_runtime.session import MAX_THREADS
 
 __all__ = [

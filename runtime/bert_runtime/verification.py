@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from bert_runtime.bundle.manifest import PACKED, Manifest, Variant
 from bert_runtime.devices import CPU, Device, cuda_problem
 from bert_runtime.errors import BertError, CudaUnavailableError, DeploymentError
 from bert_runtime.loading import can_run, check_asset, open_variant
-from bert_runtime.manifest import PACKED, Manifest, Variant
 from bert_runtime.model import Model
 from bert_runtime.tasks import FloatArray, Outputs
 

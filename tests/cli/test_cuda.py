@@ -155,9 +155,9 @@ def test_half_precision_is_not_for_the_cpu(both_bundle: Path) -> None:
 
 def test_answers_in_half_precision_are_those_of_fp32(both_bundle: Path) -> None:
     """As evaluated by the CPU provider, in batches with padding."""
+    from bert_runtime.bundle.manifest import Manifest
     from bert_runtime.devices import CPU
     from bert_runtime.loading import open_variant
-    from bert_runtime.manifest import Manifest
 
     manifest = Manifest.read(both_bundle)
     models = [open_variant(both_bundle, manifest, each, CPU) for each in manifest.variants if each.form != "packed"]

@@ -21,7 +21,7 @@ from bert_export.quantization import static
 from bert_export.samples import reference_texts
 from bert_models import EncoderConfig, TaskModel, save_model
 from bert_runtime import Manifest, load
-from bert_runtime.manifest import sha256_file
+from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.tasks import TextClassification
 
 Run = Callable[..., Result]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bert_export.decision import choose_default
-from bert_runtime.manifest import Asset, SelfTest, Variant
+from bert_runtime.bundle.manifest import Asset, SelfTest, Variant
 from bert_runtime.tasks import SentenceEmbedding, TextClassification
 
 CLASSIFIER = TextClassification(labels=("a", "b"))

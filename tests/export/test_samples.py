@@ -8,8 +8,8 @@ import pytest
 from bert_export.errors import ExportError
 from bert_export.samples import built_in_calibration, file_calibration, reference_texts
 from bert_models import open_checkpoint
+from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.errors import DataError
-from bert_runtime.manifest import sha256_file
 from bert_runtime.tasks import FillMask, QuestionAnswering, SentenceEmbedding, TextClassification, TextInput
 from bert_runtime.tokenization import TextTokenizer
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from bert_runtime.bundle.manifest import FORMAT_VERSION, MANIFEST_NAME, Manifest, Variant, sha256_file
 from bert_runtime.errors import BundleError, NewerFormatError
-from bert_runtime.manifest import FORMAT_VERSION, MANIFEST_NAME, Manifest, Variant, sha256_file
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 GOLDEN = (FIXTURES / "bundle.v1.json").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import pytest
 
 from bert_models import open_checkpoint
 from bert_runtime import BundleError, load
-from bert_runtime.manifest import sha256_file
+from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.verification import Check, verify
 
 CopyBundle = Callable[..., Path]

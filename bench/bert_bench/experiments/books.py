@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bert_models.pretraining import TextFiles
-from bert_runtime.files import whole_file
+from bert_runtime.bundle.atomic_files import whole_file
 from bert_runtime.records.opening import open_text
 
 __all__ = ["books_as_text"]

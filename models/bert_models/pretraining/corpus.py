@@ -16,8 +16,8 @@ from typing import BinaryIO, Protocol, cast
 
 from bert_models.pretraining.library_datasets import LibraryDataset
 from bert_models.pretraining.sentences import Sentence, sentences_of
+from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.errors import DataError
-from bert_runtime.manifest import sha256_file
 
 __all__ = ["Corpus", "JsonlFiles", "TextFiles", "open_corpus"]
 

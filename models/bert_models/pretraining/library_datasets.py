@@ -11,8 +11,8 @@ from types import ModuleType
 from typing import Any
 
 from bert_models.pretraining.sentences import Sentence, sentences_of
+from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.errors import DataError, MissingExtraError
-from bert_runtime.manifest import sha256_file
 
 __all__ = ["LibraryDataset"]
 

@@ -26,9 +26,9 @@ from bert_models.training.processes import Processes, joined, silent
 from bert_models.training.settings import TrainSettings
 from bert_models.training.similarity import similarity_examples
 from bert_models.training.task_of_data import labels_without_example
+from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.evaluation import checked_examples
 from bert_runtime.machine import available_cores, describe, installed_versions
-from bert_runtime.manifest import sha256_file
 from bert_runtime.records import Record, read_records
 from bert_runtime.tasks import Example, SentenceEmbedding, Task
 from bert_runtime.tokenization import TextTokenizer

@@ -12,7 +12,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
-from bert_runtime.files import partial_path
+from bert_runtime.bundle.atomic_files import partial_path
 
 __all__ = ["SaveWithinEpochs", "WholeFiles"]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from bert_runtime.bundle.schema import from_plain, to_json, to_plain
 from bert_runtime.errors import BundleError, NewerFormatError
-from bert_runtime.schema import from_plain, to_json, to_plain
 from bert_runtime.tasks import Task
 
 __all__ = [
