@@ -88,7 +88,7 @@ def export(
         max_drop: how many points (hundredths) of the metric INT8 may lose on `evaluate`.
         weight_bits: bits of INT8's weights: 8, or 7, which is faster on processors without VNNI and less exact on all;
             by default 8, but 7 where layers share their weights, see `choose_weight_bits`.
-        forms: the forms of each graph for CUDA, see `bert_runtime.bundle.manifest.Variant`: `masked`, which is always made,
+        forms: the forms of each graph for CUDA, see `Variant` of the manifest: `masked`, which is always made,
             `unmasked` for large batches without padding, `packed` for large ones of mixed lengths; by default all.
         force: replace an existing bundle.
         progress: called with a line at the start of each stage.

@@ -1,7 +1,7 @@
 """Groups of operators as functions, which the runtime's own kernels take the place of.
 
 A function of an ONNX model says in standard operators what it computes. ONNX Runtime runs a kernel of that name where
-the session has one (`bert_runtime.kernels`), and what the function consists of everywhere else: a bundle needs no
+the session has one (see `native_kernels` of the runtime), and what the function consists of everywhere else: a bundle needs no
 kernel, and where there is one, what lies between two products is one pass instead of three.
 """
 
@@ -16,7 +16,7 @@ from bert_export.capture import OPSET
 from bert_export.fusion.graph import NoMatch, as_linear, constant, insert_before, operators, producer, sole_consumer
 from bert_export.fusion.pipeline import tidy
 from bert_export.quantization.projections import MICROSOFT_DOMAIN
-from bert_runtime.kernels import DOMAIN
+from bert_runtime.cpu.native_kernels import DOMAIN
 
 __all__ = ["FUNCTIONS", "outline_kernels"]
 

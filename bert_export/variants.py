@@ -20,9 +20,9 @@ from bert_export.quantization import expected_projections, measure_activations, 
 from bert_export.samples import CalibrationTexts
 from bert_models import TaskModel
 from bert_runtime.bundle.manifest import Asset, SelfTest, Variant, sha256_file
+from bert_runtime.cpu.session import Session
 from bert_runtime.machine import available_cores
 from bert_runtime.model import Model
-from bert_runtime.session import Session
 from bert_runtime.tasks import Outputs, largest_difference
 from bert_runtime.tokenization import Batch, TextTokenizer
 from bert_runtime.verification import self_test_values

@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from bert_runtime import kernels
+from bert_runtime.cpu import native_kernels
 from bert_runtime.machine import cpu_flags
 
 NATIVE = Path(__file__).parents[1] / "runtime" / "native"
@@ -44,19 +44,19 @@ def test_a_library_is_compiled(hook: ModuleType, tmp_path: Path) -> None:
     library = tmp_path / "kernels-avx2.so"
     assert hook.compile_kernels(library) is None
     assert [each.name for each in tmp_path.iterdir()] == [library.name]
-    assert bool(first_kernel(library)) == (kernels._LIBRARIES[library.name] <= cpu_flags())
+    assert bool(first_kernel(library)) == (native_kernels._LIBRARIES[library.name] <= cpu_flags())
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_library_asks_the_processor(name: str) -> None:
-    library = Path(kernels.__file__).with_name("lib") / name
+    library = Path(native_kernels.__file__).parents[1].joinpath("lib") / name
     if not library.is_file():
         pytest.skip(f"{name} is not part of this installation")
-    assert bool(first_kernel(library)) == (kernels._LIBRARIES[name] <= cpu_flags())
+    assert bool(first_kernel(library)) == (native_kernels._LIBRARIES[name] <= cpu_flags())
 
 
 def test_the_build_makes_what_the_runtime_looks_for(hook: ModuleType) -> None:
-    assert set(hook._LIBRARIES) == set(kernels._LIBRARIES) == set(LIBRARIES)
+    assert set(hook._LIBRARIES) == set(native_kernels._LIBRARIES) == set(LIBRARIES)
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,13 @@ def test_each_processor_has_its_library(
     (tmp_path / "lib").mkdir()
     for name in LIBRARIES:
         (tmp_path / "lib" / name).write_bytes(b"")
-    monkeypatch.setattr(kernels, "__file__", str(tmp_path / "kernels.py"))
-    monkeypatch.setattr(kernels, "cpu_flags", lambda: frozenset(flags))
-    found = kernels.kernel_library()
+    monkeypatch.setattr(native_kernels, "__file__", str(tmp_path / "cpu" / "native_kernels.py"))
+    monkeypatch.setattr(native_kernels, "cpu_flags", lambda: frozenset(flags))
+    found = native_kernels.kernel_library()
     assert (found.name if found else None) == expected
     if found:
         found.unlink()
-        assert kernels.kernel_library() is None
+        assert native_kernels.kernel_library() is None
 
 
 @pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="says something else elsewhere")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_runtime import kernels
+from bert_runtime.cpu import native_kernels
 
 ROOT = Path(__file__).parents[1]
 
@@ -68,7 +68,7 @@ def test_holds_the_four_packages_and_nothing_else(wheel: Path) -> None:
 
 def test_kernels_name_the_platform(wheel: Path) -> None:
     has_kernels = any(name.startswith("bert_runtime/lib/kernels-") for name in zipfile.ZipFile(wheel).namelist())
-    built = [*Path(kernels.__file__).with_name("lib").glob("kernels-*.so")]
+    built = [*Path(native_kernels.__file__).parents[1].joinpath("lib").glob("kernels-*.so")]
     assert has_kernels == bool(built)
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_") if has_kernels else "any"
     assert wheel.name.endswith(f"-py3-none-{platform}.whl")
@@ -76,7 +76,7 @@ def test_kernels_name_the_platform(wheel: Path) -> None:
 
 def test_kernels_that_cannot_be_loaded_are_warned_of(site: Path, classifier_bundle: Path, tmp_path: Path) -> None:
     """As where the wheel was built for another C library."""
-    if kernels.kernel_library() is None:
+    if native_kernels.kernel_library() is None:
         pytest.skip("there are no kernels for this processor in this installation, so that none are loaded")
     damaged = tmp_path / "site"
     shutil.copytree(site, damaged, symlinks=True)

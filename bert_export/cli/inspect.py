@@ -8,8 +8,8 @@ import click
 
 from bert_export.cli.common import bundle_argument, json_option, print_json, table
 from bert_runtime.bundle.manifest import Manifest, Variant
+from bert_runtime.cpu.native_kernels import kernel_names, kernels_are_missing
 from bert_runtime.errors import BundleError
-from bert_runtime.kernels import kernel_names, kernels_are_missing
 from bert_runtime.loading import cpu_plan
 from bert_runtime.machine import has_instruction_set
 from bert_runtime.plan import plan_here

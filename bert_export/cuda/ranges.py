@@ -9,8 +9,8 @@ import onnx_ir as ir
 
 from bert_export.cuda.half import LARGEST, half_nodes
 from bert_export.fusion.graph import constant
+from bert_runtime.cpu.session import open_onnxruntime_session
 from bert_runtime.machine import available_cores
-from bert_runtime.session import open_onnxruntime_session
 from bert_runtime.tokenization import Batch
 
 __all__ = ["SAFE", "largest_values", "unsafe_values"]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from bert_runtime.buckets import AS_THEY_COME
 from bert_runtime.bundle.manifest import MASKED, UNMASKED, Asset, Manifest, Variant, sha256_file
+from bert_runtime.cpu.parallel_sessions import SideBySide
+from bert_runtime.cpu.session import Session
 from bert_runtime.cuda import CudaSession
 from bert_runtime.devices import CPU, Device, cuda_problem, parse_device
 from bert_runtime.errors import BundleError, CudaUnavailableError, InputError
@@ -14,8 +16,6 @@ from bert_runtime.forms import Forms
 from bert_runtime.machine import available_cores, has_instruction_set
 from bert_runtime.model import Model
 from bert_runtime.plan import Plan, default_plan, plan_here
-from bert_runtime.session import Session
-from bert_runtime.side_by_side import SideBySide
 from bert_runtime.tensorrt import TensorrtSession
 from bert_runtime.tokenization import TextTokenizer
 
@@ -67,7 +67,7 @@ def load(
         max_batch_tokens: padded tokens per run when many texts come at once; by default 256 on the CPU, 1024 where
             a run alone has several threads, and 16384 on CUDA.
         kernels: whether a variant on the CPU runs our own kernels for what they are faster at, see
-            `bert_runtime.kernels`; without them the same operators run in ONNX Runtime's. By default it does, unless
+            `cpu/native_kernels.py`; without them the same operators run in ONNX Runtime's. By default it does, unless
             `tune` measured otherwise.
         verify: whether to compare the files that will be read with the manifest's hashes.
 

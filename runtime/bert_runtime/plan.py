@@ -10,10 +10,10 @@ from typing import Any
 from bert_runtime.bundle.atomic_files import partial_path, whole_file
 from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest, sha256_file
 from bert_runtime.bundle.schema import from_plain, to_json, to_plain
+from bert_runtime.cpu.native_kernels import kernel_names
+from bert_runtime.cpu.session import MAX_THREADS
 from bert_runtime.errors import BundleError, InputError
-from bert_runtime.kernels import kernel_names
 from bert_runtime.machine import available_cores, describe, installed_versions
-from bert_runtime.session import MAX_THREADS
 
 __all__ = [
     "TUNING_NAME",
@@ -51,7 +51,7 @@ class Plan:
     max_batch_tokens: int
     """Padded tokens of one run."""
     kernels: bool = True
-    """Whether the kernels of `bert_runtime.kernels` run what they can of a graph."""
+    """Whether the kernels of `bert_runtime.cpu.native_kernels` run what they can of a graph."""
 
     def __post_init__(self) -> None:
         for name in ("threads", "parallel_runs"):

@@ -11,13 +11,13 @@ import numpy as np
 
 from bert_runtime.batching import batches_of_runs
 from bert_runtime.bundle.manifest import Manifest
+from bert_runtime.cpu.native_kernels import kernel_names
+from bert_runtime.cpu.parallel_sessions import SideBySide
+from bert_runtime.cpu.session import Session
 from bert_runtime.errors import InputError
-from bert_runtime.kernels import kernel_names
 from bert_runtime.loading import bundle_tokenizer, can_run, check_asset, choose_variant, open_session
 from bert_runtime.machine import available_cores
 from bert_runtime.plan import Plan, Tuning, check_writable, write_tuning
-from bert_runtime.session import Session
-from bert_runtime.side_by_side import SideBySide
 from bert_runtime.tasks import Task
 from bert_runtime.timing import interleaved_medians
 from bert_runtime.tokenization import Batch, as_text_input

@@ -26,7 +26,7 @@ _LIBRARIES = {
     "kernels-avxvnni.so": (("-DBERT_AVX2", "-DBERT_AVXVNNI"), (*_AVX2, "-mavxvnni")),
     "kernels-avx2.so": (("-DBERT_AVX2",), _AVX2),
 }
-"""What `bert_runtime.kernels` looks for, each with its definitions, and the instructions that its kernels may use."""
+"""What `bert_runtime.cpu.native_kernels` looks for: definitions, and the instructions that each may use."""
 _KERNELS = ("attention.cc", "float_attention.cc", "gelu.cc", "linear.cc", "norm.cc", "packing.cc")
 _EVERYWHERE = ("operators.cc",)
 """Compiled for any processor, since it asks first which one it is."""

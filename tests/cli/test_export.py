@@ -264,7 +264,7 @@ def test_layers_that_share_their_weights_load_without_vnni(
     assert run("export", place / "albert", place / "bundle").exit_code == 0
     assert Manifest.read(place / "bundle").variant("int8").quantization["weight_bits"] == 7
     expected = load(place / "bundle", precision="fp32")(["hello there", "my card"])
-    monkeypatch.setattr("bert_runtime.session.has_instruction_set", lambda name: False)
+    monkeypatch.setattr("bert_runtime.cpu.session.has_instruction_set", lambda name: False)
     found = load(place / "bundle", precision="int8")(["hello there", "my card"])
     assert [each.scores for each in found] == [pytest.approx(each.scores, abs=0.05) for each in expected]
 

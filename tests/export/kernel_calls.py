@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from bert_export.kernels import FUNCTIONS
-from bert_runtime.kernels import DOMAIN, kernel_names
-from bert_runtime.session import open_onnxruntime_session
+from bert_runtime.cpu.native_kernels import DOMAIN, kernel_names
+from bert_runtime.cpu.session import open_onnxruntime_session
 
 Array = NDArray[Any]
 

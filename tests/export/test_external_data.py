@@ -61,7 +61,7 @@ def test_a_link_of_another_variant_may_lead_nowhere(bundle: Path) -> None:
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_one_file_with_everything_is_read_too(bundle: Path, precision: str, tmp_path: Path) -> None:
     """As earlier exports have it."""
-    from bert_runtime.session import Session
+    from bert_runtime.cpu.session import Session
 
     path = bundle / f"model.{precision}.onnx"
     (tmp_path / "one").mkdir()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_export.kernels import FUNCTIONS
-from bert_runtime.kernels import kernel_library, kernel_names
+from bert_runtime.cpu.native_kernels import kernel_library, kernel_names
 from bert_runtime.machine import cpu_flags
 
 from .kernel_calls import Array, Both, steps_apart

@@ -14,8 +14,8 @@ from bert_export.kernels import outline_kernels
 from bert_export.parity import probe_batches, reference_outputs
 from bert_export.quantization import expected_projections, quantize
 from bert_models import EncoderConfig, TaskModel
-from bert_runtime.kernels import kernel_names
-from bert_runtime.session import Session
+from bert_runtime.cpu.native_kernels import kernel_names
+from bert_runtime.cpu.session import Session
 from bert_runtime.tasks import Task
 
 from .test_fusion import CLASSIFIER, CONFIG, MEAN, captured, probed_activations, toy_model

@@ -24,7 +24,7 @@ from bert_export.quantization import choose_weight_bits, expected_projections, q
 from bert_export.tensorrt import spell_out_attention
 from bert_models import EncoderConfig, TaskModel, load_model, open_checkpoint
 from bert_models.families import FAMILIES
-from bert_runtime.session import Session
+from bert_runtime.cpu.session import Session
 from bert_runtime.tasks import (
     FillMask,
     NextSentencePrediction,

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from bert_models.tokenizer_files import read_tokenizer
 from bert_runtime import Model, load
-from bert_runtime.session import Session
+from bert_runtime.cpu.session import Session
 from bert_runtime.tasks import Task
 from bert_runtime.tokenization import Batch, TextTokenizer
 

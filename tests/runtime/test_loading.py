@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from bert_runtime import BundleError, InputError, NewerFormatError, load, machine
+from bert_runtime.cpu.session import Session
 from bert_runtime.errors import MissingExtraError
-from bert_runtime.session import Session
 from bert_runtime.tasks import sole_rows
 from bert_runtime.tokenization import Batch
 

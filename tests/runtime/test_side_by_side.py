@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bert_runtime import InputError, load
-from bert_runtime.session import Session
+from bert_runtime.cpu.session import Session
 from bert_runtime.tasks import FloatArray, sole_rows
 from bert_runtime.tokenization import Batch, as_text_input, pad
 

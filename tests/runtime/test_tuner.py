@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bert_runtime import BundleError, InputError, Manifest, load, tune
+from bert_runtime.cpu.session import Session
 from bert_runtime.plan import TUNING_NAME, Plan, plan_here, read_tuning
-from bert_runtime.session import Session
 from bert_runtime.tasks import task_from_dict
 from bert_runtime.timing import interleaved_medians
 from bert_runtime.tokenization import Batch

@@ -17,9 +17,9 @@ from typing import Any, ClassVar, cast
 from bert_bench.engines.opened import Engine, ModelEngine, ProductEngine
 from bert_bench.workloads import Case
 from bert_runtime import Manifest
+from bert_runtime.cpu.session import Session
 from bert_runtime.loading import bundle_tokenizer
 from bert_runtime.model import Model
-from bert_runtime.session import Session
 from bert_runtime.tasks import FloatArray, TextInput
 from bert_runtime.tokenization import Batch
 

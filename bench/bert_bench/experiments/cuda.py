@@ -39,12 +39,12 @@ from bert_runtime import Manifest
 from bert_runtime.batching import length_sorted_batches
 from bert_runtime.buckets import AS_THEY_COME, GraphShapes, is_full, is_right_padded
 from bert_runtime.bundle.manifest import PACKED, UNMASKED, Variant
+from bert_runtime.cpu.session import Session
 from bert_runtime.cuda import CudaSession, provider_options
 from bert_runtime.devices import CUDA_PROVIDER, Device, cuda_problem
 from bert_runtime.loading import bundle_tokenizer, load, open_variant
 from bert_runtime.model import Model
 from bert_runtime.records import read_records
-from bert_runtime.session import Session
 from bert_runtime.tasks import FloatArray, Task
 from bert_runtime.tokenization import Batch, TextTokenizer
 

@@ -11,8 +11,8 @@ from bert_bench.timing import Timing, paired_speedup
 from bert_export.cuda.build import HALF_TOLERANCE
 from bert_export.parity import reference_outputs
 from bert_models import TaskModel
+from bert_runtime.cpu.session import Session
 from bert_runtime.model import Model
-from bert_runtime.session import Session
 from bert_runtime.tasks import FloatArray, TextInput, largest_difference
 from bert_runtime.tokenization import Batch
 

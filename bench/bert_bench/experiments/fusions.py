@@ -25,9 +25,9 @@ from bert_export.kernels import outline_kernels
 from bert_export.quantization import expected_projections, measure_activations, quantize, quantize_dynamic
 from bert_export.samples import built_in_calibration
 from bert_models import load_model, open_checkpoint
-from bert_runtime.kernels import kernel_names
+from bert_runtime.cpu.native_kernels import kernel_names
+from bert_runtime.cpu.session import Session
 from bert_runtime.machine import available_cores
-from bert_runtime.session import Session
 from bert_runtime.tasks import SentenceEmbedding
 from bert_runtime.tokenization import Batch
 

@@ -30,7 +30,7 @@ from bert_bench.preparation import Workshop
 from bert_bench.workloads import CORPUS
 from bert_export.cli.common import table
 from bert_runtime import Manifest
-from bert_runtime.kernels import add_kernels
+from bert_runtime.cpu.native_kernels import add_kernels
 from bert_runtime.records import read_records
 from bert_runtime.tokenization import as_text_input
 

@@ -22,11 +22,11 @@ from bert_export.fusion import fuse
 from bert_export.quantization import expected_projections, measure_activations, quantize, quantize_dynamic
 from bert_export.samples import CalibrationTexts, built_in_calibration, file_calibration
 from bert_models import TaskModel, load_model, open_checkpoint
+from bert_runtime.cpu.session import Session
 from bert_runtime.evaluation import checked_examples
 from bert_runtime.machine import available_cores, installed_versions
 from bert_runtime.model import Model
 from bert_runtime.records import read_records
-from bert_runtime.session import Session
 from bert_runtime.tasks import Example, FloatArray, Outputs
 from bert_runtime.tokenization import Batch, TextTokenizer
 

@@ -102,7 +102,7 @@ class Variant:
     """Per fusion, how many were `expected` and how many `found`."""
 
     functions: Mapping[str, int] = field(default_factory=dict)
-    """Calls of functions for which there are kernels (`bert_runtime.kernels`), how many of each."""
+    """Calls of functions for which there are kernels (`bert_runtime.cpu.native_kernels`), how many of each."""
 
     int8_flops_share: float = 0.0
     """Share of the matrix-multiply FLOPs at 128 tokens that run in INT8."""

@@ -34,7 +34,7 @@ def kernel_library() -> Path | None:
     """The library for this processor, where there is one."""
     if (name := _suitable()) is None:
         return None
-    library = Path(__file__).with_name("lib") / name
+    library = Path(__file__).parents[1] / "lib" / name
     return library if library.is_file() else None
 
 

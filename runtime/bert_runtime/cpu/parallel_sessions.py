@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from bert_runtime.cpu.session import Session
 from bert_runtime.errors import BundleError
-from bert_runtime.session import Session
 from bert_runtime.tasks import FloatArray
 from bert_runtime.tokenization import Batch
 

@@ -1,0 +1,1 @@
+"""Inference on the CPU: a session, several in parallel, and the native kernels that they load."""
