@@ -19,8 +19,8 @@ from bert_export.fusion.pipeline import FusionCounts
 from bert_export.parity import probe_batches, reference_outputs, tolerance
 from bert_export.variants import BuiltVariant, Files, Probe, open_runner, save_graph, save_graphs, self_test_of
 from bert_models import TaskModel
-from bert_runtime.buckets import takes
 from bert_runtime.bundle.manifest import MASKED, PACKED, UNMASKED, Variant
+from bert_runtime.gpu.shape_buckets import takes
 from bert_runtime.model import Model
 from bert_runtime.tasks import (
     FloatArray,
@@ -46,7 +46,7 @@ _PER_TOKEN = (TokenClassification, QuestionAnswering, ReplacedTokenDetection)
 """Tasks whose outputs are [B, S, …]."""
 
 _KINDS = {MASKED: "every kind of padding", PACKED: "padding at the end", UNMASKED: "no padding"}
-"""Which batches a graph of each form reads, see `bert_runtime.buckets.takes`, in words."""
+"""Which batches a graph of each form reads, see `bert_runtime.gpu.shape_buckets.takes`, in words."""
 
 _RANGE_TEXTS = 64
 """Texts on which activations are measured. They only have to bring out the outliers, which every text has."""

@@ -5,18 +5,18 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bert_runtime.buckets import AS_THEY_COME
 from bert_runtime.bundle.manifest import MASKED, UNMASKED, Asset, Manifest, Variant, sha256_file
 from bert_runtime.cpu.parallel_sessions import SideBySide
 from bert_runtime.cpu.session import Session
-from bert_runtime.cuda import CudaSession
 from bert_runtime.devices import CPU, Device, cuda_problem, parse_device
 from bert_runtime.errors import BundleError, CudaUnavailableError, InputError
-from bert_runtime.forms import Forms
+from bert_runtime.gpu.cuda_session import CudaSession
+from bert_runtime.gpu.padding_router import Forms
+from bert_runtime.gpu.shape_buckets import AS_THEY_COME
+from bert_runtime.gpu.tensorrt_session import TensorrtSession
 from bert_runtime.machine import available_cores, has_instruction_set
 from bert_runtime.model import Model
 from bert_runtime.plan import Plan, default_plan, plan_here
-from bert_runtime.tensorrt import TensorrtSession
 from bert_runtime.tokenization import TextTokenizer
 
 __all__ = [

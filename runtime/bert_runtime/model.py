@@ -10,15 +10,15 @@ import numpy as np
 from tokenizers import Encoding
 
 from bert_runtime.batching import batches_of_runs
-from bert_runtime.buckets import takes
 from bert_runtime.bundle.manifest import Manifest, Variant
 from bert_runtime.cpu.parallel_sessions import SideBySide
 from bert_runtime.cpu.session import Session
-from bert_runtime.cuda import CudaSession
 from bert_runtime.errors import InputError
-from bert_runtime.forms import Forms
+from bert_runtime.gpu.cuda_session import CudaSession
+from bert_runtime.gpu.padding_router import Forms
+from bert_runtime.gpu.shape_buckets import takes
+from bert_runtime.gpu.tensorrt_session import TensorrtSession
 from bert_runtime.tasks import FloatArray, Outputs, Result, Task
-from bert_runtime.tensorrt import TensorrtSession
 from bert_runtime.tokenization import Batch, TextTokenizer, as_text_input, check_batch, pad
 
 __all__ = ["WINDOW", "Model"]

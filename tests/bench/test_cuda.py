@@ -21,7 +21,7 @@ from bert_bench.timing import Timing, summarize
 from bert_export.parity import reference_outputs
 from bert_models import EncoderConfig, TaskModel, load_model, open_checkpoint
 from bert_runtime import Manifest, load
-from bert_runtime.buckets import is_full
+from bert_runtime.gpu.shape_buckets import is_full
 from bert_runtime.loading import bundle_tokenizer
 from bert_runtime.tasks import FloatArray, TextClassification
 from bert_runtime.tokenization import Batch

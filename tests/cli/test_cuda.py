@@ -11,9 +11,9 @@ import pytest
 from click.testing import Result
 
 from bert_runtime import BundleError, Manifest, load, loading
-from bert_runtime.buckets import GraphShapes
 from bert_runtime.devices import Device
 from bert_runtime.errors import CudaUnavailableError
+from bert_runtime.gpu.shape_buckets import GraphShapes
 from bert_runtime.tokenization import Batch
 
 Run = Callable[..., Result]

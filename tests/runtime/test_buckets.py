@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_runtime.buckets import AS_THEY_COME, GraphShapes, Shape, unpad
+from bert_runtime.gpu.shape_buckets import AS_THEY_COME, GraphShapes, Shape, unpad
 from bert_runtime.tokenization import Batch
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import bert_runtime.cuda as cuda
+import bert_runtime.gpu.cuda_session as cuda
 from bert_runtime import BundleError, InputError, Manifest, load
-from bert_runtime.buckets import GraphShapes
 from bert_runtime.cpu.session import Session, open_onnxruntime_session
-from bert_runtime.cuda import CudaSession, fallback_operators, open_cuda_session, provider_options
 from bert_runtime.devices import CPU, CUDA_PROVIDER, Device
 from bert_runtime.errors import CudaUnavailableError, ForkedSessionError
+from bert_runtime.gpu.cuda_session import CudaSession, fallback_operators, open_cuda_session, provider_options
+from bert_runtime.gpu.shape_buckets import GraphShapes
 from bert_runtime.tokenization import Batch, check_ids
 
 GOLDEN = Path(__file__).parents[1] / "fixtures/bundle.v1.json"

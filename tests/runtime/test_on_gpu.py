@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from bert_runtime import InputError, Manifest, load, verify
-from bert_runtime.buckets import AS_THEY_COME, GraphShapes
-from bert_runtime.cuda import CudaSession, fallback_operators
 from bert_runtime.devices import CPU, Device, cuda_problem
 from bert_runtime.errors import CudaUnavailableError
+from bert_runtime.gpu.cuda_session import CudaSession, fallback_operators
+from bert_runtime.gpu.shape_buckets import AS_THEY_COME, GraphShapes
 from bert_runtime.loading import open_variant
 from bert_runtime.tokenization import Batch
 

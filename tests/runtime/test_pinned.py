@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_runtime import pinned
 from bert_runtime.devices import CPU, Device
-from bert_runtime.pinned import Staging
+from bert_runtime.gpu import pinned_memory
+from bert_runtime.gpu.pinned_memory import Staging
 from bert_runtime.tokenization import Batch
 
 NAMES = ("input_ids", "attention_mask", "token_type_ids")

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_runtime import BundleError, Manifest, load, loading, tensorrt
+from bert_runtime import BundleError, Manifest, load, loading
 from bert_runtime.bundle.manifest import Asset
-from bert_runtime.cuda import open_cuda_session
 from bert_runtime.devices import CUDA_PROVIDER, TENSORRT_PROVIDER, Device
 from bert_runtime.errors import CudaUnavailableError
-from bert_runtime.tensorrt import MOST_ROWS, TensorrtSession, engine_folder, tensorrt_options
+from bert_runtime.gpu import tensorrt_session
+from bert_runtime.gpu.cuda_session import open_cuda_session
+from bert_runtime.gpu.tensorrt_session import MOST_ROWS, TensorrtSession, engine_folder, tensorrt_options
 from bert_runtime.tokenization import Batch
 
 GPU = Device(kind="tensorrt", index=1)

@@ -37,11 +37,11 @@ from bert_export.export import export
 from bert_models import TaskModel, load_model, open_checkpoint
 from bert_runtime import Manifest
 from bert_runtime.batching import length_sorted_batches
-from bert_runtime.buckets import AS_THEY_COME, GraphShapes, is_full, is_right_padded
 from bert_runtime.bundle.manifest import PACKED, UNMASKED, Variant
 from bert_runtime.cpu.session import Session
-from bert_runtime.cuda import CudaSession, provider_options
 from bert_runtime.devices import CUDA_PROVIDER, Device, cuda_problem
+from bert_runtime.gpu.cuda_session import CudaSession, provider_options
+from bert_runtime.gpu.shape_buckets import AS_THEY_COME, GraphShapes, is_full, is_right_padded
 from bert_runtime.loading import bundle_tokenizer, load, open_variant
 from bert_runtime.model import Model
 from bert_runtime.records import read_records

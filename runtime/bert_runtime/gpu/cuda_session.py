@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_runtime.buckets import GraphShapes, Shape, unpad
 from bert_runtime.bundle.manifest import Manifest
 from bert_runtime.cpu.session import linked_weights
 from bert_runtime.devices import CUDA_PROVIDER, INSTALL_LINES, Device, require_cuda
 from bert_runtime.errors import BundleError, CudaUnavailableError, ForkedSessionError
-from bert_runtime.pinned import Staging
+from bert_runtime.gpu.pinned_memory import Staging
+from bert_runtime.gpu.shape_buckets import GraphShapes, Shape, unpad
 from bert_runtime.tasks import FloatArray
 from bert_runtime.tokenization import Batch, check_ids
 

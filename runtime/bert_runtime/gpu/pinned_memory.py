@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_runtime.buckets import Shape
 from bert_runtime.devices import Device
+from bert_runtime.gpu.shape_buckets import Shape
 from bert_runtime.tokenization import Batch
 
 __all__ = ["Staging"]

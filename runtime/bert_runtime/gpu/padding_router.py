@@ -4,10 +4,10 @@ import logging
 from collections.abc import Callable, Mapping
 from threading import Lock
 
-from bert_runtime.buckets import GraphShapes, is_full, is_right_padded
 from bert_runtime.bundle.manifest import MASKED, PACKED, UNMASKED
-from bert_runtime.cuda import CudaSession
 from bert_runtime.errors import BundleError, CudaUnavailableError
+from bert_runtime.gpu.cuda_session import CudaSession
+from bert_runtime.gpu.shape_buckets import GraphShapes, is_full, is_right_padded
 from bert_runtime.tasks import FloatArray
 from bert_runtime.tokenization import Batch
 

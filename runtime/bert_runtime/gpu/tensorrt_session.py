@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_runtime.buckets import GraphShapes
 from bert_runtime.bundle.manifest import Manifest, Variant
-from bert_runtime.cuda import CudaSession
 from bert_runtime.devices import TENSORRT_PROVIDER, Device
+from bert_runtime.gpu.cuda_session import CudaSession
+from bert_runtime.gpu.shape_buckets import GraphShapes
 from bert_runtime.tasks import FloatArray
 from bert_runtime.tokenization import Batch
 
