@@ -1,8 +1,8 @@
 """Groups of operators as functions, which the runtime's own kernels take the place of.
 
 A function of an ONNX model says in standard operators what it computes. ONNX Runtime runs a kernel of that name where
-the session has one (see `native_kernels` of the runtime), and what the function consists of everywhere else: a bundle needs no
-kernel, and where there is one, what lies between two products is one pass instead of three.
+the session has one (`bert_runtime.cpu.native_kernels`), and what the function consists of everywhere else: a bundle
+needs no kernel, and where there is one, what lies between two products is one pass instead of three.
 """
 
 from collections import Counter

@@ -74,7 +74,7 @@ class FakeRuntime:
 
 def test_memory_is_page_locked_and_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = FakeRuntime()
-    monkeypatch.setattr(pinned, "_cuda_runtime", lambda: runtime)
+    monkeypatch.setattr(pinned_memory, "_cuda_runtime", lambda: runtime)
     staging = Staging(NAMES, 0, GPU)
     for size in (2, 4, 3):
         staged = staging.stage(batch(1, size), (1, size))
@@ -89,9 +89,9 @@ def test_memory_is_page_locked_and_freed(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_without_page_locked_memory_there_is_other(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = FakeRuntime(fails=True)
-    monkeypatch.setattr(pinned, "_cuda_runtime", lambda: runtime)
+    monkeypatch.setattr(pinned_memory, "_cuda_runtime", lambda: runtime)
     assert Staging(NAMES, 0, GPU).stage(batch(1, 2), (1, 2))["input_ids"].tolist() == [[5, 5]]
     assert runtime.last_error == 0  # nobody else takes it for theirs
     monkeypatch.undo()
-    monkeypatch.setattr(pinned, "_LIBRARIES", ("libcudart.so.nowhere",))
+    monkeypatch.setattr(pinned_memory, "_LIBRARIES", ("libcudart.so.nowhere",))
     assert Staging(NAMES, 0, GPU).stage(batch(1, 3), (1, 3))["input_ids"].tolist() == [[5, 5, 5]]

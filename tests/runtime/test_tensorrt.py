@@ -36,7 +36,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         made.append({"arguments": arguments, **options})
         return SimpleNamespace(threads=1, run=lambda batch: batch.attention_mask.sum(axis=1, keepdims=True))
 
-    monkeypatch.setattr(tensorrt, "CudaSession", session)
+    monkeypatch.setattr(tensorrt_session, "CudaSession", session)
     return made
 
 
