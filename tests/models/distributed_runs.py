@@ -21,8 +21,8 @@ from bert_models import FAMILIES, TrainingError
 from bert_models.distillation import distill
 from bert_models.pretraining import PretrainSettings, Start, TextFiles, pretrain
 from bert_models.training import Placement, TrainSettings, fine_tune
+from bert_models.training.distributed.process_group import joined
 from bert_models.training.module import FineTuning
-from bert_models.training.processes import joined
 from bert_runtime.errors import DataError
 
 BATCH = 8

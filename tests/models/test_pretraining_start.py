@@ -11,7 +11,7 @@ from bert_models import TaskModel, TrainingError, load_model, open_checkpoint, s
 from bert_models.pretraining import PretrainSettings, Start
 from bert_models.pretraining.model import ReplacedTokenModel, generator_config
 from bert_models.pretraining.start import Opened
-from bert_models.training.place import GENERATOR_FOLDER
+from bert_models.training.run_dir import GENERATOR_FOLDER
 from bert_runtime.tasks import FillMask, ReplacedTokenDetection, SentenceEmbedding
 
 MASK = FillMask(mask_token="[MASK]", mask_token_id=4)

@@ -12,11 +12,11 @@ from bert_models import Checkpoint, CheckpointError, TaskModel, TrainingError, l
 from bert_models.families import FAMILIES
 from bert_models.training import TrainSettings
 from bert_models.training.data import Examples, TensorBatch, dev_loader, train_loader
+from bert_models.training.infer_task import task_of_data
 from bert_models.training.loop import fit
 from bert_models.training.module import FineTuning
 from bert_models.training.optimizer import parameter_groups
 from bert_models.training.precision import ChosenPrecision, choose_precision
-from bert_models.training.task_of_data import task_of_data
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record
 from bert_runtime.tasks import FloatArray, TextClassification, sole_rows

@@ -18,7 +18,7 @@ import torch
 from bert_models import EncoderConfig, TaskModel, TrainingError, save_model
 from bert_models.tokenizer_files import read_tokenizer
 from bert_models.training import Placement
-from bert_models.training.processes import Processes
+from bert_models.training.distributed.process_group import Processes
 from bert_models.weights import read_weights
 from bert_runtime.tasks import TextClassification
 

@@ -40,8 +40,8 @@ from bert_models.pretraining.vocabulary import Vocabulary
 from bert_models.task_settings import mask_settings
 from bert_models.tokenizer_files import read_tokenizer, train_tokenizer
 from bert_models.training.loop import resumed_precision
-from bert_models.training.place import LAST_NAME
 from bert_models.training.precision import ChosenPrecision
+from bert_models.training.run_dir import LAST_NAME
 from bert_runtime.machine import available_cores
 from bert_runtime.tasks import FillMask
 

@@ -32,9 +32,9 @@ from bert_models.families import FAMILIES
 from bert_models.pretraining.masking import IGNORED
 from bert_models.pretraining.model import MaskedLanguageModel
 from bert_models.training.data import TensorBatch, train_loader
+from bert_models.training.infer_task import task_of_data
 from bert_models.training.objectives import build_objective
 from bert_models.training.optimizer import adamw, parameter_groups
-from bert_models.training.task_of_data import task_of_data
 from bert_runtime.machine import available_cores, has_instruction_set
 from bert_runtime.records import read_records
 from bert_runtime.tasks import FillMask, TextClassification

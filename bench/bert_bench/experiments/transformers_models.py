@@ -13,10 +13,10 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 from bert_models import Checkpoint, open_checkpoint
 from bert_models.training import TrainSettings
 from bert_models.training.data import Examples
+from bert_models.training.infer_task import task_of_data
 from bert_models.training.loop import fit
 from bert_models.training.module import FineTuning
 from bert_models.training.precision import ChosenPrecision
-from bert_models.training.task_of_data import task_of_data
 from bert_runtime.evaluation import checked_examples
 from bert_runtime.machine import available_cores
 from bert_runtime.records import Record, read_records

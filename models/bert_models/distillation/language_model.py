@@ -20,7 +20,7 @@ from bert_models.pretraining.model import IGNORED, Measured, PretrainingModel, m
 from bert_models.pretraining.run import pretrain
 from bert_models.pretraining.settings import PretrainSettings
 from bert_models.pretraining.start import Opened, StartingPoint, check_objective
-from bert_models.training.placement import ONE_PROCESS, Placement
+from bert_models.training.distributed.placement import ONE_PROCESS, Placement
 from bert_runtime.tasks import FillMask
 
 __all__ = ["DistilledLanguageModel", "distill_language_model"]

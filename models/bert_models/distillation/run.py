@@ -22,9 +22,9 @@ from bert_models.model import TaskModel
 from bert_models.training import TrainSettings
 from bert_models.training.class_weights import check_loss, class_weights
 from bert_models.training.data import Examples
+from bert_models.training.distributed.placement import ONE_PROCESS, Placement
+from bert_models.training.distributed.process_group import Processes
 from bert_models.training.objectives import Objective, Target
-from bert_models.training.placement import ONE_PROCESS, Placement
-from bert_models.training.processes import Processes
 from bert_models.training.run import Files, Learner, train_learner, training_examples
 from bert_runtime.errors import DataError, InputError
 from bert_runtime.records import Record

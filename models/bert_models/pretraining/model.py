@@ -16,7 +16,7 @@ from bert_models.checkpoint import save_model
 from bert_models.config import EncoderConfig
 from bert_models.heads import ClassificationHead, MaskedLanguageHead
 from bert_models.model import TaskModel
-from bert_models.training.place import GENERATOR_FOLDER
+from bert_models.training.run_dir import GENERATOR_FOLDER
 from bert_runtime.tasks import FillMask, NextSentencePrediction, ReplacedTokenDetection
 
 __all__ = [

@@ -15,10 +15,10 @@ from bert_models.errors import TrainingError
 from bert_models.pretraining.batches import PretrainingBatch, PretrainingBatches, batch_loader
 from bert_models.pretraining.model import Measured, PretrainingModel, mean
 from bert_models.pretraining.settings import PretrainSettings
+from bert_models.training.distributed.process_group import ALONE, Processes
+from bert_models.training.distributed.sharding import shard
 from bert_models.training.logs import LoggedModule
 from bert_models.training.optimizer import adamw, linear_schedule, parameter_groups
-from bert_models.training.processes import ALONE, Processes
-from bert_models.training.sharding import shard
 from bert_models.training.steps import finite_value, seed_by_place
 
 __all__ = ["EpochLoader", "Pretraining"]

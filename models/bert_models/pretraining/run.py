@@ -25,9 +25,13 @@ from bert_models.pretraining.start import Opened, StartingPoint
 from bert_models.pretraining.token_cache import TokenCache, split_documents
 from bert_models.pretraining.tokenizing import cached_tokens
 from bert_models.pretraining.vocabulary import Vocabulary
+from bert_models.training.distributed.placement import ONE_PROCESS, Placement, same_run
+from bert_models.training.distributed.process_group import Processes, joined, silent
+from bert_models.training.distributed.sharding import whole_weights
 from bert_models.training.logs import build_loggers, finish_logs
 from bert_models.training.loop import ProgressBar, interruptible, quiet, resumed_precision
-from bert_models.training.place import (
+from bert_models.training.precision import ChosenPrecision, check_precision, faster_precision
+from bert_models.training.run_dir import (
     LAST_NAME,
     LOGS,
     REPORT_NAME,
@@ -37,11 +41,7 @@ from bert_models.training.place import (
     check_space,
     prepare,
 )
-from bert_models.training.placement import ONE_PROCESS, Placement, same_run
-from bert_models.training.precision import ChosenPrecision, check_precision, faster_precision
-from bert_models.training.processes import Processes, joined, silent
 from bert_models.training.saving import WholeFiles
-from bert_models.training.sharding import whole_weights
 from bert_runtime.machine import available_cores, describe, installed_versions
 
 __all__ = ["default_cache", "fit", "pretrain"]

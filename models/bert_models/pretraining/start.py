@@ -18,7 +18,7 @@ from bert_models.pretraining.settings import PretrainSettings
 from bert_models.pretraining.vocabulary import Vocabulary
 from bert_models.task_settings import mask_settings
 from bert_models.tokenizer_files import read_tokenizer
-from bert_models.training.place import GENERATOR_FOLDER
+from bert_models.training.run_dir import GENERATOR_FOLDER
 from bert_runtime.tasks import FillMask, NextSentencePrediction, ReplacedTokenDetection
 
 __all__ = ["Opened", "Start", "StartingPoint", "check_objective"]

@@ -9,8 +9,8 @@ from tokenizers import Encoding
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler
 
+from bert_models.training.distributed.process_group import ALONE, Processes
 from bert_models.training.objectives import Objective, build_objective, stack_targets
-from bert_models.training.processes import ALONE, Processes
 from bert_runtime.batching import length_sorted_batches
 from bert_runtime.tasks import Example, FloatArray, Outputs, Task
 from bert_runtime.tokenization import TextTokenizer, pad

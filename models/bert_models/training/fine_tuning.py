@@ -6,10 +6,10 @@ from typing import Any
 
 from bert_models.checkpoint import load_model, open_checkpoint
 from bert_models.training.class_weights import check_loss
-from bert_models.training.placement import ONE_PROCESS, Placement
+from bert_models.training.distributed.placement import ONE_PROCESS, Placement
+from bert_models.training.infer_task import task_of_data
 from bert_models.training.run import Files, Learner, train_learner
 from bert_models.training.settings import TrainSettings
-from bert_models.training.task_of_data import task_of_data
 from bert_runtime.records import Record
 
 __all__ = ["fine_tune"]

@@ -9,7 +9,7 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
-from bert_models.training.place import LOGS
+from bert_models.training.run_dir import LOGS
 
 __all__ = ["PLOT_NAME", "LoggedModule", "build_loggers", "draw", "finish_logs"]
 

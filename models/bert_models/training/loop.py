@@ -18,11 +18,11 @@ from lightning.pytorch.loggers import Logger
 from bert_models.errors import TrainingError
 from bert_models.training.data import Examples, dev_loader, train_loader
 from bert_models.training.module import FineTuning
-from bert_models.training.place import BEST_NAME, LAST_NAME
 from bert_models.training.precision import ChosenPrecision
-from bert_models.training.quiet import quiet
+from bert_models.training.run_dir import BEST_NAME, LAST_NAME
 from bert_models.training.saving import SaveWithinEpochs, WholeFiles
 from bert_models.training.settings import TrainSettings
+from bert_models.training.silence_lightning import quiet
 
 __all__ = ["ProgressBar", "fit", "interruptible", "quiet", "resumed_precision"]
 

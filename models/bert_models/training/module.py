@@ -12,13 +12,13 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from bert_models.model import TaskModel
 from bert_models.training.data import Examples, TensorBatch
+from bert_models.training.distributed.placement import same_run
+from bert_models.training.distributed.process_group import ALONE, Processes
+from bert_models.training.distributed.sharding import shard
 from bert_models.training.logs import LoggedModule
 from bert_models.training.objectives import build_objective
 from bert_models.training.optimizer import adamw, linear_schedule, parameter_groups
-from bert_models.training.placement import same_run
-from bert_models.training.processes import ALONE, Processes
 from bert_models.training.settings import TrainSettings
-from bert_models.training.sharding import shard
 from bert_models.training.steps import finite_value, seed_by_place
 from bert_runtime.tasks import FloatArray, Task
 

@@ -15,17 +15,17 @@ from bert_models.files import replaced_folder, write_json
 from bert_models.model import TaskModel
 from bert_models.training.class_weights import class_weights
 from bert_models.training.data import Examples
+from bert_models.training.distributed.placement import Placement
+from bert_models.training.distributed.process_group import Processes, joined, silent
+from bert_models.training.infer_task import labels_without_example
 from bert_models.training.logs import build_loggers, finish_logs
 from bert_models.training.loop import fit, resumed_precision
 from bert_models.training.module import FineTuning, described_run
 from bert_models.training.objectives import Objective
-from bert_models.training.place import LOGS, REPORT_NAME, STATE, TRAINING_TOOLS, check_output, check_space, prepare
-from bert_models.training.placement import Placement
 from bert_models.training.precision import ChosenPrecision, check_precision, choose_precision
-from bert_models.training.processes import Processes, joined, silent
+from bert_models.training.run_dir import LOGS, REPORT_NAME, STATE, TRAINING_TOOLS, check_output, check_space, prepare
 from bert_models.training.settings import TrainSettings
 from bert_models.training.similarity import similarity_examples
-from bert_models.training.task_of_data import labels_without_example
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.evaluation import checked_examples
 from bert_runtime.machine import available_cores, describe, installed_versions

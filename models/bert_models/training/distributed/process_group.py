@@ -16,8 +16,8 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor, distributed
 
 from bert_models.errors import TrainingError
-from bert_models.training.placement import Placement
-from bert_models.training.quiet import quiet
+from bert_models.training.distributed.placement import Placement
+from bert_models.training.silence_lightning import quiet
 from bert_runtime.errors import BertError
 
 __all__ = ["ALONE", "Processes", "joined", "silent"]

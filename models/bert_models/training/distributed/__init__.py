@@ -1,0 +1,1 @@
+"""Training in several processes: where they run, their group, and sharded parameters."""
