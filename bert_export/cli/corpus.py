@@ -9,7 +9,7 @@ import click
 from bert_export.cli.common import PATH
 
 if TYPE_CHECKING:
-    from bert_models.pretraining import Corpus
+    from bert_models.corpus import Corpus
 
 __all__ = ["corpus_options", "read_corpus"]
 
@@ -38,7 +38,7 @@ def read_corpus(
     split: str | None,
 ) -> "Corpus":
     """The corpus of `--corpus`; of `--columns`, `text` alone is read."""
-    from bert_models.pretraining import open_corpus
+    from bert_models.corpus import open_corpus
 
     if strange := sorted(set(columns or {}) - {"text"}):
         raise click.UsageError(f"--columns: a corpus has the field text alone, found {', '.join(strange)}")

@@ -18,8 +18,9 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from bert_models import FAMILIES, TrainingError
+from bert_models.corpus import TextFiles
 from bert_models.distillation import distill
-from bert_models.pretraining import PretrainSettings, Start, TextFiles, pretrain
+from bert_models.pretraining import PretrainSettings, Start, pretrain
 from bert_models.training import Placement, TrainSettings, fine_tune
 from bert_models.training.distributed.process_group import joined
 from bert_models.training.module import FineTuning

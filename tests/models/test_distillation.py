@@ -13,12 +13,13 @@ import transformers
 from torch import Tensor
 
 from bert_models import FAMILIES, EncoderConfig, TaskModel, TrainingError, load_model, open_checkpoint, save_model
+from bert_models.corpus import TextFiles
 from bert_models.distillation import DistillationSettings, distill, distill_language_model
 from bert_models.distillation.language_model import DistilledLanguageModel
 from bert_models.distillation.layers import LayerTrace, fewer_layers, matched_layers, spread_layers
 from bert_models.distillation.losses import SOFT_LOSSES, attention_distance, binary, categorical, soft_loss
 from bert_models.distillation.teacher import Teacher
-from bert_models.pretraining import PretrainSettings, TextFiles
+from bert_models.pretraining import PretrainSettings
 from bert_models.training import TrainSettings
 from bert_models.weights import read_weights
 from bert_runtime.errors import DataError

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from bert_models import TrainingError
+from bert_models.corpus import TextFiles
 from bert_models.pretraining import (
     OBJECTIVES,
     BatchSettings,
     MaskingSettings,
     PretrainingBatch,
     PretrainingBatches,
-    TextFiles,
     TokenCache,
     Vocabulary,
     batch_loader,

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from bert_models import TrainingError
-from bert_models.pretraining import TokenCache, cached_tokens, open_corpus
+from bert_models.corpus import open_corpus
+from bert_models.pretraining import TokenCache, cached_tokens
 from bert_models.pretraining.packing import Plan, cut_pair, pack_next_sentences, pack_sentence_order, pack_sentences
 from bert_models.tokenizer_files import read_tokenizer
 

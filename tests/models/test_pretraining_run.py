@@ -13,7 +13,8 @@ import torch
 import transformers
 
 from bert_models import FAMILIES, TrainingError, load_model, open_checkpoint
-from bert_models.pretraining import PretrainSettings, Start, TextFiles, pretrain
+from bert_models.corpus import TextFiles
+from bert_models.pretraining import PretrainSettings, Start, pretrain
 from bert_models.pretraining.model import MaskedLanguageModel
 from bert_models.tokenizer_files import read_tokenizer
 from bert_models.weights import read_weights

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from bert_models.pretraining import TextFiles, TokenCache, cached_tokens, split_documents
-from bert_models.pretraining.sentences import Sentence
+from bert_models.corpus import TextFiles
+from bert_models.corpus.sentences import Sentence
+from bert_models.pretraining import TokenCache, cached_tokens, split_documents
 from bert_runtime.errors import DataError
 
 from .toy_corpus import toy_cache, toy_tokenizer
@@ -140,7 +141,8 @@ def test_documents_are_split_by_a_seed() -> None:
 _PEAK = """
 import sys
 from pathlib import Path
-from bert_models.pretraining import TextFiles, cached_tokens
+from bert_models.corpus import TextFiles
+from bert_models.pretraining import cached_tokens
 from bert_models.tokenizer_files import read_tokenizer
 corpus, vocab, cache = map(Path, sys.argv[1:])
 tokenizer = read_tokenizer(vocab, "bert")

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from bert_models.pretraining import TextFiles, TokenCache, cached_tokens
+from bert_models.corpus import TextFiles
+from bert_models.pretraining import TokenCache, cached_tokens
 from bert_models.tokenizer_files import read_tokenizer
 
 

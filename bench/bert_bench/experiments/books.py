@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from bert_models.pretraining import TextFiles
+from bert_models.corpus import TextFiles
 from bert_runtime.bundle.atomic_files import whole_file
 from bert_runtime.records.opening import open_text
 

@@ -23,16 +23,10 @@ from bert_bench.experiments.common import write_result
 from bert_bench.experiments.detection import above_majority, above_share, auc_interval
 from bert_bench.experiments.transformers_pretraining import CollatedBatches, TransformersPretraining
 from bert_models.config import EncoderConfig
+from bert_models.corpus import TextFiles
 from bert_models.families import FAMILIES
 from bert_models.families.bert import width
-from bert_models.pretraining import (
-    PretrainingBatches,
-    PretrainSettings,
-    Start,
-    TextFiles,
-    cached_tokens,
-    split_documents,
-)
+from bert_models.pretraining import PretrainingBatches, PretrainSettings, Start, cached_tokens, split_documents
 from bert_models.pretraining.model import MaskedLanguageModel, PretrainingModel, ReplacedTokenModel
 from bert_models.pretraining.module import Pretraining
 from bert_models.pretraining.run import fit

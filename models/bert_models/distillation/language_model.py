@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from bert_models.checkpoint import load_model, open_checkpoint, save_model
+from bert_models.corpus.text_files import Corpus
 from bert_models.distillation.layers import LayerTrace
 from bert_models.distillation.losses import attention_distance, categorical, cosine_distance
 from bert_models.distillation.settings import CORPUS_DISTILLATION, DistillationSettings
@@ -15,7 +16,6 @@ from bert_models.distillation.student import Student, check_comparable, describe
 from bert_models.distillation.teacher import Teacher
 from bert_models.errors import TrainingError
 from bert_models.model import TaskModel
-from bert_models.pretraining.corpus import Corpus
 from bert_models.pretraining.model import IGNORED, Measured, PretrainingModel, masked_tokens, sum_of_means
 from bert_models.pretraining.run import pretrain
 from bert_models.pretraining.settings import PretrainSettings

@@ -7,8 +7,6 @@ from bert_models.pretraining.batches import (
     PretrainingBatches,
     batch_loader,
 )
-from bert_models.pretraining.corpus import Corpus, JsonlFiles, TextFiles, open_corpus
-from bert_models.pretraining.library_datasets import LibraryDataset
 from bert_models.pretraining.masking import MaskingSettings
 from bert_models.pretraining.run import default_cache, pretrain
 from bert_models.pretraining.settings import PretrainSettings
@@ -20,21 +18,16 @@ from bert_models.pretraining.vocabulary import Vocabulary
 __all__ = [
     "OBJECTIVES",
     "BatchSettings",
-    "Corpus",
-    "JsonlFiles",
-    "LibraryDataset",
     "MaskingSettings",
     "PretrainSettings",
     "PretrainingBatch",
     "PretrainingBatches",
     "Start",
-    "TextFiles",
     "TokenCache",
     "Vocabulary",
     "batch_loader",
     "cached_tokens",
     "default_cache",
-    "open_corpus",
     "pretrain",
     "split_documents",
 ]

@@ -15,9 +15,9 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import Logger
 
+from bert_models.corpus.text_files import Corpus
 from bert_models.files import replaced_folder, write_json
 from bert_models.pretraining.batches import PretrainingBatches
-from bert_models.pretraining.corpus import Corpus
 from bert_models.pretraining.model import PretrainingModel
 from bert_models.pretraining.module import Pretraining
 from bert_models.pretraining.settings import PretrainSettings

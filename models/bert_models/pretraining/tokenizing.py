@@ -11,9 +11,9 @@ from typing import BinaryIO
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
+from bert_models.corpus.sentences import Sentence
+from bert_models.corpus.text_files import Corpus
 from bert_models.files import replaced_folder
-from bert_models.pretraining.corpus import Corpus
-from bert_models.pretraining.sentences import Sentence
 from bert_models.pretraining.token_cache import FORMAT_VERSION, CacheLayout, TokenCache
 from bert_models.pretraining.vocabulary import plain_tokenizer
 from bert_runtime.errors import DataError

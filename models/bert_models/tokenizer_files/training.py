@@ -7,6 +7,7 @@ from typing import Any
 
 from tokenizers import AddedToken
 
+from bert_models.corpus import open_corpus
 from bert_models.errors import TrainingError
 from bert_models.files import replaced_folder, write_json
 from bert_models.tokenizer_files.reading import TOKENIZER_FILES, read_tokenizer
@@ -123,8 +124,6 @@ class _Corpus:
     def _texts(self, source: str | Path) -> Iterator[str]:
         """The rows of a file, or the sentences of a dataset."""
         if str(source).startswith("dataset:") or Path(source).is_dir():
-            from bert_models.pretraining.corpus import open_corpus  # which reads tokenizers
-
             corpus = open_corpus([source], field=(self.columns or {}).get("text", "text"))
             yield from (each.text for each in corpus.sentences())
         else:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from bert_models.pretraining.sentences import Sentence, sentences_of
+from bert_models.corpus.sentences import Sentence, sentences_of
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.errors import DataError, MissingExtraError
 

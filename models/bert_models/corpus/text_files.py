@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
-from bert_models.pretraining.library_datasets import LibraryDataset
-from bert_models.pretraining.sentences import Sentence, sentences_of
+from bert_models.corpus.library_datasets import LibraryDataset
+from bert_models.corpus.sentences import Sentence, sentences_of
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.errors import DataError
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bert_models.pretraining import Corpus, JsonlFiles, LibraryDataset, TextFiles, open_corpus
+from bert_models.corpus import Corpus, JsonlFiles, LibraryDataset, TextFiles, open_corpus
 from bert_runtime.errors import DataError, MissingExtraError
 
 
