@@ -11,7 +11,7 @@ import torch
 from onnx_ir.passes.common import NameFixPass, RemoveUnusedNodesPass
 
 from bert_export.errors import ExportError
-from bert_export.fusion.graph import add_initializer, constant, operators
+from bert_export.onnx_graph import add_initializer, constant, operators
 from bert_models import EncoderConfig, TaskModel
 
 __all__ = ["OPSET", "capture", "check_opset", "input_names"]

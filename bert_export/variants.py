@@ -14,7 +14,7 @@ from bert_export.capture import OPSET, capture
 from bert_export.errors import ExportError
 from bert_export.flops import int8_flops_share
 from bert_export.fusion import FusionCounts, branch_on_padding, fuse
-from bert_export.kernels import outline_kernels
+from bert_export.kernel_functions import outline_kernels
 from bert_export.parity import check_parity
 from bert_export.quantization import expected_projections, measure_activations, quantize
 from bert_export.samples import CalibrationTexts

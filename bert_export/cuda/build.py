@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
+from bert_export.cuda.decompose_packing import spell_out
+from bert_export.cuda.drop_mask import unmask
+from bert_export.cuda.fp16 import to_half
+from bert_export.cuda.fp16_overflow import unsafe_values
 from bert_export.cuda.fusion import CUDA_OPSET, fuse_for_cuda
-from bert_export.cuda.half import to_half
 from bert_export.cuda.packed import pack
-from bert_export.cuda.ranges import unsafe_values
-from bert_export.cuda.spelled_out import spell_out
-from bert_export.cuda.unmasked import unmask
 from bert_export.errors import ParityError
 from bert_export.fusion.pipeline import FusionCounts
 from bert_export.parity import probe_batches, reference_outputs, tolerance

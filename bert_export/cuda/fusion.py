@@ -8,7 +8,7 @@ was no GPU to measure on:
   queries a multiple of 8 rows, to which the runtime pads; the single query of a layer reduced to its first row runs
   unfused. A mask [B, S] (`key_padding_mask`) would run the unfused kernel for all, and lengths are right for padding at
   one end alone. Without any mask it runs FlashAttention 2, for batches without padding: a graph of its own, see
-  `bert_export.cuda.unmasked`, whose weights are on the GPU a second time.
+  `bert_export.cuda.drop_mask`, whose weights are on the GPU a second time.
 * `SkipLayerNormalization` adds bias and residual on the way. It accumulates in the element type unless the session sets
   `enable_skip_layer_norm_strict_mode`, as the runtime does. On the CPU it is slower than Add and LayerNormalization.
 * `BiasGelu` for the exact GELU and `FastGelu` for the tanh one: each adds the bias of the projection before it.
@@ -23,8 +23,8 @@ from collections import Counter
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.fusion.graph import NoMatch, add_initializer, as_linear, insert_before, operators, scope
 from bert_export.fusion.pipeline import FusionCounts, check_counts, tidy
+from bert_export.onnx_graph import NoMatch, add_initializer, as_linear, insert_before, operators, scope
 from bert_export.quantization.projections import MICROSOFT_DOMAIN
 from bert_models import EncoderConfig
 

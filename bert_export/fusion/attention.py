@@ -7,7 +7,7 @@ torch captures attention on [B, A, S, D] with a Reshape and a Transpose on each 
 
 import onnx_ir as ir
 
-from bert_export.fusion.graph import NoMatch, insert_before, producer, sole_consumer
+from bert_export.onnx_graph import NoMatch, insert_before, producer, sole_consumer
 
 __all__ = ["fuse_attention"]
 

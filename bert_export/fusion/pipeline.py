@@ -13,10 +13,10 @@ from onnx_ir.passes.common import (
 
 from bert_export.errors import FusionError
 from bert_export.fusion.attention import fuse_attention
-from bert_export.fusion.first_row import fuse_first_row
-from bert_export.fusion.graph import NoMatch, linears, operators, scope
-from bert_export.fusion.masked_rows import fuse_masked_rows
-from bert_export.fusion.projections import fuse_projections
+from bert_export.fusion.first_token_only import fuse_first_row
+from bert_export.fusion.merge_qkv import fuse_projections
+from bert_export.fusion.mlm_gather_masks import fuse_masked_rows
+from bert_export.onnx_graph import NoMatch, linears, operators, scope
 from bert_models import EncoderConfig
 from bert_runtime.tasks import FillMask, Task
 

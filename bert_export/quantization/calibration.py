@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.fusion.graph import FloatArray, linears, scope
+from bert_export.onnx_graph import FloatArray, linears, scope
 from bert_runtime.cpu.session import open_onnxruntime_session
 from bert_runtime.machine import available_cores
 from bert_runtime.tokenization import Batch

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.fusion.graph import add_initializer, constant, insert_before, operators
+from bert_export.onnx_graph import add_initializer, constant, insert_before, operators
 from bert_export.quantization.weights import quantize_weight
 
 __all__ = ["quantize_embeddings"]

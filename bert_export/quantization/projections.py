@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.fusion.graph import FloatArray, Linear, linears, scope
 from bert_export.fusion.pipeline import FusionCounts
+from bert_export.onnx_graph import FloatArray, Linear, linears, scope
 from bert_export.quantization.calibration import Activations
 from bert_models import EncoderConfig
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.fusion.graph import FloatArray, Linear, NoMatch, add_initializer, insert_before, producer
+from bert_export.onnx_graph import FloatArray, Linear, NoMatch, add_initializer, insert_before, producer
 from bert_export.quantization.projections import SharedWeight
 
 __all__ = ["SMOOTHING", "fold_into_values", "smooth", "smoothing_factors"]

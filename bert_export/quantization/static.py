@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.fusion.graph import FloatArray, add_initializer, insert_before
 from bert_export.fusion.pipeline import FusionCounts, check_counts, tidy
+from bert_export.onnx_graph import FloatArray, add_initializer, insert_before
 from bert_export.quantization.calibration import Activations
 from bert_export.quantization.embeddings import quantize_embeddings
-from bert_export.quantization.neurons import feed_forward_blocks, split_neurons
+from bert_export.quantization.outlier_splitting import feed_forward_blocks, split_neurons
 from bert_export.quantization.projections import MICROSOFT_DOMAIN, SharedWeight, encoder_linears, shared_weights
 from bert_export.quantization.smoothing import SMOOTHING, fold_into_values, smooth
 from bert_export.quantization.weights import compensated_weight

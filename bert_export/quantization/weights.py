@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert_export.errors import ExportError
-from bert_export.fusion.graph import FloatArray
+from bert_export.onnx_graph import FloatArray
 from bert_models import EncoderConfig
 
 __all__ = ["LIMITS", "choose_weight_bits", "compensated_weight", "quantize_weight"]

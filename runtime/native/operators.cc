@@ -1,5 +1,5 @@
 // The kernels as operators of ONNX Runtime, in the domain of the functions that say the same in standard operators
-// (bert_export/kernels.py). Only what this processor can run, and runs fastest, is registered; ONNX Runtime takes the
+// (bert_export/kernel_functions.py). Only what this processor can run, and runs fastest, is registered; ONNX Runtime takes the
 // functions for the rest.
 #include <cpuid.h>
 

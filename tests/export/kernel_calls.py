@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 from numpy.typing import NDArray
 
-from bert_export.kernels import FUNCTIONS
+from bert_export.kernel_functions import FUNCTIONS
 from bert_runtime.cpu.native_kernels import DOMAIN, kernel_names
 from bert_runtime.cpu.session import open_onnxruntime_session
 

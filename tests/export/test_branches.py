@@ -8,7 +8,7 @@ import pytest
 
 from bert_export.errors import FusionError
 from bert_export.fusion import branch_on_padding, expected_fusions
-from bert_export.fusion.graph import operators
+from bert_export.onnx_graph import operators
 from bert_export.parity import check_parity, probe_batches
 from bert_runtime.tasks import Task
 

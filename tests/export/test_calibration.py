@@ -12,7 +12,7 @@ from bert_export.capture import capture
 from bert_export.fusion import fuse
 from bert_export.parity import probe_batches
 from bert_export.quantization import expected_projections, measure_activations, quantize, quantize_dynamic
-from bert_export.quantization.neurons import best_split
+from bert_export.quantization.outlier_splitting import best_split
 from bert_export.quantization.smoothing import smoothing_factors
 from bert_export.quantization.weights import compensated_weight, quantize_weight
 from bert_export.samples import built_in_calibration

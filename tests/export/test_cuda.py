@@ -12,11 +12,11 @@ import torch
 from bert_export.capture import capture
 from bert_export.cuda import fuse_for_cuda, to_half, unsafe_values
 from bert_export.cuda.build import check_cuda_parity
+from bert_export.cuda.fp16 import half_nodes
 from bert_export.cuda.fusion import MASKED_SCORE
-from bert_export.cuda.half import half_nodes
 from bert_export.errors import ExportError, FusionError, ParityError
 from bert_export.fusion import fuse
-from bert_export.fusion.graph import operators
+from bert_export.onnx_graph import operators
 from bert_export.parity import probe_batches, reference_outputs
 from bert_export.targets import Graphs, forms_for, graphs_for
 from bert_models import TaskModel

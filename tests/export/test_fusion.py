@@ -15,9 +15,9 @@ from bert_export.capture import capture
 from bert_export.errors import FusionError, ParityError
 from bert_export.fusion import fuse
 from bert_export.fusion.attention import fuse_attention
-from bert_export.fusion.first_row import fuse_first_row
-from bert_export.fusion.graph import NoMatch, as_linear, linears, operators, scope
-from bert_export.fusion.projections import fuse_projections
+from bert_export.fusion.first_token_only import fuse_first_row
+from bert_export.fusion.merge_qkv import fuse_projections
+from bert_export.onnx_graph import NoMatch, as_linear, linears, operators, scope
 from bert_export.parity import check_parity, probe_batches, reference_outputs
 from bert_export.quantization import Activations, measure_activations
 from bert_models import EncoderConfig, TaskModel

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_export.kernels import FUNCTIONS
+from bert_export.kernel_functions import FUNCTIONS
 from bert_runtime.cpu.native_kernels import kernel_library, kernel_names
 from bert_runtime.machine import cpu_flags
 

@@ -9,8 +9,8 @@ import pytest
 
 from bert_export.capture import capture
 from bert_export.fusion import branch_on_padding, fuse
-from bert_export.fusion.graph import operators
-from bert_export.kernels import outline_kernels
+from bert_export.kernel_functions import outline_kernels
+from bert_export.onnx_graph import operators
 from bert_export.parity import probe_batches, reference_outputs
 from bert_export.quantization import expected_projections, quantize
 from bert_models import EncoderConfig, TaskModel

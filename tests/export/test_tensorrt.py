@@ -124,7 +124,7 @@ def test_values_too_large_for_half_precision(
 
 def test_scores_count_but_not_those_that_are_masked() -> None:
     """Queries and keys that are too large for FP16 together, which the fused operator does not show."""
-    from bert_export.cuda.ranges import unsafe_values
+    from bert_export.cuda.fp16_overflow import unsafe_values
 
     model, graph = spelled_out(CLASSIFIER)
     batches = [batch for batch in probe_batches(model, 32).values() if not batch.attention_mask.all()]

@@ -18,7 +18,7 @@ from bert_export.cuda.build import check_cuda_parity
 from bert_export.errors import FusionError
 from bert_export.flops import int8_flops_share
 from bert_export.fusion import fuse
-from bert_export.fusion.graph import add_initializer, insert_before, operators, scope
+from bert_export.onnx_graph import add_initializer, insert_before, operators, scope
 from bert_export.parity import check_parity, probe_batches, reference_outputs
 from bert_export.quantization import choose_weight_bits, expected_projections, quantize
 from bert_export.tensorrt import spell_out_attention

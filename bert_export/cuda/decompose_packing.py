@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 
 from bert_export.cuda.fusion import MASKED_SCORE
-from bert_export.fusion.graph import add_initializer, insert_before, operators
 from bert_export.fusion.pipeline import tidy
+from bert_export.onnx_graph import add_initializer, insert_before, operators
 from bert_export.quantization.projections import MICROSOFT_DOMAIN
 
 __all__ = ["spell_out"]

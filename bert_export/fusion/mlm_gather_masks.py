@@ -9,7 +9,7 @@ transposed, so that the matrix is stored once.
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.fusion.graph import NoMatch, add_initializer, as_linear, constant, insert_before, operators, scope
+from bert_export.onnx_graph import NoMatch, add_initializer, as_linear, constant, insert_before, operators, scope
 
 __all__ = ["fuse_masked_rows"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.cuda.half import LARGEST, half_nodes
-from bert_export.fusion.graph import constant
+from bert_export.cuda.fp16 import LARGEST, half_nodes
+from bert_export.onnx_graph import constant
 from bert_runtime.cpu.session import open_onnxruntime_session
 from bert_runtime.machine import available_cores
 from bert_runtime.tokenization import Batch

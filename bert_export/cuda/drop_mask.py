@@ -6,8 +6,8 @@ kernel (github.com/microsoft/onnxruntime, contrib_ops/cuda/bert/multihead_attent
 
 import onnx_ir as ir
 
-from bert_export.fusion.graph import operators
 from bert_export.fusion.pipeline import FusionCounts, check_counts, tidy
+from bert_export.onnx_graph import operators
 from bert_export.quantization.projections import MICROSOFT_DOMAIN
 from bert_models import EncoderConfig
 

@@ -9,7 +9,7 @@ number for number.
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.fusion.graph import NoMatch, add_initializer, insert_before
+from bert_export.onnx_graph import NoMatch, add_initializer, insert_before
 
 __all__ = ["fuse_first_row"]
 

@@ -7,7 +7,7 @@ quantization, the input is also quantized once and not three times.
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.fusion.graph import Linear, NoMatch, add_initializer, as_linear, insert_before, scope
+from bert_export.onnx_graph import Linear, NoMatch, add_initializer, as_linear, insert_before, scope
 
 __all__ = ["fuse_projections"]
 

@@ -19,7 +19,7 @@ import onnx_ir as ir
 import torch
 from numpy.typing import NDArray
 
-from bert_export.fusion.graph import FloatArray
+from bert_export.onnx_graph import FloatArray
 from bert_export.quantization.calibration import Activations
 from bert_export.quantization.projections import SharedWeight
 
