@@ -13,9 +13,17 @@ import onnx
 import onnx_ir as ir
 
 from bert_export.capture import OPSET
-from bert_export.fusion.pipeline import tidy
-from bert_export.onnx_graph import NoMatch, as_linear, constant, insert_before, operators, producer, sole_consumer
-from bert_export.quantization.projections import MICROSOFT_DOMAIN
+from bert_export.onnx_graph import (
+    MICROSOFT_DOMAIN,
+    NoMatch,
+    as_linear,
+    constant,
+    insert_before,
+    operators,
+    producer,
+    sole_consumer,
+    tidy,
+)
 from bert_runtime.cpu.native_kernels import DOMAIN
 
 __all__ = ["FUNCTIONS", "outline_kernels"]

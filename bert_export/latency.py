@@ -5,7 +5,8 @@ from functools import partial
 
 import numpy as np
 
-from bert_runtime.tasks import FloatArray, Task
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import Task
 from bert_runtime.timing import interleaved_medians
 from bert_runtime.tokenization import Batch
 

@@ -7,13 +7,19 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
+from onnx_ir.passes.common import CommonSubexpressionEliminationPass, NameFixPass, RemoveUnusedNodesPass
+
+from bert_export.errors import FusionError
+from bert_runtime.numerics import Float32Array
 
 __all__ = [
-    "FloatArray",
+    "MICROSOFT_DOMAIN",
+    "FusionCounts",
     "Linear",
     "NoMatch",
     "add_initializer",
     "as_linear",
+    "check_counts",
     "constant",
     "insert_before",
     "linears",
@@ -21,9 +27,14 @@ __all__ = [
     "producer",
     "scope",
     "sole_consumer",
+    "tidy",
 ]
 
-FloatArray = NDArray[np.float32]
+MICROSOFT_DOMAIN = "com.microsoft"
+"""ONNX Runtime's own operators."""
+
+FusionCounts = Mapping[str, Mapping[str, int]]
+"""Per fusion, how many were `expected` and how many `found`."""
 
 
 class NoMatch(Exception):  # noqa: N818 - control flow inside a fusion, never an error for the user
@@ -80,12 +91,12 @@ class Linear:
     matmul: ir.Node
 
     @property
-    def weight_array(self) -> FloatArray:
+    def weight_array(self) -> Float32Array:
         """The weight's elements [in, out]."""
         return constant(self.weight)
 
     @property
-    def bias_array(self) -> FloatArray:
+    def bias_array(self) -> Float32Array:
         """The bias's elements [out]."""
         if self.bias is None:
             return np.zeros(self.weight_array.shape[1], dtype=np.float32)
@@ -165,3 +176,24 @@ def insert_before(
     assert isinstance(graph, ir.Graph)
     graph.insert_before(anchor, node)
     return outputs
+
+
+def check_counts(found: Mapping[str, int], expected: Mapping[str, int], reasons: list[str]) -> FusionCounts:
+    """The counts side by side; raises `FusionError` where they differ."""
+    counts = {name: {"expected": number, "found": found.get(name, 0)} for name, number in expected.items()}
+    short = [
+        f"{name} (expected {count['expected']}, found {count['found']})"
+        for name, count in counts.items()
+        if count["found"] != count["expected"]
+    ]
+    if short:
+        because = "; ".join(reasons) or "torch captured other operators than expected"
+        raise FusionError(f"the graph could not be fused as its configuration demands: {', '.join(short)}. {because}")
+    return counts
+
+
+def tidy(model: ir.Model) -> None:
+    """Computes twice-computed values once, removes what nothing reads, and gives every value a name of its own."""
+    CommonSubexpressionEliminationPass()(model)
+    RemoveUnusedNodesPass()(model)
+    NameFixPass()(model)

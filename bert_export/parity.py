@@ -7,7 +7,8 @@ import torch
 
 from bert_export.errors import ParityError
 from bert_models import TaskModel
-from bert_runtime.tasks import FloatArray, SentenceEmbedding, Task
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import SentenceEmbedding, Task
 from bert_runtime.tokenization import Batch
 
 __all__ = ["check_parity", "probe_batches", "reference_outputs", "tolerance"]

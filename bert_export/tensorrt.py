@@ -17,8 +17,16 @@ from bert_export.cuda.build import HALF_TOLERANCE, range_batches
 from bert_export.cuda.fp16_overflow import unsafe_values
 from bert_export.cuda.fusion import additive_mask
 from bert_export.errors import ExportError
-from bert_export.fusion.pipeline import FusionCounts, check_counts, tidy
-from bert_export.onnx_graph import NoMatch, add_initializer, insert_before, operators, scope
+from bert_export.onnx_graph import (
+    FusionCounts,
+    NoMatch,
+    add_initializer,
+    check_counts,
+    insert_before,
+    operators,
+    scope,
+    tidy,
+)
 from bert_export.parity import check_parity
 from bert_export.variants import BuiltVariant, Probe, open_runner, save_graph, self_test_of
 from bert_models import EncoderConfig, TaskModel

@@ -23,7 +23,8 @@ from bert_bench.peak import gemm_peaks
 from bert_bench.workloads import Case
 from bert_runtime.errors import BertError
 from bert_runtime.machine import installed_versions
-from bert_runtime.tasks import FloatArray, Task, TextInput
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import Task, TextInput
 
 _MAX_REASON = 300
 """Characters of a reason at most: some libraries put a page into their messages."""

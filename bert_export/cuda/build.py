@@ -15,20 +15,15 @@ from bert_export.cuda.fp16_overflow import unsafe_values
 from bert_export.cuda.fusion import CUDA_OPSET, fuse_for_cuda
 from bert_export.cuda.packed import pack
 from bert_export.errors import ParityError
-from bert_export.fusion.pipeline import FusionCounts
+from bert_export.onnx_graph import FusionCounts
 from bert_export.parity import probe_batches, reference_outputs, tolerance
 from bert_export.variants import BuiltVariant, Files, Probe, open_runner, save_graph, save_graphs, self_test_of
 from bert_models import TaskModel
 from bert_runtime.bundle.manifest import MASKED, PACKED, UNMASKED, Variant
 from bert_runtime.gpu.shape_buckets import takes
 from bert_runtime.model import Model
-from bert_runtime.tasks import (
-    FloatArray,
-    QuestionAnswering,
-    ReplacedTokenDetection,
-    TokenClassification,
-    largest_difference,
-)
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import QuestionAnswering, ReplacedTokenDetection, TokenClassification, largest_difference
 from bert_runtime.tokenization import Batch, as_text_input, pad
 
 __all__ = ["EVALUATED_ON", "HALF_TOLERANCE", "build_cuda", "check_cuda_parity", "range_batches"]

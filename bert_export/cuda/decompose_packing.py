@@ -6,9 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bert_export.cuda.fusion import MASKED_SCORE
-from bert_export.fusion.pipeline import tidy
-from bert_export.onnx_graph import add_initializer, insert_before, operators
-from bert_export.quantization.projections import MICROSOFT_DOMAIN
+from bert_export.onnx_graph import MICROSOFT_DOMAIN, add_initializer, insert_before, operators, tidy
 
 __all__ = ["spell_out"]
 

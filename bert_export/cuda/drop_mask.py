@@ -6,9 +6,7 @@ kernel (github.com/microsoft/onnxruntime, contrib_ops/cuda/bert/multihead_attent
 
 import onnx_ir as ir
 
-from bert_export.fusion.pipeline import FusionCounts, check_counts, tidy
-from bert_export.onnx_graph import operators
-from bert_export.quantization.projections import MICROSOFT_DOMAIN
+from bert_export.onnx_graph import MICROSOFT_DOMAIN, FusionCounts, check_counts, operators, tidy
 from bert_models import EncoderConfig
 
 __all__ = ["unmask"]

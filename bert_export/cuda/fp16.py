@@ -10,8 +10,7 @@ from collections.abc import Collection
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.fusion.pipeline import tidy
-from bert_export.onnx_graph import add_initializer, constant, insert_before
+from bert_export.onnx_graph import add_initializer, constant, insert_before, tidy
 
 __all__ = ["LARGEST", "half_nodes", "to_half"]
 

@@ -23,9 +23,18 @@ from collections import Counter
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.fusion.pipeline import FusionCounts, check_counts, tidy
-from bert_export.onnx_graph import NoMatch, add_initializer, as_linear, insert_before, operators, scope
-from bert_export.quantization.projections import MICROSOFT_DOMAIN
+from bert_export.onnx_graph import (
+    MICROSOFT_DOMAIN,
+    FusionCounts,
+    NoMatch,
+    add_initializer,
+    as_linear,
+    check_counts,
+    insert_before,
+    operators,
+    scope,
+    tidy,
+)
 from bert_models import EncoderConfig
 
 __all__ = ["CUDA_OPSET", "MASKED_SCORE", "additive_mask", "fuse_for_cuda"]

@@ -10,9 +10,18 @@ no packed graph can be captured as a CUDA graph (github.com/microsoft/onnxruntim
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.fusion.pipeline import FusionCounts, check_counts, tidy
-from bert_export.onnx_graph import NoMatch, add_initializer, constant, insert_before, operators, scope
-from bert_export.quantization.projections import MICROSOFT_DOMAIN
+from bert_export.onnx_graph import (
+    MICROSOFT_DOMAIN,
+    FusionCounts,
+    NoMatch,
+    add_initializer,
+    check_counts,
+    constant,
+    insert_before,
+    operators,
+    scope,
+    tidy,
+)
 from bert_models import EncoderConfig
 from bert_runtime.tasks import Task
 

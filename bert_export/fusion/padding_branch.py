@@ -8,8 +8,7 @@ Attention.
 
 import onnx_ir as ir
 
-from bert_export.fusion.pipeline import FusionCounts, check_counts, tidy
-from bert_export.onnx_graph import insert_before, operators
+from bert_export.onnx_graph import FusionCounts, check_counts, insert_before, operators, tidy
 
 __all__ = ["branch_on_padding"]
 

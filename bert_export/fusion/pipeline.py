@@ -1,29 +1,19 @@
 """All fusions in order, counted and held against what the model's configuration demands."""
 
 from collections import Counter
-from collections.abc import Mapping
 
 import onnx_ir as ir
-from onnx_ir.passes.common import (
-    CommonSubexpressionEliminationPass,
-    DeduplicateHashedInitializersPass,
-    NameFixPass,
-    RemoveUnusedNodesPass,
-)
+from onnx_ir.passes.common import DeduplicateHashedInitializersPass
 
-from bert_export.errors import FusionError
 from bert_export.fusion.attention import fuse_attention
 from bert_export.fusion.first_token_only import fuse_first_row
 from bert_export.fusion.merge_qkv import fuse_projections
 from bert_export.fusion.mlm_gather_masks import fuse_masked_rows
-from bert_export.onnx_graph import NoMatch, linears, operators, scope
+from bert_export.onnx_graph import FusionCounts, NoMatch, check_counts, linears, operators, scope, tidy
 from bert_models import EncoderConfig
 from bert_runtime.tasks import FillMask, Task
 
-__all__ = ["FusionCounts", "check_counts", "expected_fusions", "fuse", "tidy"]
-
-FusionCounts = Mapping[str, Mapping[str, int]]
-"""Per fusion, how many were `expected` and how many `found`."""
+__all__ = ["expected_fusions", "fuse"]
 
 
 def expected_fusions(config: EncoderConfig, task: Task) -> dict[str, int]:
@@ -83,30 +73,9 @@ def fuse(model: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
     return check_counts(found, expected, reasons)
 
 
-def check_counts(found: Mapping[str, int], expected: Mapping[str, int], reasons: list[str]) -> FusionCounts:
-    """The counts side by side; raises `FusionError` where they differ."""
-    counts = {name: {"expected": number, "found": found.get(name, 0)} for name, number in expected.items()}
-    short = [
-        f"{name} (expected {count['expected']}, found {count['found']})"
-        for name, count in counts.items()
-        if count["found"] != count["expected"]
-    ]
-    if short:
-        because = "; ".join(reasons) or "torch captured other operators than expected"
-        raise FusionError(f"the graph could not be fused as its configuration demands: {', '.join(short)}. {because}")
-    return counts
-
-
 def _name_weights(model: ir.Model) -> None:
     """Gives the weights that torch transposed, and left nameless, the name of their module."""
     for linear in linears(model):
         name = f"{scope(linear.matmul)}.weight"
         if str(linear.weight.name).startswith("val_") and name not in model.graph.initializers:
             linear.weight.name = name
-
-
-def tidy(model: ir.Model) -> None:
-    """Computes twice-computed values once, removes what nothing reads, and gives every value a name of its own."""
-    CommonSubexpressionEliminationPass()(model)
-    RemoveUnusedNodesPass()(model)
-    NameFixPass()(model)

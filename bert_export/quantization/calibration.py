@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.onnx_graph import FloatArray, linears, scope
+from bert_export.onnx_graph import linears, scope
 from bert_runtime.cpu.session import open_onnxruntime_session
 from bert_runtime.machine import available_cores
+from bert_runtime.numerics import Float32Array
 from bert_runtime.tokenization import Batch
 
 __all__ = ["Activations", "measure_activations"]
@@ -26,13 +27,13 @@ _MAX_BYTES = 2**30
 class Activations:
     """What one projection reads: the range of each channel over all tokens, and some of the tokens."""
 
-    low: FloatArray
+    low: Float32Array
     """Least value of each channel [in]."""
-    high: FloatArray
-    samples: FloatArray
+    high: Float32Array
+    samples: Float32Array
     """Rows of some of the tokens [n, in], the same tokens for every projection."""
 
-    def divided(self, factors: FloatArray) -> "Activations":
+    def divided(self, factors: Float32Array) -> "Activations":
         """The activations with each channel divided by its factor [in]."""
         return Activations(low=self.low / factors, high=self.high / factors, samples=self.samples / factors)
 
@@ -86,11 +87,11 @@ class _Measured:
     """Collects batches of one projection's input."""
 
     def __init__(self) -> None:
-        self._low: list[FloatArray] = []
-        self._high: list[FloatArray] = []
-        self._samples: list[FloatArray] = []
+        self._low: list[Float32Array] = []
+        self._high: list[Float32Array] = []
+        self._samples: list[Float32Array] = []
 
-    def add(self, rows: FloatArray, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
+    def add(self, rows: Float32Array, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
         self._low.append(rows.min(axis=0))
         self._high.append(rows.max(axis=0))
         self._samples.append(rows[chosen])

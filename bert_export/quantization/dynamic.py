@@ -8,9 +8,16 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from bert_export.fusion.pipeline import FusionCounts, check_counts, tidy
-from bert_export.onnx_graph import Linear, add_initializer, insert_before
-from bert_export.quantization.projections import MICROSOFT_DOMAIN, encoder_linears
+from bert_export.onnx_graph import (
+    MICROSOFT_DOMAIN,
+    FusionCounts,
+    Linear,
+    add_initializer,
+    check_counts,
+    insert_before,
+    tidy,
+)
+from bert_export.quantization.projections import encoder_linears
 from bert_export.quantization.weights import quantize_weight
 
 __all__ = ["quantize_dynamic"]

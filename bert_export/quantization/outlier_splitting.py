@@ -19,13 +19,13 @@ import onnx_ir as ir
 import torch
 from numpy.typing import NDArray
 
-from bert_export.onnx_graph import FloatArray
 from bert_export.quantization.calibration import Activations
 from bert_export.quantization.projections import SharedWeight
+from bert_runtime.numerics import Float32Array
 
 __all__ = ["Block", "Split", "best_split", "feed_forward_blocks", "split_neurons"]
 
-Activation = Callable[[FloatArray], FloatArray]
+Activation = Callable[[Float32Array], Float32Array]
 
 _COPIES_SHARE = 1 / 96
 """How many copies a block may gain for each of its neurons: 16 in MiniLM, 32 in BERT-base."""
@@ -84,8 +84,8 @@ def _activation(node: ir.Node) -> Activation:
     attribute = node.attributes.get("approximate")
     approximate = "none" if attribute is None else attribute.as_string()
 
-    def gelu(h: FloatArray) -> FloatArray:
-        result: FloatArray = torch.nn.functional.gelu(torch.from_numpy(h), approximate=approximate).numpy()
+    def gelu(h: Float32Array) -> Float32Array:
+        result: Float32Array = torch.nn.functional.gelu(torch.from_numpy(h), approximate=approximate).numpy()
         return result
 
     return gelu
@@ -120,11 +120,11 @@ def split_neurons(block: Block) -> Split:
 
 
 def best_split(
-    weight: FloatArray,
-    reach: FloatArray,
+    weight: Float32Array,
+    reach: Float32Array,
     low: float,
     candidates: NDArray[np.int64],
-    hidden: FloatArray,
+    hidden: Float32Array,
     activation: Activation,
 ) -> Split:
     """The split with the least expected squared error of the block's output, among those with few enough copies.
@@ -156,12 +156,12 @@ def best_split(
 
 
 def _seams(
-    hidden: FloatArray,
+    hidden: Float32Array,
     split: Split,
     candidates: NDArray[np.int64],
     activation: Activation,
-    exact: FloatArray | None = None,
-) -> FloatArray:
+    exact: Float32Array | None = None,
+) -> Float32Array:
     """What the parts of each candidate add up to, less what the neuron itself would give [n, m]."""
     seams = np.zeros_like(hidden)
     for column, copies in enumerate(split.copies[candidates]):
@@ -172,7 +172,7 @@ def _seams(
     return seams
 
 
-def _extended(inputs: Activations, copies: FloatArray, ceiling: float) -> Activations:
+def _extended(inputs: Activations, copies: Float32Array, ceiling: float) -> Activations:
     """The neurons' activations with those of their copies, all cut off at the ceiling."""
     samples = np.minimum(np.concatenate([inputs.samples, copies], axis=1), np.float32(ceiling))
     low = np.concatenate([inputs.low, copies.min(axis=0)])

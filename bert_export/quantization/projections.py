@@ -6,15 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.fusion.pipeline import FusionCounts
-from bert_export.onnx_graph import FloatArray, Linear, linears, scope
+from bert_export.onnx_graph import FusionCounts, Linear, linears, scope
 from bert_export.quantization.calibration import Activations
 from bert_models import EncoderConfig
+from bert_runtime.numerics import Float32Array
 
-__all__ = ["MICROSOFT_DOMAIN", "SharedWeight", "encoder_linears", "expected_projections", "shared_weights"]
-
-MICROSOFT_DOMAIN = "com.microsoft"
-"""ONNX Runtime's own operators."""
+__all__ = ["SharedWeight", "encoder_linears", "expected_projections", "shared_weights"]
 
 
 def expected_projections(config: EncoderConfig, fusions: FusionCounts) -> int:
@@ -38,29 +35,29 @@ class SharedWeight:
     """Projections with one weight (ALBERT's layers share theirs), as they change on their way to INT8."""
 
     linears: list[Linear]
-    weight: FloatArray
+    weight: Float32Array
     """What the inputs are multiplied with [in, out]."""
-    bias: FloatArray
+    bias: Float32Array
     """[out]."""
     inputs: list[Activations]
     """What each of `linears` reads."""
 
     @property
-    def samples(self) -> FloatArray:
+    def samples(self) -> Float32Array:
         """Sampled rows of all inputs [n, in]."""
         return np.concatenate([each.samples for each in self.inputs])
 
     @property
-    def largest(self) -> FloatArray:
+    def largest(self) -> Float32Array:
         """Largest absolute value in each channel of the inputs [in]."""
         return np.max([np.maximum(-each.low, each.high) for each in self.inputs], axis=0)
 
-    def scale_inputs(self, factors: FloatArray) -> None:
+    def scale_inputs(self, factors: Float32Array) -> None:
         """Inputs divided by `factors` [in] from now on, and the weight multiplied: the same product."""
         self.weight = self.weight * factors[:, None]
         self.inputs = [each.divided(factors) for each in self.inputs]
 
-    def scale_outputs(self, factors: FloatArray, columns: slice) -> None:
+    def scale_outputs(self, factors: Float32Array, columns: slice) -> None:
         """Divides some of the outputs by `factors`."""
         self.weight, self.bias = self.weight.copy(), self.bias.copy()
         self.weight[:, columns] /= factors

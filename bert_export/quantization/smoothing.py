@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.onnx_graph import FloatArray, Linear, NoMatch, add_initializer, insert_before, producer
+from bert_export.onnx_graph import Linear, NoMatch, add_initializer, insert_before, producer
 from bert_export.quantization.projections import SharedWeight
+from bert_runtime.numerics import Float32Array
 
 __all__ = ["SMOOTHING", "fold_into_values", "smooth", "smoothing_factors"]
 
@@ -19,7 +20,7 @@ SMOOTHING = 0.9
 """How much of a channel's range moves into the weights: 0 none, 1 all, after which all channels have one range."""
 
 
-def smoothing_factors(weight: FloatArray, largest: FloatArray, strength: float = SMOOTHING) -> FloatArray:
+def smoothing_factors(weight: Float32Array, largest: Float32Array, strength: float = SMOOTHING) -> Float32Array:
     """What to divide each input by [in]: `largest^strength / max|weight|^(1 - strength)`, 1 in geometric mean.
 
     `largest` [in] is the input's largest absolute value, `weight` [in, out] what reads it.
@@ -28,7 +29,7 @@ def smoothing_factors(weight: FloatArray, largest: FloatArray, strength: float =
     rows = np.abs(weight).max(axis=1).astype(np.float64)
     rows = np.maximum(rows, 1e-5 * max(float(rows.max()), 1e-30))
     exponents = strength * np.log(reach) - (1 - strength) * np.log(rows)
-    factors: FloatArray = np.exp(exponents - exponents.mean()).astype(np.float32)
+    factors: Float32Array = np.exp(exponents - exponents.mean()).astype(np.float32)
     return factors
 
 

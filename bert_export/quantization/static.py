@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.fusion.pipeline import FusionCounts, check_counts, tidy
-from bert_export.onnx_graph import FloatArray, add_initializer, insert_before
+from bert_export.onnx_graph import MICROSOFT_DOMAIN, FusionCounts, add_initializer, check_counts, insert_before, tidy
 from bert_export.quantization.calibration import Activations
 from bert_export.quantization.embeddings import quantize_embeddings
 from bert_export.quantization.outlier_splitting import feed_forward_blocks, split_neurons
-from bert_export.quantization.projections import MICROSOFT_DOMAIN, SharedWeight, encoder_linears, shared_weights
+from bert_export.quantization.projections import SharedWeight, encoder_linears, shared_weights
 from bert_export.quantization.smoothing import SMOOTHING, fold_into_values, smooth
 from bert_export.quantization.weights import compensated_weight
+from bert_runtime.numerics import Float32Array
 
 __all__ = ["quantize"]
 
@@ -116,8 +116,8 @@ def _scale(inputs: Activations) -> tuple[np.float32, np.uint8]:
     return scale, np.uint8(np.clip(np.rint(-low / scale), 0, 255))
 
 
-def _rounded(samples: FloatArray, scale: np.float32, zero_point: np.uint8) -> FloatArray:
+def _rounded(samples: Float32Array, scale: np.float32, zero_point: np.uint8) -> Float32Array:
     """The samples as the integer product sees them."""
     steps = np.clip(np.rint(samples / scale) + np.float32(zero_point), 0, 255)
-    rounded: FloatArray = (steps - np.float32(zero_point)) * scale
+    rounded: Float32Array = (steps - np.float32(zero_point)) * scale
     return rounded

@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert_export.errors import ExportError
-from bert_export.onnx_graph import FloatArray
 from bert_models import EncoderConfig
+from bert_runtime.numerics import Float32Array
 
 __all__ = ["LIMITS", "choose_weight_bits", "compensated_weight", "quantize_weight"]
 
@@ -38,13 +38,13 @@ def choose_weight_bits(config: EncoderConfig, wanted: int | None) -> int:
     return wanted
 
 
-def channel_scales(weight: FloatArray, limit: int) -> FloatArray:
+def channel_scales(weight: Float32Array, limit: int) -> Float32Array:
     """The scale of each output channel [out] with which its largest weight becomes `limit`; 1 where all are zero."""
     scale = np.abs(weight).max(axis=0) / np.float32(limit)
     return np.where(scale > 0, scale, np.float32(1)).astype(np.float32)
 
 
-def quantize_weight(weight: FloatArray, bits: int = 8) -> tuple[NDArray[np.int8], FloatArray]:
+def quantize_weight(weight: Float32Array, bits: int = 8) -> tuple[NDArray[np.int8], Float32Array]:
     """Each weight to the nearest step of 7 or 8 bits: float32 [in, out] → int8 [in, out], scales float32 [out].
 
     `weight ≈ quantized · scale`. A channel of zeros gets scale 1.
@@ -54,7 +54,9 @@ def quantize_weight(weight: FloatArray, bits: int = 8) -> tuple[NDArray[np.int8]
     return np.clip(np.rint(weight / scale), -limit, limit).astype(np.int8), scale
 
 
-def compensated_weight(weight: FloatArray, inputs: FloatArray, bits: int = 8) -> tuple[NDArray[np.int8], FloatArray]:
+def compensated_weight(
+    weight: Float32Array, inputs: Float32Array, bits: int = 8
+) -> tuple[NDArray[np.int8], Float32Array]:
     """Like `quantize_weight`, but each rounding error is made up for by the weights that are rounded after it.
 
     Least squares on rows of `inputs` [n, in], in the order of falling input power (GPTQ, arXiv:2210.17323, equations 2

@@ -18,7 +18,8 @@ from bert_runtime.gpu.cuda_session import CudaSession
 from bert_runtime.gpu.padding_router import Forms
 from bert_runtime.gpu.shape_buckets import takes
 from bert_runtime.gpu.tensorrt_session import TensorrtSession
-from bert_runtime.tasks import FloatArray, Outputs, Result, Task
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import Outputs, Result, Task
 from bert_runtime.tokenization import Batch, TextTokenizer, as_text_input, check_batch, pad
 
 __all__ = ["WINDOW", "Model"]

@@ -1,13 +1,20 @@
-"""The two functions that turn logits into probabilities."""
+"""Array types, and the two functions that turn logits into probabilities."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FloatArray", "sigmoid", "softmax"]
+__all__ = ["Float32Array", "FloatArray", "IntArray", "sigmoid", "softmax"]
 
 FloatArray = NDArray[np.floating[Any]]
+"""Floats of any width: post-processing keeps the dtype that it is given."""
+
+Float32Array = NDArray[np.float32]
+"""Weights, activations and outputs of a graph."""
+
+IntArray = NDArray[np.int64]
+"""Token ids, masks and indices."""
 
 
 def softmax(logits: FloatArray) -> FloatArray:

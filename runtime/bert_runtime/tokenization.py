@@ -5,16 +5,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from bert_runtime.errors import BundleError, InputError
+from bert_runtime.numerics import IntArray
 from bert_runtime.tasks import TextInput, WindowedText
 from bert_runtime.tasks.tokens import overlap
 
 __all__ = ["Batch", "TextTokenizer", "as_text_input", "check_batch", "check_ids", "pad"]
 
-IntArray = NDArray[np.int64]
 
 _TEXT_NAMES = frozenset(("text", "text_pair", "pair", "question", "context"))
 """What callers call texts in a dict; what does not belong to the others would be left out without a word."""

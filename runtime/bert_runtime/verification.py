@@ -11,7 +11,8 @@ from bert_runtime.devices import CPU, Device, cuda_problem
 from bert_runtime.errors import BertError, CudaUnavailableError, DeploymentError
 from bert_runtime.loading import can_run, check_asset, open_variant
 from bert_runtime.model import Model
-from bert_runtime.tasks import FloatArray, Outputs
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import Outputs
 
 __all__ = ["Check", "self_test_values", "verify"]
 

@@ -23,7 +23,8 @@ from bert_models import EncoderConfig, TaskModel, load_model, open_checkpoint
 from bert_runtime import Manifest, load
 from bert_runtime.gpu.shape_buckets import is_full
 from bert_runtime.loading import bundle_tokenizer
-from bert_runtime.tasks import FloatArray, TextClassification
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import TextClassification
 from bert_runtime.tokenization import Batch
 
 CONFIG = EncoderConfig(

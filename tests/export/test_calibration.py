@@ -17,7 +17,8 @@ from bert_export.quantization.smoothing import smoothing_factors
 from bert_export.quantization.weights import compensated_weight, quantize_weight
 from bert_export.samples import built_in_calibration
 from bert_models import EncoderConfig, TaskModel, load_model, open_checkpoint
-from bert_runtime.tasks import FloatArray, TextInput
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import TextInput
 from bert_runtime.tokenization import Batch, TextTokenizer, pad
 
 from .test_fusion import CLS, MEAN, runner, toy_model

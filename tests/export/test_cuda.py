@@ -20,7 +20,8 @@ from bert_export.onnx_graph import operators
 from bert_export.parity import probe_batches, reference_outputs
 from bert_export.targets import Graphs, forms_for, graphs_for
 from bert_models import TaskModel
-from bert_runtime.tasks import FloatArray, Task
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import Task
 from bert_runtime.tokenization import Batch
 
 from .test_fusion import CLASSIFIER, CONFIG, MEAN, captured, runner, toy_model

@@ -10,7 +10,8 @@ from bert_export.cuda import pack, spell_out, to_half
 from bert_export.cuda.build import check_cuda_parity
 from bert_export.errors import FusionError, ParityError
 from bert_export.onnx_graph import insert_before, operators
-from bert_runtime.tasks import FloatArray, Task
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import Task
 from bert_runtime.tokenization import Batch
 
 from .test_cuda import for_cuda

@@ -21,7 +21,8 @@ from bert_export.onnx_graph import NoMatch, as_linear, linears, operators, scope
 from bert_export.parity import check_parity, probe_batches, reference_outputs
 from bert_export.quantization import Activations, measure_activations
 from bert_models import EncoderConfig, TaskModel
-from bert_runtime.tasks import FloatArray, SentenceEmbedding, Task, TextClassification
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import SentenceEmbedding, Task, TextClassification
 from bert_runtime.tokenization import Batch
 
 CONFIG = EncoderConfig(

@@ -10,8 +10,7 @@ from bert_export.capture import capture
 from bert_export.errors import FusionError
 from bert_export.flops import int8_flops_share
 from bert_export.fusion import fuse
-from bert_export.fusion.pipeline import tidy
-from bert_export.onnx_graph import operators
+from bert_export.onnx_graph import operators, tidy
 from bert_export.parity import probe_batches, reference_outputs
 from bert_export.quantization import expected_projections, quantize, quantize_dynamic
 from bert_export.quantization.embeddings import quantize_embeddings

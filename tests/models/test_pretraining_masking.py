@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from bert_models import TrainingError
 from bert_models.pretraining import MaskingSettings, Vocabulary
 from bert_models.pretraining.masking import IGNORED, Masked, mask_sequences
+from bert_runtime.numerics import IntArray
 
 from .toy_corpus import toy_tokenizer
 
-IntArray = NDArray[np.int64]
 PAD, CLS, SEP, MASK = 0, 2, 3, 4
 
 

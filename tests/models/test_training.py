@@ -18,8 +18,9 @@ from bert_models.training.module import FineTuning
 from bert_models.training.optimizer import parameter_groups
 from bert_models.training.precision import ChosenPrecision, choose_precision
 from bert_runtime.errors import DataError
+from bert_runtime.numerics import FloatArray
 from bert_runtime.records import Record
-from bert_runtime.tasks import FloatArray, TextClassification, sole_rows
+from bert_runtime.tasks import TextClassification, sole_rows
 
 
 def records(labels: list[object], name: str = "train.jsonl") -> list[Record]:

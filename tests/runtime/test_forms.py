@@ -9,7 +9,7 @@ import pytest
 from bert_runtime import BundleError
 from bert_runtime.errors import CudaUnavailableError, ForkedSessionError
 from bert_runtime.gpu.padding_router import Forms, form_for
-from bert_runtime.tasks import FloatArray
+from bert_runtime.numerics import FloatArray
 from bert_runtime.tokenization import Batch
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from bert_runtime import InputError, load
 from bert_runtime.cpu.session import Session
-from bert_runtime.tasks import FloatArray, sole_rows
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import sole_rows
 from bert_runtime.tokenization import Batch, as_text_input, pad
 
 TEXTS = [" ".join(["hello there"] * (1 + number * 7 % 23)) for number in range(60)]

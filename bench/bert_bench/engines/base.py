@@ -20,7 +20,8 @@ from bert_runtime import Manifest
 from bert_runtime.cpu.session import Session
 from bert_runtime.loading import bundle_tokenizer
 from bert_runtime.model import Model
-from bert_runtime.tasks import FloatArray, TextInput
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import TextInput
 from bert_runtime.tokenization import Batch
 
 __all__ = [

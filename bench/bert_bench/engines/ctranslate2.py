@@ -14,7 +14,8 @@ import numpy as np
 from bert_bench.engines.base import Forward, Kind, PreparedSpec, folder_bytes
 from bert_bench.errors import BenchError
 from bert_runtime import Manifest
-from bert_runtime.tasks import FloatArray, TextInput
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import TextInput
 from bert_runtime.tokenization import Batch
 
 __all__ = ["KINDS", "CTranslate2Spec"]

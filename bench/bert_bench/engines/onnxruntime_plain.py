@@ -9,7 +9,8 @@ from bert_bench.engines.base import Forward, Kind, PeerSpec
 from bert_bench.engines.pytorch import load_checkpoint
 from bert_bench.errors import BenchError
 from bert_runtime import Manifest
-from bert_runtime.tasks import FloatArray, Task
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import Task
 from bert_runtime.tokenization import Batch
 
 __all__ = ["KINDS", "PLAIN", "PlainSpec", "onnx_session", "write_plain_graph"]

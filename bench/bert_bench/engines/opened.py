@@ -8,7 +8,8 @@ from typing import Any
 
 from bert_bench.workloads import Case
 from bert_runtime.model import Model
-from bert_runtime.tasks import FloatArray, TextInput
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import TextInput
 from bert_runtime.timing import interleaved_medians
 
 __all__ = ["DIVIDED", "Engine", "ModelEngine", "ProductEngine"]

@@ -11,7 +11,8 @@ from bert_bench.engines.base import Forward, Kind, PreparedSpec, folder_bytes
 from bert_bench.engines.transformers_models import AUTO_CLASSES, auto_model
 from bert_runtime import Manifest
 from bert_runtime.loading import bundle_tokenizer
-from bert_runtime.tasks import FloatArray, TextInput
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import TextInput
 from bert_runtime.tokenization import Batch, pad
 
 __all__ = ["KINDS", "OpenVINOSpec"]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from bert_bench.engines.base import CheckpointSpec, Forward, Kind
 from bert_runtime import Manifest
-from bert_runtime.tasks import FloatArray, Task
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import Task
 from bert_runtime.tokenization import Batch
 
 if TYPE_CHECKING:

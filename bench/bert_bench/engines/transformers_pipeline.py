@@ -10,7 +10,8 @@ import numpy as np
 from bert_bench.engines.base import Kind, ProductEngine, ProductSpec, folder_bytes
 from bert_bench.engines.optimum import INT8, OptimumSpec
 from bert_runtime import Manifest
-from bert_runtime.tasks import FloatArray, TextClassification, TextInput
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import TextClassification, TextInput
 
 __all__ = ["KINDS", "PipelineSpec"]
 

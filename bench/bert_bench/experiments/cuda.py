@@ -44,8 +44,9 @@ from bert_runtime.gpu.cuda_session import CudaSession, provider_options
 from bert_runtime.gpu.shape_buckets import AS_THEY_COME, GraphShapes, is_full, is_right_padded
 from bert_runtime.loading import bundle_tokenizer, load, open_variant
 from bert_runtime.model import Model
+from bert_runtime.numerics import FloatArray
 from bert_runtime.records import read_records
-from bert_runtime.tasks import FloatArray, Task
+from bert_runtime.tasks import Task
 from bert_runtime.tokenization import Batch, TextTokenizer
 
 __all__ = ["Work", "batches_of", "forward_works", "main", "text_works", "torch_engine"]

@@ -13,7 +13,8 @@ from bert_export.parity import reference_outputs
 from bert_models import TaskModel
 from bert_runtime.cpu.session import Session
 from bert_runtime.model import Model
-from bert_runtime.tasks import FloatArray, TextInput, largest_difference
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import TextInput, largest_difference
 from bert_runtime.tokenization import Batch
 
 __all__ = ["EAGER", "Engine", "Run", "check_outputs", "fidelity", "goals"]

@@ -19,9 +19,8 @@ from bert_export.fusion import branch_on_padding, fuse
 from bert_export.fusion.attention import fuse_attention
 from bert_export.fusion.first_token_only import fuse_first_row
 from bert_export.fusion.merge_qkv import fuse_projections
-from bert_export.fusion.pipeline import tidy
 from bert_export.kernel_functions import outline_kernels
-from bert_export.onnx_graph import operators
+from bert_export.onnx_graph import operators, tidy
 from bert_export.quantization import expected_projections, measure_activations, quantize, quantize_dynamic
 from bert_export.samples import built_in_calibration
 from bert_models import load_model, open_checkpoint

@@ -19,8 +19,9 @@ from bert_export.export import export
 from bert_models import load_model, open_checkpoint
 from bert_runtime import load
 from bert_runtime.batching import length_sorted_batches
+from bert_runtime.numerics import FloatArray
 from bert_runtime.records import read_records
-from bert_runtime.tasks import FloatArray, TextInput, sole_rows
+from bert_runtime.tasks import TextInput, sole_rows
 from bert_runtime.tasks.sentence_embedding import cosine
 from bert_runtime.tokenization import pad
 

@@ -26,8 +26,9 @@ from bert_runtime.cpu.session import Session
 from bert_runtime.evaluation import checked_examples
 from bert_runtime.machine import available_cores, installed_versions
 from bert_runtime.model import Model
+from bert_runtime.numerics import FloatArray
 from bert_runtime.records import read_records
-from bert_runtime.tasks import Example, FloatArray, Outputs
+from bert_runtime.tasks import Example, Outputs
 from bert_runtime.tokenization import Batch, TextTokenizer
 
 __all__ = ["main"]

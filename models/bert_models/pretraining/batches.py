@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -18,6 +17,7 @@ from bert_models.pretraining.masking import MaskingSettings, mask_sequences
 from bert_models.pretraining.packing import Plan, pack_next_sentences, pack_sentence_order, pack_sentences
 from bert_models.pretraining.token_cache import TokenCache
 from bert_models.pretraining.vocabulary import Vocabulary
+from bert_runtime.numerics import IntArray
 
 __all__ = ["OBJECTIVES", "BatchSettings", "PretrainingBatch", "PretrainingBatches", "batch_loader"]
 
@@ -26,8 +26,6 @@ OBJECTIVES = ("mlm", "mlm+nsp", "mlm+sop", "rtd")
 
 _ORDER, _MASKS = 2, 3
 """Tell the generators of one epoch apart."""
-
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from bert_models.errors import TrainingError
 from bert_models.pretraining.vocabulary import Vocabulary
+from bert_runtime.numerics import IntArray
 
 __all__ = ["IGNORED", "Masked", "MaskingSettings", "mask_sequences"]
 
 IGNORED = -100
 """The label of a token that is not predicted; `torch.nn.functional.cross_entropy` leaves it out."""
 
-IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 

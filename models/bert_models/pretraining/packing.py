@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bert_models.errors import TrainingError
 from bert_models.pretraining.token_cache import TokenCache
+from bert_runtime.numerics import IntArray
 
 __all__ = ["Plan", "cut_pair", "pack_next_sentences", "pack_sentence_order", "pack_sentences"]
 
-IntArray = NDArray[np.int64]
 
 SHORT_SHARE = 0.1
 """How many of BERT's pairs are to be shorter than the model could read."""

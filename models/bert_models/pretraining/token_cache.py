@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from bert_models.errors import CheckpointError
 from bert_models.files import read_json, write_json
 from bert_runtime.errors import DataError
+from bert_runtime.numerics import IntArray
 
 __all__ = ["FORMAT_VERSION", "CacheLayout", "TokenCache", "split_documents"]
 
 FORMAT_VERSION = 1
 """Part of the key: a cache that another version wrote is not found."""
 
-IntArray = NDArray[np.int64]
 
 _LAYOUT_NAME = "cache.json"
 

@@ -4,14 +4,13 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from bert_models.errors import TrainingError
+from bert_runtime.numerics import IntArray
 
 __all__ = ["Frame", "Vocabulary", "plain_tokenizer"]
 
-IntArray = NDArray[np.int64]
 
 _MASKS = ("[MASK]", "<mask>")
 _PADS = ("[PAD]", "<pad>")

@@ -12,7 +12,8 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler
 from bert_models.training.distributed.process_group import ALONE, Processes
 from bert_models.training.objectives import Objective, build_objective, stack_targets
 from bert_runtime.batching import length_sorted_batches
-from bert_runtime.tasks import Example, FloatArray, Outputs, Task
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import Example, Outputs, Task
 from bert_runtime.tokenization import TextTokenizer, pad
 
 __all__ = ["Examples", "LengthGroups", "ResumableLoader", "SharedBatches", "TensorBatch", "dev_loader", "train_loader"]

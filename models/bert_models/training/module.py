@@ -20,7 +20,8 @@ from bert_models.training.objectives import build_objective
 from bert_models.training.optimizer import adamw, linear_schedule, parameter_groups
 from bert_models.training.settings import TrainSettings
 from bert_models.training.steps import finite_value, seed_by_place
-from bert_runtime.tasks import FloatArray, Task
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import Task
 
 __all__ = ["FineTuning", "described_run"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bert_runtime.cpu.session import Session
 from bert_runtime.errors import BundleError
-from bert_runtime.tasks import FloatArray
+from bert_runtime.numerics import FloatArray
 from bert_runtime.tokenization import Batch
 
 if TYPE_CHECKING:

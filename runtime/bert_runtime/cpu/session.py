@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bert_runtime.cpu.native_kernels import add_kernels
 from bert_runtime.errors import BundleError, ForkedSessionError, InputError, MissingExtraError
 from bert_runtime.machine import has_instruction_set
-from bert_runtime.tasks import FloatArray
+from bert_runtime.numerics import FloatArray
 from bert_runtime.tokenization import Batch
 
 if TYPE_CHECKING:

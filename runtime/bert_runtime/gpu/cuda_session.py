@@ -22,7 +22,7 @@ from bert_runtime.devices import CUDA_PROVIDER, INSTALL_LINES, Device, require_c
 from bert_runtime.errors import BundleError, CudaUnavailableError, ForkedSessionError
 from bert_runtime.gpu.pinned_memory import Staging
 from bert_runtime.gpu.shape_buckets import GraphShapes, Shape, unpad
-from bert_runtime.tasks import FloatArray
+from bert_runtime.numerics import FloatArray
 from bert_runtime.tokenization import Batch, check_ids
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from bert_runtime.bundle.manifest import MASKED, PACKED, UNMASKED
 from bert_runtime.errors import BundleError, CudaUnavailableError
 from bert_runtime.gpu.cuda_session import CudaSession
 from bert_runtime.gpu.shape_buckets import GraphShapes, is_full, is_right_padded
-from bert_runtime.tasks import FloatArray
+from bert_runtime.numerics import FloatArray
 from bert_runtime.tokenization import Batch
 
 __all__ = ["LEAST_PADDING", "Forms", "form_for"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from bert_runtime.bundle.manifest import MASKED, UNMASKED
-from bert_runtime.tasks import FloatArray
+from bert_runtime.numerics import FloatArray
 from bert_runtime.tokenization import Batch
 
 __all__ = ["AS_THEY_COME", "GraphShapes", "Shape", "is_full", "is_right_padded", "takes", "unpad"]

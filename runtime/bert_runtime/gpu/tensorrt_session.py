@@ -15,7 +15,7 @@ from bert_runtime.bundle.manifest import Manifest, Variant
 from bert_runtime.devices import TENSORRT_PROVIDER, Device
 from bert_runtime.gpu.cuda_session import CudaSession
 from bert_runtime.gpu.shape_buckets import GraphShapes
-from bert_runtime.tasks import FloatArray
+from bert_runtime.numerics import FloatArray
 from bert_runtime.tokenization import Batch
 
 __all__ = ["MOST_ROWS", "TensorrtSession", "engine_folder", "tensorrt_options"]

@@ -1,10 +1,5 @@
 """The tasks this project knows: one registry for the trainer, the exporter and the runtime."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from bert_runtime.errors import BundleError
-from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks.base import (
     Example,
     Outputs,
@@ -19,6 +14,7 @@ from bert_runtime.tasks.base import (
 from bert_runtime.tasks.fill_mask import Filling, Fillings, FillMask
 from bert_runtime.tasks.next_sentence_prediction import NextSentence, NextSentencePrediction
 from bert_runtime.tasks.question_answering import Answer, Answers, QuestionAnswering
+from bert_runtime.tasks.registry import TASKS, task_from_dict
 from bert_runtime.tasks.replaced_token_detection import ReplacedTokenDetection, ReplacedTokens
 from bert_runtime.tasks.sentence_embedding import Embedding, SentenceEmbedding
 from bert_runtime.tasks.text_classification import (
@@ -41,7 +37,6 @@ __all__ = [
     "FillMask",
     "Filling",
     "Fillings",
-    "FloatArray",
     "MultiLabelClassification",
     "NextSentence",
     "NextSentencePrediction",
@@ -62,24 +57,3 @@ __all__ = [
     "sole_rows",
     "task_from_dict",
 ]
-
-_TASKS: tuple[type[Task], ...] = (
-    TextClassification,
-    TokenClassification,
-    QuestionAnswering,
-    FillMask,
-    NextSentencePrediction,
-    ReplacedTokenDetection,
-    SentenceEmbedding,
-)
-
-TASKS: dict[str, type[Task]] = {task.name: task for task in _TASKS}
-"""Every task by name."""
-
-
-def task_from_dict(settings: Mapping[str, Any]) -> Task:
-    """The task that `Task.to_dict` described; raises `BundleError` for one that is unknown or malformed."""
-    name = settings.get("name")
-    if not isinstance(name, str) or name not in TASKS:
-        raise BundleError(f"unknown task {name!r}; this release knows {', '.join(TASKS)}")
-    return TASKS[name].from_dict(settings)

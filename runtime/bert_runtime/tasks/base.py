@@ -15,7 +15,6 @@ from bert_runtime.records import Record
 
 __all__ = [
     "Example",
-    "FloatArray",
     "Outputs",
     "Result",
     "Task",

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bert_runtime.metrics import pearson, spearman
+from bert_runtime.numerics import FloatArray
 from bert_runtime.records import Record
-from bert_runtime.tasks.base import Example, FloatArray, Outputs, Result, Task, TextInput, sole_rows
+from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, sole_rows
 
 __all__ = ["DENSE_ACTIVATIONS", "POOLINGS", "Embedding", "SentenceEmbedding", "cosine"]
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Encoding
 
+from bert_runtime.numerics import FloatArray, IntArray
 from bert_runtime.records import Record
-from bert_runtime.tasks.base import FloatArray, Outputs, Task, TextInput, WindowedText
+from bert_runtime.tasks.base import Outputs, Task, TextInput, WindowedText
 
 __all__ = [
     "TextTokens",
@@ -21,8 +21,6 @@ __all__ = [
     "overlap",
     "split_tokens",
 ]
-
-IntArray = NDArray[np.int64]
 
 
 def overlap(max_tokens: int) -> int:

@@ -1,0 +1,37 @@
+"""The registry of tasks, which the trainer's heads, the exporter and the runtime share."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bert_runtime.errors import BundleError
+from bert_runtime.tasks.base import Task
+from bert_runtime.tasks.fill_mask import FillMask
+from bert_runtime.tasks.next_sentence_prediction import NextSentencePrediction
+from bert_runtime.tasks.question_answering import QuestionAnswering
+from bert_runtime.tasks.replaced_token_detection import ReplacedTokenDetection
+from bert_runtime.tasks.sentence_embedding import SentenceEmbedding
+from bert_runtime.tasks.text_classification import TextClassification
+from bert_runtime.tasks.token_classification import TokenClassification
+
+__all__ = ["TASKS", "task_from_dict"]
+
+_TASKS: tuple[type[Task], ...] = (
+    TextClassification,
+    TokenClassification,
+    QuestionAnswering,
+    FillMask,
+    NextSentencePrediction,
+    ReplacedTokenDetection,
+    SentenceEmbedding,
+)
+
+TASKS: dict[str, type[Task]] = {task.name: task for task in _TASKS}
+"""Every task by name."""
+
+
+def task_from_dict(settings: Mapping[str, Any]) -> Task:
+    """The task that `Task.to_dict` described; raises `BundleError` for one that is unknown or malformed."""
+    name = settings.get("name")
+    if not isinstance(name, str) or name not in TASKS:
+        raise BundleError(f"unknown task {name!r}; this release knows {', '.join(TASKS)}")
+    return TASKS[name].from_dict(settings)
