@@ -2,10 +2,10 @@
 
 from bert_bench.benchmark import bench_bundle
 from bert_bench.errors import BenchError, WorkerError
-from bert_bench.plot import plot_report, require_plotting
-from bert_bench.report import CaseReport, EngineReport, Report, Split
+from bert_bench.reports.plot import plot_report, require_plotting
+from bert_bench.reports.report import CaseReport, EngineReport, Report, Split
+from bert_bench.reports.table import report_table
 from bert_bench.settings import Settings
-from bert_bench.table import report_table
 from bert_bench.timing import Speedup, Timing
 
 __all__ = [

@@ -16,9 +16,9 @@ from bert_bench.loadgen_run import drive_all
 from bert_bench.measure import METHOD, measure, measure_callers
 from bert_bench.preparation import Workshop
 from bert_bench.remote import Worker
-from bert_bench.report import Report
+from bert_bench.reports.build_report import callers_reports, require_psutil
+from bert_bench.reports.report import Report
 from bert_bench.request import Request
-from bert_bench.results import callers_reports, require_psutil
 from bert_runtime import Manifest
 from bert_runtime.loading import bundle_tokenizer
 from bert_runtime.machine import available_cores

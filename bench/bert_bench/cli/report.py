@@ -15,10 +15,10 @@ __all__ = ["report"]
 @click.option("--plot", type=PATH, help="Draw the chart (PNG, SVG or PDF).")
 def report(result: Path, markdown: Path | None, plot: Path | None) -> None:
     """Show RESULT, the JSON file of a run, as Markdown and as a chart."""
-    from bert_bench.loading import read_report
-    from bert_bench.markdown import report_markdown
-    from bert_bench.plot import require_plotting
-    from bert_bench.ranking import plot_ranking
+    from bert_bench.reports.markdown import report_markdown
+    from bert_bench.reports.plot import require_plotting
+    from bert_bench.reports.ranking_plot import plot_ranking
+    from bert_bench.reports.read_report import read_report
 
     for path in (markdown, plot):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):

@@ -8,7 +8,7 @@ from typing import Any
 from bert_bench.conditions import Conditions
 from bert_bench.errors import BenchError
 from bert_bench.fidelity import Fidelity
-from bert_bench.report import FORMAT, CallersReport, CallersTiming, CaseReport, EngineReport, Report, Split
+from bert_bench.reports.report import FORMAT, CallersReport, CallersTiming, CaseReport, EngineReport, Report, Split
 from bert_bench.timing import Speedup, Timing
 
 __all__ = ["read_report"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_bench.report import CaseReport, Report
+from bert_bench.reports.report import CaseReport, Report
 
 __all__ = ["Change", "Comparison", "compare_reports"]
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from textwrap import fill
 
-from bert_bench.report import CaseReport, EngineReport, Report
+from bert_bench.reports.report import CaseReport, EngineReport, Report
 from bert_bench.timing import NOISY_SPREAD
 
 __all__ = ["NOISY_MARK", "format_ms", "report_table"]

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bert_bench.report import CaseReport, Report
-from bert_bench.table import NOISY_MARK, format_ms
+from bert_bench.reports.report import CaseReport, Report
+from bert_bench.reports.table import NOISY_MARK, format_ms
 from bert_runtime.errors import MissingExtraError
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bert_bench.report import CaseReport, EngineReport, Report
-from bert_bench.table import NOISY_MARK, format_ms
+from bert_bench.reports.report import CaseReport, EngineReport, Report
+from bert_bench.reports.table import NOISY_MARK, format_ms
 from bert_runtime.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
