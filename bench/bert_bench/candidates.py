@@ -8,11 +8,11 @@ from bert_bench.checkpoints import CheckpointFacts
 from bert_bench.engines import BundleSpec, CheckpointSpec, EngineSpec, PreparedSpec
 from bert_bench.engines.onnxruntime_plain import PlainSpec
 from bert_bench.engines.registry import PEERS, Peer
-from bert_bench.environments import Environment
 from bert_bench.errors import BenchError
-from bert_bench.lineup import Lineup
-from bert_bench.preparation import Workshop
 from bert_bench.request import OWN_PREFIX, Request
+from bert_bench.workers.artifact_cache import Workshop
+from bert_bench.workers.engine_pool import Lineup
+from bert_bench.workers.environments import Environment
 from bert_runtime import Manifest
 from bert_runtime.machine import has_instruction_set
 

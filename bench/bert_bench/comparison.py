@@ -11,14 +11,14 @@ from bert_bench.candidates import Candidates
 from bert_bench.checkpoints import find_checkpoint
 from bert_bench.conditions import OtherWork, busy_notes, current_conditions
 from bert_bench.fidelity import check_fidelity
-from bert_bench.lineup import Lineup
 from bert_bench.loadgen_run import drive_all
 from bert_bench.measure import METHOD, measure, measure_callers
-from bert_bench.preparation import Workshop
-from bert_bench.remote import Worker
 from bert_bench.reports.build_report import callers_reports, require_psutil
 from bert_bench.reports.report import Report
 from bert_bench.request import Request
+from bert_bench.workers.artifact_cache import Workshop
+from bert_bench.workers.client import Worker
+from bert_bench.workers.engine_pool import Lineup
 from bert_runtime import Manifest
 from bert_runtime.loading import bundle_tokenizer
 from bert_runtime.machine import available_cores

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bert_bench.errors import BenchError
-from bert_bench.lineup import Lineup
+from bert_bench.workers.engine_pool import Lineup
 from bert_runtime.tasks import Example, Outputs, Task, TextInput, largest_difference
 from bert_runtime.tokenization import TextTokenizer
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
-from bert_bench.environments import installed_modules
 from bert_bench.errors import BenchError
-from bert_bench.lineup import Contestant, Lineup
 from bert_bench.loadgen import SCENARIOS, LoadOptions, figures
-from bert_bench.preparation import Workshop
 from bert_bench.settings import Settings
+from bert_bench.workers.artifact_cache import Workshop
+from bert_bench.workers.engine_pool import Contestant, Lineup
+from bert_bench.workers.environments import installed_modules
 from bert_runtime.tasks import TextInput
 
 __all__ = ["drive_all"]

@@ -5,9 +5,9 @@ from statistics import median
 
 from bert_bench.engines.opened import DIVIDED
 from bert_bench.errors import WorkerError
-from bert_bench.lineup import Contestant, Lineup
 from bert_bench.settings import Settings
 from bert_bench.timing import calls_per_burst
+from bert_bench.workers.engine_pool import Contestant, Lineup
 from bert_bench.workloads import Case, Workload
 from bert_runtime.tasks import TextInput
 

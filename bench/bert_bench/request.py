@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bert_bench.engines.registry import PEERS
-from bert_bench.environments import cache_folder
 from bert_bench.settings import Settings
+from bert_bench.workers.environments import cache_folder
 from bert_bench.workloads import CORPUS, Workload, build_workload
 from bert_runtime.errors import DataError, InputError
 from bert_runtime.evaluation import checked_examples

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bert_bench import BenchError, WorkerError, environments
-from bert_bench.environments import Environment, cache_folder
-from bert_bench.remote import Worker
+from bert_bench import BenchError, WorkerError
+from bert_bench.workers import environments
+from bert_bench.workers.client import Worker
+from bert_bench.workers.environments import Environment, cache_folder
 
 
 class OwnPython(Environment):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bert_bench import BenchError, WorkerError
 from bert_bench.fidelity import check_fidelity
-from bert_bench.lineup import Lineup
+from bert_bench.workers.engine_pool import Lineup
 from bert_models import open_checkpoint
 from bert_runtime import TextClassification
 from bert_runtime.tasks import TextInput

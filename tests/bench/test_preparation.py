@@ -13,7 +13,7 @@ from bert_bench.engines import openvino, transformers_pipeline
 from bert_bench.engines.base import Forward, Kind, PreparedSpec
 from bert_bench.engines.openvino import OpenVINOSpec
 from bert_bench.engines.transformers_pipeline import PipelineSpec
-from bert_bench.preparation import Workshop, whole_folder
+from bert_bench.workers.artifact_cache import Workshop, whole_folder
 from bert_runtime import Manifest
 from bert_runtime.tasks import TextInput
 

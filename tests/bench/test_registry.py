@@ -7,7 +7,7 @@ import pytest
 
 from bert_bench.engines.base import Kind, PreparedSpec
 from bert_bench.engines.registry import PEERS, Peer
-from bert_bench.environments import Environment, requirements_file
+from bert_bench.workers.environments import Environment, requirements_file
 from bert_runtime.tasks import TASKS
 
 ENVIRONMENTS = sorted({peer.environment for peer in PEERS.values() if peer.environment is not None} | {"loadgen"})

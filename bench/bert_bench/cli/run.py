@@ -101,12 +101,12 @@ def run(
     several hundred megabytes each. Ctrl-C keeps what was prepared.
     """
     from bert_bench.comparison import compare_engines
-    from bert_bench.environments import cache_folder
     from bert_bench.reports.markdown import report_markdown
     from bert_bench.reports.write_report import check_output, write_outputs
     from bert_bench.request import Request
     from bert_bench.settings import Settings
     from bert_bench.texts import offline_texts
+    from bert_bench.workers.environments import cache_folder
 
     if output is not None:
         check_output(output, force=force)

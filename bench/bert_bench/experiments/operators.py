@@ -24,9 +24,9 @@ import onnxruntime
 
 from bert_bench.checkpoints import check_checkpoint
 from bert_bench.engines.openvino import KINDS, OpenVINOSpec
-from bert_bench.environments import Environment
 from bert_bench.experiments.common import write_result
-from bert_bench.preparation import Workshop
+from bert_bench.workers.artifact_cache import Workshop
+from bert_bench.workers.environments import Environment
 from bert_bench.workloads import CORPUS
 from bert_export.cli.common import table
 from bert_runtime import Manifest

@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 
 from bert_bench.errors import BenchError
-from bert_bench.preparation import whole_folder
 from bert_bench.reports.markdown import report_markdown
 from bert_bench.reports.plot import require_plotting
 from bert_bench.reports.ranking_plot import plot_ranking
 from bert_bench.reports.report import Report
+from bert_bench.workers.artifact_cache import whole_folder
 
 __all__ = ["CHART", "MARKDOWN", "RESULT", "check_output", "write_outputs"]
 

@@ -1,4 +1,4 @@
-"""The process around one engine: reads requests from stdin, answers on stdout (`python -m bert_bench.worker`).
+"""The process around one engine: reads requests from stdin, answers on stdout (`python -m bert_bench.workers.worker`).
 
 A frame is a pickle, in both directions: a request `(method, arguments)` of `Service`, a reply `(succeeded, value)`
 whose value is the reason where it failed. The process ends when its stdin does, so it never outlives its parent.
@@ -14,12 +14,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from bert_bench.callers import call_concurrently
 from bert_bench.checkpoints import CheckpointFacts, check_checkpoint, export_bundle
 from bert_bench.engines import Engine, EngineSpec, PreparedSpec
 from bert_bench.engines.onnxruntime_plain import write_plain_graph
 from bert_bench.loadgen import drive
-from bert_bench.peak import gemm_peaks
+from bert_bench.workers.callers import call_concurrently
+from bert_bench.workers.peak import gemm_peaks
 from bert_bench.workloads import Case
 from bert_runtime.errors import BertError
 from bert_runtime.machine import installed_versions

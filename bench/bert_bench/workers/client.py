@@ -10,8 +10,8 @@ from threading import Timer
 from types import TracebackType
 from typing import Any, Self
 
-from bert_bench.environments import Environment
 from bert_bench.errors import WorkerError
+from bert_bench.workers.environments import Environment
 
 __all__ = ["Worker"]
 
@@ -40,7 +40,7 @@ class Worker:
         # -P: a file of the user's working directory must not shadow a module.
         try:
             self._process = subprocess.Popen(
-                [python, "-P", "-m", "bert_bench.worker"],
+                [python, "-P", "-m", "bert_bench.workers.worker"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, env=variables,
             )  # fmt: skip
         except OSError as error:
@@ -53,7 +53,7 @@ class Worker:
         return self._process.pid
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """The result of a method of `bert_bench.worker.Service`; raises `WorkerError`."""
+        """The result of a method of `bert_bench.workers.worker.Service`; raises `WorkerError`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         watchdog = Timer(self._timeout_s, self._give_up)

@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Self
 
 from bert_bench.engines import EngineSpec
-from bert_bench.environments import Environment
 from bert_bench.errors import BenchError
-from bert_bench.remote import Worker
+from bert_bench.workers.client import Worker
+from bert_bench.workers.environments import Environment
 from bert_bench.workloads import Case
 from bert_runtime.tasks import TextInput
 
