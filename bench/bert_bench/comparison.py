@@ -7,12 +7,12 @@ from time import monotonic
 from typing import Any
 
 from bert_bench.benchmark import instruction_set_notes, measured_fields
-from bert_bench.candidates import Candidates
 from bert_bench.checkpoints import find_checkpoint
 from bert_bench.conditions import OtherWork, busy_notes, current_conditions
+from bert_bench.engine_selection import Candidates
 from bert_bench.fidelity import check_fidelity
-from bert_bench.loadgen_run import drive_all
 from bert_bench.measure import METHOD, measure, measure_callers
+from bert_bench.mlperf_loadgen.run import drive_all
 from bert_bench.reports.build_report import callers_reports, require_psutil
 from bert_bench.reports.report import Report
 from bert_bench.request import Request

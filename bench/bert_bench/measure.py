@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from bert_bench.engines.opened import DIVIDED
+from bert_bench.engines.engine import DIVIDED
 from bert_bench.errors import WorkerError
 from bert_bench.settings import Settings
 from bert_bench.timing import calls_per_burst

@@ -14,7 +14,7 @@ from bert_bench.checkpoints import EncoderSize
 from bert_bench.cli import main
 from bert_bench.comparison import compare_engines
 from bert_bench.engines.base import PEER_SIZES
-from bert_bench.engines.opened import DIVIDED
+from bert_bench.engines.engine import DIVIDED
 from bert_bench.reports.compare import compare_reports
 from bert_bench.reports.markdown import report_markdown
 from bert_bench.reports.read_report import read_report
@@ -53,7 +53,7 @@ def offline_only() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Environment, "ensure", ensure)
-        patch.setattr("bert_bench.candidates.has_instruction_set", lambda name: False)
+        patch.setattr("bert_bench.engine_selection.has_instruction_set", lambda name: False)
         yield
 
 

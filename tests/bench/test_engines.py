@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_bench.engines.opened import ProductEngine
+from bert_bench.engines.engine import ProductEngine
 from bert_bench.workloads import Case
 from bert_runtime.tasks import TextInput
 

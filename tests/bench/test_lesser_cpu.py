@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_bench.experiments.lesser_cpu import lesser_cpuinfo
+from bert_bench.experiments.mask_cpu_features import lesser_cpuinfo
 
 CPUINFO = """processor\t: 0
 model name\t: A Processor
@@ -35,7 +35,7 @@ def test_flags_are_taken_out_of_every_processor_and_its_name_says_so() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="for Linux")
 def test_programs_find_what_is_left(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "bert_bench.experiments.lesser_cpu", "--as", "avx2", "--", sys.executable]
+    command = [sys.executable, "-m", "bert_bench.experiments.mask_cpu_features", "--as", "avx2", "--", sys.executable]
     done = subprocess.run(
         [*command, str(tmp_path / "script.py")], capture_output=True, text=True, timeout=120, check=False
     )
@@ -55,7 +55,15 @@ def test_programs_find_what_is_left(tmp_path: Path) -> None:
      ("import ctypes; ctypes.string_at(0)", 139)],
 )  # fmt: skip
 def test_other_signals_and_handlers_are_the_program_s(script: str, code: int) -> None:
-    command = [sys.executable, "-m", "bert_bench.experiments.lesser_cpu", "--as", "avx-vnni", "--", sys.executable]
+    command = [
+        sys.executable,
+        "-m",
+        "bert_bench.experiments.mask_cpu_features",
+        "--as",
+        "avx-vnni",
+        "--",
+        sys.executable,
+    ]
     done = subprocess.run([*command, "-c", script], capture_output=True, text=True, timeout=120, check=False)
     if done.returncode == 1 and ("cannot be started" in done.stderr or "CPUID" in done.stderr):
         pytest.skip(done.stderr.strip())
@@ -63,14 +71,22 @@ def test_other_signals_and_handlers_are_the_program_s(script: str, code: int) ->
 
 
 def test_a_command_that_does_not_exist_is_an_error() -> None:
-    command = [sys.executable, "-m", "bert_bench.experiments.lesser_cpu", "--as", "avx2", "--", "no-such-command"]
+    command = [
+        sys.executable,
+        "-m",
+        "bert_bench.experiments.mask_cpu_features",
+        "--as",
+        "avx2",
+        "--",
+        "no-such-command",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("Error: ")
 
 
 def test_an_unknown_processor_is_refused() -> None:
-    command = [sys.executable, "-m", "bert_bench.experiments.lesser_cpu", "--as", "z80", "--", "true"]
+    command = [sys.executable, "-m", "bert_bench.experiments.mask_cpu_features", "--as", "z80", "--", "true"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert "'avx-vnni', 'avx2'" in done.stderr

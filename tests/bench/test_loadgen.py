@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from bert_bench import Settings, loadgen_run
+from bert_bench import Settings
 from bert_bench.errors import WorkerError
-from bert_bench.loadgen import SCENARIOS, LoadOptions, drive, figures, read_summary
+from bert_bench.mlperf_loadgen import run
+from bert_bench.mlperf_loadgen.driver import SCENARIOS, LoadOptions, drive, figures, read_summary
 from bert_runtime.tasks import TextInput
 
 SUMMARY = """\

@@ -11,7 +11,7 @@ from bert_bench.engines.base import (
     ProductEngine,
     ProductSpec,
 )
-from bert_bench.engines.ours import BundleSpec
+from bert_bench.engines.bert_export import BundleSpec
 
 __all__ = [
     "BundleSpec",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from bert_bench.engines.opened import Engine, ModelEngine, ProductEngine
+from bert_bench.engines.engine import Engine, ModelEngine, ProductEngine
 from bert_bench.workloads import Case
 from bert_runtime import Manifest
 from bert_runtime.cpu.session import Session

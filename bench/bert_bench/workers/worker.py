@@ -17,7 +17,7 @@ from typing import Any
 from bert_bench.checkpoints import CheckpointFacts, check_checkpoint, export_bundle
 from bert_bench.engines import Engine, EngineSpec, PreparedSpec
 from bert_bench.engines.onnxruntime_plain import write_plain_graph
-from bert_bench.loadgen import drive
+from bert_bench.mlperf_loadgen.driver import drive
 from bert_bench.workers.callers import call_concurrently
 from bert_bench.workers.peak import gemm_peaks
 from bert_bench.workloads import Case

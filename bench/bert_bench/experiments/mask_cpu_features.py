@@ -1,6 +1,6 @@
 """Runs a command as on a lesser processor: what it may not use is hidden from it and from all that it starts.
 
-python -m bert_bench.experiments.lesser_cpu --as avx2 -- bert-bench run CKPT …
+python -m bert_bench.experiments.mask_cpu_features --as avx2 -- bert-bench run CKPT …
 
 ONNX Runtime, OpenVINO, PyTorch and CTranslate2 ask the processor what it can do and cannot all be told to do without;
 here it does not say. Clock, caches and ports stay those of the processor there is. For Linux on x86-64 with a C
