@@ -18,8 +18,8 @@ from bert_runtime.devices import CPU
 from bert_runtime.loading import open_variant
 from bert_runtime.tasks import Task
 
-from .test_cuda import fused
-from .test_fusion import CLASSIFIER, CONFIG, MEAN, runner
+from .cuda.test_build import fused
+from .fusion.test_pipeline import CLASSIFIER, CONFIG, MEAN, runner
 
 
 def spelled_out(task: Task) -> tuple[Any, ir.Model]:

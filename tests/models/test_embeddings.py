@@ -18,7 +18,7 @@ from bert_models import CheckpointError, load_model, open_checkpoint, save_model
 from bert_runtime.tasks import SentenceEmbedding
 from bert_runtime.tasks.sentence_embedding import POOLINGS
 
-from ..export.test_fusion import runner
+from ..export.fusion.test_pipeline import runner
 from .toy import TOLERANCE, inputs, randomize, save_reference, toy_config
 
 

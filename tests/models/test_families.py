@@ -14,7 +14,7 @@ from bert_models import load_model, open_checkpoint, save_model
 from bert_models.families import FAMILIES
 from bert_runtime.tasks import SentenceEmbedding
 
-from ..export.test_fusion import probed_activations, runner
+from ..export.fusion.test_pipeline import probed_activations, runner
 from .families import CONFIGS, reference
 from .toy import BATCHES, MASKS, TOLERANCE, inputs, randomize, save_reference
 

@@ -37,7 +37,7 @@ from bert_runtime.tasks import (
 )
 from bert_runtime.tokenization import Batch
 
-from ..export.test_fusion import probed_activations, runner
+from ..export.fusion.test_pipeline import probed_activations, runner
 from .families import CONFIGS
 from .toy import randomize, save_reference
 

@@ -1,6 +1,6 @@
 /* Hides instruction sets from a program and all it starts: preloaded, it lets the processor fault on CPUID (arch_prctl,
  * Linux on x86-64, where the processor can) and answers without some bits; reads of /proc/cpuinfo go to another file.
- * Compiled by lesser_cpu.py, which defines CPUINFO (a path) and HIDDEN_* (bits of leaf 7). The C library has chosen its
+ * Compiled by mask_cpu_features.py, which defines CPUINFO (a path) and HIDDEN_* (bits of leaf 7). The C library has chosen its
  * own functions before; programs without it, or started with an environment of their own, see all; threads must not
  * block SIGSEGV. */
 #define _GNU_SOURCE

@@ -1,0 +1,153 @@
+"""LoadGen's summary is read for what it says."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bert_bench import Settings
+from bert_bench.errors import WorkerError
+from bert_bench.mlperf_loadgen import run
+from bert_bench.mlperf_loadgen.driver import SCENARIOS, LoadOptions, drive, figures, read_summary
+from bert_runtime.tasks import TextInput
+
+SUMMARY = """\
+================================================
+MLPerf Results Summary
+================================================
+SUT name : PySUT
+Scenario : SingleStream
+Mode     : PerformanceOnly
+90.0th percentile latency (ns) : 1170000
+Result is : INVALID
+  Min duration satisfied : Yes
+QPS w/ loadgen overhead         : 1250.50
+Mean latency (ns)               : 799000
+50.00 percentile latency (ns)   : 780000
+90.00 percentile latency (ns)   : 1170000
+99.00 percentile latency (ns)   : 2000000
+
+================================================
+Test Parameters Used
+================================================
+samples_per_query : 1
+"""
+
+
+def test_figures_are_in_the_units_of_reports() -> None:
+    found = figures(read_summary(SUMMARY))
+    assert found == {
+        "valid": False,
+        "bound_met": True,
+        "texts_per_s": 1250.5,
+        "p50_ms": 0.78,
+        "p90_ms": 1.17,
+        "p99_ms": 2.0,
+    }
+
+
+def test_offlines_rate_stands_after_a_colon_without_a_space_before_it() -> None:
+    assert figures(read_summary("Samples per second: 1500.25\nResult is : VALID\n"))["texts_per_s"] == 1500.25
+
+
+def test_settings_are_not_taken_for_results() -> None:
+    assert "samples_per_query" not in read_summary(SUMMARY)
+    assert read_summary(SUMMARY)["SUT name"] == "PySUT"
+
+
+class FakeLoadGen(SimpleNamespace):
+    """As much of the module as `drive` uses: it asks for every text once, in one query where it is Offline."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            TestScenario=SimpleNamespace(SingleStream="SingleStream", Offline="Offline", Server="Server"),
+            TestMode=SimpleNamespace(PerformanceOnly=0),
+            TestSettings=SimpleNamespace, LogOutputSettings=SimpleNamespace, LogSettings=SimpleNamespace,
+            DestroySUT=lambda system: None, DestroyQSL=lambda library: None,
+            ConstructQSL=lambda count, performance, load, unload: count,
+            ConstructSUT=lambda issue, flush: issue,
+            QuerySampleResponse=lambda number, data, size: number,
+        )  # fmt: skip
+        self.completed: list[int] = []
+
+    def QuerySamplesComplete(self, responses: Sequence[int]) -> None:  # noqa: N802 - LoadGen's name
+        self.completed += responses
+
+    def StartTestWithLogSettings(self, issue: Any, count: int, settings: Any, logs: Any) -> None:  # noqa: N802
+        samples = [SimpleNamespace(id=100 + i, index=i) for i in range(count)]
+        for query in [samples] if settings.scenario == "Offline" else [[each] for each in samples]:
+            issue(query)
+        (Path(logs.log_output.outdir) / "mlperf_log_summary.txt").write_text(SUMMARY)
+
+
+class Engine:
+    """Remembers what it was asked."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.calls: list[int] = []
+        self.error = error
+
+    def answer(self, text: TextInput) -> None:
+        self.answer_all([text])
+
+    def answer_all(self, texts: Sequence[TextInput]) -> None:
+        self.calls.append(len(texts))
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def loadgen(monkeypatch: pytest.MonkeyPatch) -> FakeLoadGen:
+    module = FakeLoadGen()
+    monkeypatch.setitem(sys.modules, "mlperf_loadgen", module)  # type: ignore[arg-type]
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return module
+
+
+OPTIONS = LoadOptions(seconds=0.01, texts_per_s=100.0, latency_ms=10.0)
+TEXTS = [TextInput("a"), TextInput("b"), TextInput("c")]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "calls"), [("SingleStream", [1, 1, 1]), ("Server", [1, 1, 1]), ("Offline", [3, 3])]
+)
+def test_every_query_is_answered_and_completed(
+    loadgen: FakeLoadGen, tmp_path: Path, scenario: str, calls: list[int]
+) -> None:
+    engine: Any = Engine()
+    summary = drive(engine, tmp_path, scenario, TEXTS, OPTIONS)
+    assert summary["Result is"] == "INVALID"
+    assert engine.calls == calls  # of Offline's, the first finds out how much one query should hold
+    assert loadgen.completed == [100, 101, 102]
+    assert sys.path[-1] == str(tmp_path)
+
+
+@pytest.mark.parametrize("scenario", ["SingleStream", "Server"])
+def test_an_engine_that_fails_does_not_keep_loadgen_waiting(
+    loadgen: FakeLoadGen, tmp_path: Path, scenario: str
+) -> None:
+    engine: Any = Engine(ValueError("no"))
+    with pytest.raises(ValueError, match="no"):
+        drive(engine, tmp_path, scenario, TEXTS, OPTIONS)
+    assert loadgen.completed == [100, 101, 102]
+    assert engine.calls == [1]
+
+
+def test_an_engine_that_is_gone_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone:
+        def call(self, *arguments: Any) -> Any:
+            raise WorkerError("its process ended with signal 9")
+
+    class Workshop:
+        def environment(self, name: str) -> str:
+            return name
+
+    monkeypatch.setattr(run, "installed_modules", lambda environment: "modules")
+    lineup: Any = SimpleNamespace(running=[SimpleNamespace(name="dead", worker=Gone())])
+    workshop: Any = Workshop()
+    found = run.drive_all(lineup, workshop, TEXTS, Settings(), lambda stage: None)
+    assert {each["dead"]["error"] for each in found.values()} == {"its process ended with signal 9"}
+    assert set(found) == set(SCENARIOS)

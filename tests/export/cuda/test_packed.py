@@ -1,0 +1,106 @@
+"""Packed graphs for CUDA, as far as a machine without a GPU can tell: what is packed, and that the wiring is right."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from bert_export.cuda import pack, spell_out, to_half
+from bert_export.cuda.build import check_cuda_parity
+from bert_export.errors import FusionError, ParityError
+from bert_export.onnx_graph import insert_before, operators
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import Task
+from bert_runtime.tokenization import Batch
+
+from ..fusion.test_pipeline import CLASSIFIER, CONFIG, MEAN, runner
+from .test_build import for_cuda
+
+PACKING = ("RemovePadding", "PackedMultiHeadAttention", "RestorePadding", "MultiHeadAttention")
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["fp32", "fp16"])
+@pytest.mark.parametrize("task", [CLASSIFIER, MEAN], ids=["classifier", "mean"])
+def test_the_graph_computes_what_torch_computes(task: Task, half: bool, tmp_path: Path) -> None:
+    model, graph = for_cuda(task)
+    if half:
+        to_half(graph)
+    pack(graph, CONFIG, task)
+    run = runner(spell_out(graph), tmp_path / "packed.onnx")
+    parity = check_cuda_parity(model, run, 32, half=half, form="packed")
+    assert 0 < parity["max_abs_error"] <= (1e-2 if half else 1e-5)
+
+
+@pytest.mark.parametrize(("task", "found"), [(CLASSIFIER, (1, 2, 3, 1)), (MEAN, (1, 3, 1, 0))])
+def test_rows_come_back_where_they_are_asked_for(task: Task, found: tuple[int, ...]) -> None:
+    _, graph = for_cuda(task)
+    counts = pack(graph, CONFIG, task)
+    assert counts == {"packed_attention": {"expected": found[1], "found": found[1]}}
+    assert tuple(len(operators(graph, name)) for name in PACKING) == found
+    assert {node.domain for name in PACKING for node in operators(graph, name)} == {"com.microsoft"}
+    (remove,) = operators(graph, "RemovePadding")
+    assert remove.inputs[1].dtype == ir.DataType.INT32
+    assert [str(value.shape) for value in remove.outputs[:3]] == ["[tokens,24]", "[batch,sequence]", "[batch_plus_one]"]
+    for node in operators(graph, "PackedMultiHeadAttention"):
+        assert [str(value.shape) for value in node.inputs[:3]] == ["[tokens,24]"] * 3
+        assert list(node.inputs[3:]) == [None, *remove.outputs[1:3]]
+
+
+def test_no_product_of_a_layer_sees_padding() -> None:
+    _, graph = for_cuda(MEAN)
+    pack(graph, CONFIG, MEAN)
+    products = operators(graph, "MatMul")
+    assert len(products) == 4 * 3
+    assert {len(node.inputs[0].shape) for node in products} == {2}
+
+
+def test_padding_before_tokens_fails_parity(tmp_path: Path) -> None:
+    model, graph = for_cuda(CLASSIFIER)
+    pack(graph, CONFIG, CLASSIFIER)
+    with pytest.raises(ParityError, match="left-padded"):
+        check_cuda_parity(model, runner(spell_out(graph), tmp_path / "packed.onnx"), 32, half=False)
+
+
+def test_parity_of_a_packed_graph_reads_right_padding_alone() -> None:
+    model, _ = for_cuda(CLASSIFIER)
+    seen: list[Batch] = []
+
+    def run(batch: Batch) -> FloatArray:
+        seen.append(batch)
+        return np.full((len(batch.input_ids), 3), np.nan, dtype=np.float32)
+
+    with pytest.raises(ParityError, match=r"that are unpadded .*right-padded .*fully masked"):
+        check_cuda_parity(model, run, 32, half=False, form="packed")
+    assert all((np.diff(batch.attention_mask, axis=1) <= 0).all() for batch in seen)
+    assert not seen[-1].attention_mask[0].any()
+
+
+def test_a_layer_that_cannot_be_packed_is_an_error() -> None:
+    _, graph = for_cuda(MEAN)
+    node = operators(graph, "MultiHeadAttention")[1]
+    (reversed_,) = insert_before(node, "Identity", [node.inputs[0]], like=node.inputs[0])
+    node.replace_input_with(0, reversed_)
+    with pytest.raises(FusionError, match=r"packed_attention \(expected 3, found 1\)"):
+        pack(graph, CONFIG, MEAN)
+
+
+def test_a_graph_without_a_mask_is_an_error_with_the_reason() -> None:
+    _, graph = for_cuda(MEAN)
+    next(value for value in graph.graph.inputs if value.name == "attention_mask").name = "mask"
+    with pytest.raises(FusionError, match=r"found 0\)\. packed_attention: expected an input attention_mask"):
+        pack(graph, CONFIG, MEAN)
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["fp32", "fp16"])
+def test_onnxruntime_knows_the_graph_and_lacks_kernels_alone(half: bool, tmp_path: Path) -> None:
+    """It checks operators' inputs, types and shapes before it looks for kernels, which the CPU has none of."""
+    import onnxruntime
+
+    _, graph = for_cuda(CLASSIFIER)
+    if half:
+        to_half(graph)
+    pack(graph, CONFIG, CLASSIFIER)
+    ir.save(graph, tmp_path / "packed.onnx")
+    with pytest.raises(Exception, match=r"NOT_IMPLEMENTED : .* for \S*(RemovePadding|RestorePadding)"):
+        onnxruntime.InferenceSession(tmp_path / "packed.onnx", providers=["CPUExecutionProvider"])

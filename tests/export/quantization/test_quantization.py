@@ -1,0 +1,110 @@
+"""INT8: what is quantized, how exactly, and what stays in FP32."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from bert_export.capture import capture
+from bert_export.errors import FusionError
+from bert_export.flops import int8_flops_share
+from bert_export.fusion import fuse
+from bert_export.onnx_graph import operators, tidy
+from bert_export.parity import probe_batches, reference_outputs
+from bert_export.quantization import expected_projections, quantize, quantize_dynamic
+from bert_export.quantization.embeddings import quantize_embeddings
+from bert_runtime.tasks import FillMask, Task
+
+from ..fusion.test_pipeline import CLASSIFIER, CONFIG, MEAN, captured, probed_activations, runner, toy_model
+
+INT8 = {
+    "DynamicQuantizeMatMul": lambda model, graph, expected: quantize_dynamic(graph, expected),
+    "MatMulIntegerToFloat": lambda model, graph, expected: quantize(graph, expected, probed_activations(model, graph))[
+        0
+    ],
+}
+"""Both recipes by the operator that projections become."""
+
+
+@pytest.mark.parametrize("recipe", INT8)
+@pytest.mark.parametrize(("task", "projections"), [(CLASSIFIER, 13), (MEAN, 12)], ids=["classifier", "embedding"])
+def test_every_encoder_projection_is_quantized_and_nothing_else(
+    task: Task, projections: int, recipe: str, tmp_path: Path
+) -> None:
+    model = toy_model(task)
+    graph = captured(task)
+    fusions = fuse(graph, CONFIG, task)
+    assert expected_projections(CONFIG, fusions) == projections
+    fp32 = graph.clone()
+    counts = INT8[recipe](model, graph, projections)
+    assert counts == {"int8_matmul": {"expected": projections, "found": projections}}
+    assert len(operators(graph, recipe)) == projections
+    assert not operators(graph, "MatMul")
+    assert len(operators(graph, "Gemm")) == (2 if task is CLASSIFIER else 0)
+    assert all(
+        v.const_value.dtype == ir.DataType.FLOAT for name, v in graph.graph.initializers.items() if "embeddings" in name
+    )
+    run, exact = runner(graph, tmp_path / "int8.onnx"), runner(fp32, tmp_path / "fp32.onnx")
+    for batch in probe_batches(model, 32).values():
+        expected = reference_outputs(model, batch)
+        assert np.abs(exact(batch) - expected).max() <= 1e-5  # the clone was not touched
+        difference = np.abs(run(batch) - expected).max()
+        assert 0 < difference <= 0.1 * max(1.0, np.abs(expected).max())
+
+
+def test_wrong_number_of_projections_fails() -> None:
+    model = toy_model(MEAN)
+    graph = captured(MEAN)
+    fuse(graph, CONFIG, MEAN)
+    for quantized in INT8.values():
+        with pytest.raises(FusionError, match=r"int8_matmul \(expected 13, found 12\)"):
+            quantized(model, graph.clone(), 13)
+
+
+def test_flops_share_counts_attention_and_head() -> None:
+    """By hand: hidden 24, feed-forward 37, 3 layers, mean pooling, 128 tokens."""
+    model = toy_model(MEAN)
+    graph = captured(MEAN)
+    fusions = fuse(graph, CONFIG, MEAN)
+    assert int8_flops_share(graph) == 0
+    quantize(graph, expected_projections(CONFIG, fusions), probed_activations(model, graph))
+    projections = 2 * 128 * (4 * 24 * 24 + 2 * 24 * 37)
+    attention = 4 * 128 * 128 * 24
+    assert int8_flops_share(graph) == pytest.approx(projections / (projections + attention))
+
+
+def test_embeddings_become_integers_with_a_scale_per_row(tmp_path: Path) -> None:
+    model = toy_model(MEAN)
+    graph = captured(MEAN)
+    fuse(graph, CONFIG, MEAN)
+    table = model.encoder.embeddings.token.weight.detach().numpy()
+    exact = runner(graph.clone(), tmp_path / "fp32.onnx")
+    assert quantize_embeddings(graph) == []  # toys are not worth it
+    assert quantize_embeddings(graph, least_values=table.size) == ["encoder.embeddings.token.weight"]
+    tidy(graph)
+    arrays = {name: value.const_value.numpy() for name, value in graph.graph.initializers.items() if value.const_value}
+    integers, scales = (arrays[f"encoder.embeddings.token.weight.{part}"] for part in ("int8", "scale"))
+    assert (integers.dtype, integers.shape, scales.shape) == (np.int8, table.shape, (len(table), 1))
+    assert np.abs(integers * scales - table).max() <= scales.max() / 2 * 1.001
+    assert "encoder.embeddings.token.weight" not in arrays
+    run = runner(graph, tmp_path / "int8.onnx")
+    for batch in probe_batches(model, 32).values():
+        assert 0 < np.abs(run(batch) - exact(batch)).max() <= 0.02
+
+
+def test_an_embedding_that_is_a_weight_too_stays(tmp_path: Path) -> None:
+    task = FillMask(mask_token="[MASK]", mask_token_id=4)
+    graph = capture(toy_model(task))
+    fuse(graph, CONFIG, task)
+    assert "encoder.embeddings.token.weight" not in quantize_embeddings(graph, least_values=1)
+
+
+def test_a_row_of_zeros_stays_zero(tmp_path: Path) -> None:
+    model = toy_model(MEAN)
+    model.encoder.embeddings.token.weight.data[7] = 0
+    graph = capture(model)
+    quantize_embeddings(graph, least_values=1)
+    name = "encoder.embeddings.token.weight"
+    parts = [graph.graph.initializers[f"{name}.{part}"].const_value for part in ("int8", "scale")]
+    assert [None if part is None else part.numpy()[7].max() for part in parts] == [0, 1]

@@ -1,0 +1,129 @@
+"""Functions in graphs: which operators become calls, and that the graph says the same as before."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from bert_export.capture import capture
+from bert_export.fusion import branch_on_padding, fuse
+from bert_export.kernel_functions import outline_kernels
+from bert_export.onnx_graph import operators
+from bert_export.parity import probe_batches, reference_outputs
+from bert_export.quantization import expected_projections, quantize
+from bert_models import EncoderConfig, TaskModel
+from bert_runtime.cpu.native_kernels import kernel_names
+from bert_runtime.cpu.session import Session
+from bert_runtime.tasks import Task
+
+from .fusion.test_pipeline import CLASSIFIER, CONFIG, MEAN, captured, probed_activations, toy_model
+
+EVEN = replace(CONFIG, intermediate_size=40)
+
+
+def quantized(task: Task, config: EncoderConfig) -> tuple[TaskModel, ir.Model]:
+    """A toy model, and its INT8 graph before functions are made of it."""
+    model = toy_model(task, config)
+    graph = capture(model)
+    fusions = fuse(graph, config, task)
+    activations = probed_activations(model, graph)
+    quantize(graph, expected_projections(config, fusions), activations)
+    return model, branch_on_padding(graph, fusions)[0]
+
+
+@pytest.mark.parametrize(
+    ("task", "config", "expected"),
+    [
+        # A layer has three products beside that with GELU; of a classifier's last, queries are a product of their own,
+        # and its attention has a single query.
+        (CLASSIFIER, EVEN, {"QuantizedAttention": 2, "QuantizedLinear": 10, "QuantizedLinearGelu": 3,
+                            "AddNormQuantize": 6}),
+        (MEAN, EVEN, {"QuantizedAttention": 3, "QuantizedLinear": 9, "QuantizedLinearGelu": 3, "AddNormQuantize": 6}),
+        # 37 inputs are no whole groups of four bytes.
+        (MEAN, CONFIG, {"QuantizedAttention": 3, "QuantizedLinear": 6, "QuantizedLinearGelu": 3, "AddNormQuantize": 6}),
+        (MEAN, replace(EVEN, activation="gelu_new"),
+         {"QuantizedAttention": 3, "QuantizedLinear": 12, "AddNormQuantize": 6}),
+        (MEAN, replace(EVEN, activation="relu"),
+         {"QuantizedAttention": 3, "QuantizedLinear": 12, "AddNormQuantize": 6}),
+        # One segment's row, or a table of positions, is added to every row of the batch.
+        (MEAN, replace(EVEN, type_vocab_size=1),
+         {"QuantizedAttention": 3, "QuantizedLinear": 9, "QuantizedLinearGelu": 3, "AddNormQuantize": 5}),
+        (MEAN, replace(EVEN, family="distilbert", type_vocab_size=0),
+         {"QuantizedAttention": 3, "QuantizedLinear": 9, "QuantizedLinearGelu": 3, "AddNormQuantize": 5}),
+    ],
+    ids=["classifier", "mean", "odd", "gelu_new", "relu", "one segment", "no segments"],
+)  # fmt: skip
+def test_calls_take_the_place_of_operators(
+    task: Task, config: EncoderConfig, expected: dict[str, int], tmp_path: Path
+) -> None:
+    model, graph = quantized(task, config)
+    before = [node.op_type for node in graph.graph]
+    outlined, calls = outline_kernels(graph)
+    assert calls == expected
+    assert {name: len(operators(outlined, name)) for name in calls} == expected
+    assert {function.name for function in outlined.functions.values()} == set(expected)
+    assert not operators(outlined, "If")
+    assert [node.op_type for node in graph.graph] == before  # which is untouched
+    runs = {}
+    for name, each, kernels in (("before", graph, False), ("inlined", outlined, False), ("kernels", outlined, True)):
+        ir.save(each, path := tmp_path / f"{name}.onnx")
+        runs[name] = Session(path, task.output, 1, int8=True, kernels=kernels).run
+    differs = False
+    for batch in probe_batches(model, 32).values():
+        outputs = {name: run(batch) for name, run in runs.items()}
+        np.testing.assert_array_equal(outputs["before"], outputs["inlined"])
+        differs |= bool((outputs["kernels"] != outputs["before"]).any())
+        scale = max(1.0, float(np.abs(outputs["before"]).max()))
+        assert np.abs(outputs["kernels"] - outputs["before"]).max() <= 0.05 * scale
+        assert np.abs(outputs["kernels"] - reference_outputs(model, batch)).max() <= 0.1 * scale
+    assert differs == bool(kernel_names())  # in the last digits, since they add up in another order
+
+
+@pytest.mark.parametrize(
+    ("task", "config", "expected"),
+    [
+        (CLASSIFIER, EVEN, {"SelfAttention": 2, "Linear": 10, "LinearGelu": 3}),
+        (MEAN, CONFIG, {"SelfAttention": 3, "Linear": 9, "LinearGelu": 3}),
+        (MEAN, replace(EVEN, activation="gelu_new"), {"SelfAttention": 3, "Linear": 12}),
+    ],
+    ids=["classifier", "mean", "gelu_new"],
+)
+def test_calls_in_a_graph_of_floats(
+    task: Task, config: EncoderConfig, expected: dict[str, int], tmp_path: Path
+) -> None:
+    model = toy_model(task, config)
+    graph = capture(model)
+    graph = branch_on_padding(graph, fuse(graph, config, task))[0]
+    outlined, calls = outline_kernels(graph)
+    assert calls == expected
+    runs = {}
+    for name, each, kernels in (("before", graph, False), ("inlined", outlined, False), ("kernels", outlined, True)):
+        ir.save(each, path := tmp_path / f"{name}.onnx")
+        runs[name] = Session(path, task.output, 1, kernels=kernels).run
+    for batch in probe_batches(model, 32).values():
+        outputs = {name: run(batch) for name, run in runs.items()}
+        np.testing.assert_array_equal(outputs["before"], outputs["inlined"])
+        np.testing.assert_allclose(outputs["kernels"], reference_outputs(model, batch), rtol=0, atol=1e-5)
+
+
+def test_a_weight_that_may_be_fed_is_no_constant() -> None:
+    """A kernel packs its weight once; ONNX lets a caller feed another one where it is an input of the graph, too."""
+    graph = captured(MEAN)
+    before = outline_kernels(graph)[1]
+    fed = operators(graph, "MatMul")[0].inputs[1]
+    assert fed is not None
+    graph.graph.inputs.append(fed)
+    after = outline_kernels(graph)[1]
+    assert after["Linear"] == before["Linear"] - 1
+
+
+def test_a_graph_without_such_operators_stays_as_it_is() -> None:
+    graph = captured(MEAN)
+    for node in [*operators(graph, "MatMul")]:
+        node.op_type = "MatMulOfAnother"
+    outlined, calls = outline_kernels(graph)
+    assert calls == {}
+    assert not outlined.functions
+    assert [node.op_type for node in outlined.graph] == [node.op_type for node in graph.graph]

@@ -1,0 +1,170 @@
+"""A corpus tokenized into flat files, once for every content."""
+
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from bert_models.corpus import TextFiles
+from bert_models.corpus.sentences import Sentence
+from bert_models.pretraining import TokenCache, cached_tokens, split_documents
+from bert_runtime.errors import DataError
+
+from ..toy_corpus import toy_cache, toy_tokenizer
+
+
+def test_tokens_words_sentences_and_documents(tmp_path: Path, toy_vocab: Path) -> None:
+    (tmp_path / "a.txt").write_text("the cab\n\x07\n\n\x07\n\nbank\nab, c [SEP]\n")
+    tokenizer = toy_tokenizer(toy_vocab)
+    cache = cached_tokens(TextFiles([tmp_path / "a.txt"]), tokenizer, tmp_path / "cache")
+    tokens = [tokenizer.id_to_token(int(each)) for each in cache.tokens]
+    # The spelling of a special token in a text is text; lines without a token, and documents of these, are left out.
+    assert tokens == ["the", "c", "##a", "##b", "bank", "a", "##b", ",", "c", "[UNK]", "s", "##e", "##p", "[UNK]"]
+    assert cache.word_starts.tolist() == [not each.startswith("##") for each in tokens]
+    assert cache.sentences.tolist() == [0, 4, 5, len(tokens)]
+    assert cache.documents.tolist() == [0, 1, 3]
+    assert cache.sentence_bounds(1).tolist() == [4, 5, len(tokens)]
+    assert (cache.num_tokens, cache.num_sentences, cache.num_documents) == (len(tokens), 3, 2)
+    assert cache.tokens.dtype == np.uint16
+
+
+def test_many_chunks_give_what_one_gives(tmp_path: Path, toy_vocab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = [["ab", "c"], ["d"], ["efg", "h", "i"]]
+    whole = toy_cache(tmp_path / "whole", toy_vocab, documents)
+    monkeypatch.setattr("bert_models.pretraining.tokenizing._CHUNK_CHARACTERS", 1)
+    calls: list[int] = []
+    corpus = TextFiles([tmp_path / "whole" / "corpus.txt"])
+    parts = cached_tokens(corpus, toy_tokenizer(toy_vocab), tmp_path / "parts", calls.append)
+    for name in ("tokens", "word_starts", "sentences", "documents"):
+        assert np.array_equal(getattr(parts, name), getattr(whole, name)), name
+    assert calls == [2, 3, 4, 7, 8, 9]
+
+
+def test_a_large_vocabulary_has_wider_tokens(tmp_path: Path) -> None:
+    vocab = {"[UNK]": 0, **{f"w{number}": number for number in range(1, 2**16 + 1)}}
+    tokenizer = Tokenizer(models.WordLevel(vocab, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    (tmp_path / "a.txt").write_text("w1 w65536")
+    cache = cached_tokens(TextFiles([tmp_path / "a.txt"]), tokenizer, tmp_path)
+    assert cache.tokens.dtype == np.uint32
+    assert cache.tokens.tolist() == [1, 65536]
+
+
+def test_a_second_run_reads_the_cache_and_a_changed_byte_makes_another(
+    tmp_path: Path, toy_vocab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = toy_cache(tmp_path, toy_vocab, [["ab"], ["c"]])
+    tokenizer = toy_tokenizer(toy_vocab)
+    tokenizer.enable_truncation(8)  # of no consequence here, and so not part of the key
+    corpus = TextFiles([tmp_path / "corpus.txt"])
+    with monkeypatch.context() as patch:
+        patch.setattr(TextFiles, "sentences", lambda self: pytest.fail("read again"))
+        assert cached_tokens(corpus, tokenizer, tmp_path / "cache").folder == first.folder
+    (tmp_path / "corpus.txt").write_text("a d\n\nc")
+    other = cached_tokens(corpus, tokenizer, tmp_path / "cache")
+    assert other.folder != first.folder
+    tokenizer.add_tokens(["zzz"])
+    assert cached_tokens(corpus, tokenizer, tmp_path / "cache").folder not in (first.folder, other.folder)
+    assert len(list((tmp_path / "cache").iterdir())) == 3
+
+
+class Interrupted:
+    """A corpus that the user gives up on."""
+
+    def sentences(self) -> Iterator[Sentence]:
+        yield Sentence("a b", True)
+        raise KeyboardInterrupt
+
+    def fingerprint(self) -> str:
+        return "interrupted"
+
+
+def test_an_interrupted_build_leaves_nothing(tmp_path: Path, toy_vocab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bert_models.pretraining.tokenizing._CHUNK_CHARACTERS", 1)
+    with pytest.raises(KeyboardInterrupt):
+        cached_tokens(Interrupted(), toy_tokenizer(toy_vocab), tmp_path / "cache")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_corpus_without_a_word_is_refused(tmp_path: Path, toy_vocab: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n \n\x07\n")
+    with pytest.raises(DataError, match="at least one word"):
+        cached_tokens(TextFiles([tmp_path / "a.txt"]), toy_tokenizer(toy_vocab), tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_damage_is_found_and_named(tmp_path: Path, toy_vocab: Path) -> None:
+    folder = toy_cache(tmp_path, toy_vocab, [["ab"], ["c"]]).folder
+    path = folder / "tokens.bin"
+    contents = path.read_bytes()
+    path.write_bytes(contents[:-1])
+    with pytest.raises(DataError, match=r"tokens.bin: expected 6 bytes, found 5; delete the folder"):
+        TokenCache(folder)
+    path.write_bytes(contents)
+    layout = json.loads((folder / "cache.json").read_text())
+    (folder / "cache.json").write_text(json.dumps({**layout, "format_version": 9}))
+    with pytest.raises(DataError, match="expected a token cache of version 1, found 9"):
+        TokenCache(folder)
+    (folder / "cache.json").unlink()
+    with pytest.raises(DataError, match="not a token cache"):
+        TokenCache(folder)
+
+
+def test_a_cache_is_pickled_as_its_folder(tmp_path: Path, toy_vocab: Path) -> None:
+    cache = toy_cache(tmp_path, toy_vocab, [["ab" * 5000]])
+    data = pickle.dumps(cache)
+    assert len(data) < 1000
+    assert np.array_equal(pickle.loads(data).tokens, cache.tokens)
+
+
+def test_documents_are_split_by_a_seed() -> None:
+    train, dev = split_documents(1000, 0.1, seed=3)
+    assert len(dev) == 100
+    assert sorted([*train, *dev]) == list(range(1000))
+    assert np.array_equal(dev, split_documents(1000, 0.1, seed=3)[1])
+    assert not np.array_equal(dev, split_documents(1000, 0.1, seed=4)[1])
+    assert [len(each) for each in split_documents(3, 0.01, seed=0)] == [2, 1]
+    assert [len(each) for each in split_documents(3, 0.99, seed=0)] == [1, 2]
+    assert [len(each) for each in split_documents(3, 0, seed=0)] == [3, 0]
+    with pytest.raises(DataError, match="at least 2 documents"):
+        split_documents(1, 0.1, seed=0)
+    with pytest.raises(DataError, match="found 1"):
+        split_documents(10, 1, seed=0)
+
+
+_PEAK = """
+import sys
+from pathlib import Path
+from bert_models.corpus import TextFiles
+from bert_models.pretraining import cached_tokens
+from bert_models.tokenizer_files import read_tokenizer
+corpus, vocab, cache = map(Path, sys.argv[1:])
+tokenizer = read_tokenizer(vocab, "bert")
+tokens = cached_tokens(TextFiles([corpus]), tokenizer, cache)
+assert tokens.num_tokens
+# Not getrusage: its peak is that of the process that was forked, where that was larger.
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of a process from /proc")
+def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, toy_vocab: Path) -> None:
+    def peak_mib(num_lines: int) -> float:
+        path = tmp_path / f"{num_lines}.txt"
+        with path.open("w") as stream:
+            stream.writelines(
+                "hello how are you thank you for the book about money\n" * 10 + "\n" for _ in range(num_lines // 10)
+            )
+        command = [sys.executable, "-c", _PEAK, str(path), str(toy_vocab), str(tmp_path / "cache")]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) / 1024
+
+    # 3 MB and 16 MB of text; both took 288 MiB, PyTorch and a megabyte of encodings included.
+    small, large = peak_mib(60_000), peak_mib(300_000)
+    assert large - small < 40, (small, large)

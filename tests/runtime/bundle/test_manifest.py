@@ -1,0 +1,277 @@
+"""The manifest: pinned by a golden file, kept whole in a round trip, and exact about what is wrong in it."""
+
+import hashlib
+import json
+import runpy
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_runtime.bundle.manifest import FORMAT_VERSION, MANIFEST_NAME, Manifest, Variant, sha256_file
+from bert_runtime.errors import BundleError, NewerFormatError
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+GOLDEN = (FIXTURES / "bundle.v1.json").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def manifest() -> Manifest:
+    """What the golden file's generator describes."""
+    made = runpy.run_path(str(FIXTURES / "bundle_v1.py"))["manifest"]()
+    assert isinstance(made, Manifest)
+    return made
+
+
+def edited(edit: Callable[[dict[str, Any]], object]) -> str:
+    values = json.loads(GOLDEN)
+    edit(values)
+    return json.dumps(values)
+
+
+def test_golden_file_is_what_this_release_writes(manifest: Manifest) -> None:
+    assert manifest.to_json() == GOLDEN
+
+
+def test_golden_file_is_read_in_full(manifest: Manifest) -> None:
+    assert Manifest.from_json(GOLDEN) == manifest
+
+
+def test_golden_file_uses_every_field(manifest: Manifest) -> None:
+    """So that a field that the reader or the writer forgets makes one of the two tests above fail."""
+    values = json.loads(GOLDEN)
+    assert values["format_version"] == FORMAT_VERSION == 1
+    assert {field.name for field in fields(Manifest)} - {"extra"} == values.keys() - {
+        "format_version",
+        "note_of_a_later_release",
+    }
+    for field in fields(Variant):
+        assert any(getattr(variant, field.name) for variant in manifest.variants), field.name
+
+
+def test_keys_of_later_releases_survive_a_round_trip() -> None:
+    later = edited(lambda values: values.update(license="MIT", extra="mine", hints={"a": [1, None]}))
+    written = json.loads(Manifest.from_json(later).to_json())
+    assert {key: written[key] for key in ("license", "extra", "hints", "note_of_a_later_release")} == {
+        "license": "MIT",
+        "extra": "mine",
+        "hints": {"a": [1, None]},
+        "note_of_a_later_release": {"nested": [1, "two", None, True]},
+    }
+
+
+def test_keys_of_later_releases_inside_a_part_are_no_error() -> None:
+    def add(values: dict[str, Any]) -> None:
+        values["variants"][0]["energy_joules"] = 3
+        values["tokenizer"]["license"] = "MIT"
+        values["task"]["threshold"] = 0.5
+
+    assert Manifest.from_json(edited(add)) == Manifest.from_json(GOLDEN)
+
+
+@pytest.mark.parametrize("texts", [("a [\n", "] b", "{c}  d"), ("one\ttwo", '"'), ()])
+def test_texts_survive_the_compact_lists(manifest: Manifest, texts: tuple[str, ...]) -> None:
+    values = json.loads(GOLDEN) | {"self_test_inputs": list(texts)}
+    again = Manifest.from_json(Manifest.from_json(json.dumps(values)).to_json())
+    assert again.self_test_inputs == texts
+
+
+def test_a_newer_format_is_refused_with_what_to_do() -> None:
+    message = "format version 2, this release reads up to 1; upgrade with: pip install --upgrade bert-export"
+    with pytest.raises(NewerFormatError, match=message):
+        Manifest.from_json(edited(lambda values: values.update(format_version=2, task="something else entirely")))
+
+
+@pytest.mark.parametrize("version", [None, 0, -1, "1", 1.0, True, [1]])
+def test_a_format_version_that_is_none(version: object) -> None:
+    with pytest.raises(BundleError, match=r"^format_version: expected a whole number from 1, found"):
+        Manifest.from_json(edited(lambda values: values.update(format_version=version)))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        (GOLDEN[:-20], "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "expected a JSON object, found list"),
+        ('"bundle"', "expected a JSON object, found str"),
+        ("{}", "format_version: expected a whole number from 1, found None"),
+    ],
+)
+def test_what_is_no_manifest_at_all(text: str, message: str) -> None:
+    with pytest.raises(BundleError, match=message):
+        Manifest.from_json(text)
+
+
+def _remove(*path: str | int) -> Callable[[dict[str, Any]], object]:
+    def edit(values: Any) -> None:
+        *parents, last = path
+        for key in parents:
+            values = values[key]
+        del values[last]
+
+    return edit
+
+
+def _put(value: object, *path: str | int) -> Callable[[dict[str, Any]], object]:
+    def edit(values: Any) -> None:
+        *parents, last = path
+        for key in parents:
+            values = values[key]
+        values[last] = value
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (_remove("task"), "manifest: missing 'task'"),
+        (_remove("self_test_inputs"), "manifest: missing 'self_test_inputs'"),
+        (_remove("variants", 1, "opset"), r"variants\[1\]: missing 'opset'"),
+        (_remove("variants", 0, "model", "sha256"), r"variants\[0\].model: missing 'sha256'"),
+        (_remove("task", "labels"), "labels"),
+        (_put("128", "max_tokens"), "max_tokens: expected a whole number, found '128'"),
+        (_put(12.5, "max_tokens"), "max_tokens: expected a whole number, found 12.5"),
+        (_put(True, "pad_token_id"), "pad_token_id: expected a whole number, found True"),
+        (_put([], "tokenizer"), r"tokenizer: expected an object, found \[\]"),
+        (_put({}, "variants"), r"variants: expected a list, found \{\}"),
+        (_put("int8", "variants", 1), r"variants\[1\]: expected an object, found 'int8'"),
+        (
+            _put(3, "variants", 1, "instruction_set"),
+            r"variants\[1\].instruction_set: expected a string or null",
+        ),
+        (
+            _put("1e-4", "variants", 0, "self_test", "tolerance"),
+            r"variants\[0\].self_test.tolerance: .*a number",
+        ),
+        (
+            _put("x", "variants", 0, "self_test", "outputs", 1, 2),
+            r"variants\[0\].self_test.outputs\[1\]\[2\]: ",
+        ),
+        (_put(1.5, "inputs", 2, "axes", 1), r"inputs\[2\].axes\[1\]: expected a string or a whole number, found 1.5"),
+        (_put("text-classification", "task"), "task: expected an object, found 'text-classification'"),
+        (_put("translation", "task", "name"), "unknown task 'translation'; this release knows text-classification"),
+        (_put([6], "variants", 0, "latency_ms"), r"variants\[0\].latency_ms: expected an object, found \[6\]"),
+        (
+            _put(6, "variants", 0, "fusions", "attention"),
+            r"variants\[0\].fusions.attention: expected an object",
+        ),
+        (_put("fp16", "default_precision"), "the bundle has no variant 'fp16'; it has fp32, int8"),
+        (_put([], "variants"), "no variant"),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_path(edit: Callable[[dict[str, Any]], object], message: str) -> None:
+    with pytest.raises(BundleError, match=message):
+        Manifest.from_json(edited(edit))
+
+
+def test_all_missing_keys_are_named_at_once() -> None:
+    def edit(values: dict[str, Any]) -> None:
+        del values["task"], values["output"], values["max_tokens"]
+
+    with pytest.raises(BundleError, match="manifest: missing 'task', 'max_tokens', 'output'"):
+        Manifest.from_json(edited(edit))
+
+
+def test_optional_keys_have_defaults() -> None:
+    def edit(values: dict[str, Any]) -> None:
+        for key in ("default_reason", "source", "versions", "machine", "note_of_a_later_release"):
+            del values[key]
+        for key in ("instruction_set", "fusions", "int8_flops_share", "parity", "drift", "metrics", "latency_ms"):
+            values["variants"][1].pop(key)
+
+    manifest = Manifest.from_json(edited(edit))
+    int8 = manifest.variant("int8")
+    assert (manifest.default_reason, manifest.source, manifest.extra) == ("", {}, {})
+    assert (int8.instruction_set, int8.fusions, int8.int8_flops_share, int8.metrics) == (None, {}, 0.0, {})
+
+
+def test_whole_numbers_pass_for_numbers(manifest: Manifest) -> None:
+    read = Manifest.from_json(edited(_put(1, "variants", 1, "int8_flops_share"))).variant("int8").int8_flops_share
+    assert read == 1.0
+    assert isinstance(read, float)
+
+
+def test_self_test_pairs_stay_pairs(manifest: Manifest) -> None:
+    assert Manifest.from_json(GOLDEN).self_test_inputs[1] == ("A man sings.", "Someone makes music.")
+
+
+def test_assets_are_the_tokenizer_and_every_graph(manifest: Manifest) -> None:
+    assert [asset.file for asset in manifest.assets] == [
+        "tokenizer.json",
+        "model.fp32.onnx",
+        "model.int8.onnx",
+        "model.int8.onnx.data",
+        "model.fp16.onnx",
+        "model.fp16.onnx.data",
+        "model.fp16.unmasked.onnx",
+        "model.fp16.packed.onnx",
+    ]
+
+
+def test_variants_have_a_target() -> None:
+    manifest = Manifest.from_json(GOLDEN)
+    assert [each.precision for each in manifest.variants_for("cpu")] == ["fp32", "int8"]
+    assert manifest.variant("fp16", "cuda").model.file == "model.fp16.onnx"
+    forms = manifest.forms(manifest.variant("fp16", "cuda"))
+    assert {form: (each.model.file, each.title) for form, each in forms.items()} == {
+        "unmasked": ("model.fp16.unmasked.onnx", "fp16 cuda unmasked"),
+        "packed": ("model.fp16.packed.onnx", "fp16 cuda packed"),
+    }
+    assert manifest.forms(manifest.variant("fp32")) == {}
+    with pytest.raises(BundleError, match="no variant 'fp16'; it has fp32, int8"):
+        manifest.variant("fp16")
+    with pytest.raises(BundleError, match="no variant 'int8' for cuda; it has fp16"):
+        manifest.variant("int8", "cuda")
+
+
+def test_bundles_from_before_there_were_targets() -> None:
+    def edit(values: dict[str, Any]) -> None:
+        del values["variants"][2:]
+        for variant in values["variants"]:
+            for key in ("target", "form", "kept_fp32", "evaluated_on"):
+                del variant[key]
+        for spec in values["inputs"]:
+            del spec["below"]
+
+    manifest = Manifest.from_json(edited(edit))
+    assert [each.target for each in manifest.variants] == ["cpu", "cpu"]
+    assert manifest.variants_for("cuda") == ()
+    assert [each.below for each in manifest.inputs] == [None] * 3
+
+
+def test_reading_names_the_file_at_fault(tmp_path: Path) -> None:
+    (tmp_path / MANIFEST_NAME).write_text(edited(_put("128", "max_tokens")), encoding="utf-8")
+    with pytest.raises(BundleError) as caught:
+        Manifest.read(tmp_path)
+    assert str(caught.value) == f"{tmp_path / 'bundle.json'}: max_tokens: expected a whole number, found '128'"
+    (tmp_path / MANIFEST_NAME).write_text(edited(_put(9, "format_version")), encoding="utf-8")
+    with pytest.raises(NewerFormatError, match=r"bundle\.json: the bundle has format version 9"):
+        Manifest.read(tmp_path)
+
+
+def test_reading_what_is_no_bundle(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("hello")
+    (tmp_path / "folder").mkdir()
+    for name, found in (("file", "a file"), ("folder", "none"), ("absent", "no such directory")):
+        message = f"{name}: expected a bundle (a directory with bundle.json), found {found}; make one with: bert-export"
+        with pytest.raises(BundleError) as caught:
+            Manifest.read(tmp_path / name)
+        assert message in str(caught.value)
+
+
+def test_reading_bytes_that_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / MANIFEST_NAME).write_bytes(b"\xff\xfe{}")
+    with pytest.raises(BundleError, match=r"bundle\.json: cannot be read"):
+        Manifest.read(tmp_path)
+
+
+def test_sha256_of_a_file(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 5000
+    (tmp_path / "file").write_bytes(content)
+    assert sha256_file(tmp_path / "file") == hashlib.sha256(content).hexdigest()

@@ -1,0 +1,299 @@
+"""The session on a GPU, with a stand-in for ONNX Runtime's: what is asked of it, and what is refused."""
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bert_runtime.gpu.cuda_session as cuda
+from bert_runtime import BundleError, InputError, Manifest, load
+from bert_runtime.cpu.session import Session, open_onnxruntime_session
+from bert_runtime.devices import CPU, CUDA_PROVIDER, Device
+from bert_runtime.errors import CudaUnavailableError, ForkedSessionError
+from bert_runtime.gpu.cuda_session import CudaSession, fallback_operators, open_cuda_session, provider_options
+from bert_runtime.gpu.shape_buckets import GraphShapes
+from bert_runtime.tokenization import Batch, check_ids
+
+GOLDEN = Path(__file__).parents[2] / "fixtures/bundle.v1.json"
+GPU = Device(kind="cuda", index=1)
+
+
+class FakeValue:
+    """An `OrtValue` on a GPU."""
+
+    made = 0
+
+    def __init__(self, shape: Any, dtype: Any, *where: Any) -> None:
+        assert where == ("cuda", 1)
+        self.array = np.full(shape, 7, dtype=dtype)
+        FakeValue.made += 1
+
+    def update_inplace(self, array: Any) -> None:
+        assert array.shape == self.array.shape
+        self.array[:] = array
+
+    def numpy(self) -> Any:
+        return self.array.copy()
+
+
+class FakeSession:
+    """Answers with the sum of each row's ids, and notes which runs went through which graph."""
+
+    def __init__(self, per_token: bool = False) -> None:
+        self.runs: list[tuple[str, tuple[int, ...]]] = []
+        self.per_token = per_token
+
+    def get_inputs(self) -> list[Any]:
+        return [SimpleNamespace(name=name) for name in ("input_ids", "attention_mask")]
+
+    def answer(self, feed: dict[str, Any]) -> Any:
+        kept = (feed["input_ids"] * feed["attention_mask"]).astype(np.float32)
+        return kept[..., None] if self.per_token else kept.sum(axis=1, keepdims=True)
+
+    def run(self, names: list[str], feed: dict[str, Any], options: Any) -> list[Any]:
+        assert names == ["logits"]
+        self.runs.append((options.entries["gpu_graph_id"], feed["input_ids"].shape))
+        return [self.answer(feed)]
+
+    def io_binding(self) -> Any:
+        bound: dict[str, Any] = {}
+        return SimpleNamespace(
+            bound=bound, bind_ortvalue_input=bound.__setitem__, bind_ortvalue_output=bound.__setitem__
+        )
+
+    def run_with_iobinding(self, binding: Any, options: Any) -> None:
+        feed = {name: binding.bound[name].array for name in ("input_ids", "attention_mask")}
+        self.runs.append((options.entries["gpu_graph_id"], feed["input_ids"].shape))
+        binding.bound["logits"].array[:] = self.answer(feed)
+
+
+class FakeRunOptions:
+    def __init__(self) -> None:
+        self.entries: dict[str, str] = {}
+
+    def add_run_config_entry(self, key: str, value: str) -> None:
+        self.entries[key] = value
+
+
+Opened = Callable[..., tuple[CudaSession, FakeSession]]
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
+    """`opened(axes, **limits)`: a session over a `FakeSession`."""
+    import onnxruntime
+
+    monkeypatch.setattr(onnxruntime, "OrtValue", SimpleNamespace(ortvalue_from_shape_and_type=FakeValue))
+    monkeypatch.setattr(onnxruntime, "RunOptions", FakeRunOptions)
+
+    def make(axes: tuple[Any, ...] = ("batch", 1), shapes: GraphShapes | None = None) -> Any:
+        session = FakeSession(per_token="sequence" in axes)
+        monkeypatch.setattr(cuda, "open_cuda_session", lambda path, device, **options: session)
+        values = json.loads(GOLDEN.read_text(encoding="utf-8"))
+        values["output"]["axes"] = list(axes)
+        values["inputs"] = values["inputs"][:2]
+        values["inputs"][0]["below"] = 100
+        manifest = Manifest.from_json(json.dumps(values))
+        return CudaSession(Path("model.fp16.onnx"), manifest, GPU, pad_token_id=1, shapes=shapes), session
+
+    return make
+
+
+def batch(*rows: list[int]) -> Batch:
+    ids = np.array(rows, dtype=np.int64)
+    return Batch(ids, np.ones_like(ids), np.zeros_like(ids))
+
+
+def test_a_shape_is_captured_when_it_comes_again(opened: Opened) -> None:
+    session, fake = opened()
+    for rows in ([[5, 6]], [[7, 8, 9]], [[1] * 20], [[2] * 20, [3] * 20]):
+        assert session.run(batch(*rows)).tolist() == [[sum(row)] for row in rows]
+    assert fake.runs == [("-1", (1, 16)), ("1", (1, 16)), ("-1", (1, 32)), ("-1", (2, 32))]
+    session.run(batch([1] * 20))
+    session.run(batch([4]))
+    assert fake.runs[4:] == [("2", (1, 32)), ("1", (1, 16))]
+
+
+def test_the_interface_is_that_of_onnxruntime(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same calls with buffers on the CPU, where ONNX Runtime ignores the graph's id."""
+    monkeypatch.setattr(cuda, "open_cuda_session", lambda path, device, **options: open_onnxruntime_session(path, 1))
+    path, manifest = classifier_bundle / "model.fp32.onnx", Manifest.read(classifier_bundle)
+    session = CudaSession(path, manifest, CPU, manifest.pad_token_id)
+    plain = Session(path, manifest.output.name, 1)
+    answers = []
+    for number in range(4):
+        each = batch([2, 5 + number, 3], [2, 3, 0])
+        answers.append((session.run(each).copy(), plain.run(each)))  # on the CPU, the buffer itself is handed out
+    for ours, theirs in answers:
+        assert ours.shape == theirs.shape == (2, 3)
+        assert np.abs(ours - theirs).max() <= 1e-5
+    with pytest.raises(InputError, match=r"input_ids must lie in 0 to \d+, found 1000"):
+        session.run(batch([1000]))
+
+
+def test_outputs_of_a_graph_are_not_overwritten_by_the_next_run(opened: Opened) -> None:
+    session, _ = opened()
+    first, second, third = (session.run(batch([number])) for number in (5, 6, 7))
+    assert [array.tolist() for array in (first, second, third)] == [[[5]], [[6]], [[7]]]
+
+
+def test_buffers_are_reused(opened: Opened) -> None:
+    session, _ = opened()
+    FakeValue.made = 0
+    for _ in range(5):
+        session.run(batch([1, 2]))
+    assert FakeValue.made == 3  # two inputs and the output, once
+
+
+def test_graphs_are_bounded_in_number(opened: Opened) -> None:
+    session, fake = opened(shapes=GraphShapes(most=1))
+    for length in (10, 30, 60) * 3:
+        session.run(batch([1] * length))
+    captured = {shape for graph, shape in fake.runs if graph != "-1"}
+    assert captured == {(1, 16)}
+
+
+def test_large_batches_are_not_captured_but_aligned(opened: Opened) -> None:
+    session, fake = opened()
+    for _ in range(3):
+        assert session.run(batch(*[[1] * 101] * 16)).tolist() == [[101]] * 16
+    assert fake.runs == [("-1", (16, 104))] * 3
+
+
+def test_rows_that_depend_on_the_texts_are_not_captured(opened: Opened) -> None:
+    session, fake = opened(axes=("masks", 1))
+    for _ in range(3):
+        session.run(batch([1, 2]))
+    assert {graph for graph, _ in fake.runs} == {"-1"}
+
+
+def test_tokens_of_the_padding_are_cut_off(opened: Opened) -> None:
+    session, fake = opened(axes=("batch", "sequence", 1))
+    for _ in range(3):
+        assert session.run(batch([3, 4, 5]))[..., 0].tolist() == [[3, 4, 5]]
+    assert [graph for graph, _ in fake.runs] == ["-1", "1", "1"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [([3, 100], "input_ids must lie in 0 to 99, found 100"), ([-1, 100], "input_ids must lie in 0 to 99, found -1")],
+)
+def test_ids_are_checked_before_they_reach_the_gpu(opened: Opened, ids: list[int], message: str) -> None:
+    session, fake = opened()
+    with pytest.raises(InputError, match=message):
+        session.run(batch(ids))
+    assert fake.runs == []
+
+
+def test_a_mask_is_zeros_and_ones() -> None:
+    with pytest.raises(InputError, match="attention_mask must lie in 0 to 1, found 2"):
+        check_ids(batch([1])._replace(attention_mask=np.array([[2]])), {"attention_mask": 2})
+
+
+def test_a_forked_child_is_refused(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, _ = opened()
+    monkeypatch.setattr(cuda.os, "getpid", lambda: -1)
+    with pytest.raises(ForkedSessionError, match="CUDA does not survive that"):
+        session.run(batch([1]))
+
+
+def test_what_the_provider_raises_is_ours(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, fake = opened()
+
+    def out_of_memory(*arguments: Any) -> Any:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(fake, "run", out_of_memory)
+    with pytest.raises(BundleError, match=r"cannot run this graph on \[1, 2\] ids: out of memory"):
+        session.run(batch([1, 2]))
+
+
+def test_cudnn_that_is_missing_is_named(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, fake = opened()
+
+    def no_cudnn(*arguments: Any) -> Any:
+        raise RuntimeError("NOT_IMPLEMENTED : cuDNN is unavailable or disabled for CUDA Execution Provider: dlopen …")
+
+    monkeypatch.setattr(fake, "run", no_cudnn)
+    with pytest.raises(
+        CudaUnavailableError, match=r"attention on cuda:1 needs cuDNN.*pip install 'bert-export\[gpu\]'"
+    ):
+        session.run(batch([1, 2]))
+
+
+def test_options_keep_fp32_and_accumulate_in_it() -> None:
+    options = provider_options(GPU, capture=True)
+    assert (options["device_id"], options["use_tf32"], options["enable_cuda_graph"]) == ("1", "0", "1")
+    assert options["enable_skip_layer_norm_strict_mode"] == "1"
+    assert provider_options(GPU, capture=False)["enable_cuda_graph"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        ("", "there is no such GPU, or its driver is too old"),
+        ("Failed to load libcublas.so.13\nPlease follow …", "Failed to load libcublas.so.13"),
+    ],
+)
+def test_a_session_that_fell_back_is_an_error(
+    classifier_bundle: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    printed: str,
+    reason: str,
+) -> None:
+    """ONNX Runtime, asked for a provider it cannot open, opens the session on the CPU."""
+    import onnxruntime
+
+    opened = onnxruntime.InferenceSession
+
+    def on_the_cpu(path: Path, options: Any, providers: Any, **others: Any) -> Any:
+        assert providers == [(CUDA_PROVIDER, provider_options(GPU, capture=False)), "CPUExecutionProvider"]
+        return opened(path, options, providers=["CPUExecutionProvider"])
+
+    monkeypatch.setattr(cuda, "require_cuda", lambda: None)
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: print(printed, end=""))  # noqa: T201
+    monkeypatch.setattr(onnxruntime, "InferenceSession", on_the_cpu)
+    with pytest.raises(CudaUnavailableError, match=r"cuda:1 was asked for, and ONNX Runtime .* could not open it") as e:
+        open_cuda_session(classifier_bundle / "model.fp32.onnx", GPU, capture=False)
+    assert f"could not open it: {reason}. The libraries" in str(e.value)
+    assert capsys.readouterr().out == ""
+
+
+def test_operators_on_the_cpu_are_reported(
+    classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import onnxruntime
+
+    opened = onnxruntime.InferenceSession
+
+    def partly(path: Path, options: Any, providers: Any, **others: Any) -> Any:
+        session = opened(path, options, providers=["CPUExecutionProvider"])
+        session.get_providers = lambda: [CUDA_PROVIDER, "CPUExecutionProvider"]
+        return session
+
+    monkeypatch.setattr(cuda, "require_cuda", lambda: None)
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", partly)
+    with caplog.at_level(logging.WARNING, "bert_runtime"):
+        session = open_cuda_session(classifier_bundle / "model.fp32.onnx", GPU, capture=False)
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith("model.fp32.onnx runs on the CPU where cuda:1 was asked for: ")
+    assert "3 Attention" in message  # one of them in two branches
+    assert "Shape" not in fallback_operators(session)
+
+
+def test_releases_that_do_not_tell_report_nothing() -> None:
+    assert fallback_operators(SimpleNamespace()) == {}  # type: ignore[arg-type]
+
+
+def test_cuda_on_a_machine_without_it(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["onnxruntime"], "get_available_providers", lambda: ["CPUExecutionProvider"])
+    with pytest.raises(BundleError, match="no variant for cuda; export the checkpoint again with --target cuda"):
+        load(classifier_bundle, device="cuda")

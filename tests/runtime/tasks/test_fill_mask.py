@@ -1,0 +1,309 @@
+"""fill-mask: transformers' pipeline on real texts, targets, and metrics against torch's cross entropy."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from tokenizers import AddedToken
+
+from bert_runtime import InputError, Model
+from bert_runtime.errors import DataError
+from bert_runtime.records import Record
+from bert_runtime.tasks import FillMask, TextInput
+
+from ..task_models import NASTY, dice, exported, reference, stsb, wnut
+
+TEXTS = (
+    "[MASK]",
+    "Paris is the [MASK] of France.",
+    "the [MASK] [MASK] is late",
+    "[MASK], my book [MASK] (old) - and [MASK]!",
+    "un[MASK]able [MASK][MASK]",
+    "Zoë [MASK] 東京 😀 e\u0301te\u0301",
+)
+
+TOO_LONG = "late " * 300
+
+
+class Pair(NamedTuple):
+    """transformers' pipeline, its model, and our bundle of the same checkpoint."""
+
+    pipeline: Any
+    theirs: Any
+    model: Model
+    mask: str
+
+    def masked(self, text: str) -> str:
+        return text.replace("[MASK]", self.mask)
+
+
+def tokenizer_of(name: str, vocab: Path) -> Any:
+    if name != "roberta-base":
+        return transformers.BertTokenizer(str(vocab / "vocab.txt"))
+    files = str(vocab / "roberta-base" / "vocab.json"), str(vocab / "gpt2" / "merges.txt")
+    return transformers.RobertaTokenizer(*files, mask_token=AddedToken("<mask>", lstrip=True, special=True))
+
+
+REAL = ["bert-base-uncased", "roberta-base"]
+
+
+@pytest.fixture(scope="module", params=["toy", *(pytest.param(name, marks=pytest.mark.shared_data) for name in REAL)])
+def pair(request: pytest.FixtureRequest, toy_vocab: Path, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    vocab = toy_vocab
+    if request.param != "toy":
+        shared: Path = request.getfixturevalue("shared_data")
+        vocab = shared / "vocab" if request.param == "roberta-base" else shared / "vocab" / request.param
+    tokenizer = tokenizer_of(request.param, vocab)
+    family = "Roberta" if request.param == "roberta-base" else "Bert"
+    # Wide enough that even the toy vocabulary's embedding is more than torch's exporter would transpose by itself.
+    sizes = {"hidden_size": 64, "type_vocab_size": 1} if family == "Roberta" else {"hidden_size": 64}
+    theirs = reference(f"{family}ForMaskedLM", tokenizer, **sizes)
+    model = exported(theirs, tokenizer, tmp_path_factory.mktemp("filler"))
+    pipeline = transformers.pipeline("fill-mask", model=theirs, tokenizer=tokenizer)
+    return Pair(pipeline, theirs, model, tokenizer.mask_token)
+
+
+def same(found: Any, expected: Any) -> None:
+    """Compares the fillings of one text, of one mask or several."""
+    found, expected = ([each] if isinstance(each[0], dict) else each for each in (found, expected))
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [each["token"] for each in ours] == [each["token"] for each in theirs]
+        assert [each["score"] for each in ours] == pytest.approx([each["score"] for each in theirs], abs=1e-4)
+        assert [each["token_str"] for each in ours] == [each["token_str"] for each in theirs]
+        assert [each["sequence"] for each in ours] == [each["sequence"] for each in theirs]
+
+
+@pytest.mark.parametrize("top_k", [1, 5, 20])
+def test_fillings_are_those_of_transformers(pair: Pair, top_k: int) -> None:
+    strange = [f"{text} [MASK] end" for text in NASTY if "[MASK]" not in text]
+    texts = list(map(pair.masked, [*TEXTS, *strange]))
+    for text, found in zip(texts, pair.model.configured(top_k=top_k)(texts), strict=True):
+        same(found.to_dict(), pair.pipeline(text, top_k=top_k))
+
+
+def masked_words(texts: Sequence[str], mask: str) -> list[str]:
+    """Each text with one or two of its words masked."""
+    masked = []
+    for number, text in enumerate(texts):
+        words = text.split()
+        for place in {number % len(words), 0 if number % 3 == 0 else number % len(words)}:
+            words[place] = mask
+        masked.append(" ".join(words))
+    return masked
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("part", ["wnut", "stsb"])
+def test_real_texts_are_filled_as_by_transformers(pair: Pair, part: str, shared_data: Path) -> None:
+    texts = masked_words(wnut(shared_data, 60) if part == "wnut" else stsb(shared_data, 60), pair.mask)
+    for ours, theirs in zip(pair.model(texts), pair.pipeline(texts), strict=True):
+        same(ours.to_dict(), theirs)
+
+
+def in_vocabulary(pair: Pair, word: str) -> str:
+    """How the vocabulary spells a word inside a text, which is what transformers must be asked for."""
+    return f"Ġ{word}" if pair.mask == "<mask>" else word
+
+
+@pytest.mark.parametrize("targets", [("bank",), ("late", "rain", "bank"), ("bank", "rain", "bank"), ["old", "late"]])
+@pytest.mark.parametrize("top_k", [1, 2, 5])
+def test_targets_are_those_of_transformers(pair: Pair, targets: Any, top_k: int) -> None:
+    for text in map(pair.masked, TEXTS):
+        expected = pair.pipeline(text, targets=[in_vocabulary(pair, word) for word in targets], top_k=top_k)
+        same(pair.model.configured(targets=targets, top_k=top_k)(text).to_dict(), expected)
+
+
+def test_one_word_is_one_target(pair: Pair) -> None:
+    """transformers takes a string for one target; its letters are none of them."""
+    text = pair.masked("the [MASK] is late")
+    try:
+        model = pair.model.configured(targets="bank")
+    except InputError:
+        return
+    same(model(text).to_dict(), pair.pipeline(text, targets=in_vocabulary(pair, "bank")))
+
+
+def test_a_target_is_looked_up_as_it_stands_in_a_text(pair: Pair) -> None:
+    """After a space where the vocabulary tells the difference, and in lower case where it has nothing else."""
+    (best,) = pair.model.configured(targets=("bank",))(pair.masked("the [MASK] is late")).masks[0]
+    assert best.token_str.strip() == "bank"
+    assert best.token_str.startswith(" ") == (pair.mask == "<mask>")
+    pipeline = pair.pipeline.tokenizer
+    assert best.token == pipeline("the bank is", add_special_tokens=False)["input_ids"][1]
+
+
+def test_a_part_of_a_word_is_a_target_by_its_spelling(pair: Pair) -> None:
+    spelling = "Ġbank" if pair.mask == "<mask>" else "##s"
+    (best,) = pair.model.configured(targets=(spelling,))(pair.masked("the [MASK] is late")).masks[0]
+    assert best.token == pair.pipeline.tokenizer.convert_tokens_to_ids(spelling)
+
+
+@pytest.mark.parametrize("target", ["bank late", "unhelpfullyness", "", " ", "\ud800"])
+def test_a_target_that_is_not_one_token_is_named(pair: Pair, target: str) -> None:
+    with pytest.raises(InputError) as error:
+        pair.model.configured(targets=("bank", target))(pair.masked("the [MASK] is late"))
+    assert repr(target) in str(error.value)
+
+
+@pytest.mark.parametrize("target", ["☃", "ꙮ", "x" * 120, "😀"])
+def test_an_unknown_target_is_refused(pair: Pair, target: str) -> None:
+    """The vocabulary's entry for unknown words is no word."""
+    with pytest.raises(InputError) as error:
+        pair.model.configured(targets=("bank", target))(pair.masked("the [MASK] is late"))
+    assert repr(target) in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "no mask", "[mask]", "[ MASK ]", "<MASK>"])
+def test_a_text_without_a_mask_is_refused(pair: Pair, text: str) -> None:
+    fine = pair.masked("[MASK]")
+    for at, inputs in ((0, text), (0, [text, fine]), (2, [fine, fine, text])):
+        with pytest.raises(InputError, match=rf"^input {at}: expected at least one {re.escape(pair.mask)}, found none"):
+            pair.model(inputs)
+
+
+def test_a_mask_that_is_cut_off_is_missed(pair: Pair) -> None:
+    assert len(pair.model(pair.masked("[MASK] " + TOO_LONG)).masks) == 1
+    assert len(pair.model(pair.masked("[MASK] " + TOO_LONG + "[MASK]")).masks) == 1
+    for value in (TOO_LONG + pair.mask, ["fine " + pair.mask, TOO_LONG + pair.mask]):
+        with pytest.raises(InputError, match=r"^input [01]: .* in the part that the model reads, found none"):
+            pair.model(value)
+
+
+def test_batch_and_single_agree(pair: Pair) -> None:
+    """Rows of masks are told apart by how many each text has."""
+    texts = [pair.masked(text) for text in (*TEXTS, "[MASK] " + TOO_LONG, "late " * 50 + "[MASK] [MASK]")] * 3
+    for found in (pair.model(texts), list(pair.model.stream(texts)), pair.model(texts[::-1])[::-1]):
+        for text, each in zip(texts, found, strict=True):
+            same(each.to_dict(), pair.model(text).to_dict())
+            assert each.logits.shape == (len(each.masks), pair.theirs.config.vocab_size)
+
+
+def test_scores_are_shares_of_the_whole_vocabulary(pair: Pair) -> None:
+    text = pair.masked("the [MASK] is late")
+    size = pair.theirs.config.vocab_size
+    everything = pair.model.configured(top_k=size)(text).masks[0]
+    assert sum(each.score for each in everything) == pytest.approx(1, abs=1e-4)
+    assert sorted(each.token for each in everything) == list(range(size))
+    scores = {each.token: each.score for each in everything}
+    for each in pair.model.configured(targets=("bank", "rain"))(text).masks[0]:
+        assert each.score == pytest.approx(scores[each.token], abs=1e-6)
+
+
+TASK = FillMask(mask_token="[MASK]", mask_token_id=4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mask_token": "x"},
+        {"aggregation": "first"},
+        {"top_k": 0},
+        {"top_k": 2.5},
+        {"top_k": "3"},
+        {"targets": 5},
+        {"targets": (1,)},
+    ],
+    ids=str,
+)
+def test_bad_options_are_refused(options: dict[str, Any], toy_vocab: Path) -> None:
+    with pytest.raises(InputError, match=next(iter(options))):
+        dice(TASK, toy_vocab, 64).configured(**options)
+
+
+def test_configuring_leaves_the_model_as_it_was(pair: Pair) -> None:
+    text = pair.masked("the [MASK] is late")
+    before, task = pair.model(text).to_dict(), pair.model.task
+    other = pair.model.configured(top_k=1, targets=("bank",))
+    assert other.session is pair.model.session
+    assert [each["token_str"].strip() for each in other(text).to_dict()] == ["bank"]
+    assert pair.model.task is task
+    assert pair.model(text).to_dict() == before
+
+
+def record(**fields: Any) -> Record:
+    return Record(fields, Path("data.jsonl"), 3)
+
+
+LABELLED = [
+    ("the [MASK] is late", ["bank"]),
+    ("[MASK] [MASK] and the rain", ["old", "book"]),
+    ("a good [MASK]", ["film"]),
+    ("you [MASK] the [MASK], thanks", ["open", "book"]),
+] * 3
+
+
+def test_score_is_torchs_cross_entropy(pair: Pair) -> None:
+    tokenizer = pair.pipeline.tokenizer
+    rows, targets = [], []
+    for text, words in LABELLED:
+        ids = tokenizer(pair.masked(text), return_tensors="pt")
+        with torch.no_grad():
+            logits = pair.theirs(**ids).logits[0]
+        rows.append(logits[ids["input_ids"][0] == tokenizer.mask_token_id])
+        targets += [tokenizer.convert_tokens_to_ids(in_vocabulary(pair, word)) for word in words]
+    logits, expected = torch.cat(rows).double(), torch.tensor(targets)
+    examples = [pair.model.task.example(record(text=pair.masked(text), labels=words)) for text, words in LABELLED]
+    found = pair.model.task.score(pair.model.outputs([each.inputs[0] for each in examples]), examples)
+    ranks = (logits > logits.gather(1, expected[:, None])).sum(dim=1)
+    assert found == {
+        "accuracy": float((ranks == 0).double().mean()),
+        "top_5_accuracy": float((ranks < 5).double().mean()),
+        "perplexity": pytest.approx(float(torch.nn.functional.cross_entropy(logits, expected).exp()), rel=1e-3),
+    }
+
+
+def test_score_counts_right_answers(pair: Pair) -> None:
+    """The model's best word, its third, its sixth, and one of many tokens' rank."""
+    text = pair.masked("the [MASK] is late")
+    ranked = [each for each in pair.model.configured(top_k=2000)(text).masks[0] if word_of(pair, each.token_str)]
+    task = pair.model.task
+    outputs = pair.model.outputs([text] * 3)
+    order = np.argsort(-outputs[0].rows[0][0], kind="stable").tolist()
+    chosen = [ranked[0], ranked[1], ranked[-1]]
+    examples = [task.example(record(text=text, label=each.token_str.strip())) for each in chosen]
+    found = task.score(outputs, examples)
+    ranks = np.array([order.index(each.token) for each in chosen])
+    assert (found["accuracy"], found["top_5_accuracy"]) == (np.mean(ranks == 0), np.mean(ranks < 5))
+
+
+def word_of(pair: Pair, text: str) -> bool:
+    """Whether a filling is a whole word as it stands in a text."""
+    spaced = text.startswith(" ") or pair.mask != "<mask>"
+    return spaced and text.strip().isalpha() and text.isascii()
+
+
+def test_masks_that_are_cut_off_do_not_count(pair: Pair) -> None:
+    task, text = pair.model.task, pair.masked("the [MASK] is " + TOO_LONG + "[MASK]")
+    both = task.example(record(text=text, labels=["bank", "rain"]))
+    one = task.example(record(text=pair.masked("the [MASK] is " + TOO_LONG), label="bank"))
+    found, expected = (task.score(pair.model.outputs(each.inputs), [each]) for each in (both, one))
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_row_has_a_word_for_each_mask() -> None:
+    example = TASK.example(record(text="a [MASK] b [MASK]", labels=["x", "y"]))
+    assert (example.inputs, example.target) == ((TextInput("a [MASK] b [MASK]"),), ["x", "y"])
+    assert TASK.example(record(text="a [MASK]", label="x")).target == ["x"]
+    for fields in ({"labels": ["x"]}, {"label": "x"}, {"labels": ["x", "y", "z"]}):
+        with pytest.raises(DataError, match=r"^data\.jsonl:3: expected as many \[MASK\] in the text as words, found 2"):
+            TASK.example(record(text="a [MASK] b [MASK]", **fields))
+
+
+def test_an_unknown_word_is_no_label(pair: Pair) -> None:
+    """Or else it would be right to answer that a word is unknown."""
+    task, text = pair.model.task, pair.masked("the [MASK]")
+    example = task.example(record(text=text, label="☃"))
+    with pytest.raises(InputError, match="☃"):
+        task.score(pair.model.outputs([text]), [example])
+
+
+def test_the_same_settings_after_a_round_trip() -> None:
+    task = replace(TASK, top_k=2, targets=("a", "b"))
+    assert FillMask.from_dict(task.to_dict()) == task

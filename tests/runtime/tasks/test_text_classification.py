@@ -1,0 +1,48 @@
+"""text-classification: transformers' pipeline on real texts, for every problem type, single texts and pairs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+
+from bert_runtime import Model
+from bert_runtime.tasks import Classification, MultiLabelClassification, Regression
+
+from ..task_models import exported, labelled, reference, stsb, wnut
+
+PROBLEM_TYPES = ["single_label_classification", "multi_label_classification", "regression"]
+
+
+@pytest.fixture(scope="module", params=PROBLEM_TYPES)
+def pair(
+    request: pytest.FixtureRequest, shared_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Any, Model]:
+    """transformers' pipeline, and our bundle of the same checkpoint."""
+    tokenizer = transformers.BertTokenizer(str(shared_data / "vocab" / "bert-base-uncased" / "vocab.txt"))
+    labels = ["score"] if request.param == "regression" else ["sad", "neutral", "glad", "angry"]
+    theirs = reference(
+        "BertForSequenceClassification", tokenizer, problem_type=request.param, type_vocab_size=2, **labelled(labels)
+    )
+    pipeline = transformers.pipeline("text-classification", model=theirs, tokenizer=tokenizer, top_k=None)
+    return pipeline, exported(theirs, tokenizer, tmp_path_factory.mktemp(request.param))
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("kind", ["texts", "pairs"])
+def test_the_answers_of_the_pipeline(pair: tuple[Any, Model], shared_data: Path, kind: str) -> None:
+    pipeline, model = pair
+    texts = [*wnut(shared_data, 60), *stsb(shared_data)]
+    inputs = texts if kind == "texts" else list(zip(texts, reversed(texts), strict=True))
+    theirs = pipeline(inputs if kind == "texts" else [{"text": x, "text_pair": y} for x, y in inputs])
+    for found, expected in zip(model(inputs), theirs, strict=True):
+        scores = {each["label"]: pytest.approx(each["score"], abs=1e-4) for each in expected}
+        if isinstance(found, Regression):
+            assert found.to_dict() == {"label": "score", "score": scores["score"]}
+        elif isinstance(found, MultiLabelClassification):
+            assert dict(zip(found.labels, found.scores, strict=True)) == scores
+            assert [label for label, _ in found.chosen] == [x["label"] for x in expected if x["score"] >= 0.5]
+        else:
+            assert isinstance(found, Classification)
+            assert found.to_dict() == {"label": expected[0]["label"], "score": scores[expected[0]["label"]]}
+            assert [label for label, _ in found.top()] == [each["label"] for each in expected]
