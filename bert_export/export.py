@@ -14,11 +14,11 @@ from bert_export.errors import ExportError, OutputExistsError
 from bert_export.latency import median_latencies_ms
 from bert_export.quantization import choose_weight_bits
 from bert_export.samples import built_in_calibration, file_calibration
-from bert_export.targets import WHY_FP16, forms_for, graphs_for
+from bert_export.targets import WHY_FP16, graphs_for, paddings_for
 from bert_export.tensorrt import build_tensorrt
 from bert_export.variants import BuiltVariant, Probe, asset, build_fp32, build_int8
 from bert_models import Checkpoint, load_model, open_checkpoint
-from bert_models.files import foreign_names, replaced_folder
+from bert_models.files import atomic_replace_dir, unowned_files
 from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest, TensorSpec
 from bert_runtime.evaluation import checked_examples
 from bert_runtime.machine import describe, installed_versions
@@ -64,7 +64,7 @@ def export(
     columns: Mapping[str, str] | None = None,
     max_drop: float = 1.0,
     weight_bits: int | None = None,
-    forms: Sequence[str] | None = None,
+    paddings: Sequence[str] | None = None,
     force: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> Manifest:
@@ -88,7 +88,7 @@ def export(
         max_drop: how many points (hundredths) of the metric INT8 may lose on `evaluate`.
         weight_bits: bits of INT8's weights: 8, or 7, which is faster on processors without VNNI and less exact on all;
             by default 8, but 7 where layers share their weights, see `choose_weight_bits`.
-        forms: the forms of each graph for CUDA, see `Variant` of the manifest: `masked`, which is always made,
+        paddings: the paddings of each graph for CUDA, see `Variant` of the manifest: `masked`, which is always made,
             `unmasked` for large batches without padding, `packed` for large ones of mixed lengths; by default all.
         force: replace an existing bundle.
         progress: called with a line at the start of each stage.
@@ -99,12 +99,12 @@ def export(
     target = Path(bundle)
     check_opset(OPSET if opset is None else opset)
     planned = graphs_for(targets, precisions)
-    chosen_forms = forms_for(forms, planned)
+    chosen_paddings = paddings_for(paddings, planned)
     _check_target(target, force=force)
     progress("reading the checkpoint")
     source = open_checkpoint(checkpoint)
     weight_bits = choose_weight_bits(source.config, weight_bits)
-    chosen = _narrowed(source.task(task), dimensions).configured(**(options or {}))
+    chosen = _narrowed(source.task(task), dimensions).with_options(**(options or {}))
     tokenizer = source.text_tokenizer(max_tokens, chosen.windows)
     examples = None if evaluate is None else checked_examples(chosen, tokenizer, read_records(evaluate, columns))
     calibration = built_in_calibration(chosen, tokenizer)
@@ -118,11 +118,11 @@ def export(
     probe = Probe(tokenizer, texts, self_test_inputs, calibration)
     model = load_model(source, chosen)
     chosen = model.runtime_task()
-    with replaced_folder(target) as folder:
+    with atomic_replace_dir(target) as folder:
         built = [build_fp32(model, probe, folder, progress)]
         if "int8" in planned.cpu:
             built.append(build_int8(built[0], model, probe, folder, weight_bits, progress))
-        built += build_cuda(built[0], model, probe, folder, planned.cuda, progress, forms=chosen_forms)
+        built += build_cuda(built[0], model, probe, folder, planned.cuda, progress, paddings=chosen_paddings)
         built += build_tensorrt(
             built[0], model, probe, folder, planned.tensorrt, progress, exactly=precisions is not None
         )
@@ -165,7 +165,7 @@ def _check_target(target: Path, *, force: bool) -> None:
         raise OutputExistsError(f"{target}: exists and is not a bundle; choose another place")
     if not force:
         raise OutputExistsError(f"{target}: a bundle is already there; replace it with --force")
-    if others := foreign_names(target, _BUNDLE_FILES):
+    if others := unowned_files(target, _BUNDLE_FILES):
         raise OutputExistsError(
             f"{target}: beside the bundle there is also {', '.join(others)}, which would be lost; move that elsewhere "
             "first"
@@ -195,14 +195,14 @@ def _write(
     probe.tokenizer.save(tokenizer)
     axes, config = ("batch", "sequence"), source.config
     (output,) = built[0].graph.graph.outputs
-    below = {"input_ids": config.vocab_size, "attention_mask": 2, "token_type_ids": config.type_vocab_size}
+    limits = {"input_ids": config.vocab_size, "attention_mask": 2, "token_type_ids": config.type_vocab_size}
     manifest = Manifest(
         task=task,
         max_tokens=probe.tokenizer.max_tokens,
         pad_token_id=probe.tokenizer.pad_token_id,
         tokenizer=asset(tokenizer),
         inputs=tuple(
-            TensorSpec(name=name, dtype="int64", axes=axes, below=below[name]) for name in input_names(config)
+            TensorSpec(name=name, dtype="int64", axes=axes, exclusive_max=limits[name]) for name in input_names(config)
         ),
         output=TensorSpec(name=task.output, dtype="float32", axes=_axes(output.shape)),
         variants=tuple(each.variant for each in built),

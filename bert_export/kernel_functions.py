@@ -42,7 +42,7 @@ _ATTENTION = """query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
                 masked_y = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
                     scale: float = @scale> (query, key, value, mask)
             }>"""
-"""A copy of the mask is made for every head where there is one, see `branch_on_padding`."""
+"""A copy of the mask is made for every head where there is one, see `add_padding_branch`."""
 
 _SOURCES = (
     f"""{_HEADER}

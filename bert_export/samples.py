@@ -122,7 +122,7 @@ def readable(task: Task, tokenizer: TextTokenizer, samples: Sequence[TextInput])
     for sample in samples:
         with suppress(InputError):
             (encodings,) = tokenizer.encode([sample])
-            if task.problem(sample, encodings) is None:
+            if task.input_error(sample, encodings) is None:
                 found.append(sample)
     return found
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bert_export.errors import ExportError
-from bert_runtime.bundle.manifest import FORMS, MASKED
+from bert_runtime.bundle.manifest import MASKED, PADDINGS
 
-__all__ = ["PRECISIONS", "WHY_FP16", "Graphs", "forms_for", "graphs_for"]
+__all__ = ["PRECISIONS", "WHY_FP16", "Graphs", "graphs_for", "paddings_for"]
 
 PRECISIONS = {"cpu": ("fp32", "int8"), "cuda": ("fp32", "fp16"), "tensorrt": ("fp32", "fp16")}
 """Precisions that a bundle can hold for each target, the kind of device to export for."""
@@ -27,16 +27,16 @@ class Graphs(NamedTuple):
     tensorrt: tuple[str, ...]
 
 
-def forms_for(forms: Sequence[str] | None, graphs: Graphs) -> tuple[str, ...]:
-    """The forms to make of each graph for CUDA: those asked for, masked always, and all by default.
+def paddings_for(paddings: Sequence[str] | None, graphs: Graphs) -> tuple[str, ...]:
+    """The paddings to make of each graph for CUDA: those asked for, masked always, and all by default.
 
-    Raises `ExportError` for forms that are unknown, or that none of the graphs could have.
+    Raises `ExportError` for paddings that are unknown, or that none of the graphs could have.
     """
-    if unknown := sorted(set(forms or ()) - set(FORMS)):
-        raise ExportError(f"expected forms of {', '.join(FORMS)}, found {', '.join(unknown)}")
-    if forms and not graphs.cuda:
-        raise ExportError(f"{forms[0]} graphs are for CUDA, whose operators they need; export with --target cuda")
-    return tuple(each for each in FORMS if each == MASKED or forms is None or each in forms)
+    if unknown := sorted(set(paddings or ()) - set(PADDINGS)):
+        raise ExportError(f"expected paddings of {', '.join(PADDINGS)}, found {', '.join(unknown)}")
+    if paddings and not graphs.cuda:
+        raise ExportError(f"{paddings[0]} graphs are for CUDA, whose operators they need; export with --target cuda")
+    return tuple(each for each in PADDINGS if each == MASKED or paddings is None or each in paddings)
 
 
 def graphs_for(targets: Sequence[str], precisions: Sequence[str] | None) -> Graphs:

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bert_export.cuda.build import HALF_TOLERANCE, range_batches
-from bert_export.cuda.fp16_overflow import unsafe_values
+from bert_export.cuda.fp16_overflow import find_fp16_overflows
 from bert_export.cuda.fusion import additive_mask
 from bert_export.errors import ExportError
 from bert_export.onnx_graph import (
@@ -33,7 +33,7 @@ from bert_models import EncoderConfig, TaskModel
 from bert_runtime.bundle.manifest import Variant
 from bert_runtime.tasks import largest_difference
 
-__all__ = ["TENSORRT_OPSET", "build_tensorrt", "spell_out_attention"]
+__all__ = ["TENSORRT_OPSET", "build_tensorrt", "decompose_attention"]
 
 TENSORRT_OPSET = 20
 """The first opset with Gelu."""
@@ -64,9 +64,9 @@ def build_tensorrt(
         return []
     progress("spelling attention out for TensorRT")
     graph = fp32.graph.clone()
-    fusions = {**fp32.fusions, **spell_out_attention(graph, model.config)}
+    fusions = {**fp32.fusions, **decompose_attention(graph, model.config)}
     if "fp16" in precisions:
-        found = unsafe_values(graph, range_batches(model, probe))
+        found = find_fp16_overflows(graph, range_batches(model, probe))
         if unsafe := [size for name, size in found.items() if not name.startswith(_MASKED_SCORES)]:
             reason = f"{len(unsafe)} operators have values up to {max(unsafe):.3g}, too large for TensorRT in FP16"
             if exactly and "fp32" not in precisions:
@@ -96,7 +96,7 @@ def build_tensorrt(
     ]  # fmt: skip
 
 
-def spell_out_attention(model: ir.Model, config: EncoderConfig) -> FusionCounts:
+def decompose_attention(model: ir.Model, config: EncoderConfig) -> FusionCounts:
     """Rewrites a graph that `fuse` has been through, in place and still in FP32, and returns the counts.
 
     Raises `FusionError` where not every layer's attention was found as it should be.

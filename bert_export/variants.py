@@ -13,7 +13,7 @@ from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from bert_export.capture import OPSET, capture
 from bert_export.errors import ExportError
 from bert_export.flops import int8_flops_share
-from bert_export.fusion import FusionCounts, branch_on_padding, fuse
+from bert_export.fusion import FusionCounts, add_padding_branch, fuse
 from bert_export.kernel_functions import outline_kernels
 from bert_export.parity import check_parity
 from bert_export.quantization import expected_projections, measure_activations, quantize
@@ -76,7 +76,7 @@ class BuiltVariant:
     model: Model
     outputs: list[Outputs]
     graph: ir.Model
-    """What others start from: as it is on disk, but for the branches of `branch_on_padding` and the
+    """What others start from: as it is on disk, but for the branches of `add_padding_branch` and the
     functions of `outline_kernels`."""
     fusions: FusionCounts
     """Those of `graph`."""
@@ -92,7 +92,7 @@ def build_fp32(model: TaskModel, probe: Probe, folder: Path, progress: Callable[
     graph = capture(model)
     progress("fusing")
     fusions = fuse(graph, model.config, model.task)
-    branched, branches = branch_on_padding(graph, fusions)
+    branched, branches = add_padding_branch(graph, fusions)
     outlined, calls = outline_kernels(branched)
     files = save_graph(outlined, folder, "fp32")
     progress("comparing FP32 with PyTorch under every kind of padding")
@@ -123,7 +123,7 @@ def build_int8(
     counts, recipe = quantize(
         graph, expected_projections(model.config, fp32.fusions), activations, weight_bits=weight_bits
     )
-    branched, branches = branch_on_padding(graph, fp32.fusions)
+    branched, branches = add_padding_branch(graph, fp32.fusions)
     outlined, calls = outline_kernels(branched)
     files = save_graph(outlined, folder, "int8")
     progress(f"measuring INT8 drift on {len(probe.texts)} texts")

@@ -19,7 +19,7 @@ from bert_bench.reports.build_report import case_report, choose_baseline, engine
 from bert_bench.reports.report import Report
 from bert_bench.settings import Settings
 from bert_bench.workers.client import Worker
-from bert_bench.workers.engine_pool import Lineup
+from bert_bench.workers.engine_pool import EnginePool
 from bert_bench.workloads import SYNTHETIC, Workload, build_workload
 from bert_runtime import Manifest
 from bert_runtime.loading import bundle_tokenizer
@@ -63,7 +63,7 @@ def bench_bundle(
     conditions = current_conditions(settings.threads or available_cores())
     tokenizer = bundle_tokenizer(bundle, manifest)
     workload = build_workload(manifest.task, tokenizer, {} if texts is None else {SYNTHETIC: texts}, settings)
-    with Lineup() as lineup, tempfile.TemporaryDirectory(prefix="bert-bench-") as scratch:
+    with EnginePool() as engine_pool, tempfile.TemporaryDirectory(prefix="bert-bench-") as scratch:
         common: dict[str, Any] = {
             "bundle": bundle,
             "threads": conditions.threads,
@@ -72,14 +72,14 @@ def bench_bundle(
         specs: list[EngineSpec] = [
             BundleSpec(variant=each.precision, **common) for each in manifest.variants_for("cpu")
         ]
-        specs += _peers(manifest, checkpoint, Path(scratch), common, lineup, progress)
+        specs += _peers(manifest, checkpoint, Path(scratch), common, engine_pool, progress)
         for spec in specs:
             progress(f"loading {spec.name}")
-            lineup.start(spec, workload.singles[0].texts[0], settings.loads)
+            engine_pool.start(spec, workload.singles[0].texts[0], settings.loads)
         progress("comparing outputs")
-        fidelity = check_fidelity(lineup, manifest.task, tokenizer, workload.offline[0].texts[:PROBE_TEXTS])
-        measure(lineup, workload, settings, progress)
-        measured = measured_fields(lineup, workload, fidelity)
+        fidelity = check_fidelity(engine_pool, manifest.task, tokenizer, workload.offline[0].texts[:PROBE_TEXTS])
+        measure(engine_pool, workload, settings, progress)
+        measured = measured_fields(engine_pool, workload, fidelity)
     return Report(
         bundle=bundle,
         task=manifest.task.name,
@@ -97,7 +97,7 @@ def _peers(
     given: str | Path | None,
     scratch: Path,
     common: dict[str, Any],
-    lineup: Lineup,
+    engine_pool: EnginePool,
     progress: Callable[[str], None],
 ) -> list[EngineSpec]:
     """The peers that can run; of those that cannot, the line-up gets the reason.
@@ -111,32 +111,32 @@ def _peers(
         with Worker() as worker:
             checkpoint = worker.call("check_checkpoint", name, sha256).path
             progress("exporting it without fusions")
-            with lineup.guard(PLAIN.name, "while exporting"):
+            with engine_pool.guard(PLAIN.name, "while exporting"):
                 worker.call("write_plain_graph", checkpoint, manifest.task, graph)
     except BenchError as error:
         if given is not None:  # what was asked for by name must not end as a footnote
             raise
-        lineup.failures.update({EAGER.name: str(error), PLAIN.name: str(error)})
+        engine_pool.failures.update({EAGER.name: str(error), PLAIN.name: str(error)})
         return []
     peers: list[EngineSpec] = [PyTorchSpec(kind=EAGER, checkpoint=checkpoint, **common)]
-    return peers if PLAIN.name in lineup.failures else [*peers, PlainSpec(kind=PLAIN, graph=graph, **common)]
+    return peers if PLAIN.name in engine_pool.failures else [*peers, PlainSpec(kind=PLAIN, graph=graph, **common)]
 
 
 def measured_fields(
-    lineup: Lineup, workload: Workload, fidelity: dict[str, Fidelity], size: EncoderSize | None = None
+    engine_pool: EnginePool, workload: Workload, fidelity: dict[str, Fidelity], size: EncoderSize | None = None
 ) -> dict[str, Any]:
     """The measured fields of the report; raises `BenchError` where no engine is left."""
-    if not lineup.running:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in lineup.failures.items())
+    if not engine_pool.running:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in engine_pool.failures.items())
         raise BenchError(f"no engine could be measured: {reasons}")
-    baseline = choose_baseline([each.name for each in lineup.running])
+    baseline = choose_baseline([each.name for each in engine_pool.running])
     shapes, singles, stages, offline = (
-        tuple(case_report(case, lineup.running, baseline, size) for case in cases)
+        tuple(case_report(case, engine_pool.running, baseline, size) for case in cases)
         for cases in (workload.shapes, workload.singles, workload.stages, workload.offline)
     )
     return {
-        "engines": tuple(engine_report(each, fidelity.get(each.name)) for each in lineup.running),
-        "not_run": dict(lineup.failures),
+        "engines": tuple(engine_report(each, fidelity.get(each.name)) for each in engine_pool.running),
+        "not_run": dict(engine_pool.failures),
         "baseline": baseline,
         "shapes": shapes,
         "singles": singles,

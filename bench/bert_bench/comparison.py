@@ -16,9 +16,9 @@ from bert_bench.mlperf_loadgen.run import drive_all
 from bert_bench.reports.build_report import callers_reports, require_psutil
 from bert_bench.reports.report import Report
 from bert_bench.request import Request
-from bert_bench.workers.artifact_cache import Workshop
+from bert_bench.workers.artifact_cache import ArtifactCache
 from bert_bench.workers.client import Worker
-from bert_bench.workers.engine_pool import Lineup
+from bert_bench.workers.engine_pool import EnginePool
 from bert_runtime import Manifest
 from bert_runtime.loading import bundle_tokenizer
 from bert_runtime.machine import available_cores
@@ -44,9 +44,9 @@ def compare_engines(request: Request, progress: Progress = lambda stage: None) -
     begin = monotonic()
     conditions = current_conditions(request.settings.threads or available_cores())
     candidates = _candidates(request, conditions.threads, progress)
-    with Lineup() as lineup:
-        ready = list(candidates.ready(lineup))
-        measured = _measured(request, candidates, ready, lineup, progress)
+    with EnginePool() as engine_pool:
+        ready = list(candidates.ready(engine_pool))
+        measured = _measured(request, candidates, ready, engine_pool, progress)
     notes = (*instruction_set_notes(candidates.manifest), *busy_notes(conditions, measured["others_share"]))
     return Report(
         bundle=request.bundle or Path("bundle"),
@@ -70,14 +70,14 @@ def _candidates(request: Request, threads: int, progress: Progress) -> Candidate
     with Worker() as worker:
         facts = worker.call("check_checkpoint", request.checkpoint, sha256)
     cache = request.cache.resolve()
-    workshop = Workshop(cache=cache, checkpoint_key=facts.key, texts=(), progress=progress)
-    bundle = (request.bundle or workshop.made("bundle", "export_bundle", facts.path)).resolve()
+    artifact_cache = ArtifactCache(cache=cache, checkpoint_key=facts.key, texts=(), progress=progress)
+    bundle = (request.bundle or artifact_cache.made("bundle", "export_bundle", facts.path)).resolve()
     manifest = Manifest.read(bundle)
     return Candidates(
         request=request,
         facts=facts,
         manifest=manifest,
-        workshop=Workshop(
+        artifact_cache=ArtifactCache(
             cache=cache,
             checkpoint_key=facts.key,
             texts=request.calibration(manifest.task),
@@ -88,7 +88,7 @@ def _candidates(request: Request, threads: int, progress: Progress) -> Candidate
 
 
 def _measured(
-    request: Request, candidates: Candidates, ready: list[Any], lineup: Lineup, progress: Progress
+    request: Request, candidates: Candidates, ready: list[Any], engine_pool: EnginePool, progress: Progress
 ) -> dict[str, Any]:
     """Starts the engines, compares their outputs, measures them; the measured fields of the report."""
     settings, manifest, threads = request.settings, candidates.manifest, candidates.common["threads"]
@@ -99,18 +99,18 @@ def _measured(
     others = OtherWork()
     for spec, environment in ready:
         progress(f"loading {spec.name}")
-        lineup.start(spec, short[0], settings.loads, environment)
+        engine_pool.start(spec, short[0], settings.loads, environment)
     progress("comparing outputs")
-    own = {each.name for each in lineup.running if each.spec.own}
-    fidelity = check_fidelity(lineup, task, tokenizer, probes, examples=examples, own=own)
+    own = {each.name for each in engine_pool.running if each.spec.own}
+    fidelity = check_fidelity(engine_pool, task, tokenizer, probes, examples=examples, own=own)
     peaks = _peaks(threads, settings.peak_s, progress)
-    measure(lineup, workload, settings, progress)
-    fields = measured_fields(lineup, workload, fidelity, candidates.facts.size)
+    measure(engine_pool, workload, settings, progress)
+    fields = measured_fields(engine_pool, workload, fidelity, candidates.facts.size)
     if "concurrent" in request.workloads:
-        measure_callers(lineup, short, settings, progress)
-        fields["callers"] = callers_reports(lineup.running, settings, len(short))
+        measure_callers(engine_pool, short, settings, progress)
+        fields["callers"] = callers_reports(engine_pool.running, settings, len(short))
     if "loadgen" in request.workloads:
-        fields["loadgen"] = drive_all(lineup, candidates.workshop, short, settings, progress)
+        fields["loadgen"] = drive_all(engine_pool, candidates.artifact_cache, short, settings, progress)
     again = _peaks(threads, settings.peak_s, progress)
     peaks = {name: max(peak, again.get(name, 0.0)) for name, peak in peaks.items()}
     return {**fields, "peaks_gflops": peaks, "others_share": others.share(), "notes": workload.notes}

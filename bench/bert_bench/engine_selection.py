@@ -10,8 +10,8 @@ from bert_bench.engines.onnxruntime_plain import PlainSpec
 from bert_bench.engines.registry import PEERS, Peer
 from bert_bench.errors import BenchError
 from bert_bench.request import OWN_PREFIX, Request
-from bert_bench.workers.artifact_cache import Workshop
-from bert_bench.workers.engine_pool import Lineup
+from bert_bench.workers.artifact_cache import ArtifactCache
+from bert_bench.workers.engine_pool import EnginePool
 from bert_bench.workers.environments import Environment
 from bert_runtime import Manifest
 from bert_runtime.machine import has_instruction_set
@@ -26,11 +26,11 @@ class Candidates:
     request: Request
     facts: CheckpointFacts
     manifest: Manifest
-    workshop: Workshop
+    artifact_cache: ArtifactCache
     common: dict[str, Any]
     """Fields that every specification has."""
 
-    def ready(self, lineup: Lineup) -> Iterator[tuple[EngineSpec, Environment | None]]:
+    def ready(self, engine_pool: EnginePool) -> Iterator[tuple[EngineSpec, Environment | None]]:
         """The engines that can be started, the bundle's own first; the line-up gets the others' reasons."""
         for variant in self.manifest.variants_for("cpu"):
             spec = BundleSpec(variant=variant.precision, prefix=OWN_PREFIX, **self.common)
@@ -42,21 +42,21 @@ class Candidates:
                 continue
             if not peer.does(task):
                 if self.request.engines is not None:
-                    lineup.failures[name] = f"does not do {task}, or not as a product that can be compared"
+                    engine_pool.failures[name] = f"does not do {task}, or not as a product that can be compared"
                 continue
             if peer.kind.precision == "bf16" and not has_instruction_set("bf16"):
-                lineup.failures[name] = "this processor has no instructions for bf16"
+                engine_pool.failures[name] = "this processor has no instructions for bf16"
                 continue
-            with lineup.guard(name):
-                yield self._ready(peer), self.workshop.environment(peer.environment)
+            with engine_pool.guard(name):
+                yield self._ready(peer), self.artifact_cache.environment(peer.environment)
 
     def _ready(self, peer: Peer) -> EngineSpec:
         """The peer's specification, its files made; raises `BenchError` with the reason where they cannot be."""
         if issubclass(peer.spec, PlainSpec):
             arguments = (self.facts.path, self.manifest.task)
-            graph = self.workshop.made("onnxruntime-plain.onnx", "write_plain_graph", *arguments)
+            graph = self.artifact_cache.made("onnxruntime-plain.onnx", "write_plain_graph", *arguments)
             return peer.spec(kind=peer.kind, graph=graph, **self.common)
         if not issubclass(peer.spec, CheckpointSpec):
             raise BenchError(f"{peer.kind.name} has no way to be made")
         spec = peer.spec(kind=peer.kind, checkpoint=self.facts.path, **self.common)
-        return self.workshop.prepared(spec) if isinstance(spec, PreparedSpec) else spec
+        return self.artifact_cache.prepared(spec) if isinstance(spec, PreparedSpec) else spec

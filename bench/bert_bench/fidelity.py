@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bert_bench.errors import BenchError
-from bert_bench.workers.engine_pool import Lineup
+from bert_bench.workers.engine_pool import EnginePool
 from bert_runtime.tasks import Example, Outputs, Task, TextInput, largest_difference
 from bert_runtime.tokenization import TextTokenizer
 
@@ -34,7 +34,7 @@ class Fidelity:
 
 
 def check_fidelity(
-    lineup: Lineup,
+    engine_pool: EnginePool,
     task: Task,
     tokenizer: TextTokenizer,
     texts: Sequence[TextInput],
@@ -49,10 +49,10 @@ def check_fidelity(
     """
     outputs: dict[str, list[Outputs]] = {}
     encoded = list(zip(texts, tokenizer.encode(texts), strict=True))
-    for contestant in tuple(lineup.running):
-        with lineup.guard(contestant.name, "while answering the probe texts"):
-            rows = contestant.worker.call("rows", texts)
-            outputs[contestant.name] = [
+    for running_engine in tuple(engine_pool.running):
+        with engine_pool.guard(running_engine.name, "while answering the probe texts"):
+            rows = running_engine.worker.call("rows", texts)
+            outputs[running_engine.name] = [
                 Outputs(*each, found, tokenizer) for each, found in zip(encoded, rows, strict=True)
             ]
     reference = next((name for name in _REFERENCES if name in outputs), None)
@@ -60,7 +60,7 @@ def check_fidelity(
         return {}
     wrong = {
         each.name: problem
-        for each in lineup.running
+        for each in engine_pool.running
         if (problem := _problem(outputs[each.name], outputs[reference], exact=each.spec.is_fp32))
     }
     ours = [f"{name}: {problem}" for name, problem in wrong.items() if own is None or name in own]
@@ -70,7 +70,7 @@ def check_fidelity(
             f"speeds cannot be compared: {'; '.join(ours)}. Is the checkpoint the one that the bundle was made from?"
         )
     for name, problem in wrong.items():
-        with lineup.guard(name):
+        with engine_pool.guard(name):
             raise BenchError(f"does not agree with {reference} on {len(texts)} texts: {problem}")
     return {
         name: Fidelity(

@@ -7,7 +7,7 @@ from bert_bench.engines.engine import DIVIDED
 from bert_bench.errors import WorkerError
 from bert_bench.settings import Settings
 from bert_bench.timing import calls_per_burst
-from bert_bench.workers.engine_pool import Contestant, Lineup
+from bert_bench.workers.engine_pool import EnginePool, RunningEngine
 from bert_bench.workloads import Case, Workload
 from bert_runtime.tasks import TextInput
 
@@ -31,18 +31,18 @@ _LONG_CASE_ROUNDS = 3
 """A long case is measured in one of so many rounds."""
 
 
-def measure(lineup: Lineup, workload: Workload, settings: Settings, progress: Callable[[str], None]) -> None:
-    """Fills the samples of every contestant; one that fails on the way is dropped."""
+def measure(engine_pool: EnginePool, workload: Workload, settings: Settings, progress: Callable[[str], None]) -> None:
+    """Fills the samples of every running_engine; one that fails on the way is dropped."""
     plans: dict[tuple[str, str], tuple[int, int]] = {}
     longest_ms: dict[str, float] = {}
-    for contestant in tuple(lineup.running):
-        progress(f"warming up {contestant.name}")
-        with lineup.guard(contestant.name, "while warming up"):
-            cases = [case for case in workload.cases if contestant.takes(case)]
-            contestant.batch_tokens = contestant.worker.call("prepare", cases)
+    for running_engine in tuple(engine_pool.running):
+        progress(f"warming up {running_engine.name}")
+        with engine_pool.guard(running_engine.name, "while warming up"):
+            cases = [case for case in workload.cases if running_engine.accepts(case)]
+            running_engine.batch_tokens = running_engine.worker.call("prepare", cases)
             for case in cases:
-                call_ms, plan = _plan(contestant, case, settings.burst_ms)
-                plans[contestant.name, case.name] = plan
+                call_ms, plan = _plan(running_engine, case, settings.burst_ms)
+                plans[running_engine.name, case.name] = plan
                 longest_ms[case.name] = max(longest_ms.get(case.name, 0.0), call_ms)
     for turn in range(settings.rounds):
         progress(f"round {turn + 1} of {settings.rounds}")
@@ -50,33 +50,33 @@ def measure(lineup: Lineup, workload: Workload, settings: Settings, progress: Ca
             is_long = longest_ms.get(case.name, 0.0) > settings.long_case_ms
             if is_long and turn % _LONG_CASE_ROUNDS:
                 continue
-            for contestant in lineup.in_turn(turn // _LONG_CASE_ROUNDS if is_long else turn, case):
-                with lineup.guard(contestant.name, f"while timing {case.name}"):
-                    samples = contestant.worker.call("burst", case.name, *plans[contestant.name, case.name])
-                    contestant.samples_ms[case.name].append(samples)
+            for running_engine in engine_pool.in_turn(turn // _LONG_CASE_ROUNDS if is_long else turn, case):
+                with engine_pool.guard(running_engine.name, f"while timing {case.name}"):
+                    samples = running_engine.worker.call("burst", case.name, *plans[running_engine.name, case.name])
+                    running_engine.samples_ms[case.name].append(samples)
 
 
 def measure_callers(
-    lineup: Lineup, texts: Sequence[TextInput], settings: Settings, progress: Callable[[str], None]
+    engine_pool: EnginePool, texts: Sequence[TextInput], settings: Settings, progress: Callable[[str], None]
 ) -> None:
     """Fills the calls of concurrent callers; an engine that fails with so many is left out of them, with the reason."""
     for turn in range(settings.callers_rounds if settings.callers else 0):
         progress(f"concurrent callers, round {turn + 1} of {settings.callers_rounds}")
         for callers in settings.callers:
             case = Case(name=f"callers{callers}", stage="concurrent", texts=tuple(texts), tokens=())
-            for contestant in lineup.in_turn(turn, case):
-                if callers in contestant.callers_failed:
+            for running_engine in engine_pool.in_turn(turn, case):
+                if callers in running_engine.callers_failed:
                     continue
                 try:
-                    found = contestant.worker.call("concurrent", texts, callers, settings.callers_s)
-                    contestant.callers[callers].append(found)
+                    found = running_engine.worker.call("concurrent", texts, callers, settings.callers_s)
+                    running_engine.callers[callers].append(found)
                 except WorkerError as error:
-                    contestant.callers_failed[callers] = str(error)
+                    running_engine.callers_failed[callers] = str(error)
 
 
-def _plan(contestant: Contestant, case: Case, burst_ms: float) -> tuple[float, tuple[int, int]]:
+def _plan(running_engine: RunningEngine, case: Case, burst_ms: float) -> tuple[float, tuple[int, int]]:
     """The milliseconds of a call, and how many of them a turn takes: untimed, timed."""
-    call_ms = contestant.worker.call("burst", case.name, 1, 1)[0]
+    call_ms = running_engine.worker.call("burst", case.name, 1, 1)[0]
     if call_ms < burst_ms:
-        call_ms = median(contestant.worker.call("burst", case.name, 0, 3))
+        call_ms = median(running_engine.worker.call("burst", case.name, 0, 3))
     return call_ms, (int(call_ms < _LONG_CALL_BURSTS * burst_ms), calls_per_burst(call_ms, burst_ms))

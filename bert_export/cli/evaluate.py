@@ -47,7 +47,7 @@ def evaluate(
     from bert_runtime.evaluation import evaluate as evaluate_model
     from bert_runtime.records import read_records
 
-    model = load(bundle, precision=precision, device=device, threads=threads).configured(**given(options))
+    model = load(bundle, precision=precision, device=device, threads=threads).with_options(**given(options))
     records = read_records(file, columns)
     with click.progressbar(length=len(records), label="evaluating", file=sys.stderr) as bar:
         metrics = evaluate_model(model, records, progress=bar.update)

@@ -18,7 +18,7 @@ from bert_export.cli.common import (
 )
 from bert_export.cli.inspect import summary
 from bert_export.targets import PRECISIONS
-from bert_runtime.bundle.manifest import FORMS
+from bert_runtime.bundle.manifest import PADDINGS
 
 __all__ = ["export"]
 
@@ -69,13 +69,13 @@ __all__ = ["export"]
     help="Bits of INT8's weights; 7 is faster on processors without VNNI, and less exact everywhere.",
 )
 @click.option(
-    "--form",
-    "forms",
+    "--padding",
+    "paddings",
     multiple=True,
-    type=click.Choice(FORMS),
+    type=click.Choice(PADDINGS),
     show_default="all",
-    help="For CUDA, a form of the graphs, which share their weights: masked, always made, for any batch; unmasked for "
-    "large ones without padding; packed for large ones of mixed lengths. May be repeated.",
+    help="For CUDA, a padding mode; graphs share their weights. masked: any batch, always made; unmasked: "
+    "large batches without padding; packed: large batches of mixed lengths. May be repeated.",
 )
 @task_options
 @click.option("--opset", type=int, help="Version of ONNX's operators to write; by default the only one that works.")
@@ -94,7 +94,7 @@ def export(
     columns: dict[str, str] | None,
     max_drop: float,
     weight_bits: int | None,
-    forms: tuple[str, ...],
+    paddings: tuple[str, ...],
     opset: int | None,
     force: bool,
     as_json: bool,
@@ -112,7 +112,7 @@ def export(
         task=task, targets=devices, precisions=None if "auto" in precisions else precisions, max_tokens=max_tokens,
         dimensions=dimensions, options=given(options), opset=opset,
         evaluate=evaluate, calibrate=calibrate, columns=columns, max_drop=max_drop, weight_bits=weight_bits,
-        forms=forms or None, force=force, progress=stages(),
+        paddings=paddings or None, force=force, progress=stages(),
     )  # fmt: skip
     if as_json:
         print_json(manifest.to_dict())

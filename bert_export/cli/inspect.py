@@ -12,7 +12,7 @@ from bert_runtime.cpu.native_kernels import kernel_names, kernels_are_missing
 from bert_runtime.errors import BundleError
 from bert_runtime.loading import cpu_plan
 from bert_runtime.machine import has_instruction_set
-from bert_runtime.plan import plan_here
+from bert_runtime.plan import tuned_plan
 
 __all__ = ["inspect", "summary"]
 
@@ -24,7 +24,7 @@ def inspect(bundle: Path, as_json: bool) -> None:
     """Show what is inside BUNDLE, how it was made and what was measured."""
     manifest = Manifest.read(bundle)
     if as_json:
-        measured = plan_here(bundle)
+        measured = tuned_plan(bundle)
         try:
             here = {
                 **asdict(cpu_plan(manifest, measured)),
@@ -61,7 +61,7 @@ def summary(bundle: Path, manifest: Manifest) -> str:
 
 def _here(bundle: Path, manifest: Manifest) -> str:
     """What `load` does on this machine's CPU, or why it cannot."""
-    measured = plan_here(bundle)
+    measured = tuned_plan(bundle)
     try:
         plan = cpu_plan(manifest, measured)
     except BundleError as error:

@@ -22,7 +22,7 @@ from bert_export.cli.common import (
     task_options,
     threads_option,
 )
-from bert_runtime.bundle.atomic_files import whole_file
+from bert_runtime.bundle.atomic_files import atomic_write
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record, iter_records
 from bert_runtime.tasks import Result, Task, TextInput
@@ -60,7 +60,7 @@ def predict(
     """Answer for each TEXT, for each row of a file, or for each line of stdin."""
     from bert_runtime import load
 
-    model = load(bundle, precision=precision, device=device, threads=threads).configured(**given(options))
+    model = load(bundle, precision=precision, device=device, threads=threads).with_options(**given(options))
     inputs, shown = tee(_inputs(model.task, texts, pair, question, input_file, columns))
     results = zip(shown, model.stream(inputs), strict=True)
     if output_file is None:
@@ -134,7 +134,7 @@ def _output(path: Path) -> Iterator[TextIO]:
     """A file that takes the place of `path` once everything has been written; a pipe or a device is written into."""
     special = path.exists() and not path.is_file() and not path.is_dir()
     try:
-        with path.open("w", encoding="utf-8") if special else whole_file(path) as stream:
+        with path.open("w", encoding="utf-8") if special else atomic_write(path) as stream:
             yield stream
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {error}") from None

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.cuda.decompose_packing import spell_out
-from bert_export.cuda.drop_mask import unmask
-from bert_export.cuda.fp16 import to_half
-from bert_export.cuda.fp16_overflow import unsafe_values
+from bert_export.cuda.decompose_packing import decompose_packed_ops
+from bert_export.cuda.drop_mask import drop_attention_mask
+from bert_export.cuda.fp16 import convert_to_fp16
+from bert_export.cuda.fp16_overflow import find_fp16_overflows
 from bert_export.cuda.fusion import CUDA_OPSET, fuse_for_cuda
 from bert_export.cuda.packed import pack
 from bert_export.errors import ParityError
@@ -20,7 +20,7 @@ from bert_export.parity import probe_batches, reference_outputs, tolerance
 from bert_export.variants import BuiltVariant, Files, Probe, open_runner, save_graph, save_graphs, self_test_of
 from bert_models import TaskModel
 from bert_runtime.bundle.manifest import MASKED, PACKED, UNMASKED, Variant
-from bert_runtime.gpu.shape_buckets import takes
+from bert_runtime.gpu.shape_buckets import accepts
 from bert_runtime.model import Model
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import QuestionAnswering, ReplacedTokenDetection, TokenClassification, largest_difference
@@ -41,7 +41,7 @@ _PER_TOKEN = (TokenClassification, QuestionAnswering, ReplacedTokenDetection)
 """Tasks whose outputs are [B, S, …]."""
 
 _KINDS = {MASKED: "every kind of padding", PACKED: "padding at the end", UNMASKED: "no padding"}
-"""Which batches a graph of each form reads, see `bert_runtime.gpu.shape_buckets.takes`, in words."""
+"""Which batches a graph of each padding reads, see `bert_runtime.gpu.shape_buckets.accepts`, in words."""
 
 _RANGE_TEXTS = 64
 """Texts on which activations are measured. They only have to bring out the outliers, which every text has."""
@@ -55,19 +55,21 @@ class _Graph:
     model: ir.Model
     fusions: FusionCounts
     kept: dict[str, float]
-    form: str = MASKED
+    padding: str = MASKED
 
     @property
     def name(self) -> str:
         """What distinguishes its file from those of the other graphs."""
         name = self.precision if self.precision == "fp16" else f"cuda.{self.precision}"
-        return name if self.form == MASKED else f"{name}.{self.form}"
+        return name if self.padding == MASKED else f"{name}.{self.padding}"
 
-    def in_form(self, form: str, model: TaskModel) -> "_Graph":
-        """The same in another form, which shares its weights."""
+    def with_padding(self, padding: str, model: TaskModel) -> "_Graph":
+        """The same in another padding, which shares its weights."""
         graph = self.model.clone()
-        counts = pack(graph, model.config, model.task) if form == PACKED else unmask(graph, model.config)
-        return replace(self, model=graph, fusions={**self.fusions, **counts}, form=form)
+        counts = (
+            pack(graph, model.config, model.task) if padding == PACKED else drop_attention_mask(graph, model.config)
+        )
+        return replace(self, model=graph, fusions={**self.fusions, **counts}, padding=padding)
 
 
 def build_cuda(
@@ -78,11 +80,13 @@ def build_cuda(
     precisions: Sequence[str],
     progress: Callable[[str], None],
     *,
-    forms: Sequence[str] = (MASKED,),
+    paddings: Sequence[str] = (MASKED,),
 ) -> list[BuiltVariant]:
     """The CUDA variants of those precisions, `fp32` and `fp16`, from the fused graph of the FP32 variant for the CPU.
 
-    Each in all of those `forms`, of which the file of weights is one. The masked ones come first, and always.
+    Each comes in every padding mode of `paddings`, and they share one file of weights. Masked graphs are always built,
+    and come first.
+
     Raises `FusionError`, or `ParityError` where the CPU provider's answers are too far from PyTorch's.
     """
     if not precisions:
@@ -95,15 +99,15 @@ def build_cuda(
         graphs.append(_Graph("fp32", graph.clone(), fusions, {}))
     if "fp16" in precisions:
         progress("measuring how large activations become")
-        kept = unsafe_values(graph, range_batches(model, probe))
+        kept = find_fp16_overflows(graph, range_batches(model, probe))
         if kept:
             progress(f"keeping {len(kept)} operators in FP32, whose values reach {max(kept.values()):.3g}")
-        to_half(graph, kept)
+        convert_to_fp16(graph, kept)
         graphs.append(_Graph("fp16", graph, fusions, kept))
     masked = list(graphs)
-    for form in (each for each in dict.fromkeys(forms) if each != MASKED):
-        progress(f"making {form} graphs")
-        graphs += [each.in_form(form, model) for each in masked]
+    for padding in (each for each in dict.fromkeys(paddings) if each != MASKED):
+        progress(f"making {padding} graphs")
+        graphs += [each.with_padding(padding, model) for each in masked]
     files: dict[str, Files] = {}
     for each in masked:
         same = {one.name: one.model for one in graphs if one.precision == each.precision}
@@ -121,19 +125,21 @@ def _build(
     progress: Callable[[str], None],
 ) -> BuiltVariant:
     """Evaluates on the CPU a graph that has been written."""
-    what = "" if graph.form == MASKED else f"{graph.form} "
-    progress(f"comparing {what}{graph.precision.upper()} for CUDA with PyTorch on the CPU, under {_KINDS[graph.form]}")
+    what = "" if graph.padding == MASKED else f"{graph.padding} "
+    progress(
+        f"comparing {what}{graph.precision.upper()} for CUDA with PyTorch on the CPU, under {_KINDS[graph.padding]}"
+    )
     run = _runner(graph, model, probe, folder / files.model.file)
     parity = check_cuda_parity(
-        model, run.session.run, probe.tokenizer.max_tokens, half=graph.precision == "fp16", form=graph.form
+        model, run.session.run, probe.tokenizer.max_tokens, half=graph.precision == "fp16", padding=graph.padding
     )
     outputs = run.outputs(probe.texts)
     largest = largest_difference(outputs, fp32.outputs)
     allowed = max(parity["tolerance"], 2 * largest)
     variant = Variant(
-        precision=graph.precision, target="cuda", form=graph.form, opset=CUDA_OPSET, fusions=graph.fusions,
+        precision=graph.precision, target="cuda", padding=graph.padding, opset=CUDA_OPSET, fusions=graph.fusions,
         parity=parity, kept_fp32=tuple(graph.kept),
-        evaluated_on=PACKED_EVALUATED_ON if graph.form == PACKED else EVALUATED_ON,
+        evaluated_on=PACKED_EVALUATED_ON if graph.padding == PACKED else EVALUATED_ON,
         drift={**run.task.agreement(outputs, fp32.outputs), "max_abs_difference": largest, "texts": len(probe.texts)},
         self_test=self_test_of(run, probe, allowed), model=files.model, external_data=files.data,
     )  # fmt: skip
@@ -142,18 +148,18 @@ def _build(
 
 def _runner(graph: _Graph, model: TaskModel, probe: Probe, path: Path) -> Model:
     """The graph on the CPU, of a packed one what its operators stand for."""
-    if graph.form != PACKED:
+    if graph.padding != PACKED:
         run = open_runner(model, probe, path)
-        if graph.form == UNMASKED:
+        if graph.padding == UNMASKED:
             run.max_batch_tokens = 1  # each row alone, as padding is what it cannot take
         return run
     with tempfile.TemporaryDirectory() as folder:
-        spelled = save_graph(spell_out(graph.model), Path(folder), graph.name)
+        spelled = save_graph(decompose_packed_ops(graph.model), Path(folder), graph.name)
         return open_runner(model, probe, Path(folder) / spelled.model.file)
 
 
 def check_cuda_parity(
-    model: TaskModel, run: Callable[[Batch], FloatArray], max_tokens: int, *, half: bool, form: str = MASKED
+    model: TaskModel, run: Callable[[Batch], FloatArray], max_tokens: int, *, half: bool, padding: str = MASKED
 ) -> dict[str, float]:
     """The largest absolute difference between `run` and PyTorch over `probe_batches`, with its tolerance.
 
@@ -163,7 +169,7 @@ def check_cuda_parity(
     A row without any token has no right answer, but must give numbers and leave its neighbours' alone. Raises
     `ParityError` naming every kind of mask that fails.
     """
-    batches = {kind: batch for kind, batch in probe_batches(model, max_tokens).items() if takes(form, batch)}
+    batches = {kind: batch for kind, batch in probe_batches(model, max_tokens).items() if accepts(padding, batch)}
     expected = {kind: reference_outputs(model, batch) for kind, batch in batches.items()}
     per_token = isinstance(model.task, _PER_TOKEN)
     scale = max(0.1, *(_largest(each) for each in expected.values()))
@@ -171,7 +177,9 @@ def check_cuda_parity(
     errors = {}
     for kind, batch in batches.items():
         difference = run(batch) - expected[kind]
-        errors[kind] = _largest(difference[batch.attention_mask == 1] if form == PACKED and per_token else difference)
+        errors[kind] = _largest(
+            difference[batch.attention_mask == 1] if padding == PACKED and per_token else difference
+        )
     failed = [f"{kind} ({error:.2g})" for kind, error in errors.items() if not error <= allowed]
     partly = batches.get("holes", batches.get("right-padded"))
     if partly is not None and not np.isfinite(run(_without_a_token(partly))).all():

@@ -8,10 +8,10 @@ import onnx_ir as ir
 from bert_export.cuda.fusion import MASKED_SCORE
 from bert_export.onnx_graph import MICROSOFT_DOMAIN, add_initializer, insert_before, operators, tidy
 
-__all__ = ["spell_out"]
+__all__ = ["decompose_packed_ops"]
 
 
-def spell_out(model: ir.Model) -> ir.Model:
+def decompose_packed_ops(model: ir.Model) -> ir.Model:
     """A copy with the operators that CUDA alone has spelled out in ones that run anywhere: the proof of its wiring."""
     spelled = model.clone()
     (remove,) = operators(spelled, "RemovePadding")

@@ -9,13 +9,13 @@ import onnx_ir as ir
 from bert_export.onnx_graph import MICROSOFT_DOMAIN, FusionCounts, check_counts, operators, tidy
 from bert_models import EncoderConfig
 
-__all__ = ["unmask"]
+__all__ = ["drop_attention_mask"]
 
 _OPERANDS = 3
 """Query, key and value, the inputs of attention that stay."""
 
 
-def unmask(model: ir.Model, config: EncoderConfig) -> FusionCounts:
+def drop_attention_mask(model: ir.Model, config: EncoderConfig) -> FusionCounts:
     """Takes the mask out of a graph of `fuse_for_cuda`, also one in half precision, in place and returns the counts.
 
     Raises `FusionError` where attention reads anything but its operands and a mask, as with a bias or a past.

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from bert_export.onnx_graph import add_initializer, constant, insert_before, tidy
 
-__all__ = ["LARGEST", "half_nodes", "to_half"]
+__all__ = ["LARGEST", "convert_to_fp16", "fp16_nodes"]
 
 LARGEST = float(np.finfo(np.float16).max)
 """The largest number of half precision, 65504."""
@@ -25,8 +25,8 @@ _OPERATORS = frozenset(
 )  # fmt: skip
 
 
-def half_nodes(model: ir.Model) -> list[ir.Node]:
-    """The nodes that can run in half precision, in topological order: those that `to_half` converts if none is kept."""
+def fp16_nodes(model: ir.Model) -> list[ir.Node]:
+    """Return the nodes that can run in FP16, in topological order."""
     return [
         node
         for node in model.graph
@@ -43,14 +43,14 @@ def _overflows(value: ir.Value | None) -> bool:
     return bool(np.abs(constant(value)).max(initial=0) > LARGEST)
 
 
-def to_half(model: ir.Model, kept: Collection[str] = ()) -> int:
+def convert_to_fp16(model: ir.Model, kept: Collection[str] = ()) -> int:
     """Converts a graph of `fuse_for_cuda` in place and returns how many nodes run in half precision.
 
     Args:
         model: the graph in FP32.
         kept: names of values; the nodes that compute them stay in FP32, with casts around them.
     """
-    half = {node for node in half_nodes(model) if not any(value.name in kept for value in node.outputs)}
+    half = {node for node in fp16_nodes(model) if not any(value.name in kept for value in node.outputs)}
     casts: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
     for node in list(model.graph):
         target = ir.DataType.FLOAT16 if node in half else ir.DataType.FLOAT

@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.cuda.fp16 import LARGEST, half_nodes
+from bert_export.cuda.fp16 import LARGEST, fp16_nodes
 from bert_export.onnx_graph import constant
 from bert_runtime.cpu.session import open_onnxruntime_session
 from bert_runtime.machine import available_cores
 from bert_runtime.tokenization import Batch
 
-__all__ = ["SAFE", "largest_values", "unsafe_values"]
+__all__ = ["SAFE", "find_fp16_overflows", "largest_values"]
 
 SAFE = LARGEST / 8
 """What a value may reach on the texts that were measured; on others it may be larger, or its terms may be."""
 
 
-def unsafe_values(model: ir.Model, batches: Iterable[Batch], limit: float = SAFE) -> dict[str, float]:
+def find_fp16_overflows(model: ir.Model, batches: Iterable[Batch], limit: float = SAFE) -> dict[str, float]:
     """The values of an FP32 graph, by name, whose nodes must not run in half precision, with the size they reach.
 
     Those are nodes whose outputs, inputs or constants exceed `limit`, or are no numbers, on any of the batches. An
@@ -45,7 +45,7 @@ def _measured(model: ir.Model) -> list[ir.Node]:
     """The nodes that can run in half precision, but for those that make the mask of constants."""
     return [
         node
-        for node in half_nodes(model)
+        for node in fp16_nodes(model)
         if node.op_type != "Where" or any(value is None or value.const_value is None for value in node.inputs[1:])
     ]
 

@@ -41,7 +41,7 @@ def pack(model: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
 
     Raises `FusionError` where not every layer's attention could be packed, but for a last layer of first rows alone.
     """
-    expected = {"packed_attention": config.num_layers - int(task.reads_first_row_only)}
+    expected = {"packed_attention": config.num_layers - int(task.reads_first_token_only)}
     try:
         _Packing(model, config).run()
     except NoMatch as reason:

@@ -11,13 +11,13 @@ import onnx_ir as ir
 
 from bert_export.onnx_graph import NoMatch, add_initializer, insert_before
 
-__all__ = ["fuse_first_row"]
+__all__ = ["fuse_first_token_only"]
 
 _ROWS, _QUERIES = 1, 2
 """The axis of rows in a hidden state [B, S, H], and of queries in a mask [B, 1, S, S]."""
 
 
-def fuse_first_row(model: ir.Model) -> None:
+def fuse_first_token_only(model: ir.Model) -> None:
     """Moves the selection of row 0 up to the last layer's input; raises `NoMatch` where it cannot."""
     selection = _selection(model)
     nodes = _nodes_of_one_row(model, selection)

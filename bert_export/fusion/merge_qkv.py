@@ -9,10 +9,10 @@ import onnx_ir as ir
 
 from bert_export.onnx_graph import Linear, NoMatch, add_initializer, as_linear, insert_before, scope
 
-__all__ = ["fuse_projections"]
+__all__ = ["merge_qkv"]
 
 
-def fuse_projections(attention: ir.Node) -> str:
+def merge_qkv(attention: ir.Node) -> str:
     """Merges the projections that share an input; says which: `qkv_projection` or `kv_projection`.
 
     Where the query is computed for the first row alone, only key and value share theirs. Raises `NoMatch` otherwise.

@@ -11,10 +11,10 @@ import onnx_ir as ir
 
 from bert_export.onnx_graph import NoMatch, add_initializer, as_linear, constant, insert_before, operators, scope
 
-__all__ = ["fuse_masked_rows"]
+__all__ = ["fuse_mlm_gather_masks"]
 
 
-def fuse_masked_rows(model: ir.Model, mask_token_id: int) -> None:
+def fuse_mlm_gather_masks(model: ir.Model, mask_token_id: int) -> None:
     """Gathers the rows of masks before the head; raises `NoMatch` where the head is not what is expected."""
     graph = model.graph
     (output,) = graph.outputs

@@ -10,10 +10,10 @@ import onnx_ir as ir
 
 from bert_export.onnx_graph import FusionCounts, check_counts, insert_before, operators, tidy
 
-__all__ = ["branch_on_padding"]
+__all__ = ["add_padding_branch"]
 
 
-def branch_on_padding(model: ir.Model, fusions: FusionCounts) -> tuple[ir.Model, FusionCounts]:
+def add_padding_branch(model: ir.Model, fusions: FusionCounts) -> tuple[ir.Model, FusionCounts]:
     """A copy with a branch around each masked Attention of several queries, and `fusions` with their number.
 
     That of a single query, the first row, is too small to gain by it. Weights are shared with `model`. Raises

@@ -6,9 +6,9 @@ import onnx_ir as ir
 from onnx_ir.passes.common import DeduplicateHashedInitializersPass
 
 from bert_export.fusion.attention import fuse_attention
-from bert_export.fusion.first_token_only import fuse_first_row
-from bert_export.fusion.merge_qkv import fuse_projections
-from bert_export.fusion.mlm_gather_masks import fuse_masked_rows
+from bert_export.fusion.first_token_only import fuse_first_token_only
+from bert_export.fusion.merge_qkv import merge_qkv
+from bert_export.fusion.mlm_gather_masks import fuse_mlm_gather_masks
 from bert_export.onnx_graph import FusionCounts, NoMatch, check_counts, linears, operators, scope, tidy
 from bert_models import EncoderConfig
 from bert_runtime.tasks import FillMask, Task
@@ -18,7 +18,7 @@ __all__ = ["expected_fusions", "fuse"]
 
 def expected_fusions(config: EncoderConfig, task: Task) -> dict[str, int]:
     """How often each fusion must fire for a model of this configuration with this head."""
-    first_row = int(task.reads_first_row_only)
+    first_row = int(task.reads_first_token_only)
     return {
         "attention": config.num_layers,
         "first_row": first_row,
@@ -50,19 +50,19 @@ def fuse(model: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
     tidy(model)
     if expected["first_row"]:
         try:
-            fuse_first_row(model)
+            fuse_first_token_only(model)
             found["first_row"] += 1
         except NoMatch as reason:
             reasons.append(f"first_row: {reason}")
     if isinstance(task, FillMask):
         try:
-            fuse_masked_rows(model, task.mask_token_id)
+            fuse_mlm_gather_masks(model, task.mask_token_id)
             found["masked_rows"] += 1
         except NoMatch as reason:
             reasons.append(f"masked_rows: {reason}")
     for node in operators(model, "Attention"):
         try:
-            found[fuse_projections(node)] += 1
+            found[merge_qkv(node)] += 1
         except NoMatch as reason:
             reasons.append(f"projections at {scope(node)}: {reason}")
     _name_weights(model)

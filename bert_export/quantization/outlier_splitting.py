@@ -23,7 +23,7 @@ from bert_export.quantization.calibration import Activations
 from bert_export.quantization.projections import SharedWeight
 from bert_runtime.numerics import Float32Array
 
-__all__ = ["Block", "Split", "best_split", "feed_forward_blocks", "split_neurons"]
+__all__ = ["Block", "Split", "best_split", "feed_forward_blocks", "split_outlier_channels"]
 
 Activation = Callable[[Float32Array], Float32Array]
 
@@ -91,7 +91,7 @@ def _activation(node: ir.Node) -> Activation:
     return gelu
 
 
-def split_neurons(block: Block) -> Split:
+def split_outlier_channels(block: Block) -> Split:
     """Splits a block's outlier neurons where that makes its output more exact, and returns how."""
     up, down = block.up, block.down
     reach = np.max([each.high for each in down.inputs], axis=0)

@@ -13,10 +13,10 @@ import onnx_ir as ir
 from bert_export.onnx_graph import MICROSOFT_DOMAIN, FusionCounts, add_initializer, check_counts, insert_before, tidy
 from bert_export.quantization.calibration import Activations
 from bert_export.quantization.embeddings import quantize_embeddings
-from bert_export.quantization.outlier_splitting import feed_forward_blocks, split_neurons
+from bert_export.quantization.outlier_splitting import feed_forward_blocks, split_outlier_channels
 from bert_export.quantization.projections import SharedWeight, encoder_linears, shared_weights
 from bert_export.quantization.smoothing import SMOOTHING, fold_into_values, smooth
-from bert_export.quantization.weights import compensated_weight
+from bert_export.quantization.weights import gptq_quantize
 from bert_runtime.numerics import Float32Array
 
 __all__ = ["quantize"]
@@ -45,7 +45,7 @@ def quantize(
     projections = shared_weights(found, activations)
     folded = fold_into_values(projections)
     blocks = feed_forward_blocks(projections)
-    splits = [split_neurons(block) for block in blocks]
+    splits = [split_outlier_channels(block) for block in blocks]
     smoothed = [each for each in projections if each not in folded and all(each is not down for _, down, _ in blocks)]
     for each in smoothed:
         smooth(each)
@@ -60,7 +60,7 @@ def quantize(
         "smoothing": SMOOTHING,
         "smoothed": len(smoothed),
         "smoothed_in_values": len(folded),
-        "split_neurons": sum(int((split.copies > 0).sum()) for split in splits),
+        "split_outlier_channels": sum(int((split.copies > 0).sum()) for split in splits),
         "added_neurons": sum(int(split.copies.sum()) for split in splits),
         "kept_fp32": list(keep_fp32),
         "embeddings": tables,
@@ -75,7 +75,7 @@ def _replace(projection: SharedWeight, bits: int) -> None:
     ranges = [_scale(each) for each in projection.inputs]
     rounded = [_rounded(each.samples, *range_) for each, range_ in zip(projection.inputs, ranges, strict=True)]
     inputs = np.concatenate(rounded)
-    quantized, scales = compensated_weight(projection.weight, inputs, bits)
+    quantized, scales = gptq_quantize(projection.weight, inputs, bits)
     # Rounding errors that do not average out move the output as a whole, which the bias can undo.
     shift = projection.samples.mean(axis=0) @ projection.weight - inputs.mean(axis=0) @ (quantized * scales)
     name = projection.linears[0].weight.name

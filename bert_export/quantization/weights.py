@@ -7,7 +7,7 @@ from bert_export.errors import ExportError
 from bert_models import EncoderConfig
 from bert_runtime.numerics import Float32Array
 
-__all__ = ["LIMITS", "choose_weight_bits", "compensated_weight", "quantize_weight"]
+__all__ = ["LIMITS", "choose_weight_bits", "gptq_quantize", "quantize_weight"]
 
 LIMITS = {8: 127, 7: 64}
 """The largest weight by the number of bits. With 64, two products of AVX2 never leave 16 bits: 2 · 255 · 64 < 2¹⁵."""
@@ -54,9 +54,7 @@ def quantize_weight(weight: Float32Array, bits: int = 8) -> tuple[NDArray[np.int
     return np.clip(np.rint(weight / scale), -limit, limit).astype(np.int8), scale
 
 
-def compensated_weight(
-    weight: Float32Array, inputs: Float32Array, bits: int = 8
-) -> tuple[NDArray[np.int8], Float32Array]:
+def gptq_quantize(weight: Float32Array, inputs: Float32Array, bits: int = 8) -> tuple[NDArray[np.int8], Float32Array]:
     """Like `quantize_weight`, but each rounding error is made up for by the weights that are rounded after it.
 
     Least squares on rows of `inputs` [n, in], in the order of falling input power (GPTQ, arXiv:2210.17323, equations 2

@@ -15,7 +15,7 @@ from typing import Any
 from bert_models.errors import CheckpointError
 from bert_runtime.errors import BertError
 
-__all__ = ["foreign_names", "read_json", "replaced_folder", "umask", "write_json"]
+__all__ = ["atomic_replace_dir", "read_json", "umask", "unowned_files", "write_json"]
 
 
 def read_json(path: Path, kind: type[Any] = dict) -> Any:
@@ -36,13 +36,13 @@ def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def foreign_names(folder: Path, own: Sequence[str]) -> list[str]:
+def unowned_files(folder: Path, own: Sequence[str]) -> list[str]:
     """What lies in a folder beside what the patterns in `own` name, and would be lost where it is replaced."""
     return sorted(each.name for each in folder.iterdir() if not any(map(each.match, own)))
 
 
 @contextmanager
-def replaced_folder(target: Path) -> Iterator[Path]:
+def atomic_replace_dir(target: Path) -> Iterator[Path]:
     """A new folder beside `target` to write into, which takes its place when the block ends without an error.
 
     On an error, Ctrl-C or SIGTERM nothing at `target` has changed and nothing is left behind. Raises `BertError` where

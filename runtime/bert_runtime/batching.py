@@ -22,9 +22,9 @@ def length_sorted_batches(lengths: Sequence[int], max_batch_tokens: int) -> Iter
         start += rows
 
 
-def batches_of_runs(lengths: Sequence[int], max_batch_tokens: int, parallel_runs: int) -> list[list[int]]:
+def batches_of_runs(lengths: Sequence[int], max_batch_tokens: int, inter_threads: int) -> list[list[int]]:
     """`length_sorted_batches` for runs side by side: smaller ones, if there would be fewer than can run at a time."""
-    if parallel_runs == 1:
+    if inter_threads == 1:
         return list(length_sorted_batches(lengths, max_batch_tokens))
-    share = -(-sum(lengths) // parallel_runs)
+    share = -(-sum(lengths) // inter_threads)
     return list(length_sorted_batches(lengths, min(max_batch_tokens, max(share, _LEAST_TOKENS))))

@@ -41,7 +41,7 @@ def checked_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Rec
         try:
             for place, value in enumerate(example.inputs):
                 (windows,) = tokenizer.encode([value])
-                if (problem := task.problem(value, windows)) is not None:
+                if (problem := task.input_error(value, windows)) is not None:
                     raise InputError(problem)
                 if place == 0 and (problem := task.target_problem(example, windows, tokenizer)) is not None:
                     raise InputError(problem)

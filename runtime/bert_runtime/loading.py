@@ -6,17 +6,17 @@ from functools import partial
 from pathlib import Path
 
 from bert_runtime.bundle.manifest import MASKED, UNMASKED, Asset, Manifest, Variant, sha256_file
-from bert_runtime.cpu.parallel_sessions import SideBySide
+from bert_runtime.cpu.parallel_sessions import ParallelSessions
 from bert_runtime.cpu.session import Session
 from bert_runtime.devices import CPU, Device, cuda_problem, parse_device
 from bert_runtime.errors import BundleError, CudaUnavailableError, InputError
 from bert_runtime.gpu.cuda_session import CudaSession
-from bert_runtime.gpu.padding_router import Forms
+from bert_runtime.gpu.padding_router import PaddingRouter
 from bert_runtime.gpu.shape_buckets import AS_THEY_COME
 from bert_runtime.gpu.tensorrt_session import TensorrtSession
 from bert_runtime.machine import available_cores, has_instruction_set
 from bert_runtime.model import Model
-from bert_runtime.plan import Plan, default_plan, plan_here
+from bert_runtime.plan import Plan, default_plan, tuned_plan
 from bert_runtime.tokenization import TextTokenizer
 
 __all__ = [
@@ -43,7 +43,7 @@ def load(
     precision: str = "auto",
     device: str = "auto",
     threads: int | None = None,
-    parallel_runs: int | None = None,
+    inter_threads: int | None = None,
     max_batch_tokens: int | None = None,
     kernels: bool | None = None,
     verify: bool = True,
@@ -51,7 +51,7 @@ def load(
     """Opens a bundle for inference.
 
     Where `bert-export tune` measured the bundle on a machine like this one, precision, threads, parallel runs and batch
-    size are those that it found; giving another precision, `threads` or `parallel_runs` turns that off.
+    size are those that it found; giving another precision, `threads` or `inter_threads` turns that off.
 
     Args:
         bundle: the directory that `bert-export export` wrote. Its weights stay mapped as long as the model lives:
@@ -61,7 +61,7 @@ def load(
         device: `cpu`, `cuda`, `tensorrt`, or these two with a number, as `cuda:1`; `auto` takes CUDA where the bundle
             has that precision for it and ONNX Runtime can open it, and the CPU otherwise.
         threads: threads per operator on the CPU; by default the cores that affinity and cgroup grant.
-        parallel_runs: runs of one thread side by side on the CPU where there are several batches or callers; at most
+        inter_threads: runs of one thread side by side on the CPU where there are several batches or callers; at most
             and by default as many as threads. They have a session of their own, which without our own kernels, or
             where the bundle's weights are links, holds them a second time from the first such call on; 1 spares that.
         max_batch_tokens: padded tokens per run when many texts come at once; by default 256 on the CPU, 1024 where
@@ -79,24 +79,24 @@ def load(
     """
     path = Path(bundle)
     manifest = Manifest.read(path)
-    place = parse_device(device)
-    if place is None and _made_for_cuda(manifest, precision) and cuda_problem() is None:
+    chosen = parse_device(device)
+    if chosen is None and _made_for_cuda(manifest, precision) and cuda_problem() is None:
         try:
             return load(bundle, precision=precision, device="cuda", max_batch_tokens=max_batch_tokens, verify=verify)
         except CudaUnavailableError as error:
             _log.warning("running on the CPU: %s", error)
-    place = place or CPU
-    if place == CPU:
-        plan = cpu_plan(manifest, plan_here(path), precision, threads, parallel_runs, max_batch_tokens)
+    chosen = chosen or CPU
+    if chosen == CPU:
+        plan = cpu_plan(manifest, tuned_plan(path), precision, threads, inter_threads, max_batch_tokens)
         if kernels is not None:
             plan = replace(plan, kernels=kernels)
         variant = manifest.variant(plan.precision)
     else:
-        plan, variant = None, choose_gpu_variant(manifest, precision, place.kind)
-    variants = (variant, *manifest.forms(variant).values())
+        plan, variant = None, choose_gpu_variant(manifest, precision, chosen.kind)
+    variants = (variant, *manifest.padding_variants(variant).values())
     for asset in dict.fromkeys((manifest.tokenizer, *(asset for each in variants for asset in each.assets))):
         check_asset(path, asset, verify_hash=verify)
-    return open_variant(path, manifest, variant, place, plan=plan, max_batch_tokens=max_batch_tokens)
+    return open_variant(path, manifest, variant, chosen, plan=plan, max_batch_tokens=max_batch_tokens)
 
 
 def cpu_plan(
@@ -104,17 +104,17 @@ def cpu_plan(
     measured: Plan | None,
     precision: str = "auto",
     threads: int | None = None,
-    parallel_runs: int | None = None,
+    inter_threads: int | None = None,
     max_batch_tokens: int | None = None,
 ) -> Plan:
-    """What `load` does on this machine's CPU with those arguments, see there; `measured` is what `plan_here` found."""
+    """What `load` does on this machine's CPU with those arguments, see there; `measured` is what `tuned_plan` found."""
     most = available_cores() if threads is None else threads
-    if parallel_runs is not None and not 1 <= parallel_runs <= most:
-        raise InputError(f"parallel_runs must lie in 1 to {most}, the threads, found {parallel_runs}")
+    if inter_threads is not None and not 1 <= inter_threads <= most:
+        raise InputError(f"inter_threads must lie in 1 to {most}, the threads, found {inter_threads}")
     if measured is None or precision not in ("auto", measured.precision):  # what another precision took says little
-        plan = default_plan(choose_variant(manifest, precision).precision, threads, parallel_runs)
-    elif threads not in (None, measured.threads) or parallel_runs not in (None, measured.parallel_runs):
-        plan = replace(default_plan(measured.precision, threads, parallel_runs), kernels=measured.kernels)
+        plan = default_plan(choose_variant(manifest, precision).precision, threads, inter_threads)
+    elif threads not in (None, measured.threads) or inter_threads not in (None, measured.inter_threads):
+        plan = replace(default_plan(measured.precision, threads, inter_threads), kernels=measured.kernels)
     else:
         plan = measured
     return plan if max_batch_tokens is None else replace(plan, max_batch_tokens=max_batch_tokens)
@@ -124,7 +124,7 @@ def open_variant(
     bundle: Path,
     manifest: Manifest,
     variant: Variant,
-    place: Device,
+    device: Device,
     *,
     plan: Plan | None = None,
     max_batch_tokens: int | None = None,
@@ -134,11 +134,11 @@ def open_variant(
     `plan` is for the CPU; see `load`. One that takes no padding reads each row alone.
     """
     tokenizer = bundle_tokenizer(bundle, manifest)
-    if variant.form == UNMASKED:
+    if variant.padding == UNMASKED:
         max_batch_tokens = 1  # each row alone, since padding is what it cannot take
-    if place != CPU:
+    if device != CPU:
         return Model(
-            manifest.task, tokenizer, _open_gpu(bundle, manifest, variant, place),
+            manifest.task, tokenizer, _open_gpu(bundle, manifest, variant, device),
             max_batch_tokens=_GPU_BATCH_TOKENS if max_batch_tokens is None else max_batch_tokens,
             manifest=manifest, variant=variant,
         )  # fmt: skip
@@ -146,9 +146,9 @@ def open_variant(
     if max_batch_tokens is not None:
         plan = replace(plan, max_batch_tokens=max_batch_tokens)
     session, many = open_session(bundle, manifest, variant, plan.threads, kernels=plan.kernels), None
-    if plan.parallel_runs > 1:
+    if plan.inter_threads > 1:
         again = partial(_open_again, bundle, manifest, variant, kernels=plan.kernels)
-        many = SideBySide(session, again, plan.parallel_runs)
+        many = ParallelSessions(session, again, plan.inter_threads)
     return Model(
         manifest.task, tokenizer, session, many,
         max_batch_tokens=plan.max_batch_tokens, manifest=manifest, variant=variant,
@@ -156,25 +156,25 @@ def open_variant(
 
 
 def _open_gpu(
-    bundle: Path, manifest: Manifest, variant: Variant, place: Device
-) -> CudaSession | Forms | TensorrtSession:
-    """A session on a GPU, with those of the variant's other forms beside it if there are any."""
-    if place.kind == "tensorrt":
-        return TensorrtSession(bundle, manifest, variant, place)
+    bundle: Path, manifest: Manifest, variant: Variant, device: Device
+) -> CudaSession | PaddingRouter | TensorrtSession:
+    """A session on a GPU, with those of the variant's other paddings beside it if there are any."""
+    if device.kind == "tensorrt":
+        return TensorrtSession(bundle, manifest, variant, device)
 
     def opened(variant: Variant) -> CudaSession:
-        shapes = None if variant.form == MASKED else AS_THEY_COME
-        return CudaSession(bundle / variant.model.file, manifest, place, manifest.pad_token_id, shapes)
+        shapes = None if variant.padding == MASKED else AS_THEY_COME
+        return CudaSession(bundle / variant.model.file, manifest, device, manifest.pad_token_id, shapes)
 
     def opened_later(variant: Variant) -> CudaSession:
         _check_assets(bundle, variant)
         return opened(variant)
 
-    others = manifest.forms(variant) if variant.form == MASKED else {}
+    others = manifest.padding_variants(variant) if variant.padding == MASKED else {}
     session = opened(variant)
     if not others:
         return session
-    return Forms(session, {form: partial(opened_later, each) for form, each in others.items()})
+    return PaddingRouter(session, {padding: partial(opened_later, each) for padding, each in others.items()})
 
 
 def _open_again(bundle: Path, manifest: Manifest, variant: Variant, *, kernels: bool) -> Session:

@@ -11,12 +11,12 @@ from tokenizers import Encoding
 
 from bert_runtime.batching import batches_of_runs
 from bert_runtime.bundle.manifest import Manifest, Variant
-from bert_runtime.cpu.parallel_sessions import SideBySide
+from bert_runtime.cpu.parallel_sessions import ParallelSessions
 from bert_runtime.cpu.session import Session
 from bert_runtime.errors import InputError
 from bert_runtime.gpu.cuda_session import CudaSession
-from bert_runtime.gpu.padding_router import Forms
-from bert_runtime.gpu.shape_buckets import takes
+from bert_runtime.gpu.padding_router import PaddingRouter
+from bert_runtime.gpu.shape_buckets import accepts
 from bert_runtime.gpu.tensorrt_session import TensorrtSession
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Outputs, Result, Task
@@ -38,8 +38,8 @@ class Model:
         self,
         task: Task,
         tokenizer: TextTokenizer,
-        session: Session | CudaSession | Forms | TensorrtSession,
-        side_by_side: SideBySide | None = None,
+        session: Session | CudaSession | PaddingRouter | TensorrtSession,
+        parallel_sessions: ParallelSessions | None = None,
         *,
         max_batch_tokens: int = 1024,
         manifest: Manifest | None = None,
@@ -51,7 +51,7 @@ class Model:
         self.tokenizer = tokenizer
         self.session = session
         """Runs one batch at a time."""
-        self.side_by_side = side_by_side
+        self.parallel_sessions = parallel_sessions
         """Runs several batches, also of several callers; `None` where `session` does all of it."""
         self.max_batch_tokens = max_batch_tokens
         self.manifest = manifest
@@ -60,7 +60,7 @@ class Model:
 
     def __repr__(self) -> str:
         precision = self.variant.precision if self.variant is not None else "no bundle"
-        return f"Model({self.task.name}, {precision}, {self.session.place})"
+        return f"Model({self.task.name}, {precision}, {self.session.device_name})"
 
     def __call__(self, inputs: Any = None, **fields: str) -> Any:
         """One input gives one `Result`; a list (or other sequence that is no tuple) gives a list in the same order.
@@ -96,13 +96,13 @@ class Model:
             yield from map(self.task.decode, self.outputs(chunk, first))
             first += len(chunk)
 
-    def configured(self, **options: Any) -> "Model":
-        """The same model decoding otherwise, such as `model.configured(top_k=3)`; what may be set is `task.options`.
+    def with_options(self, **options: Any) -> "Model":
+        """The same model decoding otherwise, such as `model.with_options(top_k=3)`; what may be set is `task.options`.
 
         Both share one session. Raises `InputError` for an option the task does not have, or a value it cannot take.
         """
         configured = copy(self)
-        configured.task = self.task.configured(**options)
+        configured.task = self.task.with_options(**options)
         return configured
 
     def outputs(self, inputs: Sequence[Any], first: int = 0) -> list[Outputs]:
@@ -116,7 +116,7 @@ class Model:
         read = [as_text_input(each) for each in inputs]
         encoded = self.tokenizer.encode(read, first)
         for number, (value, windows) in enumerate(zip(read, encoded, strict=True), start=first):
-            if (problem := self.task.problem(value, windows)) is not None:
+            if (problem := self.task.input_error(value, windows)) is not None:
                 raise InputError(f"input {number}: {problem}")
         rows = iter(self._rows([window for windows in encoded for window in windows]))
         return [
@@ -131,7 +131,7 @@ class Model:
         for arrays that are no batch, or hold ids that the model has no row for.
         """
         check_batch(batch, {} if self.manifest is None else self.manifest.limits)
-        if self.variant is not None and not takes(self.variant.form, batch):
+        if self.variant is not None and not accepts(self.variant.padding, batch):
             raise InputError(f"the {self.variant.title} graph does not take such padding; run what load(…) gives")
         rows, tokens = batch.input_ids.shape
         arrays = [array for _, array in self._runs([tokens] * rows, partial(_part, batch))]
@@ -153,18 +153,20 @@ class Model:
         self, lengths: Sequence[int], make: Callable[[list[int]], Batch]
     ) -> Iterator[tuple[list[int], FloatArray]]:
         """Divides rows of those lengths into runs: the rows of each, and its raw output; `make` gives a run's batch."""
-        alone = self.side_by_side or self.session
+        alone = self.parallel_sessions or self.session
         if len(lengths) == 1:
             yield [0], alone.run(make([0]))
             return
-        side_by_side = self.side_by_side
-        batches = batches_of_runs(lengths, self.max_batch_tokens, 1 if side_by_side is None else side_by_side.runs)
-        if side_by_side is not None and not (len(batches) > 1 and side_by_side.fills(len(batches))):
-            side_by_side, batches = None, batches_of_runs(lengths, self.max_batch_tokens, 1)
-        if side_by_side is None:
+        parallel_sessions = self.parallel_sessions
+        batches = batches_of_runs(
+            lengths, self.max_batch_tokens, 1 if parallel_sessions is None else parallel_sessions.runs
+        )
+        if parallel_sessions is not None and not (len(batches) > 1 and parallel_sessions.fills(len(batches))):
+            parallel_sessions, batches = None, batches_of_runs(lengths, self.max_batch_tokens, 1)
+        if parallel_sessions is None:
             arrays: Iterator[FloatArray] = (alone.run(make(indices)) for indices in batches)
         else:
-            arrays = side_by_side.run_many([partial(make, indices) for indices in batches])
+            arrays = parallel_sessions.run_many([partial(make, indices) for indices in batches])
         yield from zip(batches, arrays, strict=True)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert_runtime.bundle.atomic_files import partial_path, whole_file
+from bert_runtime.bundle.atomic_files import atomic_write, temp_path
 from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest, sha256_file
 from bert_runtime.bundle.schema import from_plain, to_json, to_plain
 from bert_runtime.cpu.native_kernels import kernel_names
@@ -21,9 +21,9 @@ __all__ = [
     "Tuning",
     "check_writable",
     "default_plan",
-    "plan_here",
     "read_tuning",
     "this_machine",
+    "tuned_plan",
     "write_tuning",
 ]
 
@@ -31,7 +31,7 @@ _log = logging.getLogger("bert_runtime")
 
 TUNING_NAME = "tuning.json"
 
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2
 
 _BATCH_TOKENS = 1024
 
@@ -46,7 +46,7 @@ class Plan:
     precision: str
     threads: int
     """Threads per operator of a run that is alone."""
-    parallel_runs: int = 1
+    inter_threads: int = 1
     """Runs side by side, of one thread each, where there are enough batches or callers; 1 for none."""
     max_batch_tokens: int
     """Padded tokens of one run."""
@@ -54,7 +54,7 @@ class Plan:
     """Whether the kernels of `bert_runtime.cpu.native_kernels` run what they can of a graph."""
 
     def __post_init__(self) -> None:
-        for name in ("threads", "parallel_runs"):
+        for name in ("threads", "inter_threads"):
             if not 1 <= (value := getattr(self, name)) <= MAX_THREADS:
                 raise InputError(f"{name} must lie in 1 to {MAX_THREADS}, found {value}")
         if self.max_batch_tokens < 1:
@@ -63,8 +63,8 @@ class Plan:
     def __str__(self) -> str:
         """For a person to read."""
         many = "one run after the other"
-        if self.parallel_runs > 1:
-            many = f"{self.parallel_runs} runs side by side"
+        if self.inter_threads > 1:
+            many = f"{self.inter_threads} runs side by side"
         threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
         kernels = "" if self.kernels else ", without kernels of our own"
         return (
@@ -96,19 +96,19 @@ def this_machine() -> dict[str, Any]:
     }
 
 
-def default_plan(precision: str, threads: int | None = None, parallel_runs: int | None = None) -> Plan:
+def default_plan(precision: str, threads: int | None = None, inter_threads: int | None = None) -> Plan:
     """What usually is fastest: all threads for one input, by default the cores granted, and many runs of one thread."""
     threads = available_cores() if threads is None else threads
-    parallel_runs = threads if parallel_runs is None else parallel_runs
+    inter_threads = threads if inter_threads is None else inter_threads
     return Plan(
         precision=precision,
         threads=threads,
-        parallel_runs=parallel_runs,
-        max_batch_tokens=_BATCH_TOKENS if parallel_runs == 1 < threads else _CORE_BATCH_TOKENS,
+        inter_threads=inter_threads,
+        max_batch_tokens=_BATCH_TOKENS if inter_threads == 1 < threads else _CORE_BATCH_TOKENS,
     )
 
 
-def plan_here(bundle: Path) -> Plan | None:
+def tuned_plan(bundle: Path) -> Plan | None:
     """What was measured on a machine like this one, and still holds for the bundle; `None` where nothing was.
 
     A file that cannot be read is warned of and left alone: the bundle runs without it.
@@ -146,7 +146,7 @@ def read_tuning(bundle: Path) -> list[Tuning]:
 
 def check_writable(bundle: Path) -> None:
     """Raises `BundleError` where no `tuning.json` can be written into the bundle."""
-    probe = partial_path(bundle / TUNING_NAME)
+    probe = temp_path(bundle / TUNING_NAME)
     try:
         probe.touch()
         probe.unlink()
@@ -170,7 +170,7 @@ def write_tuning(bundle: Path, plan: Plan, measured: Mapping[str, Any]) -> Tunin
         others = []
     path = bundle / TUNING_NAME
     try:
-        with whole_file(path) as stream:
+        with atomic_write(path) as stream:
             stream.write(to_json({"format_version": _FORMAT_VERSION, "tunings": to_plain([*others, tuning])}))
     except OSError as error:
         raise BundleError(f"{path}: cannot be written: {error}; tune a copy of the bundle") from None

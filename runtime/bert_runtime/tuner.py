@@ -12,7 +12,7 @@ import numpy as np
 from bert_runtime.batching import batches_of_runs
 from bert_runtime.bundle.manifest import Manifest
 from bert_runtime.cpu.native_kernels import kernel_names
-from bert_runtime.cpu.parallel_sessions import SideBySide
+from bert_runtime.cpu.parallel_sessions import ParallelSessions
 from bert_runtime.cpu.session import Session
 from bert_runtime.errors import InputError
 from bert_runtime.loading import bundle_tokenizer, can_run, check_asset, choose_variant, open_session
@@ -117,7 +117,7 @@ def tune(
             precision=fastest.precision,
             kernels=fastest.kernels,
             threads=cores if chosen.runs == 1 else threads,  # one run after the other are runs that are alone
-            parallel_runs=chosen.runs,
+            inter_threads=chosen.runs,
             max_batch_tokens=chosen.tokens,
         ),
         {
@@ -174,10 +174,12 @@ def _sequences_per_second(
     """Sequences per second by the way to run them, on all cores; and the lengths of those that there was time for."""
     cores = way_of_one.threads
     alone = _opened(bundle, manifest, way_of_one)
-    side_by_side = SideBySide(alone, partial(_opened, bundle, manifest, way_of_one._replace(threads=1)), cores)
+    parallel_sessions = ParallelSessions(
+        alone, partial(_opened, bundle, manifest, way_of_one._replace(threads=1)), cores
+    )
     ways = [_Way(runs, tokens) for runs in sorted({1, cores}) for tokens in _BATCH_TOKENS]
     timed = _affordable(alone, manifest.task, lengths)
-    calls = {way: _pass(way, alone if way.runs == 1 else side_by_side, manifest.task, timed) for way in ways}
+    calls = {way: _pass(way, alone if way.runs == 1 else parallel_sessions, manifest.task, timed) for way in ways}
     for runs in {1, cores}:
         calls[_Way(runs, _BATCH_TOKENS[0])]()  # warms up, and opens the session
     medians = interleaved_medians(calls, rounds, warm=False)
@@ -200,7 +202,7 @@ def _evenly(lengths: Sequence[int], count: int) -> list[int]:
     return list(lengths[:: -(-len(lengths) // count)])
 
 
-def _pass(way: _Way, session: Session | SideBySide, task: Task, lengths: Sequence[int]) -> Callable[[], None]:
+def _pass(way: _Way, session: Session | ParallelSessions, task: Task, lengths: Sequence[int]) -> Callable[[], None]:
     """Running sequences of those lengths once."""
     batches = [
         partial(_batch, task, [lengths[i] for i in indices])
@@ -208,7 +210,7 @@ def _pass(way: _Way, session: Session | SideBySide, task: Task, lengths: Sequenc
     ]
 
     def run() -> None:
-        if isinstance(session, SideBySide):
+        if isinstance(session, ParallelSessions):
             for _ in session.run_many(batches):
                 pass
         else:

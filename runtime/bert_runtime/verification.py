@@ -95,6 +95,6 @@ def _opened(path: Path, manifest: Manifest, variant: Variant) -> tuple[Model, st
     if cuda_problem() is None:
         with suppress(CudaUnavailableError):
             return open_variant(path, manifest, variant, Device(kind=variant.target)), ""
-    if variant.form == PACKED:
+    if variant.padding == PACKED:
         return None
     return open_variant(path, manifest, variant, CPU), f"; evaluated on the CPU, for want of {_NAMES[variant.target]}"

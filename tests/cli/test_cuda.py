@@ -13,7 +13,7 @@ from click.testing import Result
 from bert_runtime import BundleError, Manifest, load, loading
 from bert_runtime.devices import Device
 from bert_runtime.errors import CudaUnavailableError
-from bert_runtime.gpu.shape_buckets import GraphShapes
+from bert_runtime.gpu.shape_buckets import ShapeBuckets
 from bert_runtime.tokenization import Batch
 
 Run = Callable[..., Result]
@@ -24,7 +24,7 @@ TEXTS = ["how are you", "see you later", "where is my card"]
 
 @pytest.fixture(scope="session")
 def both_bundle(classifier_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`classifier_checkpoint` exported for the CPU in FP32 and for CUDA in FP32 and FP16, in every form."""
+    """`classifier_checkpoint` exported for the CPU in FP32 and for CUDA in FP32 and FP16, in every padding mode."""
     from bert_export.export import export
 
     folder = tmp_path_factory.mktemp("bundles") / "both"
@@ -33,7 +33,7 @@ def both_bundle(classifier_checkpoint: Path, tmp_path_factory: pytest.TempPathFa
         folder,
         targets=("cpu", "cuda"),
         precisions=("fp32", "fp16"),
-        forms=("packed", "unmasked", "packed"),
+        paddings=("packed", "unmasked", "packed"),
     )
     return folder
 
@@ -122,7 +122,7 @@ def test_auto_takes_the_cpu(run: Run, both_bundle: Path) -> None:
     expected = [result.label for result in load(both_bundle, device="cpu")(TEXTS)]
     result = run("predict", both_bundle, *TEXTS, "--json")
     assert [json.loads(line)["label"] for line in result.stdout.splitlines()] == expected
-    assert load(both_bundle).session.place.endswith(" threads")
+    assert load(both_bundle).session.device_name.endswith(" threads")
 
 
 def test_auto_says_why_cuda_did_not_open(
@@ -145,7 +145,7 @@ def test_auto_takes_the_cpu_for_what_is_not_made_for_cuda(
     classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "cuda_problem", lambda: None)
-    assert load(classifier_bundle, precision="fp32").session.place.endswith(" threads")
+    assert load(classifier_bundle, precision="fp32").session.device_name.endswith(" threads")
 
 
 def test_half_precision_is_not_for_the_cpu(both_bundle: Path) -> None:
@@ -160,7 +160,7 @@ def test_answers_in_half_precision_are_those_of_fp32(both_bundle: Path) -> None:
     from bert_runtime.loading import open_variant
 
     manifest = Manifest.read(both_bundle)
-    models = [open_variant(both_bundle, manifest, each, CPU) for each in manifest.variants if each.form != "packed"]
+    models = [open_variant(both_bundle, manifest, each, CPU) for each in manifest.variants if each.padding != "packed"]
     fp32, *others = (np.array([row.flat for row in model.outputs(TEXTS)]) for model in models)
     cuda, half, cuda_unmasked, half_unmasked = (np.abs(fp32 - each).max() for each in others)
     assert max(cuda, cuda_unmasked) <= 1e-5
@@ -172,7 +172,7 @@ def test_answers_in_half_precision_are_those_of_fp32(both_bundle: Path) -> None:
     [
         (["--target", "cuda", "--precision", "int8"], "FP16 for a GPU: the fused INT8 operators"),
         (["--precision", "fp16"], "FP16 is for a GPU: "),
-        (["--form", "packed"], "packed graphs are for CUDA, whose operators they need; export with --target cuda"),
+        (["--padding", "packed"], "packed graphs are for CUDA, whose operators they need; export with --target cuda"),
     ],
 )
 def test_precisions_that_a_target_cannot_run(
@@ -193,15 +193,14 @@ def test_a_strange_device(run: Run, both_bundle: Path) -> None:
 def test_forms_are_opened_when_a_batch_needs_them(both_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[str, int | None]] = []
 
-    def session(path: Path, manifest: Manifest, device: Device, pad_token_id: int, shapes: GraphShapes | None) -> Any:
+    def session(path: Path, manifest: Manifest, device: Device, pad_token_id: int, shapes: ShapeBuckets | None) -> Any:
         made.append((path.name, None if shapes is None else shapes.alignment))
-        place = str(device)
-        return SimpleNamespace(threads=1, place=place, run=lambda batch: made[-1], check_process=lambda: None)
+        return SimpleNamespace(threads=1, device_name=str(device), run=lambda batch: made[-1], check_process=lambda: None)
 
     monkeypatch.setattr(loading, "CudaSession", session)
     model = load(both_bundle, device="cuda")
     assert model.variant is not None
-    assert model.variant.form == "masked"
+    assert model.variant.padding == "masked"
     ids = np.ones((32, 128), dtype=np.int64)
     model.session.run(Batch(ids, np.tril(ids)[:, ::-1].copy(), ids))
     assert made == [("model.fp16.onnx", None)]

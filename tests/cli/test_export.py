@@ -279,7 +279,7 @@ def test_int8_that_loses_too_much_stays_out_of_the_way(
         return np.rint(weight / scale).astype(np.int8), scale
 
     monkeypatch.setattr("bert_export.export.median_latencies_ms", latencies(fp32=4, int8=2))
-    monkeypatch.setattr(static, "compensated_weight", destroy)
+    monkeypatch.setattr(static, "gptq_quantize", destroy)
     options = ["--evaluate", labelled, "--columns", "text=sentence", "--max-drop", "0.5"]
     result = run("export", classifier_checkpoint, place / "bundle", *options)
     assert result.exit_code == 0

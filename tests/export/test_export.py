@@ -10,7 +10,7 @@ from bert_export.errors import ExportError
 from bert_export.export import export
 from bert_export.samples import reference_texts
 from bert_runtime import load
-from bert_runtime.tasks import sole_rows
+from bert_runtime.tasks import stack_single_window
 
 
 def test_bundle_tells_nothing_of_the_machine_that_made_it(classifier_bundle: Path) -> None:
@@ -37,7 +37,8 @@ def test_fewer_dimensions_are_the_first_ones_normalised_again(
     assert manifest.output.axes == ("batch", 5)
     texts = ["hello", "where is my card?"]
     whole, found = (
-        sole_rows(load(each, precision="fp32").outputs(texts)) for each in (embedding_bundle, tmp_path / "bundle")
+        stack_single_window(load(each, precision="fp32").outputs(texts))
+        for each in (embedding_bundle, tmp_path / "bundle")
     )
     expected = whole[:, :5] / np.linalg.norm(whole[:, :5], axis=1, keepdims=True)
     assert np.abs(found - expected).max() <= 1e-6

@@ -9,7 +9,7 @@ import pytest
 
 from bert_export.export import export
 from bert_runtime import BundleError, load
-from bert_runtime.tasks import sole_rows
+from bert_runtime.tasks import stack_single_window
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def bundle(classifier_bundle: Path, tmp_path: Path) -> Path:
 
 
 def answers(bundle: Path, precision: str) -> np.ndarray:
-    return sole_rows(load(bundle, precision=precision).outputs(["hello", "where is my card?"]))
+    return stack_single_window(load(bundle, precision=precision).outputs(["hello", "where is my card?"]))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
@@ -69,18 +69,18 @@ def test_one_file_with_everything_is_read_too(bundle: Path, precision: str, tmp_
     model = load(bundle, precision=precision)
     beside = answers(bundle, precision)
     model.session = Session(tmp_path / "one" / path.name, "logits", 2, int8=precision == "int8")
-    model.side_by_side = None
-    assert np.array_equal(sole_rows(model.outputs(["hello", "where is my card?"])), beside)
+    model.parallel_sessions = None
+    assert np.array_equal(stack_single_window(model.outputs(["hello", "where is my card?"])), beside)
 
 
 def test_a_served_bundle_outlives_its_files(classifier_checkpoint: Path, bundle: Path) -> None:
     """What is mapped stays, where a bundle is exported again or removed."""
-    model = load(bundle, precision="fp32", parallel_runs=1)
-    expected = sole_rows(model.outputs(["hello"]))
+    model = load(bundle, precision="fp32", inter_threads=1)
+    expected = stack_single_window(model.outputs(["hello"]))
     export(classifier_checkpoint, bundle, precisions=["fp32"], force=True)
-    assert np.array_equal(sole_rows(model.outputs(["hello"])), expected)
+    assert np.array_equal(stack_single_window(model.outputs(["hello"])), expected)
     shutil.rmtree(bundle)
-    assert np.array_equal(sole_rows(model.outputs(["hello"])), expected)
+    assert np.array_equal(stack_single_window(model.outputs(["hello"])), expected)
 
 
 def test_damaged_weights_are_found(bundle: Path) -> None:

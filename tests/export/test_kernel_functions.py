@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from bert_export.capture import capture
-from bert_export.fusion import branch_on_padding, fuse
+from bert_export.fusion import add_padding_branch, fuse
 from bert_export.kernel_functions import outline_kernels
 from bert_export.onnx_graph import operators
 from bert_export.parity import probe_batches, reference_outputs
@@ -30,7 +30,7 @@ def quantized(task: Task, config: EncoderConfig) -> tuple[TaskModel, ir.Model]:
     fusions = fuse(graph, config, task)
     activations = probed_activations(model, graph)
     quantize(graph, expected_projections(config, fusions), activations)
-    return model, branch_on_padding(graph, fusions)[0]
+    return model, add_padding_branch(graph, fusions)[0]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_calls_in_a_graph_of_floats(
 ) -> None:
     model = toy_model(task, config)
     graph = capture(model)
-    graph = branch_on_padding(graph, fuse(graph, config, task))[0]
+    graph = add_padding_branch(graph, fuse(graph, config, task))[0]
     outlined, calls = outline_kernels(graph)
     assert calls == expected
     runs = {}

@@ -12,7 +12,7 @@ from bert_export import tensorrt
 from bert_export.errors import ExportError, FusionError
 from bert_export.export import export
 from bert_export.parity import check_parity, probe_batches
-from bert_export.tensorrt import spell_out_attention
+from bert_export.tensorrt import decompose_attention
 from bert_runtime import Manifest, load, verify
 from bert_runtime.devices import CPU
 from bert_runtime.loading import open_variant
@@ -25,7 +25,7 @@ from .fusion.test_pipeline import CLASSIFIER, CONFIG, MEAN, runner
 def spelled_out(task: Task) -> tuple[Any, ir.Model]:
     model, graph = fused(task)
     graph = graph.clone()
-    counts = spell_out_attention(graph, CONFIG)
+    counts = decompose_attention(graph, CONFIG)
     assert counts == {"attention_spelled_out": {"expected": 3, "found": 3}}
     return model, graph
 
@@ -50,7 +50,7 @@ def test_attention_that_is_not_as_expected_is_an_error() -> None:
     node = next(node for node in graph.graph if node.op_type == "Attention")
     node.inputs[0].shape = None  # type: ignore[union-attr] # it has a query
     with pytest.raises(FusionError, match=r"attention_spelled_out \(expected 3, found 2\).*operands of known shape"):
-        spell_out_attention(graph, CONFIG)
+        decompose_attention(graph, CONFIG)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_verify_evaluates_it_on_the_cpu(bundle: Path) -> None:
         check = checks[f"self-test {precision} tensorrt"]
         assert check.passed
         assert check.detail.endswith("evaluated on the CPU, for want of TensorRT")
-    assert load(bundle).session.place.endswith(" threads")
+    assert load(bundle).session.device_name.endswith(" threads")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_values_too_large_for_half_precision(
     precisions: tuple[str, ...] | None,
     left: list[str],
 ) -> None:
-    monkeypatch.setattr(tensorrt, "unsafe_values", lambda graph, batches: {"linear": 9e4})
+    monkeypatch.setattr(tensorrt, "find_fp16_overflows", lambda graph, batches: {"linear": 9e4})
     said: list[str] = []
     reason = "1 operators have values up to 9e+04, too large for TensorRT in FP16"
 
@@ -124,12 +124,12 @@ def test_values_too_large_for_half_precision(
 
 def test_scores_count_but_not_those_that_are_masked() -> None:
     """Queries and keys that are too large for FP16 together, which the fused operator does not show."""
-    from bert_export.cuda.fp16_overflow import unsafe_values
+    from bert_export.cuda.fp16_overflow import find_fp16_overflows
 
     model, graph = spelled_out(CLASSIFIER)
     batches = [batch for batch in probe_batches(model, 32).values() if not batch.attention_mask.all()]
-    assert {name.split(".")[1] for name in unsafe_values(graph, batches)} == {"masked_scores"}
+    assert {name.split(".")[1] for name in find_fp16_overflows(graph, batches)} == {"masked_scores"}
     for value in graph.graph.initializers.values():
         if str(value.name).startswith("attention.scale"):
             value.const_value = ir.tensor(np.array(1e3, dtype=np.float32), name=value.name)
-    assert any("masked_scores" not in name for name in unsafe_values(graph, batches))
+    assert any("masked_scores" not in name for name in find_fp16_overflows(graph, batches))

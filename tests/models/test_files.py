@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_models.files import replaced_folder
+from bert_models.files import atomic_replace_dir
 from bert_runtime.errors import BertError
 
 
@@ -19,7 +19,7 @@ def write(folder: Path, text: str) -> None:
 def test_appears_whole_and_replaces_what_was_there(tmp_path: Path) -> None:
     target = tmp_path / "a" / "b"
     for text in ("one", "two"):
-        with replaced_folder(target) as folder:
+        with atomic_replace_dir(target) as folder:
             write(folder, text)
             assert not target.exists() or (target / "file").read_text() == "one"
         assert (target / "file").read_text() == text
@@ -27,10 +27,10 @@ def test_appears_whole_and_replaces_what_was_there(tmp_path: Path) -> None:
 
 
 def test_failure_changes_nothing_and_leaves_nothing(tmp_path: Path) -> None:
-    with replaced_folder(tmp_path / "kept") as folder:
+    with atomic_replace_dir(tmp_path / "kept") as folder:
         write(folder, "precious")
     for target in (tmp_path / "kept", tmp_path / "new" / "deep" / "folder"):
-        with pytest.raises(RuntimeError, match="on the way"), replaced_folder(target) as folder:
+        with pytest.raises(RuntimeError, match="on the way"), atomic_replace_dir(target) as folder:
             write(folder, "half")
             raise RuntimeError("on the way")
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
@@ -41,8 +41,8 @@ def test_sigterm_leaves_nothing(tmp_path: Path) -> None:
     script = """
 import signal, sys
 from pathlib import Path
-from bert_models.files import replaced_folder
-with replaced_folder(Path(sys.argv[1])) as folder:
+from bert_models.files import atomic_replace_dir
+with atomic_replace_dir(Path(sys.argv[1])) as folder:
     (folder / "file").write_text("half")
     try:
         signal.raise_signal(signal.SIGTERM)
@@ -56,7 +56,7 @@ with replaced_folder(Path(sys.argv[1])) as folder:
 
 
 def test_sigterm_is_as_before_afterwards(tmp_path: Path) -> None:
-    with replaced_folder(tmp_path / "new") as folder:
+    with atomic_replace_dir(tmp_path / "new") as folder:
         write(folder, "whole")
         assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
@@ -66,7 +66,7 @@ def test_a_handler_that_a_program_has_set_is_its_own(tmp_path: Path) -> None:
     asked: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
     try:
-        with replaced_folder(tmp_path / "new") as folder:
+        with atomic_replace_dir(tmp_path / "new") as folder:
             signal.raise_signal(signal.SIGTERM)
             write(folder, "whole")
     finally:
@@ -76,8 +76,8 @@ def test_a_handler_that_a_program_has_set_is_its_own(tmp_path: Path) -> None:
 
 
 def test_failure_spares_what_others_wrote_beside_it(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), replaced_folder(tmp_path / "bundles" / "a"):
-        with replaced_folder(tmp_path / "bundles" / "b") as other:
+    with pytest.raises(RuntimeError), atomic_replace_dir(tmp_path / "bundles" / "a"):
+        with atomic_replace_dir(tmp_path / "bundles" / "b") as other:
             write(other, "finished")
         raise RuntimeError
     assert (tmp_path / "bundles" / "b" / "file").read_text() == "finished"
@@ -86,15 +86,15 @@ def test_failure_spares_what_others_wrote_beside_it(tmp_path: Path) -> None:
 
 def test_place_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(BertError, match="cannot be written"), replaced_folder(tmp_path / "file" / "below"):
+    with pytest.raises(BertError, match="cannot be written"), atomic_replace_dir(tmp_path / "file" / "below"):
         pytest.fail("the block must not run")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(BertError, match="is the folder you stand in"), replaced_folder(Path()):
+    with pytest.raises(BertError, match="is the folder you stand in"), atomic_replace_dir(Path()):
         pytest.fail("the block must not run")
 
 
 def test_full_disk_is_a_message(tmp_path: Path) -> None:
-    with pytest.raises(BertError, match=r"cannot be written: .*No space left"), replaced_folder(tmp_path / "new"):
+    with pytest.raises(BertError, match=r"cannot be written: .*No space left"), atomic_replace_dir(tmp_path / "new"):
         raise OSError(28, "No space left on device")
     assert list(tmp_path.iterdir()) == []
 
@@ -102,7 +102,7 @@ def test_full_disk_is_a_message(tmp_path: Path) -> None:
 def test_link_is_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with replaced_folder(tmp_path / "link") as folder:
+    with atomic_replace_dir(tmp_path / "link") as folder:
         write(folder, "new")
     assert (tmp_path / "real" / "file").read_text() == "new"
     assert (tmp_path / "link").is_symlink()
@@ -111,7 +111,7 @@ def test_link_is_followed(tmp_path: Path) -> None:
 def test_umask_is_respected(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        with replaced_folder(tmp_path / "new"):
+        with atomic_replace_dir(tmp_path / "new"):
             pass
     finally:
         os.umask(before)

@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from bert_export.capture import capture
-from bert_export.cuda import fuse_for_cuda, pack, spell_out, to_half, unmask
+from bert_export.cuda import convert_to_fp16, decompose_packed_ops, drop_attention_mask, fuse_for_cuda, pack
 from bert_export.cuda.build import check_cuda_parity
 from bert_export.errors import FusionError
 from bert_export.flops import int8_flops_share
@@ -21,7 +21,7 @@ from bert_export.fusion import fuse
 from bert_export.onnx_graph import add_initializer, insert_before, operators, scope
 from bert_export.parity import check_parity, probe_batches, reference_outputs
 from bert_export.quantization import choose_weight_bits, expected_projections, quantize
-from bert_export.tensorrt import spell_out_attention
+from bert_export.tensorrt import decompose_attention
 from bert_models import EncoderConfig, TaskModel, load_model, open_checkpoint
 from bert_models.families import FAMILIES
 from bert_runtime.cpu.session import Session
@@ -126,26 +126,26 @@ def axes(value: ir.Value) -> list[str]:
 def runs_in_half_precision(model: TaskModel, graph: ir.Model, folder: Path) -> None:
     """The graph for CUDA, in FP32 and in FP16, as the CPU provider evaluates it."""
     spelled = graph.clone()
-    assert spell_out_attention(spelled, model.config)["attention_spelled_out"]["found"] == 3
+    assert decompose_attention(spelled, model.config)["attention_spelled_out"]["found"] == 3
     check_parity(model, runner(spelled, folder / "tensorrt.onnx"), model.config.max_tokens)
     counts = fuse_for_cuda(graph, model.config)
     assert {name: count["found"] for name, count in counts.items()} == {
         "multi_head_attention": 3, "skip_layer_normalization": 6, "bias_gelu": 3,
     }  # fmt: skip
     check_cuda_parity(model, runner(graph, folder / "cuda.onnx"), model.config.max_tokens, half=False)
-    to_half(graph)
+    convert_to_fp16(graph)
     assert embeddings_stored(graph, model.config) == 1
     assert {node.inputs[1].dtype for node in operators(graph, "MatMul")} == {ir.DataType.FLOAT16}
     run = runner(graph, folder / "fp16.onnx")
     assert check_cuda_parity(model, run, model.config.max_tokens, half=True)["max_abs_error"] > 0
     unmasked = graph.clone()
-    assert unmask(unmasked, model.config) == {"unmasked_attention": {"expected": 3, "found": 3}}
+    assert drop_attention_mask(unmasked, model.config) == {"unmasked_attention": {"expected": 3, "found": 3}}
     run = runner(unmasked, folder / "unmasked.onnx")
-    assert check_cuda_parity(model, run, model.config.max_tokens, half=True, form="unmasked")["max_abs_error"] > 0
+    assert check_cuda_parity(model, run, model.config.max_tokens, half=True, padding="unmasked")["max_abs_error"] > 0
     assert pack(graph, model.config, model.task)["packed_attention"]["found"] >= 2
     assert embeddings_stored(graph, model.config) == 1
-    run = runner(spell_out(graph), folder / "packed.onnx")
-    assert check_cuda_parity(model, run, model.config.max_tokens, half=True, form="packed")["max_abs_error"] > 0
+    run = runner(decompose_packed_ops(graph), folder / "packed.onnx")
+    assert check_cuda_parity(model, run, model.config.max_tokens, half=True, padding="packed")["max_abs_error"] > 0
 
 
 @pytest.mark.parametrize(("family", "task"), MATRIX)

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from bert_runtime import BundleError, InputError, NewerFormatError, load, machine
 from bert_runtime.cpu.session import Session
 from bert_runtime.errors import MissingExtraError
-from bert_runtime.tasks import sole_rows
+from bert_runtime.tasks import stack_single_window
 from bert_runtime.tokenization import Batch
 
 CopyBundle = Callable[..., Path]
@@ -62,12 +62,12 @@ def test_without_vnni_int8_gives_the_same_answers(
     classifier_bundle: Path, copy_bundle: CopyBundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle, texts = copy_bundle(classifier_bundle, _default_to_int8), ["hello", "where is my card?"]
-    expected = sole_rows(load(bundle).outputs(texts))
+    expected = stack_single_window(load(bundle).outputs(texts))
     _without_vnni(monkeypatch)
     model = load(bundle)
     assert model.variant is not None
     assert model.variant.precision == "int8"
-    assert np.abs(sole_rows(model.outputs(texts)) - expected).max() <= 1e-5
+    assert np.abs(stack_single_window(model.outputs(texts)) - expected).max() <= 1e-5
 
 
 @pytest.mark.parametrize("vnni", [True, False])

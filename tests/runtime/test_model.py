@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from bert_export.cli import main
 from bert_runtime import Classification, Embedding, InputError, Model, load
-from bert_runtime.tasks import TextInput, sole_rows
+from bert_runtime.tasks import TextInput, stack_single_window
 
 TEXTS = [
     "hello",
@@ -60,7 +60,7 @@ def differ(results: list[Any], expected: np.ndarray) -> float:
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_every_way_in_gives_the_same_answers(bundle: Path, precision: str) -> None:
     model = load(bundle, precision=precision)
-    expected = sole_rows([each for text in TEXTS for each in model.outputs([text])])
+    expected = stack_single_window([each for text in TEXTS for each in model.outputs([text])])
     assert expected.std(axis=0).max() > 0.1, "answers that do not depend on the text prove nothing"
     order = random.Random(0).sample(range(len(TEXTS)), len(TEXTS))
     shuffled: list[Any] = [None] * len(TEXTS)
@@ -110,13 +110,13 @@ def test_results_have_the_tasks_shape(classifier_bundle: Path, embedding_bundle:
 
 
 def test_pairs_in_every_form(classifier: Model) -> None:
-    pair = sole_rows(classifier.outputs([("where is my card", "at the bank")]))
+    pair = stack_single_window(classifier.outputs([("where is my card", "at the bank")]))
     for other in (
         TextInput("where is my card", "at the bank"),
         {"text": "where is my card", "text_pair": "at the bank"},
         {"question": "where is my card", "context": "at the bank"},
     ):
-        assert sole_rows(classifier.outputs([other])).tolist() == pair.tolist()
+        assert stack_single_window(classifier.outputs([other])).tolist() == pair.tolist()
     assert classifier(("where is my card", "at the bank")).logits.tolist() == pair[0].tolist()
     assert classifier(text="where is my card", text_pair="at the bank").logits.tolist() == pair[0].tolist()
     assert classifier(question="where is my card", context="at the bank").logits.tolist() == pair[0].tolist()
@@ -217,7 +217,7 @@ def test_stream_names_an_input_by_its_place_in_the_whole(classifier: Model) -> N
 
 
 def test_many_threads_get_the_same_answers(classifier: Model) -> None:
-    expected = sole_rows([each for text in TEXTS for each in classifier.outputs([text])])
+    expected = stack_single_window([each for text in TEXTS for each in classifier.outputs([text])])
     start = threading.Barrier(8)
 
     def work(thread: int) -> float:

@@ -15,9 +15,9 @@ import pytest
 
 from bert_runtime import BundleError, InputError, Manifest, load, machine
 from bert_runtime.loading import cpu_plan
-from bert_runtime.plan import TUNING_NAME, Plan, default_plan, plan_here, read_tuning, write_tuning
+from bert_runtime.plan import TUNING_NAME, Plan, default_plan, read_tuning, tuned_plan, write_tuning
 
-MEASURED = Plan(precision="fp32", threads=2, parallel_runs=3, max_batch_tokens=128)
+MEASURED = Plan(precision="fp32", threads=2, inter_threads=3, max_batch_tokens=128)
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def tuned(bundle: Path) -> Path:
 
 
 def planned(bundle: Path, **arguments: Any) -> Plan:
-    return cpu_plan(Manifest.read(bundle), plan_here(bundle), **arguments)
+    return cpu_plan(Manifest.read(bundle), tuned_plan(bundle), **arguments)
 
 
 @pytest.mark.parametrize(
@@ -46,22 +46,22 @@ def planned(bundle: Path, **arguments: Any) -> Plan:
 )
 def test_many_inputs_run_side_by_side(threads: int, runs: int | None, expected: tuple[int, ...]) -> None:
     plan = default_plan("int8", threads, runs)
-    assert (plan.threads, plan.parallel_runs, plan.max_batch_tokens) == expected
+    assert (plan.threads, plan.inter_threads, plan.max_batch_tokens) == expected
 
 
 def test_without_a_measurement_the_defaults_hold(bundle: Path) -> None:
-    assert plan_here(bundle) is None
+    assert tuned_plan(bundle) is None
     assert planned(bundle) == default_plan(Manifest.read(bundle).default_precision)
-    assert planned(bundle, threads=3).parallel_runs == 3
-    assert planned(bundle, threads=3, parallel_runs=2).parallel_runs == 2
+    assert planned(bundle, threads=3).inter_threads == 3
+    assert planned(bundle, threads=3, inter_threads=2).inter_threads == 2
 
 
 def test_what_was_measured_here_is_what_runs(tuned: Path) -> None:
-    assert planned(tuned) == MEASURED == plan_here(tuned)
+    assert planned(tuned) == MEASURED == tuned_plan(tuned)
     model = load(tuned)
     assert (model.session.threads, model.max_batch_tokens) == (2, 128)
-    assert model.side_by_side is not None
-    assert model.side_by_side.runs == 3
+    assert model.parallel_sessions is not None
+    assert model.parallel_sessions.runs == 3
     assert model.variant is not None
     assert model.variant.precision == "fp32"
 
@@ -69,10 +69,10 @@ def test_what_was_measured_here_is_what_runs(tuned: Path) -> None:
 def test_arguments_come_before_what_was_measured(tuned: Path) -> None:
     assert planned(tuned, precision="int8") == default_plan("int8")
     assert planned(tuned, threads=1) == default_plan("fp32", 1)
-    assert planned(tuned, parallel_runs=1) == default_plan("fp32", None, 1)
+    assert planned(tuned, inter_threads=1) == default_plan("fp32", None, 1)
     assert planned(tuned, threads=2) == MEASURED
     assert planned(tuned, precision="fp32", max_batch_tokens=64).max_batch_tokens == 64
-    assert planned(tuned, max_batch_tokens=64).parallel_runs == MEASURED.parallel_runs
+    assert planned(tuned, max_batch_tokens=64).inter_threads == MEASURED.inter_threads
 
 
 @pytest.mark.parametrize("key", ["cpu", "cpu_model", "cores", "instruction_sets"])
@@ -81,18 +81,18 @@ def test_a_measurement_of_another_machine_does_not_count(
 ) -> None:
     other = machine.describe() | {key: ["other"]}
     monkeypatch.setattr("bert_runtime.plan.describe", lambda: other)
-    assert plan_here(tuned) is None
+    assert tuned_plan(tuned) is None
     here = Plan(precision="int8", threads=1, max_batch_tokens=64)
     write_tuning(tuned, here, {})
-    assert plan_here(tuned) == here
+    assert tuned_plan(tuned) == here
     monkeypatch.undo()
-    assert plan_here(tuned) == MEASURED
+    assert tuned_plan(tuned) == MEASURED
     assert len(read_tuning(tuned)) == 2
 
 
 def test_another_onnxruntime_is_another_machine(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bert_runtime.plan.installed_versions", lambda names: {"onnxruntime": "99"})
-    assert plan_here(tuned) is None
+    assert tuned_plan(tuned) is None
 
 
 def test_measuring_again_replaces_what_was_measured(tuned: Path) -> None:
@@ -104,7 +104,7 @@ def test_measuring_again_replaces_what_was_measured(tuned: Path) -> None:
 def test_a_measurement_of_another_bundle_does_not_count(tuned: Path) -> None:
     manifest = tuned / "bundle.json"
     manifest.write_text(manifest.read_text(encoding="utf-8") + "\n", encoding="utf-8")
-    assert plan_here(tuned) is None
+    assert tuned_plan(tuned) is None
 
 
 def _set(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
@@ -134,7 +134,7 @@ def test_a_damaged_measurement_is_warned_of_and_does_without(
     assert message in caplog.text
     assert "tune the bundle again" in caplog.text
     write_tuning(tuned, MEASURED, {})
-    assert plan_here(tuned) == MEASURED
+    assert tuned_plan(tuned) == MEASURED
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_file_that_is_no_tuning(bundle: Path, text: str) -> None:
     (bundle / TUNING_NAME).write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(BundleError, match=TUNING_NAME):
         read_tuning(bundle)
-    assert plan_here(bundle) is None
+    assert tuned_plan(bundle) is None
 
 
 def test_a_folder_that_cannot_be_written_to(bundle: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_folder_that_cannot_be_written_to(bundle: Path) -> None:
         write_tuning(bundle, MEASURED, {})
 
 
-@pytest.mark.parametrize("name", ["threads", "parallel_runs"])
+@pytest.mark.parametrize("name", ["threads", "inter_threads"])
 @pytest.mark.parametrize("value", [0, -1, 1025])
 def test_counts_lie_within_reason(name: str, value: int) -> None:
     with pytest.raises(InputError, match=f"{name} must lie in 1 to 1024, found {value}"):
@@ -162,8 +162,8 @@ def test_counts_lie_within_reason(name: str, value: int) -> None:
 
 def test_parallel_runs_are_at_least_one(classifier_bundle: Path) -> None:
     for runs in (0, 3):
-        with pytest.raises(InputError, match=f"parallel_runs must lie in 1 to 2, the threads, found {runs}"):
-            load(classifier_bundle, threads=2, parallel_runs=runs)
+        with pytest.raises(InputError, match=f"inter_threads must lie in 1 to 2, the threads, found {runs}"):
+            load(classifier_bundle, threads=2, inter_threads=runs)
 
 
 def test_a_plan_for_a_person_to_read() -> None:
@@ -178,7 +178,7 @@ import os, sys
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 from bert_runtime import load
 model = load(sys.argv[1])
-print(model.session.threads, model.side_by_side, len(model(["hello"] * 100)))
+print(model.session.threads, model.parallel_sessions, len(model(["hello"] * 100)))
 """
 
 

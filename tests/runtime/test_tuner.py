@@ -10,7 +10,7 @@ import pytest
 
 from bert_runtime import BundleError, InputError, Manifest, load, tune
 from bert_runtime.cpu.session import Session
-from bert_runtime.plan import TUNING_NAME, Plan, plan_here, read_tuning
+from bert_runtime.plan import TUNING_NAME, Plan, read_tuning, tuned_plan
 from bert_runtime.tasks import task_from_dict
 from bert_runtime.timing import interleaved_medians
 from bert_runtime.tokenization import Batch
@@ -68,7 +68,7 @@ def test_the_fastest_of_everything_is_chosen(bundle: Path, monkeypatch: pytest.M
     Clock(monkeypatch, cost)
     monkeypatch.setattr("bert_runtime.tuner.available_cores", lambda: 4)
     tuning = tune(bundle, rounds=2)
-    assert tuning.plan == Plan(precision="fp32", threads=2, parallel_runs=4, max_batch_tokens=512)
+    assert tuning.plan == Plan(precision="fp32", threads=2, inter_threads=4, max_batch_tokens=512)
     assert set(tuning.measured["one_input_ms"]) == {
         "fp32, 4 threads", "int8, 4 threads", "fp32, 1 threads", "fp32, 2 threads",
     }  # fmt: skip
@@ -113,7 +113,7 @@ def test_a_real_run(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bert_runtime.tuner.available_cores", lambda: 2)
     tuning = tune(bundle, inputs=["hello there", "where is my card?"], rounds=1, progress=stages.append)
     assert read_tuning(bundle) == [tuning]
-    assert plan_here(bundle) == tuning.plan
+    assert tuned_plan(bundle) == tuning.plan
     assert stages == ["timing one input in fp32 and int8", "timing one input on 1, 2 threads", "timing many inputs"]
     for times in tuning.measured["one_input_ms"].values():
         assert list(times) == ["1x16", "1x64"]  # the bundle reads 64 tokens
@@ -143,7 +143,7 @@ def test_int8_competes_where_it_is_faithful_though_it_was_slower_elsewhere(
     monkeypatch.setattr("bert_runtime.tuner.available_cores", lambda: 1)
     tuning = tune(bundle, rounds=1)
     assert tuning.plan.precision in tried
-    assert tuning.plan.parallel_runs == 1
+    assert tuning.plan.inter_threads == 1
     assert set(tuning.measured["one_input_ms"]) == {f"{name}, 1 threads" for name in tried}
 
 
@@ -173,7 +173,7 @@ def test_long_texts_are_tuned_for_full_windows(bundle: Path) -> None:
 def test_an_export_in_its_place_forgets_what_was_measured(bundle: Path, classifier_bundle: Path) -> None:
     tune(bundle, rounds=1)
     shutil.copyfile(classifier_bundle / "bundle.json", bundle / "bundle.json")
-    assert plan_here(bundle) is None
+    assert tuned_plan(bundle) is None
 
 
 def test_calls_take_turns() -> None:

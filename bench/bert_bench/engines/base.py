@@ -83,7 +83,7 @@ class EngineSpec(ABC):
         """Whether its outputs must equal the reference's up to rounding."""
         return self.precision == "fp32"
 
-    def takes(self, case: Case) -> bool:
+    def accepts(self, case: Case) -> bool:
         """Whether the case is meant for this engine."""
         return case.stage in self.stages and (self.own or not case.bundle_only)
 

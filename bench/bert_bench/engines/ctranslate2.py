@@ -62,7 +62,7 @@ class CTranslate2Spec(PreparedSpec):
         )  # fmt: skip
         head = np.load(self.files / "head.npz")
         weight, bias = np.ascontiguousarray(head["weight"].T), head["bias"]
-        pooled = manifest.task.reads_first_row_only
+        pooled = manifest.task.reads_first_token_only
 
         def forward(batch: Batch) -> FloatArray:
             ids, mask = (np.ascontiguousarray(array, dtype=np.int32) for array in batch[:2])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bert_models.corpus import TextFiles
-from bert_runtime.bundle.atomic_files import whole_file
+from bert_runtime.bundle.atomic_files import atomic_write
 from bert_runtime.records.opening import open_text
 
 __all__ = ["books_as_text"]
@@ -19,7 +19,7 @@ def books_as_text(books: Path, work: Path, document_start: str | None) -> TextFi
     """The books as a text file; with `None`, paragraphs of at least two sentences are documents."""
     target = work / ("books.txt" if document_start is not None else "paragraphs.txt")
     if not target.is_file():
-        with open_text(books) as source, whole_file(target) as copy:
+        with open_text(books) as source, atomic_write(target) as copy:
             if document_start is not None:
                 shutil.copyfileobj(source, copy)
             else:

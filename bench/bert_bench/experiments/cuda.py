@@ -2,14 +2,14 @@
 
 python -m bert_bench.experiments.cuda --checkpoint CKPT [--output FILE]
 
-Exports the checkpoint for CUDA in every form and for TensorRT, checks every engine's outputs against PyTorch in FP32,
-and times them: the benchmark's grid of shapes and 128x128, from token ids in host memory to outputs in host memory, so
-that copies and synchronisation are inside the clock; texts of mixed lengths as token ids, sorted into batches of one
-token budget, or 128 to a batch as they come, where packing has most to leave out; and from text to answer, one short
-text, many of mixed lengths, and four callers of single texts at the same time. Engines take turns, and another one
-begins in each round. One that cannot be had is listed with its reason: optimum O4 and TensorRT want their packages.
-With `--labelled`, outputs are held against PyTorch in FP32 on real texts. What is aimed at closes the report. It has
-not been run on a GPU yet; without one it says so and exits with 1.
+Exports the checkpoint for CUDA in every padding mode and for TensorRT, checks every engine's outputs against PyTorch in
+FP32, and times them: the benchmark's grid of shapes and 128x128, from token ids in host memory to outputs in host
+memory, so that copies and synchronisation are inside the clock; texts of mixed lengths as token ids, sorted into
+batches of one token budget, or 128 to a batch as they come, where packing has most to leave out; and from text to
+answer, one short text, many of mixed lengths, and four callers of single texts at the same time. Engines take turns,
+and another one begins in each round. One that cannot be had is listed with its reason: optimum O4 and TensorRT want
+their packages. With `--labelled`, outputs are held against PyTorch in FP32 on real texts. What is aimed at closes the
+report. It has not been run on a GPU yet; without one it says so and exits with 1.
 """
 
 import tempfile
@@ -41,7 +41,7 @@ from bert_runtime.bundle.manifest import PACKED, UNMASKED, Variant
 from bert_runtime.cpu.session import Session
 from bert_runtime.devices import CUDA_PROVIDER, Device, cuda_problem
 from bert_runtime.gpu.cuda_session import CudaSession, provider_options
-from bert_runtime.gpu.shape_buckets import AS_THEY_COME, GraphShapes, is_full, is_right_padded
+from bert_runtime.gpu.shape_buckets import AS_THEY_COME, ShapeBuckets, is_full, is_right_padded
 from bert_runtime.loading import bundle_tokenizer, load, open_variant
 from bert_runtime.model import Model
 from bert_runtime.numerics import FloatArray
@@ -148,9 +148,9 @@ def _engines(
     """The engines that open and run the `first` batch, and of the others the reason."""
     source, manifest = open_checkpoint(checkpoint), Manifest.read(bundle)
     masked = manifest.variant("fp16", "cuda")
-    forms = manifest.forms(masked)
+    paddings = manifest.padding_variants(masked)
 
-    def ours(variant: Variant, shapes: GraphShapes) -> Run:
+    def ours(variant: Variant, shapes: ShapeBuckets) -> Run:
         return CudaSession(bundle / variant.model.file, manifest, device, manifest.pad_token_id, shapes).run
 
     def on_tensorrt() -> Run:
@@ -175,9 +175,9 @@ def _engines(
         "torch.compile": lambda: Engine(pytorch(compiled=True), many_callers=False),  # its graphs belong to a thread
         "optimum O4": lambda: Engine(optimum_o4()),
         "bundle": lambda: Engine(open_variant(bundle, manifest, masked, device).session.run),
-        "bundle, no CUDA graphs": lambda: Engine(ours(masked, GraphShapes(rows=()))),
-        "bundle, packed": lambda: Engine(ours(forms[PACKED], AS_THEY_COME), is_right_padded),
-        "bundle, unmasked": lambda: Engine(ours(forms[UNMASKED], AS_THEY_COME), is_full),
+        "bundle, no CUDA graphs": lambda: Engine(ours(masked, ShapeBuckets(rows=()))),
+        "bundle, packed": lambda: Engine(ours(paddings[PACKED], AS_THEY_COME), is_right_padded),
+        "bundle, unmasked": lambda: Engine(ours(paddings[UNMASKED], AS_THEY_COME), is_full),
         "bundle, TensorRT": lambda: Engine(on_tensorrt()),
     }
     found, missing = {}, {}

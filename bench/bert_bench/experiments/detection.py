@@ -10,7 +10,7 @@ from torchmetrics.functional.classification import binary_auroc
 from bert_models.pretraining import PretrainingBatches, PretrainSettings
 from bert_models.pretraining.masking import IGNORED
 from bert_models.pretraining.model import ReplacedTokenModel
-from bert_models.training.steps import seed_by_place
+from bert_models.training.steps import seed_from_indices
 
 __all__ = ["above_majority", "above_share", "auc_interval"]
 
@@ -54,7 +54,7 @@ def above_majority(model: ReplacedTokenModel, dev: PretrainingBatches, settings:
     with torch.inference_mode():
         for number in range(len(dev)):
             batch = dev[number]
-            seed_by_place(settings.seed, 1, number)  # the corruptions of the loop's own measurements
+            seed_from_indices(settings.seed, 1, number)  # the corruptions of the loop's own measurements
             model.measure(*batch[:4], torch.zeros(len(batch.input_ids), dtype=torch.int64))
             corrupted, logits = found.pop()
             replaced = corrupted != torch.where(batch.labels == IGNORED, batch.input_ids, batch.labels)

@@ -15,10 +15,10 @@ import onnx_ir as ir
 from bert_bench.experiments.common import interleaved, write_result
 from bert_bench.timing import paired_speedup
 from bert_export.capture import capture
-from bert_export.fusion import branch_on_padding, fuse
+from bert_export.fusion import add_padding_branch, fuse
 from bert_export.fusion.attention import fuse_attention
-from bert_export.fusion.first_token_only import fuse_first_row
-from bert_export.fusion.merge_qkv import fuse_projections
+from bert_export.fusion.first_token_only import fuse_first_token_only
+from bert_export.fusion.merge_qkv import merge_qkv
 from bert_export.kernel_functions import outline_kernels
 from bert_export.onnx_graph import operators, tidy
 from bert_export.quantization import expected_projections, measure_activations, quantize, quantize_dynamic
@@ -49,18 +49,18 @@ def _stages(checkpoint: Path) -> Iterator[tuple[str, ir.Model]]:
     yield "+ Attention on [B, S, H]", graph.clone()
     merged = graph.clone()
     for node in operators(merged, "Attention"):
-        fuse_projections(node)
+        merge_qkv(node)
     tidy(merged)
     yield "+ one projection for query, key and value", merged
-    fuse_first_row(graph)
+    fuse_first_token_only(graph)
     for node in operators(graph, "Attention"):
-        fuse_projections(node)
+        merge_qkv(node)
     tidy(graph)
     yield "+ last layer for the first row alone", graph.clone()
     quantized = capture(model)
     counts = fuse(quantized, source.config, task)
     if kernel_names():
-        yield "the same in FP32 with kernels of our own", outline_kernels(branch_on_padding(quantized, counts)[0])[0]
+        yield "the same in FP32 with kernels of our own", outline_kernels(add_padding_branch(quantized, counts)[0])[0]
     expected = expected_projections(source.config, counts)
     dynamic = quantized.clone()
     quantize_dynamic(dynamic, expected)
@@ -69,7 +69,7 @@ def _stages(checkpoint: Path) -> Iterator[tuple[str, ir.Model]]:
     texts = built_in_calibration(task, tokenizer)
     quantize(quantized, expected, measure_activations(quantized, texts.batches(tokenizer), texts.headroom))
     yield "+ INT8 with calibration: QuantizeLinear, MatMulIntegerToFloat", quantized
-    branched, _ = branch_on_padding(quantized, counts)
+    branched, _ = add_padding_branch(quantized, counts)
     yield "+ INT8 with a branch for batches without padding", branched
     if kernel_names():
         yield "+ INT8 with kernels of our own", outline_kernels(branched)[0]

@@ -21,7 +21,7 @@ from bert_runtime import load
 from bert_runtime.batching import length_sorted_batches
 from bert_runtime.numerics import FloatArray
 from bert_runtime.records import read_records
-from bert_runtime.tasks import TextInput, sole_rows
+from bert_runtime.tasks import TextInput, stack_single_window
 from bert_runtime.tasks.sentence_embedding import cosine
 from bert_runtime.tokenization import pad
 
@@ -93,7 +93,7 @@ def main(checkpoint: Path, texts: Path, column: str, count: int, output: Path) -
         reference = _pytorch_embeddings(checkpoint, sentences)
         fidelity = {}
         for precision in ("fp32", "int8"):
-            similarity = cosine(sole_rows(load(bundle, precision=precision).outputs(sentences)), reference)
+            similarity = cosine(stack_single_window(load(bundle, precision=precision).outputs(sentences)), reference)
             fidelity[precision] = {
                 "cosine_with_pytorch": {"mean": float(similarity.mean()), "min": float(similarity.min())}
             }

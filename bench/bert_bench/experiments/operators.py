@@ -25,7 +25,7 @@ import onnxruntime
 from bert_bench.checkpoints import check_checkpoint
 from bert_bench.engines.openvino import KINDS, OpenVINOSpec
 from bert_bench.experiments.common import write_result
-from bert_bench.workers.artifact_cache import Workshop
+from bert_bench.workers.artifact_cache import ArtifactCache
 from bert_bench.workers.environments import Environment
 from bert_bench.workloads import CORPUS
 from bert_export.cli.common import table
@@ -149,10 +149,10 @@ def main(checkpoint: Path, bundle: Path, cache: Path, shapes: tuple[str, ...], o
     manifest = Manifest.read(bundle)
     facts = check_checkpoint(checkpoint, None)
     texts = [as_text_input(record.text()) for record in read_records(CORPUS)][:_CALIBRATION_TEXTS]
-    workshop = Workshop(cache=cache, checkpoint_key=facts.key, texts=texts, progress=click.echo)
+    artifact_cache = ArtifactCache(cache=cache, checkpoint_key=facts.key, texts=texts, progress=click.echo)
     kind = next(each for each in KINDS if each.name == "openvino-int8")
     spec = OpenVINOSpec(bundle=bundle, threads=1, max_batch_tokens=None, kind=kind, checkpoint=checkpoint)
-    files = workshop.prepared(spec).files
+    files = artifact_cache.prepared(spec).files
     environment = Environment("openvino", cache)
     what = f"milliseconds on one thread, by operator, of INT8 models: the fastest of {_ROUNDS} turns"
     result: dict[str, Any] = {"what": what, "shapes": {}}

@@ -32,7 +32,7 @@ from bert_models.families import FAMILIES
 from bert_models.pretraining.masking import IGNORED
 from bert_models.pretraining.model import MaskedLanguageModel
 from bert_models.training.data import TensorBatch, train_loader
-from bert_models.training.infer_task import task_of_data
+from bert_models.training.infer_task import infer_task
 from bert_models.training.objectives import build_objective
 from bert_models.training.optimizer import adamw, parameter_groups
 from bert_runtime.machine import available_cores, has_instruction_set
@@ -90,7 +90,7 @@ def _fine_tuning(name: str, base: Path, data: Path, count: int) -> dict[str, _Ca
     data_set, source = DATA_SETS[name], open_checkpoint(base)
     with tempfile.TemporaryDirectory() as scratch:
         train, dev = (read_records(file) for file in converted(data_set, data, Path(scratch)))
-    task = task_of_data(data_set.task, source, train, dev, data_set.task_settings)
+    task = infer_task(data_set.task, source, train, dev, data_set.task_settings)
     assert isinstance(task, TextClassification)
     examples, settings = labelled_examples(source, task, train, data_set.settings), data_set.settings
 

@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 from bert_models import Checkpoint, open_checkpoint
 from bert_models.training import TrainSettings
 from bert_models.training.data import Examples
-from bert_models.training.infer_task import task_of_data
+from bert_models.training.infer_task import infer_task
 from bert_models.training.loop import fit
 from bert_models.training.module import FineTuning
 from bert_models.training.precision import ChosenPrecision
@@ -76,7 +76,7 @@ def train_transformers(
     """
     source = open_checkpoint(base)
     train, dev = (read_records(file, columns) for file in files)
-    chosen = task_of_data(task, source, train, dev, task_settings or {})
+    chosen = infer_task(task, source, train, dev, task_settings or {})
     assert isinstance(chosen, TextClassification | TokenClassification)
     pl.seed_everything(settings.seed, verbose=False)
     torch.set_num_threads(available_cores())

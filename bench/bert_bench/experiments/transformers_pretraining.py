@@ -12,7 +12,7 @@ from bert_models.families import FAMILIES
 from bert_models.pretraining import PretrainingBatch, PretrainingBatches
 from bert_models.pretraining.masking import IGNORED
 from bert_models.pretraining.model import Measured, PretrainingModel, decisions, sum_of_means
-from bert_models.training.steps import seed_by_place
+from bert_models.training.steps import seed_from_indices
 from bert_runtime.tasks import FillMask
 
 __all__ = ["CollatedBatches", "TransformersPretraining"]
@@ -72,7 +72,7 @@ class CollatedBatches(PretrainingBatches):
             special = torch.isin(ids[mask], self.special).long()
             row = {"input_ids": ids[mask], "token_type_ids": types[mask], "special_tokens_mask": special}
             rows.append({name: values.tolist() for name, values in row.items()})
-        seed_by_place(self.settings.seed, _COLLATION, self.epoch, index)
+        seed_from_indices(self.settings.seed, _COLLATION, self.epoch, index)
         made = self.collator(rows)
         return PretrainingBatch(
             made["input_ids"], made["attention_mask"], made["token_type_ids"], made["labels"], batch.sentence_labels

@@ -7,8 +7,8 @@ from typing import Any
 from bert_bench.errors import BenchError
 from bert_bench.mlperf_loadgen.driver import SCENARIOS, LoadOptions, figures
 from bert_bench.settings import Settings
-from bert_bench.workers.artifact_cache import Workshop
-from bert_bench.workers.engine_pool import Contestant, Lineup
+from bert_bench.workers.artifact_cache import ArtifactCache
+from bert_bench.workers.engine_pool import EnginePool, RunningEngine
 from bert_bench.workers.environments import installed_modules
 from bert_runtime.tasks import TextInput
 
@@ -23,23 +23,27 @@ _SERVER_LATENCIES = 10.0
 
 
 def drive_all(
-    lineup: Lineup, workshop: Workshop, texts: Sequence[TextInput], settings: Settings, progress: Callable[[str], None]
+    engine_pool: EnginePool,
+    artifact_cache: ArtifactCache,
+    texts: Sequence[TextInput],
+    settings: Settings,
+    progress: Callable[[str], None],
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """By scenario and engine: LoadGen's figures and summary, or `error` with the reason why there are none."""
     found: dict[str, dict[str, dict[str, Any]]] = {scenario: {} for scenario in SCENARIOS}
     try:
-        environment = workshop.environment("loadgen")
+        environment = artifact_cache.environment("loadgen")
         assert environment is not None
         modules = installed_modules(environment)
     except BenchError as error:
-        return {scenario: {each.name: {"error": str(error)} for each in lineup.running} for scenario in SCENARIOS}
-    for contestant in lineup.running:
-        progress(f"LoadGen drives {contestant.name}")
+        return {scenario: {each.name: {"error": str(error)} for each in engine_pool.running} for scenario in SCENARIOS}
+    for running_engine in engine_pool.running:
+        progress(f"LoadGen drives {running_engine.name}")
         try:
-            call_ms = _call_ms(contestant, texts)
+            call_ms = _call_ms(running_engine, texts)
         except BenchError as error:
             for scenario in SCENARIOS:
-                found[scenario][contestant.name] = {"error": str(error)}
+                found[scenario][running_engine.name] = {"error": str(error)}
             continue
         for scenario in SCENARIOS:
             options = LoadOptions(
@@ -48,17 +52,17 @@ def drive_all(
                 latency_ms=_SERVER_LATENCIES * call_ms,
             )
             try:
-                summary = contestant.worker.call("loadgen", modules, scenario, texts, options)
+                summary = running_engine.worker.call("loadgen", modules, scenario, texts, options)
                 asked = {"arrivals_per_s": options.texts_per_s, "bound_ms": options.latency_ms}
-                found[scenario][contestant.name] = {
+                found[scenario][running_engine.name] = {
                     **figures(summary), **(asked if scenario == "Server" else {}), "summary": summary,
                 }  # fmt: skip
             except BenchError as error:
-                found[scenario][contestant.name] = {"error": str(error)}
+                found[scenario][running_engine.name] = {"error": str(error)}
     return found
 
 
-def _call_ms(contestant: Contestant, texts: Sequence[TextInput]) -> float:
+def _call_ms(running_engine: RunningEngine, texts: Sequence[TextInput]) -> float:
     """About how long one text takes."""
-    samples, _ = contestant.worker.call("concurrent", texts, 1, 0.5)
+    samples, _ = running_engine.worker.call("concurrent", texts, 1, 0.5)
     return median(samples)

@@ -9,7 +9,7 @@ from bert_bench.fidelity import Fidelity
 from bert_bench.reports.report import CallersReport, CallersTiming, CaseReport, EngineReport, Split
 from bert_bench.settings import Settings
 from bert_bench.timing import paired_speedup, summarize
-from bert_bench.workers.engine_pool import Contestant
+from bert_bench.workers.engine_pool import RunningEngine
 from bert_bench.workloads import Case
 from bert_runtime.errors import MissingExtraError
 
@@ -25,7 +25,7 @@ def choose_baseline(engines: Sequence[str]) -> str:
 
 
 def case_report(
-    case: Case, contestants: Sequence[Contestant], baseline: str, size: EncoderSize | None = None
+    case: Case, contestants: Sequence[RunningEngine], baseline: str, size: EncoderSize | None = None
 ) -> CaseReport:
     """The statistics of one case over the engines that took it."""
     timings = {each.name: summarize(rounds) for each in contestants if (rounds := each.samples_ms.get(case.name))}
@@ -55,7 +55,7 @@ def case_report(
     )
 
 
-def callers_reports(contestants: Sequence[Contestant], settings: Settings, texts: int) -> tuple[CallersReport, ...]:
+def callers_reports(contestants: Sequence[RunningEngine], settings: Settings, texts: int) -> tuple[CallersReport, ...]:
     """What concurrent callers got, by their number."""
     return tuple(
         CallersReport(
@@ -85,25 +85,25 @@ def _callers_timing(rounds: Sequence[tuple[Sequence[float], float]]) -> CallersT
     )
 
 
-def engine_report(contestant: Contestant, fidelity: Fidelity | None) -> EngineReport:
+def engine_report(running_engine: RunningEngine, fidelity: Fidelity | None) -> EngineReport:
     """What is known about an engine at the end of the run; its process must still be there."""
     import psutil
 
-    spec, environment = contestant.spec, contestant.environment
+    spec, environment = running_engine.spec, running_engine.environment
     names = () if environment is None else environment.distributions
     return EngineReport(
-        name=contestant.name,
+        name=running_engine.name,
         label=spec.label,
         precision=spec.precision,
-        pid=contestant.worker.pid,
-        ready_s=contestant.ready_s,
-        first_answer_s=contestant.first_answer_s,
-        resident_bytes=psutil.Process(contestant.worker.pid).memory_info().rss,
-        peak_resident_bytes=_peak_resident_bytes(contestant.worker.pid),
-        size_bytes=contestant.size_bytes,
+        pid=running_engine.worker.pid,
+        ready_s=running_engine.ready_s,
+        first_answer_s=running_engine.first_answer_s,
+        resident_bytes=psutil.Process(running_engine.worker.pid).memory_info().rss,
+        peak_resident_bytes=_peak_resident_bytes(running_engine.worker.pid),
+        size_bytes=running_engine.size_bytes,
         fidelity=fidelity,
-        versions=contestant.worker.call("versions", names) if names else {},
-        batch_tokens=contestant.batch_tokens,
+        versions=running_engine.worker.call("versions", names) if names else {},
+        batch_tokens=running_engine.batch_tokens,
     )
 
 

@@ -9,7 +9,7 @@ from bert_bench.reports.markdown import report_markdown
 from bert_bench.reports.plot import require_plotting
 from bert_bench.reports.ranking_plot import plot_ranking
 from bert_bench.reports.report import Report
-from bert_bench.workers.artifact_cache import whole_folder
+from bert_bench.workers.artifact_cache import atomic_folder
 
 __all__ = ["CHART", "MARKDOWN", "RESULT", "check_output", "write_outputs"]
 
@@ -29,7 +29,7 @@ def check_output(folder: Path, *, force: bool) -> None:
 
 def write_outputs(report: Report, folder: Path) -> None:
     """Writes the three files into `folder`, which takes the place of an older report."""
-    with whole_folder(folder.resolve()) as building:
+    with atomic_folder(folder.resolve()) as building:
         text = json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
         (building / RESULT).write_text(text + "\n", encoding="utf-8")
         (building / MARKDOWN).write_text(report_markdown(report, chart=CHART), encoding="utf-8")

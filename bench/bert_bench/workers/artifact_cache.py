@@ -18,7 +18,7 @@ from bert_bench.workers.environments import Environment
 from bert_runtime.machine import installed_versions
 from bert_runtime.tasks import TextInput
 
-__all__ = ["Workshop", "whole_folder"]
+__all__ = ["ArtifactCache", "atomic_folder"]
 
 _TIMEOUT_S = 3600.0
 """How long one engine's preparation may take; quantizing a large model with calibration takes minutes."""
@@ -27,7 +27,7 @@ _OWN_TOOLS = ("bert-export", "torch", "onnx", "onnx-ir", "onnxscript", "onnxrunt
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workshop:
+class ArtifactCache:
     """Where a checkpoint's files are made and kept: `CACHE/files/CHECKPOINT/ENGINE-KEY`.
 
     The key is a hash over the engine, the versions of the packages that make its files, and the calibration texts if it
@@ -58,7 +58,7 @@ class Workshop:
         folder = self.folder(kind.name, environment, key)
         if not folder.is_dir():
             self.progress(f"preparing {spec.name}")
-            with whole_folder(folder) as building, self.worker(environment) as worker:
+            with atomic_folder(folder) as building, self.worker(environment) as worker:
                 begin = monotonic()
                 worker.call("make", replace(spec, folder=None), building, self.texts)
                 self.progress(f"prepared {spec.name} in {monotonic() - begin:.0f} s")
@@ -72,7 +72,7 @@ class Workshop:
         folder = self.folder(name, None, {"method": method})
         if not folder.is_dir():
             self.progress(f"making {name}")
-            with whole_folder(folder) as building, self.worker(None) as worker:
+            with atomic_folder(folder) as building, self.worker(None) as worker:
                 worker.call(method, *arguments, building / name)
         return folder / name
 
@@ -89,7 +89,7 @@ class Workshop:
 
 
 @contextmanager
-def whole_folder(target: Path) -> Iterator[Path]:
+def atomic_folder(target: Path) -> Iterator[Path]:
     """A new folder that becomes `target` when the block ends without an error, and is removed otherwise."""
     target.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))

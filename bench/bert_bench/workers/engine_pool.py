@@ -16,7 +16,7 @@ from bert_bench.workers.environments import Environment
 from bert_bench.workloads import Case
 from bert_runtime.tasks import TextInput
 
-__all__ = ["Contestant", "Lineup"]
+__all__ = ["EnginePool", "RunningEngine"]
 
 _REST_S = 0.05
 """Pause before an engine's turn. After a call, ONNX Runtime's threads spin for 36 ms by default and PyTorch's for 10 ms
@@ -27,7 +27,7 @@ _LONG_START_S = 20.0
 
 
 @dataclass(kw_only=True)
-class Contestant:
+class RunningEngine:
     """An engine that is running, and its samples."""
 
     spec: EngineSpec
@@ -54,19 +54,19 @@ class Contestant:
         """The engine's name."""
         return self.spec.name
 
-    def takes(self, case: Case) -> bool:
+    def accepts(self, case: Case) -> bool:
         """Whether the case is meant for this engine."""
-        return self.spec.takes(case)
+        return self.spec.accepts(case)
 
 
-class Lineup:
+class EnginePool:
     """Starts engines, drops those that fail together with what they measured, and remembers why.
 
     Use it as a context manager: leaving ends every process.
     """
 
     def __init__(self) -> None:
-        self.running: list[Contestant] = []
+        self.running: list[RunningEngine] = []
         self.failures: dict[str, str] = {}
         self._processes = ExitStack()
 
@@ -91,7 +91,7 @@ class Lineup:
                         break
             ready_s, first_answer_s = map(median, zip(*starts, strict=True))
             self.running.append(
-                Contestant(
+                RunningEngine(
                     spec=spec,
                     worker=worker,
                     ready_s=ready_s,
@@ -110,13 +110,13 @@ class Lineup:
             self.failures[name] = f"{doing}: {error}" if doing else str(error)
             self.running = [each for each in self.running if each.name != name]
 
-    def in_turn(self, turn: int, case: Case) -> Iterator[Contestant]:
+    def in_turn(self, turn: int, case: Case) -> Iterator[RunningEngine]:
         """The running engines that take the case, beginning with another one each turn, with a rest before each."""
-        engines = [each for each in self.running if each.takes(case)]
+        engines = [each for each in self.running if each.accepts(case)]
         first = turn % max(1, len(engines))
-        for contestant in engines[first:] + engines[:first]:
+        for running_engine in engines[first:] + engines[:first]:
             sleep(_REST_S)
-            yield contestant
+            yield running_engine
 
     def __enter__(self) -> Self:
         return self

@@ -185,7 +185,7 @@ def unlabelled_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[
         for text in task.inputs(record):
             try:
                 (windows,) = tokenizer.encode([text])
-                problem = task.problem(text, windows)
+                problem = task.input_error(text, windows)
             except InputError as error:
                 problem = str(error).removeprefix("input 0: ")
             if problem is not None:

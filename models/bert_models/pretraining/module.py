@@ -19,7 +19,7 @@ from bert_models.training.distributed.process_group import ALONE, Processes
 from bert_models.training.distributed.sharding import shard
 from bert_models.training.logs import LoggedModule
 from bert_models.training.optimizer import adamw, linear_schedule, parameter_groups
-from bert_models.training.steps import finite_value, seed_by_place
+from bert_models.training.steps import finite_value, seed_from_indices
 
 __all__ = ["EpochLoader", "Pretraining"]
 
@@ -112,7 +112,7 @@ class Pretraining(LoggedModule):
 
     def _measure(self, batch: PretrainingBatch, *place: int) -> dict[str, Any]:
         """What the model measures, with random numbers that follow from the batch's place alone."""
-        seed_by_place(self.settings.seed, *place)
+        seed_from_indices(self.settings.seed, *place)
         labels = batch.sentence_labels
         if labels is None:
             labels = torch.zeros(len(batch.input_ids), dtype=torch.int64, device=batch.input_ids.device)
@@ -120,7 +120,7 @@ class Pretraining(LoggedModule):
 
     def training_step(self, batch: PretrainingBatch, index: int) -> Tensor:
         """The loss of one batch, or of this process's part of it so that the mean of all has the batch's gradient."""
-        own = whole = self._measure(batch, 0, self.current_epoch, index, *self.processes.place)
+        own = whole = self._measure(batch, 0, self.current_epoch, index, *self.processes.random_key)
         loss = value = self.model.loss(own)
         if self.processes.world_size > 1:
             whole = self._summed(own)

@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import Logger
 
 from bert_models.corpus.text_files import Corpus
-from bert_models.files import replaced_folder, write_json
+from bert_models.files import atomic_replace_dir, write_json
 from bert_models.pretraining.batches import PretrainingBatches
 from bert_models.pretraining.model import PretrainingModel
 from bert_models.pretraining.module import Pretraining
@@ -172,7 +172,7 @@ def _write(
 ) -> None:
     """The finished checkpoint with its logs, plot and report, in the place of the run's folder."""
     accuracies = [name for name in module.history[-1] if name.endswith("_accuracy")]
-    with replaced_folder(target) as building:
+    with atomic_replace_dir(target) as building:
         module.model.save(building, tokenizer, settings.max_tokens)
         finish_logs(target, building, module.rows, accuracies)
         write_json(building / REPORT_NAME, report)

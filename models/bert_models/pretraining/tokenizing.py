@@ -13,7 +13,7 @@ from tokenizers import Encoding, Tokenizer
 
 from bert_models.corpus.sentences import Sentence
 from bert_models.corpus.text_files import Corpus
-from bert_models.files import replaced_folder
+from bert_models.files import atomic_replace_dir
 from bert_models.pretraining.token_cache import FORMAT_VERSION, CacheLayout, TokenCache
 from bert_models.pretraining.vocabulary import plain_tokenizer
 from bert_runtime.errors import DataError
@@ -43,7 +43,7 @@ def cached_tokens(
     place = Path(folder) / key
     if place.is_dir():
         return TokenCache(place)
-    with replaced_folder(place) as building, ExitStack() as files:
+    with atomic_replace_dir(place) as building, ExitStack() as files:
         writer = _Writer(building, key, plain, files)
         for chunk in _chunks(corpus.sentences()):
             writer.write(chunk)

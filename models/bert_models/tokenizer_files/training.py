@@ -9,7 +9,7 @@ from tokenizers import AddedToken
 
 from bert_models.corpus import open_corpus
 from bert_models.errors import TrainingError
-from bert_models.files import replaced_folder, write_json
+from bert_models.files import atomic_replace_dir, write_json
 from bert_models.tokenizer_files.reading import TOKENIZER_FILES, read_tokenizer
 from bert_models.tokenizer_files.roles import ALBERT_ROLES, BERT_ROLES, ROBERTA_ROLES
 from bert_models.tokenizer_files.settings import TokenizerSettings
@@ -180,7 +180,7 @@ def train_tokenizer(
     chosen = _KINDS[kind]
     special = [chosen.roles[role] for role in chosen.first]
     config = _config(chosen, special, cased=cased)
-    with replaced_folder(target) as folder:
+    with atomic_replace_dir(target) as folder:
         write_json(folder / "tokenizer_config.json", config)
         request = VocabularyRequest(
             texts=corpus,

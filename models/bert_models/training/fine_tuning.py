@@ -7,7 +7,7 @@ from typing import Any
 from bert_models.checkpoint import load_model, open_checkpoint
 from bert_models.training.class_weights import check_loss
 from bert_models.training.distributed.placement import ONE_PROCESS, Placement
-from bert_models.training.infer_task import task_of_data
+from bert_models.training.infer_task import infer_task
 from bert_models.training.run import Files, Learner, train_learner
 from bert_models.training.settings import TrainSettings
 from bert_runtime.records import Record
@@ -46,7 +46,7 @@ def fine_tune(
 
     def learner_of(train_records: Sequence[Record], dev_records: Sequence[Record]) -> Learner:
         source = open_checkpoint(base)
-        chosen = task_of_data(task, source, train_records, dev_records, task_settings or {})
+        chosen = infer_task(task, source, train_records, dev_records, task_settings or {})
         check_loss(chosen, settings)
         return Learner(source, chosen, build=lambda: load_model(source, chosen, new_head=True))
 

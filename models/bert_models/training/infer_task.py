@@ -20,7 +20,7 @@ from bert_runtime.tasks import (
     TokenClassification,
 )
 
-__all__ = ["labels_without_example", "task_of_data"]
+__all__ = ["infer_task", "labels_without_example"]
 
 _Reader = Callable[[Record], Sequence[str]]
 """A row's labels."""
@@ -29,7 +29,7 @@ _FROM_DATA = ("labels", "transitions", "no_answer")
 """Settings that the training data decide."""
 
 
-def task_of_data(
+def infer_task(
     name: str, source: Checkpoint, train: Sequence[Record], dev: Sequence[Record], settings: Mapping[str, Any]
 ) -> Task:
     """The task `name` for a model that starts from `source`, with `settings` of the caller's.

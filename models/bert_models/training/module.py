@@ -19,7 +19,7 @@ from bert_models.training.logs import LoggedModule
 from bert_models.training.objectives import build_objective
 from bert_models.training.optimizer import adamw, linear_schedule, parameter_groups
 from bert_models.training.settings import TrainSettings
-from bert_models.training.steps import finite_value, seed_by_place
+from bert_models.training.steps import finite_value, seed_from_indices
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Task
 
@@ -85,7 +85,7 @@ class FineTuning(LoggedModule):
 
     def on_train_batch_start(self, batch: TensorBatch, batch_idx: int) -> None:
         """Seeds dropout by the batch's place, so that it is the same in a resumed run, whatever was drawn before."""
-        seed_by_place(self.settings.seed, self.current_epoch, batch_idx, *self.processes.place)
+        seed_from_indices(self.settings.seed, self.current_epoch, batch_idx, *self.processes.random_key)
 
     def training_step(self, batch: TensorBatch, index: int) -> Tensor:
         """The loss of one batch, or of this process's part of it so that the mean of all has the batch's gradient."""

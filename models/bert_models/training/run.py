@@ -11,7 +11,7 @@ import lightning.pytorch as pl
 import torch
 
 from bert_models.checkpoint import Checkpoint, open_checkpoint, save_model
-from bert_models.files import replaced_folder, write_json
+from bert_models.files import atomic_replace_dir, write_json
 from bert_models.model import TaskModel
 from bert_models.training.class_weights import class_weights
 from bert_models.training.data import Examples
@@ -195,7 +195,7 @@ def _begin(
 def _write(target: Path, module: FineTuning, source: Checkpoint, report: Mapping[str, Any]) -> None:
     """The finished checkpoint with its logs, plot and report, in the place of the run's folder."""
     max_tokens = module.settings.max_tokens or source.max_tokens
-    with replaced_folder(target) as folder:
+    with atomic_replace_dir(target) as folder:
         save_model(module.model, folder, tokenizer_from=source.path, max_tokens=max_tokens)
         finish_logs(target, folder, module.rows, [module.model.task.metric])
         write_json(folder / REPORT_NAME, report)

@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import nn
 
 from bert_models.errors import TrainingError
-from bert_models.files import foreign_names
+from bert_models.files import unowned_files
 from bert_models.tokenizer_files import TOKENIZER_FILES
 
 __all__ = [
@@ -69,7 +69,7 @@ def check_output(target: Path, *, resume: bool, force: bool) -> None:
         raise TrainingError(f"{target}: exists and was not written by a training run; choose another place")
     if not force:
         raise TrainingError(f"{target}: a trained checkpoint is already there; replace it with --force")
-    if others := foreign_names(target, _CHECKPOINT_FILES):
+    if others := unowned_files(target, _CHECKPOINT_FILES):
         raise TrainingError(
             f"{target}: beside the checkpoint there is also {', '.join(others)}, which would be lost; move that "
             "elsewhere first"

@@ -12,7 +12,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
-from bert_runtime.bundle.atomic_files import partial_path
+from bert_runtime.bundle.atomic_files import temp_path
 
 __all__ = ["SaveWithinEpochs", "WholeFiles"]
 
@@ -36,7 +36,7 @@ class WholeFiles(TorchCheckpointIO):
         """Takes the place of the file at `path` when all has been written."""
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = partial_path(target)
+        partial = temp_path(target)
         try:
             torch.save(checkpoint, partial)
             partial.replace(target)

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from bert_models.errors import TrainingError
 
-__all__ = ["finite_value", "seed_by_place"]
+__all__ = ["finite_value", "seed_from_indices"]
 
 
-def seed_by_place(*place: int) -> None:
+def seed_from_indices(*place: int) -> None:
     """Seeds dropout and sampling by a batch's place, so that a resumed run draws the same as a whole one."""
     torch.manual_seed(int(np.random.SeedSequence(place).generate_state(1)[0]))
 

@@ -5,23 +5,23 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-__all__ = ["partial_path", "whole_file"]
+__all__ = ["atomic_write", "temp_path"]
 
 
-def partial_path(path: Path) -> Path:
+def temp_path(path: Path) -> Path:
     """Where a file is until all of it has been written."""
     return path.with_name(f".{path.name}.partial")
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[TextIO]:
+def atomic_write(path: Path) -> Iterator[TextIO]:
     """A UTF-8 file that takes the place of `path` when the block ends without an error; otherwise nothing changes.
 
     Its permissions are those of the file that was there, and where `path` is a link it goes where that leads. Raises
     `OSError`.
     """
     path = path.resolve()
-    partial = partial_path(path)
+    partial = temp_path(path)
     try:
         with partial.open("w", encoding="utf-8") as stream:
             if path.exists():

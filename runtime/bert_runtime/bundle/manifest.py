@@ -17,10 +17,10 @@ from bert_runtime.tasks import Task
 
 __all__ = [
     "FORMAT_VERSION",
-    "FORMS",
     "MANIFEST_NAME",
     "MASKED",
     "PACKED",
+    "PADDINGS",
     "UNMASKED",
     "Asset",
     "Manifest",
@@ -35,8 +35,8 @@ FORMAT_VERSION = 1
 
 MANIFEST_NAME = "bundle.json"
 
-FORMS = (MASKED, UNMASKED, PACKED) = ("masked", "unmasked", "packed")
-"""What a graph may be made of padding; see `Variant.form`."""
+PADDINGS = (MASKED, UNMASKED, PACKED) = ("masked", "unmasked", "packed")
+"""What a graph may be made of padding; see `Variant.padding`."""
 
 MIN_TOKENS = 3
 """Room for the special tokens around one token; the tokenizer does not truncate to less."""
@@ -59,8 +59,8 @@ class TensorSpec:
     dtype: str
     axes: tuple[str | int, ...]
 
-    below: int | None = None
-    """Values of an input lie in 0 to `below` − 1; `None` where the bundle does not say."""
+    exclusive_max: int | None = field(default=None, metadata={"key": "below"})
+    """Values of an input are less than this, and at least 0; `None` where the bundle does not say (key `below`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class Variant:
     target: str = "cpu"
     """The kind of device the graph is made for: `cpu`, `cuda` or `tensorrt`."""
 
-    form: str = "masked"
+    padding: str = field(default=MASKED, metadata={"key": "form"})
     """How it takes padding: `masked` anywhere; `unmasked` none at all; `packed` at the rows' end, and computes real
     tokens alone."""
 
@@ -138,7 +138,7 @@ class Variant:
             [
                 self.precision,
                 *([self.target] if self.target != "cpu" else []),
-                *([self.form] if self.form != MASKED else []),
+                *([self.padding] if self.padding != MASKED else []),
             ]
         )
 
@@ -183,12 +183,12 @@ class Manifest:
     @property
     def limits(self) -> dict[str, int]:
         """By input, the number below which its values lie, of those that the bundle says it of."""
-        return {each.name: each.below for each in self.inputs if each.below is not None}
+        return {each.name: each.exclusive_max for each in self.inputs if each.exclusive_max is not None}
 
     def variant(self, precision: str, target: str = "cpu") -> Variant:
         """The variant of that precision and target; raises `BundleError` naming those there are for the target.
 
-        It is the masked one; others may stand beside it, see `forms`.
+        It is the masked one; others may stand beside it, see `padding_variants`.
         """
         found = self.variants_for(target)
         for variant in found:
@@ -201,15 +201,15 @@ class Manifest:
 
     def variants_for(self, target: str) -> tuple[Variant, ...]:
         """The masked variants made for that kind of device."""
-        return tuple(variant for variant in self.variants if variant.target == target and variant.form == MASKED)
+        return tuple(variant for variant in self.variants if variant.target == target and variant.padding == MASKED)
 
-    def forms(self, variant: Variant) -> dict[str, Variant]:
-        """The variants of the same precision and target in other forms than this one's, by form."""
+    def padding_variants(self, variant: Variant) -> dict[str, Variant]:
+        """The variants of the same precision and target in other paddings than this one's, by padding."""
         key = (variant.precision, variant.target)
         return {
-            each.form: each
+            each.padding: each
             for each in self.variants
-            if (each.precision, each.target) == key and each.form != variant.form
+            if (each.precision, each.target) == key and each.padding != variant.padding
         }
 
     @property

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -13,6 +13,11 @@ from bert_runtime.tasks import Task, task_from_dict
 __all__ = ["from_plain", "to_json", "to_plain"]
 
 _Part = TypeVar("_Part")
+
+
+def json_key(part: "Field[Any]") -> str:
+    """Return the JSON key of a dataclass field: its name, or `metadata["key"]` where the format has another word."""
+    return str(part.metadata.get("key", part.name))
 
 
 def to_json(values: Any) -> str:
@@ -27,7 +32,7 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, Task):
         return to_plain(value.to_dict())
     if hasattr(value, "__dataclass_fields__"):
-        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
+        return {json_key(f): to_plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):
         return {key: to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -42,18 +47,19 @@ def from_plain(kind: type[_Part], values: Any, where: str = "") -> _Part:
     """
     values = _checked(values, dict, where or "manifest")
     hints = get_type_hints(kind)
+    keys = {json_key(part): part for part in fields(kind)}  # type: ignore[arg-type]
     missing = [
-        part.name
-        for part in fields(kind)  # type: ignore[arg-type]
-        if part.name not in values and part.default is MISSING and part.default_factory is MISSING
+        key
+        for key, part in keys.items()
+        if key not in values and part.default is MISSING and part.default_factory is MISSING
     ]
     if missing:
         raise BundleError(f"{where or 'manifest'}: missing {', '.join(map(repr, missing))}")
     return kind(
         **{
-            name: _value(hint, values[name], f"{where}.{name}".lstrip("."))
-            for name, hint in hints.items()
-            if name in values
+            part.name: _value(hints[part.name], values[key], f"{where}.{key}".lstrip("."))
+            for key, part in keys.items()
+            if key in values
         }
     )
 

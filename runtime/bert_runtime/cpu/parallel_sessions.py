@@ -17,12 +17,12 @@ from bert_runtime.tokenization import Batch
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["SideBySide"]
+__all__ = ["ParallelSessions"]
 
 _log = logging.getLogger("bert_runtime")
 
 
-class SideBySide:
+class ParallelSessions:
     """Two sessions: one for a run that is alone, and one of a single thread for runs side by side.
 
     The second is opened when it is first needed, since without our own kernels, or where weights are links, it holds

@@ -21,7 +21,7 @@ from bert_runtime.cpu.session import linked_weights
 from bert_runtime.devices import CUDA_PROVIDER, INSTALL_LINES, Device, require_cuda
 from bert_runtime.errors import BundleError, CudaUnavailableError, ForkedSessionError
 from bert_runtime.gpu.pinned_memory import Staging
-from bert_runtime.gpu.shape_buckets import GraphShapes, Shape, unpad
+from bert_runtime.gpu.shape_buckets import Shape, ShapeBuckets, unpad
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tokenization import Batch, check_ids
 
@@ -152,19 +152,19 @@ class CudaSession:
         manifest: Manifest,
         device: Device,
         pad_token_id: int,
-        shapes: GraphShapes | None = None,
+        shapes: ShapeBuckets | None = None,
         *,
         ahead: Provider | None = None,
     ) -> None:
         self.threads = 1
-        self.place = str(device)
+        self.device_name = str(device)
         self._device = device
         self._max_tokens = manifest.max_tokens
         self._limits = manifest.limits
         self._output = manifest.output
         # A number of rows that depends on the texts, as of masks, brings a copy to the host into the graph.
         fixed = all(isinstance(axis, int) or axis in ("batch", "sequence") for axis in manifest.output.axes)
-        chosen = shapes or GraphShapes()
+        chosen = shapes or ShapeBuckets()
         self._shapes = chosen if fixed else replace(chosen, rows=())
         self._lock = _GPU_LOCKS.setdefault(device.index, Lock())
         with self._lock:
@@ -188,7 +188,7 @@ class CudaSession:
             except Exception as error:  # see open_cuda_session
                 if "cuDNN is unavailable" in str(error):  # which shows when attention runs, not when it is loaded
                     raise CudaUnavailableError(
-                        f"attention on {self.place} needs cuDNN, which is not found; install it with: "
+                        f"attention on {self.device_name} needs cuDNN, which is not found; install it with: "
                         f"{INSTALL_LINES['cuda']}"
                     ) from None
                 raise BundleError(f"ONNX Runtime cannot run this graph on {[rows, tokens]} ids: {error}") from None

@@ -8,14 +8,14 @@ from bert_runtime.bundle.manifest import MASKED, UNMASKED
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tokenization import Batch
 
-__all__ = ["AS_THEY_COME", "GraphShapes", "Shape", "is_full", "is_right_padded", "takes", "unpad"]
+__all__ = ["AS_THEY_COME", "Shape", "ShapeBuckets", "accepts", "is_full", "is_right_padded", "unpad"]
 
 Shape = tuple[int, int]
 """Rows × tokens of a batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphShapes:
+class ShapeBuckets:
     """Which batches are run as captured CUDA graphs: small ones, where launching kernels takes longer than they run.
 
     A graph belongs to one shape, and every distinct one takes memory for its buffers and time for its capture. So
@@ -48,7 +48,7 @@ class GraphShapes:
         return max(tokens, min(ceil(tokens / self.alignment) * self.alignment, max_tokens))
 
 
-AS_THEY_COME = GraphShapes(rows=(), alignment=1)
+AS_THEY_COME = ShapeBuckets(rows=(), alignment=1)
 """For graphs that take no padding, or leave it out: none is added, and nothing is captured."""
 
 
@@ -63,9 +63,9 @@ def is_full(batch: Batch) -> bool:
     return bool(batch.attention_mask.all())
 
 
-def takes(form: str, batch: Batch) -> bool:
-    """Whether a graph of that form may read the batch; see `bert_runtime.bundle.manifest.Variant`."""
-    return form == MASKED or (is_full(batch) if form == UNMASKED else is_right_padded(batch))
+def accepts(padding: str, batch: Batch) -> bool:
+    """Whether a graph of that padding may read the batch; see `bert_runtime.bundle.manifest.Variant`."""
+    return padding == MASKED or (is_full(batch) if padding == UNMASKED else is_right_padded(batch))
 
 
 def unpad(array: FloatArray, axes: Sequence[str | int], batch: Batch) -> FloatArray:

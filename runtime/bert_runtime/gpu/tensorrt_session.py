@@ -14,15 +14,15 @@ import numpy as np
 from bert_runtime.bundle.manifest import Manifest, Variant
 from bert_runtime.devices import TENSORRT_PROVIDER, Device
 from bert_runtime.gpu.cuda_session import CudaSession
-from bert_runtime.gpu.shape_buckets import GraphShapes
+from bert_runtime.gpu.shape_buckets import ShapeBuckets
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tokenization import Batch
 
-__all__ = ["MOST_ROWS", "TensorrtSession", "engine_folder", "tensorrt_options"]
+__all__ = ["MAX_BATCH_SIZE", "TensorrtSession", "engine_folder", "tensorrt_options"]
 
 _log = logging.getLogger("bert_runtime")
 
-MOST_ROWS = 128
+MAX_BATCH_SIZE = 128
 """Rows of a run. An engine is built for up to these, times the model's positions, and takes memory for so many."""
 
 _USUAL_SHAPE = (8, 128)
@@ -50,7 +50,7 @@ def tensorrt_options(variant: Variant, manifest: Manifest, device: Device) -> di
     Without a range of shapes, an engine would be built anew for each that is larger or
     smaller than all before.
     """
-    most = (MOST_ROWS, manifest.max_tokens)
+    most = (MAX_BATCH_SIZE, manifest.max_tokens)
     usual = tuple(min(each) for each in zip(_USUAL_SHAPE, most, strict=True))
     folder = engine_folder(variant)
 
@@ -76,7 +76,7 @@ def tensorrt_options(variant: Variant, manifest: Manifest, device: Device) -> di
 
 
 class TensorrtSession:
-    """Runs batches through TensorRT, at most `MOST_ROWS` rows at once. Safe to call from many threads.
+    """Runs batches through TensorRT, at most `MAX_BATCH_SIZE` rows at once. Safe to call from many threads.
 
     Making the first one on a machine builds the engine, which takes minutes; later ones read it. What TensorRT does not
     take runs on CUDA.
@@ -86,13 +86,15 @@ class TensorrtSession:
         with suppress(ImportError):
             import_module("tensorrt_libs")  # finds the libraries that pip installed
         ahead = (TENSORRT_PROVIDER, tensorrt_options(variant, manifest, device))
-        path, shapes = bundle / variant.model.file, GraphShapes(rows=())
+        path, shapes = bundle / variant.model.file, ShapeBuckets(rows=())
         self._session = CudaSession(path, manifest, device, manifest.pad_token_id, shapes, ahead=ahead)
         self.threads = self._session.threads
-        self.place = str(device)
+        self.device_name = str(device)
 
     def run(self, batch: Batch) -> FloatArray:
         """Raw outputs float32 [B, …] of a batch; see `CudaSession.run`."""
-        starts = range(0, len(batch.input_ids), MOST_ROWS)
-        parts = [self._session.run(Batch(*(each[start : start + MOST_ROWS] for each in batch))) for start in starts]
+        starts = range(0, len(batch.input_ids), MAX_BATCH_SIZE)
+        parts = [
+            self._session.run(Batch(*(each[start : start + MAX_BATCH_SIZE] for each in batch))) for start in starts
+        ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)

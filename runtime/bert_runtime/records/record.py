@@ -19,14 +19,14 @@ class Record:
     path: Path
     line: int | None = None
     """The row's first line, counted from 1; `None` where the format has no rows of lines."""
-    place: str | None = None
+    location: str | None = None
     """How to find the row in a file whose format has no rows of lines."""
 
     @property
     def where(self) -> str:
-        """`file:line` or `file: place`, as error messages begin."""
-        if self.place is not None:
-            return f"{self.path}: {self.place}"
+        """`file:line` or `file: location`, as error messages begin."""
+        if self.location is not None:
+            return f"{self.path}: {self.location}"
         return str(self.path) if self.line is None else f"{self.path}:{self.line}"
 
     def renamed(self, columns: Mapping[str, str]) -> Self:

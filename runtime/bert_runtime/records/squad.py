@@ -36,11 +36,11 @@ class _Node:
 
     value: dict[str, Any]
     path: Path
-    place: str = ""
+    location: str = ""
 
     @property
     def where(self) -> str:
-        return f"{self.path}: {self.place}" if self.place else str(self.path)
+        return f"{self.path}: {self.location}" if self.location else str(self.path)
 
     def member(self, name: str, *kinds: type) -> Any:
         """The member `name`, which must be of one of `kinds`."""
@@ -55,10 +55,10 @@ class _Node:
     def items(self, name: str) -> "Iterator[_Node]":
         """The objects in the list `name`."""
         for number, item in enumerate(self.member(name, list)):
-            place = f"{self.place}.{name}[{number}]".removeprefix(".")
+            location = f"{self.location}.{name}[{number}]".removeprefix(".")
             if not isinstance(item, dict):
-                raise DataError(f"{self.path}: {place}: expected an object, found {type(item).__name__}")
-            yield _Node(item, self.path, place)
+                raise DataError(f"{self.path}: {location}: expected an object, found {type(item).__name__}")
+            yield _Node(item, self.path, location)
 
 
 def _document(path: Path, stream: TextIOWrapper) -> dict[str, Any]:
@@ -89,4 +89,4 @@ def _record(path: Path, title: Mapping[str, str], context: str, question: _Node)
     elif "answers" in question.value:
         answers = located_answers(question.value["answers"], context, f"{question.where}.answers")
         fields["answers"] = [{"text": text, "answer_start": start} for text, start in answers]
-    return Record(fields, path, place=f"question {fields['id']}")
+    return Record(fields, path, location=f"question {fields['id']}")

@@ -9,7 +9,7 @@ from bert_runtime.tasks.base import (
     Vocabulary,
     WindowedText,
     largest_difference,
-    sole_rows,
+    stack_single_window,
 )
 from bert_runtime.tasks.fill_mask import Filling, Fillings, FillMask
 from bert_runtime.tasks.next_sentence_prediction import NextSentence, NextSentencePrediction
@@ -54,6 +54,6 @@ __all__ = [
     "Vocabulary",
     "WindowedText",
     "largest_difference",
-    "sole_rows",
+    "stack_single_window",
     "task_from_dict",
 ]

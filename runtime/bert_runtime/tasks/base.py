@@ -22,7 +22,7 @@ __all__ = [
     "Vocabulary",
     "WindowedText",
     "largest_difference",
-    "sole_rows",
+    "stack_single_window",
 ]
 
 WindowedText = Literal["text", "text_pair"]
@@ -69,7 +69,7 @@ class Outputs(NamedTuple):
         return np.concatenate([row.ravel() for row in self.rows])
 
 
-def sole_rows(outputs: Sequence[Outputs]) -> FloatArray:
+def stack_single_window(outputs: Sequence[Outputs]) -> FloatArray:
     """The raw outputs of inputs that were read in one window each, and whose outputs have one shape: [N, …]."""
     return np.stack([each.rows[0] for each in outputs])
 
@@ -127,7 +127,7 @@ class Task(ABC):
 
     @property
     @abstractmethod
-    def reads_first_row_only(self) -> bool:
+    def reads_first_token_only(self) -> bool:
         """Whether the head reads nothing but the hidden vector of each sequence's first token."""
 
     def split(self, array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
@@ -148,7 +148,7 @@ class Task(ABC):
         """Random token ids [B, S], changed where the task would have nothing to compute in them."""
         return input_ids
 
-    def problem(self, value: TextInput, encodings: Sequence[Encoding]) -> str | None:
+    def input_error(self, value: TextInput, encodings: Sequence[Encoding]) -> str | None:
         """What keeps an input from being answered, for an error message; `None` if nothing does."""
         return None
 
@@ -183,7 +183,7 @@ class Task(ABC):
     def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
         """How faithful `outputs` are to `reference`, for the same inputs: what quantization changed, without labels."""
 
-    def configured(self, **options: Any) -> Self:
+    def with_options(self, **options: Any) -> Self:
         """The task with other values for some of `options`; raises `InputError` for what it does not have or take."""
         unknown = sorted(set(options) - set(self.options))
         if unknown:

@@ -89,7 +89,7 @@ class FillMask(Task):
         return "token_agreement", 0.9
 
     @property
-    def reads_first_row_only(self) -> bool:
+    def reads_first_token_only(self) -> bool:
         """Masks may be anywhere."""
         return False
 
@@ -111,7 +111,7 @@ class FillMask(Task):
     def _masks(self, encoding: Encoding) -> int:
         return encoding.ids.count(self.mask_token_id)
 
-    def problem(self, value: TextInput, encodings: Sequence[Encoding]) -> str | None:
+    def input_error(self, value: TextInput, encodings: Sequence[Encoding]) -> str | None:
         if self._masks(encodings[0]):
             return None
         cut = " in the part that the model reads" if encodings[0].overflowing else ""

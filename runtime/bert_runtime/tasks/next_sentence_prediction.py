@@ -11,7 +11,7 @@ from bert_runtime.errors import DataError
 from bert_runtime.metrics import accuracy
 from bert_runtime.numerics import FloatArray, softmax
 from bert_runtime.records import Record
-from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, sole_rows
+from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, stack_single_window
 
 __all__ = ["NextSentence", "NextSentencePrediction"]
 
@@ -57,11 +57,11 @@ class NextSentencePrediction(Task):
         return "label_agreement", 0.95
 
     @property
-    def reads_first_row_only(self) -> bool:
+    def reads_first_token_only(self) -> bool:
         """The head starts from the pooler."""
         return True
 
-    def problem(self, value: TextInput, encodings: Sequence[Encoding]) -> str | None:
+    def input_error(self, value: TextInput, encodings: Sequence[Encoding]) -> str | None:
         return "expected a pair of texts, found one text" if value.text_pair is None else None
 
     def decode(self, outputs: Outputs) -> Result:
@@ -81,10 +81,10 @@ class NextSentencePrediction(Task):
 
     def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
         expected = np.array([example.target for example in examples], dtype=np.int64)
-        return {"accuracy": accuracy(sole_rows(outputs).argmax(axis=-1), expected)}
+        return {"accuracy": accuracy(stack_single_window(outputs).argmax(axis=-1), expected)}
 
     def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
-        found, expected = sole_rows(outputs), sole_rows(reference)
+        found, expected = stack_single_window(outputs), stack_single_window(reference)
         return {
             "label_agreement": accuracy(found.argmax(axis=-1), expected.argmax(axis=-1)),
             "mean_abs_logit_drift": float(np.abs(found - expected).mean()),

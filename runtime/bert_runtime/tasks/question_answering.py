@@ -144,24 +144,24 @@ class QuestionAnswering(Task):
         return "answer_agreement", 0.9
 
     @property
-    def reads_first_row_only(self) -> bool:
+    def reads_first_token_only(self) -> bool:
         """Every token may start or end an answer."""
         return False
 
     def split(self, array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
         return split_tokens(array, encodings)
 
-    def problem(self, value: TextInput, encodings: Sequence[Encoding]) -> str | None:
+    def input_error(self, value: TextInput, encodings: Sequence[Encoding]) -> str | None:
         for encoding in encodings:
             spans = np.array(encoding.offsets)[content(encoding, _CONTEXT)]
             if (spans[:, 0] < spans[:, 1]).any():
                 return None
         return "the context has no tokens"
 
-    def configured(self, **options: Any) -> Self:
-        """See `Task.configured`; who sets the threshold of "no answer" wants it to be one."""
+    def with_options(self, **options: Any) -> Self:
+        """See `Task.with_options`; who sets the threshold of "no answer" wants it to be one."""
         implied = {"no_answer": True} if "no_answer_threshold" in options else {}
-        return super().configured(**(implied | options))
+        return super().with_options(**(implied | options))
 
     def decode(self, outputs: Outputs) -> Result:
         """Start and end logits [length, 2] of each window → the answers."""

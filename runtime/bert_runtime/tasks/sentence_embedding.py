@@ -9,7 +9,7 @@ import numpy as np
 from bert_runtime.metrics import pearson, spearman
 from bert_runtime.numerics import FloatArray
 from bert_runtime.records import Record
-from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, sole_rows
+from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, stack_single_window
 
 __all__ = ["DENSE_ACTIVATIONS", "POOLINGS", "Embedding", "SentenceEmbedding", "cosine"]
 
@@ -89,7 +89,7 @@ class SentenceEmbedding(Task):
         return "mean_cosine", 0.99
 
     @property
-    def reads_first_row_only(self) -> bool:
+    def reads_first_token_only(self) -> bool:
         """CLS pooling reads only the first row; the mean reads all of them."""
         return self.pooling == "cls"
 
@@ -115,10 +115,10 @@ class SentenceEmbedding(Task):
 
     def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
         expected = np.array([example.target for example in examples], dtype=np.float64)
-        vectors = sole_rows(outputs)
+        vectors = stack_single_window(outputs)
         similarity = cosine(vectors[0::2], vectors[1::2])
         return {"spearman": spearman(similarity, expected), "pearson": pearson(similarity, expected)}
 
     def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
-        similarity = cosine(sole_rows(outputs), sole_rows(reference))
+        similarity = cosine(stack_single_window(outputs), stack_single_window(reference))
         return {"mean_cosine": float(similarity.mean()), "min_cosine": float(similarity.min())}

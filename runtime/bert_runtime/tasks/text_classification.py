@@ -18,7 +18,7 @@ from bert_runtime.metrics import (
 )
 from bert_runtime.numerics import FloatArray, sigmoid, softmax
 from bert_runtime.records import Record
-from bert_runtime.tasks.base import Example, Outputs, Result, Task, sole_rows
+from bert_runtime.tasks.base import Example, Outputs, Result, Task, stack_single_window
 from bert_runtime.tasks.settings import check_number
 
 __all__ = ["PROBLEM_TYPES", "Classification", "MultiLabelClassification", "Regression", "TextClassification"]
@@ -131,7 +131,7 @@ class TextClassification(Task):
         return ("pearson", 0.99) if self.problem_type == "regression" else ("label_agreement", 0.95)
 
     @property
-    def reads_first_row_only(self) -> bool:
+    def reads_first_token_only(self) -> bool:
         """Every family's classification head starts from the first token."""
         return True
 
@@ -142,10 +142,10 @@ class TextClassification(Task):
             del settings["threshold"], settings["thresholds"]
         return settings
 
-    def configured(self, **options: Any) -> Self:
-        """See `Task.configured`; a threshold for all labels takes the place of those of each."""
+    def with_options(self, **options: Any) -> Self:
+        """See `Task.with_options`; a threshold for all labels takes the place of those of each."""
         cleared = {"thresholds": ()} if "threshold" in options and "thresholds" not in options else {}
-        return super().configured(**(cleared | options if self.options else options))
+        return super().with_options(**(cleared | options if self.options else options))
 
     def decode(self, outputs: Outputs) -> Result:
         """Logits [labels] → the answer of the problem type."""
@@ -187,7 +187,7 @@ class TextClassification(Task):
         return self.labels.index(label)
 
     def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
-        logits = sole_rows(outputs)
+        logits = stack_single_window(outputs)
         if self.problem_type == "regression":
             expected = np.array([example.target for example in examples], dtype=np.float64)
             error = float(np.mean((logits - expected) ** 2))
@@ -217,7 +217,7 @@ class TextClassification(Task):
         return replace(self, threshold=metrics["best_threshold"])
 
     def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
-        found, expected = sole_rows(outputs), sole_rows(reference)
+        found, expected = stack_single_window(outputs), stack_single_window(reference)
         difference = np.abs(found - expected)
         drift = {
             "mean_abs_logit_drift": float(difference.mean()),

@@ -34,7 +34,7 @@ class TokenTask(Task):
     windows: ClassVar[WindowedText | None] = "text"
 
     @property
-    def reads_first_row_only(self) -> bool:
+    def reads_first_token_only(self) -> bool:
         """Every token is answered about."""
         return False
 

@@ -141,13 +141,13 @@ def test_an_engine_that_is_gone_does_not_end_the_run(monkeypatch: pytest.MonkeyP
         def call(self, *arguments: Any) -> Any:
             raise WorkerError("its process ended with signal 9")
 
-    class Workshop:
+    class ArtifactCache:
         def environment(self, name: str) -> str:
             return name
 
     monkeypatch.setattr(run, "installed_modules", lambda environment: "modules")
-    lineup: Any = SimpleNamespace(running=[SimpleNamespace(name="dead", worker=Gone())])
-    workshop: Any = Workshop()
-    found = run.drive_all(lineup, workshop, TEXTS, Settings(), lambda stage: None)
+    engine_pool: Any = SimpleNamespace(running=[SimpleNamespace(name="dead", worker=Gone())])
+    artifact_cache: Any = ArtifactCache()
+    found = run.drive_all(engine_pool, artifact_cache, TEXTS, Settings(), lambda stage: None)
     assert {each["dead"]["error"] for each in found.values()} == {"its process ended with signal 9"}
     assert set(found) == set(SCENARIOS)

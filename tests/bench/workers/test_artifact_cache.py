@@ -13,7 +13,7 @@ from bert_bench.engines import openvino, transformers_pipeline
 from bert_bench.engines.base import Forward, Kind, PreparedSpec
 from bert_bench.engines.openvino import OpenVINOSpec
 from bert_bench.engines.transformers_pipeline import PipelineSpec
-from bert_bench.workers.artifact_cache import Workshop, whole_folder
+from bert_bench.workers.artifact_cache import ArtifactCache, atomic_folder
 from bert_runtime import Manifest
 from bert_runtime.tasks import TextInput
 
@@ -55,28 +55,30 @@ def spec(name: str = "toy", precision: str = "int8", **settings: Any) -> ToySpec
 @pytest.fixture
 def worker(monkeypatch: pytest.MonkeyPatch) -> InProcess:
     worker = InProcess()
-    monkeypatch.setattr(Workshop, "worker", lambda self, environment: nullcontext(worker))
+    monkeypatch.setattr(ArtifactCache, "worker", lambda self, environment: nullcontext(worker))
     return worker
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return Workshop(cache=tmp_path, checkpoint_key="0123456789abcdef0", texts=TEXTS, progress=lambda stage: None)
+def artifact_cache(tmp_path: Path) -> ArtifactCache:
+    return ArtifactCache(cache=tmp_path, checkpoint_key="0123456789abcdef0", texts=TEXTS, progress=lambda stage: None)
 
 
-def test_files_are_made_once(workshop: Workshop, worker: InProcess) -> None:
-    first, second = workshop.prepared(spec()), workshop.prepared(spec())
+def test_files_are_made_once(artifact_cache: ArtifactCache, worker: InProcess) -> None:
+    first, second = artifact_cache.prepared(spec()), artifact_cache.prepared(spec())
     assert first.folder == second.folder
     assert (first.files / "texts").read_text() == "2"
     assert worker.made == ["toy"]
 
 
-def test_other_settings_checkpoints_and_calibration_texts_are_made_again(workshop: Workshop, worker: InProcess) -> None:
+def test_other_settings_checkpoints_and_calibration_texts_are_made_again(
+    artifact_cache: ArtifactCache, worker: InProcess
+) -> None:
     folders = [
-        workshop.prepared(spec()).folder,
-        workshop.prepared(spec(level="O1")).folder,
-        replace(workshop, texts=TEXTS[:1]).prepared(spec()).folder,
-        replace(workshop, checkpoint_key="f" * 64).prepared(spec()).folder,
+        artifact_cache.prepared(spec()).folder,
+        artifact_cache.prepared(spec(level="O1")).folder,
+        replace(artifact_cache, texts=TEXTS[:1]).prepared(spec()).folder,
+        replace(artifact_cache, checkpoint_key="f" * 64).prepared(spec()).folder,
     ]
     assert len(set(folders)) == len(worker.made) == 4
 
@@ -94,20 +96,22 @@ def test_engines_that_make_the_same_files_share_them() -> None:
     assert pipelines == ["pipeline-pytorch", "optimum-int8"]
 
 
-def test_calibration_texts_change_nothing_where_they_are_not_read(workshop: Workshop, worker: InProcess) -> None:
+def test_calibration_texts_change_nothing_where_they_are_not_read(
+    artifact_cache: ArtifactCache, worker: InProcess
+) -> None:
     for texts in (TEXTS, TEXTS[:1]):
-        replace(workshop, texts=texts).prepared(spec(precision="fp32"))
+        replace(artifact_cache, texts=texts).prepared(spec(precision="fp32"))
     assert worker.made == ["toy"]
 
 
-def test_what_fails_leaves_nothing_behind(workshop: Workshop, worker: InProcess, tmp_path: Path) -> None:
+def test_what_fails_leaves_nothing_behind(artifact_cache: ArtifactCache, worker: InProcess, tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match="the toy is broken"):
-        workshop.prepared(spec(broken=True))
+        artifact_cache.prepared(spec(broken=True))
     assert not [path for path in tmp_path.rglob("*") if "toy" in path.name]
 
 
 def test_an_interruption_leaves_nothing_behind(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), whole_folder(tmp_path / "target") as building:
+    with pytest.raises(KeyboardInterrupt), atomic_folder(tmp_path / "target") as building:
         (building / "half").touch()
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []

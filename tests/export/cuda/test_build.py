@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from bert_export.capture import capture
-from bert_export.cuda import fuse_for_cuda, to_half, unsafe_values
+from bert_export.cuda import convert_to_fp16, find_fp16_overflows, fuse_for_cuda
 from bert_export.cuda.build import check_cuda_parity
-from bert_export.cuda.fp16 import half_nodes
+from bert_export.cuda.fp16 import fp16_nodes
 from bert_export.cuda.fusion import MASKED_SCORE
 from bert_export.errors import ExportError, FusionError, ParityError
 from bert_export.fusion import fuse
 from bert_export.onnx_graph import operators
 from bert_export.parity import probe_batches, reference_outputs
-from bert_export.targets import Graphs, forms_for, graphs_for
+from bert_export.targets import Graphs, graphs_for, paddings_for
 from bert_models import TaskModel
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Task
@@ -51,7 +51,7 @@ def test_the_graph_computes_what_torch_computes(task: Task, tmp_path: Path) -> N
     run = runner(graph, tmp_path / "fp32.onnx")
     errors = [np.abs(run(b) - reference_outputs(model, b)).max() for b in probe_batches(model, 32).values()]
     assert max(errors) <= 1e-5
-    to_half(graph)
+    convert_to_fp16(graph)
     parity = check_cuda_parity(model, runner(graph, tmp_path / "fp16.onnx"), 32, half=True)
     assert 1e-6 < parity["max_abs_error"] <= 1e-2
 
@@ -70,7 +70,7 @@ def test_operators_are_those_that_cuda_is_fast_at() -> None:
 
 def test_the_mask_is_bounded_and_made_once_per_number_of_queries() -> None:
     _, graph = for_cuda(CLASSIFIER)
-    to_half(graph)
+    convert_to_fp16(graph)
     biases = [node.inputs[5] for node in operators(graph, "MultiHeadAttention")]
     assert [str(bias.shape) for bias in biases] == ["[batch,1,sequence,sequence]"] * 2 + ["[batch,1,1,sequence]"]
     assert biases[0] is biases[1]
@@ -82,7 +82,7 @@ def test_the_mask_is_bounded_and_made_once_per_number_of_queries() -> None:
 @pytest.mark.parametrize("task", [CLASSIFIER, MEAN], ids=["classifier", "mean"])
 def test_rows_without_a_token_leave_their_neighbours_alone(task: Task, tmp_path: Path) -> None:
     model, graph = for_cuda(task)
-    to_half(graph)
+    convert_to_fp16(graph)
     run = runner(graph, tmp_path / "fp16.onnx")
     batch = probe_batches(model, 32)["holes"]
     mask = batch.attention_mask.copy()
@@ -95,14 +95,14 @@ def test_rows_without_a_token_leave_their_neighbours_alone(task: Task, tmp_path:
 def test_inputs_and_outputs_stay_as_they_are() -> None:
     _, before = fused(MEAN)
     _, graph = for_cuda(MEAN)
-    to_half(graph)
+    convert_to_fp16(graph)
     for ours, theirs in ((graph.graph.inputs, before.graph.inputs), (graph.graph.outputs, before.graph.outputs)):
         assert [(v.name, v.dtype, str(v.shape)) for v in ours] == [(v.name, v.dtype, str(v.shape)) for v in theirs]
 
 
 def test_weights_and_activations_are_halves_and_pooling_is_not() -> None:
     _, graph = for_cuda(MEAN)
-    to_half(graph)
+    convert_to_fp16(graph)
     types = {node.op_type: node.outputs[0].dtype for node in graph.graph}
     for name in ("MatMul", "MultiHeadAttention", "SkipLayerNormalization", "LayerNormalization", "BiasGelu", "Gather"):
         assert types[name] == ir.DataType.FLOAT16, name
@@ -131,19 +131,19 @@ def test_operators_with_large_values_stay_in_fp32(tmp_path: Path) -> None:
     fuse(graph, CONFIG, CLASSIFIER)
     fuse_for_cuda(graph, CONFIG)
     batches = probe_batches(model, 32)
-    kept = unsafe_values(graph, batches.values())
-    nodes = {node.outputs[0].name: node.op_type for node in half_nodes(graph)}
+    kept = find_fp16_overflows(graph, batches.values())
+    nodes = {node.outputs[0].name: node.op_type for node in fp16_nodes(graph)}
     # The projection down, and the normalization that reads it: its output is small again.
     assert sorted(nodes[name] for name in kept) == ["MatMul", "SkipLayerNormalization"]
     assert all(80_000 < size < 100_000 for size in kept.values())
 
     broken = graph.clone()
-    to_half(broken)
+    convert_to_fp16(broken)
     with pytest.raises(ParityError, match="unpadded"):
         check_cuda_parity(model, runner(broken, tmp_path / "broken.onnx"), 32, half=True)
 
-    total = len(half_nodes(graph))
-    assert to_half(graph, kept) == total - 2
+    total = len(fp16_nodes(graph))
+    assert convert_to_fp16(graph, kept) == total - 2
     down = operators(graph, "MatMul")
     assert sum(node.outputs[0].dtype == ir.DataType.FLOAT for node in down) == 1
     check_cuda_parity(model, runner(graph, tmp_path / "fp16.onnx"), 32, half=True)
@@ -151,11 +151,11 @@ def test_operators_with_large_values_stay_in_fp32(tmp_path: Path) -> None:
 
 def test_weights_count_as_values() -> None:
     model, graph = for_cuda(MEAN)
-    assert unsafe_values(graph, probe_batches(model, 32).values()) == {}
+    assert find_fp16_overflows(graph, probe_batches(model, 32).values()) == {}
     (norm,) = operators(graph, "LayerNormalization")
     scale = norm.inputs[1]
     scale.const_value = ir.tensor(scale.const_value.numpy() * 0 + 9000, name=scale.name)
-    assert norm.outputs[0].name in unsafe_values(graph, [])
+    assert norm.outputs[0].name in find_fp16_overflows(graph, [])
 
 
 def test_attention_of_another_kind_is_an_error_with_the_reason() -> None:
@@ -194,14 +194,14 @@ def test_rows_of_no_numbers_fail_parity() -> None:
 
 def test_forms_that_are_made() -> None:
     cuda, cpu = (graphs_for([target], None) for target in ("cuda", "cpu"))
-    assert forms_for(None, cuda) == ("masked", "unmasked", "packed")
-    assert forms_for(["masked"], cuda) == ("masked",)
-    assert forms_for(["packed"], cuda) == ("masked", "packed")
-    assert forms_for(None, cpu)
+    assert paddings_for(None, cuda) == ("masked", "unmasked", "packed")
+    assert paddings_for(["masked"], cuda) == ("masked",)
+    assert paddings_for(["packed"], cuda) == ("masked", "packed")
+    assert paddings_for(None, cpu)
     with pytest.raises(ExportError, match="packed graphs are for CUDA"):
-        forms_for(["packed"], cpu)
-    with pytest.raises(ExportError, match="expected forms of masked, unmasked, packed, found lengths"):
-        forms_for(["lengths"], cuda)
+        paddings_for(["packed"], cpu)
+    with pytest.raises(ExportError, match="expected paddings of masked, unmasked, packed, found lengths"):
+        paddings_for(["lengths"], cuda)
 
 
 @pytest.mark.parametrize(

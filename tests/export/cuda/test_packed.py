@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from bert_export.cuda import pack, spell_out, to_half
+from bert_export.cuda import convert_to_fp16, decompose_packed_ops, pack
 from bert_export.cuda.build import check_cuda_parity
 from bert_export.errors import FusionError, ParityError
 from bert_export.onnx_graph import insert_before, operators
@@ -25,10 +25,10 @@ PACKING = ("RemovePadding", "PackedMultiHeadAttention", "RestorePadding", "Multi
 def test_the_graph_computes_what_torch_computes(task: Task, half: bool, tmp_path: Path) -> None:
     model, graph = for_cuda(task)
     if half:
-        to_half(graph)
+        convert_to_fp16(graph)
     pack(graph, CONFIG, task)
-    run = runner(spell_out(graph), tmp_path / "packed.onnx")
-    parity = check_cuda_parity(model, run, 32, half=half, form="packed")
+    run = runner(decompose_packed_ops(graph), tmp_path / "packed.onnx")
+    parity = check_cuda_parity(model, run, 32, half=half, padding="packed")
     assert 0 < parity["max_abs_error"] <= (1e-2 if half else 1e-5)
 
 
@@ -59,7 +59,7 @@ def test_padding_before_tokens_fails_parity(tmp_path: Path) -> None:
     model, graph = for_cuda(CLASSIFIER)
     pack(graph, CONFIG, CLASSIFIER)
     with pytest.raises(ParityError, match="left-padded"):
-        check_cuda_parity(model, runner(spell_out(graph), tmp_path / "packed.onnx"), 32, half=False)
+        check_cuda_parity(model, runner(decompose_packed_ops(graph), tmp_path / "packed.onnx"), 32, half=False)
 
 
 def test_parity_of_a_packed_graph_reads_right_padding_alone() -> None:
@@ -71,7 +71,7 @@ def test_parity_of_a_packed_graph_reads_right_padding_alone() -> None:
         return np.full((len(batch.input_ids), 3), np.nan, dtype=np.float32)
 
     with pytest.raises(ParityError, match=r"that are unpadded .*right-padded .*fully masked"):
-        check_cuda_parity(model, run, 32, half=False, form="packed")
+        check_cuda_parity(model, run, 32, half=False, padding="packed")
     assert all((np.diff(batch.attention_mask, axis=1) <= 0).all() for batch in seen)
     assert not seen[-1].attention_mask[0].any()
 
@@ -99,7 +99,7 @@ def test_onnxruntime_knows_the_graph_and_lacks_kernels_alone(half: bool, tmp_pat
 
     _, graph = for_cuda(CLASSIFIER)
     if half:
-        to_half(graph)
+        convert_to_fp16(graph)
     pack(graph, CONFIG, CLASSIFIER)
     ir.save(graph, tmp_path / "packed.onnx")
     with pytest.raises(Exception, match=r"NOT_IMPLEMENTED : .* for \S*(RemovePadding|RestorePadding)"):

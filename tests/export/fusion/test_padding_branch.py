@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 from bert_export.errors import FusionError
-from bert_export.fusion import branch_on_padding, expected_fusions
+from bert_export.fusion import add_padding_branch, expected_fusions
 from bert_export.onnx_graph import operators
 from bert_export.parity import check_parity, probe_batches
 from bert_runtime.tasks import Task
@@ -24,7 +24,7 @@ def counts(task: Task) -> dict[str, dict[str, int]]:
 def test_every_attention_of_several_queries_has_one(task: Task, branches: int, tmp_path: Path) -> None:
     model, graph = fused(task)
     before = len(operators(graph, "Attention"))
-    branched, fusions = branch_on_padding(graph, counts(task))
+    branched, fusions = add_padding_branch(graph, counts(task))
     assert fusions["padding_branch"] == {"expected": branches, "found": branches}
     assert fusions["attention"] == counts(task)["attention"]
     assert len(operators(branched, "Attention")) == before - branches
@@ -38,7 +38,7 @@ def bodies(graph: ir.Model, branch: str) -> list[ir.Node]:
 
 def test_only_a_batch_without_padding_leaves_the_mask_out(tmp_path: Path) -> None:
     model, graph = fused(MEAN)
-    branched, _ = branch_on_padding(graph, counts(MEAN))
+    branched, _ = add_padding_branch(graph, counts(MEAN))
     assert [len(node.inputs) for node in bodies(branched, "then_branch")] == [3, 3, 3]
     assert all(node.inputs[3] is not None for node in bodies(branched, "else_branch"))
     wrong = branched.clone()
@@ -59,4 +59,4 @@ def test_another_number_than_expected_is_an_error() -> None:
     _, graph = fused(MEAN)
     fusions = {**counts(MEAN), "attention": {"expected": 4, "found": 4}}
     with pytest.raises(FusionError, match=r"padding_branch \(expected 4, found 3\)"):
-        branch_on_padding(graph, fusions)
+        add_padding_branch(graph, fusions)

@@ -15,8 +15,8 @@ from bert_export.capture import capture
 from bert_export.errors import FusionError, ParityError
 from bert_export.fusion import fuse
 from bert_export.fusion.attention import fuse_attention
-from bert_export.fusion.first_token_only import fuse_first_row
-from bert_export.fusion.merge_qkv import fuse_projections
+from bert_export.fusion.first_token_only import fuse_first_token_only
+from bert_export.fusion.merge_qkv import merge_qkv
 from bert_export.onnx_graph import NoMatch, as_linear, linears, operators, scope
 from bert_export.parity import check_parity, probe_batches, reference_outputs
 from bert_export.quantization import Activations, measure_activations
@@ -76,7 +76,7 @@ def test_fused_graph_computes_what_torch_computes(task: Task, tmp_path: Path) ->
     model = toy_model(task)
     graph = captured(task)
     counts = fuse(graph, CONFIG, task)
-    first = int(task.reads_first_row_only)
+    first = int(task.reads_first_token_only)
     assert {name: count["found"] for name, count in counts.items()} == {
         "attention": 3, "first_row": first, "masked_rows": 0, "qkv_projection": 3 - first, "kv_projection": first,
         "layer_normalization": 7, "gelu": 3,
@@ -130,7 +130,7 @@ def test_first_row_does_not_fire_where_all_rows_are_read() -> None:
     for node in operators(graph, "Attention"):
         fuse_attention(node)
     with pytest.raises(NoMatch, match="expected the head to gather row 0"):
-        fuse_first_row(graph)
+        fuse_first_token_only(graph)
 
 
 class _FirstAndMean(nn.Module):
@@ -147,7 +147,7 @@ def test_first_row_does_not_fire_where_another_reader_needs_all_rows() -> None:
     for node in operators(graph, "Attention"):
         fuse_attention(node)
     with pytest.raises(NoMatch, match="stops after 0 nodes, before any attention"):
-        fuse_first_row(graph)
+        fuse_first_token_only(graph)
 
 
 class _SecondToken(nn.Module):
@@ -170,7 +170,7 @@ def test_projections_of_different_inputs_are_not_merged() -> None:
     value = as_linear(attention.inputs[2])
     value.matmul.replace_input_with(0, graph.graph.inputs[0])
     with pytest.raises(NoMatch, match="are projected from different values"):
-        fuse_projections(attention)
+        merge_qkv(attention)
 
 
 def test_attention_with_another_head_layout_is_left_alone() -> None:

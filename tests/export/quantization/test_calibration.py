@@ -14,7 +14,7 @@ from bert_export.parity import probe_batches
 from bert_export.quantization import expected_projections, measure_activations, quantize, quantize_dynamic
 from bert_export.quantization.outlier_splitting import best_split
 from bert_export.quantization.smoothing import smoothing_factors
-from bert_export.quantization.weights import compensated_weight, quantize_weight
+from bert_export.quantization.weights import gptq_quantize, quantize_weight
 from bert_export.samples import built_in_calibration
 from bert_models import EncoderConfig, TaskModel, load_model, open_checkpoint
 from bert_runtime.numerics import FloatArray
@@ -133,7 +133,7 @@ def test_weights_keep_their_channels_within_half_a_step(bits: int, limit: int) -
 def test_channel_of_zeros_stays_zero(inputs: FloatArray) -> None:
     for quantized, scale in (
         quantize_weight(np.zeros((4, 2), dtype=np.float32)),
-        compensated_weight(np.zeros((4, 2), dtype=np.float32), inputs),
+        gptq_quantize(np.zeros((4, 2), dtype=np.float32), inputs),
     ):
         assert not quantized.any()
         assert scale.tolist() == [1.0, 1.0]
@@ -147,7 +147,7 @@ def test_rounding_errors_are_made_up_for(bits: int, limit: int) -> None:
     inputs[:, 9] = 0
     weight = random.standard_normal((200, 30)).astype(np.float32)
     errors = []
-    for quantized, scale in (quantize_weight(weight, bits), compensated_weight(weight, inputs, bits)):
+    for quantized, scale in (quantize_weight(weight, bits), gptq_quantize(weight, inputs, bits)):
         assert quantized.dtype == np.int8
         assert np.abs(quantized).max() <= limit
         errors.append(np.square(inputs @ (quantized * scale - weight)).mean())

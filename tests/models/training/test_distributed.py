@@ -22,7 +22,7 @@ from bert_models.training.distributed.process_group import Processes
 from bert_models.weights import read_weights
 from bert_runtime.tasks import TextClassification
 
-from ..distributed_runs import RUNS, toys, tune
+from .distributed_runs import RUNS, toys, tune
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

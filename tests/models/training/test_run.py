@@ -12,7 +12,7 @@ from bert_models import Checkpoint, CheckpointError, TaskModel, TrainingError, l
 from bert_models.families import FAMILIES
 from bert_models.training import TrainSettings
 from bert_models.training.data import Examples, TensorBatch, dev_loader, train_loader
-from bert_models.training.infer_task import task_of_data
+from bert_models.training.infer_task import infer_task
 from bert_models.training.loop import fit
 from bert_models.training.module import FineTuning
 from bert_models.training.optimizer import parameter_groups
@@ -20,7 +20,7 @@ from bert_models.training.precision import ChosenPrecision, choose_precision
 from bert_runtime.errors import DataError
 from bert_runtime.numerics import FloatArray
 from bert_runtime.records import Record
-from bert_runtime.tasks import TextClassification, sole_rows
+from bert_runtime.tasks import TextClassification, stack_single_window
 
 
 def records(labels: list[object], name: str = "train.jsonl") -> list[Record]:
@@ -44,7 +44,7 @@ def classifier(classifier_checkpoint: Path) -> Checkpoint:
 
 
 def labels_of(source: Checkpoint, *labels: object) -> tuple[str, ...]:
-    task = task_of_data("text-classification", source, records(list(labels)), records(list(labels)), {})
+    task = infer_task("text-classification", source, records(list(labels)), records(list(labels)), {})
     assert isinstance(task, TextClassification)
     return task.labels
 
@@ -71,7 +71,7 @@ def test_all_strange_dev_labels_are_named(classifier: Checkpoint) -> None:
         DataError,
         match=r"dev\.jsonl: labels that train\.jsonl does not have: 'q' \(line 2\), 'r' \(line 3\)",
     ):
-        task_of_data("text-classification", classifier, train, dev, {})
+        infer_task("text-classification", classifier, train, dev, {})
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ def test_all_strange_dev_labels_are_named(classifier: Checkpoint) -> None:
 def test_what_is_no_task_to_train(classifier: Checkpoint, name: str, settings: dict[str, Any], message: str) -> None:
     rows = records(["a", "b"])
     with pytest.raises(TrainingError, match=message):
-        task_of_data(name, classifier, rows, rows, settings)
+        infer_task(name, classifier, rows, rows, settings)
 
 
 def test_task_that_the_family_has_no_head_for(classifier: Checkpoint) -> None:
     """Nothing is read of the rows before."""
     with pytest.raises(CheckpointError, match="distilbert has no head for 'next-sentence-prediction'; it has heads "):
-        task_of_data("next-sentence-prediction", replace(classifier, family=FAMILIES["distilbert"]), [], [], {})
+        infer_task("next-sentence-prediction", replace(classifier, family=FAMILIES["distilbert"]), [], [], {})
 
 
 def test_single_texts_are_items_of_their_own(examples: Examples) -> None:
@@ -108,7 +108,7 @@ def test_outputs_are_those_of_the_sequences_whatever_batch_they_were_in(examples
         rows |= examples.split(batch, torch.stack([batch.rows.float(), batch.input_ids[:, 1].float()], dim=1))
     found = examples.outputs(rows)
     expected = [[i, each.ids[1]] for i, each in enumerate(examples.encodings)]
-    assert sole_rows(found).tolist() == expected
+    assert stack_single_window(found).tolist() == expected
     assert [each.input for each in found] == [each.inputs[0] for each in examples.examples]
 
 

@@ -218,12 +218,12 @@ def test_variants_have_a_target() -> None:
     manifest = Manifest.from_json(GOLDEN)
     assert [each.precision for each in manifest.variants_for("cpu")] == ["fp32", "int8"]
     assert manifest.variant("fp16", "cuda").model.file == "model.fp16.onnx"
-    forms = manifest.forms(manifest.variant("fp16", "cuda"))
+    forms = manifest.padding_variants(manifest.variant("fp16", "cuda"))
     assert {form: (each.model.file, each.title) for form, each in forms.items()} == {
         "unmasked": ("model.fp16.unmasked.onnx", "fp16 cuda unmasked"),
         "packed": ("model.fp16.packed.onnx", "fp16 cuda packed"),
     }
-    assert manifest.forms(manifest.variant("fp32")) == {}
+    assert manifest.padding_variants(manifest.variant("fp32")) == {}
     with pytest.raises(BundleError, match="no variant 'fp16'; it has fp32, int8"):
         manifest.variant("fp16")
     with pytest.raises(BundleError, match="no variant 'int8' for cuda; it has fp16"):
@@ -242,7 +242,7 @@ def test_bundles_from_before_there_were_targets() -> None:
     manifest = Manifest.from_json(edited(edit))
     assert [each.target for each in manifest.variants] == ["cpu", "cpu"]
     assert manifest.variants_for("cuda") == ()
-    assert [each.below for each in manifest.inputs] == [None] * 3
+    assert [each.exclusive_max for each in manifest.inputs] == [None] * 3
 
 
 def test_reading_names_the_file_at_fault(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from bert_runtime import InputError, load
 from bert_runtime.cpu.session import Session
 from bert_runtime.numerics import FloatArray
-from bert_runtime.tasks import sole_rows
+from bert_runtime.tasks import stack_single_window
 from bert_runtime.tokenization import Batch, as_text_input, pad
 
 TEXTS = [" ".join(["hello there"] * (1 + number * 7 % 23)) for number in range(60)]
@@ -23,10 +23,10 @@ TEXTS = [" ".join(["hello there"] * (1 + number * 7 % 23)) for number in range(6
 @pytest.mark.parametrize("runs", [2, 3, 8])
 def test_answers_and_order_stay(classifier_bundle: Path, precision: str, runs: int) -> None:
     options: dict[str, Any] = {"precision": precision, "threads": runs, "max_batch_tokens": 64}
-    plain = load(classifier_bundle, parallel_runs=1, **options)
-    assert plain.side_by_side is None
-    model = load(classifier_bundle, parallel_runs=runs, **options)
-    found, expected = (sole_rows(each.outputs(TEXTS)) for each in (model, plain))
+    plain = load(classifier_bundle, inter_threads=1, **options)
+    assert plain.parallel_sessions is None
+    model = load(classifier_bundle, inter_threads=runs, **options)
+    found, expected = (stack_single_window(each.outputs(TEXTS)) for each in (model, plain))
     assert np.abs(found - expected).max() <= 1e-5
     assert [each.label for each in model(TEXTS)] == [model(text).label for text in TEXTS]
 
@@ -36,7 +36,7 @@ def test_answers_and_order_stay(classifier_bundle: Path, precision: str, runs: i
 def test_token_ids_at_hand_are_divided_like_texts(
     classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch, runs: int, rows: int
 ) -> None:
-    model = load(classifier_bundle, precision="fp32", threads=2, parallel_runs=runs, max_batch_tokens=24)
+    model = load(classifier_bundle, precision="fp32", threads=2, inter_threads=runs, max_batch_tokens=24)
     encodings = [windows[0] for windows in model.tokenizer.encode([as_text_input("hello there " * 3)] * rows)]
     batch = pad([*encodings[1:], model.tokenizer.encode([as_text_input("bye")])[0][0]], model.tokenizer.pad_token_id)
     whole = model.session.run(batch)
@@ -229,8 +229,8 @@ texts = ["hello there " * (n % 20 + 1) for n in range(50)]
 if sys.argv[2] == "opened":
     model(texts)
 if sys.argv[2] == "opening":  # as it is while another thread opens the session
-    model.side_by_side._opening.acquire()
-    model.side_by_side._counting.acquire()
+    model.parallel_sessions._opening.acquire()
+    model.parallel_sessions._counting.acquire()
 child = os.fork()
 if child == 0:
     refused = 0

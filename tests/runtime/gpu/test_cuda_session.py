@@ -17,7 +17,7 @@ from bert_runtime.cpu.session import Session, open_onnxruntime_session
 from bert_runtime.devices import CPU, CUDA_PROVIDER, Device
 from bert_runtime.errors import CudaUnavailableError, ForkedSessionError
 from bert_runtime.gpu.cuda_session import CudaSession, fallback_operators, open_cuda_session, provider_options
-from bert_runtime.gpu.shape_buckets import GraphShapes
+from bert_runtime.gpu.shape_buckets import ShapeBuckets
 from bert_runtime.tokenization import Batch, check_ids
 
 GOLDEN = Path(__file__).parents[2] / "fixtures/bundle.v1.json"
@@ -92,7 +92,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     monkeypatch.setattr(onnxruntime, "OrtValue", SimpleNamespace(ortvalue_from_shape_and_type=FakeValue))
     monkeypatch.setattr(onnxruntime, "RunOptions", FakeRunOptions)
 
-    def make(axes: tuple[Any, ...] = ("batch", 1), shapes: GraphShapes | None = None) -> Any:
+    def make(axes: tuple[Any, ...] = ("batch", 1), shapes: ShapeBuckets | None = None) -> Any:
         session = FakeSession(per_token="sequence" in axes)
         monkeypatch.setattr(cuda, "open_cuda_session", lambda path, device, **options: session)
         values = json.loads(GOLDEN.read_text(encoding="utf-8"))
@@ -152,7 +152,7 @@ def test_buffers_are_reused(opened: Opened) -> None:
 
 
 def test_graphs_are_bounded_in_number(opened: Opened) -> None:
-    session, fake = opened(shapes=GraphShapes(most=1))
+    session, fake = opened(shapes=ShapeBuckets(most=1))
     for length in (10, 30, 60) * 3:
         session.run(batch([1] * length))
     captured = {shape for graph, shape in fake.runs if graph != "-1"}

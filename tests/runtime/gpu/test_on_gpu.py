@@ -12,7 +12,7 @@ from bert_runtime import InputError, Manifest, load, verify
 from bert_runtime.devices import CPU, Device, cuda_problem
 from bert_runtime.errors import CudaUnavailableError
 from bert_runtime.gpu.cuda_session import CudaSession, fallback_operators
-from bert_runtime.gpu.shape_buckets import AS_THEY_COME, GraphShapes
+from bert_runtime.gpu.shape_buckets import AS_THEY_COME, ShapeBuckets
 from bert_runtime.loading import open_variant
 from bert_runtime.tokenization import Batch
 
@@ -23,7 +23,7 @@ TEXTS = ["how are you", "see you later", "where is my card, and who has it now?"
 
 @pytest.fixture(scope="module")
 def bundle(classifier_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A classifier for CUDA in FP32 and FP16, in every form, and for TensorRT."""
+    """A classifier for CUDA in FP32 and FP16, in every padding mode, and for TensorRT."""
     if problem := cuda_problem():
         pytest.skip(f"needs a GPU: {problem}")
     from bert_export.export import export
@@ -64,7 +64,7 @@ def sessions(bundle: Path) -> tuple[CudaSession, CudaSession]:
     manifest = Manifest.read(bundle)
     file = bundle / manifest.variant("fp16", "cuda").model.file
     device = Device(kind="cuda")
-    return CudaSession(file, manifest, device, 0), CudaSession(file, manifest, device, 0, GraphShapes(rows=()))
+    return CudaSession(file, manifest, device, 0), CudaSession(file, manifest, device, 0, ShapeBuckets(rows=()))
 
 
 def test_captured_graphs_answer_as_the_operators_do(bundle: Path) -> None:
@@ -96,7 +96,7 @@ def test_every_form_answers_alike(bundle: Path, form: str) -> None:
     batch = Batch(ids, mask, np.zeros_like(ids))
     plain, other = (
         CudaSession(bundle / each.model.file, manifest, device, 0, AS_THEY_COME)
-        for each in (masked, manifest.forms(masked)[form])
+        for each in (masked, manifest.padding_variants(masked)[form])
     )
     assert np.abs(plain.run(batch) - other.run(batch)).max() <= 5e-3
     assert np.abs(load(bundle, device="cuda").session.run(batch) - plain.run(batch)).max() <= 5e-3

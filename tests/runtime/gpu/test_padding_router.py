@@ -8,7 +8,7 @@ import pytest
 
 from bert_runtime import BundleError
 from bert_runtime.errors import CudaUnavailableError, ForkedSessionError
-from bert_runtime.gpu.padding_router import Forms, form_for
+from bert_runtime.gpu.padding_router import PaddingRouter, choose_padding
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tokenization import Batch
 
@@ -23,7 +23,7 @@ class FakeSession:
     """Answers with its name, and counts."""
 
     def __init__(self, name: float) -> None:
-        self.threads, self.place, self.name, self.runs, self.forked = 1, "cuda:0", name, 0, False
+        self.threads, self.device_name, self.name, self.runs, self.forked = 1, "cuda:0", name, 0, False
 
     def check_process(self) -> None:
         if self.forked:
@@ -47,7 +47,7 @@ class FakeSession:
     ids=["mixed", "full", "nearly full", "small", "small and full", "left-padded"],
 )
 def test_large_batches_take_the_form_made_for_their_padding(given: Batch, form: str) -> None:
-    assert form_for(given) == form
+    assert choose_padding(given) == form
     sessions = {name: FakeSession(number) for number, name in enumerate(("masked", "unmasked", "packed"))}
     opened: list[str] = []
 
@@ -59,8 +59,8 @@ def test_large_batches_take_the_form_made_for_their_padding(given: Batch, form: 
         return open_it
 
     others = {name: opener(name) for name in ("unmasked", "packed")}
-    session = Forms(sessions["masked"], others)  # type: ignore[arg-type] # has what is used
-    assert (session.threads, session.place) == (1, "cuda:0")
+    session = PaddingRouter(sessions["masked"], others)  # type: ignore[arg-type] # has what is used
+    assert (session.threads, session.device_name) == (1, "cuda:0")
     for _ in range(2):
         assert session.run(given).tolist() == [[sessions[form].name]] * len(given.input_ids)
     assert {name: each.runs for name, each in sessions.items() if each.runs} == {form: 2}
@@ -69,7 +69,7 @@ def test_large_batches_take_the_form_made_for_their_padding(given: Batch, form: 
 
 def test_a_form_that_is_not_there_is_run_masked() -> None:
     masked, packed = FakeSession(1.0), FakeSession(2.0)
-    session = Forms(masked, {"packed": lambda: packed})  # type: ignore[arg-type, dict-item] # has what is used
+    session = PaddingRouter(masked, {"packed": lambda: packed})  # type: ignore[arg-type, dict-item] # has what is used
     session.run(batch(*[128] * 32))
     assert (masked.runs, packed.runs) == (1, 0)
 
@@ -82,7 +82,7 @@ def test_the_packed_session_is_opened_once() -> None:
         opened.append(1)
         return other
 
-    session = Forms(FakeSession(1.0), {"packed": open_packed})  # type: ignore[arg-type] # has what is used
+    session = PaddingRouter(FakeSession(1.0), {"packed": open_packed})  # type: ignore[arg-type] # has what is used
 
     def call() -> None:
         entered.wait(timeout=30)
@@ -99,7 +99,7 @@ def test_the_packed_session_is_opened_once() -> None:
 def test_nothing_is_opened_after_a_fork() -> None:
     masked = FakeSession(1.0)
     masked.forked = True
-    session = Forms(masked, {"packed": lambda: pytest.fail("opened")})  # type: ignore[arg-type] # has what is used
+    session = PaddingRouter(masked, {"packed": lambda: pytest.fail("opened")})  # type: ignore[arg-type] # has what is used
     with pytest.raises(ForkedSessionError):
         session.run(batch(128, *[10] * 31))
 
@@ -110,7 +110,7 @@ def test_a_packed_graph_that_is_gone_is_warned_of_once(caplog: pytest.LogCapture
         raise kind("model.fp16.packed.onnx: the manifest names this file, and it is missing")
 
     padded = FakeSession(1.0)
-    session = Forms(padded, {"packed": gone})  # type: ignore[arg-type] # has what is used
+    session = PaddingRouter(padded, {"packed": gone})  # type: ignore[arg-type] # has what is used
     for _ in range(2):
         assert session.run(batch(128, *[10] * 31)).tolist() == [[1.0]] * 32
     assert [record.getMessage() for record in caplog.records] == [

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_runtime.gpu.shape_buckets import AS_THEY_COME, GraphShapes, Shape, unpad
+from bert_runtime.gpu.shape_buckets import AS_THEY_COME, Shape, ShapeBuckets, unpad
 from bert_runtime.tokenization import Batch
 
 
@@ -26,18 +26,18 @@ from bert_runtime.tokenization import Batch
     ],
 )
 def test_the_smallest_shape_that_holds_a_batch(rows: int, tokens: int, max_tokens: int, shape: Shape | None) -> None:
-    assert GraphShapes().shape_for(rows, tokens, max_tokens) == shape
+    assert ShapeBuckets().shape_for(rows, tokens, max_tokens) == shape
 
 
 def test_without_rows_nothing_is_captured() -> None:
-    assert GraphShapes(rows=()).shape_for(1, 1, 512) is None
+    assert ShapeBuckets(rows=()).shape_for(1, 1, 512) is None
 
 
 @pytest.mark.parametrize(
     ("tokens", "max_tokens", "expected"), [(1, 512, 8), (8, 512, 8), (9, 512, 16), (505, 511, 511), (20, 20, 20)]
 )
 def test_tokens_are_rounded_up_within_the_positions(tokens: int, max_tokens: int, expected: int) -> None:
-    assert GraphShapes().aligned(tokens, max_tokens) == expected
+    assert ShapeBuckets().aligned(tokens, max_tokens) == expected
     assert AS_THEY_COME.aligned(tokens, max_tokens) == tokens
 
 

@@ -14,7 +14,7 @@ from bert_runtime.devices import CUDA_PROVIDER, TENSORRT_PROVIDER, Device
 from bert_runtime.errors import CudaUnavailableError
 from bert_runtime.gpu import tensorrt_session
 from bert_runtime.gpu.cuda_session import open_cuda_session
-from bert_runtime.gpu.tensorrt_session import MOST_ROWS, TensorrtSession, engine_folder, tensorrt_options
+from bert_runtime.gpu.tensorrt_session import MAX_BATCH_SIZE, TensorrtSession, engine_folder, tensorrt_options
 from bert_runtime.tokenization import Batch
 
 GPU = Device(kind="tensorrt", index=1)
@@ -80,11 +80,11 @@ def test_more_rows_than_the_engine_takes_are_several_runs(
 ) -> None:
     manifest = Manifest.read(classifier_bundle)
     session = TensorrtSession(classifier_bundle, manifest, manifest.variant("fp32"), GPU)
-    assert session.place == "tensorrt:1"
+    assert session.device_name == "tensorrt:1"
     name, options = opened[0]["ahead"]
     assert (name, options["trt_fp16_enable"]) == (TENSORRT_PROVIDER, "False")
     assert opened[0]["arguments"][4].rows == ()  # no CUDA graphs
-    rows = 2 * MOST_ROWS + 3
+    rows = 2 * MAX_BATCH_SIZE + 3
     mask = (np.arange(7)[None, :] < 1 + np.arange(rows)[:, None] % 7).astype(np.int64)
     assert session.run(Batch(mask, mask, mask)).ravel().tolist() == mask.sum(axis=1).tolist()
 
@@ -97,7 +97,7 @@ def test_a_bundle_is_loaded_on_it_only_when_asked(
     ):
         load(classifier_bundle, device="tensorrt")
     monkeypatch.setattr(loading, "cuda_problem", lambda: None)
-    assert load(classifier_bundle).session.place.endswith(" threads")
+    assert load(classifier_bundle).session.device_name.endswith(" threads")
     assert opened == []
 
 

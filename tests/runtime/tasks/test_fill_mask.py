@@ -84,7 +84,7 @@ def same(found: Any, expected: Any) -> None:
 def test_fillings_are_those_of_transformers(pair: Pair, top_k: int) -> None:
     strange = [f"{text} [MASK] end" for text in NASTY if "[MASK]" not in text]
     texts = list(map(pair.masked, [*TEXTS, *strange]))
-    for text, found in zip(texts, pair.model.configured(top_k=top_k)(texts), strict=True):
+    for text, found in zip(texts, pair.model.with_options(top_k=top_k)(texts), strict=True):
         same(found.to_dict(), pair.pipeline(text, top_k=top_k))
 
 
@@ -117,14 +117,14 @@ def in_vocabulary(pair: Pair, word: str) -> str:
 def test_targets_are_those_of_transformers(pair: Pair, targets: Any, top_k: int) -> None:
     for text in map(pair.masked, TEXTS):
         expected = pair.pipeline(text, targets=[in_vocabulary(pair, word) for word in targets], top_k=top_k)
-        same(pair.model.configured(targets=targets, top_k=top_k)(text).to_dict(), expected)
+        same(pair.model.with_options(targets=targets, top_k=top_k)(text).to_dict(), expected)
 
 
 def test_one_word_is_one_target(pair: Pair) -> None:
     """transformers takes a string for one target; its letters are none of them."""
     text = pair.masked("the [MASK] is late")
     try:
-        model = pair.model.configured(targets="bank")
+        model = pair.model.with_options(targets="bank")
     except InputError:
         return
     same(model(text).to_dict(), pair.pipeline(text, targets=in_vocabulary(pair, "bank")))
@@ -132,7 +132,7 @@ def test_one_word_is_one_target(pair: Pair) -> None:
 
 def test_a_target_is_looked_up_as_it_stands_in_a_text(pair: Pair) -> None:
     """After a space where the vocabulary tells the difference, and in lower case where it has nothing else."""
-    (best,) = pair.model.configured(targets=("bank",))(pair.masked("the [MASK] is late")).masks[0]
+    (best,) = pair.model.with_options(targets=("bank",))(pair.masked("the [MASK] is late")).masks[0]
     assert best.token_str.strip() == "bank"
     assert best.token_str.startswith(" ") == (pair.mask == "<mask>")
     pipeline = pair.pipeline.tokenizer
@@ -141,14 +141,14 @@ def test_a_target_is_looked_up_as_it_stands_in_a_text(pair: Pair) -> None:
 
 def test_a_part_of_a_word_is_a_target_by_its_spelling(pair: Pair) -> None:
     spelling = "Ġbank" if pair.mask == "<mask>" else "##s"
-    (best,) = pair.model.configured(targets=(spelling,))(pair.masked("the [MASK] is late")).masks[0]
+    (best,) = pair.model.with_options(targets=(spelling,))(pair.masked("the [MASK] is late")).masks[0]
     assert best.token == pair.pipeline.tokenizer.convert_tokens_to_ids(spelling)
 
 
 @pytest.mark.parametrize("target", ["bank late", "unhelpfullyness", "", " ", "\ud800"])
 def test_a_target_that_is_not_one_token_is_named(pair: Pair, target: str) -> None:
     with pytest.raises(InputError) as error:
-        pair.model.configured(targets=("bank", target))(pair.masked("the [MASK] is late"))
+        pair.model.with_options(targets=("bank", target))(pair.masked("the [MASK] is late"))
     assert repr(target) in str(error.value)
 
 
@@ -156,7 +156,7 @@ def test_a_target_that_is_not_one_token_is_named(pair: Pair, target: str) -> Non
 def test_an_unknown_target_is_refused(pair: Pair, target: str) -> None:
     """The vocabulary's entry for unknown words is no word."""
     with pytest.raises(InputError) as error:
-        pair.model.configured(targets=("bank", target))(pair.masked("the [MASK] is late"))
+        pair.model.with_options(targets=("bank", target))(pair.masked("the [MASK] is late"))
     assert repr(target) in str(error.value)
 
 
@@ -188,11 +188,11 @@ def test_batch_and_single_agree(pair: Pair) -> None:
 def test_scores_are_shares_of_the_whole_vocabulary(pair: Pair) -> None:
     text = pair.masked("the [MASK] is late")
     size = pair.theirs.config.vocab_size
-    everything = pair.model.configured(top_k=size)(text).masks[0]
+    everything = pair.model.with_options(top_k=size)(text).masks[0]
     assert sum(each.score for each in everything) == pytest.approx(1, abs=1e-4)
     assert sorted(each.token for each in everything) == list(range(size))
     scores = {each.token: each.score for each in everything}
-    for each in pair.model.configured(targets=("bank", "rain"))(text).masks[0]:
+    for each in pair.model.with_options(targets=("bank", "rain"))(text).masks[0]:
         assert each.score == pytest.approx(scores[each.token], abs=1e-6)
 
 
@@ -214,13 +214,13 @@ TASK = FillMask(mask_token="[MASK]", mask_token_id=4)
 )
 def test_bad_options_are_refused(options: dict[str, Any], toy_vocab: Path) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
-        dice(TASK, toy_vocab, 64).configured(**options)
+        dice(TASK, toy_vocab, 64).with_options(**options)
 
 
 def test_configuring_leaves_the_model_as_it_was(pair: Pair) -> None:
     text = pair.masked("the [MASK] is late")
     before, task = pair.model(text).to_dict(), pair.model.task
-    other = pair.model.configured(top_k=1, targets=("bank",))
+    other = pair.model.with_options(top_k=1, targets=("bank",))
     assert other.session is pair.model.session
     assert [each["token_str"].strip() for each in other(text).to_dict()] == ["bank"]
     assert pair.model.task is task
@@ -262,7 +262,7 @@ def test_score_is_torchs_cross_entropy(pair: Pair) -> None:
 def test_score_counts_right_answers(pair: Pair) -> None:
     """The model's best word, its third, its sixth, and one of many tokens' rank."""
     text = pair.masked("the [MASK] is late")
-    ranked = [each for each in pair.model.configured(top_k=2000)(text).masks[0] if word_of(pair, each.token_str)]
+    ranked = [each for each in pair.model.with_options(top_k=2000)(text).masks[0] if word_of(pair, each.token_str)]
     task = pair.model.task
     outputs = pair.model.outputs([text] * 3)
     order = np.argsort(-outputs[0].rows[0][0], kind="stable").tolist()

@@ -129,17 +129,17 @@ def test_next_sentence_decides_between_two() -> None:
         PAIRS.example(row(text_pair="b", label="maybe"))
     with pytest.raises(DataError, match="expected a field 'text_pair'"):
         PAIRS.example(row(label="is_next"))
-    assert PAIRS.problem(TextInput("a", "b"), ()) is None
-    assert PAIRS.problem(TextInput("a"), ()) == "expected a pair of texts, found one text"
+    assert PAIRS.input_error(TextInput("a", "b"), ()) is None
+    assert PAIRS.input_error(TextInput("a"), ()) == "expected a pair of texts, found one text"
     assert PAIRS.sample_inputs(["a", "b"]) == [TextInput("a", "b"), TextInput("b", "a")]
 
 
 def test_a_threshold_decides_only_where_several_labels_may_hold() -> None:
     with pytest.raises(InputError, match="text-classification has no options, found threshold"):
-        TextClassification(labels=("a", "b")).configured(threshold=0.9)
+        TextClassification(labels=("a", "b")).with_options(threshold=0.9)
     several = TextClassification(labels=("a", "b"), problem_type="multi_label", thresholds=(0.1, 0.2))
-    assert several.configured(threshold=0.9).thresholds == ()
-    assert several.configured(thresholds=[0.3, 0.4]).thresholds == (0.3, 0.4)
+    assert several.with_options(threshold=0.9).thresholds == ()
+    assert several.with_options(thresholds=[0.3, 0.4]).thresholds == (0.3, 0.4)
 
 
 def test_a_model_of_several_numbers_is_not_measured_by_the_first() -> None:

@@ -127,7 +127,7 @@ def test_answers_are_the_best_of_every_span(
 
 @pytest.mark.parametrize("threshold", [-np.inf, -10.0, -4.0, 0.0, np.inf])
 def test_only_the_threshold_decides_between_the_best_span_and_none(threshold: float, toy_vocab: Path) -> None:
-    model = dice(OR_NONE, toy_vocab, 30, 2).configured(no_answer_threshold=threshold)
+    model = dice(OR_NONE, toy_vocab, 30, 2).with_options(no_answer_threshold=threshold)
     decisions = set()
     for seed in range(30):
         (outputs,) = model.outputs([(words_of(2, seed), words_of(5, seed))])
@@ -139,12 +139,12 @@ def test_only_the_threshold_decides_between_the_best_span_and_none(threshold: fl
 
 
 def test_no_answer_is_the_empty_text_at_zero(toy_vocab: Path) -> None:
-    model = dice(OR_NONE, toy_vocab, 30, 2).configured(no_answer_threshold=-np.inf)
+    model = dice(OR_NONE, toy_vocab, 30, 2).with_options(no_answer_threshold=-np.inf)
     answer = model(question="who", context="the bank")
     assert answer.to_dict() == {"answer": "", "score": answer.score, "start": 0, "end": 0}
-    several = model.configured(top_k=2)(question="who", context="the bank")
+    several = model.with_options(top_k=2)(question="who", context="the bank")
     assert several.answers[0] == answer.answers[0]
-    assert several.answers[1] == model.configured(no_answer_threshold=np.inf)(("who", "the bank")).answers[0]
+    assert several.answers[1] == model.with_options(no_answer_threshold=np.inf)(("who", "the bank")).answers[0]
 
 
 def test_the_same_words_twice_do_not_crowd_out_other_answers(toy_vocab: Path) -> None:
@@ -174,7 +174,7 @@ def test_json_is_an_object_or_a_list_of_them(top_k: int, toy_vocab: Path) -> Non
     model = dice(SPANS, toy_vocab, 64, 2)
     context = words_of(20, 0)
     best = model(("who", context))
-    found = model.configured(top_k=top_k)(("who", context))
+    found = model.with_options(top_k=top_k)(("who", context))
     keys = ["answer", "score", "start", "end"]
     rows = [found.to_dict()] if top_k == 1 else found.to_dict()
     assert json.loads(json.dumps(rows)) == rows
@@ -185,7 +185,7 @@ def test_json_is_an_object_or_a_list_of_them(top_k: int, toy_vocab: Path) -> Non
 
 
 def test_a_short_context_has_few_answers(toy_vocab: Path) -> None:
-    answers = dice(SPANS, toy_vocab, 64, 2).configured(top_k=20)(("who", "late train"))
+    answers = dice(SPANS, toy_vocab, 64, 2).with_options(top_k=20)(("who", "late train"))
     assert {each.answer for each in answers.answers} == {"late", "train", "late train"}
     assert sum(each.score for each in answers.answers) == pytest.approx(1)
 
@@ -235,7 +235,7 @@ def test_a_bundle_gives_the_logits_of_transformers(exported_reader: tuple[Any, M
 def test_batch_single_and_stream_agree(exported_reader: tuple[Any, Model], max_tokens: int, toy_vocab: Path) -> None:
     """On contexts of every length around windows' boundaries."""
     _, ours = exported_reader
-    model = with_session(ours.session, ours.task, wordpiece(toy_vocab), max_tokens).configured(top_k=5)
+    model = with_session(ours.session, ours.task, wordpiece(toy_vocab), max_tokens).with_options(top_k=5)
     check_agreement(model, [(text_of(i % (max_tokens // 2), 1), text_of(i)) for i in (*range(1, 61), 90, 200)])
 
 
@@ -447,7 +447,7 @@ def test_no_threshold_beats_the_best(seed: int, toy_vocab: Path) -> None:
 
 
 def record(**fields: Any) -> Record:
-    return Record(fields, Path("squad.json"), place="question 7")
+    return Record(fields, Path("squad.json"), location="question 7")
 
 
 def test_a_row_becomes_a_question_with_its_answers() -> None:
@@ -482,13 +482,13 @@ def test_a_row_becomes_a_question_with_its_answers() -> None:
 )
 def test_bad_options_are_refused(options: dict[str, Any], toy_vocab: Path) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
-        dice(SPANS, toy_vocab, 64, 2).configured(**options)
+        dice(SPANS, toy_vocab, 64, 2).with_options(**options)
 
 
 def test_configuring_leaves_the_model_as_it_was(toy_vocab: Path) -> None:
     model = dice(SPANS, toy_vocab, 64, 2)
     before = model(("who", "late train")).to_dict()
-    other = model.configured(top_k=3, no_answer=True, no_answer_threshold=-np.inf)
+    other = model.with_options(top_k=3, no_answer=True, no_answer_threshold=-np.inf)
     assert other.session is model.session
     assert other(("who", "late train")).to_dict()[0]["answer"] == ""
     assert model.task is SPANS

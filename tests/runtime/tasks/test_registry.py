@@ -241,9 +241,9 @@ def test_the_key_that_decides_is_among_those_measured(name: str, classifier_chec
 
 
 def test_only_cls_pooling_reads_the_first_row_only() -> None:
-    assert COLOURS.reads_first_row_only
-    assert SentenceEmbedding(dimensions=2, pooling="cls").reads_first_row_only
-    assert not SentenceEmbedding(dimensions=2, pooling="mean").reads_first_row_only
+    assert COLOURS.reads_first_token_only
+    assert SentenceEmbedding(dimensions=2, pooling="cls").reads_first_token_only
+    assert not SentenceEmbedding(dimensions=2, pooling="mean").reads_first_token_only
 
 
 @pytest.mark.parametrize(

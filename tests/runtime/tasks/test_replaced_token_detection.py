@@ -128,12 +128,12 @@ def test_a_text_without_tokens_has_no_answers(toy_vocab: Path) -> None:
 
 @pytest.mark.parametrize("threshold", [0, 0.1, 0.5, 0.9, 1])
 def test_tokens_at_the_threshold_count_as_replaced(threshold: float, toy_vocab: Path) -> None:
-    model = dice(TASK, toy_vocab, 16).configured(threshold=threshold)
+    model = dice(TASK, toy_vocab, 16).with_options(threshold=threshold)
     found = model("zebra and giraffe " * 20)
     assert found.replaced == tuple(bool(score >= threshold) for score in found.scores)
     assert (any(found.replaced), all(found.replaced)) == (threshold < 1, threshold == 0)
     score = float(found.scores.max())
-    assert any(model.configured(threshold=score)("zebra and giraffe " * 20).replaced)
+    assert any(model.with_options(threshold=score)("zebra and giraffe " * 20).replaced)
 
 
 WORDS = ("hello", "zebra", "a-b", "\x07", "é", "x" * 120, "東京", "New", ",")
@@ -156,7 +156,7 @@ def words_by_hand(model: Model, words: Sequence[str]) -> list[bool]:
 @pytest.mark.parametrize("threshold", [0.2, 0.5])
 @pytest.mark.parametrize("max_tokens", [16, 64])
 def test_score_counts_the_words_of_the_file(max_tokens: int, threshold: float, toy_vocab: Path) -> None:
-    model, generator = dice(TASK, toy_vocab, max_tokens).configured(threshold=threshold), np.random.default_rng(0)
+    model, generator = dice(TASK, toy_vocab, max_tokens).with_options(threshold=threshold), np.random.default_rng(0)
     sentences = [generator.choice(WORDS, generator.integers(1, 30)).tolist() for _ in range(8)]
     predicted = [words_by_hand(model, words) for words in sentences]
     gold = [[bool(each ^ (generator.random() < 0.3)) for each in row] for row in predicted]
@@ -192,13 +192,13 @@ def test_a_row_has_words_with_tags() -> None:
 )
 def test_bad_options_are_refused(options: dict[str, Any], toy_vocab: Path) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
-        dice(TASK, toy_vocab, 16).configured(**options)
+        dice(TASK, toy_vocab, 16).with_options(**options)
 
 
 def test_configuring_leaves_the_model_as_it_was(toy_vocab: Path) -> None:
     model = dice(TASK, toy_vocab, 16)
     before = model("zebra").to_dict()
-    other = model.configured(threshold=0.0)
+    other = model.with_options(threshold=0.0)
     assert other.session is model.session
     assert all(other("zebra").replaced)
     assert model.task is TASK

@@ -117,7 +117,7 @@ def test_entities_are_those_of_transformers(pair: Pair, aggregation: str) -> Non
     texts = [text for text in pair.texts if not (by_word and heuristic_errs(pair.tokenizer, text))]
     assert len(pair.texts) - len(texts) <= 1
     expected = pair.pipeline(texts, aggregation_strategy=aggregation)
-    answers = pair.model.configured(aggregation=aggregation)(texts)
+    answers = pair.model.with_options(aggregation=aggregation)(texts)
     for text, answer, theirs in zip(texts, answers, expected, strict=True):
         found = answer.to_dict()
         assert [place(each) for each in found] == [place(each) for each in theirs]
@@ -133,7 +133,7 @@ def place(entity: dict[str, Any]) -> tuple[Any, ...]:
 
 def test_without_aggregation_words_are_tokens(pair: Pair) -> None:
     """As in transformers, but for an unknown token, where transformers has the text."""
-    answers = pair.model.configured(aggregation="none")(pair.texts)
+    answers = pair.model.with_options(aggregation="none")(pair.texts)
     for answer, theirs in zip(answers, pair.pipeline(pair.texts, aggregation_strategy="none"), strict=True):
         for found, entity in zip(answer.to_dict(), theirs, strict=True):
             assert found["word"] in (entity["word"], "[UNK]")
@@ -141,7 +141,9 @@ def test_without_aggregation_words_are_tokens(pair: Pair) -> None:
 
 def test_the_random_model_uses_every_label(pair: Pair) -> None:
     """Or else the comparisons would say little."""
-    found = [each.label for answer in pair.model.configured(aggregation="none")(pair.texts) for each in answer.entities]
+    found = [
+        each.label for answer in pair.model.with_options(aggregation="none")(pair.texts) for each in answer.entities
+    ]
     assert min(found.count(label) for label in LABELS[1:]) > 0.01 * len(found)
     tokens = sum(len(answer.tokens.strings) for answer in pair.model(pair.texts))
     assert len(found) < tokens
@@ -154,7 +156,7 @@ def test_batch_single_and_stream_agree(toy_pair: Pair, max_tokens: int, aggregat
     ours = toy_pair.model
     model = with_session(ours.session, ours.task, toy_pair.tokenizer._tokenizer, max_tokens)
     texts = [text_of(length) for length in (*range(60), 200)]
-    check_agreement(model.configured(aggregation=aggregation), texts)
+    check_agreement(model.with_options(aggregation=aggregation), texts)
 
 
 @pytest.mark.parametrize("aggregation", ["first", "average", "max"])
@@ -162,7 +164,7 @@ def test_words_are_the_tokenizers_where_transformers_guesses(pair: Pair, aggrega
     """The token for a word with a soft hyphen is shorter than its text, so transformers adds it to the word before."""
     text = "the bo\u00adok"
     assert heuristic_errs(pair.tokenizer, text)
-    tagged = with_session(Agreeing(), TAGS, pair.tokenizer._tokenizer, 64).configured(aggregation=aggregation)
+    tagged = with_session(Agreeing(), TAGS, pair.tokenizer._tokenizer, 64).with_options(aggregation=aggregation)
     assert [(each.start, each.end) for each in tagged(text).entities] == [(0, 3), (4, 9)]
     expected = pair.pipeline(text, aggregation_strategy=aggregation)
     assert all((each["start"], each["end"]) == (0, 9) for each in expected)
@@ -268,9 +270,9 @@ def test_bio_never_breaks_the_scheme(aggregation: str, toy_vocab: Path) -> None:
         found = {each.start: each.label for each in of(text).entities}
         return [found.get(start, "O") for start, _ in tokens]
 
-    assert not legal(labels(model.configured(aggregation="none")))
-    assert legal(labels(model.configured(aggregation="none", bio=True)))
-    free, held = (model.configured(aggregation=aggregation, bio=bio)(text) for bio in (False, True))
+    assert not legal(labels(model.with_options(aggregation="none")))
+    assert legal(labels(model.with_options(aggregation="none", bio=True)))
+    free, held = (model.with_options(aggregation=aggregation, bio=bio)(text) for bio in (False, True))
     assert [each.label for each in free.entities] != [each.label for each in held.entities]
 
 
@@ -287,7 +289,7 @@ def test_entities_by_hand(toy_vocab: Path) -> None:
     model = with_session(Scripted(np.log(chances + 1e-9)), TAGS, wordpiece(toy_vocab), 16)
 
     def found(aggregation: str) -> list[tuple[str, str, float]]:
-        entities = model.configured(aggregation=aggregation)("xyz").entities
+        entities = model.with_options(aggregation=aggregation)("xyz").entities
         return [(each.label, each.text, round(each.score, 3)) for each in entities]
 
     assert found("none") == [("B-PER", "y", 0.4), ("I-LOC", "z", 0.9)]
@@ -322,7 +324,7 @@ def test_neighbours_of_one_type_make_an_entity(labels: tuple[str, ...], kinds: l
     text = "a b c d e"
     expected = [(kind, text[2 * first : 2 * after - 1], 2 * first, 2 * after - 1) for kind, first, after in kinds]
     for aggregation in AGGREGATIONS[1:]:
-        found = model.configured(aggregation=aggregation)(text).entities
+        found = model.with_options(aggregation=aggregation)(text).entities
         assert [(each.label, each.text, each.start, each.end) for each in found] == expected
 
 
@@ -340,7 +342,7 @@ def test_json_has_the_pipelines_keys(toy_vocab: Path) -> None:
     model = with_session(Scripted(5 * np.eye(5)[[0, 1, 2]]), TAGS, wordpiece(toy_vocab), 16)
     score = pytest.approx(float(np.exp(5) / (np.exp(5) + 4)))
     assert model("a xy").to_dict() == [{"entity_group": "PER", "score": score, "word": "xy", "start": 2, "end": 4}]
-    assert model.configured(aggregation="none")("a xy").to_dict() == [
+    assert model.with_options(aggregation="none")("a xy").to_dict() == [
         {"entity": "B-PER", "score": score, "index": 2, "word": "x", "start": 2, "end": 3},
         {"entity": "I-PER", "score": score, "index": 3, "word": "##y", "start": 3, "end": 4},
     ]
@@ -431,19 +433,19 @@ def test_a_malformed_chain_is_refused(transitions: Any) -> None:
 )
 def test_bad_options_are_refused(options: dict[str, Any], message: str, toy_vocab: Path) -> None:
     with pytest.raises(InputError, match=message):
-        dice(TAGS, toy_vocab, 16, 5).configured(**options)
+        dice(TAGS, toy_vocab, 16, 5).with_options(**options)
 
 
 def test_bio_needs_labels_that_have_it(toy_vocab: Path) -> None:
     model = dice(TokenClassification(labels=("NOUN", "VERB")), toy_vocab, 16, 2)
     with pytest.raises(InputError, match="bio"):
-        model.configured(bio=True)
+        model.with_options(bio=True)
 
 
 def test_configuring_leaves_the_model_as_it_was(toy_vocab: Path) -> None:
     model = dice(TAGS, toy_vocab, 16, 5)
     before = model(TEXTS[0]).to_dict()
-    other = model.configured(aggregation="none", bio=True)
+    other = model.with_options(aggregation="none", bio=True)
     assert other.session is model.session
     assert other.tokenizer is model.tokenizer
     assert other(TEXTS[0]).to_dict() != before

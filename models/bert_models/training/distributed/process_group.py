@@ -58,7 +58,7 @@ class Processes:
         return self.world_size > 1 and self.strategy == "fsdp"
 
     @property
-    def place(self) -> tuple[int, ...]:
+    def random_key(self) -> tuple[int, ...]:
         """What makes this process's random numbers its own; nothing in the first, which draws as one that is alone."""
         return (self.rank,) if self.rank else ()
 
