@@ -195,7 +195,9 @@ def test_forms_are_opened_when_a_batch_needs_them(both_bundle: Path, monkeypatch
 
     def session(path: Path, manifest: Manifest, device: Device, pad_token_id: int, shapes: ShapeBuckets | None) -> Any:
         made.append((path.name, None if shapes is None else shapes.alignment))
-        return SimpleNamespace(threads=1, device_name=str(device), run=lambda batch: made[-1], check_process=lambda: None)
+        return SimpleNamespace(
+            threads=1, device_name=str(device), run=lambda batch: made[-1], check_process=lambda: None
+        )
 
     monkeypatch.setattr(loading, "CudaSession", session)
     model = load(both_bundle, device="cuda")
