@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from bert_bench import Settings
 from bert_bench.cli import main as bench_main
-from bert_bench.experiments import fine_tunes, fine_tuning_peers, pretraining, training_speed
+from bert_bench.experiments import fine_tuning, fine_tuning_vs_transformers, pretraining, training_speed
 from bert_export.cli import main
 from bert_export.support import support_table
 from bert_models import EncoderConfig, TaskModel, save_model
@@ -122,8 +122,8 @@ def test_every_file_that_is_named_exists() -> None:
 @pytest.mark.parametrize(
     ("experiment", "results"),
     [
-        (fine_tunes, "fine-tunes"),
-        (fine_tuning_peers, "fine-tuning-peers"),
+        (fine_tuning, "fine-tunes"),
+        (fine_tuning_vs_transformers, "fine-tuning-peers"),
         (pretraining, "pretraining"),
         (training_speed, "training-speed.json"),
     ],

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from bert_bench.experiments.common import write_result
-from bert_bench.experiments.transformers_models import train_transformers
+from bert_bench.experiments.harness import write_result
+from bert_bench.experiments.transformers_fine_tuning import train_transformers
 from bert_export.export import export
 from bert_models.training import TrainSettings, fine_tune
 from bert_runtime import load

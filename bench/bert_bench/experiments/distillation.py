@@ -17,7 +17,7 @@ from typing import Any
 import click
 import numpy as np
 
-from bert_bench.experiments.common import interleaved, write_result
+from bert_bench.experiments.harness import interleaved, write_result
 from bert_bench.timing import paired_speedup
 from bert_export.export import export
 from bert_models import load_model, open_checkpoint, save_model

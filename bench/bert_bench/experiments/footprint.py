@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from bert_bench.experiments.common import write_result
+from bert_bench.experiments.harness import write_result
 from bert_runtime import Manifest
 
 __all__ = ["main"]

@@ -18,9 +18,9 @@ import click
 import lightning.pytorch as pl
 import torch
 
-from bert_bench.experiments.books import books_as_text
-from bert_bench.experiments.common import write_result
-from bert_bench.experiments.detection import above_majority, above_share, auc_interval
+from bert_bench.experiments.accuracy_vs_chance import above_majority, above_share, auc_interval
+from bert_bench.experiments.book_corpus import books_as_text
+from bert_bench.experiments.harness import write_result
 from bert_bench.experiments.transformers_pretraining import CollatedBatches, TransformersPretraining
 from bert_models.config import EncoderConfig
 from bert_models.corpus import TextFiles

@@ -16,7 +16,7 @@ import click
 import numpy as np
 import onnx_ir as ir
 
-from bert_bench.experiments.common import write_result
+from bert_bench.experiments.harness import write_result
 from bert_export.capture import capture
 from bert_export.fusion import fuse
 from bert_export.quantization import expected_projections, measure_activations, quantize, quantize_dynamic

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from bert_bench.experiments.common import write_result
-from bert_bench.experiments.fine_tunes import DATA_SETS, converted
-from bert_bench.experiments.transformers_models import TransformersTaskModel, labelled_examples
+from bert_bench.experiments.fine_tuning import DATA_SETS, converted
+from bert_bench.experiments.harness import write_result
+from bert_bench.experiments.transformers_fine_tuning import TransformersTaskModel, labelled_examples
 from bert_bench.experiments.transformers_pretraining import TransformersPretraining
 from bert_bench.timing import Timing, paired_speedup, summarize
 from bert_models import load_model, open_checkpoint

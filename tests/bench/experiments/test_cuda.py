@@ -16,7 +16,7 @@ from bert_bench.experiments.cuda import (
     text_works,
     torch_engine,
 )
-from bert_bench.experiments.cuda_goals import Engine, check_outputs, fidelity, goals
+from bert_bench.experiments.cuda_checks import Engine, check_outputs, fidelity, goals
 from bert_bench.timing import Timing, summarize
 from bert_export.parity import reference_outputs
 from bert_models import EncoderConfig, TaskModel, load_model, open_checkpoint

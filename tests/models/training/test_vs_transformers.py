@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bert_bench.experiments.transformers_models import TransformersTaskModel, labelled_examples
+from bert_bench.experiments.transformers_fine_tuning import TransformersTaskModel, labelled_examples
 from bert_bench.experiments.transformers_pretraining import CollatedBatches, TransformersPretraining
 from bert_models import EncoderConfig, TaskModel, load_model, open_checkpoint, save_model
 from bert_models.pretraining import PretrainingBatches, PretrainSettings, Vocabulary

@@ -1,6 +1,6 @@
 """Where the time of an INT8 model goes, operator by operator: the bundle in ONNX Runtime beside OpenVINO with NNCF.
 
-python -m bert_bench.experiments.operators --checkpoint CKPT --bundle BUNDLE --cache DIR --output FILE
+python -m bert_bench.experiments.operator_profile --checkpoint CKPT --bundle BUNDLE --cache DIR --output FILE
 
 Both run on one thread with their own profilers on, in turns; of each, the turn that was disturbed least is kept. What a
 call takes without the profiler is measured beside it. OpenVINO fuses activations and quantization into its products, so
@@ -24,7 +24,7 @@ import onnxruntime
 
 from bert_bench.checkpoints import check_checkpoint
 from bert_bench.engines.openvino import KINDS, OpenVINOSpec
-from bert_bench.experiments.common import write_result
+from bert_bench.experiments.harness import write_result
 from bert_bench.workers.artifact_cache import ArtifactCache
 from bert_bench.workers.environments import Environment
 from bert_bench.workloads import CORPUS

@@ -5,7 +5,7 @@ from pathlib import Path
 import onnx
 from onnx.inliner import inline_local_functions
 
-from bert_bench.experiments.operators import onnxruntime_operators
+from bert_bench.experiments.operator_profile import onnxruntime_operators
 
 
 def test_operators_are_counted_and_timed(classifier_bundle: Path) -> None:

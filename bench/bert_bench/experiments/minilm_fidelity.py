@@ -1,6 +1,6 @@
 """Fidelity of MiniLM's embeddings, and the time that an export, an import and the wrapper around a call take.
 
-python -m bert_bench.experiments.minilm --checkpoint CKPT --texts FILE --column 0 --output FILE
+python -m bert_bench.experiments.minilm_fidelity --checkpoint CKPT --texts FILE --column 0 --output FILE
 """
 
 import subprocess
@@ -14,7 +14,7 @@ import click
 import numpy as np
 import torch
 
-from bert_bench.experiments.common import write_result
+from bert_bench.experiments.harness import write_result
 from bert_export.export import export
 from bert_models import load_model, open_checkpoint
 from bert_runtime import load

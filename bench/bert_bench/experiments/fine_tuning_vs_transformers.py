@@ -1,9 +1,9 @@
 """Fine-tuning from one checkpoint with our classes and with transformers': the same data, recipe, loop and seeds.
 
-python -m bert_bench.experiments.fine_tuning_peers --base CKPT --data DIR --work DIR --output DIR \
+python -m bert_bench.experiments.fine_tuning_vs_transformers --base CKPT --data DIR --work DIR --output DIR \
     [--only NAME]... [--seed N]... [--epochs N]
 
-The recipes are those of `fine_tunes`. Writes one JSON file per data set, class and seed into the output folder; a run
+The recipes are those of `fine_tuning`. Writes one JSON file per data set, class and seed into the output folder; a run
 that is there is not made again.
 """
 
@@ -17,9 +17,9 @@ from typing import Any
 
 import click
 
-from bert_bench.experiments.common import write_result
-from bert_bench.experiments.fine_tunes import DATA_SETS, converted
-from bert_bench.experiments.transformers_models import train_transformers
+from bert_bench.experiments.fine_tuning import DATA_SETS, converted
+from bert_bench.experiments.harness import write_result
+from bert_bench.experiments.transformers_fine_tuning import train_transformers
 from bert_models.training import fine_tune
 
 __all__ = ["NAMES", "main", "results_table"]

@@ -1,6 +1,6 @@
 """Every head on real data: fine-tune a checkpoint, export it, evaluate FP32 and INT8.
 
-python -m bert_bench.experiments.fine_tunes --base CKPT --data DIR --work DIR --output DIR [--only NAME]...
+python -m bert_bench.experiments.fine_tuning --base CKPT --data DIR --work DIR --output DIR [--only NAME]...
 
 Writes one JSON file per data set into the output folder. A checkpoint that is already in the work folder is not trained
 again.
@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from bert_bench.experiments.common import write_result
+from bert_bench.experiments.harness import write_result
 from bert_export.export import export
 from bert_models.training import REPORT_NAME, TrainSettings, fine_tune
 from bert_runtime import load
