@@ -77,7 +77,7 @@ def _checkpoint(folder: Path, vocab: Path, task: Task) -> Path:
 
 
 def _bundle(checkpoint: Path, folder: Path) -> Path:
-    from bert_export.export import export
+    from bert_export import export
 
     export(checkpoint, folder)
     return folder

@@ -95,6 +95,6 @@ def _key(folder: Path, weights: str) -> str:
 
 def export_bundle(checkpoint: Path, bundle: Path) -> None:
     """Exports the checkpoint as `bert-export export` does by default."""
-    from bert_export.export import export
+    from bert_export import export
 
     export(checkpoint, bundle)

@@ -105,7 +105,7 @@ def export(
     CHECKPOINT is a folder, or a model of the Hugging Face hub: org/name or org/name@revision. Options that tasks have,
     such as --top-k, become the bundle's defaults.
     """
-    from bert_export.export import export as export_checkpoint
+    from bert_export import export as export_checkpoint
 
     manifest = export_checkpoint(
         checkpoint, bundle,

@@ -25,7 +25,7 @@ TEXTS = ["how are you", "see you later", "where is my card"]
 @pytest.fixture(scope="session")
 def both_bundle(classifier_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`classifier_checkpoint` exported for the CPU in FP32 and for CUDA in FP32 and FP16, in every padding mode."""
-    from bert_export.export import export
+    from bert_export import export
 
     folder = tmp_path_factory.mktemp("bundles") / "both"
     export(

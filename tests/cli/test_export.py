@@ -36,7 +36,7 @@ def fails_late(monkeypatch: pytest.MonkeyPatch) -> None:
         (folder / "model.fp32.onnx").write_bytes(b"half a graph")
         raise ParityError("the exported graph differs from PyTorch")
 
-    monkeypatch.setattr("bert_export.export.build_fp32", write_then_fail)
+    monkeypatch.setattr("bert_export.exporter.build_fp32", write_then_fail)
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +202,7 @@ def _wrong(self_test: Callable[..., Any]) -> Callable[..., Any]:
 def test_int8_is_the_default_where_it_is_faithful_and_faster(
     run: Run, classifier_checkpoint: Path, labelled: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bert_export.export.median_latencies_ms", latencies(fp32=4, int8=2))
+    monkeypatch.setattr("bert_export.exporter.median_latencies_ms", latencies(fp32=4, int8=2))
     options = ["--evaluate", labelled, "--columns", "text=sentence", "--max-drop", "5", "--json"]
     manifest = json.loads(run("export", classifier_checkpoint, place / "bundle", *options).stdout)
     fp32, int8 = manifest["variants"]
@@ -278,7 +278,7 @@ def test_int8_that_loses_too_much_stays_out_of_the_way(
         scale = np.abs(weight).max(axis=0).astype(np.float32)
         return np.rint(weight / scale).astype(np.int8), scale
 
-    monkeypatch.setattr("bert_export.export.median_latencies_ms", latencies(fp32=4, int8=2))
+    monkeypatch.setattr("bert_export.exporter.median_latencies_ms", latencies(fp32=4, int8=2))
     monkeypatch.setattr(static, "gptq_quantize", destroy)
     options = ["--evaluate", labelled, "--columns", "text=sentence", "--max-drop", "0.5"]
     result = run("export", classifier_checkpoint, place / "bundle", *options)

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
-from bert_export.export import export
+from bert_export import export
 from bert_runtime import BundleError, load
 from bert_runtime.tasks import stack_single_window
 

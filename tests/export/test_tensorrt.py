@@ -8,9 +8,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from bert_export import tensorrt
+from bert_export import export, tensorrt
 from bert_export.errors import ExportError, FusionError
-from bert_export.export import export
 from bert_export.parity import check_parity, probe_batches
 from bert_export.tensorrt import decompose_attention
 from bert_runtime import Manifest, load, verify

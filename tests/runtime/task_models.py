@@ -114,7 +114,7 @@ def labelled(labels: Sequence[str] = LABELS) -> dict[str, Any]:
 
 def exported(model: Any, tokenizer: Any, folder: Path) -> Model:
     """A transformers model and its tokenizer, saved as a checkpoint, exported in FP32 and loaded from the bundle."""
-    from bert_export.export import export
+    from bert_export import export
 
     model.save_pretrained(folder / "checkpoint")
     tokenizer.save_pretrained(folder / "checkpoint")

@@ -13,7 +13,7 @@ import click
 
 from bert_bench.experiments.harness import write_result
 from bert_bench.experiments.transformers_fine_tuning import train_transformers
-from bert_export.export import export
+from bert_export import export
 from bert_models.training import TrainSettings, fine_tune
 from bert_runtime import load
 from bert_runtime.evaluation import evaluate

@@ -32,8 +32,8 @@ from bert_bench.experiments.harness import interleaved, write_result
 from bert_bench.settings import GRID, Settings
 from bert_bench.timing import Timing, paired_speedup
 from bert_bench.workloads import build_workload, mixed_lengths
+from bert_export import export
 from bert_export.cli.common import table
-from bert_export.export import export
 from bert_models import TaskModel, load_model, open_checkpoint
 from bert_runtime import Manifest
 from bert_runtime.batching import length_sorted_batches

@@ -19,7 +19,7 @@ import numpy as np
 
 from bert_bench.experiments.harness import interleaved, write_result
 from bert_bench.timing import paired_speedup
-from bert_export.export import export
+from bert_export import export
 from bert_models import load_model, open_checkpoint, save_model
 from bert_models.distillation import distill
 from bert_models.distillation.layers import fewer_layers

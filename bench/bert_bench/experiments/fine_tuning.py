@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from bert_bench.experiments.harness import write_result
-from bert_export.export import export
+from bert_export import export
 from bert_models.training import REPORT_NAME, TrainSettings, fine_tune
 from bert_runtime import load
 from bert_runtime.evaluation import evaluate

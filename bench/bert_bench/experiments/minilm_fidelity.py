@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from bert_bench.experiments.harness import write_result
-from bert_export.export import export
+from bert_export import export
 from bert_models import load_model, open_checkpoint
 from bert_runtime import load
 from bert_runtime.batching import length_sorted_batches

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bert_export.export import export
+from bert_export import export
 from bert_models import TaskModel, TrainingError, load_model, open_checkpoint
 from bert_models.training import TrainSettings, fine_tune
 from bert_models.training.data import Examples

@@ -26,7 +26,7 @@ def bundle(classifier_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
     """A classifier for CUDA in FP32 and FP16, in every padding mode, and for TensorRT."""
     if problem := cuda_problem():
         pytest.skip(f"needs a GPU: {problem}")
-    from bert_export.export import export
+    from bert_export import export
 
     folder = tmp_path_factory.mktemp("bundles") / "cuda"
     targets, precisions = ("cuda", "tensorrt"), ("fp32", "fp16")
