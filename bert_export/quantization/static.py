@@ -60,7 +60,7 @@ def quantize(
         "smoothing": SMOOTHING,
         "smoothed": len(smoothed),
         "smoothed_in_values": len(folded),
-        "split_outlier_channels": sum(int((split.copies > 0).sum()) for split in splits),
+        "split_neurons": sum(int((split.copies > 0).sum()) for split in splits),
         "added_neurons": sum(int(split.copies.sum()) for split in splits),
         "kept_fp32": list(keep_fp32),
         "embeddings": tables,
