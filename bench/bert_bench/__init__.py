@@ -4,9 +4,9 @@ from bert_bench.benchmark import bench_bundle
 from bert_bench.errors import BenchError, WorkerError
 from bert_bench.reports.plot import plot_report, require_plotting
 from bert_bench.reports.report import CaseReport, EngineReport, Report, Split
-from bert_bench.reports.table import report_table
+from bert_bench.reports.text_table import report_table
 from bert_bench.settings import Settings
-from bert_bench.timing import Speedup, Timing
+from bert_bench.timing_statistics import Speedup, Timing
 
 __all__ = [
     "BenchError",

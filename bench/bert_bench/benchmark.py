@@ -14,12 +14,12 @@ from bert_bench.engines.onnxruntime_plain import PLAIN, PlainSpec
 from bert_bench.engines.pytorch import EAGER, PyTorchSpec
 from bert_bench.errors import BenchError
 from bert_bench.fidelity import Fidelity, check_fidelity
-from bert_bench.measure import METHOD, measure
+from bert_bench.interleaved_timing import METHOD, measure
 from bert_bench.reports.build_report import case_report, choose_baseline, engine_report, require_psutil, split_single
 from bert_bench.reports.report import Report
 from bert_bench.settings import Settings
-from bert_bench.workers.client import Worker
 from bert_bench.workers.engine_pool import EnginePool
+from bert_bench.workers.worker_process import Worker
 from bert_bench.workloads import SYNTHETIC, Workload, build_workload
 from bert_runtime import Manifest
 from bert_runtime.loading import bundle_tokenizer

@@ -8,17 +8,17 @@ from typing import Any
 
 from bert_bench.benchmark import instruction_set_notes, measured_fields
 from bert_bench.checkpoints import find_checkpoint
+from bert_bench.comparison_request import Request
 from bert_bench.conditions import OtherWork, busy_notes, current_conditions
 from bert_bench.engine_selection import Candidates
 from bert_bench.fidelity import check_fidelity
-from bert_bench.measure import METHOD, measure, measure_callers
-from bert_bench.mlperf_loadgen.run import drive_all
+from bert_bench.interleaved_timing import METHOD, measure, measure_callers
+from bert_bench.mlperf_loadgen.measure_loadgen import drive_all
 from bert_bench.reports.build_report import callers_reports, require_psutil
 from bert_bench.reports.report import Report
-from bert_bench.request import Request
 from bert_bench.workers.artifact_cache import ArtifactCache
-from bert_bench.workers.client import Worker
 from bert_bench.workers.engine_pool import EnginePool
+from bert_bench.workers.worker_process import Worker
 from bert_runtime import Manifest
 from bert_runtime.loading import bundle_tokenizer
 from bert_runtime.machine import available_cores

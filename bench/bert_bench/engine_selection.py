@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert_bench.checkpoints import CheckpointFacts
+from bert_bench.comparison_request import OWN_PREFIX, Request
 from bert_bench.engines import BundleSpec, CheckpointSpec, EngineSpec, PreparedSpec
 from bert_bench.engines.onnxruntime_plain import PlainSpec
 from bert_bench.engines.registry import PEERS, Peer
 from bert_bench.errors import BenchError
-from bert_bench.request import OWN_PREFIX, Request
 from bert_bench.workers.artifact_cache import ArtifactCache
 from bert_bench.workers.engine_pool import EnginePool
 from bert_bench.workers.environments import Environment

@@ -13,14 +13,14 @@ from bert_bench import BenchError, Report, Settings
 from bert_bench.checkpoints import EncoderSize
 from bert_bench.cli import main
 from bert_bench.comparison import compare_engines
-from bert_bench.engines.base import PEER_SIZES
+from bert_bench.comparison_request import OWN, Request
 from bert_bench.engines.engine import DIVIDED
-from bert_bench.reports.compare import compare_reports
+from bert_bench.engines.engine_spec import PEER_SIZES
 from bert_bench.reports.markdown import report_markdown
 from bert_bench.reports.read_report import read_report
+from bert_bench.reports.report_diff import compare_reports
 from bert_bench.reports.write_report import check_output, write_outputs
-from bert_bench.request import OWN, Request
-from bert_bench.timing import Timing
+from bert_bench.timing_statistics import Timing
 from bert_bench.workers.environments import Environment
 from bert_runtime import InputError
 

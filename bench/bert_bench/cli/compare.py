@@ -9,7 +9,7 @@ import click
 from bert_export.cli.common import PATH, json_option, print_json
 
 if TYPE_CHECKING:
-    from bert_bench.reports.compare import Change
+    from bert_bench.reports.report_diff import Change
 
 __all__ = ["compare"]
 
@@ -27,8 +27,8 @@ def compare(before: Path, after: Path, least: float, fail: bool, as_json: bool) 
 
     A change counts where the rounds of the two runs do not overlap.
     """
-    from bert_bench.reports.compare import compare_reports
     from bert_bench.reports.read_report import read_report
+    from bert_bench.reports.report_diff import compare_reports
 
     found = compare_reports(read_report(before), read_report(after))
     factor = 1 + least / 100
@@ -50,7 +50,7 @@ def compare(before: Path, after: Path, least: float, fail: bool, as_json: bool) 
 
 
 def _block(title: str, changes: "Sequence[Change]") -> str:
-    from bert_bench.reports.table import format_ms
+    from bert_bench.reports.text_table import format_ms
 
     lines = [
         f"  {each.engine:32} {each.case:20} {format_ms(each.before_ms):>8} → {format_ms(each.after_ms):>8} ms"

@@ -30,8 +30,8 @@ def _list(context: click.Context, parameter: click.Parameter, value: bool) -> No
     """Prints every engine with what it is, where it runs and what it does."""
     if not value:
         return
+    from bert_bench.comparison_request import OWN
     from bert_bench.engines.registry import PEERS
-    from bert_bench.request import OWN
 
     rows = [(name, "-", "all tasks", "this project") for name in OWN]
     for name, peer in PEERS.items():
@@ -101,11 +101,11 @@ def run(
     several hundred megabytes each. Ctrl-C keeps what was prepared.
     """
     from bert_bench.comparison import compare_engines
+    from bert_bench.comparison_request import Request
+    from bert_bench.offline_texts import offline_texts
     from bert_bench.reports.markdown import report_markdown
     from bert_bench.reports.write_report import check_output, write_outputs
-    from bert_bench.request import Request
     from bert_bench.settings import Settings
-    from bert_bench.texts import offline_texts
     from bert_bench.workers.environments import cache_folder
 
     if output is not None:

@@ -1,6 +1,7 @@
 """The engines that are compared: this project's bundles and their peers, a small class each."""
 
-from bert_bench.engines.base import (
+from bert_bench.engines.bert_export import BundleSpec
+from bert_bench.engines.engine_spec import (
     CheckpointSpec,
     Engine,
     EngineSpec,
@@ -11,7 +12,6 @@ from bert_bench.engines.base import (
     ProductEngine,
     ProductSpec,
 )
-from bert_bench.engines.bert_export import BundleSpec
 
 __all__ = [
     "BundleSpec",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bert_bench.engines.base import Engine, EngineSpec, ModelEngine
+from bert_bench.engines.engine_spec import Engine, EngineSpec, ModelEngine
 from bert_runtime import Manifest, load
 
 __all__ = ["BundleSpec"]

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bert_bench.engines.base import Forward, Kind, PreparedSpec, folder_bytes
+from bert_bench.engines.engine_spec import Forward, Kind, PreparedSpec, folder_bytes
 from bert_bench.errors import BenchError
 from bert_runtime import Manifest
 from bert_runtime.numerics import FloatArray

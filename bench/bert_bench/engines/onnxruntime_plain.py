@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert_bench.engines.base import Forward, Kind, PeerSpec
+from bert_bench.engines.engine_spec import Forward, Kind, PeerSpec
 from bert_bench.engines.pytorch import load_checkpoint
 from bert_bench.errors import BenchError
 from bert_runtime import Manifest

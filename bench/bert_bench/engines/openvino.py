@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_bench.engines.base import Forward, Kind, PreparedSpec, folder_bytes
+from bert_bench.engines.engine_spec import Forward, Kind, PreparedSpec, folder_bytes
 from bert_bench.engines.transformers_models import AUTO_CLASSES, auto_model
 from bert_runtime import Manifest
 from bert_runtime.loading import bundle_tokenizer

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bert_bench.engines.base import Forward, Kind, PreparedSpec
+from bert_bench.engines.engine_spec import Forward, Kind, PreparedSpec
 from bert_bench.engines.onnxruntime_plain import onnx_session
 from bert_bench.engines.transformers_models import AUTO_CLASSES, auto_model
 from bert_runtime import Manifest

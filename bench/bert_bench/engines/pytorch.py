@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bert_bench.engines.base import CheckpointSpec, Forward, Kind
+from bert_bench.engines.engine_spec import CheckpointSpec, Forward, Kind
 from bert_runtime import Manifest
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Task

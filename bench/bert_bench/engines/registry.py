@@ -14,7 +14,7 @@ from bert_bench.engines import (
     sentence_transformers,
     transformers_pipeline,
 )
-from bert_bench.engines.base import Kind, PeerSpec
+from bert_bench.engines.engine_spec import Kind, PeerSpec
 from bert_runtime.errors import InputError
 
 __all__ = ["PEERS", "Peer", "chosen_peers"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bert_bench.engines.base import Kind, ProductEngine, ProductSpec, folder_bytes
+from bert_bench.engines.engine_spec import Kind, ProductEngine, ProductSpec, folder_bytes
 from bert_runtime import Manifest
 from bert_runtime.tasks import TextInput
 

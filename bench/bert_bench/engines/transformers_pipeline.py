@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_bench.engines.base import Kind, ProductEngine, ProductSpec, folder_bytes
+from bert_bench.engines.engine_spec import Kind, ProductEngine, ProductSpec, folder_bytes
 from bert_bench.engines.optimum import INT8, OptimumSpec
 from bert_runtime import Manifest
 from bert_runtime.numerics import FloatArray

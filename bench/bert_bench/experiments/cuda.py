@@ -30,7 +30,7 @@ from bert_bench.engines.optimum import KINDS, OptimumSpec
 from bert_bench.experiments.cuda_checks import EAGER, Engine, Run, check_outputs, fidelity, goals
 from bert_bench.experiments.harness import interleaved, write_result
 from bert_bench.settings import GRID, Settings
-from bert_bench.timing import Timing, paired_speedup
+from bert_bench.timing_statistics import Timing, paired_speedup
 from bert_bench.workloads import build_workload, mixed_lengths
 from bert_export import export
 from bert_export.cli.common import table

@@ -7,7 +7,7 @@ from typing import cast
 import click
 import numpy as np
 
-from bert_bench.timing import Timing, paired_speedup
+from bert_bench.timing_statistics import Timing, paired_speedup
 from bert_export.cuda.build import HALF_TOLERANCE
 from bert_export.parity import reference_outputs
 from bert_models import TaskModel

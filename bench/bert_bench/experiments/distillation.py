@@ -18,7 +18,7 @@ import click
 import numpy as np
 
 from bert_bench.experiments.harness import interleaved, write_result
-from bert_bench.timing import paired_speedup
+from bert_bench.timing_statistics import paired_speedup
 from bert_export import export
 from bert_models import load_model, open_checkpoint, save_model
 from bert_models.distillation import distill

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bert_bench.experiments.harness import interleaved, write_result
-from bert_bench.timing import paired_speedup
+from bert_bench.timing_statistics import paired_speedup
 from bert_export.capture import capture
 from bert_export.fusion import add_padding_branch, fuse
 from bert_export.fusion.attention import fuse_attention

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_bench.conditions import arguments, current_conditions
-from bert_bench.timing import Timing, summarize
+from bert_bench.timing_statistics import Timing, summarize
 from bert_runtime.machine import available_cores
 
 __all__ = ["interleaved", "write_result"]

@@ -26,7 +26,7 @@ from bert_bench.experiments.fine_tuning import DATA_SETS, converted
 from bert_bench.experiments.harness import write_result
 from bert_bench.experiments.transformers_fine_tuning import TransformersTaskModel, labelled_examples
 from bert_bench.experiments.transformers_pretraining import TransformersPretraining
-from bert_bench.timing import Timing, paired_speedup, summarize
+from bert_bench.timing_statistics import Timing, paired_speedup, summarize
 from bert_models import load_model, open_checkpoint
 from bert_models.families import FAMILIES
 from bert_models.pretraining.masking import IGNORED

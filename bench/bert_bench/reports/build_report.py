@@ -8,7 +8,7 @@ from bert_bench.checkpoints import EncoderSize
 from bert_bench.fidelity import Fidelity
 from bert_bench.reports.report import CallersReport, CallersTiming, CaseReport, EngineReport, Split
 from bert_bench.settings import Settings
-from bert_bench.timing import paired_speedup, summarize
+from bert_bench.timing_statistics import paired_speedup, summarize
 from bert_bench.workers.engine_pool import RunningEngine
 from bert_bench.workloads import Case
 from bert_runtime.errors import MissingExtraError

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bert_bench.reports.report import CaseReport, EngineReport, Report
-from bert_bench.reports.table import NOISY_MARK, format_ms
-from bert_bench.timing import NOISY_SPREAD, Speedup
+from bert_bench.reports.text_table import NOISY_MARK, format_ms
+from bert_bench.timing_statistics import NOISY_SPREAD, Speedup
 
 __all__ = ["markdown_table", "report_markdown"]
 

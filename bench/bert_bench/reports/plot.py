@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_bench.reports.report import CaseReport, EngineReport, Report
-from bert_bench.reports.table import NOISY_MARK, format_ms
+from bert_bench.reports.text_table import NOISY_MARK, format_ms
 from bert_runtime.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from bert_bench.conditions import Conditions
 from bert_bench.errors import BenchError
 from bert_bench.fidelity import Fidelity
 from bert_bench.reports.report import FORMAT, CallersReport, CallersTiming, CaseReport, EngineReport, Report, Split
-from bert_bench.timing import Speedup, Timing
+from bert_bench.timing_statistics import Speedup, Timing
 
 __all__ = ["read_report"]
 

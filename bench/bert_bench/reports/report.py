@@ -8,7 +8,7 @@ from typing import Any
 
 from bert_bench.conditions import Conditions
 from bert_bench.fidelity import Fidelity
-from bert_bench.timing import Speedup, Timing
+from bert_bench.timing_statistics import Speedup, Timing
 
 __all__ = ["FORMAT", "CallersReport", "CallersTiming", "CaseReport", "EngineReport", "Report", "Split"]
 

@@ -13,8 +13,8 @@ from time import monotonic
 from typing import Any
 
 from bert_bench.engines import PreparedSpec
-from bert_bench.workers.client import Worker
 from bert_bench.workers.environments import Environment
+from bert_bench.workers.worker_process import Worker
 from bert_runtime.machine import installed_versions
 from bert_runtime.tasks import TextInput
 

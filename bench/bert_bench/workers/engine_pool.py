@@ -11,8 +11,8 @@ from typing import Self
 
 from bert_bench.engines import EngineSpec
 from bert_bench.errors import BenchError
-from bert_bench.workers.client import Worker
 from bert_bench.workers.environments import Environment
+from bert_bench.workers.worker_process import Worker
 from bert_bench.workloads import Case
 from bert_runtime.tasks import TextInput
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_bench.engines.base import Kind, PreparedSpec
+from bert_bench.engines.engine_spec import Kind, PreparedSpec
 from bert_bench.engines.registry import PEERS, Peer
 from bert_bench.workers.environments import Environment, requirements_file
 from bert_runtime.tasks import TASKS

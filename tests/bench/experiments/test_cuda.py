@@ -17,7 +17,7 @@ from bert_bench.experiments.cuda import (
     torch_engine,
 )
 from bert_bench.experiments.cuda_checks import Engine, check_outputs, fidelity, goals
-from bert_bench.timing import Timing, summarize
+from bert_bench.timing_statistics import Timing, summarize
 from bert_export.parity import reference_outputs
 from bert_models import EncoderConfig, TaskModel, load_model, open_checkpoint
 from bert_runtime import Manifest, load

@@ -10,7 +10,7 @@ import pytest
 
 from bert_bench import WorkerError
 from bert_bench.engines import openvino, transformers_pipeline
-from bert_bench.engines.base import Forward, Kind, PreparedSpec
+from bert_bench.engines.engine_spec import Forward, Kind, PreparedSpec
 from bert_bench.engines.openvino import OpenVINOSpec
 from bert_bench.engines.transformers_pipeline import PipelineSpec
 from bert_bench.workers.artifact_cache import ArtifactCache, atomic_folder

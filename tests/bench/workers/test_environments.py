@@ -7,8 +7,8 @@ import pytest
 
 from bert_bench import BenchError, WorkerError
 from bert_bench.workers import environments
-from bert_bench.workers.client import Worker
 from bert_bench.workers.environments import Environment, cache_folder
+from bert_bench.workers.worker_process import Worker
 
 
 class OwnPython(Environment):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from textwrap import fill
 
 from bert_bench.reports.report import CaseReport, EngineReport, Report
-from bert_bench.timing import NOISY_SPREAD
+from bert_bench.timing_statistics import NOISY_SPREAD
 
 __all__ = ["NOISY_MARK", "format_ms", "report_table"]
 

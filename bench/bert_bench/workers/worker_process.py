@@ -40,7 +40,7 @@ class Worker:
         # -P: a file of the user's working directory must not shadow a module.
         try:
             self._process = subprocess.Popen(
-                [python, "-P", "-m", "bert_bench.workers.worker"],
+                [python, "-P", "-m", "bert_bench.workers.service"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, env=variables,
             )  # fmt: skip
         except OSError as error:
@@ -53,7 +53,7 @@ class Worker:
         return self._process.pid
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """The result of a method of `bert_bench.workers.worker.Service`; raises `WorkerError`."""
+        """The result of a method of `bert_bench.workers.service.Service`; raises `WorkerError`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         watchdog = Timer(self._timeout_s, self._give_up)

@@ -5,7 +5,7 @@ from statistics import median
 from typing import Any
 
 from bert_bench.errors import BenchError
-from bert_bench.mlperf_loadgen.driver import SCENARIOS, LoadOptions, figures
+from bert_bench.mlperf_loadgen.scenario import SCENARIOS, LoadOptions, figures
 from bert_bench.settings import Settings
 from bert_bench.workers.artifact_cache import ArtifactCache
 from bert_bench.workers.engine_pool import EnginePool, RunningEngine

@@ -1,8 +1,8 @@
-"""The statistics, on numbers that can be checked by hand."""
+"""Statistics of timings, on numbers that can be checked by hand."""
 
 import pytest
 
-from bert_bench.timing import NOISY_SPREAD, Timing, calls_per_burst, paired_speedup, summarize
+from bert_bench.timing_statistics import NOISY_SPREAD, Timing, calls_per_burst, paired_speedup, summarize
 
 
 def timing(*round_medians_ms: float) -> Timing:

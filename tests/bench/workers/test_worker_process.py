@@ -9,7 +9,7 @@ import pytest
 
 from bert_bench import WorkerError
 from bert_bench.engines import BundleSpec
-from bert_bench.workers.client import Worker
+from bert_bench.workers.worker_process import Worker
 from bert_runtime.tasks import TextInput
 
 

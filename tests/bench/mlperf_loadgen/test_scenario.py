@@ -10,8 +10,8 @@ import pytest
 
 from bert_bench import Settings
 from bert_bench.errors import WorkerError
-from bert_bench.mlperf_loadgen import run
-from bert_bench.mlperf_loadgen.driver import SCENARIOS, LoadOptions, drive, figures, read_summary
+from bert_bench.mlperf_loadgen import measure_loadgen
+from bert_bench.mlperf_loadgen.scenario import SCENARIOS, LoadOptions, drive, figures, read_summary
 from bert_runtime.tasks import TextInput
 
 SUMMARY = """\
@@ -145,9 +145,9 @@ def test_an_engine_that_is_gone_does_not_end_the_run(monkeypatch: pytest.MonkeyP
         def environment(self, name: str) -> str:
             return name
 
-    monkeypatch.setattr(run, "installed_modules", lambda environment: "modules")
+    monkeypatch.setattr(measure_loadgen, "installed_modules", lambda environment: "modules")
     engine_pool: Any = SimpleNamespace(running=[SimpleNamespace(name="dead", worker=Gone())])
     artifact_cache: Any = ArtifactCache()
-    found = run.drive_all(engine_pool, artifact_cache, TEXTS, Settings(), lambda stage: None)
+    found = measure_loadgen.drive_all(engine_pool, artifact_cache, TEXTS, Settings(), lambda stage: None)
     assert {each["dead"]["error"] for each in found.values()} == {"its process ended with signal 9"}
     assert set(found) == set(SCENARIOS)

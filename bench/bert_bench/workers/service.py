@@ -1,4 +1,4 @@
-"""The process around one engine: reads requests from stdin, answers on stdout (`python -m bert_bench.workers.worker`).
+"""The process around one engine: reads requests from stdin, answers on stdout (`python -m bert_bench.workers.service`).
 
 A frame is a pickle, in both directions: a request `(method, arguments)` of `Service`, a reply `(succeeded, value)`
 whose value is the reason where it failed. The process ends when its stdin does, so it never outlives its parent.
@@ -17,9 +17,9 @@ from typing import Any
 from bert_bench.checkpoints import CheckpointFacts, check_checkpoint, export_bundle
 from bert_bench.engines import Engine, EngineSpec, PreparedSpec
 from bert_bench.engines.onnxruntime_plain import write_plain_graph
-from bert_bench.mlperf_loadgen.driver import drive
-from bert_bench.workers.callers import call_concurrently
-from bert_bench.workers.peak import gemm_peaks
+from bert_bench.mlperf_loadgen.scenario import drive
+from bert_bench.workers.concurrent_clients import call_concurrently
+from bert_bench.workers.gemm_peak import gemm_peaks
 from bert_bench.workloads import Case
 from bert_runtime.errors import BertError
 from bert_runtime.machine import installed_versions

@@ -6,7 +6,7 @@ from statistics import median
 from bert_bench.engines.engine import DIVIDED
 from bert_bench.errors import WorkerError
 from bert_bench.settings import Settings
-from bert_bench.timing import calls_per_burst
+from bert_bench.timing_statistics import calls_per_burst
 from bert_bench.workers.engine_pool import EnginePool, RunningEngine
 from bert_bench.workloads import Case, Workload
 from bert_runtime.tasks import TextInput

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_bench.texts import offline_texts
+from bert_bench.offline_texts import offline_texts
 from bert_runtime.errors import DataError, InputError
 
 

@@ -5,7 +5,7 @@ from time import sleep
 
 import pytest
 
-from bert_bench.workers.callers import call_concurrently
+from bert_bench.workers.concurrent_clients import call_concurrently
 from bert_runtime.tasks import TextInput
 
 TEXTS = [TextInput(str(i)) for i in range(3)]
