@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_export.variants import BuiltVariant
-from bert_runtime.evaluation import checked_metrics
+from bert_runtime.evaluation import check_metrics
 from bert_runtime.tasks import Example, Task
 
 __all__ = ["Decision", "choose_default", "with_metrics"]
@@ -26,7 +26,7 @@ def with_metrics(
     """The variants with their task metrics on the examples of a labelled file, whose inputs were the probe's texts."""
     return [
         each.with_measurements(
-            metrics={**checked_metrics(task.score(each.outputs, examples), path), "examples": len(examples)}
+            metrics={**check_metrics(task.score(each.outputs, examples), path), "examples": len(examples)}
         )
         for each in built
     ]

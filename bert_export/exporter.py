@@ -20,7 +20,7 @@ from bert_export.variants import BuiltVariant, Probe, asset, build_fp32, build_i
 from bert_models import Checkpoint, load_model, open_checkpoint
 from bert_models.files import atomic_replace_dir, unowned_files
 from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest, TensorSpec
-from bert_runtime.evaluation import checked_examples
+from bert_runtime.evaluation import build_examples
 from bert_runtime.machine import describe, installed_versions
 from bert_runtime.plan import TUNING_NAME
 from bert_runtime.records import read_records
@@ -106,7 +106,7 @@ def export(
     weight_bits = choose_weight_bits(source.config, weight_bits)
     chosen = _narrowed(source.task(task), dimensions).with_options(**(options or {}))
     tokenizer = source.text_tokenizer(max_tokens, chosen.windows)
-    examples = None if evaluate is None else checked_examples(chosen, tokenizer, read_records(evaluate, columns))
+    examples = None if evaluate is None else build_examples(chosen, tokenizer, read_records(evaluate, columns))
     calibration = built_in_calibration(chosen, tokenizer)
     self_test_inputs = calibration.inputs[:_SELF_TESTS]
     if calibrate is not None:

@@ -24,11 +24,11 @@ from bert_export.onnx_graph import (
     sole_consumer,
     tidy,
 )
-from bert_runtime.cpu.native_kernels import DOMAIN
+from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
 __all__ = ["FUNCTIONS", "outline_kernels"]
 
-_HEADER = f'<domain: "{DOMAIN}", opset_import: ["": {OPSET}, "{MICROSOFT_DOMAIN}": 1]>'
+_HEADER = f'<domain: "{KERNEL_DOMAIN}", opset_import: ["": {OPSET}, "{MICROSOFT_DOMAIN}": 1]>'
 
 _PRODUCT = f"{MICROSOFT_DOMAIN}.MatMulIntegerToFloat (x, weight, x_scale, scales, x_zero_point, , bias)"
 
@@ -115,7 +115,7 @@ def outline_kernels(model: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
         if counts[name]:
             outlined.functions[function.identifier()] = function
     if counts:
-        outlined.graph.opset_imports[DOMAIN] = 1
+        outlined.graph.opset_imports[KERNEL_DOMAIN] = 1
     return outlined, dict(counts)
 
 
@@ -127,7 +127,7 @@ def _call(
     attributes: Mapping[str, Any] | None = None,
 ) -> str:
     """Calls a function in the place of what computes `outputs`, and returns its name."""
-    called = insert_before(anchor, name, inputs, like=outputs, attributes=attributes, domain=DOMAIN)
+    called = insert_before(anchor, name, inputs, like=outputs, attributes=attributes, domain=KERNEL_DOMAIN)
     for old, new in zip(outputs, called, strict=True):
         if old.is_graph_output():  # which keeps its name
             old.name, new.name = f"{old.name} in parts", old.name

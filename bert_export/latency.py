@@ -24,7 +24,7 @@ def median_latencies_ms(
     for rows, tokens in SHAPES:
         tokens = min(tokens, max_tokens)
         ones = np.ones((rows, tokens), dtype=np.int64)
-        batch = Batch(task.answerable(ones), ones, np.zeros_like(ones))
+        batch = Batch(task.valid_probe_ids(ones), ones, np.zeros_like(ones))
         seconds = interleaved_medians({name: partial(run, batch) for name, run in runs.items()}, rounds)
         for name, value in seconds.items():
             medians[name][f"{rows}x{tokens}"] = round(value * 1e3, 4)

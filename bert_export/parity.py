@@ -27,7 +27,7 @@ def probe_batches(model: TaskModel, max_tokens: int, seed: int = 0) -> dict[str,
     def batch(mask: np.ndarray) -> Batch:
         ids = generator.integers(0, model.config.vocab_size, mask.shape)
         segments = np.sort(generator.integers(0, max(1, model.config.type_vocab_size), mask.shape), axis=1)
-        return Batch(model.task.answerable(ids), mask.astype(np.int64), segments)
+        return Batch(model.task.valid_probe_ids(ids), mask.astype(np.int64), segments)
 
     lengths = np.array([[short], [short // 2 + 1], [2], [1]])
     right = np.arange(short)[None, :] < lengths

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bert_export.errors import ExportError
-from bert_runtime.bundle.manifest import MASKED, PADDINGS
+from bert_runtime.bundle.manifest import MASKED, PADDING_MODES
 
 __all__ = ["PRECISIONS", "WHY_FP16", "Graphs", "graphs_for", "paddings_for"]
 
@@ -32,11 +32,11 @@ def paddings_for(paddings: Sequence[str] | None, graphs: Graphs) -> tuple[str, .
 
     Raises `ExportError` for paddings that are unknown, or that none of the graphs could have.
     """
-    if unknown := sorted(set(paddings or ()) - set(PADDINGS)):
-        raise ExportError(f"expected paddings of {', '.join(PADDINGS)}, found {', '.join(unknown)}")
+    if unknown := sorted(set(paddings or ()) - set(PADDING_MODES)):
+        raise ExportError(f"expected paddings of {', '.join(PADDING_MODES)}, found {', '.join(unknown)}")
     if paddings and not graphs.cuda:
         raise ExportError(f"{paddings[0]} graphs are for CUDA, whose operators they need; export with --target cuda")
-    return tuple(each for each in PADDINGS if each == MASKED or paddings is None or each in paddings)
+    return tuple(each for each in PADDING_MODES if each == MASKED or paddings is None or each in paddings)
 
 
 def graphs_for(targets: Sequence[str], precisions: Sequence[str] | None) -> Graphs:

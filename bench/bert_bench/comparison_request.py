@@ -10,7 +10,7 @@ from bert_bench.settings import Settings
 from bert_bench.workers.environments import cache_folder
 from bert_bench.workloads import CORPUS, Workload, build_workload
 from bert_runtime.errors import DataError, InputError
-from bert_runtime.evaluation import checked_examples
+from bert_runtime.evaluation import build_examples
 from bert_runtime.records import Record, read_records
 from bert_runtime.tasks import Example, Task, TextInput
 from bert_runtime.tokenization import TextTokenizer
@@ -90,7 +90,7 @@ class Request:
         if self.labelled is None:
             return []
         records = read_records(self.labelled, self.columns)
-        return checked_examples(task, tokenizer, self._drawn(records, self.settings.labelled))
+        return build_examples(task, tokenizer, self._drawn(records, self.settings.labelled))
 
     def calibration(self, task: Task) -> list[TextInput]:
         """300 texts for static quantization, drawn at random: files are often sorted by label."""

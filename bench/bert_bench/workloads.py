@@ -174,7 +174,7 @@ def _sample(
 
 def _shape_case(task: Task, batch: int, tokens: int, tokenizer: TextTokenizer, seed: int) -> Case:
     ids = np.random.default_rng((seed, batch, tokens)).integers(0, tokenizer.vocab_size, (batch, tokens))
-    arrays = Batch(task.answerable(ids), np.ones_like(ids), np.zeros_like(ids))
+    arrays = Batch(task.valid_probe_ids(ids), np.ones_like(ids), np.zeros_like(ids))
     return Case(name=f"{batch}x{tokens}", stage="model", batch=arrays, tokens=(tokens,) * batch)
 
 

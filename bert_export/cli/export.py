@@ -18,7 +18,7 @@ from bert_export.cli.common import (
 )
 from bert_export.cli.inspect import summary
 from bert_export.targets import PRECISIONS
-from bert_runtime.bundle.manifest import PADDINGS
+from bert_runtime.bundle.manifest import PADDING_MODES
 
 __all__ = ["export"]
 
@@ -72,7 +72,7 @@ __all__ = ["export"]
     "--padding",
     "paddings",
     multiple=True,
-    type=click.Choice(PADDINGS),
+    type=click.Choice(PADDING_MODES),
     show_default="all",
     help="For CUDA, a padding mode; graphs share their weights. masked: any batch, always made; unmasked: "
     "large batches without padding; packed: large batches of mixed lengths. May be repeated.",

@@ -8,7 +8,7 @@ import click
 
 from bert_export.cli.common import bundle_argument, json_option, print_json, table
 from bert_runtime.bundle.manifest import Manifest, Variant
-from bert_runtime.cpu.native_kernels import kernel_names, kernels_are_missing
+from bert_runtime.cpu.native_kernels import kernel_names, kernels_missing
 from bert_runtime.errors import BundleError
 from bert_runtime.loading import cpu_plan
 from bert_runtime.machine import has_instruction_set
@@ -71,7 +71,7 @@ def _here(bundle: Path, manifest: Manifest) -> str:
 
 def _advice(manifest: Manifest) -> list[str]:
     """What would run faster on this processor, where something would."""
-    if any(each.functions for each in manifest.variants) and kernels_are_missing():
+    if any(each.functions for each in manifest.variants) and kernels_missing():
         return ["  faster here: bert-export installed where there is g++, which its own kernels are compiled with"]
     made_for = {each.instruction_set for each in manifest.variants_for("cpu") if each.precision == "int8"}
     if "vnni" not in made_for or has_instruction_set("vnni"):

@@ -20,7 +20,7 @@ from bert_export.parity import probe_batches, reference_outputs, tolerance
 from bert_export.variants import BuiltVariant, Files, Probe, open_runner, save_graph, save_graphs, self_test_of
 from bert_models import TaskModel
 from bert_runtime.bundle.manifest import MASKED, PACKED, UNMASKED, Variant
-from bert_runtime.gpu.shape_buckets import accepts
+from bert_runtime.gpu.shape_buckets import accepts_batch
 from bert_runtime.model import Model
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import QuestionAnswering, ReplacedTokenDetection, TokenClassification, largest_difference
@@ -41,7 +41,7 @@ _PER_TOKEN = (TokenClassification, QuestionAnswering, ReplacedTokenDetection)
 """Tasks whose outputs are [B, S, …]."""
 
 _KINDS = {MASKED: "every kind of padding", PACKED: "padding at the end", UNMASKED: "no padding"}
-"""Which batches a graph of each padding reads, see `bert_runtime.gpu.shape_buckets.accepts`, in words."""
+"""Which batches a graph of each padding reads, see `bert_runtime.gpu.shape_buckets.accepts_batch`, in words."""
 
 _RANGE_TEXTS = 64
 """Texts on which activations are measured. They only have to bring out the outliers, which every text has."""
@@ -169,7 +169,7 @@ def check_cuda_parity(
     A row without any token has no right answer, but must give numbers and leave its neighbours' alone. Raises
     `ParityError` naming every kind of mask that fails.
     """
-    batches = {kind: batch for kind, batch in probe_batches(model, max_tokens).items() if accepts(padding, batch)}
+    batches = {kind: batch for kind, batch in probe_batches(model, max_tokens).items() if accepts_batch(padding, batch)}
     expected = {kind: reference_outputs(model, batch) for kind, batch in batches.items()}
     per_token = isinstance(model.task, _PER_TOKEN)
     scale = max(0.1, *(_largest(each) for each in expected.values()))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-__all__ = ["batches_of_runs", "length_sorted_batches"]
+__all__ = ["length_sorted_batches", "parallel_batches"]
 
 _LEAST_TOKENS = 32
 """Of a run that is made smaller so that another may run beside it; below, a run is mostly overhead."""
@@ -22,7 +22,7 @@ def length_sorted_batches(lengths: Sequence[int], max_batch_tokens: int) -> Iter
         start += rows
 
 
-def batches_of_runs(lengths: Sequence[int], max_batch_tokens: int, inter_threads: int) -> list[list[int]]:
+def parallel_batches(lengths: Sequence[int], max_batch_tokens: int, inter_threads: int) -> list[list[int]]:
     """`length_sorted_batches` for runs side by side: smaller ones, if there would be fewer than can run at a time."""
     if inter_threads == 1:
         return list(length_sorted_batches(lengths, max_batch_tokens))

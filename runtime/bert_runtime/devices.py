@@ -12,7 +12,7 @@ __all__ = [
     "INSTALL_LINES",
     "TENSORRT_PROVIDER",
     "Device",
-    "cuda_problem",
+    "cuda_unavailable_reason",
     "parse_device",
     "require_cuda",
 ]
@@ -55,7 +55,7 @@ def parse_device(name: str) -> Device | None:
     return Device(kind=name.partition(":")[0], index=int(match[1] or 0))
 
 
-def cuda_problem() -> str | None:
+def cuda_unavailable_reason() -> str | None:
     """Why this installation of ONNX Runtime cannot use CUDA, or `None` where it has the provider.
 
     Whether there is a GPU, and the libraries for it, shows only when a session is opened.
@@ -77,7 +77,7 @@ def cuda_problem() -> str | None:
 
 def require_cuda() -> None:
     """Raises `CudaUnavailableError` with the reason and the line that installs what is needed."""
-    if problem := cuda_problem():
+    if problem := cuda_unavailable_reason():
         raise CudaUnavailableError(
             f"CUDA was asked for and cannot be used: {problem}; install it with: {_INSTALL_CUDA}"
         )

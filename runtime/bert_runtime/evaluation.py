@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bert_runtime.errors import DataError, InputError
-from bert_runtime.model import WINDOW, Model
+from bert_runtime.model import CHUNK_SIZE, Model
 from bert_runtime.records import Record
 from bert_runtime.tasks import Example, Outputs, Task
 from bert_runtime.tokenization import TextTokenizer
 
-__all__ = ["checked_examples", "checked_metrics", "evaluate"]
+__all__ = ["build_examples", "check_metrics", "evaluate"]
 
 
 def evaluate(
@@ -20,17 +20,17 @@ def evaluate(
 
     Raises `DataError` for a row that does not fit the task.
     """
-    examples = checked_examples(model.task, model.tokenizer, records)
+    examples = build_examples(model.task, model.tokenizer, records)
     inputs = [each for example in examples for each in example.inputs]
     outputs: list[Outputs] = []
-    for start in range(0, len(inputs), WINDOW):  # as `Model.outputs` would split them, so that batches are the same
-        chunk = inputs[start : start + WINDOW]
+    for start in range(0, len(inputs), CHUNK_SIZE):  # as `Model.outputs` would split them, so that batches are the same
+        chunk = inputs[start : start + CHUNK_SIZE]
         outputs.extend(model.outputs(chunk))
         progress(len(chunk) * len(examples) // len(inputs))
-    return checked_metrics(model.task.score(outputs, examples), records[0].path)
+    return check_metrics(model.task.score(outputs, examples), records[0].path)
 
 
-def checked_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Record]) -> list[Example]:
+def build_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Record]) -> list[Example]:
     """The rows of a labelled file as examples that the model can answer and be compared with.
 
     Raises `DataError` naming the first row that is none, before a model has run.
@@ -51,7 +51,7 @@ def checked_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Rec
     return examples
 
 
-def checked_metrics(metrics: dict[str, float], path: Path) -> dict[str, float]:
+def check_metrics(metrics: dict[str, float], path: Path) -> dict[str, float]:
     """The metrics of a labelled file; raises `DataError` for one that its rows leave undefined."""
     undefined = [name for name, value in metrics.items() if math.isnan(value)]
     if undefined:

@@ -8,11 +8,11 @@ from pathlib import Path
 from bert_runtime.bundle.manifest import MASKED, UNMASKED, Asset, Manifest, Variant, sha256_file
 from bert_runtime.cpu.parallel_sessions import ParallelSessions
 from bert_runtime.cpu.session import Session
-from bert_runtime.devices import CPU, Device, cuda_problem, parse_device
+from bert_runtime.devices import CPU, Device, cuda_unavailable_reason, parse_device
 from bert_runtime.errors import BundleError, CudaUnavailableError, InputError
 from bert_runtime.gpu.cuda_session import CudaSession
 from bert_runtime.gpu.padding_router import PaddingRouter
-from bert_runtime.gpu.shape_buckets import AS_THEY_COME
+from bert_runtime.gpu.shape_buckets import NO_BUCKETS
 from bert_runtime.gpu.tensorrt_session import TensorrtSession
 from bert_runtime.machine import available_cores, has_instruction_set
 from bert_runtime.model import Model
@@ -80,7 +80,7 @@ def load(
     path = Path(bundle)
     manifest = Manifest.read(path)
     chosen = parse_device(device)
-    if chosen is None and _made_for_cuda(manifest, precision) and cuda_problem() is None:
+    if chosen is None and _made_for_cuda(manifest, precision) and cuda_unavailable_reason() is None:
         try:
             return load(bundle, precision=precision, device="cuda", max_batch_tokens=max_batch_tokens, verify=verify)
         except CudaUnavailableError as error:
@@ -163,7 +163,7 @@ def _open_gpu(
         return TensorrtSession(bundle, manifest, variant, device)
 
     def opened(variant: Variant) -> CudaSession:
-        shapes = None if variant.padding == MASKED else AS_THEY_COME
+        shapes = None if variant.padding == MASKED else NO_BUCKETS
         return CudaSession(bundle / variant.model.file, manifest, device, manifest.pad_token_id, shapes)
 
     def opened_later(variant: Variant) -> CudaSession:

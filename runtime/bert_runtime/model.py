@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 from tokenizers import Encoding
 
-from bert_runtime.batching import batches_of_runs
+from bert_runtime.batching import parallel_batches
 from bert_runtime.bundle.manifest import Manifest, Variant
 from bert_runtime.cpu.parallel_sessions import ParallelSessions
 from bert_runtime.cpu.session import Session
 from bert_runtime.errors import InputError
 from bert_runtime.gpu.cuda_session import CudaSession
 from bert_runtime.gpu.padding_router import PaddingRouter
-from bert_runtime.gpu.shape_buckets import accepts
+from bert_runtime.gpu.shape_buckets import accepts_batch
 from bert_runtime.gpu.tensorrt_session import TensorrtSession
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Outputs, Result, Task
 from bert_runtime.tokenization import Batch, TextTokenizer, as_text_input, check_batch, pad
 
-__all__ = ["WINDOW", "Model"]
+__all__ = ["CHUNK_SIZE", "Model"]
 
-WINDOW = 512
+CHUNK_SIZE = 512
 """Inputs that are sorted by length together: enough to pad little, few enough for `stream` to read ahead and hold."""
 
 
@@ -92,7 +92,7 @@ class Model:
         """Results window by window, so that no more raw outputs are held."""
         iterator = iter(inputs)
         first = 0
-        while chunk := list(islice(iterator, WINDOW)):
+        while chunk := list(islice(iterator, CHUNK_SIZE)):
             yield from map(self.task.decode, self.outputs(chunk, first))
             first += len(chunk)
 
@@ -110,9 +110,9 @@ class Model:
 
         `first` is the number that an error gives the first of `inputs`.
         """
-        if len(inputs) > WINDOW:  # so that streaming, evaluating and calling at once make the same batches
-            parts = range(0, len(inputs), WINDOW)
-            return [each for i in parts for each in self.outputs(inputs[i : i + WINDOW], first + i)]
+        if len(inputs) > CHUNK_SIZE:  # so that streaming, evaluating and calling at once make the same batches
+            parts = range(0, len(inputs), CHUNK_SIZE)
+            return [each for i in parts for each in self.outputs(inputs[i : i + CHUNK_SIZE], first + i)]
         read = [as_text_input(each) for each in inputs]
         encoded = self.tokenizer.encode(read, first)
         for number, (value, windows) in enumerate(zip(read, encoded, strict=True), start=first):
@@ -130,8 +130,8 @@ class Model:
         The batch is divided as texts are, into runs of `max_batch_tokens` tokens, padding included. Raises `InputError`
         for arrays that are no batch, or hold ids that the model has no row for.
         """
-        check_batch(batch, {} if self.manifest is None else self.manifest.limits)
-        if self.variant is not None and not accepts(self.variant.padding, batch):
+        check_batch(batch, {} if self.manifest is None else self.manifest.id_limits)
+        if self.variant is not None and not accepts_batch(self.variant.padding, batch):
             raise InputError(f"the {self.variant.title} graph does not take such padding; run what load(…) gives")
         rows, tokens = batch.input_ids.shape
         arrays = [array for _, array in self._runs([tokens] * rows, partial(_part, batch))]
@@ -158,11 +158,11 @@ class Model:
             yield [0], alone.run(make([0]))
             return
         parallel_sessions = self.parallel_sessions
-        batches = batches_of_runs(
+        batches = parallel_batches(
             lengths, self.max_batch_tokens, 1 if parallel_sessions is None else parallel_sessions.runs
         )
         if parallel_sessions is not None and not (len(batches) > 1 and parallel_sessions.fills(len(batches))):
-            parallel_sessions, batches = None, batches_of_runs(lengths, self.max_batch_tokens, 1)
+            parallel_sessions, batches = None, parallel_batches(lengths, self.max_batch_tokens, 1)
         if parallel_sessions is None:
             arrays: Iterator[FloatArray] = (alone.run(make(indices)) for indices in batches)
         else:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_runtime.batching import batches_of_runs
+from bert_runtime.batching import parallel_batches
 from bert_runtime.bundle.manifest import Manifest
 from bert_runtime.cpu.native_kernels import kernel_names
 from bert_runtime.cpu.parallel_sessions import ParallelSessions
@@ -206,7 +206,7 @@ def _pass(way: _Way, session: Session | ParallelSessions, task: Task, lengths: S
     """Running sequences of those lengths once."""
     batches = [
         partial(_batch, task, [lengths[i] for i in indices])
-        for indices in batches_of_runs(lengths, way.tokens, way.runs)
+        for indices in parallel_batches(lengths, way.tokens, way.runs)
     ]
 
     def run() -> None:
@@ -223,4 +223,4 @@ def _pass(way: _Way, session: Session | ParallelSessions, task: Task, lengths: S
 def _batch(task: Task, lengths: Sequence[int]) -> Batch:
     """A padded batch of sequences with so many tokens."""
     mask = (np.arange(max(lengths)) < np.array(lengths)[:, None]).astype(np.int64)
-    return Batch(task.answerable(np.ones_like(mask)), mask, np.zeros_like(mask))
+    return Batch(task.valid_probe_ids(np.ones_like(mask)), mask, np.zeros_like(mask))

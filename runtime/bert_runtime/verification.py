@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_runtime.bundle.manifest import PACKED, Manifest, Variant
-from bert_runtime.devices import CPU, Device, cuda_problem
+from bert_runtime.devices import CPU, Device, cuda_unavailable_reason
 from bert_runtime.errors import BertError, CudaUnavailableError, DeploymentError
 from bert_runtime.loading import can_run, check_asset, open_variant
 from bert_runtime.model import Model
@@ -92,7 +92,7 @@ def _opened(path: Path, manifest: Manifest, variant: Variant) -> tuple[Model, st
     """
     if variant.target == "cpu":
         return open_variant(path, manifest, variant, CPU), ""
-    if cuda_problem() is None:
+    if cuda_unavailable_reason() is None:
         with suppress(CudaUnavailableError):
             return open_variant(path, manifest, variant, Device(kind=variant.target)), ""
     if variant.padding == PACKED:

@@ -131,7 +131,7 @@ def test_auto_says_why_cuda_did_not_open(
     def no_driver(path: Path, manifest: object, device: Device, pad_token_id: int, shapes: object) -> None:
         raise CudaUnavailableError(f"{path.name} on {device}: no driver")
 
-    monkeypatch.setattr(loading, "cuda_problem", lambda: None)
+    monkeypatch.setattr(loading, "cuda_unavailable_reason", lambda: None)
     monkeypatch.setattr(loading, "CudaSession", no_driver)
     model = load(both_bundle)
     assert model.variant is not None
@@ -144,7 +144,7 @@ def test_auto_says_why_cuda_did_not_open(
 def test_auto_takes_the_cpu_for_what_is_not_made_for_cuda(
     classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "cuda_problem", lambda: None)
+    monkeypatch.setattr(loading, "cuda_unavailable_reason", lambda: None)
     assert load(classifier_bundle, precision="fp32").session.device_name.endswith(" threads")
 
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bert_export.kernel_functions import FUNCTIONS
-from bert_runtime.cpu.native_kernels import DOMAIN, kernel_names
+from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN, kernel_names
 from bert_runtime.cpu.session import open_onnxruntime_session
 
 Array = NDArray[Any]
@@ -44,11 +44,11 @@ class Both:
         }
         arguments = [{**values, **weights}[each.name or ""] for each in function.inputs]
         outputs = [ir.Value(name=each.name) for each in function.outputs]
-        node = ir.node(name, arguments, attributes, domain=DOMAIN, outputs=outputs)
+        node = ir.node(name, arguments, attributes, domain=KERNEL_DOMAIN, outputs=outputs)
         for each in outputs:
             is_bytes = each.name == "bytes" or name in ("QuantizedLinearGelu", "QuantizedAttention")
             each.type = ir.TensorType(ir.DataType.UINT8 if is_bytes else ir.DataType.FLOAT)
-        opsets = {"": 23, "com.microsoft": 1, DOMAIN: 1}
+        opsets = {"": 23, "com.microsoft": 1, KERNEL_DOMAIN: 1}
         graph = ir.Graph([*values.values()], outputs, nodes=[node], initializers=[*weights.values()], name="call",
                          opset_imports=opsets)  # fmt: skip
         model = ir.Model(graph, ir_version=10, functions=[function])

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from bert_runtime.batching import batches_of_runs, length_sorted_batches
+from bert_runtime.batching import length_sorted_batches, parallel_batches
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -52,4 +52,4 @@ def test_edge_cases() -> None:
     ],
 )
 def test_batches_are_shared_among_runs(lengths: list[int], runs: int, sizes: list[int]) -> None:
-    assert [len(batch) for batch in batches_of_runs(lengths, 256, runs)] == sizes
+    assert [len(batch) for batch in parallel_batches(lengths, 256, runs)] == sizes

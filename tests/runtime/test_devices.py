@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from bert_runtime import InputError, devices
-from bert_runtime.devices import CPU, CUDA_PROVIDER, Device, cuda_problem, parse_device, require_cuda
+from bert_runtime.devices import CPU, CUDA_PROVIDER, Device, cuda_unavailable_reason, parse_device, require_cuda
 from bert_runtime.errors import CudaUnavailableError, MissingExtraError
 
 
@@ -45,7 +45,7 @@ def test_strange_devices_are_named(name: str) -> None:
 
 def test_cuda_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, [CUDA_PROVIDER, "CPUExecutionProvider"], {"onnxruntime-gpu": "1.31.1"})
-    assert cuda_problem() is None
+    assert cuda_unavailable_reason() is None
     require_cuda()
 
 

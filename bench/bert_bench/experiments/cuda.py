@@ -39,9 +39,9 @@ from bert_runtime import Manifest
 from bert_runtime.batching import length_sorted_batches
 from bert_runtime.bundle.manifest import PACKED, UNMASKED, Variant
 from bert_runtime.cpu.session import Session
-from bert_runtime.devices import CUDA_PROVIDER, Device, cuda_problem
+from bert_runtime.devices import CUDA_PROVIDER, Device, cuda_unavailable_reason
 from bert_runtime.gpu.cuda_session import CudaSession, provider_options
-from bert_runtime.gpu.shape_buckets import AS_THEY_COME, ShapeBuckets, is_full, is_right_padded
+from bert_runtime.gpu.shape_buckets import NO_BUCKETS, ShapeBuckets, is_full, is_right_padded
 from bert_runtime.loading import bundle_tokenizer, load, open_variant
 from bert_runtime.model import Model
 from bert_runtime.numerics import FloatArray
@@ -86,7 +86,7 @@ def batches_of(task: Task, vocab_size: int, max_tokens: int, seed: int = 0) -> d
     def batch(lengths: list[int]) -> Batch:
         shape = (len(lengths), max(lengths))
         mask = (np.arange(shape[1])[None, :] < np.array(lengths)[:, None]).astype(np.int64)
-        return Batch(task.answerable(generator.integers(0, vocab_size, shape)), mask, np.zeros(shape, np.int64))
+        return Batch(task.valid_probe_ids(generator.integers(0, vocab_size, shape)), mask, np.zeros(shape, np.int64))
 
     found = {f"{rows}x{tokens}": [batch([tokens] * rows)] for rows, tokens in _SHAPES if tokens <= max_tokens}
     lengths = mixed_lengths(_MIXED_TEXTS, seed, max_tokens)
@@ -176,8 +176,8 @@ def _engines(
         "optimum O4": lambda: Engine(optimum_o4()),
         "bundle": lambda: Engine(open_variant(bundle, manifest, masked, device).session.run),
         "bundle, no CUDA graphs": lambda: Engine(ours(masked, ShapeBuckets(rows=()))),
-        "bundle, packed": lambda: Engine(ours(paddings[PACKED], AS_THEY_COME), is_right_padded),
-        "bundle, unmasked": lambda: Engine(ours(paddings[UNMASKED], AS_THEY_COME), is_full),
+        "bundle, packed": lambda: Engine(ours(paddings[PACKED], NO_BUCKETS), is_right_padded),
+        "bundle, unmasked": lambda: Engine(ours(paddings[UNMASKED], NO_BUCKETS), is_full),
         "bundle, TensorRT": lambda: Engine(on_tensorrt()),
     }
     found, missing = {}, {}
@@ -222,7 +222,7 @@ def main(checkpoint: str, index: int, rounds: int, calls: int, labelled: Path | 
     """Exports, checks, times, prints."""
     if not torch.cuda.is_available():
         raise click.ClickException(f"needs a GPU: torch {torch.__version__} finds none")
-    if problem := cuda_problem():
+    if problem := cuda_unavailable_reason():
         raise click.ClickException(f"needs ONNX Runtime with CUDA: {problem}")
     torch.backends.cuda.matmul.allow_tf32 = False
     device = Device(kind="cuda", index=index)

@@ -30,7 +30,7 @@ from bert_bench.workers.environments import Environment
 from bert_bench.workloads import CORPUS
 from bert_export.cli.common import table
 from bert_runtime import Manifest
-from bert_runtime.cpu.native_kernels import add_kernels
+from bert_runtime.cpu.native_kernels import register_kernels
 from bert_runtime.records import read_records
 from bert_runtime.tokenization import as_text_input
 
@@ -82,7 +82,7 @@ def onnxruntime_operators(graph: Path, rows: int, tokens: int, calls: int, *, ke
         each.enable_mem_pattern = False
         each.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         if kernels:
-            add_kernels(each)
+            register_kernels(each)
     with tempfile.TemporaryDirectory() as folder:
         options[1].enable_profiling = True
         options[1].profile_file_prefix = str(Path(folder) / "profile")

@@ -23,7 +23,7 @@ from bert_export.quantization import expected_projections, measure_activations, 
 from bert_export.samples import CalibrationTexts, built_in_calibration, file_calibration
 from bert_models import TaskModel, load_model, open_checkpoint
 from bert_runtime.cpu.session import Session
-from bert_runtime.evaluation import checked_examples
+from bert_runtime.evaluation import build_examples
 from bert_runtime.machine import available_cores, installed_versions
 from bert_runtime.model import Model
 from bert_runtime.numerics import FloatArray
@@ -154,7 +154,7 @@ def main(checkpoint: str, calibrate: Path, evaluate: Path, output: Path, nncf: b
     source = open_checkpoint(checkpoint)
     task = source.task()
     model, tokenizer = load_model(source, task), source.text_tokenizer(None, task.windows)
-    examples = checked_examples(task, tokenizer, read_records(evaluate))
+    examples = build_examples(task, tokenizer, read_records(evaluate))
     graph = capture(model)
     expected = expected_projections(source.config, fuse(graph, source.config, task))
     file, built_in = file_calibration(calibrate, None, task, tokenizer), built_in_calibration(task, tokenizer)

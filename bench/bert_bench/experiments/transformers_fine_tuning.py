@@ -17,7 +17,7 @@ from bert_models.training.infer_task import infer_task
 from bert_models.training.loop import fit
 from bert_models.training.module import FineTuning
 from bert_models.training.precision import ChosenPrecision
-from bert_runtime.evaluation import checked_examples
+from bert_runtime.evaluation import build_examples
 from bert_runtime.machine import available_cores
 from bert_runtime.records import Record, read_records
 from bert_runtime.tasks import Task, TextClassification, TokenClassification
@@ -57,7 +57,7 @@ class TransformersTaskModel(nn.Module):
 def labelled_examples(source: Checkpoint, task: Task, records: list[Record], settings: TrainSettings) -> Examples:
     """A labelled file as `fine_tune` tokenizes it."""
     tokenizer = source.text_tokenizer(settings.max_tokens, task.windows)
-    return Examples(task, checked_examples(task, tokenizer, records), tokenizer)
+    return Examples(task, build_examples(task, tokenizer, records), tokenizer)
 
 
 def train_transformers(

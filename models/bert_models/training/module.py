@@ -140,7 +140,7 @@ class FineTuning(LoggedModule):
         rows = {number: row for part in parts for number, row in part.items()}
         task, outputs = self._dev_task, self.dev.outputs(rows)
         metrics = task.score(outputs, self.dev.examples)
-        if (tuned := task.tuned(metrics)) != task:
+        if (tuned := task.with_tuned_threshold(metrics)) != task:
             metrics = tuned.score(outputs, self.dev.examples)
         return metrics
 

@@ -27,7 +27,7 @@ from bert_models.training.run_dir import LOGS, REPORT_NAME, STATE, TRAINING_TOOL
 from bert_models.training.settings import TrainSettings
 from bert_models.training.similarity import similarity_examples
 from bert_runtime.bundle.manifest import sha256_file
-from bert_runtime.evaluation import checked_examples
+from bert_runtime.evaluation import build_examples
 from bert_runtime.machine import available_cores, describe, installed_versions
 from bert_runtime.records import Record, read_records
 from bert_runtime.tasks import Example, SentenceEmbedding, Task
@@ -58,7 +58,7 @@ def training_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Re
     """The rows of a training file; raises `DataError` for one that the task cannot learn from."""
     if isinstance(task, SentenceEmbedding):
         return similarity_examples(task, records)
-    return checked_examples(task, tokenizer, records)
+    return build_examples(task, tokenizer, records)
 
 
 def _from_labels(
@@ -136,7 +136,7 @@ def train_learner(
         started = time.monotonic()
         loggers = build_loggers(target / LOGS)
         best = fit(module, run.train, run.dev, settings, precision, target / STATE, resume=resume, loggers=loggers)
-        module.model.task = run.learner.task.tuned(best)
+        module.model.task = run.learner.task.with_tuned_threshold(best)
         report = {
             **_results(module, best, precision),
             "seconds": round(time.monotonic() - started, 1),
@@ -164,7 +164,7 @@ def _prepared(
     progress(f"tokenizing {len(train_records)} training and {len(dev_records)} dev examples")
     task, tokenizer = learner.task, learner.source.text_tokenizer(settings.max_tokens, learner.task.windows)
     train_set = Examples(task, learner.examples(task, tokenizer, train_records), tokenizer, learner.objective)
-    dev_set = Examples(task, checked_examples(task, tokenizer, dev_records), tokenizer)
+    dev_set = Examples(task, build_examples(task, tokenizer, dev_records), tokenizer)
     pl.seed_everything(settings.seed, verbose=False)
     model = learner.build()
     model.encoder.checkpointing = settings.gradient_checkpointing

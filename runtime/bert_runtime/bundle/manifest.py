@@ -20,7 +20,7 @@ __all__ = [
     "MANIFEST_NAME",
     "MASKED",
     "PACKED",
-    "PADDINGS",
+    "PADDING_MODES",
     "UNMASKED",
     "Asset",
     "Manifest",
@@ -35,7 +35,7 @@ FORMAT_VERSION = 1
 
 MANIFEST_NAME = "bundle.json"
 
-PADDINGS = (MASKED, UNMASKED, PACKED) = ("masked", "unmasked", "packed")
+PADDING_MODES = (MASKED, UNMASKED, PACKED) = ("masked", "unmasked", "packed")
 """What a graph may be made of padding; see `Variant.padding`."""
 
 MIN_TOKENS = 3
@@ -181,7 +181,7 @@ class Manifest:
     """Top-level keys this release does not know; kept when the manifest is written again."""
 
     @property
-    def limits(self) -> dict[str, int]:
+    def id_limits(self) -> dict[str, int]:
         """By input, the number below which its values lie, of those that the bundle says it of."""
         return {each.name: each.exclusive_max for each in self.inputs if each.exclusive_max is not None}
 

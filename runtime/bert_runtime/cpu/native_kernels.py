@@ -1,8 +1,8 @@
-"""Kernels of our own, for what graphs spend their time on.
+"""Native kernels for the operators where graphs spend their time.
 
-The exporter groups operators into functions of the domain `DOMAIN`. A session that knows this library runs its kernels
-in their place; for those that the library lacks on this processor, and all of them where there is no library, ONNX
-Runtime runs the operators that the functions consist of. The sources are in `runtime/native`.
+The exporter groups operators into ONNX functions of the domain `KERNEL_DOMAIN`. A session that has registered the
+kernel library runs a native kernel for each function that the library has. For all others, ONNX Runtime inlines the
+function and runs the operators in its body. The sources are in `runtime/native`.
 """
 
 import logging
@@ -15,11 +15,11 @@ from bert_runtime.machine import cpu_flags
 if TYPE_CHECKING:
     from onnxruntime import SessionOptions
 
-__all__ = ["DOMAIN", "add_kernels", "kernel_library", "kernel_names", "kernels_are_missing"]
+__all__ = ["KERNEL_DOMAIN", "kernel_library", "kernel_names", "kernels_missing", "register_kernels"]
 
 _log = logging.getLogger("bert_runtime")
 
-DOMAIN = "bert_export"
+KERNEL_DOMAIN = "bert_export"
 
 _LIBRARIES = {
     "kernels-avx512.so": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"},
@@ -46,7 +46,7 @@ def _suitable() -> str | None:
     return None if "avx512f" in flags and best != next(iter(_LIBRARIES)) else best
 
 
-def add_kernels(options: "SessionOptions") -> None:
+def register_kernels(options: "SessionOptions") -> None:
     """Lets sessions with these options run the kernels; where they cannot be loaded, that is warned of."""
     if (library := kernel_library()) is None:
         return
@@ -56,7 +56,7 @@ def add_kernels(options: "SessionOptions") -> None:
         _log.warning("running without bert-export's own kernels: %s; reinstall bert-export to build them anew", error)
 
 
-def kernels_are_missing() -> bool:
+def kernels_missing() -> bool:
     """Whether there are kernels for this processor, but not in this installation, or none that can be loaded."""
     return _suitable() is not None and not kernel_names()
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bert_runtime.cpu.native_kernels import add_kernels
+from bert_runtime.cpu.native_kernels import register_kernels
 from bert_runtime.errors import BundleError, ForkedSessionError, InputError, MissingExtraError
 from bert_runtime.machine import has_instruction_set
 from bert_runtime.numerics import FloatArray
@@ -67,7 +67,7 @@ def open_onnxruntime_session(
     options.add_session_config_entry("session.force_spinning_stop", "1")
     disabled = []
     if kernels:
-        add_kernels(options)
+        register_kernels(options)
     if int8 and not has_instruction_set("vnni"):
         # ONNX Runtime then multiplies by unsigned weights, in kernels that do not saturate. It does so at the extended
         # level, of which we do not want the fusion of LayerNormalization and its residual.

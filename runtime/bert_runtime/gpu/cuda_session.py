@@ -160,7 +160,7 @@ class CudaSession:
         self.device_name = str(device)
         self._device = device
         self._max_tokens = manifest.max_tokens
-        self._limits = manifest.limits
+        self._limits = manifest.id_limits
         self._output = manifest.output
         # A number of rows that depends on the texts, as of masks, brings a copy to the host into the graph.
         fixed = all(isinstance(axis, int) or axis in ("batch", "sequence") for axis in manifest.output.axes)

@@ -8,7 +8,7 @@ from bert_runtime.bundle.manifest import MASKED, UNMASKED
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tokenization import Batch
 
-__all__ = ["AS_THEY_COME", "Shape", "ShapeBuckets", "accepts", "is_full", "is_right_padded", "unpad"]
+__all__ = ["NO_BUCKETS", "Shape", "ShapeBuckets", "accepts_batch", "is_full", "is_right_padded", "unpad"]
 
 Shape = tuple[int, int]
 """Rows × tokens of a batch."""
@@ -48,7 +48,7 @@ class ShapeBuckets:
         return max(tokens, min(ceil(tokens / self.alignment) * self.alignment, max_tokens))
 
 
-AS_THEY_COME = ShapeBuckets(rows=(), alignment=1)
+NO_BUCKETS = ShapeBuckets(rows=(), alignment=1)
 """For graphs that take no padding, or leave it out: none is added, and nothing is captured."""
 
 
@@ -63,7 +63,7 @@ def is_full(batch: Batch) -> bool:
     return bool(batch.attention_mask.all())
 
 
-def accepts(padding: str, batch: Batch) -> bool:
+def accepts_batch(padding: str, batch: Batch) -> bool:
     """Whether a graph of that padding may read the batch; see `bert_runtime.bundle.manifest.Variant`."""
     return padding == MASKED or (is_full(batch) if padding == UNMASKED else is_right_padded(batch))
 

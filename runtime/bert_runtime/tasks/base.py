@@ -144,7 +144,7 @@ class Task(ABC):
         """
         return computed
 
-    def answerable(self, input_ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    def valid_probe_ids(self, input_ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Random token ids [B, S], changed where the task would have nothing to compute in them."""
         return input_ids
 
@@ -175,7 +175,7 @@ class Task(ABC):
     def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
         """Metrics of the outputs for the inputs of `examples`, one after another."""
 
-    def tuned(self, metrics: Mapping[str, float]) -> Self:
+    def with_tuned_threshold(self, metrics: Mapping[str, float]) -> Self:
         """The task with the settings that its metrics on a labelled file found best, such as a threshold."""
         return self
 

@@ -102,7 +102,7 @@ class FillMask(Task):
         """Of [B, S, vocabulary], the rows at masks [masks, vocabulary]."""
         return computed[input_ids == self.mask_token_id]
 
-    def answerable(self, input_ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    def valid_probe_ids(self, input_ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Every sixty-fourth token is a mask: one in a sentence."""
         masked = input_ids.copy()
         masked[:, ::64] = self.mask_token_id

@@ -242,7 +242,7 @@ class QuestionAnswering(Task):
         right = np.array([not text for text in given]) == ~answerable
         return {**metrics, "answerability_accuracy": float(right.mean()), "best_threshold": threshold, "best_f1": f1}
 
-    def tuned(self, metrics: Mapping[str, float]) -> Self:
+    def with_tuned_threshold(self, metrics: Mapping[str, float]) -> Self:
         """With the threshold of the best F1."""
         return replace(self, no_answer_threshold=metrics["best_threshold"]) if self.no_answer else self
 

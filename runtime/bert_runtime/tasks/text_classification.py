@@ -210,7 +210,7 @@ class TextClassification(Task):
             "macro_f1": macro_f1(predicted, labels, len(self.labels)),
         }
 
-    def tuned(self, metrics: Mapping[str, float]) -> Self:
+    def with_tuned_threshold(self, metrics: Mapping[str, float]) -> Self:
         """With the threshold of the best micro-averaged F1, unless every label has its own."""
         if self.problem_type != "multi_label" or self.thresholds:
             return self

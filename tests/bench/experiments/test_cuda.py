@@ -52,7 +52,7 @@ def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_onnxruntime_for_it_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(cuda, "cuda_problem", lambda: "there is none")
+    monkeypatch.setattr(cuda, "cuda_unavailable_reason", lambda: "there is none")
     result = CliRunner().invoke(main, ["--checkpoint", "anything"])
     assert result.exit_code == 1
     assert "needs ONNX Runtime with CUDA: there is none" in result.stderr

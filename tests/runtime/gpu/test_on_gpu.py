@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from bert_runtime import InputError, Manifest, load, verify
-from bert_runtime.devices import CPU, Device, cuda_problem
+from bert_runtime.devices import CPU, Device, cuda_unavailable_reason
 from bert_runtime.errors import CudaUnavailableError
 from bert_runtime.gpu.cuda_session import CudaSession, fallback_operators
-from bert_runtime.gpu.shape_buckets import AS_THEY_COME, ShapeBuckets
+from bert_runtime.gpu.shape_buckets import NO_BUCKETS, ShapeBuckets
 from bert_runtime.loading import open_variant
 from bert_runtime.tokenization import Batch
 
@@ -24,7 +24,7 @@ TEXTS = ["how are you", "see you later", "where is my card, and who has it now?"
 @pytest.fixture(scope="module")
 def bundle(classifier_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier for CUDA in FP32 and FP16, in every padding mode, and for TensorRT."""
-    if problem := cuda_problem():
+    if problem := cuda_unavailable_reason():
         pytest.skip(f"needs a GPU: {problem}")
     from bert_export import export
 
@@ -95,7 +95,7 @@ def test_every_form_answers_alike(bundle: Path, form: str) -> None:
     mask = np.ones_like(ids) if form == "unmasked" else np.tril(np.ones_like(ids))
     batch = Batch(ids, mask, np.zeros_like(ids))
     plain, other = (
-        CudaSession(bundle / each.model.file, manifest, device, 0, AS_THEY_COME)
+        CudaSession(bundle / each.model.file, manifest, device, 0, NO_BUCKETS)
         for each in (masked, manifest.padding_variants(masked)[form])
     )
     assert np.abs(plain.run(batch) - other.run(batch)).max() <= 5e-3

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_runtime.gpu.shape_buckets import AS_THEY_COME, Shape, ShapeBuckets, unpad
+from bert_runtime.gpu.shape_buckets import NO_BUCKETS, Shape, ShapeBuckets, unpad
 from bert_runtime.tokenization import Batch
 
 
@@ -38,7 +38,7 @@ def test_without_rows_nothing_is_captured() -> None:
 )
 def test_tokens_are_rounded_up_within_the_positions(tokens: int, max_tokens: int, expected: int) -> None:
     assert ShapeBuckets().aligned(tokens, max_tokens) == expected
-    assert AS_THEY_COME.aligned(tokens, max_tokens) == tokens
+    assert NO_BUCKETS.aligned(tokens, max_tokens) == tokens
 
 
 def test_what_padding_added_is_taken_away() -> None:

@@ -96,7 +96,7 @@ def test_a_bundle_is_loaded_on_it_only_when_asked(
         BundleError, match="no variant for tensorrt; export the checkpoint again with --target tensorrt"
     ):
         load(classifier_bundle, device="tensorrt")
-    monkeypatch.setattr(loading, "cuda_problem", lambda: None)
+    monkeypatch.setattr(loading, "cuda_unavailable_reason", lambda: None)
     assert load(classifier_bundle).session.device_name.endswith(" threads")
     assert opened == []
 
