@@ -32,7 +32,7 @@ def check_opset(opset: int) -> None:
 
 def input_names(config: EncoderConfig) -> tuple[str, ...]:
     """Names of the graph's inputs, int64 [batch, sequence] each; segment ids only where they change something."""
-    return ("input_ids", "attention_mask", *(("token_type_ids",) if config.reads_segments else ()))
+    return ("input_ids", "attention_mask", *(("token_type_ids",) if config.uses_segment_ids else ()))
 
 
 def capture(model: TaskModel, opset: int = OPSET) -> ir.Model:

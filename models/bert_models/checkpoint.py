@@ -24,9 +24,9 @@ from bert_models.sentence_transformers import (
     read_sentence_embedding,
     write_sentence_embedding,
 )
-from bert_models.task_settings import mask_settings, read_task, specific_settings, task_values
+from bert_models.task_settings import read_mask_token, read_task, read_task_params, task_config_json
 from bert_models.tokenizer_files import TOKENIZER_FILES, read_tokenizer, wordpiece_settings
-from bert_models.weights import fit_weights, read_weights, save_weights, weight_files
+from bert_models.weights import load_weights, read_weights, save_weights, weight_files
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.tasks import TASKS, FillMask, SentenceEmbedding, Task, WindowedText
 from bert_runtime.tokenization import TextTokenizer
@@ -45,7 +45,7 @@ class Checkpoint:
     path: Path
     family: Family
     config: EncoderConfig
-    values: Mapping[str, Any]
+    config_json: Mapping[str, Any]
     """`config.json` as it stands."""
     name: str
     """What it was asked for as: the folder, or the hub id."""
@@ -62,17 +62,19 @@ class Checkpoint:
             known = is_sentence_transformers_folder(self.path)
             width = self.config.hidden_size
             whole = read_sentence_embedding(self.path, width) if known else SentenceEmbedding(dimensions=width)
-            fewer = specific_settings(name, self.values, self.path / "config.json").get("dimensions", whole.dimensions)
+            fewer = read_task_params(name, self.config_json, self.path / "config.json").get(
+                "dimensions", whole.dimensions
+            )
             return replace(whole, dimensions=min(fewer, whole.dimensions))
         where = self.path / "config.json"
         if name == FillMask.name:
-            if self.values.get("tie_word_embeddings") is False:
+            if self.config_json.get("tie_word_embeddings") is False:
                 raise CheckpointError(
                     f"{where}: expected tie_word_embeddings to be true, found false: a fill-mask head with an output "
                     "matrix of its own is not supported"
                 )
-            return read_task(name, self.values, where, **mask_settings(self.tokenizer(), self.path))
-        values = {**_DEFAULT_LABELS, **self.values} if self.was_trained_for(name) else self.values
+            return read_task(name, self.config_json, where, **read_mask_token(self.tokenizer(), self.path))
+        values = {**_DEFAULT_LABELS, **self.config_json} if self.was_trained_for(name) else self.config_json
         return read_task(name, values, where)
 
     def require_head(self, name: str) -> None:
@@ -83,12 +85,12 @@ class Checkpoint:
 
     def was_trained_for(self, name: str) -> bool:
         """Whether `config.json` names the architecture of a task's head."""
-        return self.family.architectures[name] in (self.values.get("architectures") or [])
+        return self.family.architectures[name] in (self.config_json.get("architectures") or [])
 
     def _own_task(self) -> str:
         if is_sentence_transformers_folder(self.path):
             return SentenceEmbedding.name
-        architectures = self.values.get("architectures") or []
+        architectures = self.config_json.get("architectures") or []
         for name, architecture in self.family.architectures.items():
             if architecture in architectures and architecture != self.family.base_architecture:
                 return name
@@ -150,7 +152,7 @@ def open_checkpoint(name: str | Path) -> Checkpoint:
             f"{path / 'config.json'}: expected a model_type of {', '.join(FAMILIES)}, found {family!r}"
         )
     weight_files(path)
-    config = FAMILIES[family].config(values, str(path / "config.json"))
+    config = FAMILIES[family].parse_config(values, str(path / "config.json"))
     return Checkpoint(path, FAMILIES[family], config, values, str(name), revision)
 
 
@@ -170,13 +172,13 @@ def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) ->
         _check_tied(checkpoint, tensors)
     keys = {name: family.checkpoint_key(name, task.name) for name, _ in model.named_parameters()}
     head = [name for name in keys if name.startswith("head.")] if new_head else []
-    labels = task_values(task).get("id2label")
-    if new_head and labels is not None and labels != checkpoint.values.get("id2label"):
+    labels = task_config_json(task).get("id2label")
+    if new_head and labels is not None and labels != checkpoint.config_json.get("id2label"):
         last = {keys[name] for name in head if name.startswith(("head.output.", "head.crf."))}
         tensors = {key: tensor for key, tensor in tensors.items() if key not in last}
-    fit_weights(
+    load_weights(
         model, tensors, keys,
-        prefix=family.prefix, ignored=family.ignored_weights, where=checkpoint.path, may_be_new=head,
+        prefix=family.prefix, ignored=family.ignored_weights, where=checkpoint.path, optional=head,
     )  # fmt: skip
     return model.eval()
 
@@ -202,24 +204,24 @@ def save_model(
     *,
     tokenizer_from: Path,
     max_tokens: int | None = None,
-    more_heads: Mapping[str, nn.Module] | None = None,
+    extra_heads: Mapping[str, nn.Module] | None = None,
 ) -> None:
     """Writes config, weights and the tokenizer files of `tokenizer_from` into the existing `folder`.
 
     `transformers` loads the result with the class that `architectures` names; a sentence-embedding model is also a
     sentence-transformers folder. `max_tokens` is the length it was trained at, so that it is truncated there too.
-    `more_heads` are those of other tasks that were pre-trained beside it; the class is then that of pre-training.
+    `extra_heads` are those of other tasks that were pre-trained beside it; the class is then that of pre-training.
     """
     task, family = model.task, FAMILIES[model.config.family]
-    architecture = family.pretraining_architecture if more_heads else family.architectures[task.name]
+    architecture = family.pretraining_architecture if extra_heads else family.architectures[task.name]
     values = {
         "architectures": [architecture],
-        **family.config_values(model.config),
-        **task_values(task),
+        **family.dump_config(model.config),
+        **task_config_json(task),
         "dtype": "float32",
     }
     tensors = {family.checkpoint_key(name, task.name): p.detach().contiguous() for name, p in model.named_parameters()}
-    for name, head in (more_heads or {}).items():
+    for name, head in (extra_heads or {}).items():
         weights = ((family.checkpoint_key(f"head.{key}", name), p) for key, p in head.named_parameters())
         tensors |= {key: p.detach().contiguous() for key, p in weights}
     if architecture == family.base_architecture:

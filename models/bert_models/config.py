@@ -146,6 +146,6 @@ class EncoderConfig:
         return self.max_positions - (self.pad_token_id + 1 if self.positions == "after_padding" else 0)
 
     @property
-    def reads_segments(self) -> bool:
+    def uses_segment_ids(self) -> bool:
         """Whether segment ids change the output; a single segment is a constant."""
         return self.type_vocab_size > 1

@@ -8,9 +8,9 @@ Letters in shapes: B sequences in the batch, S tokens per sequence, L labels, T 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["UNLABELLED", "LinearChainCrf"]
+__all__ = ["IGNORE_INDEX", "LinearChainCrf"]
 
-UNLABELLED = -100
+IGNORE_INDEX = -100
 """The label of a token that is not part of the chain; what `torch.nn.functional.cross_entropy` ignores by default."""
 
 
@@ -36,19 +36,19 @@ class LinearChainCrf(nn.Module):
         """
         # Sums over a chain leave the range in which half precision resolves differences.
         emissions, transitions = emissions.float(), self.transitions.float()
-        emissions, labels, mask = compact(emissions, labels)
+        emissions, labels, mask = compact_labelled(emissions, labels)
         lengths = mask.sum(dim=1)
         losses = log_partition(emissions, mask, transitions) - path_score(emissions, labels, mask, transitions)
         # The empty chain has one sequence, whose probability is one.
         return (losses * (lengths > 0)).sum() / lengths.sum().clamp(min=1)
 
 
-def compact(emissions: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def compact_labelled(emissions: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Move labelled positions to the front of their row, in order: [B, S, L], [B, S] → [B, T, L], [B, T], mask [B, T].
 
     Where the mask is False, emissions and labels are 0. T is at least 1.
     """
-    labelled = labels != UNLABELLED
+    labelled = labels != IGNORE_INDEX
     longest = max(1, int(labelled.sum(dim=1).max()))
     order = labelled.int().argsort(dim=1, descending=True, stable=True)[:, :longest]
     mask = labelled.gather(1, order)
@@ -73,7 +73,7 @@ def log_partition(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Tenso
 def path_score(emissions: Tensor, labels: Tensor, mask: Tensor, transitions: Tensor) -> Tensor:
     """Score of the given label sequences: [B, T, L], int64 [B, T], bool [B, T], [L + 2, L] → [B].
 
-    Emissions and labels are 0 where the mask is False, as `compact` leaves them.
+    Emissions and labels are 0 where the mask is False, as `compact_labelled` leaves them.
     """
     last = (mask.sum(dim=1, keepdim=True) - 1).clamp(min=0)
     emitted = emissions.gather(2, labels.unsqueeze(-1)).squeeze(-1).sum(dim=1)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from bert_models.config import EncoderConfig
 from bert_models.crf import LinearChainCrf
 from bert_models.layers import Encoder, activation_function
-from bert_models.pooling import build_pooling, first_token
+from bert_models.pooling import build_pooling, cls_pooling
 from bert_runtime.tasks import (
     FillMask,
     NextSentencePrediction,
@@ -30,7 +30,7 @@ __all__ = [
     "ClassificationHead",
     "DiscriminatorHead",
     "EmbeddingHead",
-    "MaskedLanguageHead",
+    "MaskedLmHead",
     "TokenClassificationHead",
     "TokenHead",
     "build_head",
@@ -58,7 +58,7 @@ class ClassificationHead(nn.Module):
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
         """→ logits [B, labels]."""
-        pooled = self.activation(self.dense(first_token(hidden, attention_mask)))
+        pooled = self.activation(self.dense(cls_pooling(hidden, attention_mask)))
         return self.output(self.dropout(pooled))
 
 
@@ -106,7 +106,7 @@ class TokenClassificationHead(TokenHead):
         self.crf = LinearChainCrf(len(task.labels)) if task.crf else None
 
 
-class MaskedLanguageHead(nn.Module):
+class MaskedLmHead(nn.Module):
     """Dense → activation → LayerNorm → all tokens' scores, by the token embedding (Press & Wolf, arXiv:1608.05859)."""
 
     def __init__(self, config: EncoderConfig, encoder: Encoder) -> None:
@@ -156,7 +156,7 @@ HEADS: Mapping[str, Callable[[Encoder, EncoderConfig, Task], nn.Module]] = {
     TextClassification.name: _classification,
     TokenClassification.name: _tokens,
     QuestionAnswering.name: lambda encoder, config, task: TokenHead(config, 2),
-    FillMask.name: lambda encoder, config, task: MaskedLanguageHead(config, encoder),
+    FillMask.name: lambda encoder, config, task: MaskedLmHead(config, encoder),
     NextSentencePrediction.name: lambda encoder, config, task: ClassificationHead(config, 2),
     ReplacedTokenDetection.name: lambda encoder, config, task: DiscriminatorHead(config),
     SentenceEmbedding.name: _embedding,

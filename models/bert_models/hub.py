@@ -15,11 +15,11 @@ from bert_models.tokenizer_files import TOKENIZER_FILES
 from bert_models.weights import WEIGHT_FILES
 from bert_runtime.errors import MissingExtraError
 
-__all__ = ["FILES", "PICKLES", "local_checkpoint"]
+__all__ = ["CHECKPOINT_FILES", "PICKLE_FILES", "local_checkpoint"]
 
 _LOG = logging.getLogger(__name__)
 
-FILES = (
+CHECKPOINT_FILES = (
     "config.json",
     *(name for name in WEIGHT_FILES if ".safetensors" in name),
     "model-*-of-*.safetensors",
@@ -30,7 +30,7 @@ FILES = (
 )
 """Patterns of the files that are read from a checkpoint; a hub repository often holds many others."""
 
-PICKLES = (*(name for name in WEIGHT_FILES if ".bin" in name), "pytorch_model-*-of-*.bin")
+PICKLE_FILES = (*(name for name in WEIGHT_FILES if ".bin" in name), "pytorch_model-*-of-*.bin")
 """Patterns of the weights that are read where there are no safetensors."""
 
 _NAME = r"[A-Za-z0-9_](?:[\w.-]{0,94}[A-Za-z0-9_])?"
@@ -68,9 +68,9 @@ def _download(name: str, repo: str, revision: str | None) -> Path:
     try:
         if isinstance(problem, RevisionNotFoundError):  # the cache may still hold what the branch or tag once was
             raise problem
-        folder = _snapshot(repo, revision, FILES, cached=problem is not None)
+        folder = _snapshot(repo, revision, CHECKPOINT_FILES, cached=problem is not None)
         if "weights" in _absent(folder):
-            _snapshot(repo, folder.name, ("config.json", *PICKLES), cached=problem is not None)
+            _snapshot(repo, folder.name, ("config.json", *PICKLE_FILES), cached=problem is not None)
         absent = _absent(folder)
         if problem is not None and absent:
             raise problem

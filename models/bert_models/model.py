@@ -25,9 +25,9 @@ class TaskModel(nn.Module):
         self.task = task
         self.encoder = Encoder(config)
         self.head = build_head(self.encoder, config, task)
-        self.apply(self.initialise)
+        self.apply(self.init_weights)
 
-    def initialise(self, module: nn.Module) -> None:
+    def init_weights(self, module: nn.Module) -> None:
         """Gives the weights of one module, not of those inside it, their first values."""
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, std=self.config.initializer_range)

@@ -10,32 +10,32 @@ from torch import Tensor, nn
 
 from bert_models.config import EncoderConfig
 
-__all__ = ["AttentionPooling", "build_pooling", "first_token"]
+__all__ = ["AttentionPooling", "build_pooling", "cls_pooling"]
 
 
-def first_token(hidden: Tensor, attention_mask: Tensor) -> Tensor:
+def cls_pooling(hidden: Tensor, attention_mask: Tensor) -> Tensor:
     """The first token's vector, [CLS] in BERT's terms: [B, S, H] → [B, H]."""
     return hidden[:, 0]
 
 
-def mean_of_tokens(hidden: Tensor, attention_mask: Tensor) -> Tensor:
+def mean_pooling(hidden: Tensor, attention_mask: Tensor) -> Tensor:
     """The mean over real tokens: [B, S, H] → [B, H]; zero for a row without any."""
     weights = attention_mask.to(hidden.dtype).unsqueeze(-1)
     return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-9)
 
 
-def max_of_tokens(hidden: Tensor, attention_mask: Tensor) -> Tensor:
+def max_pooling(hidden: Tensor, attention_mask: Tensor) -> Tensor:
     """The largest value of each dimension over real tokens: [B, S, H] → [B, H]."""
     return hidden.masked_fill(attention_mask.unsqueeze(-1) == 0, -1e9).amax(dim=1)
 
 
-def scaled_sum_of_tokens(hidden: Tensor, attention_mask: Tensor) -> Tensor:
+def mean_sqrt_len_pooling(hidden: Tensor, attention_mask: Tensor) -> Tensor:
     """The sum over real tokens, divided by the square root of their number: [B, S, H] → [B, H]."""
     weights = attention_mask.to(hidden.dtype).unsqueeze(-1)
     return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-9).sqrt()
 
 
-def weighted_mean_of_tokens(hidden: Tensor, attention_mask: Tensor) -> Tensor:
+def weighted_mean_pooling(hidden: Tensor, attention_mask: Tensor) -> Tensor:
     """The mean over real tokens, each weighted by its position from 1 (SGPT, arXiv:2202.08904): [B, S, H] → [B, H]."""
     places = torch.arange(1, hidden.shape[1] + 1, device=hidden.device, dtype=hidden.dtype)
     weights = (attention_mask.to(hidden.dtype) * places).unsqueeze(-1)
@@ -69,11 +69,11 @@ class _Pooling(nn.Module):
 
 
 _FUNCTIONS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "mean": mean_of_tokens,
-    "cls": first_token,
-    "max": max_of_tokens,
-    "mean_sqrt_len": scaled_sum_of_tokens,
-    "weighted_mean": weighted_mean_of_tokens,
+    "mean": mean_pooling,
+    "cls": cls_pooling,
+    "max": max_pooling,
+    "mean_sqrt_len": mean_sqrt_len_pooling,
+    "weighted_mean": weighted_mean_pooling,
 }
 
 

@@ -14,7 +14,7 @@ from bert_models.errors import CheckpointError
 from bert_runtime.errors import BundleError
 from bert_runtime.tasks import TASKS, SentenceEmbedding, Task, TextClassification, TokenClassification
 
-__all__ = ["labels_of", "mask_settings", "read_task", "specific_settings", "task_values"]
+__all__ = ["read_labels", "read_mask_token", "read_task", "read_task_params", "task_config_json"]
 
 _PROBLEM_TYPES = {
     "single_label": "single_label_classification",
@@ -35,7 +35,7 @@ def read_task(name: str, values: Mapping[str, Any], where: Path, **more: Any) ->
 
     Raises `CheckpointError` for settings that are missing or cannot be right.
     """
-    settings = {**specific_settings(name, values, where), **more}
+    settings = {**read_task_params(name, values, where), **more}
     if name in _LABELLED:
         settings["labels"] = _labels(name, values, where)
     if name == TextClassification.name:
@@ -52,7 +52,7 @@ def read_task(name: str, values: Mapping[str, Any], where: Path, **more: Any) ->
         raise CheckpointError(f"{where}: {error}") from None
 
 
-def specific_settings(name: str, values: Mapping[str, Any], where: Path) -> dict[str, Any]:
+def read_task_params(name: str, values: Mapping[str, Any], where: Path) -> dict[str, Any]:
     """What `task_specific_params` says about one task; raises `CheckpointError` where it is malformed."""
     every = values.get("task_specific_params") or {}
     found = every.get(name) or {} if isinstance(every, dict) else None
@@ -61,7 +61,7 @@ def specific_settings(name: str, values: Mapping[str, Any], where: Path) -> dict
     return dict(found)
 
 
-def mask_settings(tokenizer: Tokenizer, where: Path) -> dict[str, Any]:
+def read_mask_token(tokenizer: Tokenizer, where: Path) -> dict[str, Any]:
     """What a vocabulary says about the fill-mask task; raises `CheckpointError` where it has no mask."""
     for token in _MASK_TOKENS:
         if (found := tokenizer.token_to_id(token)) is not None:
@@ -69,7 +69,7 @@ def mask_settings(tokenizer: Tokenizer, where: Path) -> dict[str, Any]:
     raise CheckpointError(f"{where}: the vocabulary has neither of the mask tokens {', '.join(_MASK_TOKENS)}")
 
 
-def labels_of(values: Mapping[str, Any]) -> list[str] | None:
+def read_labels(values: Mapping[str, Any]) -> list[str] | None:
     """The labels in `id2label`, in their order; `None` where it is missing or malformed."""
     names = values.get("id2label")
     if not isinstance(names, dict) or set(names) != {str(i) for i in range(len(names))}:
@@ -78,7 +78,7 @@ def labels_of(values: Mapping[str, Any]) -> list[str] | None:
 
 
 def _labels(name: str, values: Mapping[str, Any], where: Path) -> list[str]:
-    labels = labels_of(values)
+    labels = read_labels(values)
     if labels is None:
         raise CheckpointError(
             f"{where}: expected 'id2label' with the keys '0', '1', …, found {values.get('id2label')!r:.80}; a model "
@@ -87,7 +87,7 @@ def _labels(name: str, values: Mapping[str, Any], where: Path) -> list[str]:
     return labels
 
 
-def task_values(task: Task) -> dict[str, Any]:
+def task_config_json(task: Task) -> dict[str, Any]:
     """The keys of `config.json` that describe a task: what `read_task` reads."""
     settings = task.to_dict()
     # A linear chain's scores are weights, a mask is the tokenizer's, pooling belongs to sentence-transformers' files.

@@ -14,7 +14,7 @@ from bert_models.errors import CheckpointError
 from bert_models.files import read_json, umask
 from bert_models.model import TaskModel
 
-__all__ = ["WEIGHT_FILES", "fit_weights", "read_weights", "save_weights", "weight_files"]
+__all__ = ["WEIGHT_FILES", "load_weights", "read_weights", "save_weights", "weight_files"]
 
 WEIGHT_FILES = (
     "model.safetensors",
@@ -72,7 +72,7 @@ def _today(key: str) -> str:
     return key
 
 
-def fit_weights(
+def load_weights(
     model: TaskModel,
     tensors: Mapping[str, Tensor],
     keys: Mapping[str, str],
@@ -80,7 +80,7 @@ def fit_weights(
     prefix: str,
     ignored: str,
     where: Path,
-    may_be_new: Iterable[str] = (),
+    optional: Iterable[str] = (),
 ) -> None:
     """Copies `tensors` into `model` as float32; parameters that may be missing, and are, stay newly initialised.
 
@@ -88,14 +88,14 @@ def fit_weights(
         keys: each of the model's parameters to its key in a checkpoint with a head.
         prefix: what encoder keys begin with there; a checkpoint without a head leaves it out.
         ignored: regular expression for keys that are not needed.
-        may_be_new: parameters that may be missing.
+        optional: parameters that may be missing.
 
     Raises `CheckpointError` listing every missing, unexpected and mis-shaped key at once, and then changes nothing.
     """
     parameters = dict(model.named_parameters())
     expected = set(keys.values())
     found = {key if key in expected or prefix + key not in expected else prefix + key: key for key in tensors}
-    new = [name for name in may_be_new if keys[name] not in found]
+    new = [name for name in optional if keys[name] not in found]
     missing = [keys[name] for name in parameters if keys[name] not in found and name not in new]
     unexpected = [key for name, key in found.items() if name not in expected and not re.fullmatch(ignored, key)]
     misshaped = [

@@ -9,7 +9,7 @@ from transformers import AutoModel, BertConfig, BertForSequenceClassification, B
 from bert_models import TaskModel, load_model, open_checkpoint, save_model
 from bert_runtime.tasks import SentenceEmbedding, TextClassification
 
-from .toy import BATCHES, MASKS, TOLERANCE, inputs, largest_difference, randomize, save_reference, toy_config
+from .toy import BATCHES, MASKS, TOLERANCE, inputs, max_difference, randomize, save_reference, toy_config
 
 
 def reference(activation: str = "gelu", **changes: object) -> BertForSequenceClassification:
@@ -27,7 +27,7 @@ def test_classifier_gives_the_same_logits(tmp_path: Path, activation: str, batch
     theirs = reference(activation)
     checkpoint = open_checkpoint(save_reference(theirs, tmp_path))
     ours = load_model(checkpoint, checkpoint.task())
-    assert largest_difference(ours, theirs, batch, mask, "logits") <= TOLERANCE
+    assert max_difference(ours, theirs, batch, mask, "logits") <= TOLERANCE
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -63,7 +63,7 @@ def test_our_checkpoint_loads_in_transformers(classifier_checkpoint: Path, tmp_p
     assert isinstance(task, TextClassification)
     assert tuple(theirs.config.id2label[i] for i in range(len(task.labels))) == task.labels
     assert theirs.config.problem_type == "single_label_classification"
-    assert largest_difference(ours, theirs.eval(), 3, "random", "logits", source.config.vocab_size) <= TOLERANCE
+    assert max_difference(ours, theirs.eval(), 3, "random", "logits", source.config.vocab_size) <= TOLERANCE
 
 
 def test_our_embedding_checkpoint_loads_in_transformers(embedding_checkpoint: Path) -> None:

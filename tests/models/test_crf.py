@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bert_models.crf import UNLABELLED, LinearChainCrf, compact, log_partition
+from bert_models.crf import IGNORE_INDEX, LinearChainCrf, compact_labelled, log_partition
 from bert_runtime.crf import marginals, viterbi
 
 
@@ -54,7 +54,7 @@ def test_rows_of_different_lengths_weigh_by_their_labels() -> None:
     lengths = [5, 1, 0, 3]
     total = 0.0
     for row, length in enumerate(lengths):
-        gold[row, length:] = UNLABELLED
+        gold[row, length:] = IGNORE_INDEX
         if length:
             total += enumerated(emissions[row, :length], crf.transitions, gold[row, :length].tolist())
     assert crf(emissions, gold).item() == pytest.approx(total / sum(lengths), abs=1e-5)
@@ -62,7 +62,7 @@ def test_rows_of_different_lengths_weigh_by_their_labels() -> None:
 
 def test_new_crf_has_the_loss_of_a_token_classifier() -> None:
     emissions, gold = random_batch(4, 9, 5)
-    gold[torch.rand(gold.shape, generator=torch.Generator().manual_seed(1)) < 0.4] = UNLABELLED
+    gold[torch.rand(gold.shape, generator=torch.Generator().manual_seed(1)) < 0.4] = IGNORE_INDEX
     expected = F.cross_entropy(emissions.flatten(0, 1), gold.flatten())
     torch.testing.assert_close(LinearChainCrf(5)(emissions, gold), expected)
 
@@ -73,14 +73,14 @@ def test_unlabelled_positions_are_no_part_of_the_chain() -> None:
     dense, gold = random_batch(2, 3, 4)
     places = torch.tensor([[1, 2, 6], [0, 4, 5]])
     sparse = torch.full((2, 8, 4), float("inf")).scatter(1, places.unsqueeze(-1).expand(-1, -1, 4), dense)
-    labels = torch.full((2, 8), UNLABELLED).scatter(1, places, gold)
+    labels = torch.full((2, 8), IGNORE_INDEX).scatter(1, places, gold)
     losses, gradients = [], []
     for emissions, target in ((dense, gold), (sparse, labels)):
         emissions.requires_grad_()
         losses.append(crf(emissions, target))
         gradients.append(torch.autograd.grad(losses[-1], [emissions, crf.transitions]))
     torch.testing.assert_close(losses[0], losses[1])
-    holes = gradients[1][0].masked_fill((labels != UNLABELLED).unsqueeze(-1), 0)
+    holes = gradients[1][0].masked_fill((labels != IGNORE_INDEX).unsqueeze(-1), 0)
     assert not holes.any()
     kept = gradients[1][0].gather(1, places.unsqueeze(-1).expand(-1, -1, 4))
     torch.testing.assert_close((kept, gradients[1][1]), gradients[0])
@@ -90,7 +90,7 @@ def test_rows_without_labels_change_nothing() -> None:
     crf = random_crf(3)
     emissions, gold = random_batch(3, 4, 3)
     alone = crf(emissions[:2], gold[:2])
-    gold[2] = UNLABELLED
+    gold[2] = IGNORE_INDEX
     together = crf(emissions, gold)
     torch.testing.assert_close(alone, together)
     torch.testing.assert_close(*(torch.autograd.grad(loss, [crf.transitions]) for loss in (alone, together)))
@@ -99,7 +99,7 @@ def test_rows_without_labels_change_nothing() -> None:
 def test_batch_without_labels_has_no_loss_but_a_graph() -> None:
     crf = random_crf(3)
     emissions, gold = random_batch(2, 4, 3)
-    loss = crf(emissions.requires_grad_(), torch.full_like(gold, UNLABELLED))
+    loss = crf(emissions.requires_grad_(), torch.full_like(gold, IGNORE_INDEX))
     assert loss.shape == ()
     assert loss.item() == 0
     loss.backward()
@@ -111,8 +111,8 @@ def test_batch_without_labels_has_no_loss_but_a_graph() -> None:
 def test_gradient_of_the_partition_is_what_the_runtime_decodes_as_marginals() -> None:
     crf = random_crf(4)
     emissions, gold = random_batch(3, 7, 4)
-    gold[1, 5:] = gold[2, ::2] = UNLABELLED
-    chains, _, mask = compact(emissions, gold)
+    gold[1, 5:] = gold[2, ::2] = IGNORE_INDEX
+    chains, _, mask = compact_labelled(emissions, gold)
     chains.requires_grad_()
     (found,) = torch.autograd.grad(log_partition(chains, mask, crf.transitions).sum(), chains)
     for row, length in enumerate(mask.sum(dim=1).tolist()):

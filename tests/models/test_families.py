@@ -33,7 +33,7 @@ def test_hidden_states_are_the_same(family: str, batch: int, mask: str, tmp_path
     ids, attention, segments = inputs(batch, mask)
     if checkpoint.config.positions == "after_padding":  # positions follow the padding id, not the mask
         ids = ids.where(attention.bool(), torch.tensor(checkpoint.config.pad_token_id))
-    extra = {"token_type_ids": segments} if checkpoint.config.reads_segments else {}
+    extra = {"token_type_ids": segments} if checkpoint.config.uses_segment_ids else {}
     with torch.no_grad():
         found = ours.encoder(ids, attention, segments)
         expected = theirs(input_ids=ids, attention_mask=attention, **extra).last_hidden_state
@@ -48,7 +48,7 @@ def test_classifier_gives_the_same_logits(family: str, batch: int, mask: str, tm
     checkpoint = open_checkpoint(save_reference(theirs, tmp_path))
     ours = load_model(checkpoint, checkpoint.task())
     ids, attention, segments = inputs(batch, mask)
-    extra = {"token_type_ids": segments} if checkpoint.config.reads_segments else {}
+    extra = {"token_type_ids": segments} if checkpoint.config.uses_segment_ids else {}
     with torch.no_grad():
         found = ours(ids, attention, segments)
         expected = theirs(input_ids=ids, attention_mask=attention, **extra).logits
@@ -71,7 +71,7 @@ def test_our_checkpoint_loads_in_transformers(family: str, tmp_path: Path, class
     assert not report["unexpected_keys"]
     assert open_checkpoint(tmp_path / "b").config == source.config
     ids, attention, segments = inputs(3, "random")
-    extra = {"token_type_ids": segments} if source.config.reads_segments else {}
+    extra = {"token_type_ids": segments} if source.config.uses_segment_ids else {}
     with torch.no_grad():
         expected = theirs.eval()(input_ids=ids, attention_mask=attention, **extra).logits
         assert float((ours(ids, attention, segments) - expected).abs().max()) <= TOLERANCE
@@ -95,7 +95,7 @@ def test_exports_with_every_fusion(family: str, first_row: bool, tmp_path: Path)
     quantize(graph, expected_projections(source.config, fusions), probed_activations(model, graph))
     runner(graph, tmp_path / "int8.onnx")
     names = [value.name for value in graph.graph.inputs]
-    assert ("token_type_ids" in names) == source.config.reads_segments
+    assert ("token_type_ids" in names) == source.config.uses_segment_ids
 
 
 def test_shared_weights_are_stored_once(tmp_path: Path) -> None:

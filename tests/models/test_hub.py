@@ -15,7 +15,7 @@ from huggingface_hub import constants
 from bert_bench.checkpoints import check_checkpoint, find_checkpoint
 from bert_export.cli import main
 from bert_models import CheckpointError, load_model, open_checkpoint
-from bert_models.hub import FILES, PICKLES, local_checkpoint
+from bert_models.hub import CHECKPOINT_FILES, PICKLE_FILES, local_checkpoint
 from bert_models.tokenizer_files import TOKENIZER_FILES
 from bert_models.training import TrainSettings, fine_tune
 from bert_models.weights import WEIGHT_FILES
@@ -80,7 +80,7 @@ def test_only_the_files_that_are_read_are_downloaded(hub: Hub, classifier_checkp
 
 
 def test_every_file_that_can_be_read_can_be_downloaded() -> None:
-    assert {*WEIGHT_FILES, *TOKENIZER_FILES, "config.json", "modules.json"} <= {*FILES, *PICKLES}
+    assert {*WEIGHT_FILES, *TOKENIZER_FILES, "config.json", "modules.json"} <= {*CHECKPOINT_FILES, *PICKLE_FILES}
 
 
 def test_a_sentence_transformers_folder_comes_whole(hub: Hub, embedding_checkpoint: Path) -> None:

@@ -87,7 +87,7 @@ def difference(ours: TaskModel, theirs: Any, batch: int = 3, mask: str = "random
     with torch.no_grad():
         found = ours(ids, attention, segments)
         expected = expected_output(
-            theirs, ours.task.name, ids, attention, segments if ours.config.reads_segments else None
+            theirs, ours.task.name, ids, attention, segments if ours.config.uses_segment_ids else None
         )
     assert found.shape == expected.shape
     assert float(expected.std()) > 0.01  # outputs that are all alike would prove little

@@ -49,9 +49,7 @@ def inputs(batch: int, mask: str, vocab_size: int = 101, tokens: int = 19, seed:
     return ids, attention, segments
 
 
-def largest_difference(
-    ours: TaskModel, theirs: Any, batch: int, mask: str, output: str, vocab_size: int = 101
-) -> float:
+def max_difference(ours: TaskModel, theirs: Any, batch: int, mask: str, output: str, vocab_size: int = 101) -> float:
     """Largest absolute difference between our output and the named output of a transformers model."""
     ids, attention, segments = inputs(batch, mask, vocab_size)
     with torch.no_grad():

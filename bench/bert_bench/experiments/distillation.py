@@ -22,7 +22,7 @@ from bert_bench.timing_statistics import paired_speedup
 from bert_export import export
 from bert_models import load_model, open_checkpoint, save_model
 from bert_models.distillation import distill
-from bert_models.distillation.layers import fewer_layers
+from bert_models.distillation.layers import student_from_layers
 from bert_models.training import REPORT_NAME, TrainSettings, fine_tune
 from bert_runtime import load
 from bert_runtime.evaluation import evaluate
@@ -42,7 +42,7 @@ def _shallow(base: Path, layers: int, folder: Path) -> Path:
     """A checkpoint with so many of the base's layers."""
     if not folder.is_dir():
         source = open_checkpoint(base)
-        model = fewer_layers(load_model(source, source.task("sentence-embedding")), layers)
+        model = student_from_layers(load_model(source, source.task("sentence-embedding")), layers)
         folder.mkdir(parents=True)
         save_model(model, folder, tokenizer_from=source.path)
     return folder

@@ -31,7 +31,7 @@ from bert_models.pretraining.model import MaskedLanguageModel, PretrainingModel,
 from bert_models.pretraining.module import Pretraining
 from bert_models.pretraining.run import fit
 from bert_models.pretraining.vocabulary import Vocabulary
-from bert_models.task_settings import mask_settings
+from bert_models.task_settings import read_mask_token
 from bert_models.tokenizer_files import read_tokenizer, train_tokenizer
 from bert_models.training.loop import resumed_precision
 from bert_models.training.precision import ChosenPrecision
@@ -109,7 +109,7 @@ def _data(run: Run, text: TextFiles, work: Path, settings: PretrainSettings, new
     ours = PretrainingBatches(tokens, train, vocabulary, settings.batches())
     theirs = CollatedBatches(folder, tokens, train, vocabulary, settings.batches())
     held_out = PretrainingBatches(tokens, dev, vocabulary, settings.batches())
-    mask = FillMask(**mask_settings(tokenizer, folder))
+    mask = FillMask(**read_mask_token(tokenizer, folder))
     return _Data(folder, config, mask, theirs if run.theirs else ours, held_out, tokens.folder.name)
 
 
@@ -131,7 +131,7 @@ def _continued(base: Path, text: TextFiles, work: Path, settings: PretrainSettin
         PretrainingBatches(tokens, documents, vocabulary, batches)
         for documents in split_documents(tokens.num_documents, settings.dev_share, settings.seed)
     )
-    mask = FillMask(**mask_settings(opened.tokenizer, opened.tokenizer_from))
+    mask = FillMask(**read_mask_token(opened.tokenizer, opened.tokenizer_from))
     return opened.model, _Data(opened.tokenizer_from, opened.model.config, mask, train, dev, tokens.folder.name)
 
 

@@ -32,7 +32,7 @@ class TransformersPretraining(PretrainingModel):
         name = family.pretraining_architecture if pairs else family.architectures[FillMask.name]
         assert name is not None
         architecture: Any = getattr(transformers, name)
-        values = transformers.AutoConfig.for_model(**family.config_values(config))
+        values = transformers.AutoConfig.for_model(**family.dump_config(config))
         self.model = architecture(values) if base is None else architecture.from_pretrained(base)
 
     def measure(

@@ -1,7 +1,7 @@
 """Raw text as a stream of sentences that know where a document begins: what pre-training and tokenizers learn from."""
 
-from bert_models.corpus.library_datasets import LibraryDataset
+from bert_models.corpus.hugging_face_datasets import HuggingFaceDataset
 from bert_models.corpus.sentences import Sentence
 from bert_models.corpus.text_files import Corpus, JsonlFiles, TextFiles, open_corpus
 
-__all__ = ["Corpus", "JsonlFiles", "LibraryDataset", "Sentence", "TextFiles", "open_corpus"]
+__all__ = ["Corpus", "HuggingFaceDataset", "JsonlFiles", "Sentence", "TextFiles", "open_corpus"]

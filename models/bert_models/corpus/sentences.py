@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from bert_runtime.errors import DataError
 
-__all__ = ["Sentence", "sentences_of"]
+__all__ = ["Sentence", "split_sentences"]
 
 
 class Sentence(NamedTuple):
@@ -16,7 +16,7 @@ class Sentence(NamedTuple):
     starts_document: bool
 
 
-def sentences_of(document: str, where: str) -> Iterator[Sentence]:
+def split_sentences(document: str, where: str) -> Iterator[Sentence]:
     """The lines of a document that are not blank; `where` names it in errors."""
     try:
         document.encode("utf-8")

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
-from bert_models.corpus.library_datasets import LibraryDataset
-from bert_models.corpus.sentences import Sentence, sentences_of
+from bert_models.corpus.hugging_face_datasets import HuggingFaceDataset
+from bert_models.corpus.sentences import Sentence, split_sentences
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.errors import DataError
 
@@ -82,7 +82,7 @@ class JsonlFiles:
         for path in map(Path, self.paths):
             for number, line in _numbered_lines(path):
                 if line.strip():
-                    yield from sentences_of(_field(line, self.field, f"{path}:{number}"), f"{path}:{number}")
+                    yield from split_sentences(_field(line, self.field, f"{path}:{number}"), f"{path}:{number}")
 
     def fingerprint(self) -> str:
         return _files_fingerprint(["jsonl", self.field], self.paths)
@@ -119,7 +119,7 @@ def open_corpus(
         raise DataError(f"{sources[0]}: in {kinds.pop()} a row is a document: there is no document start to choose")
     if kinds == {"jsonl"}:
         return JsonlFiles(sources, field)
-    return LibraryDataset.of_name(str(sources[0]).removeprefix("dataset:"), split=split, field=field)
+    return HuggingFaceDataset.from_name(str(sources[0]).removeprefix("dataset:"), split=split, field=field)
 
 
 def _kind(source: str | Path) -> str:

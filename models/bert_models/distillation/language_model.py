@@ -12,7 +12,7 @@ from bert_models.corpus.text_files import Corpus
 from bert_models.distillation.layers import LayerTrace
 from bert_models.distillation.losses import attention_distance, categorical, cosine_distance
 from bert_models.distillation.settings import CORPUS_DISTILLATION, DistillationSettings
-from bert_models.distillation.student import Student, check_comparable, described_teacher
+from bert_models.distillation.student import Student, check_compatible, teacher_record
 from bert_models.distillation.teacher import Teacher
 from bert_models.errors import TrainingError
 from bert_models.model import TaskModel
@@ -79,7 +79,7 @@ class _Pupil(StartingPoint):
 
     def described(self) -> dict[str, Any]:
         return {
-            **described_teacher(open_checkpoint(self.teacher)),
+            **teacher_record(open_checkpoint(self.teacher)),
             "student": self.student,
             **asdict(self.distillation),
         }
@@ -89,7 +89,7 @@ class _Pupil(StartingPoint):
         task = source.task(FillMask.name)
         model = load_model(source, task)
         pupil = Student.of(self.student, source, task, model)
-        check_comparable(source, pupil.source, self.distillation, per_token=(task.name,))
+        check_compatible(source, pupil.source, self.distillation, per_token=(task.name,))
         widths = model.config.hidden_size, pupil.source.config.hidden_size
         if self.distillation.hidden_weight and widths[0] != widths[1]:
             raise TrainingError(

@@ -12,10 +12,10 @@ from bert_models.errors import TrainingError
 from bert_models.layers import Encoder
 from bert_models.model import TaskModel
 
-__all__ = ["LayerTrace", "fewer_layers", "matched_layers", "spread_layers"]
+__all__ = ["LayerTrace", "evenly_spaced_layers", "matched_layers", "student_from_layers"]
 
 
-def spread_layers(of: int, number: int) -> list[int]:
+def evenly_spaced_layers(of: int, number: int) -> list[int]:
     """`number` of `of` layers, evenly from the first to the last: 12 → 6 gives DistilBERT's 0, 2, 4, 7, 9, 11."""
     if not 1 <= number <= of:
         raise TrainingError(f"expected a student of 1 to {of} layers, as many as its teacher has, found {number}")
@@ -29,9 +29,9 @@ def matched_layers(teacher: int, student: int) -> list[int]:
     return [-(-(place + 1) * teacher // student) - 1 for place in range(student)]
 
 
-def fewer_layers(teacher: TaskModel, number: int) -> TaskModel:
+def student_from_layers(teacher: TaskModel, number: int) -> TaskModel:
     """A model with `number` of the teacher's layers, and its embeddings and head; weights are copies."""
-    chosen = spread_layers(teacher.config.num_layers, number)
+    chosen = evenly_spaced_layers(teacher.config.num_layers, number)
     student = TaskModel(_shallower(teacher.config, number), teacher.task)
     encoder, source = student.encoder, teacher.encoder
     encoder.embeddings.load_state_dict(source.embeddings.state_dict())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bert_models.crf import UNLABELLED
+from bert_models.crf import IGNORE_INDEX
 from bert_runtime.tasks import (
     NextSentencePrediction,
     QuestionAnswering,
@@ -134,7 +134,7 @@ def soft_loss(
     """
     tokens = attention_mask.bool()
     if task.name in (TokenClassification.name, ReplacedTokenDetection.name) and targets.shape == tokens.shape:
-        tokens = targets != UNLABELLED
+        tokens = targets != IGNORE_INDEX
     return SOFT_LOSSES[task.name](Answers(student, teacher, tokens), task, temperature)
 
 

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from bert_models.distillation.layers import LayerTrace, matched_layers
 from bert_models.distillation.losses import attention_distance, cosine_distance, soft_loss
 from bert_models.distillation.settings import DistillationSettings
-from bert_models.distillation.teacher import Teacher, padded_rows
+from bert_models.distillation.teacher import Teacher, pad_sequences
 from bert_models.training.data import TensorBatch
 from bert_models.training.module import FineTuning
 
-__all__ = ["PER_TOKEN", "Distillation"]
+__all__ = ["PER_TOKEN_TASKS", "Distillation"]
 
-PER_TOKEN = ("token-classification", "question-answering", "replaced-token-detection")
+PER_TOKEN_TASKS = ("token-classification", "question-answering", "replaced-token-detection")
 """Tasks with an output for each token."""
 
 
@@ -30,7 +30,7 @@ class Distillation(FineTuning):
         self.teacher, self.answers, self.distillation = teacher, answers, distillation
         self.projection: nn.Linear | None = None
         """Brings the student's hidden states to the teacher's width; trained with it and then thrown away."""
-        if distillation.looks_inside:
+        if distillation.compares_layers:
             self.trace = LayerTrace(
                 self.model.encoder,
                 self.model.config.num_heads,
@@ -54,14 +54,14 @@ class Distillation(FineTuning):
             losses.append(weights.hard_weight * super().loss(batch, outputs))
         if weights.soft_weight:
             rows = [self.answers[row] for row in batch.rows.tolist()]
-            per_token = self.model.task.name in PER_TOKEN
-            answers = padded_rows(rows, batch.input_ids.shape[1]) if per_token else torch.stack(rows)
+            per_token = self.model.task.name in PER_TOKEN_TASKS
+            answers = pad_sequences(rows, batch.input_ids.shape[1]) if per_token else torch.stack(rows)
             answers = answers.to(outputs.device)
             distance = soft_loss(
                 self.model.task, outputs, answers, batch.attention_mask, batch.targets, weights.temperature
             )
             losses.append(weights.soft_weight * distance)
-        if weights.looks_inside:
+        if weights.compares_layers:
             losses += self._inside(batch)
         return torch.stack(losses).sum()
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from bert_models.checkpoint import Checkpoint, load_model, open_checkpoint
 from bert_models.distillation.losses import SOFT_LOSSES
-from bert_models.distillation.module import PER_TOKEN, Distillation
+from bert_models.distillation.module import PER_TOKEN_TASKS, Distillation
 from bert_models.distillation.settings import TASK_DISTILLATION, DistillationSettings
-from bert_models.distillation.student import Student, check_comparable, described_teacher, names_checkpoint
+from bert_models.distillation.student import Student, check_compatible, is_checkpoint_name, teacher_record
 from bert_models.distillation.teacher import Teacher
 from bert_models.errors import TrainingError
 from bert_models.model import TaskModel
@@ -58,7 +58,7 @@ def distill(
     def learner_of(train_records: Sequence[Record], dev_records: Sequence[Record]) -> Learner:
         return _learner(open_checkpoint(teacher), student, settings, distillation, progress)
 
-    bases = [teacher, student] if names_checkpoint(student) else [teacher]
+    bases = [teacher, student] if is_checkpoint_name(student) else [teacher]
     return train_learner(
         learner_of, bases, Files(train, dev, columns or {}), output, settings,
         placement=placement, resume=resume, force=force, progress=progress,
@@ -84,8 +84,8 @@ def _learner(
     if isinstance(task, SentenceEmbedding):  # pairs' scores say nothing that the teacher's vectors do not
         distillation = replace(distillation, hard_weight=0.0)
     labelled = distillation.hard_weight > 0
-    _check_lengths(source, pupil.source, settings, distillation, per_token=task.name in PER_TOKEN)
-    check_comparable(source, pupil.source, distillation, per_token=[task.name] if task.name in PER_TOKEN else [])
+    _check_lengths(source, pupil.source, settings, distillation, per_token=task.name in PER_TOKEN_TASKS)
+    check_compatible(source, pupil.source, distillation, per_token=[task.name] if task.name in PER_TOKEN_TASKS else [])
     if labelled:
         check_loss(task, settings)
     elif settings.class_weights or settings.label_smoothing:
@@ -98,7 +98,7 @@ def _learner(
         examples=training_examples if labelled else unlabelled_examples,
         objective=None if labelled else Unlabelled(task),
         described={
-            **described_teacher(source),
+            **teacher_record(source),
             "student": student,
             "distillation": asdict(distillation),
         },
@@ -115,7 +115,7 @@ def _check_lengths(
 ) -> None:
     """Raises `TrainingError` where the teacher would have to read more tokens than it can."""
     longest = settings.max_tokens or student.max_tokens
-    if (per_token or distillation.looks_inside) and longest > teacher.config.max_tokens:
+    if (per_token or distillation.compares_layers) and longest > teacher.config.max_tokens:
         raise TrainingError(
             f"the student reads up to {longest} tokens and its teacher {teacher.config.max_tokens}; "
             f"give --max-tokens {teacher.config.max_tokens}"
@@ -154,7 +154,7 @@ def _lesson(
         own = source.text_tokenizer(
             min(settings.max_tokens or source.max_tokens, source.config.max_tokens), task.windows
         )
-        read = train_set.tokenizer if task.name in PER_TOKEN else own
+        read = train_set.tokenizer if task.name in PER_TOKEN_TASKS else own
         theirs = Examples(task, train_set.examples, read, Unlabelled(task))
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         answers = teacher.answers(theirs, device, shown=processes.is_first)

@@ -33,7 +33,7 @@ class DistillationSettings:
             raise TrainingError("; ".join(problems))
 
     @property
-    def looks_inside(self) -> bool:
+    def compares_layers(self) -> bool:
         """Whether more than the teacher's answers are needed: its layers, for the same tokens."""
         return self.hidden_weight > 0 or self.attention_weight > 0
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_models.checkpoint import Checkpoint, load_model, open_checkpoint
-from bert_models.distillation.layers import fewer_layers
+from bert_models.distillation.layers import student_from_layers
 from bert_models.distillation.settings import DistillationSettings
 from bert_models.errors import CheckpointError, TrainingError
 from bert_models.families import FAMILIES
@@ -14,7 +14,7 @@ from bert_models.model import TaskModel
 from bert_models.pretraining.vocabulary import plain_tokenizer
 from bert_runtime.tasks import Task
 
-__all__ = ["Student", "check_comparable", "described_teacher", "names_checkpoint"]
+__all__ = ["Student", "check_compatible", "is_checkpoint_name", "teacher_record"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Student:
         the teacher's vocabulary. Raises `TrainingError`, `CheckpointError` or `ConfigError`.
         """
         if name.isdecimal():
-            shallow = fewer_layers(model, int(name))
+            shallow = student_from_layers(model, int(name))
             return cls(replace(teacher, config=shallow.config), lambda: shallow)
         if name in teacher.family.sizes:
             kept = {key: getattr(teacher.config, key) for key in ("vocab_size", "pad_token_id", "max_positions")}
@@ -52,19 +52,19 @@ class Student:
         return cls(source, lambda: load_model(source, task, new_head=True))
 
 
-def described_teacher(teacher: Checkpoint) -> dict[str, Any]:
+def teacher_record(teacher: Checkpoint) -> dict[str, Any]:
     """What is said of a teacher in the report, and must be the same in a resumed run."""
     return {"teacher": {"name": teacher.name, "revision": teacher.revision, "sha256": teacher.sha256()}}
 
 
-def names_checkpoint(name: str) -> bool:
+def is_checkpoint_name(name: str) -> bool:
     """Whether a student's name is that of a folder, or of an organisation's model on the hub."""
     if name.isdecimal() or any(name in family.sizes for family in FAMILIES.values()):
         return False
     return "/" in name or Path(name).is_dir()
 
 
-def check_comparable(
+def check_compatible(
     teacher: Checkpoint, student: Checkpoint, distillation: DistillationSettings, *, per_token: Sequence[str]
 ) -> None:
     """Raises `TrainingError` where two models cannot be compared token by token, or head by head.

@@ -10,7 +10,7 @@ from bert_models.distillation.layers import LayerTrace
 from bert_models.model import TaskModel
 from bert_models.training.data import Examples, TensorBatch, dev_loader
 
-__all__ = ["Teacher", "padded_rows"]
+__all__ = ["Teacher", "pad_sequences"]
 
 
 class Teacher:
@@ -60,7 +60,7 @@ class Teacher:
         return [rows[place] for place in range(len(rows))]
 
 
-def padded_rows(rows: Sequence[Tensor], tokens: int) -> Tensor:
+def pad_sequences(rows: Sequence[Tensor], tokens: int) -> Tensor:
     """Rows of tokens [S_i, …] as one tensor [B, tokens, …], zero where they end; other rows stacked [B, …]."""
     if len({row.shape for row in rows}) == 1 and (rows[0].ndim == 0 or rows[0].shape[0] == tokens):
         return torch.stack(list(rows))

@@ -71,7 +71,7 @@ class Family:
             raise ConfigError(f"{self.name} has the sizes {', '.join(self.sizes)}, found {size!r}")
         return EncoderConfig(family=self.name, **{**self.defaults, **self.sizes[size], **changes})
 
-    def config(self, values: Mapping[str, Any], where: str) -> EncoderConfig:
+    def parse_config(self, values: Mapping[str, Any], where: str) -> EncoderConfig:
         """The encoder's configuration from `config.json`; raises `ConfigError` for what is missing or unsupported."""
         problems = [
             f"{key} must be {expected!r}, found {values[key]!r}: this variation of {self.name} is not supported"
@@ -92,7 +92,7 @@ class Family:
         except (ConfigError, TypeError) as error:
             raise ConfigError(f"{where}: {error}") from None
 
-    def config_values(self, config: EncoderConfig) -> dict[str, Any]:
+    def dump_config(self, config: EncoderConfig) -> dict[str, Any]:
         """The inverse of `config`."""
         found = {key: getattr(config, name) for name, key in self.config_keys.items()}
         values = {key: value for key, value in found.items() if value is not None}

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from bert_models.checkpoint import save_model
 from bert_models.config import EncoderConfig
-from bert_models.heads import ClassificationHead, MaskedLanguageHead
+from bert_models.heads import ClassificationHead, MaskedLmHead
 from bert_models.model import TaskModel
 from bert_models.training.run_dir import GENERATOR_FOLDER
 from bert_runtime.tasks import FillMask, NextSentencePrediction, ReplacedTokenDetection
@@ -90,7 +90,7 @@ class MaskedLanguageModel(PretrainingModel):
         self.model = model or TaskModel(config, mask)
         self.sentence = sentence
         if pairs and sentence is None:
-            self.sentence = ClassificationHead(config, 2).apply(self.model.initialise)
+            self.sentence = ClassificationHead(config, 2).apply(self.model.init_weights)
 
     def measure(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, labels: Tensor, sentence_labels: Tensor
@@ -106,7 +106,7 @@ class MaskedLanguageModel(PretrainingModel):
 
     def save(self, folder: Path, tokenizer_from: Path, max_tokens: int) -> None:
         heads = {} if self.sentence is None else {NextSentencePrediction.name: self.sentence}
-        save_model(self.model, folder, tokenizer_from=tokenizer_from, max_tokens=max_tokens, more_heads=heads)
+        save_model(self.model, folder, tokenizer_from=tokenizer_from, max_tokens=max_tokens, extra_heads=heads)
 
 
 class ReplacedTokenModel(PretrainingModel):
@@ -124,7 +124,7 @@ class ReplacedTokenModel(PretrainingModel):
         own, shared = self.generator.encoder.embeddings, self.discriminator.encoder.embeddings
         own.token, own.position, own.segment = shared.token, shared.position, shared.segment
         head = self.generator.head
-        assert isinstance(head, MaskedLanguageHead)
+        assert isinstance(head, MaskedLmHead)
         head.tokens = shared.token
 
     def measure(

@@ -16,7 +16,7 @@ from bert_models.model import TaskModel
 from bert_models.pretraining.model import MaskedLanguageModel, PretrainingModel, ReplacedTokenModel
 from bert_models.pretraining.settings import PretrainSettings
 from bert_models.pretraining.vocabulary import Vocabulary
-from bert_models.task_settings import mask_settings
+from bert_models.task_settings import read_mask_token
 from bert_models.tokenizer_files import read_tokenizer
 from bert_models.training.run_dir import GENERATOR_FOLDER
 from bert_runtime.tasks import FillMask, NextSentencePrediction, ReplacedTokenDetection
@@ -100,7 +100,7 @@ def _from_scratch(name: str, size: str, folder: Path, settings: PretrainSettings
     vocabulary = Vocabulary.of(tokenizer)
     config = FAMILIES[name].preset(size, vocab_size=vocabulary.size, pad_token_id=vocabulary.pad, **changes)
     check_objective(config, settings)
-    mask = FillMask(**mask_settings(tokenizer, folder))
+    mask = FillMask(**read_mask_token(tokenizer, folder))
     if settings.objective == "rtd":
         return Opened(folder, ReplacedTokenModel(config, mask), tokenizer)
     return Opened(folder, MaskedLanguageModel(config, mask, pairs=settings.objective != "mlm"), tokenizer)
@@ -128,7 +128,7 @@ def _continued_rtd(source: Checkpoint, settings: PretrainSettings) -> Opened:
     BERT's encoder is that of an ELECTRA whose embeddings are as wide as its hidden states.
     """
     tokenizer = source.tokenizer()
-    mask, detection = FillMask(**mask_settings(tokenizer, source.path)), ReplacedTokenDetection()
+    mask, detection = FillMask(**read_mask_token(tokenizer, source.path)), ReplacedTokenDetection()
     from_bert = source.family.name == "bert"
     config = replace(source.config, family="electra", **FAMILIES["electra"].defaults) if from_bert else source.config
     check_objective(config, settings)

@@ -6,8 +6,8 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from bert_models.errors import CheckpointError
-from bert_models.tokenizer_files.roles import ROBERTA_ROLES
 from bert_models.tokenizer_files.settings import TokenizerSettings
+from bert_models.tokenizer_files.special_tokens import ROBERTA_SPECIAL_TOKENS
 
 __all__ = ["build_byte_level_bpe", "byte_level_pipeline"]
 
@@ -20,9 +20,9 @@ def build_byte_level_bpe(folder: Path, settings: TokenizerSettings) -> Tokenizer
     except Exception as error:  # tokenizers raises plain Exception
         raise CheckpointError(f"{folder}: vocab.json and merges.txt are no byte-level BPE: {error}") from None
     tokenizer = byte_level_pipeline(model, settings)
-    roles = settings.roles(ROBERTA_ROLES)
+    roles = settings.roles(ROBERTA_SPECIAL_TOKENS)
     settings.add_tokens(tokenizer, roles)
-    sep, cls = settings.numbered(tokenizer, roles["sep_token"], roles["cls_token"])
+    sep, cls = settings.with_ids(tokenizer, roles["sep_token"], roles["cls_token"])
     tokenizer.post_processor = processors.RobertaProcessing(
         sep,
         cls,

@@ -11,7 +11,7 @@ from bert_models.files import read_json
 from bert_models.tokenizer_files.byte_level_bpe import build_byte_level_bpe
 from bert_models.tokenizer_files.sentencepiece_models import build_albert, build_camembert, build_xlm_roberta
 from bert_models.tokenizer_files.settings import TokenizerSettings
-from bert_models.tokenizer_files.wordpiece import build_wordpiece, follow_settings
+from bert_models.tokenizer_files.wordpiece import apply_settings, build_wordpiece
 
 __all__ = ["TOKENIZER_FILES", "read_tokenizer"]
 
@@ -71,7 +71,7 @@ def read_tokenizer(folder: Path, family_name: str) -> Tokenizer:
             raise CheckpointError(f"{path}: not a tokenizer file: {error}") from None
         config = folder / "tokenizer_config.json"
         if config.is_file() and _KINDS[family_name] is _WORDPIECE:
-            follow_settings(tokenizer, TokenizerSettings(folder, read_json(config), {}))
+            apply_settings(tokenizer, TokenizerSettings(folder, read_json(config), {}))
         return tokenizer
     settings = TokenizerSettings.read(folder)
     kind = _KINDS[_family_of_class(settings) or family_name]

@@ -13,8 +13,8 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from bert_models.errors import CheckpointError
-from bert_models.tokenizer_files.roles import ALBERT_ROLES, ROBERTA_ROLES
 from bert_models.tokenizer_files.settings import TokenizerSettings
+from bert_models.tokenizer_files.special_tokens import ALBERT_SPECIAL_TOKENS, ROBERTA_SPECIAL_TOKENS
 from bert_runtime.errors import DeploymentError, MissingExtraError
 
 __all__ = ["albert_steps", "build_albert", "build_camembert", "build_xlm_roberta", "model_message"]
@@ -31,7 +31,9 @@ def build_albert(folder: Path, settings: TokenizerSettings) -> Tokenizer:
     source = _read_model(folder / "spiece.model")
     # ALBERT's own code splits a comma from the digits before it, though the vocabulary has pieces such as "▁2014,".
     pieces = [(p.piece, p.score + _NEVER if re.search(r"\d,$", p.piece) else p.score) for p in source.pieces]
-    tokenizer, sep, cls = _assemble(source, pieces, settings, settings.roles(ALBERT_ROLES), albert_steps(settings))
+    tokenizer, sep, cls = _assemble(
+        source, pieces, settings, settings.roles(ALBERT_SPECIAL_TOKENS), albert_steps(settings)
+    )
     tokenizer.post_processor = processors.BertProcessing(sep, cls)
     return tokenizer
 
@@ -48,14 +50,14 @@ def albert_steps(settings: TokenizerSettings) -> list[normalizers.Normalizer]:
 
 def build_xlm_roberta(folder: Path, settings: TokenizerSettings) -> Tokenizer:
     """XLM-RoBERTa's tokenizer, with the ids of fairseq's dictionary: its four special tokens first, the mask last."""
-    roles = settings.roles(ROBERTA_ROLES)
+    roles = settings.roles(ROBERTA_SPECIAL_TOKENS)
     first = [(roles[role].content, 0.0) for role in ("bos_token", "pad_token", "eos_token", "unk_token")]
     return _fairseq(folder, settings, first, skipped=3)
 
 
 def build_camembert(folder: Path, settings: TokenizerSettings) -> Tokenizer:
     """CamemBERT's tokenizer: the model's own `<s>` and `</s>`, after the five entries that fairseq put before them."""
-    roles = settings.roles(ROBERTA_ROLES)
+    roles = settings.roles(ROBERTA_SPECIAL_TOKENS)
     first = [
         ("<s>NOTUSED", 0.0),
         (roles["pad_token"].content, 0.0),
@@ -67,7 +69,7 @@ def build_camembert(folder: Path, settings: TokenizerSettings) -> Tokenizer:
 
 
 def _fairseq(folder: Path, settings: TokenizerSettings, first: _Pieces, skipped: int) -> Tokenizer:
-    """`<s> A </s>`, or `<s> A </s></s> B </s>` with all segments 0, over a dictionary that fairseq numbered.
+    """`<s> A </s>`, or `<s> A </s></s> B </s>` with all segments 0, over a dictionary that fairseq with_ids.
 
     The dictionary is `first`, then the model's pieces without the `skipped` first of them, then the mask.
     """
@@ -78,7 +80,7 @@ def _fairseq(folder: Path, settings: TokenizerSettings, first: _Pieces, skipped:
             f"{path}: expected <unk>, <s>, </s> as its first pieces, found {', '.join(start)}; "
             "save the tokenizer as tokenizer.json"
         )
-    roles = settings.roles(ROBERTA_ROLES)
+    roles = settings.roles(ROBERTA_SPECIAL_TOKENS)
     pieces = [*first, *((p.piece, p.score) for p in source.pieces[skipped:]), (roles["mask_token"].content, 0.0)]
     tokenizer, sep, cls = _assemble(source, pieces, settings, roles, [])
     tokenizer.post_processor = processors.RobertaProcessing(sep, cls, trim_offsets=False)
@@ -133,7 +135,7 @@ def _assemble(
     )
     tokenizer.decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
     settings.add_tokens(tokenizer, roles)
-    sep, cls, _ = settings.numbered(tokenizer, roles["sep_token"], roles["cls_token"], roles["unk_token"])
+    sep, cls, _ = settings.with_ids(tokenizer, roles["sep_token"], roles["cls_token"], roles["unk_token"])
     return tokenizer, sep, cls
 
 

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from bert_models.errors import CheckpointError
 from bert_models.files import read_json
-from bert_models.tokenizer_files.roles import special_token
+from bert_models.tokenizer_files.special_tokens import special_token
 
 __all__ = ["TokenizerSettings"]
 
@@ -99,7 +99,7 @@ class TokenizerSettings:
         )
         tokenizer.add_special_tokens([_added_token(token, self.folder) for token in _extra(self.values)])
 
-    def numbered(self, tokenizer: Tokenizer, *tokens: AddedToken) -> list[tuple[str, int]]:
+    def with_ids(self, tokenizer: Tokenizer, *tokens: AddedToken) -> list[tuple[str, int]]:
         """Tokens with their ids, as the post-processors take them; raises `CheckpointError` for those without."""
         found = [(token.content, tokenizer.token_to_id(token.content)) for token in tokens]
         absent = [content for content, token_id in found if token_id is None]

@@ -11,13 +11,17 @@ from bert_models.corpus import open_corpus
 from bert_models.errors import TrainingError
 from bert_models.files import atomic_replace_dir, write_json
 from bert_models.tokenizer_files.reading import TOKENIZER_FILES, read_tokenizer
-from bert_models.tokenizer_files.roles import ALBERT_ROLES, BERT_ROLES, ROBERTA_ROLES
 from bert_models.tokenizer_files.settings import TokenizerSettings
+from bert_models.tokenizer_files.special_tokens import (
+    ALBERT_SPECIAL_TOKENS,
+    BERT_SPECIAL_TOKENS,
+    ROBERTA_SPECIAL_TOKENS,
+)
 from bert_models.tokenizer_files.vocabularies import (
     VocabularyRequest,
-    learn_byte_level_bpe,
-    learn_unigram,
-    learn_wordpiece,
+    train_byte_level_bpe,
+    train_unigram,
+    train_wordpiece,
 )
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record, iter_records
@@ -70,25 +74,25 @@ _KINDS = {
     "wordpiece": _Kind(
         family="bert",
         tokenizer_class="BertTokenizer",
-        roles=BERT_ROLES,
+        roles=BERT_SPECIAL_TOKENS,
         first=_BERT_ORDER,
-        learn=learn_wordpiece,
+        learn=train_wordpiece,
         settings=lambda cased: {"do_lower_case": not cased, "strip_accents": None, "tokenize_chinese_chars": True},
     ),
     "bpe": _Kind(
         family="roberta",
         tokenizer_class="RobertaTokenizer",
-        roles=ROBERTA_ROLES,
+        roles=ROBERTA_SPECIAL_TOKENS,
         first=("bos_token", "pad_token", "eos_token", "unk_token", "mask_token"),
-        learn=learn_byte_level_bpe,
+        learn=train_byte_level_bpe,
         settings=lambda cased: {"do_lower_case": False, "add_prefix_space": False, "trim_offsets": True},
     ),
     "unigram": _Kind(
         family="albert",
         tokenizer_class="AlbertTokenizer",
-        roles=ALBERT_ROLES,
+        roles=ALBERT_SPECIAL_TOKENS,
         first=_BERT_ORDER,
-        learn=learn_unigram,
+        learn=train_unigram,
         settings=lambda cased: {"do_lower_case": not cased, "keep_accents": cased},
     ),
 }

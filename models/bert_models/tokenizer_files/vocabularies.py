@@ -15,7 +15,7 @@ from bert_models.tokenizer_files.sentencepiece_models import albert_steps, model
 from bert_models.tokenizer_files.settings import TokenizerSettings
 from bert_models.tokenizer_files.wordpiece import wordpiece_pipeline
 
-__all__ = ["VocabularyRequest", "learn_byte_level_bpe", "learn_unigram", "learn_wordpiece"]
+__all__ = ["VocabularyRequest", "train_byte_level_bpe", "train_unigram", "train_wordpiece"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class VocabularyRequest:
             )
 
 
-def learn_wordpiece(request: VocabularyRequest, folder: Path) -> None:
+def train_wordpiece(request: VocabularyRequest, folder: Path) -> None:
     """Writes `vocab.txt`: special tokens, letters, letters inside words, then what they join to."""
     special = [token.content for token in request.special_tokens]
     # The trainer numbers letters inside words in the order of a hash table, which is another in every process, and
@@ -69,7 +69,7 @@ def _wordpiece_vocab(request: VocabularyRequest, first: list[str], *, size: int)
     return tokenizer
 
 
-def learn_byte_level_bpe(request: VocabularyRequest, folder: Path) -> None:
+def train_byte_level_bpe(request: VocabularyRequest, folder: Path) -> None:
     """Writes `vocab.json` and `merges.txt`: special tokens, the 256 bytes, then what they join to."""
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     request.check_size(len(alphabet), "bytes")
@@ -85,7 +85,7 @@ def learn_byte_level_bpe(request: VocabularyRequest, folder: Path) -> None:
     tokenizer.model.save(str(folder))
 
 
-def learn_unigram(request: VocabularyRequest, folder: Path) -> None:
+def train_unigram(request: VocabularyRequest, folder: Path) -> None:
     """Writes `spiece.model`: special tokens, then pieces with their log probabilities, every letter among them.
 
     SentencePiece's own trainer makes it: that of `tokenizers` sums in the order of a hash table, so that pieces differ

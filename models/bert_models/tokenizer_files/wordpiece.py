@@ -7,10 +7,10 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from bert_models.errors import CheckpointError
-from bert_models.tokenizer_files.roles import BERT_ROLES
 from bert_models.tokenizer_files.settings import TokenizerSettings
+from bert_models.tokenizer_files.special_tokens import BERT_SPECIAL_TOKENS
 
-__all__ = ["build_wordpiece", "follow_settings", "wordpiece_pipeline", "wordpiece_settings"]
+__all__ = ["apply_settings", "build_wordpiece", "wordpiece_pipeline", "wordpiece_settings"]
 
 
 def build_wordpiece(folder: Path, settings: TokenizerSettings) -> Tokenizer:
@@ -20,10 +20,10 @@ def build_wordpiece(folder: Path, settings: TokenizerSettings) -> Tokenizer:
         vocab = models.WordPiece.read_file(str(path))
     except Exception as error:  # tokenizers raises plain Exception
         raise CheckpointError(f"{path}: not a vocabulary (one token a line, UTF-8): {error}") from None
-    roles = settings.roles(BERT_ROLES)
+    roles = settings.roles(BERT_SPECIAL_TOKENS)
     tokenizer = wordpiece_pipeline(models.WordPiece(vocab, unk_token=roles["unk_token"].content), settings)
     settings.add_tokens(tokenizer, roles)
-    sep, cls, _ = settings.numbered(tokenizer, roles["sep_token"], roles["cls_token"], roles["unk_token"])
+    sep, cls, _ = settings.with_ids(tokenizer, roles["sep_token"], roles["cls_token"], roles["unk_token"])
     tokenizer.post_processor = processors.BertProcessing(sep, cls)
     return tokenizer
 
@@ -42,7 +42,7 @@ def wordpiece_pipeline(model: Any, settings: TokenizerSettings) -> Tokenizer:
     return tokenizer
 
 
-def follow_settings(tokenizer: Tokenizer, settings: TokenizerSettings) -> None:
+def apply_settings(tokenizer: Tokenizer, settings: TokenizerSettings) -> None:
     """Gives BERT's normalizer of a `tokenizer.json` the settings of `tokenizer_config.json`, as transformers does."""
     found = tokenizer.normalizer
     if not isinstance(found, normalizers.BertNormalizer):

@@ -6,7 +6,7 @@ from typing import Any
 
 from bert_models.checkpoint import Checkpoint
 from bert_models.errors import TrainingError
-from bert_models.task_settings import labels_of
+from bert_models.task_settings import read_labels
 from bert_runtime.crf import is_bio
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record
@@ -102,7 +102,7 @@ def _labels(
         raise DataError(f"{dev[0].path}: labels that {train[0].path} does not have: {listed}")
     if len(found) < 2:
         raise DataError(f"{train[0].path}: expected at least two different labels, found {', '.join(found) or 'none'}")
-    own = labels_of(source.values) or [] if source.was_trained_for(name) else []
+    own = read_labels(source.config_json) or [] if source.was_trained_for(name) else []
     if set(own) == found:
         return tuple(own)
     numeric = all(label.isdecimal() for label in found)

@@ -14,7 +14,7 @@ from tokenizers import Encoding
 from torch import Tensor
 from torch.nn import functional as F
 
-from bert_models.crf import UNLABELLED
+from bert_models.crf import IGNORE_INDEX
 from bert_models.model import TaskModel
 from bert_models.training.similarity import similarity_loss
 from bert_runtime.tasks import (
@@ -64,15 +64,15 @@ class Objective(ABC):
         return torch.tensor(float(len(targets)), device=targets.device)
 
     def cross_entropy(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Of outputs [N, L] and class ids int64 [N], leaving out `UNLABELLED`, smoothed and weighted."""
+        """Of outputs [N, L] and class ids int64 [N], leaving out `IGNORE_INDEX`, smoothed and weighted."""
         weights = None if self.class_weights is None else self.class_weights.to(outputs.device)
         return F.cross_entropy(
-            outputs.float(), targets, weights, ignore_index=UNLABELLED, label_smoothing=self.label_smoothing
+            outputs.float(), targets, weights, ignore_index=IGNORE_INDEX, label_smoothing=self.label_smoothing
         )
 
     def labelled(self, targets: Tensor) -> Tensor:
-        """`weight` where targets may be `UNLABELLED`: how many are not, or the sum of their classes' weights."""
-        labelled = targets[targets != UNLABELLED]
+        """`weight` where targets may be `IGNORE_INDEX`: how many are not, or the sum of their classes' weights."""
+        labelled = targets[targets != IGNORE_INDEX]
         if self.class_weights is None:
             return torch.tensor(float(len(labelled)), device=targets.device)
         return self.class_weights.to(targets.device)[labelled].sum()
@@ -132,7 +132,7 @@ def _classification(task: Task) -> Objective:
 class _TokenLabels(Objective):
     """Cross-entropy over the first token of every word, or the likelihood of the chain over these.
 
-    Targets are int64 [S], `UNLABELLED` elsewhere.
+    Targets are int64 [S], `IGNORE_INDEX` elsewhere.
     """
 
     @property
@@ -142,7 +142,7 @@ class _TokenLabels(Objective):
 
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
         words, labels = example.target
-        target = np.full(len(encoding), UNLABELLED, dtype=np.int64)
+        target = np.full(len(encoding), IGNORE_INDEX, dtype=np.int64)
         places, offsets = _text_tokens(encoding)
         firsts = first_tokens(offsets, words)
         # A later window may begin inside a word, whose first token it then does not have.
@@ -178,18 +178,18 @@ class _Span(Objective):
 
 
 class _MaskedTokens(Objective):
-    """Cross-entropy at the masks; targets are int64 [S], the right tokens' ids there and `UNLABELLED` elsewhere."""
+    """Cross-entropy at the masks; targets are int64 [S], the right tokens' ids there and `IGNORE_INDEX` elsewhere."""
 
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
         assert isinstance(self.task, FillMask)
-        target = np.full(len(encoding), UNLABELLED, dtype=np.int64)
+        target = np.full(len(encoding), IGNORE_INDEX, dtype=np.int64)
         masks = np.flatnonzero(np.array(encoding.ids) == self.task.mask_token_id)
         expected = [self.task.only_token(word, vocabulary) for word in example.target]
         target[masks] = expected[: len(masks)]
         return target
 
     def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
-        chosen = targets != UNLABELLED
+        chosen = targets != IGNORE_INDEX
         return F.cross_entropy(outputs[chosen].float(), targets[chosen])
 
     def weight(self, targets: Tensor) -> Tensor:
@@ -197,18 +197,18 @@ class _MaskedTokens(Objective):
 
 
 class _Replaced(Objective):
-    """Binary cross-entropy of every token of every word; targets are float32 [S], `UNLABELLED` elsewhere."""
+    """Binary cross-entropy of every token of every word; targets are float32 [S], `IGNORE_INDEX` elsewhere."""
 
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
         words, labels = example.target
-        target = np.full(len(encoding), UNLABELLED, dtype=np.float32)
+        target = np.full(len(encoding), IGNORE_INDEX, dtype=np.float32)
         places, offsets = _text_tokens(encoding)
         word = np.searchsorted(words[:, 1], offsets[:, 1], side="left").clip(max=len(words) - 1)
         target[places] = labels[word]
         return target
 
     def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
-        chosen = targets != UNLABELLED
+        chosen = targets != IGNORE_INDEX
         return F.binary_cross_entropy_with_logits(outputs[chosen].float(), targets[chosen])
 
     def weight(self, targets: Tensor) -> Tensor:
@@ -245,10 +245,10 @@ def build_objective(task: Task, label_smoothing: float = 0.0, class_weights: Ten
 
 
 def stack_targets(targets: Sequence[Target]) -> Tensor:
-    """Targets as one tensor [B, …]; those of fewer tokens are filled up with `UNLABELLED`."""
+    """Targets as one tensor [B, …]; those of fewer tokens are filled up with `IGNORE_INDEX`."""
     longest = max((len(each) for each in targets if each.ndim), default=0)
     padded = [
-        np.pad(each, (0, longest - len(each)), constant_values=UNLABELLED) if each.ndim else each for each in targets
+        np.pad(each, (0, longest - len(each)), constant_values=IGNORE_INDEX) if each.ndim else each for each in targets
     ]
     return torch.from_numpy(np.stack(padded))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bert_models.corpus import Corpus, JsonlFiles, LibraryDataset, TextFiles, open_corpus
+from bert_models.corpus import Corpus, HuggingFaceDataset, JsonlFiles, TextFiles, open_corpus
 from bert_runtime.errors import DataError, MissingExtraError
 
 
@@ -201,7 +201,7 @@ def test_errors_of_a_dataset_name_row_and_split(
     with pytest.raises(DataError, match=r"split 'none' cannot be read: Bad split"):
         list(open_corpus([tmp_path], split="none").sentences())
     with pytest.raises(DataError, match="org/name/config"):
-        LibraryDataset.of_name("a/b/c/d")
+        HuggingFaceDataset.from_name("a/b/c/d")
     monkeypatch.setitem(sys.modules, "datasets", None)  # type: ignore[arg-type]
     with pytest.raises(MissingExtraError, match=r"bert-export\[train\]"):
         list(open_corpus([tmp_path]).sentences())

@@ -16,7 +16,7 @@ from bert_models import FAMILIES, EncoderConfig, TaskModel, TrainingError, load_
 from bert_models.corpus import TextFiles
 from bert_models.distillation import DistillationSettings, distill, distill_language_model
 from bert_models.distillation.language_model import DistilledLanguageModel
-from bert_models.distillation.layers import LayerTrace, fewer_layers, matched_layers, spread_layers
+from bert_models.distillation.layers import LayerTrace, evenly_spaced_layers, matched_layers, student_from_layers
 from bert_models.distillation.losses import SOFT_LOSSES, attention_distance, binary, categorical, soft_loss
 from bert_models.distillation.teacher import Teacher
 from bert_models.pretraining import PretrainSettings
@@ -110,13 +110,17 @@ SETTINGS = TrainSettings(epochs=6, batch_size=8, lr=3e-3, precision="fp32")
 
 
 def test_layers_are_spread_over_the_teacher() -> None:
-    assert spread_layers(12, 6) == [0, 2, 4, 7, 9, 11]  # those that DistilBERT's authors took
-    assert (spread_layers(6, 3), spread_layers(4, 1), spread_layers(3, 3)) == ([0, 2, 5], [0], [0, 1, 2])
+    assert evenly_spaced_layers(12, 6) == [0, 2, 4, 7, 9, 11]  # those that DistilBERT's authors took
+    assert (evenly_spaced_layers(6, 3), evenly_spaced_layers(4, 1), evenly_spaced_layers(3, 3)) == (
+        [0, 2, 5],
+        [0],
+        [0, 1, 2],
+    )
     for number in (0, 7):
         with pytest.raises(
             TrainingError, match=f"a student of 1 to 6 layers, as many as its teacher has, found {number}"
         ):
-            spread_layers(6, number)
+            evenly_spaced_layers(6, number)
     assert matched_layers(6, 3) == [1, 3, 5]
     assert matched_layers(4, 3) == [1, 2, 3]
     assert matched_layers(2, 4) == [0, 0, 1, 1]
@@ -131,9 +135,9 @@ def test_a_student_has_the_teachers_layers(toy_config: EncoderConfig, groups: in
     randomize(model)
     ids, mask, segments = inputs(2, "random", config.vocab_size)
     with torch.no_grad():
-        whole = fewer_layers(model, 4)
+        whole = student_from_layers(model, 4)
         assert torch.equal(whole(ids, mask, segments), model(ids, mask, segments))
-        student = fewer_layers(model, 2)
+        student = student_from_layers(model, 2)
         model.encoder.order = [model.encoder.order[0], model.encoder.order[3]]  # the first and the last
         assert torch.equal(student(ids, mask, segments), model(ids, mask, segments))
     assert student.encoder.order == ([0, 0] if groups == 1 else [0, 1])
@@ -145,7 +149,7 @@ def test_what_layers_compute_is_what_transformers_shows() -> None:
     reference = transformers.BertModel(transformers.BertConfig(**toy_config(), attn_implementation="eager")).eval()
     randomize(reference)
     values = {**reference.config.to_dict(), "model_type": "bert"}
-    model = TaskModel(FAMILIES["bert"].config(values, "here"), TextClassification(labels=LABELS)).eval()
+    model = TaskModel(FAMILIES["bert"].parse_config(values, "here"), TextClassification(labels=LABELS)).eval()
     family = FAMILIES["bert"]
     for name, parameter in model.encoder.named_parameters():
         key = family.checkpoint_key(f"encoder.{name}", "text-classification").removeprefix("bert.")
@@ -360,7 +364,7 @@ def test_a_language_model_is_distilled_from_a_corpus(
 def test_a_copy_of_the_teacher_has_nothing_to_learn_from_it(toy_config: EncoderConfig) -> None:
     teacher = TaskModel(toy_config, MASK)
     randomize(teacher)
-    model = DistilledLanguageModel(fewer_layers(teacher, toy_config.num_layers), teacher, DistillationSettings(
+    model = DistilledLanguageModel(student_from_layers(teacher, toy_config.num_layers), teacher, DistillationSettings(
         soft_weight=1.0, hidden_weight=1.0, attention_weight=1.0
     )).eval()  # fmt: skip
     ids, mask, segments = inputs(3, "random", toy_config.vocab_size)
@@ -423,7 +427,7 @@ def test_a_copy_of_a_student_shares_the_teacher(toy_config: EncoderConfig) -> No
     """Where processes share a student's parameters, the first keeps a copy to gather them in."""
     teacher = TaskModel(toy_config, MASK)
     settings = DistillationSettings(hidden_weight=1.0, attention_weight=1.0)
-    model = DistilledLanguageModel(fewer_layers(teacher, 1), teacher, settings)
+    model = DistilledLanguageModel(student_from_layers(teacher, 1), teacher, settings)
     ids, mask, segments = inputs(2, "full", toy_config.vocab_size)
     model.measure(ids, mask, segments, ids, ids[:, 0])
     copied = copy.deepcopy(model)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from bert_models.heads import MaskedLanguageHead
+from bert_models.heads import MaskedLmHead
 from bert_models.pretraining import model as models
 from bert_models.pretraining.model import MaskedLanguageModel, ReplacedTokenModel, generator_config
 from bert_runtime.tasks import FillMask
@@ -39,7 +39,7 @@ def test_a_sample_that_hits_the_token_replaces_nothing(toy_config: Any, monkeypa
 def test_generator_and_discriminator_share_their_embeddings(toy_config: Any) -> None:
     model = ReplacedTokenModel(replace(toy_config, family="electra"), MASK)
     head = model.generator.head
-    assert isinstance(head, MaskedLanguageHead)
+    assert isinstance(head, MaskedLmHead)
     assert head.tokens.weight is model.discriminator.encoder.embeddings.token.weight
     assert model.generator.encoder.embeddings.position is model.discriminator.encoder.embeddings.position
     assert generator_config(toy_config).embedding_size == toy_config.hidden_size

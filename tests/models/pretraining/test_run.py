@@ -160,7 +160,7 @@ def test_transformers_loads_what_was_pretrained(
 ) -> None:
     run(objective, corpus, tokenizer, tmp_path / "out", settings=settings(objective, steps=2, eval_every=2))
     checkpoint = open_checkpoint(tmp_path / "out")
-    assert checkpoint.values["architectures"] == [architecture]
+    assert checkpoint.config_json["architectures"] == [architecture]
     theirs, report = getattr(transformers, architecture).from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]

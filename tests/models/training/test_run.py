@@ -43,26 +43,26 @@ def classifier(classifier_checkpoint: Path) -> Checkpoint:
     return open_checkpoint(classifier_checkpoint)
 
 
-def labels_of(source: Checkpoint, *labels: object) -> tuple[str, ...]:
+def read_labels(source: Checkpoint, *labels: object) -> tuple[str, ...]:
     task = infer_task("text-classification", source, records(list(labels)), records(list(labels)), {})
     assert isinstance(task, TextClassification)
     return task.labels
 
 
 def test_labels_are_sorted_and_numbers_by_value(classifier: Checkpoint) -> None:
-    assert labels_of(classifier, "b", "a") == ("a", "b")
-    assert labels_of(classifier, 10, 9, "2") == ("2", "9", "10")
+    assert read_labels(classifier, "b", "a") == ("a", "b")
+    assert read_labels(classifier, 10, 9, "2") == ("2", "9", "10")
 
 
 def test_known_labels_keep_their_order(classifier: Checkpoint) -> None:
-    assert labels_of(classifier, "farewell", "question", "greeting") == ("greeting", "farewell", "question")
-    assert labels_of(classifier, "greeting", "farewell") == ("farewell", "greeting")
+    assert read_labels(classifier, "farewell", "question", "greeting") == ("greeting", "farewell", "question")
+    assert read_labels(classifier, "greeting", "farewell") == ("farewell", "greeting")
 
 
 def test_labels_of_another_task_do_not_count(classifier: Checkpoint) -> None:
     """`id2label` stays in config.json whatever head is trained; the architecture says whose labels they are."""
-    other = replace(classifier, values={**classifier.values, "architectures": ["BertForTokenClassification"]})
-    assert labels_of(other, "farewell", "question", "greeting") == ("farewell", "greeting", "question")
+    other = replace(classifier, config_json={**classifier.config_json, "architectures": ["BertForTokenClassification"]})
+    assert read_labels(other, "farewell", "question", "greeting") == ("farewell", "greeting", "question")
 
 
 def test_all_strange_dev_labels_are_named(classifier: Checkpoint) -> None:

@@ -2,7 +2,7 @@
 
 from tokenizers import AddedToken
 
-__all__ = ["ALBERT_ROLES", "BERT_ROLES", "ROBERTA_ROLES", "special_token"]
+__all__ = ["ALBERT_SPECIAL_TOKENS", "BERT_SPECIAL_TOKENS", "ROBERTA_SPECIAL_TOKENS", "special_token"]
 
 
 def special_token(content: str, *, lstrip: bool = False) -> AddedToken:
@@ -10,7 +10,7 @@ def special_token(content: str, *, lstrip: bool = False) -> AddedToken:
     return AddedToken(content, lstrip=lstrip, special=True, normalized=False)
 
 
-BERT_ROLES = {
+BERT_SPECIAL_TOKENS = {
     "unk_token": special_token("[UNK]"),
     "sep_token": special_token("[SEP]"),
     "pad_token": special_token("[PAD]"),
@@ -21,14 +21,14 @@ BERT_ROLES = {
 # Below, a mask stands for a word together with the space before it: so it is in every published tokenizer.json and in
 # transformers 4. transformers 5 forgets it when it builds RoBERTa's, XLM-R's or ALBERT's tokenizer from raw files.
 
-ALBERT_ROLES = {
-    **BERT_ROLES,
+ALBERT_SPECIAL_TOKENS = {
+    **BERT_SPECIAL_TOKENS,
     "unk_token": special_token("<unk>"),
     "pad_token": special_token("<pad>"),
     "mask_token": special_token("[MASK]", lstrip=True),
 }
 
-ROBERTA_ROLES = {
+ROBERTA_SPECIAL_TOKENS = {
     "bos_token": special_token("<s>"),
     "eos_token": special_token("</s>"),
     "unk_token": special_token("<unk>"),

@@ -10,17 +10,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from bert_models.corpus.sentences import Sentence, sentences_of
+from bert_models.corpus.sentences import Sentence, split_sentences
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.errors import DataError, MissingExtraError
 
-__all__ = ["LibraryDataset"]
+__all__ = ["HuggingFaceDataset"]
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LibraryDataset:
+class HuggingFaceDataset:
     """A folder that `load_dataset` or `load_from_disk` reads, or a dataset on the hub; read as a stream."""
 
     name: str
@@ -32,7 +32,7 @@ class LibraryDataset:
     """Branch, tag or commit of the hub; by default its main branch."""
 
     @classmethod
-    def of_name(cls, name: str, *, split: str = "train", field: str = "text") -> "LibraryDataset":
+    def from_name(cls, name: str, *, split: str = "train", field: str = "text") -> "HuggingFaceDataset":
         """A folder, or `org/name` and optionally `/config` and `@revision`."""
         if Path(name).is_dir():
             return cls(name=name, split=split, field=field)
@@ -50,7 +50,7 @@ class LibraryDataset:
             if not isinstance(text, str):
                 found = type(text).__name__ if self.field in row else f"the columns {', '.join(map(repr, row))}"
                 raise DataError(f"{where}: expected a text in the column {self.field!r}, found {found}")
-            yield from sentences_of(text, where)
+            yield from split_sentences(text, where)
 
     def fingerprint(self) -> str:
         """A folder counts by the contents of its files, a dataset on the hub by its commit: nothing else is at hand."""
@@ -64,7 +64,7 @@ class LibraryDataset:
         return hashlib.sha256(json.dumps([settings, contents]).encode()).hexdigest()
 
     @cached_property
-    def _pinned(self) -> "LibraryDataset":
+    def _pinned(self) -> "HuggingFaceDataset":
         """The same dataset at the commit that its revision means; asked once, to read what was hashed."""
         if Path(self.name).is_dir() or _COMMIT.fullmatch(self.revision or ""):
             return self
