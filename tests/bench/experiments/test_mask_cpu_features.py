@@ -1,4 +1,4 @@
-"""Running as on a lesser processor: what programs see, and what they do not."""
+"""Masked CPU features: programs see the remaining instruction sets only, and keep their own signal handling."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_bench.experiments.mask_cpu_features import lesser_cpuinfo
+from bert_bench.experiments.mask_cpu_features import masked_cpuinfo
 
 CPUINFO = """processor\t: 0
 model name\t: A Processor
@@ -17,30 +17,40 @@ model name\t: A Processor
 flags\t\t: fpu avx2 avx512f avx_vnni avx512_vnni amx_int8 fma
 """
 
-SCRIPT = """
+PRINT_FEATURES = """
 import sys
-from numpy._core._multiarray_umath import __cpu_features__ as numpy_s
+from numpy._core._multiarray_umath import __cpu_features__ as numpy_features
 from bert_runtime.machine import cpu_flags, describe
-print(numpy_s["AVX2"], numpy_s["AVX512F"], "avx2" in cpu_flags(), "avx512f" in cpu_flags(), describe()["cpu"])
+flags = cpu_flags()
+print(numpy_features["AVX2"], numpy_features["AVX512F"], "avx2" in flags, "avx512f" in flags, describe()["cpu"])
 sys.exit(7)
 """
 
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="for Linux")
 
-def test_flags_are_taken_out_of_every_processor_and_its_name_says_so() -> None:
-    text = lesser_cpuinfo(CPUINFO, "avx512|amx", "avx-vnni")
+
+def run_masked(isa: str, *command: str) -> subprocess.CompletedProcess[str]:
+    masking = [sys.executable, "-m", "bert_bench.experiments.mask_cpu_features", "--isa", isa, "--"]
+    return subprocess.run([*masking, *command], capture_output=True, text=True, timeout=120, check=False)
+
+
+def skip_if_unsupported(done: subprocess.CompletedProcess[str]) -> None:
+    """Skip on a machine without a C compiler or without CPUID faulting."""
+    if done.returncode == 1 and ("cannot be started" in done.stderr or "CPUID" in done.stderr):
+        pytest.skip(done.stderr.strip())
+
+
+def test_cpuinfo_loses_flags_of_every_processor_and_names_the_isa() -> None:
+    text = masked_cpuinfo(CPUINFO, "avx512|amx", "avx-vnni")
     assert text.count("flags\t\t: fpu avx2 avx_vnni fma\n") == 2
     assert text.count("model name\t: A Processor as avx-vnni\n") == 2
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="for Linux")
-def test_programs_find_what_is_left(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "bert_bench.experiments.mask_cpu_features", "--as", "avx2", "--", sys.executable]
-    done = subprocess.run(
-        [*command, str(tmp_path / "script.py")], capture_output=True, text=True, timeout=120, check=False
-    )
-    if done.returncode == 1 and ("cannot be started" in done.stderr or "CPUID" in done.stderr):
-        pytest.skip(done.stderr.strip())
+@linux_only
+def test_programs_see_masked_features_and_the_exit_code_is_theirs(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(PRINT_FEATURES)
+    done = run_masked("avx2", sys.executable, str(tmp_path / "script.py"))
+    skip_if_unsupported(done)
     assert done.returncode == 7, done.stderr
     numpy_avx2, numpy_avx512, flag_avx2, flag_avx512, *name = done.stdout.split()
     assert (numpy_avx512, flag_avx512) == ("False", "False")
@@ -48,45 +58,25 @@ def test_programs_find_what_is_left(tmp_path: Path) -> None:
     assert name[-2:] == ["as", "avx2"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="for Linux")
+@linux_only
 @pytest.mark.parametrize(
     ("script", "code"),
     [("import faulthandler; faulthandler.enable(); import numpy", 0), ("import os; os.kill(os.getpid(), 9)", 137),
      ("import ctypes; ctypes.string_at(0)", 139)],
 )  # fmt: skip
-def test_other_signals_and_handlers_are_the_program_s(script: str, code: int) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "bert_bench.experiments.mask_cpu_features",
-        "--as",
-        "avx-vnni",
-        "--",
-        sys.executable,
-    ]
-    done = subprocess.run([*command, "-c", script], capture_output=True, text=True, timeout=120, check=False)
-    if done.returncode == 1 and ("cannot be started" in done.stderr or "CPUID" in done.stderr):
-        pytest.skip(done.stderr.strip())
+def test_other_signals_and_handlers_still_reach_the_program(script: str, code: int) -> None:
+    done = run_masked("avx-vnni", sys.executable, "-c", script)
+    skip_if_unsupported(done)
     assert done.returncode == code, done.stderr
 
 
-def test_a_command_that_does_not_exist_is_an_error() -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "bert_bench.experiments.mask_cpu_features",
-        "--as",
-        "avx2",
-        "--",
-        "no-such-command",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+def test_missing_command_is_an_error() -> None:
+    done = run_masked("avx2", "no-such-command")
     assert done.returncode == 1
     assert done.stderr.startswith("Error: ")
 
 
-def test_an_unknown_processor_is_refused() -> None:
-    command = [sys.executable, "-m", "bert_bench.experiments.mask_cpu_features", "--as", "z80", "--", "true"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+def test_unknown_isa_is_refused() -> None:
+    done = run_masked("z80", "true")
     assert done.returncode == 2
     assert "'avx-vnni', 'avx2'" in done.stderr
