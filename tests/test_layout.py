@@ -21,12 +21,10 @@ PACKAGES = {
 """From the lightest to the heaviest; each may import those before it."""
 
 
-def imports(path: Path, *, inside_functions: bool) -> set[str]:
-    """Top-level names of the modules that a file imports."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = ast.walk(tree) if inside_functions else iter(tree.body)
+def imports(path: Path) -> set[str]:
+    """Return the top-level names of the modules that a file imports, inside functions too."""
     found = set()
-    for node in nodes:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -39,15 +37,14 @@ def test_imports_point_to_the_lighter_package(package: str) -> None:
     names = list(PACKAGES)
     heavier = set(names[names.index(package) + 1 :])
     for path in PACKAGES[package].rglob("*.py"):
-        # The commands are the top of the house: each reaches, when it runs, for the package that does its work.
-        found = imports(path, inside_functions="cli" not in path.parts)
+        found = imports(path)
         assert not found & heavier, f"{path.relative_to(ROOT)} imports {sorted(found & heavier)}"
 
 
 def test_runtime_imports_only_what_the_base_installs() -> None:
     allowed = {"numpy", "tokenizers", "bert_runtime", "onnxruntime"}
     for path in PACKAGES["bert_runtime"].rglob("*.py"):
-        third_party = {name for name in imports(path, inside_functions=True) if name not in sys_modules()}
+        third_party = {name for name in imports(path) if name not in sys_modules()}
         assert third_party <= allowed, path
 
 

@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
 
+import click
 import pytest
 import torch
 from click.testing import CliRunner
@@ -134,4 +135,8 @@ def test_the_results_are_those_of_the_files(experiment: ModuleType, results: str
 
 def test_every_command_is_shown() -> None:
     shown = {tuple(words[:2]) for language, block in blocks() if language == "sh" for words in commands(block)}
-    assert shown == {(program, command) for program, group in PROGRAMS.items() for command in group.commands}
+    assert shown == {
+        (program, command)
+        for program, group in PROGRAMS.items()
+        for command in group.list_commands(click.Context(group))
+    }

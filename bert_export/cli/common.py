@@ -18,12 +18,12 @@ __all__ = [
     "columns_option",
     "device_option",
     "given",
-    "is_first_process",
+    "is_rank_zero",
     "json_option",
     "precision_option",
     "print_json",
-    "show_run",
-    "stages",
+    "print_training_report",
+    "progress_printer",
     "table",
     "task_options",
     "threads_option",
@@ -137,7 +137,7 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def stages() -> Callable[[str], None]:
+def progress_printer() -> Callable[[str], None]:
     """A progress callback that prints each stage on stderr with the seconds since the start."""
     start = time.monotonic()
 
@@ -147,7 +147,7 @@ def stages() -> Callable[[str], None]:
     return report
 
 
-def is_first_process() -> bool:
+def is_rank_zero() -> bool:
     """Whether this process prints: of those that torchrun or Lightning have started together, the first one does."""
     # RANK alone is set by schedulers that have started no such processes.
     names = ("RANK",) if "TORCHELASTIC_RUN_ID" in os.environ else ("LOCAL_RANK", "NODE_RANK")
@@ -159,9 +159,9 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
 
 
-def show_run(report: Mapping[str, Any], part: str, output: Path, *, as_json: bool) -> None:
+def print_training_report(report: Mapping[str, Any], part: str, output: Path, *, as_json: bool) -> None:
     """Prints a training run's report, of which `part` has an entry per measurement; the first process alone does."""
-    if not is_first_process():
+    if not is_rank_zero():
         return
     if as_json:
         print_json(report)

@@ -14,8 +14,8 @@ from bert_export.cli.common import (
     columns_option,
     given,
     json_option,
-    show_run,
-    stages,
+    print_training_report,
+    progress_printer,
 )
 from bert_export.cli.config_file import config_option
 from bert_export.cli.corpus import corpus_options, read_corpus
@@ -144,7 +144,7 @@ def distill(
     if not sources and (strange := [name for name, value in of_corpus.items() if value]):
         raise click.UsageError(f"{', '.join(strange)} cannot go with --train")
     placement = Placement(devices=devices, nodes=nodes, strategy=strategy)
-    common: dict[str, Any] = {"placement": placement, "resume": resume, "force": force, "progress": stages()}
+    common: dict[str, Any] = {"placement": placement, "resume": resume, "force": force, "progress": progress_printer()}
     if train_file is not None and dev_file is not None:
         report = run(
             teacher, student, train_file, dev_file, output, TrainSettings(**chosen), distillation,
@@ -155,4 +155,4 @@ def distill(
         report = distill_language_model(
             teacher, student, corpus, output, PretrainSettings(**chosen), distillation, cache=cache, **common
         )
-    show_run(report, "measured" if sources else "epochs", output, as_json=as_json)
+    print_training_report(report, "measured" if sources else "epochs", output, as_json=as_json)

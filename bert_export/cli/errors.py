@@ -1,4 +1,4 @@
-"""The one place where errors become messages."""
+"""Turn errors into one-line messages, in one place."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import click
 
 from bert_runtime.errors import BertError, MissingExtraError
 
-__all__ = ["ErrorGroup"]
+__all__ = ["ErrorGroup", "provided_by_extra"]
 
 _EXTRAS = {
     "torch": "export",
@@ -20,14 +20,23 @@ _EXTRAS = {
     "matplotlib": "bench",
     "onnxruntime": "cpu",
 }
-"""Optional modules, with the extra that brings each."""
+"""Optional modules, with the extra that installs each."""
+
+
+def provided_by_extra(error: ModuleNotFoundError) -> bool:
+    """Return whether one of this project's extras installs the missing module."""
+    return _top_level_name(error) in _EXTRAS
+
+
+def _top_level_name(error: ModuleNotFoundError) -> str:
+    return (error.name or "").partition(".")[0]
 
 
 class ErrorGroup(click.Group):
-    """Turns the project's errors into one line on stderr and exit code 1."""
+    """A command group that prints the project's errors as one line on stderr and exits with code 1."""
 
     program = "bert-export"
-    """What the command line is called."""
+    """The name of the command line in messages."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -35,10 +44,9 @@ class ErrorGroup(click.Group):
         except BertError as error:
             raise click.ClickException(str(error)) from error
         except ModuleNotFoundError as error:
-            module = (error.name or "").partition(".")[0]
-            if module not in _EXTRAS:
+            if not provided_by_extra(error):
                 raise
-            command = ctx.invoked_subcommand
+            command, module = ctx.invoked_subcommand, _top_level_name(error)
             extra = "train" if command in ("train", "pretrain", "distill") else _EXTRAS[module]
             missing = MissingExtraError(module, extra, f"{self.program} {command}")
             raise click.ClickException(str(missing)) from error

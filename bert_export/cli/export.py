@@ -13,7 +13,7 @@ from bert_export.cli.common import (
     given,
     json_option,
     print_json,
-    stages,
+    progress_printer,
     task_options,
 )
 from bert_export.cli.inspect import summary
@@ -112,7 +112,7 @@ def export(
         task=task, targets=devices, precisions=None if "auto" in precisions else precisions, max_tokens=max_tokens,
         dimensions=dimensions, options=given(options), opset=opset,
         evaluate=evaluate, calibrate=calibrate, columns=columns, max_drop=max_drop, weight_bits=weight_bits,
-        paddings=paddings or None, force=force, progress=stages(),
+        paddings=paddings or None, force=force, progress=progress_printer(),
     )  # fmt: skip
     if as_json:
         print_json(manifest.to_dict())

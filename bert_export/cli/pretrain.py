@@ -5,7 +5,14 @@ from typing import Literal
 
 import click
 
-from bert_export.cli.common import CHECKPOINT, PATH, columns_option, json_option, show_run, stages
+from bert_export.cli.common import (
+    CHECKPOINT,
+    PATH,
+    columns_option,
+    json_option,
+    print_training_report,
+    progress_printer,
+)
 from bert_export.cli.corpus import corpus_options, read_corpus
 from bert_export.cli.recipe import placement_options
 
@@ -90,6 +97,6 @@ def pretrain(
     report = run(
         start, corpus, output, settings,
         cache=cache, placement=Placement(devices=devices, nodes=nodes, strategy=strategy),
-        resume=resume, force=force, progress=stages(),
+        resume=resume, force=force, progress=progress_printer(),
     )  # fmt: skip
-    show_run(report, "measured", output, as_json=as_json)
+    print_training_report(report, "measured", output, as_json=as_json)

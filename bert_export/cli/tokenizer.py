@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from bert_export.cli.common import PATH, columns_option, json_option, print_json, stages
+from bert_export.cli.common import PATH, columns_option, json_option, print_json, progress_printer
 
 __all__ = ["tokenizer"]
 
@@ -49,7 +49,7 @@ def tokenizer(
 
     made = train_tokenizer(
         corpus, kind, vocab_size, output,
-        cased=cased, min_frequency=min_frequency, columns=columns, force=force, progress=stages(),
+        cased=cased, min_frequency=min_frequency, columns=columns, force=force, progress=progress_printer(),
     )  # fmt: skip
     if as_json:
         print_json(asdict(made))

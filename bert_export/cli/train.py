@@ -10,8 +10,8 @@ from bert_export.cli.common import (
     PATH,
     columns_option,
     json_option,
-    show_run,
-    stages,
+    print_training_report,
+    progress_printer,
 )
 from bert_export.cli.config_file import config_option
 from bert_export.cli.recipe import placement_options, recipe_options
@@ -88,6 +88,6 @@ def train(
     report = fine_tune(
         task, base, train_file, dev_file, output, settings,
         task_settings=chosen, columns=columns, placement=Placement(devices=devices, nodes=nodes, strategy=strategy),
-        resume=resume, force=force, progress=stages(),
+        resume=resume, force=force, progress=progress_printer(),
     )  # fmt: skip
-    show_run(report, "epochs", output, as_json=as_json)
+    print_training_report(report, "epochs", output, as_json=as_json)

@@ -10,7 +10,7 @@ from bert_export.cli.common import (
     columns_option,
     json_option,
     print_json,
-    stages,
+    progress_printer,
     table,
 )
 from bert_runtime.bundle.manifest import Manifest
@@ -44,7 +44,7 @@ def tune(
     if input_file is not None:
         task = Manifest.read(bundle).task
         inputs = (each for record in iter_records(input_file, columns) for each in task.inputs(record))
-    tuning = tune_bundle(bundle, inputs=inputs, rounds=rounds, progress=stages())
+    tuning = tune_bundle(bundle, inputs=inputs, rounds=rounds, progress=progress_printer())
     if as_json:
         print_json(to_plain(tuning))
         return

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bert_export.cli.common import CHECKPOINT, PATH, columns_option, print_json, stages, table, threads_option
+from bert_export.cli.common import CHECKPOINT, PATH, columns_option, print_json, progress_printer, table, threads_option
 
 __all__ = ["run"]
 
@@ -117,7 +117,7 @@ def run(
         calibrate=calibrate, columns=columns, offline=offline_texts(data, texts, columns),
         cache=cache or cache_folder(), settings=settings,
     )  # fmt: skip
-    report = compare_engines(request, stages())
+    report = compare_engines(request, progress_printer())
     if output is not None:
         write_outputs(report, output)
     if as_json:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bert_export.cli.common import CHECKPOINT, PATH, bundle_argument, columns_option, stages, threads_option
+from bert_export.cli.common import CHECKPOINT, PATH, bundle_argument, columns_option, progress_printer, threads_option
 from bert_runtime.records import read_records
 
 __all__ = ["bench"]
@@ -45,7 +45,7 @@ def bench(
         require_plotting(plot)
     rows = None if texts is None else [record.text() for record in read_records(texts, columns)]
     settings = replace(Settings.quick() if quick else Settings(), threads=threads)
-    report = bench_bundle(bundle, checkpoint=checkpoint, texts=rows, settings=settings, progress=stages())
+    report = bench_bundle(bundle, checkpoint=checkpoint, texts=rows, settings=settings, progress=progress_printer())
     if json_file is not None:
         json_file.write_text(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if plot is not None:
