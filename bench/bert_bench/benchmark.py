@@ -10,16 +10,22 @@ from typing import Any
 from bert_bench.checkpoints import EncoderSize, find_checkpoint
 from bert_bench.conditions import busy_notes, current_conditions
 from bert_bench.engines import BundleSpec, EngineSpec
-from bert_bench.engines.onnxruntime_plain import PLAIN, PlainSpec
+from bert_bench.engines.onnxruntime_plain import PLAIN_EXPORT, PlainExportSpec
 from bert_bench.engines.pytorch import EAGER, PyTorchSpec
 from bert_bench.errors import BenchError
 from bert_bench.fidelity import Fidelity, check_fidelity
 from bert_bench.interleaved_timing import METHOD, measure
-from bert_bench.reports.build_report import case_report, choose_baseline, engine_report, require_psutil, split_single
+from bert_bench.reports.build_report import (
+    case_report,
+    choose_baseline,
+    engine_report,
+    latency_breakdowns,
+    require_psutil,
+)
 from bert_bench.reports.report import Report
 from bert_bench.settings import Settings
 from bert_bench.workers.engine_pool import EnginePool
-from bert_bench.workers.worker_process import Worker
+from bert_bench.workers.worker_process import WorkerProcess
 from bert_bench.workloads import SYNTHETIC, Workload, build_workload
 from bert_runtime import Manifest
 from bert_runtime.loading import bundle_tokenizer
@@ -108,18 +114,22 @@ def _peers(
     try:
         name, sha256 = find_checkpoint(manifest, given)
         progress("reading the checkpoint")
-        with Worker() as worker:
+        with WorkerProcess() as worker:
             checkpoint = worker.call("check_checkpoint", name, sha256).path
             progress("exporting it without fusions")
-            with engine_pool.guard(PLAIN.name, "while exporting"):
-                worker.call("write_plain_graph", checkpoint, manifest.task, graph)
+            with engine_pool.drop_on_failure(PLAIN_EXPORT.name, "while exporting"):
+                worker.call("export_plain_graph", checkpoint, manifest.task, graph)
     except BenchError as error:
         if given is not None:  # what was asked for by name must not end as a footnote
             raise
-        engine_pool.failures.update({EAGER.name: str(error), PLAIN.name: str(error)})
+        engine_pool.failures.update({EAGER.name: str(error), PLAIN_EXPORT.name: str(error)})
         return []
-    peers: list[EngineSpec] = [PyTorchSpec(kind=EAGER, checkpoint=checkpoint, **common)]
-    return peers if PLAIN.name in engine_pool.failures else [*peers, PlainSpec(kind=PLAIN, graph=graph, **common)]
+    peers: list[EngineSpec] = [PyTorchSpec(config=EAGER, checkpoint=checkpoint, **common)]
+    return (
+        peers
+        if PLAIN_EXPORT.name in engine_pool.failures
+        else [*peers, PlainExportSpec(config=PLAIN_EXPORT, graph=graph, **common)]
+    )
 
 
 def measured_fields(
@@ -142,7 +152,7 @@ def measured_fields(
         "singles": singles,
         "stages": stages,
         "offline": offline,
-        "splits": split_single(singles[0], *stages) if singles and stages else {},
+        "splits": latency_breakdowns(singles[0], *stages) if singles and stages else {},
     }
 
 

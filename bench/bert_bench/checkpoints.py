@@ -9,7 +9,7 @@ from bert_runtime import Manifest
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.errors import MissingExtraError
 
-__all__ = ["CheckpointFacts", "EncoderSize", "check_checkpoint", "export_bundle", "find_checkpoint"]
+__all__ = ["CheckpointInfo", "EncoderSize", "check_checkpoint", "export_bundle", "find_checkpoint"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class EncoderSize:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointFacts:
+class CheckpointInfo:
     """What is known about a checkpoint before any engine runs it."""
 
     path: Path
@@ -62,7 +62,7 @@ def find_checkpoint(manifest: Manifest, given: str | Path | None) -> tuple[str |
     return Path(path), sha256
 
 
-def check_checkpoint(name: str | Path, sha256: str | None) -> CheckpointFacts:
+def check_checkpoint(name: str | Path, sha256: str | None) -> CheckpointInfo:
     """The checkpoint as it is; raises unless PyTorch is installed and the weights have that hash."""
     try:
         import torch  # noqa: F401 - whether it is there
@@ -81,7 +81,7 @@ def check_checkpoint(name: str | Path, sha256: str | None) -> CheckpointFacts:
     size = EncoderSize(
         layers=config.num_layers, hidden_size=config.hidden_size, intermediate_size=config.intermediate_size
     )
-    return CheckpointFacts(path=checkpoint.path, sha256=found, size=size, key=_key(checkpoint.path, found))
+    return CheckpointInfo(path=checkpoint.path, sha256=found, size=size, key=_key(checkpoint.path, found))
 
 
 def _key(folder: Path, weights: str) -> str:

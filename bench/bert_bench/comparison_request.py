@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bert_bench.engines.registry import PEERS
+from bert_bench.engines.registry import COMPARED_ENGINES
 from bert_bench.settings import Settings
 from bert_bench.workers.environments import cache_folder
 from bert_bench.workloads import CORPUS, Workload, build_workload
@@ -15,12 +15,12 @@ from bert_runtime.records import Record, read_records
 from bert_runtime.tasks import Example, Task, TextInput
 from bert_runtime.tokenization import TextTokenizer
 
-__all__ = ["OWN", "OWN_PREFIX", "WORKLOADS", "Request"]
+__all__ = ["BUNDLE_ENGINES", "BUNDLE_PREFIX", "WORKLOADS", "ComparisonRequest"]
 
-OWN_PREFIX = "bert-export-"
+BUNDLE_PREFIX = "bert-export-"
 """Stands before the precision in the names of the bundle's engines."""
 
-OWN = tuple(OWN_PREFIX + precision for precision in ("fp32", "int8"))
+BUNDLE_ENGINES = tuple(BUNDLE_PREFIX + precision for precision in ("fp32", "int8"))
 """Names of the bundle's engines."""
 
 WORKLOADS = ("grid", "single", "offline", "concurrent", "loadgen")
@@ -31,7 +31,7 @@ _PROBE_TEXTS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class ComparisonRequest:
     """What to compare, see `bert_bench.comparison.compare_engines`. Raises `InputError` for unknown names."""
 
     checkpoint: str | Path
@@ -39,7 +39,7 @@ class Request:
     bundle: Path | None = None
     """What was exported from it; by default it is exported now."""
     engines: Sequence[str] | None = None
-    """Names of `OWN` and of `PEERS`; by default all that do the task."""
+    """Names of `BUNDLE_ENGINES` and of `COMPARED_ENGINES`; by default all that do the task."""
     workloads: Collection[str] = WORKLOADS[:-1]
     offline: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Named texts of the throughput workloads; by default messages of mixed lengths made of shipped ones."""
@@ -53,7 +53,7 @@ class Request:
     cache: Path = field(default_factory=cache_folder)
 
     def __post_init__(self) -> None:
-        known = (*OWN, *PEERS)
+        known = (*BUNDLE_ENGINES, *COMPARED_ENGINES)
         problems = [
             f"unknown {what} {', '.join(strange)}; expected some of {', '.join(names)}"
             for what, given, names in (("engine", self.engines or (), known), ("workload", self.workloads, WORKLOADS))

@@ -12,7 +12,7 @@ from typing import Any
 
 from bert_runtime.machine import describe, installed_versions
 
-__all__ = ["Conditions", "OtherWork", "arguments", "busy_notes", "current_conditions"]
+__all__ = ["BackgroundLoad", "Conditions", "arguments", "busy_notes", "current_conditions"]
 
 _DISTRIBUTIONS = ("bert-export", "onnxruntime", "onnxruntime-gpu", "torch", "numpy", "tokenizers")
 
@@ -62,7 +62,7 @@ def arguments() -> tuple[str, ...]:
     return tuple(os.path.relpath(each) if Path(each).is_absolute() else each for each in sys.argv[1:])
 
 
-class OtherWork:
+class BackgroundLoad:
     """How busy processes that are not ours keep the machine, from now until `share` is asked for."""
 
     def __init__(self) -> None:

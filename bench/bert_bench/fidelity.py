@@ -50,7 +50,7 @@ def check_fidelity(
     outputs: dict[str, list[Outputs]] = {}
     encoded = list(zip(texts, tokenizer.encode(texts), strict=True))
     for running_engine in tuple(engine_pool.running):
-        with engine_pool.guard(running_engine.name, "while answering the probe texts"):
+        with engine_pool.drop_on_failure(running_engine.name, "while answering the probe texts"):
             rows = running_engine.worker.call("rows", texts)
             outputs[running_engine.name] = [
                 Outputs(*each, found, tokenizer) for each, found in zip(encoded, rows, strict=True)
@@ -70,7 +70,7 @@ def check_fidelity(
             f"speeds cannot be compared: {'; '.join(ours)}. Is the checkpoint the one that the bundle was made from?"
         )
     for name, problem in wrong.items():
-        with engine_pool.guard(name):
+        with engine_pool.drop_on_failure(name):
             raise BenchError(f"does not agree with {reference} on {len(texts)} texts: {problem}")
     return {
         name: Fidelity(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from bert_bench.engines.engine import DIVIDED
+from bert_bench.engines.engine import SPLIT_BATCH_TOKENS
 from bert_bench.errors import WorkerError
 from bert_bench.settings import Settings
 from bert_bench.timing_statistics import calls_per_burst
@@ -11,7 +11,7 @@ from bert_bench.workers.engine_pool import EnginePool, RunningEngine
 from bert_bench.workloads import Case, Workload
 from bert_runtime.tasks import TextInput
 
-__all__ = ["METHOD", "measure", "measure_callers"]
+__all__ = ["METHOD", "measure", "measure_concurrency"]
 
 METHOD = (
     "Every engine runs in a process of its own. In each round every case is timed on every engine in turn, and the "
@@ -20,7 +20,7 @@ METHOD = (
     "threads of the engine before have stopped spinning. Percentiles are over the calls of all rounds; a speed-up is "
     "the median over the rounds of baseline time divided by engine time, both of the same round. "
     "This project's engines divide a batch of token ids into runs as they do texts; a peer runs it whole, or in runs "
-    f"of {DIVIDED} tokens where that was faster when it was tried."
+    f"of {SPLIT_BATCH_TOKENS} tokens where that was faster when it was tried."
 )
 
 _LONG_CALL_BURSTS = 5
@@ -37,7 +37,7 @@ def measure(engine_pool: EnginePool, workload: Workload, settings: Settings, pro
     longest_ms: dict[str, float] = {}
     for running_engine in tuple(engine_pool.running):
         progress(f"warming up {running_engine.name}")
-        with engine_pool.guard(running_engine.name, "while warming up"):
+        with engine_pool.drop_on_failure(running_engine.name, "while warming up"):
             cases = [case for case in workload.cases if running_engine.accepts(case)]
             running_engine.batch_tokens = running_engine.worker.call("prepare", cases)
             for case in cases:
@@ -50,13 +50,13 @@ def measure(engine_pool: EnginePool, workload: Workload, settings: Settings, pro
             is_long = longest_ms.get(case.name, 0.0) > settings.long_case_ms
             if is_long and turn % _LONG_CASE_ROUNDS:
                 continue
-            for running_engine in engine_pool.in_turn(turn // _LONG_CASE_ROUNDS if is_long else turn, case):
-                with engine_pool.guard(running_engine.name, f"while timing {case.name}"):
+            for running_engine in engine_pool.rotation(turn // _LONG_CASE_ROUNDS if is_long else turn, case):
+                with engine_pool.drop_on_failure(running_engine.name, f"while timing {case.name}"):
                     samples = running_engine.worker.call("burst", case.name, *plans[running_engine.name, case.name])
                     running_engine.samples_ms[case.name].append(samples)
 
 
-def measure_callers(
+def measure_concurrency(
     engine_pool: EnginePool, texts: Sequence[TextInput], settings: Settings, progress: Callable[[str], None]
 ) -> None:
     """Fills the calls of concurrent callers; an engine that fails with so many is left out of them, with the reason."""
@@ -64,7 +64,7 @@ def measure_callers(
         progress(f"concurrent callers, round {turn + 1} of {settings.callers_rounds}")
         for callers in settings.callers:
             case = Case(name=f"callers{callers}", stage="concurrent", texts=tuple(texts), tokens=())
-            for running_engine in engine_pool.in_turn(turn, case):
+            for running_engine in engine_pool.rotation(turn, case):
                 if callers in running_engine.callers_failed:
                     continue
                 try:

@@ -6,7 +6,7 @@ from pathlib import Path
 from bert_runtime.errors import InputError
 from bert_runtime.records import Record, read_records
 
-__all__ = ["DATA_SETS", "offline_texts"]
+__all__ = ["DATA_SETS", "read_offline_texts"]
 
 DATA_SETS = {
     "sst2": ("sst2/dev.tsv", {"text": "sentence"}),
@@ -16,7 +16,7 @@ DATA_SETS = {
 """By name: the file in a folder of data sets, and its columns. Of SQuAD the paragraphs are read, each once."""
 
 
-def offline_texts(
+def read_offline_texts(
     data: Path | None, files: Sequence[Path], columns: Mapping[str, str] | None = None
 ) -> dict[str, list[str]]:
     """By name: the texts of the data sets that are in the folder `data`, and of `files`, each named by its stem.

@@ -13,9 +13,9 @@ from bert_bench import BenchError, Report, Settings
 from bert_bench.checkpoints import EncoderSize
 from bert_bench.cli import main
 from bert_bench.comparison import compare_engines
-from bert_bench.comparison_request import OWN, Request
-from bert_bench.engines.engine import DIVIDED
-from bert_bench.engines.engine_spec import PEER_SIZES
+from bert_bench.comparison_request import BUNDLE_ENGINES, ComparisonRequest
+from bert_bench.engines.engine import SPLIT_BATCH_TOKENS
+from bert_bench.engines.engine_spec import BATCH_TOKEN_CHOICES
 from bert_bench.reports.markdown import report_markdown
 from bert_bench.reports.read_report import read_report
 from bert_bench.reports.report_diff import compare_reports
@@ -28,7 +28,7 @@ SETTINGS = Settings(
     shapes=((1, 8), (20, 16)), text_tokens=(14,), num_texts=12, rounds=2, burst_ms=2.0, loads=1, threads=1,
     callers=(2,), callers_s=0.05, callers_rounds=2, peak_s=0.01, labelled=20,
 )  # fmt: skip
-PEERS = ("pytorch", "pytorch-bf16", "onnxruntime-plain", "optimum-o1", "fastembed")
+COMPARED_ENGINES = ("pytorch", "pytorch-bf16", "onnxruntime-plain", "optimum-o1", "fastembed")
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +61,9 @@ def offline_only() -> Iterator[None]:
 def report(
     classifier_checkpoint: Path, classifier_bundle: Path, labelled: Path, cache: Path, offline_only: None
 ) -> Report:
-    request = Request(
-        checkpoint=classifier_checkpoint, bundle=classifier_bundle, engines=(*OWN, *PEERS), labelled=labelled,
+    request = ComparisonRequest(
+        checkpoint=classifier_checkpoint, bundle=classifier_bundle,
+        engines=(*BUNDLE_ENGINES, *COMPARED_ENGINES), labelled=labelled,
         settings=SETTINGS, cache=cache, offline={"messages": [f"hello there {i}" for i in range(40)]},
     )  # fmt: skip
     return compare_engines(request)
@@ -83,7 +84,8 @@ def slowed(report: Report, factor: float) -> Report:
         return replace(timing, p50_ms=factor * timing.p50_ms, round_medians_ms=medians)
 
     shapes = tuple(
-        replace(case, timings={**case.timings, OWN[1]: slow(case.timings[OWN[1]])}) for case in report.shapes
+        replace(case, timings={**case.timings, BUNDLE_ENGINES[1]: slow(case.timings[BUNDLE_ENGINES[1]])})
+        for case in report.shapes
     )
     return replace(report, shapes=shapes)
 
@@ -101,7 +103,7 @@ def of_rounds(report: Report, rounds: int) -> Report:
 
 
 def test_what_runs_is_measured_and_what_does_not_is_listed(report: Report) -> None:
-    assert [each.name for each in report.engines] == [*OWN, "pytorch", "onnxruntime-plain"]
+    assert [each.name for each in report.engines] == [*BUNDLE_ENGINES, "pytorch", "onnxruntime-plain"]
     assert report.not_run.keys() == {"pytorch-bf16", "optimum-o1", "fastembed"}
     assert "no instructions for bf16" in report.not_run["pytorch-bf16"]
     assert "no index" in report.not_run["optimum-o1"]
@@ -114,12 +116,12 @@ def test_what_runs_is_measured_and_what_does_not_is_listed(report: Report) -> No
 
 def test_peers_choose_how_much_they_run_at_once(report: Report) -> None:
     chosen = {each.name: each.batch_tokens for each in report.engines}
-    for name in OWN:
+    for name in BUNDLE_ENGINES:
         assert chosen[name] == {}
     for name in ("pytorch", "onnxruntime-plain"):
         assert chosen[name].keys() == {"20x16", "messages"}
-        assert chosen[name]["20x16"] in (320, DIVIDED)
-        assert chosen[name]["messages"] in PEER_SIZES
+        assert chosen[name]["20x16"] in (320, SPLIT_BATCH_TOKENS)
+        assert chosen[name]["messages"] in BATCH_TOKEN_CHOICES
     assert report_markdown(report).count("Padded tokens per run, chosen by trial.") == 2
 
 
@@ -129,17 +131,17 @@ def test_outputs_and_the_metric_are_of_the_labelled_file(report: Report) -> None
         assert fidelity is not None
         assert (fidelity.reference, fidelity.texts) == ("pytorch", 20)
         assert 0 <= fidelity.metrics["accuracy"] <= 1
-    int8 = found[OWN[1]]
+    int8 = found[BUNDLE_ENGINES[1]]
     assert int8 is not None
     assert int8.max_abs_error > 0
 
 
 def test_ratios_are_there_pair_by_pair(report: Report) -> None:
     for case in report.shapes:
-        assert set(case.pairs) == set(OWN)
-        assert set(case.pairs[OWN[1]]) == {"pytorch", "onnxruntime-plain"}
-        over_plain = case.pairs[OWN[1]]["onnxruntime-plain"]
-        assert over_plain == case.speedups[OWN[1]]
+        assert set(case.pairs) == set(BUNDLE_ENGINES)
+        assert set(case.pairs[BUNDLE_ENGINES[1]]) == {"pytorch", "onnxruntime-plain"}
+        over_plain = case.pairs[BUNDLE_ENGINES[1]]["onnxruntime-plain"]
+        assert over_plain == case.speedups[BUNDLE_ENGINES[1]]
 
 
 def test_speeds_are_shares_of_the_measured_peak(report: Report) -> None:
@@ -178,9 +180,9 @@ def test_memory_and_the_machines_other_work_are_reported(report: Report) -> None
 def test_a_checkpoint_is_exported_and_a_second_run_makes_nothing_again(
     classifier_checkpoint: Path, tmp_path: Path, offline_only: None
 ) -> None:
-    request = Request(
+    request = ComparisonRequest(
         checkpoint=classifier_checkpoint,
-        engines=(OWN[0], "onnxruntime-plain"),
+        engines=(BUNDLE_ENGINES[0], "onnxruntime-plain"),
         workloads=("single",),
         settings=replace(SETTINGS, rounds=1),
         cache=tmp_path,
@@ -217,7 +219,16 @@ def test_a_folder_of_results_is_replaced_only_when_asked_and_only_if_it_is_one(r
 
 def test_the_markdown_has_every_engine_and_every_reason(report: Report) -> None:
     text = report_markdown(report)
-    for part in (*OWN, "pytorch", "no index", "Same work?", "pair by pair", "measured peak", "2 callers", "messages"):
+    for part in (
+        *BUNDLE_ENGINES,
+        "pytorch",
+        "no index",
+        "Same work?",
+        "pair by pair",
+        "measured peak",
+        "2 callers",
+        "messages",
+    ):
         assert part in text
     tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
     assert len(tables) >= 8
@@ -235,7 +246,10 @@ def test_other_files_are_refused_with_the_reason(tmp_path: Path, content: str) -
 def test_what_got_slower_is_said(report: Report) -> None:
     report = of_rounds(report, 3)
     found = compare_reports(report, slowed(report, 3.0))
-    assert {(each.engine, each.case) for each in found.slower(2.0)} == {(OWN[1], "1x8"), (OWN[1], "20x16")}
+    assert {(each.engine, each.case) for each in found.slower(2.0)} == {
+        (BUNDLE_ENGINES[1], "1x8"),
+        (BUNDLE_ENGINES[1], "20x16"),
+    }
     assert not found.faster(1.05)
     assert found.machine == pytest.approx(1.0)
     back = compare_reports(slowed(report, 3.0), report)
@@ -269,7 +283,7 @@ def test_the_command_line_reports_and_compares(report: Report, tmp_path: Path) -
     failed = CliRunner().invoke(main, ["compare", str(result), str(later), "--least", "50", "--fail"])
     assert failed.exit_code == 1
     as_json = CliRunner().invoke(main, ["compare", str(result), str(later), "--json"])
-    assert json.loads(as_json.output)["changes"][0]["engine"] == OWN[1]
+    assert json.loads(as_json.output)["changes"][0]["engine"] == BUNDLE_ENGINES[1]
 
 
 @pytest.mark.parametrize("shapes", ["8", "8x", "0x16", "1x16,eight"])
@@ -282,9 +296,9 @@ def test_shapes_that_are_none_are_named_at_once(shapes: str) -> None:
 def test_shapes_of_the_grid_can_be_chosen(
     classifier_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, report: Report
 ) -> None:
-    asked: list[Request] = []
+    asked: list[ComparisonRequest] = []
 
-    def compare(request: Request, progress: object) -> Report:
+    def compare(request: ComparisonRequest, progress: object) -> Report:
         asked.append(request)
         return report
 
@@ -297,12 +311,12 @@ def test_shapes_of_the_grid_can_be_chosen(
 def test_the_engines_are_listed() -> None:
     shown = CliRunner().invoke(main, ["run", "--list"])
     assert shown.exit_code == 0
-    assert {"openvino-int8", "ctranslate2-int8", *OWN} <= set(shown.output.split())
+    assert {"openvino-int8", "ctranslate2-int8", *BUNDLE_ENGINES} <= set(shown.output.split())
 
 
 def test_unknown_engines_and_workloads_are_named_at_once(classifier_checkpoint: Path) -> None:
     with pytest.raises(InputError, match=r"unknown engine tensorrt; .*unknown workload nothing; "):
-        Request(checkpoint=classifier_checkpoint, engines=("tensorrt",), workloads=("nothing",))
+        ComparisonRequest(checkpoint=classifier_checkpoint, engines=("tensorrt",), workloads=("nothing",))
     failed = CliRunner().invoke(main, ["run", str(classifier_checkpoint), "--engines", "tensorrt"])
     assert failed.exit_code == 1
     assert "unknown engine tensorrt" in failed.output

@@ -4,14 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from bert_bench.offline_texts import offline_texts
+from bert_bench.offline_texts import read_offline_texts
 from bert_runtime.errors import DataError, InputError
 
 
 def test_files_are_named_by_their_stem(tmp_path: Path) -> None:
     for name, text in (("v1.2.txt", "one"), ("v1.3.txt", "two")):
         (tmp_path / name).write_text(f"{text}\n{text}\n")
-    assert offline_texts(None, [tmp_path / "v1.2.txt", tmp_path / "v1.3.txt"]) == {"v1.2": ["one"], "v1.3": ["two"]}
+    assert read_offline_texts(None, [tmp_path / "v1.2.txt", tmp_path / "v1.3.txt"]) == {
+        "v1.2": ["one"],
+        "v1.3": ["two"],
+    }
 
 
 def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -20,11 +23,11 @@ def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
         path.parent.mkdir()
         path.write_text("hello\n")
     with pytest.raises(InputError, match=r"b/dev\.txt: expected a name of its own, found dev twice"):
-        offline_texts(None, paths)
+        read_offline_texts(None, paths)
 
 
 def test_columns_are_those_of_the_files(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("sentence,category\nhello,x\n")
-    assert offline_texts(None, [tmp_path / "mine.csv"], {"text": "sentence"}) == {"mine": ["hello"]}
+    assert read_offline_texts(None, [tmp_path / "mine.csv"], {"text": "sentence"}) == {"mine": ["hello"]}
     with pytest.raises(DataError, match=r"mine\.csv.*'text'"):
-        offline_texts(None, [tmp_path / "mine.csv"])
+        read_offline_texts(None, [tmp_path / "mine.csv"])

@@ -30,13 +30,13 @@ def _list(context: click.Context, parameter: click.Parameter, value: bool) -> No
     """Prints every engine with what it is, where it runs and what it does."""
     if not value:
         return
-    from bert_bench.comparison_request import OWN
-    from bert_bench.engines.registry import PEERS
+    from bert_bench.comparison_request import BUNDLE_ENGINES
+    from bert_bench.engines.registry import COMPARED_ENGINES
 
-    rows = [(name, "-", "all tasks", "this project") for name in OWN]
-    for name, peer in PEERS.items():
+    rows = [(name, "-", "all tasks", "this project") for name in BUNDLE_ENGINES]
+    for name, peer in COMPARED_ENGINES.items():
         tasks = "all tasks" if peer.spec.tasks is None else ", ".join(peer.spec.tasks)
-        rows.append((name, peer.environment or "-", tasks, peer.kind.label))
+        rows.append((name, peer.environment or "-", tasks, peer.config.label))
     click.echo(table([("engine", "environment", "tasks", "what it is"), *rows]))
     context.exit()
 
@@ -101,8 +101,8 @@ def run(
     several hundred megabytes each. Ctrl-C keeps what was prepared.
     """
     from bert_bench.comparison import compare_engines
-    from bert_bench.comparison_request import Request
-    from bert_bench.offline_texts import offline_texts
+    from bert_bench.comparison_request import ComparisonRequest
+    from bert_bench.offline_texts import read_offline_texts
     from bert_bench.reports.markdown import report_markdown
     from bert_bench.reports.write_report import check_output, write_outputs
     from bert_bench.settings import Settings
@@ -112,9 +112,9 @@ def run(
         check_output(output, force=force)
     settings = Settings.comparison(quick=quick)
     settings = replace(settings, threads=threads, rounds=rounds or settings.rounds, shapes=shapes or settings.shapes)
-    request = Request(
+    request = ComparisonRequest(
         checkpoint=checkpoint, bundle=bundle, engines=engines, workloads=workloads, labelled=labelled,
-        calibrate=calibrate, columns=columns, offline=offline_texts(data, texts, columns),
+        calibrate=calibrate, columns=columns, offline=read_offline_texts(data, texts, columns),
         cache=cache or cache_folder(), settings=settings,
     )  # fmt: skip
     report = compare_engines(request, progress_printer())

@@ -3,25 +3,25 @@
 from bert_bench.engines.bert_export import BundleSpec
 from bert_bench.engines.engine_spec import (
     CheckpointSpec,
+    ComparedEngineSpec,
     Engine,
+    EngineConfig,
     EngineSpec,
-    Kind,
     ModelEngine,
-    PeerSpec,
     PreparedSpec,
-    ProductEngine,
-    ProductSpec,
+    TextEngine,
+    TextEngineSpec,
 )
 
 __all__ = [
     "BundleSpec",
     "CheckpointSpec",
+    "ComparedEngineSpec",
     "Engine",
+    "EngineConfig",
     "EngineSpec",
-    "Kind",
     "ModelEngine",
-    "PeerSpec",
     "PreparedSpec",
-    "ProductEngine",
-    "ProductSpec",
+    "TextEngine",
+    "TextEngineSpec",
 ]

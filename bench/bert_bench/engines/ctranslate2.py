@@ -11,18 +11,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from bert_bench.engines.engine_spec import Forward, Kind, PreparedSpec, folder_bytes
+from bert_bench.engines.engine_spec import EngineConfig, Forward, PreparedSpec, folder_bytes
 from bert_bench.errors import BenchError
 from bert_runtime import Manifest
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import TextInput
 from bert_runtime.tokenization import Batch
 
-__all__ = ["KINDS", "CTranslate2Spec"]
+__all__ = ["CONFIGS", "CTranslate2Spec"]
 
-KINDS = (
-    Kind(name="ctranslate2-fp32", label="CTranslate2 FP32 (head in NumPy)", settings={"compute_type": "float32"}),
-    Kind(
+CONFIGS = (
+    EngineConfig(
+        name="ctranslate2-fp32", label="CTranslate2 FP32 (head in NumPy)", settings={"compute_type": "float32"},
+    ),
+    EngineConfig(
         name="ctranslate2-int8", label="CTranslate2 INT8 (head in NumPy)", precision="int8",
         settings={"compute_type": "int8"},
     ),
@@ -48,7 +50,7 @@ class CTranslate2Spec(PreparedSpec):
         if f"{name}.weight" not in weights:
             raise BenchError(f"{self.checkpoint}: expected a head {name}.weight as BERT has it, found none")
         weight, bias = (weights[f"{name}.{part}"].astype(np.float32) for part in ("weight", "bias"))
-        quantization = self.kind.settings["compute_type"]
+        quantization = self.config.settings["compute_type"]
         TransformersConverter(str(self.checkpoint)).convert(str(folder / "encoder"), quantization=quantization)
         np.savez(folder / "head.npz", weight=weight, bias=bias)
 
@@ -57,7 +59,7 @@ class CTranslate2Spec(PreparedSpec):
         import ctranslate2
 
         encoder = ctranslate2.Encoder(
-            str(self.files / "encoder"), device="cpu", compute_type=self.kind.settings["compute_type"],
+            str(self.files / "encoder"), device="cpu", compute_type=self.config.settings["compute_type"],
             inter_threads=1, intra_threads=self.threads,
         )  # fmt: skip
         head = np.load(self.files / "head.npz")

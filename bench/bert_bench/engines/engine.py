@@ -12,9 +12,9 @@ from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import TextInput
 from bert_runtime.timing import interleaved_medians
 
-__all__ = ["DIVIDED", "Engine", "ModelEngine", "ProductEngine"]
+__all__ = ["SPLIT_BATCH_TOKENS", "Engine", "ModelEngine", "TextEngine"]
 
-DIVIDED = 256
+SPLIT_BATCH_TOKENS = 256
 """Padded tokens per run that a peer may divide a batch of token ids into, as ours does."""
 
 _LONG_TOKENS = 2048
@@ -37,7 +37,7 @@ class Engine(ABC):
         """The decoded answer for one text."""
 
     @abstractmethod
-    def answer_all(self, texts: Sequence[TextInput]) -> Any:
+    def predict_batch(self, texts: Sequence[TextInput]) -> Any:
         """The decoded answers for texts that are handed over at once."""
 
     @abstractmethod
@@ -63,7 +63,7 @@ class ModelEngine(Engine):
     def answer(self, text: TextInput) -> Any:
         return self.model(text)
 
-    def answer_all(self, texts: Sequence[TextInput]) -> Any:
+    def predict_batch(self, texts: Sequence[TextInput]) -> Any:
         return self._many(list(texts))
 
     def rows(self, texts: Sequence[TextInput]) -> list[tuple[FloatArray, ...]]:
@@ -74,7 +74,11 @@ class ModelEngine(Engine):
             return partial(self.model.tokenizer.encode, case.texts)
         if (batch := case.batch) is not None:
             whole = sum(case.tokens)
-            sizes = (whole, DIVIDED) if self._sizes and whole > DIVIDED and len(case.tokens) > 1 else ()
+            sizes = (
+                (whole, SPLIT_BATCH_TOKENS)
+                if self._sizes and whole > SPLIT_BATCH_TOKENS and len(case.tokens) > 1
+                else ()
+            )
             return partial(self._chosen(case, sizes, lambda model: model.run(batch)).run, batch)
         if len(case.texts) == 1:
             return partial(self.model, case.texts[0])
@@ -99,7 +103,7 @@ class ModelEngine(Engine):
         return models[fastest]
 
 
-class ProductEngine(Engine):
+class TextEngine(Engine):
     """A product that takes texts and gives answers; `raw` gives raw outputs [N, …] of the same texts."""
 
     def __init__(
@@ -112,7 +116,7 @@ class ProductEngine(Engine):
     def answer(self, text: TextInput) -> Any:
         return self._one(_plain(text))
 
-    def answer_all(self, texts: Sequence[TextInput]) -> Any:
+    def predict_batch(self, texts: Sequence[TextInput]) -> Any:
         return self._many([_plain(text) for text in texts])
 
     def rows(self, texts: Sequence[TextInput]) -> list[tuple[FloatArray, ...]]:

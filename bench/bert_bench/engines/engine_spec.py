@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from bert_bench.engines.engine import Engine, ModelEngine, ProductEngine
+from bert_bench.engines.engine import Engine, ModelEngine, TextEngine
 from bert_bench.workloads import Case
 from bert_runtime import Manifest
 from bert_runtime.cpu.session import Session
@@ -25,20 +25,20 @@ from bert_runtime.tasks import TextInput
 from bert_runtime.tokenization import Batch
 
 __all__ = [
-    "PEER_SIZES",
+    "BATCH_TOKEN_CHOICES",
     "CheckpointSpec",
+    "ComparedEngineSpec",
     "Engine",
+    "EngineConfig",
     "EngineSpec",
-    "Kind",
     "ModelEngine",
-    "PeerSpec",
     "PreparedSpec",
-    "ProductEngine",
-    "ProductSpec",
+    "TextEngine",
+    "TextEngineSpec",
     "folder_bytes",
 ]
 
-PEER_SIZES = (1024, 512, 256, 128, 2048)
+BATCH_TOKEN_CHOICES = (1024, 512, 256, 128, 2048)
 """Padded tokens per run that a peer chooses from; the first holds where it does not choose."""
 
 Forward = Callable[[Batch], FloatArray]
@@ -93,7 +93,7 @@ class EngineSpec(ABC):
 
 
 @dataclass(frozen=True)
-class _PeerSession:
+class _ForwardSession:
     """Stands where a model has its `Session`."""
 
     run: Forward
@@ -101,7 +101,7 @@ class _PeerSession:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class EngineConfig:
     """One member of a family of engines: what the registry lists, and what its class reads its settings from."""
 
     name: str
@@ -113,33 +113,33 @@ class Kind:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PeerSpec(EngineSpec):
+class ComparedEngineSpec(EngineSpec):
     """Another way to run the model of the bundle."""
 
-    kind: Kind
+    config: EngineConfig
 
     tasks: ClassVar[tuple[str, ...] | None] = None
     """The tasks it can do; `None` for all."""
 
     @property
     def name(self) -> str:
-        """The kind's."""
-        return self.kind.name
+        """The config's."""
+        return self.config.name
 
     @property
     def label(self) -> str:
-        """The kind's."""
-        return self.kind.label
+        """The config's."""
+        return self.config.label
 
     @property
     def precision(self) -> str:
-        """The kind's."""
-        return self.kind.precision
+        """The config's."""
+        return self.config.precision
 
     @property
     def is_fp32(self) -> bool:
-        """Not of kinds that approximate."""
-        return self.kind.precision == "fp32" and self.kind.exact
+        """Not of configs that approximate."""
+        return self.config.precision == "fp32" and self.config.exact
 
     @abstractmethod
     def open_session(self, manifest: Manifest) -> tuple[Forward, int]:
@@ -150,13 +150,15 @@ class PeerSpec(EngineSpec):
         manifest = Manifest.read(self.bundle)
         tokenizer = bundle_tokenizer(self.bundle, manifest)
         run, size_bytes = self.open_session(manifest)
-        session = cast("Session", _PeerSession(run, self.threads))
-        model = Model(manifest.task, tokenizer, session, max_batch_tokens=self.max_batch_tokens or PEER_SIZES[0])
-        return ModelEngine(model, size_bytes, () if self.max_batch_tokens else PEER_SIZES)
+        session = cast("Session", _ForwardSession(run, self.threads))
+        model = Model(
+            manifest.task, tokenizer, session, max_batch_tokens=self.max_batch_tokens or BATCH_TOKEN_CHOICES[0]
+        )
+        return ModelEngine(model, size_bytes, () if self.max_batch_tokens else BATCH_TOKEN_CHOICES)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointSpec(PeerSpec):
+class CheckpointSpec(ComparedEngineSpec):
     """A peer that reads the checkpoint."""
 
     checkpoint: Path
@@ -169,16 +171,16 @@ class PreparedSpec(CheckpointSpec):
     folder: Path | None = None
     """Where they are; `None` until they have been made."""
 
-    prepared_in: ClassVar[str | None] = None
+    prepare_environment: ClassVar[str | None] = None
     """The environment that `prepare` runs in, where it is not `environment`."""
 
     calibrated: ClassVar[bool] = False
     """Whether `prepare` reads the calibration texts."""
 
     @property
-    def made_as(self) -> Kind:
-        """The kind whose files these are: its own, or another's that makes the same."""
-        return self.kind
+    def artifact_config(self) -> EngineConfig:
+        """The config whose files these are: its own, or another's that makes the same."""
+        return self.config
 
     @property
     def files(self) -> Path:
@@ -192,7 +194,7 @@ class PreparedSpec(CheckpointSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProductSpec(PreparedSpec):
+class TextEngineSpec(PreparedSpec):
     """A peer that reads texts itself: it is timed from text to answer only."""
 
     stages: ClassVar[frozenset[str]] = frozenset(("end_to_end", "concurrent"))
@@ -205,12 +207,12 @@ class ProductSpec(PreparedSpec):
         """Nothing, where the product reads the checkpoint itself."""
 
     @abstractmethod
-    def open_product(self, manifest: Manifest) -> ProductEngine:
+    def open_text_engine(self, manifest: Manifest) -> TextEngine:
         """Loads the product."""
 
     def open(self) -> Engine:
         """The product as it stands."""
-        return self.open_product(Manifest.read(self.bundle))
+        return self.open_text_engine(Manifest.read(self.bundle))
 
 
 def folder_bytes(folder: Path, *suffixes: str) -> int:

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_bench.engines.engine_spec import Kind, ProductEngine, ProductSpec, folder_bytes
+from bert_bench.engines.engine_spec import EngineConfig, TextEngine, TextEngineSpec, folder_bytes
 from bert_bench.errors import BenchError
 from bert_runtime import Manifest
 from bert_runtime.tasks import SentenceEmbedding, TextInput
 
-__all__ = ["KINDS", "FastEmbedSpec"]
+__all__ = ["CONFIGS", "FastEmbedSpec"]
 
-KINDS = (Kind(name="fastembed", label="fastembed FP32"),)
+CONFIGS = (EngineConfig(name="fastembed", label="fastembed FP32"),)
 
 _NAME = "bert-bench/checkpoint"
 _FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
@@ -24,11 +24,11 @@ _GRAPH = "model.onnx"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FastEmbedSpec(ProductSpec):
+class FastEmbedSpec(TextEngineSpec):
     """`TextEmbedding` with a custom model, which fastembed pools and normalises itself."""
 
     environment: ClassVar[str] = "fastembed"
-    prepared_in: ClassVar[str] = "sentence-transformers"
+    prepare_environment: ClassVar[str] = "sentence-transformers"
     """fastembed runs ONNX files and makes none."""
     tasks: ClassVar[tuple[str, ...]] = ("sentence-embedding",)
 
@@ -42,7 +42,7 @@ class FastEmbedSpec(ProductSpec):
                 shutil.copyfile(Path(exported) / name, folder / name)
             shutil.copyfile(Path(exported) / "onnx" / _GRAPH, folder / _GRAPH)
 
-    def open_product(self, manifest: Manifest) -> ProductEngine:
+    def open_text_engine(self, manifest: Manifest) -> TextEngine:
         """The model with as many threads as every engine has."""
         from fastembed import TextEmbedding
         from fastembed.common.model_description import ModelSource, PoolingType
@@ -61,4 +61,4 @@ class FastEmbedSpec(ProductSpec):
         def many(texts: list[Any]) -> Any:
             return np.stack(list(model.embed(texts)))
 
-        return ProductEngine(lambda text: next(iter(model.embed([text]))), many, many, folder_bytes(self.files, _GRAPH))
+        return TextEngine(lambda text: next(iter(model.embed([text]))), many, many, folder_bytes(self.files, _GRAPH))

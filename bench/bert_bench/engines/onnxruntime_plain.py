@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert_bench.engines.engine_spec import Forward, Kind, PeerSpec
+from bert_bench.engines.engine_spec import ComparedEngineSpec, EngineConfig, Forward
 from bert_bench.engines.pytorch import load_checkpoint
 from bert_bench.errors import BenchError
 from bert_runtime import Manifest
@@ -13,18 +13,18 @@ from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Task
 from bert_runtime.tokenization import Batch
 
-__all__ = ["KINDS", "PLAIN", "PlainSpec", "onnx_session", "write_plain_graph"]
+__all__ = ["CONFIGS", "PLAIN_EXPORT", "PlainExportSpec", "export_plain_graph", "onnx_session"]
 
-PLAIN = Kind(name="onnxruntime-plain", label="ONNX Runtime, plain export FP32")
+PLAIN_EXPORT = EngineConfig(name="onnxruntime-plain", label="ONNX Runtime, plain export FP32")
 """What speed-ups are over."""
 
-KINDS = (PLAIN,)
+CONFIGS = (PLAIN_EXPORT,)
 
 _PLAIN_OPSET = 20
 """The opset that `torch.onnx.export` writes when nobody asks for another."""
 
 
-def write_plain_graph(checkpoint: Path, task: Task, path: Path) -> None:
+def export_plain_graph(checkpoint: Path, task: Task, path: Path) -> None:
     """Writes what `torch.onnx.export` makes of the checkpoint, without any of this project's fusions."""
     import onnx_ir
 
@@ -67,7 +67,7 @@ def onnx_session(
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlainSpec(PeerSpec):
+class PlainExportSpec(ComparedEngineSpec):
     """The plain export in ONNX Runtime with its default options, which include all of its optimizations."""
 
     graph: Path

@@ -5,18 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from bert_bench.engines.engine_spec import Forward, Kind, PreparedSpec
+from bert_bench.engines.engine_spec import EngineConfig, Forward, PreparedSpec
 from bert_bench.engines.onnxruntime_plain import onnx_session
 from bert_bench.engines.optimum import export_with_optimum
 from bert_bench.engines.transformers_models import AUTO_CLASSES
 from bert_runtime import Manifest
 from bert_runtime.tasks import TextInput
 
-__all__ = ["KINDS", "OnnxRuntimeToolsSpec"]
+__all__ = ["CONFIGS", "OnnxRuntimeToolsSpec"]
 
-KINDS = (
-    Kind(name="onnxruntime-transformers", label="onnxruntime.transformers FP32"),
-    Kind(
+CONFIGS = (
+    EngineConfig(name="onnxruntime-transformers", label="onnxruntime.transformers FP32"),
+    EngineConfig(
         name="onnxruntime-transformers-int8",
         label="onnxruntime.transformers + quantize_dynamic INT8",
         precision="int8",
@@ -47,7 +47,7 @@ class OnnxRuntimeToolsSpec(PreparedSpec):
                 str(Path(plain) / _GRAPH), model_type="bert", num_heads=config.num_attention_heads,
                 hidden_size=config.hidden_size,
             )  # fmt: skip
-            if self.kind.precision == "fp32":
+            if self.config.precision == "fp32":
                 fused.save_model_to_file(str(folder / _GRAPH))
                 return
             fused.save_model_to_file(str(Path(plain) / "fused.onnx"))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_bench.engines.engine_spec import Forward, Kind, PreparedSpec, folder_bytes
+from bert_bench.engines.engine_spec import EngineConfig, Forward, PreparedSpec, folder_bytes
 from bert_bench.engines.transformers_models import AUTO_CLASSES, auto_model
 from bert_runtime import Manifest
 from bert_runtime.loading import bundle_tokenizer
@@ -15,13 +15,13 @@ from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import TextInput
 from bert_runtime.tokenization import Batch, pad
 
-__all__ = ["KINDS", "OpenVINOSpec"]
+__all__ = ["CONFIGS", "OpenVINOSpec"]
 
-KINDS = (
-    Kind(name="openvino-fp32", label="OpenVINO FP32"),
-    Kind(name="openvino-bf16", label="OpenVINO bf16", precision="bf16"),
-    Kind(name="openvino-int8", label="OpenVINO INT8 (NNCF, static)", precision="int8"),
-    Kind(
+CONFIGS = (
+    EngineConfig(name="openvino-fp32", label="OpenVINO FP32"),
+    EngineConfig(name="openvino-bf16", label="OpenVINO bf16", precision="bf16"),
+    EngineConfig(name="openvino-int8", label="OpenVINO INT8 (NNCF, static)", precision="int8"),
+    EngineConfig(
         name="openvino-int8-throughput",
         label="OpenVINO INT8 (NNCF, static), throughput hint",
         precision="int8",
@@ -44,9 +44,9 @@ class OpenVINOSpec(PreparedSpec):
     calibrated: ClassVar[bool] = True
 
     @property
-    def made_as(self) -> Kind:
+    def artifact_config(self) -> EngineConfig:
         """Precision between FP32 and bf16, and the hint, are said when the graph is compiled."""
-        return KINDS[2] if self.kind.precision == "int8" else KINDS[0]
+        return CONFIGS[2] if self.config.precision == "int8" else CONFIGS[0]
 
     def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
         """Converts; for INT8 quantizes with NNCF's scheme for transformers on the calibration texts."""
@@ -61,7 +61,7 @@ class OpenVINOSpec(PreparedSpec):
         if getattr(model.config, "type_vocab_size", 0) > 0:
             example["token_type_ids"] = torch.zeros_like(ids)
         converted = openvino.convert_model(model, example_input=example)
-        if self.kind.precision == "int8":
+        if self.config.precision == "int8":
             import nncf
 
             feeds = list(self._feeds(texts, manifest, _inputs(converted)))
@@ -84,10 +84,10 @@ class OpenVINOSpec(PreparedSpec):
         import openvino
 
         options = {
-            "PERFORMANCE_HINT": self.kind.settings.get("hint", "LATENCY"),
+            "PERFORMANCE_HINT": self.config.settings.get("hint", "LATENCY"),
             "INFERENCE_NUM_THREADS": self.threads,
             # By default OpenVINO takes bf16 where the processor has it.
-            "INFERENCE_PRECISION_HINT": "bf16" if self.kind.precision == "bf16" else "f32",
+            "INFERENCE_PRECISION_HINT": "bf16" if self.config.precision == "bf16" else "f32",
         }
         graph = openvino.Core().read_model(self.files / _GRAPH)
         compiled = openvino.compile_model(graph, "CPU", options)

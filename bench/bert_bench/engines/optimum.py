@@ -5,27 +5,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bert_bench.engines.engine_spec import Forward, Kind, PreparedSpec
+from bert_bench.engines.engine_spec import EngineConfig, Forward, PreparedSpec
 from bert_bench.engines.onnxruntime_plain import onnx_session
 from bert_bench.engines.transformers_models import AUTO_CLASSES, auto_model
 from bert_runtime import Manifest
 from bert_runtime.machine import has_instruction_set
 from bert_runtime.tasks import TextInput
 
-__all__ = ["INT8", "KINDS", "OptimumSpec", "export_with_optimum"]
+__all__ = ["CONFIGS", "INT8", "OptimumSpec", "export_with_optimum"]
 
 _PRESET = "avx512_vnni" if has_instruction_set("vnni") else "avx2"
 """optimum's own settings for this processor: avx2 has unsigned weights, whose products do not saturate."""
 
-INT8 = Kind(name="optimum-int8", label=f"optimum dynamic INT8 ({_PRESET}, per channel)", precision="int8")
+INT8 = EngineConfig(name="optimum-int8", label=f"optimum dynamic INT8 ({_PRESET}, per channel)", precision="int8")
 """Also what the pipeline over ONNX Runtime runs."""
 
-KINDS = (
-    Kind(name="optimum-plain", label="optimum export FP32"),
-    Kind(name="optimum-o1", label="optimum O1", settings={"level": "O1"}),
-    Kind(name="optimum-o2", label="optimum O2", settings={"level": "O2"}),
-    Kind(name="optimum-o3", label="optimum O3 (GELU approximated)", exact=False, settings={"level": "O3"}),
-    Kind(name="optimum-o4", label="optimum O4 (FP16)", precision="fp16", settings={"level": "O4"}),
+CONFIGS = (
+    EngineConfig(name="optimum-plain", label="optimum export FP32"),
+    EngineConfig(name="optimum-o1", label="optimum O1", settings={"level": "O1"}),
+    EngineConfig(name="optimum-o2", label="optimum O2", settings={"level": "O2"}),
+    EngineConfig(name="optimum-o3", label="optimum O3 (GELU approximated)", exact=False, settings={"level": "O3"}),
+    EngineConfig(name="optimum-o4", label="optimum O4 (FP16)", precision="fp16", settings={"level": "O4"}),
     INT8,
 )
 
@@ -55,8 +55,8 @@ class OptimumSpec(PreparedSpec):
         from optimum.onnxruntime.configuration import AutoOptimizationConfig, AutoQuantizationConfig
 
         task = Manifest.read(self.bundle).task.name
-        level = self.kind.settings.get("level")
-        if level is None and self.kind.precision == "fp32":
+        level = self.config.settings.get("level")
+        if level is None and self.config.precision == "fp32":
             export_with_optimum(self.checkpoint, task, folder)
             return
         with TemporaryDirectory(dir=folder) as plain:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bert_bench.engines.engine_spec import CheckpointSpec, Forward, Kind
+from bert_bench.engines.engine_spec import CheckpointSpec, EngineConfig, Forward
 from bert_runtime import Manifest
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Task
@@ -14,15 +14,15 @@ from bert_runtime.tokenization import Batch
 if TYPE_CHECKING:
     from bert_models import TaskModel
 
-__all__ = ["EAGER", "KINDS", "PyTorchSpec", "load_checkpoint"]
+__all__ = ["CONFIGS", "EAGER", "PyTorchSpec", "load_checkpoint"]
 
-EAGER = Kind(name="pytorch", label="PyTorch eager FP32")
+EAGER = EngineConfig(name="pytorch", label="PyTorch eager FP32")
 """What everything else is held against."""
 
-KINDS = (
+CONFIGS = (
     EAGER,
-    Kind(name="pytorch-bf16", label="PyTorch eager bf16", precision="bf16"),
-    Kind(name="pytorch-compile", label="torch.compile FP32", settings={"compile": True}),
+    EngineConfig(name="pytorch-bf16", label="PyTorch eager bf16", precision="bf16"),
+    EngineConfig(name="pytorch-compile", label="torch.compile FP32", settings={"compile": True}),
 )
 
 
@@ -45,9 +45,9 @@ class PyTorchSpec(CheckpointSpec):
 
         torch.set_num_threads(self.threads)
         loaded = load_checkpoint(self.checkpoint, manifest.task)
-        if self.kind.precision == "bf16":
+        if self.config.precision == "bf16":
             loaded = loaded.bfloat16()
-        model = _compiled(loaded) if self.kind.settings.get("compile") else loaded
+        model = _compiled(loaded) if self.config.settings.get("compile") else loaded
 
         def forward(batch: Batch) -> FloatArray:
             with torch.inference_mode():

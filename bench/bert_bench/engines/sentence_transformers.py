@@ -5,20 +5,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bert_bench.engines.engine_spec import Kind, ProductEngine, ProductSpec, folder_bytes
+from bert_bench.engines.engine_spec import EngineConfig, TextEngine, TextEngineSpec, folder_bytes
 from bert_runtime import Manifest
 from bert_runtime.tasks import TextInput
 
-__all__ = ["KINDS", "SentenceTransformersSpec"]
+__all__ = ["CONFIGS", "SentenceTransformersSpec"]
 
-KINDS = (
-    Kind(name="sentence-transformers", label="sentence-transformers, PyTorch FP32", settings={"backend": "torch"}),
-    Kind(name="sentence-transformers-onnx", label="sentence-transformers, ONNX FP32", settings={"backend": "onnx"}),
-    Kind(
+CONFIGS = (
+    EngineConfig(
+        name="sentence-transformers", label="sentence-transformers, PyTorch FP32", settings={"backend": "torch"},
+    ),
+    EngineConfig(
+        name="sentence-transformers-onnx", label="sentence-transformers, ONNX FP32", settings={"backend": "onnx"},
+    ),
+    EngineConfig(
         name="sentence-transformers-onnx-int8", label="sentence-transformers, ONNX INT8 (avx512_vnni)",
         precision="int8", settings={"backend": "onnx", "file": "model_qint8_avx512_vnni.onnx"},
     ),
-    Kind(
+    EngineConfig(
         name="sentence-transformers-openvino", label="sentence-transformers, OpenVINO FP32",
         settings={"backend": "openvino"},
     ),
@@ -26,7 +30,7 @@ KINDS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class SentenceTransformersSpec(ProductSpec):
+class SentenceTransformersSpec(TextEngineSpec):
     """`SentenceTransformer.encode` with its default batches of 32."""
 
     environment: ClassVar[str] = "sentence-transformers"
@@ -36,33 +40,35 @@ class SentenceTransformersSpec(ProductSpec):
         """Saves the checkpoint with the backend's own model."""
         from sentence_transformers import SentenceTransformer, export_dynamic_quantized_onnx_model
 
-        backend = self.kind.settings["backend"]
+        backend = self.config.settings["backend"]
         if backend == "torch":
             return
         model = SentenceTransformer(str(self.checkpoint), backend=backend, device="cpu")
         model.save_pretrained(str(folder))
-        if "file" in self.kind.settings:
+        if "file" in self.config.settings:
             export_dynamic_quantized_onnx_model(model, "avx512_vnni", str(folder))
 
-    def open_product(self, manifest: Manifest) -> ProductEngine:
+    def open_text_engine(self, manifest: Manifest) -> TextEngine:
         """The model with as many threads as every engine has."""
         import torch
         from sentence_transformers import SentenceTransformer
 
         torch.set_num_threads(self.threads)
-        backend = self.kind.settings["backend"]
+        backend = self.config.settings["backend"]
         path = self.checkpoint if backend == "torch" else self.files
         model = SentenceTransformer(
             str(path), backend=backend, device="cpu", model_kwargs=self._options(backend), local_files_only=True
         )
         # Beside the INT8 graph lies the one that it was made of.
-        suffixes = (self.kind.settings["file"],) if "file" in self.kind.settings else (".safetensors", ".onnx", ".bin")
+        suffixes = (
+            (self.config.settings["file"],) if "file" in self.config.settings else (".safetensors", ".onnx", ".bin")
+        )
         model.max_seq_length = manifest.max_tokens
 
         def encode(texts: Any) -> Any:
             return model.encode(texts, show_progress_bar=False)
 
-        return ProductEngine(encode, encode, encode, folder_bytes(path, *suffixes))
+        return TextEngine(encode, encode, encode, folder_bytes(path, *suffixes))
 
     def _options(self, backend: str) -> dict[str, Any]:
         """What the backend calls its threads and its file."""
@@ -71,7 +77,7 @@ class SentenceTransformersSpec(ProductSpec):
 
             options = onnxruntime.SessionOptions()
             options.intra_op_num_threads = self.threads
-            file = self.kind.settings.get("file", "model.onnx")
+            file = self.config.settings.get("file", "model.onnx")
             return {"provider": "CPUExecutionProvider", "session_options": options, "file_name": f"onnx/{file}"}
         if backend == "openvino":
             return {

@@ -7,41 +7,41 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_bench.engines.engine_spec import Kind, ProductEngine, ProductSpec, folder_bytes
+from bert_bench.engines.engine_spec import EngineConfig, TextEngine, TextEngineSpec, folder_bytes
 from bert_bench.engines.optimum import INT8, OptimumSpec
 from bert_runtime import Manifest
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import TextClassification, TextInput
 
-__all__ = ["KINDS", "PipelineSpec"]
+__all__ = ["CONFIGS", "PipelineSpec"]
 
-KINDS = (
-    Kind(name="pipeline-pytorch", label="transformers pipeline, PyTorch FP32"),
-    Kind(name="pipeline-optimum-int8", label="transformers pipeline, optimum INT8", precision="int8"),
+CONFIGS = (
+    EngineConfig(name="pipeline-pytorch", label="transformers pipeline, PyTorch FP32"),
+    EngineConfig(name="pipeline-optimum-int8", label="transformers pipeline, optimum INT8", precision="int8"),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class PipelineSpec(ProductSpec):
+class PipelineSpec(TextEngineSpec):
     """`pipeline("text-classification")` with its default batching, one text at a time."""
 
     environment: ClassVar[str] = "optimum"
     tasks: ClassVar[tuple[str, ...]] = ("text-classification",)
 
     @property
-    def made_as(self) -> Kind:
+    def artifact_config(self) -> EngineConfig:
         """For INT8, what optimum makes."""
-        return INT8 if self.kind.precision == "int8" else self.kind
+        return INT8 if self.config.precision == "int8" else self.config
 
     def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
         """For INT8, what optimum writes."""
-        if self.kind.precision == "int8":
+        if self.config.precision == "int8":
             OptimumSpec(
                 bundle=self.bundle, threads=self.threads, max_batch_tokens=self.max_batch_tokens,
-                checkpoint=self.checkpoint, kind=INT8,
+                checkpoint=self.checkpoint, config=INT8,
             ).prepare(folder, texts)  # fmt: skip
 
-    def open_product(self, manifest: Manifest) -> ProductEngine:
+    def open_text_engine(self, manifest: Manifest) -> TextEngine:
         """The pipeline with the checkpoint's own tokenizer, truncating at the bundle's length."""
         from transformers import AutoTokenizer, pipeline
 
@@ -59,11 +59,11 @@ class PipelineSpec(ProductSpec):
             scores = [{each["label"]: each["score"] for each in answer} for answer in answers]
             return np.array([[each[label] for label in labels] for each in scores], dtype=np.float32)
 
-        return ProductEngine(lambda text: run(text, truncation=True), many, raw, size_bytes)
+        return TextEngine(lambda text: run(text, truncation=True), many, raw, size_bytes)
 
     def _model(self) -> tuple[Any, int]:
         """The model under the pipeline, and its size on disk in bytes."""
-        if self.kind.precision == "int8":
+        if self.config.precision == "int8":
             import onnxruntime
             from optimum.onnxruntime import ORTModelForSequenceClassification
 

@@ -26,7 +26,7 @@ import onnxruntime
 import torch
 
 from bert_bench.engines.onnxruntime_plain import onnx_session
-from bert_bench.engines.optimum import KINDS, OptimumSpec
+from bert_bench.engines.optimum import CONFIGS, OptimumSpec
 from bert_bench.experiments.cuda_checks import EAGER, Engine, Run, check_outputs, fidelity, goals
 from bert_bench.experiments.harness import interleaved, write_result
 from bert_bench.settings import GRID, Settings
@@ -158,10 +158,10 @@ def _engines(
         return open_variant(bundle, manifest, manifest.variant("fp16", "tensorrt"), place).session.run
 
     def optimum_o4() -> Run:
-        kind = next(each for each in KINDS if each.name == "optimum-o4")
+        config = next(config for config in CONFIGS if config.name == "optimum-o4")
         folder = scratch / "optimum"
         folder.mkdir()
-        spec = OptimumSpec(bundle=bundle, threads=1, max_batch_tokens=None, kind=kind, checkpoint=Path(checkpoint))
+        spec = OptimumSpec(bundle=bundle, threads=1, max_batch_tokens=None, config=config, checkpoint=Path(checkpoint))
         spec.prepare(folder, ())
         (graph,) = folder.glob("*.onnx")
         onnxruntime.preload_dlls()

@@ -23,7 +23,7 @@ import numpy as np
 import onnxruntime
 
 from bert_bench.checkpoints import check_checkpoint
-from bert_bench.engines.openvino import KINDS, OpenVINOSpec
+from bert_bench.engines.openvino import CONFIGS, OpenVINOSpec
 from bert_bench.experiments.harness import write_result
 from bert_bench.workers.artifact_cache import ArtifactCache
 from bert_bench.workers.environments import Environment
@@ -150,8 +150,8 @@ def main(checkpoint: Path, bundle: Path, cache: Path, shapes: tuple[str, ...], o
     facts = check_checkpoint(checkpoint, None)
     texts = [as_text_input(record.text()) for record in read_records(CORPUS)][:_CALIBRATION_TEXTS]
     artifact_cache = ArtifactCache(cache=cache, checkpoint_key=facts.key, texts=texts, progress=click.echo)
-    kind = next(each for each in KINDS if each.name == "openvino-int8")
-    spec = OpenVINOSpec(bundle=bundle, threads=1, max_batch_tokens=None, kind=kind, checkpoint=checkpoint)
+    config = next(config for config in CONFIGS if config.name == "openvino-int8")
+    spec = OpenVINOSpec(bundle=bundle, threads=1, max_batch_tokens=None, config=config, checkpoint=checkpoint)
     files = artifact_cache.prepared(spec).files
     environment = Environment("openvino", cache)
     what = f"milliseconds on one thread, by operator, of INT8 models: the fastest of {_ROUNDS} turns"

@@ -5,14 +5,14 @@ from statistics import median
 from typing import Any
 
 from bert_bench.errors import BenchError
-from bert_bench.mlperf_loadgen.scenario import SCENARIOS, LoadOptions, figures
+from bert_bench.mlperf_loadgen.scenario import SCENARIOS, LoadOptions, summary_metrics
 from bert_bench.settings import Settings
 from bert_bench.workers.artifact_cache import ArtifactCache
 from bert_bench.workers.engine_pool import EnginePool, RunningEngine
 from bert_bench.workers.environments import installed_modules
 from bert_runtime.tasks import TextInput
 
-__all__ = ["drive_all"]
+__all__ = ["measure_loadgen"]
 
 _SERVER_LOAD = 0.5
 """Server's mean rate of arrivals, as a share of what the engine answers one after another."""
@@ -22,14 +22,14 @@ _SERVER_LATENCIES = 10.0
 """Server's bound on the latency, in median latencies of SingleStream."""
 
 
-def drive_all(
+def measure_loadgen(
     engine_pool: EnginePool,
     artifact_cache: ArtifactCache,
     texts: Sequence[TextInput],
     settings: Settings,
     progress: Callable[[str], None],
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """By scenario and engine: LoadGen's figures and summary, or `error` with the reason why there are none."""
+    """By scenario and engine: LoadGen's summary_metrics and summary, or `error` with the reason why there are none."""
     found: dict[str, dict[str, dict[str, Any]]] = {scenario: {} for scenario in SCENARIOS}
     try:
         environment = artifact_cache.environment("loadgen")
@@ -55,7 +55,7 @@ def drive_all(
                 summary = running_engine.worker.call("loadgen", modules, scenario, texts, options)
                 asked = {"arrivals_per_s": options.texts_per_s, "bound_ms": options.latency_ms}
                 found[scenario][running_engine.name] = {
-                    **figures(summary), **(asked if scenario == "Server" else {}), "summary": summary,
+                    **summary_metrics(summary), **(asked if scenario == "Server" else {}), "summary": summary,
                 }  # fmt: skip
             except BenchError as error:
                 found[scenario][running_engine.name] = {"error": str(error)}

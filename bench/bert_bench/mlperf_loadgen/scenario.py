@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from bert_bench.engines import Engine
 
-__all__ = ["SCENARIOS", "LoadOptions", "drive", "figures", "read_summary"]
+__all__ = ["SCENARIOS", "LoadOptions", "drive", "read_summary", "summary_metrics"]
 
 SCENARIOS = ("SingleStream", "Offline", "Server")
 
@@ -76,7 +76,7 @@ def drive(
 def _offline_rate(engine: "Engine", texts: Sequence[TextInput]) -> float:
     """A little more than the texts per second that the engine answers at once, so that one query lasts long enough."""
     begin = perf_counter()
-    engine.answer_all(texts)
+    engine.predict_batch(texts)
     return 1.2 * len(texts) / (perf_counter() - begin)
 
 
@@ -103,7 +103,7 @@ def _issuer(engine: "Engine", loadgen: ModuleType, scenario: str, texts: Sequenc
             if not errors:
                 chosen = [texts[each.index] for each in samples]
                 if scenario == "Offline":
-                    engine.answer_all(chosen)
+                    engine.predict_batch(chosen)
                 else:
                     engine.answer(chosen[0])
         except BaseException as error:  # LoadGen waits for every answer: an error is raised when it is done
@@ -136,7 +136,7 @@ class _Sample:
 
 
 def read_summary(text: str) -> dict[str, Any]:
-    """The figures of LoadGen's summary before its list of settings: `name : value` lines, numbers where they are."""
+    """Return the metrics of LoadGen's summary by name, numbers as floats; its list of settings is left out."""
     found: dict[str, Any] = {}
     for line in text.partition("Test Parameters Used")[0].splitlines():
         name, colon, value = line.partition(":")
@@ -152,8 +152,8 @@ def _number(value: str) -> Any:
         return value
 
 
-def figures(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures that reports show: milliseconds and texts per second, and whether LoadGen calls the run valid."""
+def summary_metrics(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what reports show: milliseconds, texts per second, and whether LoadGen calls the run valid."""
     latencies = {
         f"p{share}_ms": summary[key] / 1e6
         for share in (50, 90, 99)

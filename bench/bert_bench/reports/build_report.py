@@ -6,14 +6,21 @@ from statistics import median
 
 from bert_bench.checkpoints import EncoderSize
 from bert_bench.fidelity import Fidelity
-from bert_bench.reports.report import CallersReport, CallersTiming, CaseReport, EngineReport, Split
+from bert_bench.reports.report import CaseReport, ConcurrencyReport, ConcurrencyTiming, EngineReport, LatencyBreakdown
 from bert_bench.settings import Settings
 from bert_bench.timing_statistics import paired_speedup, summarize
 from bert_bench.workers.engine_pool import RunningEngine
 from bert_bench.workloads import Case
 from bert_runtime.errors import MissingExtraError
 
-__all__ = ["callers_reports", "case_report", "choose_baseline", "engine_report", "require_psutil", "split_single"]
+__all__ = [
+    "case_report",
+    "choose_baseline",
+    "concurrency_reports",
+    "engine_report",
+    "latency_breakdowns",
+    "require_psutil",
+]
 
 _BASELINES = ("onnxruntime-plain", "pytorch", "fp32", "bert-export-fp32")
 """What speed-ups are relative to: the first of these that ran, else the first engine."""
@@ -55,10 +62,12 @@ def case_report(
     )
 
 
-def callers_reports(contestants: Sequence[RunningEngine], settings: Settings, texts: int) -> tuple[CallersReport, ...]:
+def concurrency_reports(
+    contestants: Sequence[RunningEngine], settings: Settings, texts: int
+) -> tuple[ConcurrencyReport, ...]:
     """What concurrent callers got, by their number."""
     return tuple(
-        CallersReport(
+        ConcurrencyReport(
             callers=callers,
             texts=texts,
             timings={
@@ -72,11 +81,11 @@ def callers_reports(contestants: Sequence[RunningEngine], settings: Settings, te
     )
 
 
-def _callers_timing(rounds: Sequence[tuple[Sequence[float], float]]) -> CallersTiming:
+def _callers_timing(rounds: Sequence[tuple[Sequence[float], float]]) -> ConcurrencyTiming:
     """The statistics of some callers on one engine: calls of all rounds together, rates round by round."""
     timing = summarize([samples for samples, _ in rounds])
     rates = tuple(len(samples) / seconds for samples, seconds in rounds)
-    return CallersTiming(
+    return ConcurrencyTiming(
         texts_per_s=median(rates),
         texts_per_s_rounds=rates,
         p50_ms=timing.p50_ms,
@@ -116,12 +125,14 @@ def _peak_resident_bytes(pid: int) -> int | None:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), None)
 
 
-def split_single(single: CaseReport, tokenization: CaseReport, model: CaseReport) -> Mapping[str, Split]:
+def latency_breakdowns(
+    single: CaseReport, tokenization: CaseReport, model: CaseReport
+) -> Mapping[str, LatencyBreakdown]:
     """The stages of the end-to-end call `single`, by engine that has them."""
-    splits: dict[str, Split] = {}
+    splits: dict[str, LatencyBreakdown] = {}
     for name in tokenization.timings:
         whole, first, second = (case.timings[name].p50_ms for case in (single, tokenization, model))
-        splits[name] = Split(
+        splits[name] = LatencyBreakdown(
             tokens=int(single.tokens["total"]),
             end_to_end_ms=whole,
             tokenization_ms=first,

@@ -17,7 +17,7 @@ _SHAPES = ("1x16", "1x128", "8x128", "32x128")
 """Shapes that are drawn, where they were measured; else the first four."""
 
 _COLUMNS = 3
-_OWN_COLORS = {"fp32": "#6fb3c9", "int8": "#12607a"}
+_BUNDLE_COLORS = {"fp32": "#6fb3c9", "int8": "#12607a"}
 _COLORS = {"fp32": "#c9c4bb", "bf16": "#a9a399", "int8": "#857f76"}
 _OTHER_COLOR = "#d8d8d8"
 _TEXT_COLOR = "#333333"
@@ -44,7 +44,7 @@ def plot_ranking(report: Report, path: Path) -> None:
         place.set_axis_off()
     figure.suptitle(f"{report.title}: {report.task}", fontsize=13, fontweight="bold", color=_TEXT_COLOR)
     handles = [
-        *(Patch(color=color, label=f"bert-export {name.upper()}") for name, color in _OWN_COLORS.items()),
+        *(Patch(color=color, label=f"bert-export {name.upper()}") for name, color in _BUNDLE_COLORS.items()),
         *(Patch(color=color, label=f"others, {name.upper()}") for name, color in _COLORS.items()),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, title=_foot(report))
@@ -88,7 +88,7 @@ def _draw(
     names = sorted(values, key=lambda name: values[name], reverse=lower_is_better)
     engines = {each.name: each for each in report.engines}
     colors: list[Any] = [
-        (_OWN_COLORS if name.startswith("bert-export") or name in _OWN_COLORS else _COLORS).get(
+        (_BUNDLE_COLORS if name.startswith("bert-export") or name in _BUNDLE_COLORS else _COLORS).get(
             engines[name].precision, _OTHER_COLOR
         )
         for name in names

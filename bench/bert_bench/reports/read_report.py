@@ -8,7 +8,15 @@ from typing import Any
 from bert_bench.conditions import Conditions
 from bert_bench.errors import BenchError
 from bert_bench.fidelity import Fidelity
-from bert_bench.reports.report import FORMAT, CallersReport, CallersTiming, CaseReport, EngineReport, Report, Split
+from bert_bench.reports.report import (
+    FORMAT,
+    CaseReport,
+    ConcurrencyReport,
+    ConcurrencyTiming,
+    EngineReport,
+    LatencyBreakdown,
+    Report,
+)
 from bert_bench.timing_statistics import Speedup, Timing
 
 __all__ = ["read_report"]
@@ -42,7 +50,7 @@ def _report(values: Mapping[str, Any]) -> Report:
             "checkpoint": _path(fields["checkpoint"]),
             "labelled": _path(fields["labelled"]),
             "engines": tuple(map(_engine, fields["engines"])),
-            "splits": {name: Split(**split) for name, split in fields["splits"].items()},
+            "splits": {name: LatencyBreakdown(**split) for name, split in fields["splits"].items()},
             "callers": tuple(map(_callers, fields["callers"])),
             "conditions": Conditions(
                 **{
@@ -84,9 +92,9 @@ def _speedups(values: Mapping[str, Any]) -> dict[str, Speedup]:
     return {name: Speedup(**speedup) for name, speedup in values.items()}
 
 
-def _callers(values: Mapping[str, Any]) -> CallersReport:
+def _callers(values: Mapping[str, Any]) -> ConcurrencyReport:
     timings = {
-        name: CallersTiming(**{**timing, "texts_per_s_rounds": tuple(timing["texts_per_s_rounds"])})
+        name: ConcurrencyTiming(**{**timing, "texts_per_s_rounds": tuple(timing["texts_per_s_rounds"])})
         for name, timing in values["timings"].items()
     }
-    return CallersReport(**{**values, "timings": timings})
+    return ConcurrencyReport(**{**values, "timings": timings})

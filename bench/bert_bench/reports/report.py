@@ -10,7 +10,15 @@ from bert_bench.conditions import Conditions
 from bert_bench.fidelity import Fidelity
 from bert_bench.timing_statistics import Speedup, Timing
 
-__all__ = ["FORMAT", "CallersReport", "CallersTiming", "CaseReport", "EngineReport", "Report", "Split"]
+__all__ = [
+    "FORMAT",
+    "CaseReport",
+    "ConcurrencyReport",
+    "ConcurrencyTiming",
+    "EngineReport",
+    "LatencyBreakdown",
+    "Report",
+]
 
 FORMAT = 2
 """Of the JSON shape of a report; changes when the meaning of a key does."""
@@ -69,7 +77,7 @@ class CaseReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Split:
+class LatencyBreakdown:
     """Where the time of an end-to-end call on one text goes: medians of the same interleaved run."""
 
     tokens: int
@@ -82,7 +90,7 @@ class Split:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CallersTiming:
+class ConcurrencyTiming:
     """What concurrent callers of one engine got."""
 
     texts_per_s: float
@@ -94,12 +102,12 @@ class CallersTiming:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CallersReport:
+class ConcurrencyReport:
     """Several callers at the same time, each asking for one short text after another."""
 
     callers: int
     texts: int
-    timings: Mapping[str, CallersTiming]
+    timings: Mapping[str, ConcurrencyTiming]
     failed: Mapping[str, str]
     """Engines that failed with so many callers, with the reason."""
 
@@ -123,7 +131,7 @@ class Report:
     """The parts of the first of `singles`."""
     offline: tuple[CaseReport, ...]
     """Throughput: many texts of mixed lengths, handed over at once."""
-    splits: Mapping[str, Split]
+    splits: Mapping[str, LatencyBreakdown]
     """By engine of the bundle."""
     method: str
     settings: Mapping[str, Any]
@@ -131,7 +139,7 @@ class Report:
     duration_s: float
     notes: tuple[str, ...] = field(default=())
     """What a reader of the numbers must know."""
-    callers: tuple[CallersReport, ...] = ()
+    callers: tuple[ConcurrencyReport, ...] = ()
     loadgen: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     """By scenario and engine: what MLPerf LoadGen measured when it drove the engine. Not MLPerf results."""
     peaks_gflops: Mapping[str, float] = field(default_factory=dict)

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_bench.reports.report import CaseReport, Report
 
-__all__ = ["Change", "Comparison", "compare_reports"]
+__all__ = ["Change", "ReportDiff", "compare_reports"]
 
 _LEAST_ROUNDS = 3
 """Rounds of a case without which its spread is not known, and no change is certain."""
@@ -29,7 +29,7 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class ReportDiff:
     """What changed from one run to another."""
 
     changes: tuple[Change, ...]
@@ -60,13 +60,13 @@ class Comparison:
         }
 
 
-def compare_reports(before: Report, after: Report) -> Comparison:
+def compare_reports(before: Report, after: Report) -> ReportDiff:
     """The changes from `before` to `after`."""
     cases = {case.name: case for case in before.cases}
     changes = [change for case in after.cases if case.name in cases for change in _changes(cases[case.name], case)]
     names = [{each.name for each in report.engines} for report in (before, after)]
     peaks = [report.peaks_gflops.get("fp32") for report in (before, after)]
-    return Comparison(
+    return ReportDiff(
         changes=tuple(sorted(changes, key=lambda each: -each.ratio)),
         only_before=tuple(sorted(names[0] - names[1])),
         only_after=tuple(sorted(names[1] - names[0])),

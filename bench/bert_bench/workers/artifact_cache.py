@@ -14,7 +14,7 @@ from typing import Any
 
 from bert_bench.engines import PreparedSpec
 from bert_bench.workers.environments import Environment
-from bert_bench.workers.worker_process import Worker
+from bert_bench.workers.worker_process import WorkerProcess
 from bert_runtime.machine import installed_versions
 from bert_runtime.tasks import TextInput
 
@@ -50,12 +50,12 @@ class ArtifactCache:
 
     def prepared(self, spec: PreparedSpec) -> PreparedSpec:
         """The engine with its files, made if need be; raises `BenchError` with the reason where they cannot be."""
-        environment = self.environment(spec.prepared_in or spec.environment)
-        kind = spec.made_as
-        key: dict[str, Any] = {"kind": [kind.precision, dict(kind.settings)]}
+        environment = self.environment(spec.prepare_environment or spec.environment)
+        config = spec.artifact_config
+        key: dict[str, Any] = {"config": [config.precision, dict(config.settings)]}
         if spec.calibrated and spec.precision == "int8":
             key["texts"] = list(self.texts)
-        folder = self.folder(kind.name, environment, key)
+        folder = self.folder(config.name, environment, key)
         if not folder.is_dir():
             self.progress(f"preparing {spec.name}")
             with atomic_folder(folder) as building, self.worker(environment) as worker:
@@ -83,9 +83,9 @@ class ArtifactCache:
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         return self.cache / "files" / self.checkpoint_key[:16] / f"{name}-{digest}"
 
-    def worker(self, environment: Environment | None) -> Worker:
+    def worker(self, environment: Environment | None) -> WorkerProcess:
         """A process in that environment with time for long work."""
-        return Worker(environment, timeout_s=_TIMEOUT_S)
+        return WorkerProcess(environment, timeout_s=_TIMEOUT_S)
 
 
 @contextmanager

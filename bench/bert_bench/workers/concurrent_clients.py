@@ -8,10 +8,10 @@ from typing import Any
 
 from bert_runtime.tasks import TextInput
 
-__all__ = ["call_concurrently"]
+__all__ = ["time_concurrent_calls"]
 
 
-def call_concurrently(
+def time_concurrent_calls(
     answer: Callable[[TextInput], Any], texts: Sequence[TextInput], callers: int, seconds: float
 ) -> tuple[list[float], float]:
     """Each of `callers` threads asks for one text after another until the time is over.

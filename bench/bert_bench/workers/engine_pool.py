@@ -12,7 +12,7 @@ from typing import Self
 from bert_bench.engines import EngineSpec
 from bert_bench.errors import BenchError
 from bert_bench.workers.environments import Environment
-from bert_bench.workers.worker_process import Worker
+from bert_bench.workers.worker_process import WorkerProcess
 from bert_bench.workloads import Case
 from bert_runtime.tasks import TextInput
 
@@ -31,7 +31,7 @@ class RunningEngine:
     """An engine that is running, and its samples."""
 
     spec: EngineSpec
-    worker: Worker
+    worker: WorkerProcess
     ready_s: float
     first_answer_s: float
     size_bytes: int
@@ -76,12 +76,12 @@ class EnginePool:
         One that takes very long to start, because it compiles, is started once.
         """
         starts: list[tuple[float, float]] = []
-        with self.guard(spec.name):
+        with self.drop_on_failure(spec.name):
             while len(starts) < loads:
                 with ExitStack() as process:
                     sleep(_REST_S)
                     begin = perf_counter()
-                    worker = process.enter_context(Worker(environment))
+                    worker = process.enter_context(WorkerProcess(environment))
                     size_bytes = worker.call("open", spec)
                     ready = perf_counter()
                     worker.call("answer", text)
@@ -102,7 +102,7 @@ class EnginePool:
             )
 
     @contextmanager
-    def guard(self, name: str, doing: str = "") -> Iterator[None]:
+    def drop_on_failure(self, name: str, doing: str = "") -> Iterator[None]:
         """Turns a failure of that engine inside the block into its reason for not taking part."""
         try:
             yield
@@ -110,7 +110,7 @@ class EnginePool:
             self.failures[name] = f"{doing}: {error}" if doing else str(error)
             self.running = [each for each in self.running if each.name != name]
 
-    def in_turn(self, turn: int, case: Case) -> Iterator[RunningEngine]:
+    def rotation(self, turn: int, case: Case) -> Iterator[RunningEngine]:
         """The running engines that take the case, beginning with another one each turn, with a rest before each."""
         engines = [each for each in self.running if each.accepts(case)]
         first = turn % max(1, len(engines))

@@ -9,13 +9,13 @@ import numpy as np
 
 from bert_runtime.machine import has_instruction_set
 
-__all__ = ["gemm_peaks"]
+__all__ = ["measure_gemm_peaks"]
 
 _ROWS, _INNER, _COLUMNS = 1024, 1024, 4096
 _FLOPS = 2 * _ROWS * _INNER * _COLUMNS
 
 
-def gemm_peaks(threads: int, seconds: float) -> dict[str, float]:
+def measure_gemm_peaks(threads: int, seconds: float) -> dict[str, float]:
     """GFLOP/s of a product of 1024×1024 by 1024×4096, the fastest call of so many seconds each.
 
     `fp32` is ONNX Runtime's MatMul, `int8` its DynamicQuantizeMatMul with the quantization of the activations inside,

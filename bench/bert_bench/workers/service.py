@@ -14,12 +14,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from bert_bench.checkpoints import CheckpointFacts, check_checkpoint, export_bundle
+from bert_bench.checkpoints import CheckpointInfo, check_checkpoint, export_bundle
 from bert_bench.engines import Engine, EngineSpec, PreparedSpec
-from bert_bench.engines.onnxruntime_plain import write_plain_graph
+from bert_bench.engines.onnxruntime_plain import export_plain_graph
 from bert_bench.mlperf_loadgen.scenario import drive
-from bert_bench.workers.concurrent_clients import call_concurrently
-from bert_bench.workers.gemm_peak import gemm_peaks
+from bert_bench.workers.concurrent_clients import time_concurrent_calls
+from bert_bench.workers.gemm_peak import measure_gemm_peaks
 from bert_bench.workloads import Case
 from bert_runtime.errors import BertError
 from bert_runtime.machine import installed_versions
@@ -74,15 +74,15 @@ class Service:
 
     def concurrent(self, texts: Sequence[TextInput], callers: int, seconds: float) -> tuple[list[float], float]:
         """Milliseconds of each call that so many threads made in that time, and the seconds it took."""
-        return call_concurrently(self.engine.answer, texts, callers, seconds)
+        return time_concurrent_calls(self.engine.answer, texts, callers, seconds)
 
     def loadgen(self, modules: Path, scenario: str, texts: Sequence[TextInput], options: Any) -> dict[str, Any]:
         """Lets MLPerf LoadGen, found in the folder `modules`, drive the engine."""
         return drive(self.engine, modules, scenario, texts, options)
 
-    def gemm_peaks(self, threads: int, seconds: float) -> dict[str, float]:
+    def measure_gemm_peaks(self, threads: int, seconds: float) -> dict[str, float]:
         """The machine's fastest large matrix products by precision, in GFLOP/s."""
-        return gemm_peaks(threads, seconds)
+        return measure_gemm_peaks(threads, seconds)
 
     def versions(self, distributions: Sequence[str]) -> dict[str, str]:
         """What is installed in this process's environment."""
@@ -92,13 +92,13 @@ class Service:
         """Makes the files that an engine reads."""
         spec.prepare(folder, texts)
 
-    def check_checkpoint(self, name: str | Path, sha256: str | None) -> CheckpointFacts:
+    def check_checkpoint(self, name: str | Path, sha256: str | None) -> CheckpointInfo:
         """What is known about the checkpoint; raises unless it is the one that is meant."""
         return check_checkpoint(name, sha256)
 
-    def write_plain_graph(self, checkpoint: Path, task: Task, path: Path) -> None:
+    def export_plain_graph(self, checkpoint: Path, task: Task, path: Path) -> None:
         """Exports the checkpoint without fusions."""
-        write_plain_graph(checkpoint, task, path)
+        export_plain_graph(checkpoint, task, path)
 
     def export_bundle(self, checkpoint: Path, path: Path) -> None:
         """Exports the checkpoint as this project does."""

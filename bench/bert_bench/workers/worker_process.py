@@ -13,7 +13,7 @@ from typing import Any, Self
 from bert_bench.errors import WorkerError
 from bert_bench.workers.environments import Environment
 
-__all__ = ["Worker"]
+__all__ = ["WorkerProcess"]
 
 _TIMEOUT_S = 600.0
 """How long one request may take before its worker is killed. The longest, a workload of long texts on a large model
@@ -23,7 +23,7 @@ _GRACE_S = 5.0
 """How long a process that has closed its pipe may take to end and so say how."""
 
 
-class Worker:
+class WorkerProcess:
     """A process that runs one engine, in an environment of its own if one is given.
 
     Use it as a context manager: leaving kills the process.

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_bench.engines.engine import ProductEngine
+from bert_bench.engines.engine import TextEngine
 from bert_bench.workloads import Case
 from bert_runtime.tasks import TextInput
 
@@ -16,7 +16,7 @@ def test_a_product_is_asked_about_both_texts_of_a_pair() -> None:
         asked.extend(texts)
         return np.zeros((len(texts), 2), dtype=np.float32)
 
-    engine = ProductEngine(lambda text: many([text]), many, many, 0)
+    engine = TextEngine(lambda text: many([text]), many, many, 0)
     pair = TextInput("a man sings", "someone makes music")
     engine.answer(pair)
     engine.rows([pair, TextInput("alone")])

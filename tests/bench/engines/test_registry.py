@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from bert_bench.engines.engine_spec import Kind, PreparedSpec
-from bert_bench.engines.registry import PEERS, Peer
+from bert_bench.engines.engine_spec import EngineConfig, PreparedSpec
+from bert_bench.engines.registry import COMPARED_ENGINES, ComparedEngine
 from bert_bench.workers.environments import Environment, requirements_file
 from bert_runtime.tasks import TASKS
 
-ENVIRONMENTS = sorted({peer.environment for peer in PEERS.values() if peer.environment is not None} | {"loadgen"})
+ENVIRONMENTS = sorted(
+    {peer.environment for peer in COMPARED_ENGINES.values() if peer.environment is not None} | {"loadgen"}
+)
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
@@ -26,33 +28,33 @@ def test_distributions_are_named_without_extras_and_versions() -> None:
 
 
 def test_engines_of_one_environment_that_another_prepares_have_both() -> None:
-    peers = [peer.spec for peer in PEERS.values() if issubclass(peer.spec, PreparedSpec)]
-    assert {spec.prepared_in for spec in peers} - {None} <= set(ENVIRONMENTS)
+    peers = [peer.spec for peer in COMPARED_ENGINES.values() if issubclass(peer.spec, PreparedSpec)]
+    assert {spec.prepare_environment for spec in peers} - {None} <= set(ENVIRONMENTS)
 
 
 def test_every_peer_does_tasks_that_there_are() -> None:
-    for peer in PEERS.values():
+    for peer in COMPARED_ENGINES.values():
         assert peer.spec.tasks is None or set(peer.spec.tasks) <= set(TASKS)
         assert any(peer.does(task) for task in TASKS)
 
 
 def test_embeddings_and_classification_have_peers_of_their_own() -> None:
-    assert PEERS["fastembed"].does("sentence-embedding")
-    assert not PEERS["fastembed"].does("text-classification")
-    assert PEERS["openvino-int8"].does("text-classification")
-    assert PEERS["pytorch"].does("fill-mask")
+    assert COMPARED_ENGINES["fastembed"].does("sentence-embedding")
+    assert not COMPARED_ENGINES["fastembed"].does("text-classification")
+    assert COMPARED_ENGINES["openvino-int8"].does("text-classification")
+    assert COMPARED_ENGINES["pytorch"].does("fill-mask")
 
 
 def test_outputs_must_match_only_where_nothing_is_approximated() -> None:
     def is_fp32(name: str) -> bool:
-        peer: Peer = PEERS[name]
-        return peer.kind.precision == "fp32" and peer.kind.exact
+        peer: ComparedEngine = COMPARED_ENGINES[name]
+        return peer.config.precision == "fp32" and peer.config.exact
 
-    exact = {name for name in PEERS if is_fp32(name)}
+    exact = {name for name in COMPARED_ENGINES if is_fp32(name)}
     assert {"pytorch", "onnxruntime-plain", "openvino-fp32", "optimum-o1"} <= exact
     assert exact.isdisjoint({"pytorch-bf16", "optimum-o3", "optimum-int8", "openvino-int8"})
 
 
 def test_a_kind_reads_as_what_it_is() -> None:
-    assert all(isinstance(peer.kind, Kind) and peer.kind.label for peer in PEERS.values())
-    assert len({peer.kind.label for peer in PEERS.values()}) == len(PEERS)
+    assert all(isinstance(peer.config, EngineConfig) and peer.config.label for peer in COMPARED_ENGINES.values())
+    assert len({peer.config.label for peer in COMPARED_ENGINES.values()}) == len(COMPARED_ENGINES)

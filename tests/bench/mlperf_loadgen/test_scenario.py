@@ -11,7 +11,7 @@ import pytest
 from bert_bench import Settings
 from bert_bench.errors import WorkerError
 from bert_bench.mlperf_loadgen import measure_loadgen
-from bert_bench.mlperf_loadgen.scenario import SCENARIOS, LoadOptions, drive, figures, read_summary
+from bert_bench.mlperf_loadgen.scenario import SCENARIOS, LoadOptions, drive, read_summary, summary_metrics
 from bert_runtime.tasks import TextInput
 
 SUMMARY = """\
@@ -38,7 +38,7 @@ samples_per_query : 1
 
 
 def test_figures_are_in_the_units_of_reports() -> None:
-    found = figures(read_summary(SUMMARY))
+    found = summary_metrics(read_summary(SUMMARY))
     assert found == {
         "valid": False,
         "bound_met": True,
@@ -50,7 +50,7 @@ def test_figures_are_in_the_units_of_reports() -> None:
 
 
 def test_offlines_rate_stands_after_a_colon_without_a_space_before_it() -> None:
-    assert figures(read_summary("Samples per second: 1500.25\nResult is : VALID\n"))["texts_per_s"] == 1500.25
+    assert summary_metrics(read_summary("Samples per second: 1500.25\nResult is : VALID\n"))["texts_per_s"] == 1500.25
 
 
 def test_settings_are_not_taken_for_results() -> None:
@@ -91,9 +91,9 @@ class Engine:
         self.error = error
 
     def answer(self, text: TextInput) -> None:
-        self.answer_all([text])
+        self.predict_batch([text])
 
-    def answer_all(self, texts: Sequence[TextInput]) -> None:
+    def predict_batch(self, texts: Sequence[TextInput]) -> None:
         self.calls.append(len(texts))
         if self.error is not None:
             raise self.error
@@ -148,6 +148,6 @@ def test_an_engine_that_is_gone_does_not_end_the_run(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(measure_loadgen, "installed_modules", lambda environment: "modules")
     engine_pool: Any = SimpleNamespace(running=[SimpleNamespace(name="dead", worker=Gone())])
     artifact_cache: Any = ArtifactCache()
-    found = measure_loadgen.drive_all(engine_pool, artifact_cache, TEXTS, Settings(), lambda stage: None)
+    found = measure_loadgen.measure_loadgen(engine_pool, artifact_cache, TEXTS, Settings(), lambda stage: None)
     assert {each["dead"]["error"] for each in found.values()} == {"its process ended with signal 9"}
     assert set(found) == set(SCENARIOS)

@@ -10,7 +10,7 @@ import pytest
 
 from bert_bench import WorkerError
 from bert_bench.engines import openvino, transformers_pipeline
-from bert_bench.engines.engine_spec import Forward, Kind, PreparedSpec
+from bert_bench.engines.engine_spec import EngineConfig, Forward, PreparedSpec
 from bert_bench.engines.openvino import OpenVINOSpec
 from bert_bench.engines.transformers_pipeline import PipelineSpec
 from bert_bench.workers.artifact_cache import ArtifactCache, atomic_folder
@@ -27,7 +27,7 @@ class ToySpec(PreparedSpec):
     calibrated: ClassVar[bool] = True
 
     def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
-        if self.kind.settings.get("broken"):
+        if self.config.settings.get("broken"):
             raise WorkerError("the toy is broken")
         (folder / "texts").write_text(str(len(texts)))
 
@@ -48,8 +48,8 @@ class InProcess:
 
 
 def spec(name: str = "toy", precision: str = "int8", **settings: Any) -> ToySpec:
-    kind = Kind(name=name, label="a toy", precision=precision, settings=settings)
-    return ToySpec(bundle=Path(), threads=1, max_batch_tokens=1, checkpoint=Path(), kind=kind)
+    config = EngineConfig(name=name, label="a toy", precision=precision, settings=settings)
+    return ToySpec(bundle=Path(), threads=1, max_batch_tokens=1, checkpoint=Path(), config=config)
 
 
 @pytest.fixture
@@ -85,14 +85,14 @@ def test_other_settings_checkpoints_and_calibration_texts_are_made_again(
 
 def test_engines_that_make_the_same_files_share_them() -> None:
     common: dict[str, Any] = {"bundle": Path(), "threads": 1, "max_batch_tokens": 1, "checkpoint": Path()}
-    made = {kind.name: OpenVINOSpec(kind=kind, **common).made_as.name for kind in openvino.KINDS}
+    made = {config.name: OpenVINOSpec(config=config, **common).artifact_config.name for config in openvino.CONFIGS}
     assert made == {
         "openvino-fp32": "openvino-fp32",
         "openvino-bf16": "openvino-fp32",
         "openvino-int8": "openvino-int8",
         "openvino-int8-throughput": "openvino-int8",
     }
-    pipelines = [PipelineSpec(kind=kind, **common).made_as.name for kind in transformers_pipeline.KINDS]
+    pipelines = [PipelineSpec(config=config, **common).artifact_config.name for config in transformers_pipeline.CONFIGS]
     assert pipelines == ["pipeline-pytorch", "optimum-int8"]
 
 

@@ -5,7 +5,7 @@ from time import sleep
 
 import pytest
 
-from bert_bench.workers.concurrent_clients import call_concurrently
+from bert_bench.workers.concurrent_clients import time_concurrent_calls
 from bert_runtime.tasks import TextInput
 
 TEXTS = [TextInput(str(i)) for i in range(3)]
@@ -19,7 +19,7 @@ def test_every_caller_asks_and_every_text_is_read() -> None:
         read.append(text.text)
         sleep(0.002)
 
-    samples, seconds = call_concurrently(answer, TEXTS, 3, 0.1)
+    samples, seconds = time_concurrent_calls(answer, TEXTS, 3, 0.1)
     assert len(threads) == 3
     assert {"0", "1", "2"} == set(read)
     assert len(samples) == len(read)
@@ -32,4 +32,4 @@ def test_an_error_of_one_caller_ends_all() -> None:
         raise RuntimeError("Already borrowed")
 
     with pytest.raises(RuntimeError, match="Already borrowed"):
-        call_concurrently(answer, TEXTS, 4, 30.0)
+        time_concurrent_calls(answer, TEXTS, 4, 30.0)

@@ -8,7 +8,7 @@ import pytest
 from bert_bench import BenchError, WorkerError
 from bert_bench.workers import environments
 from bert_bench.workers.environments import Environment, cache_folder
-from bert_bench.workers.worker_process import Worker
+from bert_bench.workers.worker_process import WorkerProcess
 
 
 class OwnPython(Environment):
@@ -33,13 +33,13 @@ def test_a_worker_sees_two_of_our_packages(tmp_path: Path) -> None:
     folder = Path(environment.variables()["PYTHONPATH"])
     assert {path.name for path in folder.iterdir()} == {"bert_bench", "bert_runtime"}
     assert environment.variables() == environment.variables()
-    with Worker(environment) as worker:
+    with WorkerProcess(environment) as worker:
         assert "numpy" in worker.call("versions", ["numpy", "no-such-distribution"])
 
 
 def test_a_missing_interpreter_is_a_reason(tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match="cannot be started"):
-        Worker(Environment("optimum", tmp_path))
+        WorkerProcess(Environment("optimum", tmp_path))
 
 
 def test_other_requirements_are_another_environment(tmp_path: Path, requirements: Path) -> None:
