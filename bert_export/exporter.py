@@ -18,7 +18,8 @@ from bert_export.targets import WHY_FP16, graphs_for, paddings_for
 from bert_export.tensorrt import build_tensorrt
 from bert_export.variants import BuiltVariant, Probe, asset, build_fp32, build_int8
 from bert_models import Checkpoint, load_model, open_checkpoint
-from bert_models.files import atomic_replace_dir, unowned_files
+from bert_models.files import unowned_files
+from bert_runtime.bundle.atomic_folders import atomic_replace_dir
 from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest, TensorSpec
 from bert_runtime.evaluation import build_examples
 from bert_runtime.machine import describe, installed_versions

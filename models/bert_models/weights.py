@@ -11,8 +11,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bert_models.errors import CheckpointError
-from bert_models.files import read_json, umask
+from bert_models.files import read_json
 from bert_models.model import TaskModel
+from bert_runtime.bundle.atomic_folders import umask
 
 __all__ = ["WEIGHT_FILES", "load_weights", "read_weights", "save_weights", "weight_files"]
 

@@ -1,7 +1,6 @@
 """A report as files: JSON, Markdown and a chart, written whole or not at all."""
 
 import json
-import shutil
 from pathlib import Path
 
 from bert_bench.errors import BenchError
@@ -9,7 +8,7 @@ from bert_bench.reports.markdown import report_markdown
 from bert_bench.reports.plot import require_plotting
 from bert_bench.reports.ranking_plot import plot_ranking
 from bert_bench.reports.report import Report
-from bert_bench.workers.artifact_cache import atomic_folder
+from bert_runtime.bundle.atomic_folders import atomic_replace_dir, check_replaceable
 
 __all__ = ["CHART", "MARKDOWN", "RESULT", "check_output", "write_outputs"]
 
@@ -19,6 +18,7 @@ RESULT, MARKDOWN, CHART = "result.json", "result.md", "result.png"
 def check_output(folder: Path, *, force: bool) -> None:
     """Raises before minutes of measuring what would be raised after them."""
     require_plotting(folder / CHART)
+    check_replaceable(folder)
     if folder.exists() and not force:
         raise BenchError(f"{folder}: exists already; name another folder, or replace it with --force")
     if folder.exists() and not (
@@ -29,10 +29,8 @@ def check_output(folder: Path, *, force: bool) -> None:
 
 def write_outputs(report: Report, folder: Path) -> None:
     """Writes the three files into `folder`, which takes the place of an older report."""
-    with atomic_folder(folder.resolve()) as building:
+    with atomic_replace_dir(folder) as building:
         text = json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
         (building / RESULT).write_text(text + "\n", encoding="utf-8")
         (building / MARKDOWN).write_text(report_markdown(report, chart=CHART), encoding="utf-8")
         plot_ranking(report, building / CHART)
-        if folder.exists():
-            shutil.rmtree(folder)

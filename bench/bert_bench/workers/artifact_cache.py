@@ -2,11 +2,7 @@
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -15,10 +11,11 @@ from typing import Any
 from bert_bench.engines import PreparedSpec
 from bert_bench.workers.environments import Environment
 from bert_bench.workers.worker_process import WorkerProcess
+from bert_runtime.bundle.atomic_folders import atomic_replace_dir
 from bert_runtime.machine import installed_versions
 from bert_runtime.tasks import TextInput
 
-__all__ = ["ArtifactCache", "atomic_folder"]
+__all__ = ["ArtifactCache"]
 
 _TIMEOUT_S = 3600.0
 """How long one engine's preparation may take; quantizing a large model with calibration takes minutes."""
@@ -58,7 +55,7 @@ class ArtifactCache:
         folder = self.folder(config.name, environment, key)
         if not folder.is_dir():
             self.progress(f"preparing {spec.name}")
-            with atomic_folder(folder) as building, self.worker(environment) as worker:
+            with atomic_replace_dir(folder) as building, self.worker(environment) as worker:
                 begin = monotonic()
                 worker.call("make", replace(spec, folder=None), building, self.texts)
                 self.progress(f"prepared {spec.name} in {monotonic() - begin:.0f} s")
@@ -72,7 +69,7 @@ class ArtifactCache:
         folder = self.folder(name, None, {"method": method})
         if not folder.is_dir():
             self.progress(f"making {name}")
-            with atomic_folder(folder) as building, self.worker(None) as worker:
+            with atomic_replace_dir(folder) as building, self.worker(None) as worker:
                 worker.call(method, *arguments, building / name)
         return folder / name
 
@@ -86,24 +83,3 @@ class ArtifactCache:
     def worker(self, environment: Environment | None) -> WorkerProcess:
         """A process in that environment with time for long work."""
         return WorkerProcess(environment, timeout_s=_TIMEOUT_S)
-
-
-@contextmanager
-def atomic_folder(target: Path) -> Iterator[Path]:
-    """A new folder that becomes `target` when the block ends without an error, and is removed otherwise."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        # mkdtemp makes it private; results are to be read like any other folder.
-        building.chmod(0o777 & ~_umask())
-        yield building
-        building.replace(target)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
-
-
-def _umask() -> int:
-    """The process's umask, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -5,7 +5,6 @@ and nothing else: our environment's other packages must not stand before the pee
 """
 
 import hashlib
-import os
 import re
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ from pathlib import Path
 import bert_bench
 import bert_runtime
 from bert_bench.errors import BenchError
+from bert_runtime.cache import cache_dir
 
 __all__ = ["Environment", "cache_folder", "installed_modules", "requirements_file"]
 
@@ -24,8 +24,8 @@ _STAMP = "complete"
 
 
 def cache_folder() -> Path:
-    """Where environments and the engines' files are kept: below `XDG_CACHE_HOME`, by default `~/.cache`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bert-export" / "bench"
+    """Return the folder that environments and the engines' files are kept in, see `bert_runtime.cache`."""
+    return cache_dir("bench")
 
 
 def requirements_file(name: str) -> Path:

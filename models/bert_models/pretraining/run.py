@@ -1,7 +1,6 @@
 """Pre-training an encoder on raw text, from scratch or from a checkpoint, with Lightning's loop."""
 
 import copy
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import Logger
 
 from bert_models.corpus.text_files import Corpus
-from bert_models.files import atomic_replace_dir, write_json
+from bert_models.files import write_json
 from bert_models.pretraining.batches import PretrainingBatches
 from bert_models.pretraining.model import PretrainingModel
 from bert_models.pretraining.module import Pretraining
@@ -42,6 +41,8 @@ from bert_models.training.run_dir import (
     prepare,
 )
 from bert_models.training.saving import WholeFiles
+from bert_runtime.bundle.atomic_folders import atomic_replace_dir
+from bert_runtime.cache import cache_dir
 from bert_runtime.machine import available_cores, describe, installed_versions
 
 __all__ = ["default_cache", "fit", "pretrain"]
@@ -51,8 +52,8 @@ _TOLD_EVERY_S = 10
 
 
 def default_cache() -> Path:
-    """Where tokenized corpora are kept: below `XDG_CACHE_HOME`, by default `~/.cache`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bert-export" / "tokens"
+    """Return the folder that tokenized corpora are kept in, see `bert_runtime.cache`."""
+    return cache_dir("tokens")
 
 
 def pretrain(

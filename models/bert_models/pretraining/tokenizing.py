@@ -13,9 +13,9 @@ from tokenizers import Encoding, Tokenizer
 
 from bert_models.corpus.sentences import Sentence
 from bert_models.corpus.text_files import Corpus
-from bert_models.files import atomic_replace_dir
 from bert_models.pretraining.token_cache import FORMAT_VERSION, CacheLayout, TokenCache
 from bert_models.pretraining.vocabulary import plain_tokenizer
+from bert_runtime.bundle.atomic_folders import atomic_replace_dir
 from bert_runtime.errors import DataError
 
 __all__ = ["cache_key", "cached_tokens"]

@@ -9,7 +9,7 @@ from tokenizers import AddedToken
 
 from bert_models.corpus import open_corpus
 from bert_models.errors import TrainingError
-from bert_models.files import atomic_replace_dir, write_json
+from bert_models.files import write_json
 from bert_models.tokenizer_files.reading import TOKENIZER_FILES, read_tokenizer
 from bert_models.tokenizer_files.settings import TokenizerSettings
 from bert_models.tokenizer_files.special_tokens import (
@@ -23,6 +23,7 @@ from bert_models.tokenizer_files.vocabularies import (
     train_unigram,
     train_wordpiece,
 )
+from bert_runtime.bundle.atomic_folders import atomic_replace_dir
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record, iter_records
 

@@ -11,7 +11,7 @@ import lightning.pytorch as pl
 import torch
 
 from bert_models.checkpoint import Checkpoint, open_checkpoint, save_model
-from bert_models.files import atomic_replace_dir, write_json
+from bert_models.files import write_json
 from bert_models.model import TaskModel
 from bert_models.training.class_weights import class_weights
 from bert_models.training.data import Examples
@@ -26,6 +26,7 @@ from bert_models.training.precision import ChosenPrecision, check_precision, cho
 from bert_models.training.run_dir import LOGS, REPORT_NAME, STATE, TRAINING_TOOLS, check_output, check_space, prepare
 from bert_models.training.settings import TrainSettings
 from bert_models.training.similarity import similarity_examples
+from bert_runtime.bundle.atomic_folders import atomic_replace_dir
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.evaluation import build_examples
 from bert_runtime.machine import available_cores, describe, installed_versions

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that are replaced atomically: a reader finds the old contents or the new ones, never a part of either."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -9,16 +9,15 @@ __all__ = ["atomic_write", "temp_path"]
 
 
 def temp_path(path: Path) -> Path:
-    """Where a file is until all of it has been written."""
+    """Return the path that a file has until all of it is written."""
     return path.with_name(f".{path.name}.partial")
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[TextIO]:
-    """A UTF-8 file that takes the place of `path` when the block ends without an error; otherwise nothing changes.
+    """Yield a UTF-8 text file that replaces `path` when the block ends without an error; otherwise `path` is unchanged.
 
-    Its permissions are those of the file that was there, and where `path` is a link it goes where that leads. Raises
-    `OSError`.
+    The new file has the permissions of the old one. A link is followed. Raises `OSError`.
     """
     path = path.resolve()
     partial = temp_path(path)

@@ -4,7 +4,6 @@ Written against ONNX Runtime's documented options and those that the wheel lists
 """
 
 import logging
-import os
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_runtime.bundle.manifest import Manifest, Variant
+from bert_runtime.cache import cache_dir
 from bert_runtime.devices import TENSORRT_PROVIDER, Device
 from bert_runtime.gpu.cuda_session import CudaSession
 from bert_runtime.gpu.shape_buckets import ShapeBuckets
@@ -35,8 +35,7 @@ def engine_folder(variant: Variant) -> Path | None:
     `None`, with a warning, where nothing can be kept.
     """
     try:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        folder = cache / "bert-export" / "tensorrt" / "-".join(asset.sha256[:16] for asset in variant.assets)
+        folder = cache_dir("tensorrt") / "-".join(asset.sha256[:16] for asset in variant.assets)
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError) as error:  # the latter where there is no home
         _log.warning("TensorRT's engine cannot be kept, and is built at every start: %s", error)

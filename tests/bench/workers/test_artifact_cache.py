@@ -13,8 +13,9 @@ from bert_bench.engines import openvino, transformers_pipeline
 from bert_bench.engines.engine_spec import EngineConfig, Forward, PreparedSpec
 from bert_bench.engines.openvino import OpenVINOSpec
 from bert_bench.engines.transformers_pipeline import PipelineSpec
-from bert_bench.workers.artifact_cache import ArtifactCache, atomic_folder
+from bert_bench.workers.artifact_cache import ArtifactCache
 from bert_runtime import Manifest
+from bert_runtime.bundle.atomic_folders import atomic_replace_dir
 from bert_runtime.tasks import TextInput
 
 TEXTS = [TextInput("hello"), TextInput("lost my card")]
@@ -111,7 +112,7 @@ def test_what_fails_leaves_nothing_behind(artifact_cache: ArtifactCache, worker:
 
 
 def test_an_interruption_leaves_nothing_behind(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), atomic_folder(tmp_path / "target") as building:
+    with pytest.raises(KeyboardInterrupt), atomic_replace_dir(tmp_path / "target") as building:
         (building / "half").touch()
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []

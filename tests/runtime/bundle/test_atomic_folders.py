@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_models.files import atomic_replace_dir
+from bert_runtime.bundle.atomic_folders import atomic_replace_dir
 from bert_runtime.errors import BertError
 
 
@@ -41,7 +41,7 @@ def test_sigterm_leaves_nothing(tmp_path: Path) -> None:
     script = """
 import signal, sys
 from pathlib import Path
-from bert_models.files import atomic_replace_dir
+from bert_runtime.bundle.atomic_folders import atomic_replace_dir
 with atomic_replace_dir(Path(sys.argv[1])) as folder:
     (folder / "file").write_text("half")
     try:
@@ -89,7 +89,7 @@ def test_place_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(BertError, match="cannot be written"), atomic_replace_dir(tmp_path / "file" / "below"):
         pytest.fail("the block must not run")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(BertError, match="is the folder you stand in"), atomic_replace_dir(Path()):
+    with pytest.raises(BertError, match="is or contains the current directory"), atomic_replace_dir(Path()):
         pytest.fail("the block must not run")
 
 

@@ -1,0 +1,112 @@
+"""Folders that are replaced atomically: a reader finds the old contents or the new ones, never a part of either.
+
+The runtime writes no folders. The exporter, the trainer and the benchmark share this module.
+"""
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+from bert_runtime.errors import BertError
+
+__all__ = ["atomic_replace_dir", "check_replaceable", "umask"]
+
+
+def check_replaceable(output: Path) -> None:
+    """Raise `BertError` if `output` is or contains the current directory."""
+    output = output.resolve()
+    if Path.cwd().resolve().is_relative_to(output):
+        raise BertError(
+            f"{output}: is or contains the current directory, which cannot be replaced; name another folder"
+        )
+
+
+@contextmanager
+def atomic_replace_dir(output: Path) -> Iterator[Path]:
+    """Yield a new folder next to `output`, and rename it to `output` when the block ends without an error.
+
+    On an error, Ctrl-C or SIGTERM, `output` is unchanged and nothing is left behind.
+
+    Args:
+        output: the folder to create or replace. Missing parents are created. A link is followed.
+
+    Raises:
+        BertError: `output` is or contains the current directory, or cannot be written to (a full disk included).
+    """
+    output = output.resolve()
+    if Path.cwd().resolve().is_relative_to(output):
+        raise BertError(
+            f"{output}: is or contains the current directory, which cannot be replaced; choose another folder"
+        )
+    new_parents = [parent for parent in (output.parent, *output.parent.parents) if not parent.exists()]
+    building: Path | None = None
+
+    def clean_up() -> None:
+        if building is not None:
+            shutil.rmtree(building, ignore_errors=True)
+        with suppress(OSError):  # not empty: another process has written there in the meantime
+            for parent in new_parents:
+                parent.rmdir()
+
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        building = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
+        building.chmod(0o777 & ~umask())  # mkdtemp makes it private; others may read a bundle like any other folder
+        with _cleanup_before_sigterm(clean_up):
+            yield building
+        _replace(output, building)
+    except BaseException as error:
+        clean_up()
+        if isinstance(error, OSError):
+            raise BertError(f"{output}: cannot be written: {error}") from error
+        raise
+
+
+@contextmanager
+def _cleanup_before_sigterm(clean_up: Callable[[], None]) -> Iterator[None]:
+    """Within the block, let SIGTERM (from `timeout`, or a container that is stopped) call `clean_up` and then exit.
+
+    Raises nothing in the block: libraries may take an exception for an error of their own, as torch's exporter does
+    while it is imported. A handler that the program has set is kept, and only the main thread can set one.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        clean_up()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _replace(output: Path, building: Path) -> None:
+    """Rename `building` to `output`, and restore the old folder if that fails."""
+    retired = building.with_name(building.name + ".old")
+    if output.exists():
+        output.rename(retired)
+    try:
+        building.rename(output)
+    except OSError:
+        if retired.exists():
+            retired.rename(output)
+        raise
+    shutil.rmtree(retired, ignore_errors=True)
+
+
+def umask() -> int:
+    """Return the process's umask, which can only be read by setting it."""
+    current = os.umask(0o022)
+    os.umask(current)
+    return current
