@@ -31,7 +31,7 @@ from bert_export.parity import check_parity
 from bert_export.variants import BuiltVariant, Probe, open_runner, save_graph, self_test_of
 from bert_models import EncoderConfig, TaskModel
 from bert_runtime.bundle.manifest import Variant
-from bert_runtime.tasks import largest_difference
+from bert_runtime.tasks import max_abs_difference
 
 __all__ = ["TENSORRT_OPSET", "build_tensorrt", "decompose_attention"]
 
@@ -78,7 +78,7 @@ def build_tensorrt(
     runner = open_runner(model, probe, folder / files.model.file)
     parity = check_parity(model, runner.session.run, probe.tokenizer.max_tokens)
     outputs = runner.outputs(probe.texts)
-    largest = largest_difference(outputs, fp32.outputs)
+    largest = max_abs_difference(outputs, fp32.outputs)
     drift = {**runner.task.agreement(outputs, fp32.outputs), "max_abs_difference": largest, "texts": len(probe.texts)}
     scale = max(0.1, max(float(np.abs(each.flat).max(initial=0)) for each in fp32.outputs))
     tolerances = {"fp32": parity["tolerance"], "fp16": HALF_TOLERANCE * scale}

@@ -23,7 +23,7 @@ from bert_runtime.bundle.manifest import Asset, SelfTest, Variant, sha256_file
 from bert_runtime.cpu.session import Session
 from bert_runtime.machine import available_cores
 from bert_runtime.model import Model
-from bert_runtime.tasks import Outputs, largest_difference
+from bert_runtime.tasks import Outputs, max_abs_difference
 from bert_runtime.tokenization import Batch, TextTokenizer
 from bert_runtime.verification import self_test_values
 
@@ -129,7 +129,7 @@ def build_int8(
     progress(f"measuring INT8 drift on {len(probe.texts)} texts")
     runner = open_runner(model, probe, folder / files.model.file, int8=True)
     outputs = runner.outputs(probe.texts)
-    largest = largest_difference(outputs, fp32.outputs)
+    largest = max_abs_difference(outputs, fp32.outputs)
     if not np.isfinite(largest):
         raise ExportError("the INT8 graph gives answers that are no numbers; export with --precision fp32")
     drift = {**runner.task.agreement(outputs, fp32.outputs), "max_abs_difference": largest, "texts": len(probe.texts)}

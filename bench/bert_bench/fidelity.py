@@ -7,7 +7,7 @@ import numpy as np
 
 from bert_bench.errors import BenchError
 from bert_bench.workers.engine_pool import EnginePool
-from bert_runtime.tasks import Example, Outputs, Task, TextInput, largest_difference
+from bert_runtime.tasks import Example, Outputs, Task, TextInput, max_abs_difference
 from bert_runtime.tokenization import TextTokenizer
 
 __all__ = ["FP32_TOLERANCE", "Fidelity", "check_fidelity"]
@@ -76,7 +76,7 @@ def check_fidelity(
         name: Fidelity(
             reference=reference,
             texts=len(texts),
-            max_abs_error=largest_difference(values, outputs[reference]),
+            max_abs_error=max_abs_difference(values, outputs[reference]),
             agreement=task.agreement(values, outputs[reference]),
             metrics=task.score(values, examples) if examples else {},
         )
@@ -87,13 +87,13 @@ def check_fidelity(
 
 def _problem(values: Sequence[Outputs], reference: Sequence[Outputs], *, exact: bool) -> str | None:
     """What is wrong with an engine's outputs, `None` if nothing is. Only an FP32 engine must be near the reference."""
-    shapes, expected = ([[row.shape for row in each.rows] for each in part] for part in (values, reference))
+    shapes, expected = ([[row.shape for row in each.arrays] for each in part] for part in (values, reference))
     if shapes != expected:
         first = next(i for i, (x, y) in enumerate(zip(shapes, expected, strict=True)) if x != y)
         return f"expected outputs of shape {expected[first]} for text {first}, found {shapes[first]}"
     if not all(np.isfinite(each.flat).all() for each in values):
         return "found outputs that are not finite"
-    error = largest_difference(values, reference)
+    error = max_abs_difference(values, reference)
     if exact and error > FP32_TOLERANCE:
         return f"expected a difference of at most {FP32_TOLERANCE:g}, found {error:.3g}"
     return None

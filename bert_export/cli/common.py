@@ -115,7 +115,7 @@ _OPTIONS = (
     click.option(
         "--top-k", type=int, help="Answers to give (question-answering), or tokens for each mask (fill-mask)."
     ),
-    click.option("--targets", type=_Words(), help="Words that a mask may stand for, between commas."),
+    click.option("--candidates", type=_Words(), help="Words that a mask may stand for, between commas."),
     click.option("--thresholds", type=_Numbers(), help="One for each label, between commas (multi-label)."),
     click.option("--threshold", type=float, help="Least probability that counts (multi-label, replaced tokens)."),
     click.option("--max-answer-tokens", type=int, help="Longest answer to a question."),

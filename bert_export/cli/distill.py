@@ -18,10 +18,10 @@ from bert_export.cli.common import (
     progress_printer,
 )
 from bert_export.cli.config_file import config_option
-from bert_export.cli.corpus import corpus_options, read_corpus
+from bert_export.cli.corpus_options import corpus_options, read_corpus
 from bert_export.cli.pretrain import pretrain
-from bert_export.cli.recipe import placement_options
 from bert_export.cli.train import train
+from bert_export.cli.training_options import placement_options
 
 __all__ = ["distill"]
 

@@ -29,7 +29,7 @@ __all__ = ["export"]
 @click.option("--task", help="What the model is for, where the checkpoint does not say.")
 @click.option(
     "--target",
-    "devices",  # the option --targets is a task's
+    "devices",
     type=click.Choice(list(PRECISIONS)),
     multiple=True,
     default=["cpu"],

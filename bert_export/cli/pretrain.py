@@ -13,8 +13,8 @@ from bert_export.cli.common import (
     print_training_report,
     progress_printer,
 )
-from bert_export.cli.corpus import corpus_options, read_corpus
-from bert_export.cli.recipe import placement_options
+from bert_export.cli.corpus_options import corpus_options, read_corpus
+from bert_export.cli.training_options import placement_options
 
 __all__ = ["pretrain"]
 

@@ -14,7 +14,7 @@ from bert_export.cli.common import (
     progress_printer,
 )
 from bert_export.cli.config_file import config_option
-from bert_export.cli.recipe import placement_options, recipe_options
+from bert_export.cli.training_options import placement_options, recipe_options
 from bert_runtime.tasks import TASKS
 from bert_runtime.tasks.sentence_embedding import POOLINGS
 from bert_runtime.tasks.text_classification import PROBLEM_TYPES

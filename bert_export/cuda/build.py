@@ -23,7 +23,7 @@ from bert_runtime.bundle.manifest import MASKED, PACKED, UNMASKED, Variant
 from bert_runtime.gpu.shape_buckets import accepts_batch
 from bert_runtime.model import Model
 from bert_runtime.numerics import FloatArray
-from bert_runtime.tasks import QuestionAnswering, ReplacedTokenDetection, TokenClassification, largest_difference
+from bert_runtime.tasks import QuestionAnswering, ReplacedTokenDetection, TokenClassification, max_abs_difference
 from bert_runtime.tokenization import Batch, as_text_input, pad
 
 __all__ = ["EVALUATED_ON", "HALF_TOLERANCE", "build_cuda", "check_cuda_parity", "range_batches"]
@@ -134,7 +134,7 @@ def _build(
         model, run.session.run, probe.tokenizer.max_tokens, half=graph.precision == "fp16", padding=graph.padding
     )
     outputs = run.outputs(probe.texts)
-    largest = largest_difference(outputs, fp32.outputs)
+    largest = max_abs_difference(outputs, fp32.outputs)
     allowed = max(parity["tolerance"], 2 * largest)
     variant = Variant(
         precision=graph.precision, target="cuda", padding=graph.padding, opset=CUDA_OPSET, fusions=graph.fusions,

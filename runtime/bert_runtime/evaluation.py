@@ -43,7 +43,7 @@ def build_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Recor
                 (windows,) = tokenizer.encode([value])
                 if (problem := task.input_error(value, windows)) is not None:
                     raise InputError(problem)
-                if place == 0 and (problem := task.target_problem(example, windows, tokenizer)) is not None:
+                if place == 0 and (problem := task.target_error(example, windows, tokenizer)) is not None:
                     raise InputError(problem)
         except InputError as error:
             raise DataError(f"{record.where}: {str(error).removeprefix('input 0: ')}") from None

@@ -10,7 +10,7 @@ from tokenizers import Encoding, Tokenizer
 from bert_runtime.errors import BundleError, InputError
 from bert_runtime.numerics import IntArray
 from bert_runtime.tasks import TextInput, WindowedText
-from bert_runtime.tasks.tokens import overlap
+from bert_runtime.tasks.tokens import window_overlap
 
 __all__ = ["Batch", "TextTokenizer", "as_text_input", "check_batch", "check_ids", "pad"]
 
@@ -103,7 +103,7 @@ class TextTokenizer:
             tokenizer.enable_truncation(max_tokens, direction=side)
         else:
             strategy = "only_second" if windows == "text_pair" else "only_first"
-            tokenizer.enable_truncation(max_tokens, stride=overlap(max_tokens), strategy=strategy)
+            tokenizer.enable_truncation(max_tokens, stride=window_overlap(max_tokens), strategy=strategy)
         self.windows = windows
         """Which of an input's texts is read in overlapping windows; the others are never truncated then."""
         self.max_tokens = max_tokens
@@ -184,7 +184,12 @@ class TextTokenizer:
                 raise InputError(f"input {index}: expected {wanted}, found {found}")
         if self.windows == "text":
             return
-        room = self.max_tokens - self._tokenizer.num_special_tokens_to_add(is_pair=True) - overlap(self.max_tokens) - 1
+        room = (
+            self.max_tokens
+            - self._tokenizer.num_special_tokens_to_add(is_pair=True)
+            - window_overlap(self.max_tokens)
+            - 1
+        )
         for index, value in enumerate(inputs, start=first):
             if (found_tokens := self._num_tokens(value.text)) > room:
                 raise InputError(
@@ -195,7 +200,7 @@ class TextTokenizer:
     def _num_tokens(self, text: str) -> int:
         """Tokens of a text of any length, without special ones: as the second of a pair it is cut, and nothing lost."""
         encoding = self._tokenizer.encode("", text, add_special_tokens=False)
-        overlaps = len(encoding.overflowing) * overlap(self.max_tokens)
+        overlaps = len(encoding.overflowing) * window_overlap(self.max_tokens)
         return len(encoding) + sum(map(len, encoding.overflowing)) - overlaps
 
 

@@ -152,7 +152,7 @@ def test_evaluate_and_predict_a_file(run: Run, bundle_of: Callable[[str], Path],
         ("question-answering", ["--max-answer-tokens", 10**9], lambda found: found["answer"]),
         ("token-classification", ["--bio", "--aggregation", "first"], lambda found: isinstance(found, list)),
         ("fill-mask", ["--top-k", 2], lambda found: len(found) == 2),
-        ("fill-mask", ["--targets", "card,bank"], lambda found: {x["token_str"] for x in found} == {"card", "bank"}),
+        ("fill-mask", ["--candidates", "card,bank"], lambda found: {x["token_str"] for x in found} == {"card", "bank"}),
         ("replaced-token-detection", ["--threshold", 0], lambda found: all(each["replaced"] for each in found)),
     ],
 )
@@ -166,7 +166,7 @@ def test_options_of_a_task(
 
 def test_options_become_the_bundles_defaults(run: Run, bundle_of: Callable[[str], Path], place: Path) -> None:
     checkpoint = bundle_of("fill-mask").parent / "fill-mask"
-    result = run("export", checkpoint, place, "--precision", "fp32", "--top-k", 2, "--targets", "card,bank,rain")
+    result = run("export", checkpoint, place, "--precision", "fp32", "--top-k", 2, "--candidates", "card,bank,rain")
     assert result.exit_code == 0, result.output
     assert len(json.loads(run("predict", place, "my [MASK]", "--json").stdout)) == 2
     assert "targets: 3: card, bank, rain" in run("inspect", place).stdout
@@ -176,8 +176,8 @@ def test_options_become_the_bundles_defaults(run: Run, bundle_of: Callable[[str]
     ("task", "arguments", "exit_code", "message"),
     [
         ("fill-mask", ["my card"], 1, "input 0: expected at least one [MASK], found none"),
-        ("fill-mask", ["my [MASK]", "--targets", "cardbank"], 1, "found 'cardbank', which is 5 tokens"),
-        ("fill-mask", ["my [MASK]", "--targets", "card,,bank"], 2, "expected words between commas"),
+        ("fill-mask", ["my [MASK]", "--candidates", "cardbank"], 1, "found 'cardbank', which is 5 tokens"),
+        ("fill-mask", ["my [MASK]", "--candidates", "card,,bank"], 2, "expected words between commas"),
         ("fill-mask", ["my [MASK]", "--top-k", "0"], 1, "expected top_k to be a whole number of at least 1, found 0"),
         ("fill-mask", ["my [MASK]", "--aggregation", "max"], 1, "fill-mask has the options top_k, targets"),
         ("question-answering", ["my card"], 1, "input 0: expected a pair of texts, found one"),

@@ -219,7 +219,7 @@ def test_output_matrix_is_saved_once_and_tied(
         ("distilbert", TokenClassification(labels=BIO, crf=True, bio=True)),
         ("bert", QuestionAnswering(no_answer=True, no_answer_threshold=-1.5, max_answer_tokens=9, n_best=7, top_k=3)),
         ("electra", ReplacedTokenDetection(threshold=0.2)),
-        ("bert", FillMask(mask_token="[MASK]", mask_token_id=4, top_k=3, targets=("good", "bad"))),
+        ("bert", FillMask(mask_token="[MASK]", mask_token_id=4, top_k=3, candidates=("good", "bad"))),
         ("albert", NextSentencePrediction()),
         ("bert", SentenceEmbedding(dimensions=24, pooling="attention")),
         (

@@ -67,7 +67,7 @@ class ModelEngine(Engine):
         return self._many(list(texts))
 
     def rows(self, texts: Sequence[TextInput]) -> list[tuple[FloatArray, ...]]:
-        return [each.rows for each in self.model.outputs(texts)]
+        return [each.arrays for each in self.model.outputs(texts)]
 
     def call(self, case: Case) -> Callable[[], Any]:
         if case.stage == "tokenization":

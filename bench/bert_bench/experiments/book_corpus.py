@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bert_models.corpus import TextFiles
 from bert_runtime.bundle.atomic_files import atomic_write
-from bert_runtime.records.opening import open_text
+from bert_runtime.records.open_text import open_text
 
 __all__ = ["books_as_text"]
 

@@ -14,7 +14,7 @@ from bert_models import TaskModel
 from bert_runtime.cpu.session import Session
 from bert_runtime.model import Model
 from bert_runtime.numerics import FloatArray
-from bert_runtime.tasks import TextInput, largest_difference
+from bert_runtime.tasks import TextInput, max_abs_difference
 from bert_runtime.tokenization import Batch
 
 __all__ = ["EAGER", "Engine", "Run", "check_outputs", "fidelity", "goals"]
@@ -78,7 +78,7 @@ def fidelity(model: Model, reference: TaskModel, texts: Sequence[TextInput]) -> 
     """The largest difference of outputs from PyTorch in FP32 on the CPU, and the share of texts that agree."""
     expected = Model(reference.runtime_task(), model.tokenizer, cast("Session", _PyTorch(reference)))
     found, right = model.outputs(texts), expected.outputs(texts)
-    return {**model.task.agreement(found, right), "max_abs_difference": largest_difference(found, right)}
+    return {**model.task.agreement(found, right), "max_abs_difference": max_abs_difference(found, right)}
 
 
 def goals(timings: Mapping[str, Mapping[str, Timing]], measured: Mapping[str, float]) -> list[tuple[str, str, str]]:

@@ -29,8 +29,8 @@ from bert_runtime.tasks import (
     TokenClassification,
     Vocabulary,
 )
-from bert_runtime.tasks.question_answering import answer_tokens
-from bert_runtime.tasks.tokens import content, first_tokens
+from bert_runtime.tasks.question_answering import answer_token_span
+from bert_runtime.tasks.tokens import find_first_tokens, text_token_indices
 
 __all__ = ["OBJECTIVES", "Objective", "build_objective", "stack_targets"]
 
@@ -144,7 +144,7 @@ class _TokenLabels(Objective):
         words, labels = example.target
         target = np.full(len(encoding), IGNORE_INDEX, dtype=np.int64)
         places, offsets = _text_tokens(encoding)
-        firsts = first_tokens(offsets, words)
+        firsts = find_first_tokens(offsets, words)
         # A later window may begin inside a word, whose first token it then does not have.
         whole = (firsts >= 0) & (offsets[firsts, 0] <= words[:, 0])
         target[places[firsts[whole]]] = labels[whole]
@@ -171,7 +171,7 @@ class _Span(Objective):
         if not example.target:
             return np.zeros(2, dtype=np.int64)
         text, start = example.target[0]
-        return np.array(answer_tokens(encoding, start, start + len(text)), dtype=np.int64)
+        return np.array(answer_token_span(encoding, start, start + len(text)), dtype=np.int64)
 
     def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(outputs.float(), targets)  # [B, S, 2]: S classes, twice
@@ -184,7 +184,7 @@ class _MaskedTokens(Objective):
         assert isinstance(self.task, FillMask)
         target = np.full(len(encoding), IGNORE_INDEX, dtype=np.int64)
         masks = np.flatnonzero(np.array(encoding.ids) == self.task.mask_token_id)
-        expected = [self.task.only_token(word, vocabulary) for word in example.target]
+        expected = [self.task.single_token_id(word, vocabulary) for word in example.target]
         target[masks] = expected[: len(masks)]
         return target
 
@@ -255,5 +255,5 @@ def stack_targets(targets: Sequence[Target]) -> Tensor:
 
 def _text_tokens(encoding: Encoding) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Places and characters of the tokens of a window's text."""
-    places = content(encoding)
+    places = text_token_indices(encoding)
     return places, np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)[places]

@@ -4,10 +4,10 @@ from typing import Any
 
 from bert_runtime.errors import DataError
 
-__all__ = ["located_answers"]
+__all__ = ["parse_answers"]
 
 
-def located_answers(value: object, context: str, where: str) -> list[tuple[str, int]]:
+def parse_answers(value: object, context: str, where: str) -> list[tuple[str, int]]:
     """The answers in `value`, each with the character of `context` at which it starts, counted from 0.
 
     Args:

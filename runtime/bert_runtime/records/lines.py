@@ -27,7 +27,7 @@ def read_jsonl(path: Path, stream: TextIOWrapper, columns: Mapping[str, str]) ->
             raise DataError(f"{path}:{number}: not JSON: {error}") from None
         if not isinstance(fields, dict):
             raise DataError(f"{path}:{number}: expected a JSON object, found {type(fields).__name__}")
-        yield Record(fields, path, number).renamed(columns)
+        yield Record(fields, path, number).rename_columns(columns)
 
 
 def _numbered(stream: TextIOWrapper) -> Iterator[tuple[int, str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from bert_runtime.errors import DataError
-from bert_runtime.records.answers import located_answers
+from bert_runtime.records.answers import parse_answers
 
 __all__ = ["Record"]
 
@@ -29,7 +29,7 @@ class Record:
             return f"{self.path}: {self.location}"
         return str(self.path) if self.line is None else f"{self.path}:{self.line}"
 
-    def renamed(self, columns: Mapping[str, str]) -> Self:
+    def rename_columns(self, columns: Mapping[str, str]) -> Self:
         """The record with the fields that `columns` names moved to our names, see `iter_records`."""
         if not columns:
             return self
@@ -106,9 +106,9 @@ class Record:
         """The field `answers` as texts, each with the character of the field `context` at which it starts.
 
         An empty list says that the context does not answer the question. The field may have either shape that
-        `located_answers` reads; raises `DataError` where it is missing, malformed, or at odds with the context.
+        `parse_answers` reads; raises `DataError` where it is missing, malformed, or at odds with the context.
         """
-        return located_answers(self._field("answers"), self.text("context"), f"{self.where}: answers")
+        return parse_answers(self._field("answers"), self.text("context"), f"{self.where}: answers")
 
     def _field(self, name: str) -> Any:
         """The field `name`, which must be there."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_runtime.errors import DataError
-from bert_runtime.records.answers import located_answers
+from bert_runtime.records.answers import parse_answers
 from bert_runtime.records.record import Record
 
 __all__ = ["read_squad"]
@@ -87,6 +87,6 @@ def _record(path: Path, title: Mapping[str, str], context: str, question: _Node)
     if impossible:
         fields["answers"] = []
     elif "answers" in question.value:
-        answers = located_answers(question.value["answers"], context, f"{question.where}.answers")
+        answers = parse_answers(question.value["answers"], context, f"{question.where}.answers")
         fields["answers"] = [{"text": text, "answer_start": start} for text, start in answers]
     return Record(fields, path, location=f"question {fields['id']}")

@@ -31,7 +31,7 @@ def read_table(path: Path, stream: TextIOWrapper, columns: Mapping[str, str], *,
                     continue
             if len(row) != len(names):
                 raise DataError(f"{path}:{number}: expected {len(names)} columns as in the first row, found {len(row)}")
-            yield Record(dict(zip(names, row, strict=True)), path, number).renamed(columns)
+            yield Record(dict(zip(names, row, strict=True)), path, number).rename_columns(columns)
     except csv.Error as error:
         raise DataError(f"{path}:{start}: malformed row: {error}") from None
 

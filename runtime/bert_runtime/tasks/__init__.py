@@ -8,7 +8,7 @@ from bert_runtime.tasks.base import (
     TextInput,
     Vocabulary,
     WindowedText,
-    largest_difference,
+    max_abs_difference,
     stack_single_window,
 )
 from bert_runtime.tasks.fill_mask import Filling, Fillings, FillMask
@@ -53,7 +53,7 @@ __all__ = [
     "TokenClassification",
     "Vocabulary",
     "WindowedText",
-    "largest_difference",
+    "max_abs_difference",
     "stack_single_window",
     "task_from_dict",
 ]

@@ -21,7 +21,7 @@ __all__ = [
     "TextInput",
     "Vocabulary",
     "WindowedText",
-    "largest_difference",
+    "max_abs_difference",
     "stack_single_window",
 ]
 
@@ -59,22 +59,22 @@ class Outputs(NamedTuple):
     input: TextInput
     encodings: tuple[Encoding, ...]
     """The input as tokens: one window, or several where a task reads long texts so."""
-    rows: tuple[FloatArray, ...]
+    arrays: tuple[FloatArray, ...]
     """The raw output of each window without padding, see `Task.split`."""
     vocabulary: Vocabulary
 
     @property
     def flat(self) -> FloatArray:
         """All numbers of all windows [n]."""
-        return np.concatenate([row.ravel() for row in self.rows])
+        return np.concatenate([row.ravel() for row in self.arrays])
 
 
 def stack_single_window(outputs: Sequence[Outputs]) -> FloatArray:
     """The raw outputs of inputs that were read in one window each, and whose outputs have one shape: [N, …]."""
-    return np.stack([each.rows[0] for each in outputs])
+    return np.stack([each.arrays[0] for each in outputs])
 
 
-def largest_difference(outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> float:
+def max_abs_difference(outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> float:
     """Largest absolute difference of any two matching numbers; NaN if any is."""
     differences = [np.abs(each.flat - other.flat) for each, other in zip(outputs, reference, strict=True)]
     return float(np.max(np.concatenate(differences), initial=0.0))
@@ -167,7 +167,7 @@ class Task(ABC):
     def example(self, record: Record) -> Example:
         """A row of a data file as an example; raises `DataError` naming file and line where it does not fit."""
 
-    def target_problem(self, example: Example, windows: Sequence[Encoding], vocabulary: Vocabulary) -> str | None:
+    def target_error(self, example: Example, windows: Sequence[Encoding], vocabulary: Vocabulary) -> str | None:
         """Why an example's target cannot be the answer to its first input, read in `windows`; `None` if it can."""
         return None
 

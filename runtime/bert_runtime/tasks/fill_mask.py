@@ -1,8 +1,8 @@
 """fill-mask: the tokens that fit in the places of a text that were masked."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from bert_runtime.errors import DataError, InputError
 from bert_runtime.numerics import FloatArray, softmax
 from bert_runtime.records import Record
 from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, Vocabulary
-from bert_runtime.tasks.settings import check_whole, check_words
+from bert_runtime.tasks.checks import check_int, check_strings
 
 __all__ = ["FillMask", "Filling", "Fillings"]
 
@@ -61,8 +61,8 @@ class FillMask(Task):
     mask_token_id: int
     top_k: int = 5
     """How many tokens to give for each mask."""
-    targets: tuple[str, ...] = ()
-    """The words to choose among; by default the whole vocabulary."""
+    candidates: tuple[str, ...] = ()
+    """The words to choose among; by default the whole vocabulary. Stored under the key `targets`."""
 
     name: ClassVar[str] = "fill-mask"
     output: ClassVar[str] = "logits"
@@ -70,13 +70,13 @@ class FillMask(Task):
     def __post_init__(self) -> None:
         if not isinstance(self.mask_token_id, int) or not self.mask_token:
             raise ValueError(f"expected a mask token and its id, found {self.mask_token!r} and {self.mask_token_id!r}")
-        check_whole("top_k", self.top_k, least=1)
-        check_words("targets", self.targets)
+        check_int("top_k", self.top_k, least=1)
+        check_strings("candidates", self.candidates)
 
     @property
     def options(self) -> tuple[str, ...]:
         """How many tokens are given, and which may be."""
-        return ("top_k", "targets")
+        return ("top_k", "candidates")
 
     @property
     def metric(self) -> str:
@@ -92,6 +92,16 @@ class FillMask(Task):
     def reads_first_token_only(self) -> bool:
         """Masks may be anywhere."""
         return False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON values, with the candidates under the bundle format's key `targets`."""
+        settings = super().to_dict()
+        settings["targets"] = settings.pop("candidates")
+        return settings
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> Self:
+        return super().from_dict({**settings, "candidates": settings.get("targets", ())})
 
     def split(self, array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
         """The graph gives a row per mask of the whole batch [masks, vocabulary]."""
@@ -119,7 +129,7 @@ class FillMask(Task):
 
     def decode(self, outputs: Outputs) -> Result:
         """Logits [masks, vocabulary] → the best tokens of each mask."""
-        (logits,), ids = outputs.rows, outputs.encodings[0].ids
+        (logits,), ids = outputs.arrays, outputs.encodings[0].ids
         places = [i for i, token in enumerate(ids) if token == self.mask_token_id]
         allowed = self._allowed(outputs.vocabulary)
         masks = []
@@ -132,11 +142,11 @@ class FillMask(Task):
 
     def _allowed(self, vocabulary: Vocabulary) -> NDArray[np.int64] | None:
         """Ids of the target words; `None` for the whole vocabulary."""
-        if not self.targets:
+        if not self.candidates:
             return None
-        return np.unique([self.only_token(word, vocabulary) for word in self.targets])
+        return np.unique([self.single_token_id(word, vocabulary) for word in self.candidates])
 
-    def only_token(self, word: str, vocabulary: Vocabulary) -> int:
+    def single_token_id(self, word: str, vocabulary: Vocabulary) -> int:
         """The id of a word that the vocabulary has; raises `InputError` for one of several tokens."""
         ids = vocabulary.token_ids(word)
         if len(ids) != 1:
@@ -166,11 +176,11 @@ class FillMask(Task):
             )
         return Example((TextInput(text),), words)
 
-    def target_problem(self, example: Example, windows: Sequence[Encoding], vocabulary: Vocabulary) -> str | None:
+    def target_error(self, example: Example, windows: Sequence[Encoding], vocabulary: Vocabulary) -> str | None:
         """Every word must be one token, and its mask among what the model reads."""
         try:
             for word in example.target:
-                self.only_token(word, vocabulary)
+                self.single_token_id(word, vocabulary)
         except InputError as error:
             return str(error)
         found, expected = self._masks(windows[0]), len(example.target)
@@ -182,9 +192,9 @@ class FillMask(Task):
         """Accuracy at the first and among the first five, and perplexity, over all masks."""
         ranks, losses = [], []
         for each, example in zip(outputs, examples, strict=True):
-            expected = [self.only_token(word, each.vocabulary) for word in example.target]
+            expected = [self.single_token_id(word, each.vocabulary) for word in example.target]
             # A text that is longer than the model reads may lose its last masks.
-            for logits, token in zip(each.rows[0].astype(np.float64), expected, strict=False):
+            for logits, token in zip(each.arrays[0].astype(np.float64), expected, strict=False):
                 ranks.append(int((logits > logits[token]).sum()))
                 highest = logits.max()
                 losses.append(highest + np.log(np.exp(logits - highest).sum()) - logits[token])
@@ -196,7 +206,7 @@ class FillMask(Task):
         }
 
     def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
-        found, expected = (np.concatenate([each.rows[0] for each in part]) for part in (outputs, reference))
+        found, expected = (np.concatenate([each.arrays[0] for each in part]) for part in (outputs, reference))
         return {
             "token_agreement": float((found.argmax(axis=-1) == expected.argmax(axis=-1)).mean()),
             "mean_abs_logit_drift": float(np.abs(found - expected).mean()),

@@ -66,7 +66,7 @@ class NextSentencePrediction(Task):
 
     def decode(self, outputs: Outputs) -> Result:
         """Logits [2] → the decision."""
-        logits = outputs.rows[0]
+        logits = outputs.arrays[0]
         best = int(logits.argmax())
         return NextSentence(self.labels[best], float(softmax(logits)[best]), logits)
 

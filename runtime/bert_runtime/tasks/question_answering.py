@@ -13,10 +13,10 @@ from bert_runtime.metrics import answer_f1, best_threshold, exact_match
 from bert_runtime.numerics import FloatArray, softmax
 from bert_runtime.records import Record
 from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, WindowedText
-from bert_runtime.tasks.settings import check_flag, check_number, check_whole
-from bert_runtime.tasks.tokens import content, kept_places, split_tokens
+from bert_runtime.tasks.checks import check_flag, check_int, check_number
+from bert_runtime.tasks.tokens import drop_padding, kept_token_indices, text_token_indices
 
-__all__ = ["Answer", "Answers", "QuestionAnswering", "answer_tokens"]
+__all__ = ["Answer", "Answers", "QuestionAnswering", "answer_token_span"]
 
 _CONTEXT = 1
 """The context is the second text of the pair."""
@@ -85,12 +85,12 @@ class _Span(NamedTuple):
     end: int
 
 
-def answer_tokens(encoding: Encoding, start: int, end: int) -> tuple[int, int]:
+def answer_token_span(encoding: Encoding, start: int, end: int) -> tuple[int, int]:
     """The first and the last token of the characters `start` to `end` of the context, (0, 0) where a window lacks them.
 
     Place 0 is the first special token, which stands for "no answer" (Devlin et al., arXiv:1810.04805, section 4.3).
     """
-    places = content(encoding, _CONTEXT)
+    places = text_token_indices(encoding, _CONTEXT)
     offsets = np.array(encoding.offsets)[places]
     inside = places[(offsets[:, 1] > start) & (offsets[:, 0] < end)]
     if not len(inside) or offsets[0, 0] > start or offsets[-1, 1] < end:
@@ -124,7 +124,7 @@ class QuestionAnswering(Task):
         check_flag("no_answer", self.no_answer)
         check_number("no_answer_threshold", self.no_answer_threshold)
         for name in ("max_answer_tokens", "n_best", "top_k"):
-            check_whole(name, getattr(self, name), least=1)
+            check_int(name, getattr(self, name), least=1)
         if self.top_k > self.n_best:
             raise ValueError(f"top_k must be at most n_best, {self.n_best}, found {self.top_k}")
 
@@ -149,11 +149,11 @@ class QuestionAnswering(Task):
         return False
 
     def split(self, array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
-        return split_tokens(array, encodings)
+        return drop_padding(array, encodings)
 
     def input_error(self, value: TextInput, encodings: Sequence[Encoding]) -> str | None:
         for encoding in encodings:
-            spans = np.array(encoding.offsets)[content(encoding, _CONTEXT)]
+            spans = np.array(encoding.offsets)[text_token_indices(encoding, _CONTEXT)]
             if (spans[:, 0] < spans[:, 1]).any():
                 return None
         return "the context has no tokens"
@@ -167,7 +167,7 @@ class QuestionAnswering(Task):
         """Start and end logits [length, 2] of each window → the answers."""
         context = outputs.input.text_pair or ""
         spans = self._candidates(outputs, context)
-        null = min(float(row[0].sum()) for row in outputs.rows)
+        null = min(float(row[0].sum()) for row in outputs.arrays)
         no_answer_score = null - spans[0].score
         if self.no_answer:
             spans = [*spans, _Span(null, 0, 0)]
@@ -181,12 +181,14 @@ class QuestionAnswering(Task):
             place = 0 if no_answer_score > self.no_answer_threshold else 1
             below = sum(each.score >= none.score for each in answers)
             answers.insert(max(place, below) if place else 0, none)
-        return Answers(tuple(answers[: self.top_k]), no_answer_score, outputs.rows, self.top_k == 1)
+        return Answers(tuple(answers[: self.top_k]), no_answer_score, outputs.arrays, self.top_k == 1)
 
     def _candidates(self, outputs: Outputs, context: str) -> list[_Span]:
         """The best spans of all windows, each text once, best first; at least one."""
         best: dict[str, _Span] = {}
-        for encoding, row, kept in zip(outputs.encodings, outputs.rows, kept_places(outputs, _CONTEXT), strict=True):
+        for encoding, row, kept in zip(
+            outputs.encodings, outputs.arrays, kept_token_indices(outputs, _CONTEXT), strict=True
+        ):
             for text, span in self._best_of_window(encoding, row, kept, context).items():
                 if text not in best or span.score > best[text].score:
                     best[text] = span
@@ -199,7 +201,7 @@ class QuestionAnswering(Task):
         best: dict[str, _Span] = {}
         if not len(starts):
             return best
-        offsets, last = encoding.offsets, int(content(encoding, _CONTEXT)[-1])
+        offsets, last = encoding.offsets, int(text_token_indices(encoding, _CONTEXT)[-1])
         longest = min(self.max_answer_tokens, last - int(starts[0]) + 1)
         ends = starts[:, None] + np.arange(longest)
         scores = np.where(ends <= last, row[starts, 0][:, None] + row[np.minimum(ends, last), 1], -np.inf)
@@ -249,7 +251,7 @@ class QuestionAnswering(Task):
     def _answered(self, outputs: Outputs) -> tuple[str, float]:
         """The best span's text, and the score of "no answer" against it."""
         best = self._candidates(outputs, context := outputs.input.text_pair or "")[0]
-        null = min(float(row[0].sum()) for row in outputs.rows)
+        null = min(float(row[0].sum()) for row in outputs.arrays)
         return context[best.start : best.end], null - best.score
 
     def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:

@@ -11,8 +11,8 @@ from bert_runtime.metrics import micro_f1
 from bert_runtime.numerics import FloatArray, sigmoid
 from bert_runtime.records import Record
 from bert_runtime.tasks.base import Example, Outputs, Result
-from bert_runtime.tasks.settings import check_number
-from bert_runtime.tasks.tokens import TextTokens, TokenTask, first_tokens, join_words, merge_windows
+from bert_runtime.tasks.checks import check_number
+from bert_runtime.tasks.tokens import TextTokens, TokenTask, find_first_tokens, join_words, merge_windows
 
 __all__ = ["LABELS", "ReplacedTokenDetection", "ReplacedTokens"]
 
@@ -97,7 +97,7 @@ class ReplacedTokenDetection(TokenTask):
     def _words(self, outputs: Outputs, words: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Whether each of the given words [W, 2] counts as replaced."""
         tokens = merge_windows(outputs)
-        firsts = first_tokens(tokens.offsets, words)
+        firsts = find_first_tokens(tokens.offsets, words)
         replaced = np.zeros(len(words), dtype=bool)
         replaced[firsts >= 0] = sigmoid(tokens.values[firsts[firsts >= 0]]) >= self.threshold
         return replaced

@@ -102,7 +102,7 @@ class SentenceEmbedding(Task):
 
     def decode(self, outputs: Outputs) -> Result:
         """The vector [dimensions] as it is."""
-        return Embedding(outputs.rows[0])
+        return Embedding(outputs.arrays[0])
 
     def inputs(self, record: Record) -> tuple[TextInput, ...]:
         """One text or two, each with an embedding of its own."""

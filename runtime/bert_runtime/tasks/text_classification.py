@@ -19,7 +19,7 @@ from bert_runtime.metrics import (
 from bert_runtime.numerics import FloatArray, sigmoid, softmax
 from bert_runtime.records import Record
 from bert_runtime.tasks.base import Example, Outputs, Result, Task, stack_single_window
-from bert_runtime.tasks.settings import check_number
+from bert_runtime.tasks.checks import check_number
 
 __all__ = ["PROBLEM_TYPES", "Classification", "MultiLabelClassification", "Regression", "TextClassification"]
 
@@ -149,7 +149,7 @@ class TextClassification(Task):
 
     def decode(self, outputs: Outputs) -> Result:
         """Logits [labels] → the answer of the problem type."""
-        logits = outputs.rows[0]
+        logits = outputs.arrays[0]
         if self.problem_type == "regression":
             return Regression(logits, self.labels)
         if self.problem_type == "multi_label":

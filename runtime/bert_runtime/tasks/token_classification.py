@@ -14,8 +14,8 @@ from bert_runtime.metrics import accuracy, entity_f1
 from bert_runtime.numerics import FloatArray, softmax
 from bert_runtime.records import Record
 from bert_runtime.tasks.base import Example, Outputs, Result
-from bert_runtime.tasks.settings import check_flag, check_words
-from bert_runtime.tasks.tokens import TextTokens, TokenTask, first_tokens, join_words, merge_windows
+from bert_runtime.tasks.checks import check_flag, check_strings
+from bert_runtime.tasks.tokens import TextTokens, TokenTask, find_first_tokens, join_words, merge_windows
 
 __all__ = ["AGGREGATIONS", "OUTSIDE", "Entities", "Entity", "TokenClassification"]
 
@@ -112,7 +112,7 @@ class TokenClassification(TokenTask):
     output: ClassVar[str] = "logits"
 
     def __post_init__(self) -> None:
-        check_words("labels", self.labels)
+        check_strings("labels", self.labels)
         check_flag("bio", self.bio)
         check_flag("crf", self.crf)
         if len(self.labels) < 2 or len(set(self.labels)) != len(self.labels):
@@ -265,7 +265,7 @@ class TokenClassification(TokenTask):
     def _word_labels(self, outputs: Outputs, words: NDArray[np.int64]) -> NDArray[np.int64]:
         """The labels of given words [W]."""
         tokens = merge_windows(outputs)
-        firsts = first_tokens(tokens.offsets, words)
+        firsts = find_first_tokens(tokens.offsets, words)
         known = firsts >= 0
         labels = np.full(len(words), self.labels.index(OUTSIDE) if OUTSIDE in self.labels else -1)
         labels[known] = self._best(tokens.values[firsts[known]])

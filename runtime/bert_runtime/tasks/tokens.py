@@ -13,17 +13,17 @@ from bert_runtime.tasks.base import Outputs, Task, TextInput, WindowedText
 __all__ = [
     "TextTokens",
     "TokenTask",
-    "content",
-    "first_tokens",
+    "drop_padding",
+    "find_first_tokens",
     "join_words",
-    "kept_places",
+    "kept_token_indices",
     "merge_windows",
-    "overlap",
-    "split_tokens",
+    "text_token_indices",
+    "window_overlap",
 ]
 
 
-def overlap(max_tokens: int) -> int:
+def window_overlap(max_tokens: int) -> int:
     """How many tokens two windows of a long text share: a quarter, so that no token is without context in both."""
     return max_tokens // 4
 
@@ -39,7 +39,7 @@ class TokenTask(Task):
         return False
 
     def split(self, array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
-        return split_tokens(array, encodings)
+        return drop_padding(array, encodings)
 
     def inputs(self, record: Record) -> tuple[TextInput, ...]:
         """The words of a row as one text, or its text."""
@@ -51,7 +51,7 @@ class TextTokens(NamedTuple):
 
     offsets: IntArray
     """First character and the one after the last, of each token [T, 2]."""
-    words: IntArray
+    word_ids: IntArray
     """The number of the word that the tokenizer cut each token from [T]."""
     strings: tuple[str, ...]
     """The tokens as the vocabulary spells them."""
@@ -63,42 +63,42 @@ class TextTokens(NamedTuple):
     @property
     def word_starts(self) -> IntArray:
         """The first token of every word [W]."""
-        return np.flatnonzero(np.diff(self.words, prepend=-1))
+        return np.flatnonzero(np.diff(self.word_ids, prepend=-1))
 
 
-def content(encoding: Encoding, sequence: int = 0) -> IntArray:
+def text_token_indices(encoding: Encoding, sequence: int = 0) -> IntArray:
     """Places of the tokens that belong to one text of an input, special tokens left out."""
     return np.array([i for i, each in enumerate(encoding.sequence_ids) if each == sequence], dtype=np.int64)
 
 
-def split_tokens(array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
+def drop_padding(array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
     """An output with a row per token [B, S, …] as one array [length, …] per encoding."""
     return [row[: len(encoding)] for row, encoding in zip(array, encodings, strict=True)]
 
 
-def kept_places(outputs: Outputs, sequence: int = 0) -> list[IntArray]:
+def kept_token_indices(outputs: Outputs, sequence: int = 0) -> list[IntArray]:
     """For each window of an input, the places of one text's tokens that are to be taken from it: each token once.
 
     Two windows share tokens. Each of these is taken from the window in which it lies farther from the edge, and so was
     read with more of what surrounds it.
     """
-    shared = overlap(len(outputs.encodings[0]))  # an input of several windows fills the first
+    shared = window_overlap(len(outputs.encodings[0]))  # an input of several windows fills the first
     last = len(outputs.encodings) - 1
     kept = []
     for number, encoding in enumerate(outputs.encodings):
-        places = content(encoding, sequence)
+        places = text_token_indices(encoding, sequence)
         end = len(places) - (shared - shared // 2 if number < last else 0)
         kept.append(places[shared // 2 if number else 0 : end])
     return kept
 
 
 def merge_windows(outputs: Outputs) -> TextTokens:
-    """The tokens of an input's first text, see `kept_places`."""
-    parts = list(zip(outputs.encodings, kept_places(outputs), outputs.rows, strict=True))
+    """The tokens of an input's first text, see `kept_token_indices`."""
+    parts = list(zip(outputs.encodings, kept_token_indices(outputs), outputs.arrays, strict=True))
     offsets = [np.array(each.offsets, dtype=np.int64).reshape(-1, 2)[kept] for each, kept, _ in parts]
     return TextTokens(
         offsets=np.concatenate(offsets),
-        words=np.array([word for each, kept, _ in parts for word in _picked(each.word_ids, kept)], dtype=np.int64),
+        word_ids=np.array([word for each, kept, _ in parts for word in _picked(each.word_ids, kept)], dtype=np.int64),
         strings=tuple(token for each, kept, _ in parts for token in _picked(each.tokens, kept)),
         indices=np.concatenate([kept for _, kept, _ in parts]),
         values=np.concatenate([row[kept] for _, kept, row in parts]),
@@ -115,7 +115,7 @@ def join_words(words: Sequence[str]) -> tuple[TextInput, IntArray]:
     return TextInput(" ".join(words)), np.stack([ends - [len(word) for word in words], ends], axis=1)
 
 
-def first_tokens(offsets: IntArray, words: IntArray) -> IntArray:
+def find_first_tokens(offsets: IntArray, words: IntArray) -> IntArray:
     """For words at characters `words` [W, 2], the first of the tokens at `offsets` [T, 2] that stands for some of it.
 
     → [W], -1 for a word that the tokenizer leaves out, such as one of control characters.

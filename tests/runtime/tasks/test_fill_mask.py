@@ -117,14 +117,14 @@ def in_vocabulary(pair: Pair, word: str) -> str:
 def test_targets_are_those_of_transformers(pair: Pair, targets: Any, top_k: int) -> None:
     for text in map(pair.masked, TEXTS):
         expected = pair.pipeline(text, targets=[in_vocabulary(pair, word) for word in targets], top_k=top_k)
-        same(pair.model.with_options(targets=targets, top_k=top_k)(text).to_dict(), expected)
+        same(pair.model.with_options(candidates=targets, top_k=top_k)(text).to_dict(), expected)
 
 
 def test_one_word_is_one_target(pair: Pair) -> None:
     """transformers takes a string for one target; its letters are none of them."""
     text = pair.masked("the [MASK] is late")
     try:
-        model = pair.model.with_options(targets="bank")
+        model = pair.model.with_options(candidates="bank")
     except InputError:
         return
     same(model(text).to_dict(), pair.pipeline(text, targets=in_vocabulary(pair, "bank")))
@@ -132,7 +132,7 @@ def test_one_word_is_one_target(pair: Pair) -> None:
 
 def test_a_target_is_looked_up_as_it_stands_in_a_text(pair: Pair) -> None:
     """After a space where the vocabulary tells the difference, and in lower case where it has nothing else."""
-    (best,) = pair.model.with_options(targets=("bank",))(pair.masked("the [MASK] is late")).masks[0]
+    (best,) = pair.model.with_options(candidates=("bank",))(pair.masked("the [MASK] is late")).masks[0]
     assert best.token_str.strip() == "bank"
     assert best.token_str.startswith(" ") == (pair.mask == "<mask>")
     pipeline = pair.pipeline.tokenizer
@@ -141,14 +141,14 @@ def test_a_target_is_looked_up_as_it_stands_in_a_text(pair: Pair) -> None:
 
 def test_a_part_of_a_word_is_a_target_by_its_spelling(pair: Pair) -> None:
     spelling = "Ġbank" if pair.mask == "<mask>" else "##s"
-    (best,) = pair.model.with_options(targets=(spelling,))(pair.masked("the [MASK] is late")).masks[0]
+    (best,) = pair.model.with_options(candidates=(spelling,))(pair.masked("the [MASK] is late")).masks[0]
     assert best.token == pair.pipeline.tokenizer.convert_tokens_to_ids(spelling)
 
 
 @pytest.mark.parametrize("target", ["bank late", "unhelpfullyness", "", " ", "\ud800"])
 def test_a_target_that_is_not_one_token_is_named(pair: Pair, target: str) -> None:
     with pytest.raises(InputError) as error:
-        pair.model.with_options(targets=("bank", target))(pair.masked("the [MASK] is late"))
+        pair.model.with_options(candidates=("bank", target))(pair.masked("the [MASK] is late"))
     assert repr(target) in str(error.value)
 
 
@@ -156,7 +156,7 @@ def test_a_target_that_is_not_one_token_is_named(pair: Pair, target: str) -> Non
 def test_an_unknown_target_is_refused(pair: Pair, target: str) -> None:
     """The vocabulary's entry for unknown words is no word."""
     with pytest.raises(InputError) as error:
-        pair.model.with_options(targets=("bank", target))(pair.masked("the [MASK] is late"))
+        pair.model.with_options(candidates=("bank", target))(pair.masked("the [MASK] is late"))
     assert repr(target) in str(error.value)
 
 
@@ -192,7 +192,7 @@ def test_scores_are_shares_of_the_whole_vocabulary(pair: Pair) -> None:
     assert sum(each.score for each in everything) == pytest.approx(1, abs=1e-4)
     assert sorted(each.token for each in everything) == list(range(size))
     scores = {each.token: each.score for each in everything}
-    for each in pair.model.with_options(targets=("bank", "rain"))(text).masks[0]:
+    for each in pair.model.with_options(candidates=("bank", "rain"))(text).masks[0]:
         assert each.score == pytest.approx(scores[each.token], abs=1e-6)
 
 
@@ -207,8 +207,8 @@ TASK = FillMask(mask_token="[MASK]", mask_token_id=4)
         {"top_k": 0},
         {"top_k": 2.5},
         {"top_k": "3"},
-        {"targets": 5},
-        {"targets": (1,)},
+        {"candidates": 5},
+        {"candidates": (1,)},
     ],
     ids=str,
 )
@@ -220,7 +220,7 @@ def test_bad_options_are_refused(options: dict[str, Any], toy_vocab: Path) -> No
 def test_configuring_leaves_the_model_as_it_was(pair: Pair) -> None:
     text = pair.masked("the [MASK] is late")
     before, task = pair.model(text).to_dict(), pair.model.task
-    other = pair.model.with_options(top_k=1, targets=("bank",))
+    other = pair.model.with_options(top_k=1, candidates=("bank",))
     assert other.session is pair.model.session
     assert [each["token_str"].strip() for each in other(text).to_dict()] == ["bank"]
     assert pair.model.task is task
@@ -265,7 +265,7 @@ def test_score_counts_right_answers(pair: Pair) -> None:
     ranked = [each for each in pair.model.with_options(top_k=2000)(text).masks[0] if word_of(pair, each.token_str)]
     task = pair.model.task
     outputs = pair.model.outputs([text] * 3)
-    order = np.argsort(-outputs[0].rows[0][0], kind="stable").tolist()
+    order = np.argsort(-outputs[0].arrays[0][0], kind="stable").tolist()
     chosen = [ranked[0], ranked[1], ranked[-1]]
     examples = [task.example(record(text=text, label=each.token_str.strip())) for each in chosen]
     found = task.score(outputs, examples)
@@ -305,5 +305,12 @@ def test_an_unknown_word_is_no_label(pair: Pair) -> None:
 
 
 def test_the_same_settings_after_a_round_trip() -> None:
-    task = replace(TASK, top_k=2, targets=("a", "b"))
+    task = replace(TASK, top_k=2, candidates=("a", "b"))
     assert FillMask.from_dict(task.to_dict()) == task
+
+
+def test_candidates_are_stored_under_the_key_targets() -> None:
+    """The key of bundle format 1 and of checkpoints."""
+    settings = replace(TASK, candidates=("a", "b")).to_dict()
+    assert settings["targets"] == ("a", "b")
+    assert "candidates" not in settings

@@ -22,7 +22,7 @@ from bert_runtime import InputError, Model
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record
 from bert_runtime.tasks import Answers, Example, Outputs, QuestionAnswering, TextInput
-from bert_runtime.tasks.question_answering import answer_tokens
+from bert_runtime.tasks.question_answering import answer_token_span
 
 from ..task_models import Dice, check_agreement, dice, exported, reference, text_of, with_session, wordpiece
 
@@ -50,7 +50,7 @@ def every_span(outputs: Outputs, task: QuestionAnswering) -> list[Span]:
     """All candidates, best first: each start in the window with most tokens on either side, equal windows the later."""
     context = outputs.input.text_pair or ""
     spans, windows = [], []
-    for encoding, row in zip(outputs.encodings, outputs.rows, strict=True):
+    for encoding, row in zip(outputs.encodings, outputs.arrays, strict=True):
         places = [i for i, sequence in enumerate(encoding.sequence_ids) if sequence == 1]
         first = token_numbers(outputs)[id(encoding)]
         windows.append((encoding, row.astype(np.float64), places, first))
@@ -93,7 +93,7 @@ def check(outputs: Outputs, task: QuestionAnswering) -> None:
     answers = everything.decode(outputs)
     assert isinstance(answers, Answers)
     best = unique(every_span(outputs, task), task.n_best)
-    null = min(float(row[0].sum()) for row in outputs.rows)
+    null = min(float(row[0].sum()) for row in outputs.arrays)
     candidates = [*best, Span(null, 0, 0, "")] if task.no_answer else best
     weights = np.exp([span.score - candidates[0].score for span in candidates])
     chances = dict(zip(candidates, weights / weights.sum(), strict=True))
@@ -223,7 +223,7 @@ def test_a_bundle_gives_the_logits_of_transformers(exported_reader: tuple[Any, M
     inputs = [(words_of(n % 7, n), words_of(n, 5)) for n in (1, 5, 20, 60, 120)]
     for outputs in model.outputs(inputs):
         check(outputs, model.task)
-        for encoding, row in zip(outputs.encodings, outputs.rows, strict=True):
+        for encoding, row in zip(outputs.encodings, outputs.arrays, strict=True):
             ids, segments = torch.tensor([encoding.ids]), torch.tensor([encoding.type_ids])
             with torch.no_grad():
                 found = theirs(input_ids=ids, token_type_ids=segments)
@@ -300,14 +300,14 @@ def held_by(windows: Sequence[Encoding]) -> list[Held]:
 
 
 def check_answer_tokens(windows: Sequence[Held], tokens: Sequence[Any], start: int, end: int, *, exact: bool) -> int:
-    """How many windows hold an answer, after comparing what `answer_tokens` says of each.
+    """How many windows hold an answer, after comparing what `answer_token_span` says of each.
 
     `exact` where no token reaches beyond the answer.
     """
     wanted = [token for token in tokens if token[1] > start and token[0] < end]
     found = 0
     for encoding, offsets in windows:
-        first, last = answer_tokens(encoding, start, end)
+        first, last = answer_token_span(encoding, start, end)
         if not all(token in offsets for token in wanted):
             assert (first, last) == (0, 0)
             continue
@@ -364,7 +364,7 @@ def test_an_answer_may_end_inside_a_token_or_beyond_it(context: str, answer: str
     start = context.index(answer)
     (outputs,) = model.outputs([("who", context)])
     (encoding,) = outputs.encodings
-    first, last = answer_tokens(encoding, start, start + len(answer))
+    first, last = answer_token_span(encoding, start, start + len(answer))
     assert first == last > 0
     assert encoding.tokens[first] in ("train", "late", "rain")
 

@@ -183,7 +183,7 @@ class Agreeing(Dice):
 def words_of(model: Model, text: str) -> tuple[np.ndarray, list[tuple[int, int]]]:
     """The logits of each word's first token [W, labels], and each word's characters."""
     (outputs,) = model.outputs([text])
-    (encoding,), (row,) = outputs.encodings, outputs.rows
+    (encoding,), (row,) = outputs.encodings, outputs.arrays
     inside = [i for i, sequence in enumerate(encoding.sequence_ids) if sequence == 0]
     words = [list(places) for _, places in groupby(inside, key=lambda i: encoding.word_ids[i])]
     spans = [(encoding.offsets[places[0]][0], encoding.offsets[places[-1]][1]) for places in words]

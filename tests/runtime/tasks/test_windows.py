@@ -74,7 +74,7 @@ def check_tokens(model: Model, tokenizer: Tokenizer, text: str, session: Dice) -
     (outputs,) = model.outputs([text])
     found, whole = model.task.decode(outputs).tokens, tokenizer.encode(text, add_special_tokens=False)  # type: ignore[attr-defined]
     assert found.offsets.tolist() == list(map(list, whole.offsets))
-    assert found.words.tolist() == whole.word_ids
+    assert found.word_ids.tolist() == whole.word_ids
     assert list(found.strings) == whole.tokens
     windows = windows_by_hand(tokenizer, text, model.tokenizer.max_tokens)
     assert [each.ids for each in outputs.encodings] == [each.ids for each in windows]
@@ -92,7 +92,7 @@ def test_a_text_that_fits_is_read_as_it_is(max_tokens: int, toy_vocab: Path) -> 
         (outputs,) = model.outputs([text])
         (encoding,) = outputs.encodings
         assert encoding.ids == tokenizer.encode(text).ids
-        assert outputs.rows[0].tolist() == Dice().values(encoding.ids).tolist()
+        assert outputs.arrays[0].tolist() == Dice().values(encoding.ids).tolist()
     assert len(model.outputs([fits])[0].encodings[0]) == max_tokens
     assert len(model.outputs([text_of(max_tokens - 1)])[0].encodings) == 2
 
@@ -115,13 +115,13 @@ def test_a_byte_level_vocabulary_loses_no_token(text: str, max_tokens: int, shar
     model = with_session(Dice(), ReplacedTokenDetection(), tokenizer, max_tokens)
     whole, tokens = tokenizer.encode(text, add_special_tokens=False), model(text).tokens
     assert tokens.offsets.tolist() == list(map(list, whole.offsets))
-    assert (tokens.words.tolist(), list(tokens.strings)) == (whole.word_ids, whole.tokens)
+    assert (tokens.word_ids.tolist(), list(tokens.strings)) == (whole.word_ids, whole.tokens)
 
 
 @pytest.mark.parametrize("max_tokens", [16, 19, 64])
 def test_every_start_in_the_window_with_the_most_context(max_tokens: int, toy_vocab: Path) -> None:
     """Questions of every length that leaves room, down to windows that move on by one token."""
-    from bert_runtime.tasks.tokens import kept_places
+    from bert_runtime.tasks.tokens import kept_token_indices
 
     tokenizer, model = wordpiece(toy_vocab), dice(QuestionAnswering(), toy_vocab, max_tokens, 2)
     for question_length in range(max_tokens - 3 - max_tokens // 4):
@@ -131,7 +131,7 @@ def test_every_start_in_the_window_with_the_most_context(max_tokens: int, toy_vo
         assert [each.ids for each in outputs.encodings] == [each.ids for each in windows]
         kept = [
             (place - window.lead + window.first, window)
-            for window, places in zip(windows, kept_places(outputs, 1), strict=True)
+            for window, places in zip(windows, kept_token_indices(outputs, 1), strict=True)
             for place in places.tolist()
         ]
         assert [token for token, _ in kept] == list(range(60))

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-__all__ = ["check_flag", "check_number", "check_whole", "check_words"]
+__all__ = ["check_flag", "check_int", "check_number", "check_strings"]
 
 
-def check_whole(name: str, value: Any, least: int) -> None:
+def check_int(name: str, value: Any, least: int) -> None:
     """Raises `ValueError` unless `value` is a whole number of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"expected {name} to be a whole number of at least {least}, found {value!r}")
@@ -24,7 +24,7 @@ def check_flag(name: str, value: Any) -> None:
         raise ValueError(f"expected {name} to be true or false, found {value!r}")
 
 
-def check_words(name: str, value: Any) -> None:
+def check_strings(name: str, value: Any) -> None:
     """Raises `ValueError` unless `value` is a tuple of strings."""
     if not isinstance(value, tuple) or not all(isinstance(each, str) for each in value):
         raise ValueError(f"expected {name} to be a list of strings, found {value!r}")

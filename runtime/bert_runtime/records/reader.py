@@ -8,7 +8,7 @@ from pathlib import Path
 from bert_runtime.errors import DataError
 from bert_runtime.records.conll import read_conll, read_conllu
 from bert_runtime.records.lines import read_jsonl, read_lines
-from bert_runtime.records.opening import open_text
+from bert_runtime.records.open_text import open_text
 from bert_runtime.records.record import Record
 from bert_runtime.records.squad import read_squad
 from bert_runtime.records.tables import read_table
