@@ -1,8 +1,12 @@
-"""Fine-tuning quality on BANKING77: our model beside transformers' in one recipe and one loop, then INT8.
+"""Measure fine-tuning quality on BANKING77 vs. transformers' class in the same loop, then FP32 and INT8 of the export.
 
 python -m bert_bench.experiments.banking77 --base CKPT --data DIR --output FILE
 
-DIR holds `train.csv` and `test_odd_rows.csv` with the columns text and category.
+DIR holds `train.csv` and `test_odd_rows.csv` with the columns text and category. Both model classes are trained once,
+by `bert_models`' training loop with the same settings and seed; the export is calibrated on the training file. Metrics
+are those of `test_odd_rows.csv`.
+
+Made bench/results/banking77.json, with MiniLM-L6 as the base.
 """
 
 import tempfile
@@ -11,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from bert_bench.experiments.harness import write_result
+from bert_bench.experiments.harness import path_option, write_result
 from bert_bench.experiments.transformers_fine_tuning import train_transformers
 from bert_export import export
 from bert_models.training import TrainSettings, fine_tune
@@ -22,48 +26,43 @@ from bert_runtime.tasks import TextClassification
 
 __all__ = ["main"]
 
-COLUMNS = {"label": "category"}
+_COLUMNS = {"label": "category"}
 
 
 @click.command(help=__doc__)
-@click.option("--base", type=click.Path(path_type=Path), required=True)
-@click.option("--data", type=click.Path(path_type=Path), required=True)
-@click.option("--output", type=click.Path(path_type=Path), required=True)
-@click.option("--epochs", type=int, default=5, show_default=True)
-@click.option("--lr", type=float, default=3e-4, show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--keep", type=click.Path(path_type=Path), help="Keep checkpoint and bundle in this folder.")
+@path_option("--base", "Checkpoint folder to fine-tune from.")
+@path_option("--data", "Folder with BANKING77's files.")
+@path_option("--output", "Result file to write.")
+@click.option("--epochs", type=int, default=5, show_default=True, help="Number of epochs.")
+@click.option("--lr", type=float, default=3e-4, show_default=True, help="Peak learning rate.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of both trainings.")
+@path_option("--keep", "Folder to keep checkpoint and bundle in.", required=False)
 def main(base: Path, data: Path, output: Path, epochs: int, lr: float, seed: int, keep: Path | None) -> None:
-    """Trains both, exports ours, writes the result."""
+    """Train both classes, export bert_models' checkpoint, write the result."""
     settings = TrainSettings(epochs=epochs, lr=lr, seed=seed)
-    files = data / "train.csv", data / "test_odd_rows.csv"
+    train, dev = data / "train.csv", data / "test_odd_rows.csv"
     with tempfile.TemporaryDirectory() as scratch:
         folder = keep or Path(scratch)
-        ours = fine_tune(
-            "text-classification", base, *files, folder / "checkpoint", settings,
-            columns=COLUMNS, force=True, progress=click.echo,
+        checkpoint, bundle = folder / "checkpoint", folder / "bundle"
+        report = fine_tune(
+            TextClassification.name, base, train, dev, checkpoint, settings,
+            columns=_COLUMNS, force=True, progress=click.echo,
         )  # fmt: skip
-        bundle = folder / "bundle"
         manifest = export(
-            folder / "checkpoint",
-            bundle,
-            calibrate=files[0],
-            evaluate=files[1],
-            columns=COLUMNS,
-            max_drop=0.5,
-            force=True,
+            checkpoint, bundle, calibrate=train, evaluate=dev, columns=_COLUMNS, max_drop=0.5, force=True,
             progress=click.echo,
-        )
-        records = read_records(files[1], COLUMNS)
+        )  # fmt: skip
+        records = read_records(dev, _COLUMNS)
         metrics = {v.precision: evaluate(load(bundle, precision=v.precision), records) for v in manifest.variants}
-        settings = replace(settings, precision=ours["precision"])
-        theirs = train_transformers(
-            TextClassification.name, base, files, settings, Path(scratch) / "transformers", columns=COLUMNS
+        settings = replace(settings, precision=report["precision"])
+        transformers = train_transformers(
+            TextClassification.name, base, (train, dev), settings, Path(scratch) / "transformers", columns=_COLUMNS
         )
+    kept = ("settings", "precision", "seconds_per_step", "seconds", "best", "epochs")
     result = {
         "what": "BANKING77, train.csv to test_odd_rows.csv, the same recipe and loop for both model classes",
-        "ours": {key: ours[key] for key in ("settings", "precision", "seconds_per_step", "seconds", "best", "epochs")},
-        "transformers": theirs,
+        "ours": {key: report[key] for key in kept},
+        "transformers": transformers,
         "bundle": {
             "metrics": metrics,
             "int8_drift": dict(manifest.variant("int8").drift),

@@ -28,7 +28,7 @@ import torch
 from bert_bench.engines.onnxruntime_plain import onnx_session
 from bert_bench.engines.optimum import CONFIGS, OptimumSpec
 from bert_bench.experiments.cuda_checks import EAGER, Engine, Run, check_outputs, fidelity, goals
-from bert_bench.experiments.harness import interleaved, write_result
+from bert_bench.experiments.harness import time_interleaved, write_result
 from bert_bench.settings import GRID, Settings
 from bert_bench.timing_statistics import Timing, paired_speedup
 from bert_bench.workloads import build_workload, mixed_lengths
@@ -197,7 +197,7 @@ def _time(work: Work, rounds: int, calls: int) -> dict[str, Timing]:
     for run in work.runs.values():  # compilation, capture, and cuBLAS' choice of kernels
         for _ in range(5):
             run()
-    return interleaved(work.runs, rounds, calls)
+    return time_interleaved(work.runs, rounds, calls)
 
 
 def _report(timings: Mapping[str, Mapping[str, Timing]], works: Mapping[str, Work]) -> str:

@@ -12,7 +12,7 @@ import click
 import numpy as np
 import onnx_ir as ir
 
-from bert_bench.experiments.harness import interleaved, write_result
+from bert_bench.experiments.harness import time_interleaved, write_result
 from bert_bench.timing_statistics import paired_speedup
 from bert_export.capture import capture
 from bert_export.fusion import add_padding_branch, fuse
@@ -93,7 +93,7 @@ def main(checkpoint: Path, output: Path, rounds: int) -> None:
             batch = Batch(ones * 2000, ones, ones * 0)
             calls = max(1, round(60 / (rows * tokens / 20)))
             runs = {name: partial(session.run, batch) for name, session in sessions.items()}
-            timings = interleaved(runs, rounds, calls)
+            timings = time_interleaved(runs, rounds, calls)
             baseline = next(iter(timings.values()))
             shapes[f"{rows}x{tokens}"] = {
                 name: {"p50_ms": round(t.p50_ms, 4), "speedup": round(paired_speedup(t, baseline).median, 3)}

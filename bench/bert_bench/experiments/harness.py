@@ -1,39 +1,95 @@
-"""What the experiments share: interleaved timing, and where their results go."""
+"""Shared by the experiments: path options, interleaved timing and result files."""
 
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bert_bench.conditions import arguments, current_conditions
-from bert_bench.timing_statistics import Timing, summarize
-from bert_runtime.machine import available_cores
+import click
+import numpy as np
 
-__all__ = ["interleaved", "write_result"]
+from bert_bench.conditions import arguments, current_conditions
+from bert_bench.timing_statistics import Timing, paired_speedup, summarize
+from bert_runtime.machine import available_cores
+from bert_runtime.tokenization import Batch
+
+__all__ = ["path_option", "rotated", "time_full_batch", "time_interleaved", "write_result"]
+
+_TOKEN_ID = 2000
+"""Id of every token of a timed batch. Latency does not depend on ids; every BERT vocabulary has this one."""
+
+
+def path_option(
+    name: str, help_text: str, *, required: bool = True
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return the decorator for an option that takes a path."""
+    return click.option(name, type=click.Path(path_type=Path), required=required, help=help_text)
 
 
 def write_result(path: Path, values: dict[str, Any], threads: int | None = None) -> None:
-    """Writes `values` with the conditions of this run, the command among them."""
+    """Write an experiment's result as JSON, with the machine, the versions and the command that made it.
+
+    Args:
+        path: File to write.
+        values: The experiment's own keys. `conditions` is added.
+        threads: Threads of every engine. All available cores if `None`.
+
+    """
     conditions = asdict(current_conditions(threads or available_cores()))
     conditions["argv"] = ("python", "-m", f"bert_bench.experiments.{Path(sys.argv[0]).stem}", *arguments())
     text = json.dumps({"conditions": conditions, **values}, indent=2, ensure_ascii=False, allow_nan=False)
     path.write_text(text + "\n", encoding="utf-8")
 
 
-def interleaved(runs: Mapping[str, Callable[[], object]], rounds: int, calls: int) -> dict[str, Timing]:
-    """Times every run in every round, `calls` times after one that warms up; another one begins in each round."""
-    samples: dict[str, list[list[float]]] = {name: [] for name in runs}
-    names = list(runs)
+def rotated(names: Sequence[str], turn: int) -> list[str]:
+    """Return the names in order, starting with another one in each turn, so that none profits from its position."""
+    start = turn % len(names)
+    return [*names[start:], *names[:start]]
+
+
+def time_interleaved(functions: Mapping[str, Callable[[], object]], rounds: int, calls: int) -> dict[str, Timing]:
+    """Time functions against each other.
+
+    Every round times every function: one warm-up call, then `calls` timed ones. Each round starts with another one.
+    """
+    samples: dict[str, list[list[float]]] = {name: [] for name in functions}
     for turn in range(rounds):
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            runs[name]()
+        for name in rotated(list(functions), turn):
+            functions[name]()
             times = [time.perf_counter()]
             for _ in range(calls):
-                runs[name]()
+                functions[name]()
                 times.append(time.perf_counter())
             samples[name].append([(end - start) * 1e3 for start, end in pairwise(times)])
-    return {name: summarize(each) for name, each in samples.items()}
+    return {name: summarize(milliseconds) for name, milliseconds in samples.items()}
+
+
+def time_full_batch(
+    engines: Mapping[str, Callable[[Batch], object]], sequences: int, tokens: int, rounds: int, calls: int
+) -> dict[str, dict[str, float]]:
+    """Time engines on one batch without padding, interleaved.
+
+    Args:
+        engines: Inference calls by name. The first one is the baseline.
+        sequences: Batch size.
+        tokens: Length of every sequence.
+        rounds: Rounds; see `time_interleaved`.
+        calls: Timed calls per engine and round.
+
+    Returns:
+        Per engine, `p50_ms` and `speedup`, the median over the rounds of the speed-up over the baseline.
+
+    """
+    ones = np.ones((sequences, tokens), dtype=np.int64)
+    batch = Batch(ones * _TOKEN_ID, ones, ones * 0)
+    timings = time_interleaved({name: partial(run, batch) for name, run in engines.items()}, rounds, calls)
+    baseline = next(iter(timings.values()))
+    return {
+        name: {"p50_ms": round(timing.p50_ms, 4), "speedup": round(paired_speedup(timing, baseline).median, 3)}
+        for name, timing in timings.items()
+    }

@@ -18,8 +18,8 @@ import click
 import lightning.pytorch as pl
 import torch
 
-from bert_bench.experiments.accuracy_vs_chance import above_majority, above_share, auc_interval
-from bert_bench.experiments.book_corpus import books_as_text
+from bert_bench.experiments.accuracy_vs_chance import auc_interval, replaced_token_accuracy, sentence_pair_accuracy
+from bert_bench.experiments.book_corpus import book_corpus
 from bert_bench.experiments.harness import write_result
 from bert_bench.experiments.transformers_pretraining import CollatedBatches, TransformersPretraining
 from bert_models.config import EncoderConfig
@@ -172,9 +172,9 @@ def _train(
     }
     last = module.history[-1]
     if "sentence_accuracy" in last:
-        result["against_chance"] = above_share(last["sentence_accuracy"], data.dev)
+        result["against_chance"] = sentence_pair_accuracy(last["sentence_accuracy"], data.dev)
     if isinstance(model, ReplacedTokenModel):
-        result["against_chance"] = above_majority(model, data.dev, settings)
+        result["against_chance"] = replaced_token_accuracy(model, data.dev, settings)
     return result
 
 
@@ -250,7 +250,7 @@ def main(
     """Makes the runs, one after another."""
     for folder in (work, output):
         folder.mkdir(parents=True, exist_ok=True)
-    text = books_as_text(books, work, None if paragraphs else document_start)
+    text = book_corpus(books, work, None if paragraphs else document_start)
     new = _New(dropout=dropout, initializer_range=initializer_range, vocab_size=vocab_size)
     for name in only or RUNS:
         if base is not None and RUNS[name].theirs:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from bert_bench.experiments.fine_tuning import DATA_SETS, converted
+from bert_bench.experiments.data_sets import DATA_SETS, convert_data_set
 from bert_bench.experiments.harness import write_result
 from bert_bench.experiments.transformers_fine_tuning import TransformersTaskModel, labelled_examples
 from bert_bench.experiments.transformers_pretraining import TransformersPretraining
@@ -89,7 +89,7 @@ def _fine_tuning(name: str, base: Path, data: Path, count: int) -> dict[str, _Ca
     """Cases on the texts of a data set."""
     data_set, source = DATA_SETS[name], open_checkpoint(base)
     with tempfile.TemporaryDirectory() as scratch:
-        train, dev = (read_records(file) for file in converted(data_set, data, Path(scratch)))
+        train, dev = (read_records(file) for file in convert_data_set(data_set, data, Path(scratch)))
     task = infer_task(data_set.task, source, train, dev, data_set.task_settings)
     assert isinstance(task, TextClassification)
     examples, settings = labelled_examples(source, task, train, data_set.settings), data_set.settings

@@ -1,4 +1,4 @@
-"""transformers' models with the signatures of ours, so that our loops train them."""
+"""Fine-tune transformers' models with bert_models' training loop, to compare the model classes alone."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -31,23 +31,26 @@ _CLASSES = {
 
 
 class TransformersTaskModel(nn.Module):
-    """transformers' classifier of texts or tokens, with what our loop uses of `TaskModel`.
+    """transformers' text or token classifier with the parts of `TaskModel`'s interface that the training loop uses.
 
-    A head that the checkpoint lacks is initialised as transformers does it.
+    Args:
+        base: Checkpoint folder. A head that it lacks is initialized by transformers.
+        task: Task with the labels of the head.
+
     """
 
     def __init__(self, base: Path, task: TextClassification | TokenClassification) -> None:
         super().__init__()
         self.task = task
         self.model = _CLASSES[task.name].from_pretrained(base, num_labels=len(task.labels), dtype=torch.float32)
-        self.head = nn.Identity()  # where our loop looks for a linear chain
+        self.head = nn.Identity()  # the loop looks for a CRF here
 
     def runtime_task(self) -> Task:
-        """What decodes the logits."""
+        """Return the task that decodes the logits."""
         return self.task
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        """Token ids, mask and segments int64 [B, S] → logits."""
+        """Return logits [B, L], or [B, S, L] per token, of L labels; inputs are int64 [B, S]."""
         logits: Tensor = self.model(
             input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
         ).logits
@@ -55,7 +58,7 @@ class TransformersTaskModel(nn.Module):
 
 
 def labelled_examples(source: Checkpoint, task: Task, records: list[Record], settings: TrainSettings) -> Examples:
-    """A labelled file as `fine_tune` tokenizes it."""
+    """Tokenize labelled records as `fine_tune` does."""
     tokenizer = source.text_tokenizer(settings.max_tokens, task.windows)
     return Examples(task, build_examples(task, tokenizer, records), tokenizer)
 
@@ -70,18 +73,29 @@ def train_transformers(
     task_settings: Mapping[str, Any] | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """What `fine_tune` does with the training and the dev file, with transformers' class in the place of ours.
+    """Fine-tune transformers' class for a task, as `fine_tune` does with bert_models' class.
 
-    `settings.precision` must be one to train in, not `auto`. Returns the settings, the best epoch and all epochs.
+    Args:
+        task: Name of the task: text or token classification.
+        base: Checkpoint folder to start from.
+        files: Training file and dev file.
+        settings: Settings. `precision` must be one to train in, not `auto`.
+        state: Folder of the training state.
+        task_settings: Settings of the task.
+        columns: Our field names to the files' column names.
+
+    Returns:
+        The settings, the name of the metric, the best epoch and all epochs.
+
     """
     source = open_checkpoint(base)
     train, dev = (read_records(file, columns) for file in files)
-    chosen = infer_task(task, source, train, dev, task_settings or {})
-    assert isinstance(chosen, TextClassification | TokenClassification)
+    inferred = infer_task(task, source, train, dev, task_settings or {})
+    assert isinstance(inferred, TextClassification | TokenClassification)
     pl.seed_everything(settings.seed, verbose=False)
     torch.set_num_threads(available_cores())
-    model: Any = TransformersTaskModel(source.path, chosen)
-    train_set, dev_set = (labelled_examples(source, chosen, part, settings) for part in (train, dev))
+    model: Any = TransformersTaskModel(source.path, inferred)
+    train_set, dev_set = (labelled_examples(source, inferred, records, settings) for records in (train, dev))
     module = FineTuning(model, dev_set, settings, settings.precision)
     best = fit(module, train_set, dev_set, settings, ChosenPrecision(settings.precision, {}), state, resume=False)
-    return {"settings": asdict(settings), "metric": chosen.metric, "best": best, "epochs": module.history}
+    return {"settings": asdict(settings), "metric": inferred.metric, "best": best, "epochs": module.history}

@@ -1,4 +1,4 @@
-"""transformers' masked language models and its collator with the signatures of ours, so that our loop trains them."""
+"""transformers' pre-training models and masking collator, behind the interfaces of bert_models' pre-training loop."""
 
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,21 @@ from bert_runtime.tasks import FillMask
 
 __all__ = ["CollatedBatches", "TransformersPretraining"]
 
-_COLLATION = 2
-"""Tells the random numbers of masks from those of the loop, whose places begin with 0 and 1."""
+_COLLATOR_SEED = 2
+"""First index of the collator's seeds. The training loop's own seeds start with 0 and 1."""
 
 
 class TransformersPretraining(PretrainingModel):
-    """The family's class for masked tokens, or for these with sentence pairs; new weights are transformers' own."""
+    """transformers' class of a family for masked language modelling, with or without sentence pairs.
+
+    Args:
+        config: Configuration of the encoder.
+        pairs: Whether the model decides sentence pairs as well (`BertForPreTraining` and the like).
+        base: Checkpoint folder to take the weights from. If `None`, transformers initializes new ones.
+
+    """
 
     def __init__(self, config: EncoderConfig, *, pairs: bool, base: Path | None = None) -> None:
-        """`base` is a folder to take the weights from."""
         super().__init__()
         self.config, self.pairs = config, pairs
         family = FAMILIES[config.family]
@@ -39,9 +45,9 @@ class TransformersPretraining(PretrainingModel):
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, labels: Tensor, sentence_labels: Tensor
     ) -> dict[str, Measured]:
         outputs = self.model(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
-        chosen = labels != IGNORED
-        tokens = outputs.prediction_logits if self.pairs else outputs.logits
-        measured = decisions("mlm", tokens[chosen], labels[chosen])
+        masked = labels != IGNORED
+        logits = outputs.prediction_logits if self.pairs else outputs.logits
+        measured = decisions("mlm", logits[masked], labels[masked])
         if self.pairs:
             measured |= decisions("sentence", outputs.seq_relationship_logits, sentence_labels)
         return measured
@@ -54,10 +60,16 @@ class TransformersPretraining(PretrainingModel):
 
 
 class CollatedBatches(PretrainingBatches):
-    """The sequences of `PretrainingBatches` in the same order, masked by `DataCollatorForLanguageModeling`."""
+    """The sequences of `PretrainingBatches` in the same order, masked by `DataCollatorForLanguageModeling`.
+
+    Args:
+        tokenizer: Folder of the tokenizer files.
+        *arguments: Passed to `PretrainingBatches`.
+        **options: Passed to `PretrainingBatches`.
+
+    """
 
     def __init__(self, tokenizer: Path, *arguments: Any, **options: Any) -> None:
-        """`tokenizer` is the folder of its files; the rest goes to `PretrainingBatches`."""
         loaded = transformers.AutoTokenizer.from_pretrained(tokenizer)
         self.special = torch.tensor(loaded.all_special_ids)
         self.collator = transformers.DataCollatorForLanguageModeling(loaded)
@@ -66,14 +78,18 @@ class CollatedBatches(PretrainingBatches):
 
     def __getitem__(self, index: int) -> PretrainingBatch:
         batch = super().__getitem__(index)
-        original = torch.where(batch.labels == IGNORED, batch.input_ids, batch.labels)
-        rows = []
-        for ids, types, mask in zip(original, batch.token_type_ids, batch.attention_mask.bool(), strict=True):
+        original_ids = torch.where(batch.labels == IGNORED, batch.input_ids, batch.labels)
+        sequences = []
+        for ids, types, mask in zip(original_ids, batch.token_type_ids, batch.attention_mask.bool(), strict=True):
             special = torch.isin(ids[mask], self.special).long()
-            row = {"input_ids": ids[mask], "token_type_ids": types[mask], "special_tokens_mask": special}
-            rows.append({name: values.tolist() for name, values in row.items()})
-        seed_from_indices(self.settings.seed, _COLLATION, self.epoch, index)
-        made = self.collator(rows)
+            sequence = {"input_ids": ids[mask], "token_type_ids": types[mask], "special_tokens_mask": special}
+            sequences.append({name: values.tolist() for name, values in sequence.items()})
+        seed_from_indices(self.settings.seed, _COLLATOR_SEED, self.epoch, index)
+        collated = self.collator(sequences)
         return PretrainingBatch(
-            made["input_ids"], made["attention_mask"], made["token_type_ids"], made["labels"], batch.sentence_labels
+            collated["input_ids"],
+            collated["attention_mask"],
+            collated["token_type_ids"],
+            collated["labels"],
+            batch.sentence_labels,
         )
