@@ -136,7 +136,8 @@ def distill(
     weights = {each.name: chosen.pop(each.name) for each in fields(defaults) if each.name in chosen}
     distillation = replace(defaults, **weights)
     known = {each.name for each in fields(PretrainSettings if sources else TrainSettings)}
-    if strange := [f"--{name.replace('_', '-')}" for name in chosen if name not in known]:
+    flags = {str(option.name): option.opts[0] for option in distill.params}
+    if strange := [flags[name] for name in chosen if name not in known]:
         raise click.UsageError(f"{', '.join(strange)} cannot go with {'--corpus' if sources else '--train'}")
     of_corpus = {
         "--document-start": document_start, "--one-per-line": one_per_line, "--split": split, "--cache": cache,

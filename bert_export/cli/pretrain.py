@@ -49,15 +49,36 @@ __all__ = ["pretrain"]
 @click.option("--output", type=PATH, required=True, help="Checkpoint to write.")
 @click.option("--steps", type=int, default=10_000, show_default=True)
 @click.option("--batch-size", type=int, default=32, show_default=True, help="Sequences in the batch of one process.")
-@click.option("--accumulate", type=int, default=1, show_default=True, help="Batches whose gradients make one step.")
+@click.option(
+    "--accumulate",
+    "gradient_accumulation_steps",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Batches whose gradients make one step.",
+)
 @click.option("--lr", type=float, default=5e-4, show_default=True, help="Peak learning rate.")
 @click.option("--warmup-ratio", type=float, default=0.1, show_default=True)
 @click.option("--weight-decay", type=float, default=0.01, show_default=True)
 @click.option("--max-tokens", type=int, default=128, show_default=True, help="Longest sequence.")
-@click.option("--mask-share", type=float, default=0.15, show_default=True, help="Share of tokens that are predicted.")
+@click.option(
+    "--mask-share",
+    "mlm_probability",
+    type=float,
+    default=0.15,
+    show_default=True,
+    help="Share of tokens that are predicted.",
+)
 @click.option("--whole-words", is_flag=True, help="Mask whole words.")
 @click.option("--static-masking", is_flag=True, help="The same masks in every epoch.")
-@click.option("--dev-share", type=float, default=0.01, show_default=True, help="Share of documents that are held out.")
+@click.option(
+    "--dev-share",
+    "dev_fraction",
+    type=float,
+    default=0.01,
+    show_default=True,
+    help="Share of documents that are held out.",
+)
 @click.option("--eval-every", type=int, default=500, show_default=True, help="Steps between two measurements.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--precision", type=click.Choice(["auto", "fp32", "bf16", "fp16"]), default="auto", show_default=True)
@@ -87,12 +108,12 @@ def pretrain(
     **recipe: int | float | str | bool,
 ) -> None:
     """Pre-train an encoder on raw text, from scratch or from a checkpoint."""
-    from bert_models.pretraining import PretrainSettings, Start
+    from bert_models.pretraining import InitialModel, PretrainSettings
     from bert_models.pretraining import pretrain as run
     from bert_models.training import Placement
 
     settings = PretrainSettings(**recipe)  # type: ignore[arg-type] # click has checked the types
-    start = Start(family=family, size=size, tokenizer=tokenizer, base=base, initializer_range=initializer_range)
+    start = InitialModel(family=family, size=size, tokenizer=tokenizer, base=base, initializer_range=initializer_range)
     corpus = read_corpus(sources, columns, document_start=document_start, one_per_line=one_per_line, split=split)
     report = run(
         start, corpus, output, settings,

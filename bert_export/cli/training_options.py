@@ -29,6 +29,7 @@ _OPTIONS = (
     click.option("--batch-size", type=int, default=32, show_default=True, help="Examples in the batch of one process."),
     click.option(
         "--accumulate",
+        "gradient_accumulation_steps",
         type=int,
         default=1,
         show_default=True,

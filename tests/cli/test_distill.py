@@ -64,7 +64,11 @@ def test_every_setting_is_an_option_and_says_its_default(run: Run) -> None:
     from bert_models.training import TrainSettings
 
     shown = run("distill", "-h").stdout
-    settings = {each.name for kind in (TrainSettings, PretrainSettings, DistillationSettings) for each in fields(kind)}
+    settings = {
+        each.metadata.get("key", each.name)
+        for kind in (TrainSettings, PretrainSettings, DistillationSettings)
+        for each in fields(kind)
+    }
     pretraining_only = {"objective", "max_grad_norm"}
     missing = [name for name in settings - pretraining_only if f"--{name.replace('_', '-')}" not in shown]
     assert not missing

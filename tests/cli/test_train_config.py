@@ -51,10 +51,10 @@ def test_the_recipe_of_the_command_line_is_the_one_that_is_run(
     report = json.loads((tmp_path / "trained" / "training.json").read_text())
     assert f"\nstopped early: no better {report['metric']} in 1 epochs\n" in result.stdout
     expected = TrainSettings(
-        batch_size=16, lr=1e-12, precision="fp32", accumulate=2, layer_lr_decay=0.9, patience=1, label_smoothing=0.1,
-        class_weights="balanced", sort_by_length=True, gradient_checkpointing=True,
+        batch_size=16, lr=1e-12, precision="fp32", gradient_accumulation_steps=2, layer_lr_decay=0.9, patience=1,
+        label_smoothing=0.1, class_weights="balanced", sort_by_length=True, gradient_checkpointing=True,
     )  # fmt: skip
-    assert report["settings"] == vars(expected)
+    assert report["settings"] == expected.to_dict()
     assert len(layers) == 2 * 4 * 2  # epochs, batches, layers
     assert (report["stopped_early"], len(report["epochs"])) == (True, 2)
 
@@ -91,7 +91,7 @@ def test_a_file_holds_flags_and_the_command_line_goes_first(
     expected = TrainSettings(
         epochs=1, batch_size=8, lr=1e-3, warmup_ratio=0.5, precision="fp32", gradient_checkpointing=True
     )
-    assert report["settings"] == vars(expected)
+    assert report["settings"] == expected.to_dict()
     assert report["files"]["train"] == str(training_files["train"])
     assert report["files"]["columns"] == {"text": "text", "label": "label"}
     assert not (tmp_path / "unused").exists()

@@ -267,7 +267,7 @@ def test_nothing_to_resume(run: Run, train_arguments: list[Any], tmp_path: Path)
 
 def test_a_saving_that_fails_leaves_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "training" / "last.ckpt"
-    files = saving.WholeFiles()
+    files = saving.AtomicCheckpointIO()
     files.save_checkpoint({"step": 1}, target)
 
     def full(checkpoint: Any, path: Path) -> None:

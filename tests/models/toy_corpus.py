@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from bert_models.corpus import TextFiles
-from bert_models.pretraining import TokenCache, cached_tokens
+from bert_models.pretraining import TokenCache, tokenize_corpus
 from bert_models.tokenizer_files import read_tokenizer
 
 
@@ -21,7 +21,7 @@ def toy_cache(folder: Path, vocab: Path, documents: Sequence[Sequence[str]]) -> 
     folder.mkdir(parents=True, exist_ok=True)
     text = "\n\n".join("\n".join(" ".join(sentence) for sentence in document) for document in documents)
     (folder / "corpus.txt").write_text(text)
-    return cached_tokens(TextFiles([folder / "corpus.txt"]), toy_tokenizer(vocab), folder / "cache")
+    return tokenize_corpus(TextFiles([folder / "corpus.txt"]), toy_tokenizer(vocab), folder / "cache")
 
 
 def random_documents(num_documents: int, longest: int, seed: int = 0) -> list[list[str]]:

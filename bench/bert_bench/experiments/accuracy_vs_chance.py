@@ -7,9 +7,9 @@ from torch import Tensor
 from torchmetrics.functional.classification import binary_auroc
 
 from bert_models.pretraining import PretrainingBatches, PretrainSettings
-from bert_models.pretraining.masking import IGNORED
+from bert_models.pretraining.masking import IGNORE_INDEX
 from bert_models.pretraining.model import ReplacedTokenModel
-from bert_models.training.steps import seed_from_indices
+from bert_models.training.seeding import seed_from_indices
 
 __all__ = ["auc_interval", "replaced_token_accuracy", "sentence_pair_accuracy"]
 
@@ -78,7 +78,7 @@ def replaced_token_accuracy(
             seed_from_indices(settings.seed, 1, index)  # the replacements of the training loop's own evaluation
             model.measure(*batch[:4], torch.zeros(len(batch.input_ids), dtype=torch.int64))
             corrupted_ids, batch_logits = captured.pop()
-            original_ids = torch.where(batch.labels == IGNORED, batch.input_ids, batch.labels)
+            original_ids = torch.where(batch.labels == IGNORE_INDEX, batch.input_ids, batch.labels)
             is_replaced, is_token = corrupted_ids != original_ids, batch.attention_mask.bool()
             correct = ((batch_logits > 0) == is_replaced) & is_token
             gains.append(correct.sum(dim=1) - (~is_replaced & is_token).sum(dim=1))

@@ -26,11 +26,11 @@ from bert_models.config import EncoderConfig
 from bert_models.corpus import TextFiles
 from bert_models.families import FAMILIES
 from bert_models.families.bert import width
-from bert_models.pretraining import PretrainingBatches, PretrainSettings, Start, cached_tokens, split_documents
+from bert_models.pretraining import InitialModel, PretrainingBatches, PretrainSettings, split_documents, tokenize_corpus
 from bert_models.pretraining.model import MaskedLanguageModel, PretrainingModel, ReplacedTokenModel
 from bert_models.pretraining.module import Pretraining
 from bert_models.pretraining.run import fit
-from bert_models.pretraining.vocabulary import Vocabulary
+from bert_models.pretraining.vocabulary import PretrainingVocabulary
 from bert_models.task_settings import read_mask_token
 from bert_models.tokenizer_files import read_tokenizer, train_tokenizer
 from bert_models.training.loop import resumed_precision
@@ -99,16 +99,16 @@ def _data(run: Run, text: TextFiles, work: Path, settings: PretrainSettings, new
     if not folder.is_dir():
         train_tokenizer(text.paths, run.kind, new.vocab_size, folder, progress=click.echo)
     tokenizer = read_tokenizer(folder, run.family)
-    vocabulary = Vocabulary.of(tokenizer)
+    vocabulary = PretrainingVocabulary.from_tokenizer(tokenizer)
     config = FAMILIES[run.family].preset(
-        "base", **_SIZE, vocab_size=vocabulary.size, pad_token_id=vocabulary.pad,
+        "base", **_SIZE, vocab_size=vocabulary.size, pad_token_id=vocabulary.pad_id,
         hidden_dropout=new.dropout, attention_dropout=new.dropout, initializer_range=new.initializer_range,
     )  # fmt: skip
-    tokens = cached_tokens(text, tokenizer, work / "tokens")
-    train, dev = split_documents(tokens.num_documents, settings.dev_share, settings.seed)
-    ours = PretrainingBatches(tokens, train, vocabulary, settings.batches())
-    theirs = CollatedBatches(folder, tokens, train, vocabulary, settings.batches())
-    held_out = PretrainingBatches(tokens, dev, vocabulary, settings.batches())
+    tokens = tokenize_corpus(text, tokenizer, work / "tokens")
+    train, dev = split_documents(tokens.num_documents, settings.dev_fraction, settings.seed)
+    ours = PretrainingBatches(tokens, train, vocabulary, settings.batch_settings())
+    theirs = CollatedBatches(folder, tokens, train, vocabulary, settings.batch_settings())
+    held_out = PretrainingBatches(tokens, dev, vocabulary, settings.batch_settings())
     mask = FillMask(**read_mask_token(tokenizer, folder))
     return _Data(folder, config, mask, theirs if run.theirs else ours, held_out, tokens.folder.name)
 
@@ -124,12 +124,12 @@ def _model(run: Run, data: _Data) -> PretrainingModel:
 
 def _continued(base: Path, text: TextFiles, work: Path, settings: PretrainSettings) -> tuple[PretrainingModel, _Data]:
     """A checkpoint's model, and the batches that its tokenizer makes."""
-    opened = Start(base=base).open(settings)
-    vocabulary, batches = Vocabulary.of(opened.tokenizer), settings.batches()
-    tokens = cached_tokens(text, opened.tokenizer, work / "tokens")
+    opened = InitialModel(base=base).open(settings)
+    vocabulary, batches = PretrainingVocabulary.from_tokenizer(opened.tokenizer), settings.batch_settings()
+    tokens = tokenize_corpus(text, opened.tokenizer, work / "tokens")
     train, dev = (
         PretrainingBatches(tokens, documents, vocabulary, batches)
-        for documents in split_documents(tokens.num_documents, settings.dev_share, settings.seed)
+        for documents in split_documents(tokens.num_documents, settings.dev_fraction, settings.seed)
     )
     mask = FillMask(**read_mask_token(opened.tokenizer, opened.tokenizer_from))
     return opened.model, _Data(opened.tokenizer_from, opened.model.config, mask, train, dev, tokens.folder.name)
@@ -153,7 +153,7 @@ def _train(
     else:
         pl.seed_everything(settings.seed, verbose=False)
         model, data = _continued(base, text, work, settings)
-    described = {**asdict(settings), **asdict(run), "corpus": data.key}
+    described = {**settings.to_dict(), **asdict(run), "corpus": data.key}
     described |= asdict(new) if base is None else {"base": base.name, "dropout": "the checkpoint's"}
     resume = (state / LAST_NAME).is_file()
     precision = resumed_precision(state, described) if resume else ChosenPrecision(settings.precision, {})
@@ -261,7 +261,7 @@ def main(
             write_result(path, _train(name, text, work, settings, new, base))
         elif (before := {**asdict(_New()), **json.loads(path.read_text("utf-8"))["run"]}) != {
             **before,
-            **asdict(settings),
+            **settings.to_dict(),
             **(asdict(new) if base is None else {"base": base.name}),
         }:
             raise click.ClickException(

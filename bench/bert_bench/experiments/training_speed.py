@@ -29,7 +29,7 @@ from bert_bench.experiments.transformers_pretraining import TransformersPretrain
 from bert_bench.timing_statistics import Timing, paired_speedup, summarize
 from bert_models import load_model, open_checkpoint
 from bert_models.families import FAMILIES
-from bert_models.pretraining.masking import IGNORED
+from bert_models.pretraining.masking import IGNORE_INDEX
 from bert_models.pretraining.model import MaskedLanguageModel
 from bert_models.training.data import TensorBatch, train_loader
 from bert_models.training.infer_task import infer_task
@@ -149,7 +149,7 @@ def _random_batch(seed: int) -> Batch:
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(_VOCAB_SIZE, _SHAPE, generator=generator)
     chosen = torch.rand(_SHAPE, generator=generator) < _MASK_SHARE
-    return ids, torch.ones_like(ids), torch.zeros_like(ids), torch.where(chosen, ids, IGNORED)
+    return ids, torch.ones_like(ids), torch.zeros_like(ids), torch.where(chosen, ids, IGNORE_INDEX)
 
 
 def _measured(cases: dict[str, _Case], rounds: int, steps: int) -> dict[str, Any]:

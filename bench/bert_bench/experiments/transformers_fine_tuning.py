@@ -1,7 +1,6 @@
 """Fine-tune transformers' models with bert_models' training loop, to compare the model classes alone."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 
 from bert_models import Checkpoint, open_checkpoint
 from bert_models.training import TrainSettings
-from bert_models.training.data import Examples
+from bert_models.training.data import ExampleDataset
 from bert_models.training.infer_task import infer_task
 from bert_models.training.loop import fit
 from bert_models.training.module import FineTuning
@@ -57,10 +56,10 @@ class TransformersTaskModel(nn.Module):
         return logits
 
 
-def labelled_examples(source: Checkpoint, task: Task, records: list[Record], settings: TrainSettings) -> Examples:
+def labelled_examples(source: Checkpoint, task: Task, records: list[Record], settings: TrainSettings) -> ExampleDataset:
     """Tokenize labelled records as `fine_tune` does."""
     tokenizer = source.text_tokenizer(settings.max_tokens, task.windows)
-    return Examples(task, build_examples(task, tokenizer, records), tokenizer)
+    return ExampleDataset(task, build_examples(task, tokenizer, records), tokenizer)
 
 
 def train_transformers(
@@ -98,4 +97,4 @@ def train_transformers(
     train_set, dev_set = (labelled_examples(source, inferred, records, settings) for records in (train, dev))
     module = FineTuning(model, dev_set, settings, settings.precision)
     best = fit(module, train_set, dev_set, settings, ChosenPrecision(settings.precision, {}), state, resume=False)
-    return {"settings": asdict(settings), "metric": inferred.metric, "best": best, "epochs": module.history}
+    return {"settings": settings.to_dict(), "metric": inferred.metric, "best": best, "epochs": module.history}

@@ -10,9 +10,9 @@ from torch import Tensor
 from bert_models.config import EncoderConfig
 from bert_models.families import FAMILIES
 from bert_models.pretraining import PretrainingBatch, PretrainingBatches
-from bert_models.pretraining.masking import IGNORED
-from bert_models.pretraining.model import Measured, PretrainingModel, decisions, sum_of_means
-from bert_models.training.steps import seed_from_indices
+from bert_models.pretraining.masking import IGNORE_INDEX
+from bert_models.pretraining.model import MetricSum, PretrainingModel, classification_metrics, weighted_loss
+from bert_models.training.seeding import seed_from_indices
 from bert_runtime.tasks import FillMask
 
 __all__ = ["CollatedBatches", "TransformersPretraining"]
@@ -43,17 +43,17 @@ class TransformersPretraining(PretrainingModel):
 
     def measure(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, labels: Tensor, sentence_labels: Tensor
-    ) -> dict[str, Measured]:
+    ) -> dict[str, MetricSum]:
         outputs = self.model(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
-        masked = labels != IGNORED
+        masked = labels != IGNORE_INDEX
         logits = outputs.prediction_logits if self.pairs else outputs.logits
-        measured = decisions("mlm", logits[masked], labels[masked])
+        measured = classification_metrics("mlm", logits[masked], labels[masked])
         if self.pairs:
-            measured |= decisions("sentence", outputs.seq_relationship_logits, sentence_labels)
+            measured |= classification_metrics("sentence", outputs.seq_relationship_logits, sentence_labels)
         return measured
 
-    def loss(self, measured: dict[str, Measured]) -> Tensor:
-        return sum_of_means(measured, {"mlm_loss": 1.0, "sentence_loss": 1.0})
+    def loss(self, measured: dict[str, MetricSum]) -> Tensor:
+        return weighted_loss(measured, {"mlm_loss": 1.0, "sentence_loss": 1.0})
 
     def save(self, folder: Path, tokenizer_from: Path, max_tokens: int) -> None:
         self.model.save_pretrained(folder)
@@ -74,11 +74,11 @@ class CollatedBatches(PretrainingBatches):
         self.special = torch.tensor(loaded.all_special_ids)
         self.collator = transformers.DataCollatorForLanguageModeling(loaded)
         super().__init__(*arguments, **options)
-        self.collator.mlm_probability = self.settings.masking.share
+        self.collator.mlm_probability = self.settings.masking.mlm_probability
 
     def __getitem__(self, index: int) -> PretrainingBatch:
         batch = super().__getitem__(index)
-        original_ids = torch.where(batch.labels == IGNORED, batch.input_ids, batch.labels)
+        original_ids = torch.where(batch.labels == IGNORE_INDEX, batch.input_ids, batch.labels)
         sequences = []
         for ids, types, mask in zip(original_ids, batch.token_type_ids, batch.attention_mask.bool(), strict=True):
             special = torch.isin(ids[mask], self.special).long()

@@ -16,11 +16,11 @@ from bert_models.distillation.student import Student, check_compatible, teacher_
 from bert_models.distillation.teacher import Teacher
 from bert_models.errors import TrainingError
 from bert_models.model import TaskModel
-from bert_models.pretraining.model import IGNORED, Measured, PretrainingModel, masked_tokens, sum_of_means
+from bert_models.pretraining.model import IGNORE_INDEX, MetricSum, PretrainingModel, mlm_metrics, weighted_loss
+from bert_models.pretraining.model_source import LoadedModel, ModelSource, check_objective
 from bert_models.pretraining.run import pretrain
 from bert_models.pretraining.settings import PretrainSettings
-from bert_models.pretraining.start import Opened, StartingPoint, check_objective
-from bert_models.training.distributed.placement import ONE_PROCESS, Placement
+from bert_models.training.distributed.placement import DEFAULT_PLACEMENT, Placement
 from bert_runtime.tasks import FillMask
 
 __all__ = ["DistilledLanguageModel", "distill_language_model"]
@@ -43,48 +43,48 @@ class DistilledLanguageModel(PretrainingModel):
 
     def measure(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, labels: Tensor, sentence_labels: Tensor
-    ) -> dict[str, Measured]:
+    ) -> dict[str, MetricSum]:
         inputs = input_ids, attention_mask, token_type_ids
         hidden, expected = self.model.encoder(*inputs), self.teacher.hidden(*inputs)
-        measured, logits = masked_tokens(self.model.head, hidden, labels)
-        chosen, real = labels != IGNORED, attention_mask.bool()
+        measured, logits = mlm_metrics(self.model.head, hidden, labels)
+        chosen, real = labels != IGNORE_INDEX, attention_mask.bool()
         if self.distillation.soft_weight:
             answers = self.teacher.head(expected[chosen])
-            measured["soft_loss"] = Measured(
+            measured["soft_loss"] = MetricSum(
                 categorical(logits, answers, self.distillation.temperature), measured["mlm_loss"].number
             )
         if self.distillation.hidden_weight:
-            measured["hidden_loss"] = Measured(cosine_distance(hidden, expected, real), real.sum())
+            measured["hidden_loss"] = MetricSum(cosine_distance(hidden, expected, real), real.sum())
         if self.distillation.attention_weight:
             distance = attention_distance(self.trace.attention(), self.teacher.trace.attention(), real)
-            measured["attention_loss"] = Measured(distance * real.sum(), real.sum())
+            measured["attention_loss"] = MetricSum(distance * real.sum(), real.sum())
         return measured
 
-    def loss(self, measured: dict[str, Measured]) -> Tensor:
+    def loss(self, measured: dict[str, MetricSum]) -> Tensor:
         weights = asdict(self.distillation)
         parts = {"mlm_loss": "hard", "soft_loss": "soft", "hidden_loss": "hidden", "attention_loss": "attention"}
-        return sum_of_means(measured, {loss: weights[f"{part}_weight"] for loss, part in parts.items()})
+        return weighted_loss(measured, {loss: weights[f"{part}_weight"] for loss, part in parts.items()})
 
     def save(self, folder: Path, tokenizer_from: Path, max_tokens: int) -> None:
         save_model(self.model, folder, tokenizer_from=tokenizer_from, max_tokens=max_tokens)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Pupil(StartingPoint):
+class _Pupil(ModelSource):
     """A student and its teacher, by name."""
 
     teacher: str | Path
     student: str
     distillation: DistillationSettings
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {
             **teacher_record(open_checkpoint(self.teacher)),
             "student": self.student,
             **asdict(self.distillation),
         }
 
-    def open(self, settings: PretrainSettings) -> Opened:
+    def open(self, settings: PretrainSettings) -> LoadedModel:
         source = open_checkpoint(self.teacher)
         task = source.task(FillMask.name)
         model = load_model(source, task)
@@ -100,7 +100,7 @@ class _Pupil(StartingPoint):
             raise TrainingError(f"expected a student with its teacher's {sizes[0]} tokens, found {sizes[1]}")
         check_objective(pupil.source.config, settings)
         learner = DistilledLanguageModel(pupil.build(), model, self.distillation)
-        return Opened(pupil.source.path, learner, pupil.source.tokenizer())
+        return LoadedModel(pupil.source.path, learner, pupil.source.tokenizer())
 
 
 def distill_language_model(
@@ -112,7 +112,7 @@ def distill_language_model(
     distillation: DistillationSettings = CORPUS_DISTILLATION,
     *,
     cache: str | Path | None = None,
-    placement: Placement = ONE_PROCESS,
+    placement: Placement = DEFAULT_PLACEMENT,
     resume: bool = False,
     force: bool = False,
     progress: Callable[[str], None] = lambda stage: None,

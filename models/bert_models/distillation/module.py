@@ -47,7 +47,7 @@ class Distillation(FineTuning):
     def loss(self, batch: TensorBatch, outputs: Tensor) -> Tensor:
         """The weighted sum of what the student learns from, float32 []."""
         weights = self.distillation
-        losses = [self._nothing(outputs)] if self.processes.world_size > 1 else []
+        losses = [self._nothing(outputs)] if self.process_group.world_size > 1 else []
         if not len(batch.rows):  # this process's part of an epoch's last batch
             return torch.stack(losses).sum()
         if weights.hard_weight:
@@ -68,7 +68,7 @@ class Distillation(FineTuning):
     def _nothing(self, outputs: Tensor) -> Tensor:
         """Zero, of every parameter: DDP waits for all gradients, and some weights leave out a head or a chain."""
         zero = outputs.float().sum() * 0
-        if not self.processes.shards:
+        if not self.process_group.is_sharded:
             zero = zero + torch.stack([parameter.sum() for parameter in self.parameters()]).sum() * 0
         return zero
 

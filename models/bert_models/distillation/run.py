@@ -20,12 +20,12 @@ from bert_models.distillation.teacher import Teacher
 from bert_models.errors import TrainingError
 from bert_models.model import TaskModel
 from bert_models.training import TrainSettings
-from bert_models.training.class_weights import check_loss, class_weights
-from bert_models.training.data import Examples
-from bert_models.training.distributed.placement import ONE_PROCESS, Placement
-from bert_models.training.distributed.process_group import Processes
+from bert_models.training.class_weights import check_loss_settings, class_weights
+from bert_models.training.data import ExampleDataset
+from bert_models.training.distributed.placement import DEFAULT_PLACEMENT, Placement
+from bert_models.training.distributed.process_group import ProcessGroup
 from bert_models.training.objectives import Objective, Target
-from bert_models.training.run import Files, Learner, train_learner, training_examples
+from bert_models.training.run import DataFiles, TrainingSetup, run_training, training_examples
 from bert_runtime.errors import DataError, InputError
 from bert_runtime.records import Record
 from bert_runtime.tasks import Example, SentenceEmbedding, Task, Vocabulary
@@ -44,7 +44,7 @@ def distill(
     distillation: DistillationSettings = TASK_DISTILLATION,
     *,
     columns: Mapping[str, str] | None = None,
-    placement: Placement = ONE_PROCESS,
+    placement: Placement = DEFAULT_PLACEMENT,
     resume: bool = False,
     force: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
@@ -55,12 +55,12 @@ def distill(
     is as in `bert_models.training.fine_tune`. Raises `TrainingError`, `CheckpointError` or `DataError`.
     """
 
-    def learner_of(train_records: Sequence[Record], dev_records: Sequence[Record]) -> Learner:
+    def build_setup(train_records: Sequence[Record], dev_records: Sequence[Record]) -> TrainingSetup:
         return _learner(open_checkpoint(teacher), student, settings, distillation, progress)
 
     bases = [teacher, student] if is_checkpoint_name(student) else [teacher]
-    return train_learner(
-        learner_of, bases, Files(train, dev, columns or {}), output, settings,
+    return run_training(
+        build_setup, bases, DataFiles(train, dev, columns or {}), output, settings,
         placement=placement, resume=resume, force=force, progress=progress,
     )  # fmt: skip
 
@@ -71,7 +71,7 @@ def _learner(
     settings: TrainSettings,
     distillation: DistillationSettings,
     progress: Callable[[str], None],
-) -> Learner:
+) -> TrainingSetup:
     """The student, and what it learns from."""
     task = source.task()
     if task.name not in SOFT_LOSSES:
@@ -87,10 +87,10 @@ def _learner(
     _check_lengths(source, pupil.source, settings, distillation, per_token=task.name in PER_TOKEN_TASKS)
     check_compatible(source, pupil.source, distillation, per_token=[task.name] if task.name in PER_TOKEN_TASKS else [])
     if labelled:
-        check_loss(task, settings)
+        check_loss_settings(task, settings)
     elif settings.class_weights or settings.label_smoothing:
         raise TrainingError("class_weights and label_smoothing need labels that are learnt from; hard_weight is 0")
-    return Learner(
+    return TrainingSetup(
         pupil.source,
         task,
         build=pupil.build if labelled else partial(_with_chain, pupil, model),
@@ -137,29 +137,29 @@ def _lesson(
     labelled: bool,
     progress: Callable[[str], None],
     model: TaskModel,
-    train_set: Examples,
-    dev_set: Examples,
+    train_set: ExampleDataset,
+    dev_set: ExampleDataset,
     settings: TrainSettings,
     precision: str,
-    processes: Processes,
+    process_group: ProcessGroup,
 ) -> Distillation:
     """The module, with what the teacher answers to the training set, which is asked once and not in every epoch."""
     task, answers = model.task, []
     weights = class_weights(task, train_set.targets, settings) if labelled else None
     teacher = Teacher(teacher_model, hidden=distillation.hidden_weight > 0, attention=distillation.attention_weight > 0)
     if distillation.soft_weight:
-        if processes.is_first:
+        if process_group.is_rank_zero:
             progress("asking the teacher")
         # Answers for each token are those to the same windows; a whole text may be cut into other tokens.
         own = source.text_tokenizer(
             min(settings.max_tokens or source.max_tokens, source.config.max_tokens), task.windows
         )
         read = train_set.tokenizer if task.name in PER_TOKEN_TASKS else own
-        theirs = Examples(task, train_set.examples, read, Unlabelled(task))
+        theirs = ExampleDataset(task, train_set.examples, read, Unlabelled(task))
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        answers = teacher.answers(theirs, device, shown=processes.is_first)
+        answers = teacher.answers(theirs, device, shown=process_group.is_rank_zero)
     return Distillation(
-        model, dev_set, settings, precision, weights, processes,
+        model, dev_set, settings, precision, weights, process_group,
         teacher=teacher, answers=answers, distillation=distillation,
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from bert_models.distillation.layers import LayerTrace
 from bert_models.model import TaskModel
-from bert_models.training.data import Examples, TensorBatch, dev_loader
+from bert_models.training.data import ExampleDataset, TensorBatch, dev_loader
 
 __all__ = ["Teacher", "pad_sequences"]
 
@@ -45,7 +45,7 @@ class Teacher:
     def _there(self, tensor: Tensor) -> TaskModel:
         return self.model.to(tensor.device)
 
-    def answers(self, examples: Examples, device: torch.device, *, shown: bool = True) -> list[Tensor]:
+    def answers(self, examples: ExampleDataset, device: torch.device, *, shown: bool = True) -> list[Tensor]:
         """Its raw output for each sequence of `examples` without padding, float32.
 
         Always from the same batches: a resumed run learns from the same numbers. `shown` draws a progress bar.

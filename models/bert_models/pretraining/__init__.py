@@ -8,26 +8,26 @@ from bert_models.pretraining.batches import (
     batch_loader,
 )
 from bert_models.pretraining.masking import MaskingSettings
-from bert_models.pretraining.run import default_cache, pretrain
+from bert_models.pretraining.model_source import InitialModel
+from bert_models.pretraining.run import default_cache_dir, pretrain
 from bert_models.pretraining.settings import PretrainSettings
-from bert_models.pretraining.start import Start
 from bert_models.pretraining.token_cache import TokenCache, split_documents
-from bert_models.pretraining.tokenizing import cached_tokens
-from bert_models.pretraining.vocabulary import Vocabulary
+from bert_models.pretraining.tokenizing import tokenize_corpus
+from bert_models.pretraining.vocabulary import PretrainingVocabulary
 
 __all__ = [
     "OBJECTIVES",
     "BatchSettings",
+    "InitialModel",
     "MaskingSettings",
     "PretrainSettings",
     "PretrainingBatch",
     "PretrainingBatches",
-    "Start",
+    "PretrainingVocabulary",
     "TokenCache",
-    "Vocabulary",
     "batch_loader",
-    "cached_tokens",
-    "default_cache",
+    "default_cache_dir",
     "pretrain",
     "split_documents",
+    "tokenize_corpus",
 ]

@@ -16,7 +16,7 @@ from bert_models.errors import TrainingError
 from bert_models.pretraining.masking import MaskingSettings, mask_sequences
 from bert_models.pretraining.packing import Plan, pack_next_sentences, pack_sentence_order, pack_sentences
 from bert_models.pretraining.token_cache import TokenCache
-from bert_models.pretraining.vocabulary import Vocabulary
+from bert_models.pretraining.vocabulary import PretrainingVocabulary
 from bert_runtime.numerics import IntArray
 
 __all__ = ["OBJECTIVES", "BatchSettings", "PretrainingBatch", "PretrainingBatches", "batch_loader"]
@@ -40,7 +40,7 @@ class BatchSettings:
     cross_documents: bool = True
     """Of `mlm`: sequences may go on with the next document. Those of `rtd` end with theirs."""
     masking: MaskingSettings = field(default_factory=MaskingSettings)
-    static: bool = False
+    static_masking: bool = False
     """The same sequences with the same masks in every epoch, in another order."""
     seed: int = 0
 
@@ -85,7 +85,7 @@ class PretrainingBatches(Dataset[PretrainingBatch]):
         self,
         cache: TokenCache,
         documents: IntArray,
-        vocabulary: Vocabulary,
+        vocabulary: PretrainingVocabulary,
         settings: BatchSettings,
         *,
         rank: int = 0,
@@ -107,8 +107,8 @@ class PretrainingBatches(Dataset[PretrainingBatch]):
     def set_epoch(self, epoch: int) -> None:
         """Plans another epoch. A data loader must be asked for a new iterator afterwards."""
         self.epoch = epoch
-        if self._plan is None or not self.settings.static:
-            self._plan = self._packed(0 if self.settings.static else epoch)
+        if self._plan is None or not self.settings.static_masking:
+            self._plan = self._packed(0 if self.settings.static_masking else epoch)
         self._order = np.random.default_rng([self.settings.seed, epoch, _ORDER]).permutation(len(self._plan))
         if not len(self):
             raise TrainingError(
@@ -117,9 +117,9 @@ class PretrainingBatches(Dataset[PretrainingBatch]):
             )
 
     def _packed(self, epoch: int) -> Plan:
-        settings, frame = self.settings, self.vocabulary.frame
+        settings, frame = self.settings, self.vocabulary.template
         arguments = (settings.seed, epoch)
-        pair_room, room = settings.max_tokens - frame.num_special_of_pair, settings.max_tokens - frame.num_special
+        pair_room, room = settings.max_tokens - frame.num_special_pair, settings.max_tokens - frame.num_special
         if settings.objective == "mlm+nsp":
             return pack_next_sentences(self.cache, self.documents, pair_room, *arguments)
         if settings.objective == "mlm+sop":
@@ -146,12 +146,12 @@ class PretrainingBatches(Dataset[PretrainingBatch]):
     def _batch(self, sequences: IntArray) -> PretrainingBatch:
         assert self._plan is not None
         rows = [self._row(self._plan.sequence(each)) for each in sequences]
-        ids = _padded([ids for ids, _, _ in rows], self.vocabulary.pad)
+        ids = _padded([ids for ids, _, _ in rows], self.vocabulary.pad_id)
         types = _padded([types for _, types, _ in rows], 0)
         mask = _padded([np.ones_like(ids) for ids, _, _ in rows], 0)
         starts = _padded([starts for _, _, starts in rows], 0).astype(np.bool_)
         settings = self.settings
-        place = (settings.seed,) if settings.static else (settings.seed, self.epoch)
+        place = (settings.seed,) if settings.static_masking else (settings.seed, self.epoch)
         generators = [np.random.default_rng([*place, int(each), _MASKS]) for each in sequences]
         masked = mask_sequences(ids, starts, self.vocabulary, settings.masking, generators)
         labels = None if self._plan.labels is None else torch.from_numpy(self._plan.labels[sequences])
@@ -161,7 +161,7 @@ class PretrainingBatches(Dataset[PretrainingBatch]):
     def _row(self, spans: IntArray) -> tuple[IntArray, IntArray, IntArray]:
         """Token ids, token types and word starts of a sequence with its special tokens, int64 [S] each."""
         assert self._plan is not None
-        frame, is_pair = self.vocabulary.frame, self._plan.labels is not None
+        frame, is_pair = self.vocabulary.template, self._plan.labels is not None
         between = frame.middle if is_pair else (frame.separator,)
         ids = [np.array(frame.prefix)]
         starts = [np.zeros(len(frame.prefix), dtype=np.bool_)]

@@ -1,9 +1,9 @@
-"""Masked language modelling: which tokens are hidden, and behind what (BERT, arXiv 1810.04805, section 3.1).
+"""Mask tokens for masked language modelling (BERT, arXiv:1810.04805, section 3.1).
 
 Letters in shapes: B sequences in the batch, S tokens per sequence.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,145 +11,181 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert_models.errors import TrainingError
-from bert_models.pretraining.vocabulary import Vocabulary
+from bert_models.pretraining.vocabulary import PretrainingVocabulary
 from bert_runtime.numerics import IntArray
 
-__all__ = ["IGNORED", "Masked", "MaskingSettings", "mask_sequences"]
+__all__ = ["IGNORE_INDEX", "MaskedBatch", "MaskingSettings", "mask_sequences"]
 
-IGNORED = -100
-"""The label of a token that is not predicted; `torch.nn.functional.cross_entropy` leaves it out."""
+IGNORE_INDEX = -100
+"""Label of a token that is not predicted; the default `ignore_index` of `torch.nn.functional.cross_entropy`."""
 
 BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskingSettings:
-    """BERT's recipe."""
+    """Masking probabilities, named as in `transformers.DataCollatorForLanguageModeling`; defaults are BERT's.
 
-    share: float = 0.15
-    """Of the tokens that are not special, how many are predicted."""
-    masked: float = 0.8
-    """Of these, how many become the mask."""
-    replaced: float = 0.1
-    """Of these, how many become a random entry of the vocabulary that is not special; the rest stay as they are."""
+    Of the tokens that are not special, `mlm_probability` are predicted. Of these, `mask_replace_prob` become the mask
+    token, `random_replace_prob` a random token, and the rest stay as they are.
+
+    Raises:
+        TrainingError: A value is out of range; the message names all of them.
+    """
+
+    mlm_probability: float = 0.15
+    """Fraction of the regular (not special) tokens that are predicted, in (0, 1]."""
+    mask_replace_prob: float = 0.8
+    """Fraction of the predicted tokens that become the mask token."""
+    random_replace_prob: float = 0.1
+    """Fraction of the predicted tokens that become a random regular token of the vocabulary."""
     whole_words: bool = False
-    """Chooses words, all of whose tokens are predicted; `share` still counts tokens."""
+    """Choose words and predict all of their tokens (whole-word masking, added to BERT's code in May 2019);
+    `mlm_probability` still counts tokens."""
 
     def __post_init__(self) -> None:
-        problems = []
-        if not 0 < self.share <= 1:
-            problems.append(f"share must lie in (0, 1], found {self.share}")
-        problems += [
-            f"{name} must lie in [0, 1], found {value}"
-            for name, value in (("masked", self.masked), ("replaced", self.replaced))
-            if not 0 <= value <= 1
-        ]
-        if not problems and self.masked + self.replaced > 1 + 1e-9:
-            problems.append(f"masked and replaced must not exceed 1 together, found {self.masked} and {self.replaced}")
-        if problems:
+        if problems := list(self._problems()):
             raise TrainingError("; ".join(problems))
 
+    def _problems(self) -> Iterator[str]:
+        if not 0 < self.mlm_probability <= 1:
+            yield f"mlm_probability must lie in (0, 1], found {self.mlm_probability}"
+        fractions = {
+            "mask_replace_prob": self.mask_replace_prob,
+            "random_replace_prob": self.random_replace_prob,
+        }
+        for name, value in fractions.items():
+            if not 0 <= value <= 1:
+                yield f"{name} must lie in [0, 1], found {value}"
+        if all(0 <= value <= 1 for value in fractions.values()) and sum(fractions.values()) > 1 + 1e-9:
+            yield (
+                "mask_replace_prob and random_replace_prob must not exceed 1 together, found "
+                f"{self.mask_replace_prob} and {self.random_replace_prob}"
+            )
 
-class Masked(NamedTuple):
-    """What the model reads and what it is to say, both int64 [B, S]; a label is `IGNORED` where nothing is asked."""
+
+class MaskedBatch(NamedTuple):
+    """Masked inputs and their labels, both int64 [B, S]; labels are `IGNORE_INDEX` where nothing is predicted."""
 
     input_ids: IntArray
     labels: IntArray
 
 
-class _Draws(NamedTuple):
-    """Uniform numbers in [0, 1): one per sequence, [B], and three per token, [B, S] each."""
+class _RandomNumbers(NamedTuple):
+    """Uniform numbers in [0, 1)."""
 
     rounding: NDArray[np.float64]
+    """Decides whether the number of predicted tokens is rounded up or down, [B]."""
     order: NDArray[np.float64]
+    """The tokens with the smallest values are chosen, [B, S]."""
     action: NDArray[np.float64]
+    """Decides between mask token, random token and no change, [B, S]."""
     substitute: NDArray[np.float64]
+    """Selects the random token, [B, S]."""
 
 
 def mask_sequences(
     input_ids: IntArray,
     word_starts: BoolArray | None,
-    vocabulary: Vocabulary,
+    vocabulary: PretrainingVocabulary,
     settings: MaskingSettings,
     generators: Sequence[np.random.Generator],
-) -> Masked:
-    """Masks a padded batch [B, S], each sequence with the numbers of a generator of its own.
+) -> MaskedBatch:
+    """Mask a padded batch, each sequence with its own random generator.
 
-    `word_starts` [B, S] is true at the first token of every word; it is needed for whole words alone. Special tokens,
-    padding included, are never chosen. At least one token is chosen in every sequence that has an ordinary one. A
-    sequence gets the same masks in whatever batch it is. Generators that differ from epoch to epoch make the masks
-    dynamic (RoBERTa, arXiv 1907.11692).
+    Special tokens, padding included, are never chosen. Every sequence that has a regular token gets at least one
+    label. The masks of a sequence depend on its generator alone, not on the rest of the batch. Generators that differ
+    from epoch to epoch give dynamic masking (RoBERTa, arXiv:1907.11692, section 4.1).
+
+    Args:
+        input_ids: Token ids, int64 [B, S].
+        word_starts: True at the first token of every word, bool [B, S]; needed for whole-word masking only.
+        vocabulary: Ids of the mask, padding, special and regular tokens.
+        settings: Masking probabilities.
+        generators: One per sequence, B in number.
+
+    Returns:
+        Masked inputs and labels, int64 [B, S] each.
+
+    Raises:
+        TrainingError: `settings.whole_words` is set, but `word_starts` is `None`.
     """
     order, action, substitute = np.zeros((3, *input_ids.shape))
-    draws = _Draws(np.zeros(len(input_ids)), order, action, substitute)
-    lengths = (input_ids != vocabulary.pad).sum(axis=1)
-    for row, (generator, length) in enumerate(zip(generators, lengths, strict=True)):
-        draws.rounding[row] = generator.random()
-        for each in draws[1:]:
-            each[row, :length] = generator.random(length)
-    return _mask(input_ids, word_starts, vocabulary, settings, draws)
+    numbers = _RandomNumbers(np.zeros(len(input_ids)), order, action, substitute)
+    lengths = (input_ids != vocabulary.pad_id).sum(axis=1)
+    for index, (generator, length) in enumerate(zip(generators, lengths, strict=True)):
+        numbers.rounding[index] = generator.random()
+        for per_token in numbers[1:]:
+            per_token[index, :length] = generator.random(length)
+    return _mask(input_ids, word_starts, vocabulary, settings, numbers)
 
 
 def _mask(
-    input_ids: IntArray, word_starts: BoolArray | None, vocabulary: Vocabulary, settings: MaskingSettings, draws: _Draws
-) -> Masked:
-    ordinary = ~np.isin(input_ids, vocabulary.special)
+    input_ids: IntArray,
+    word_starts: BoolArray | None,
+    vocabulary: PretrainingVocabulary,
+    settings: MaskingSettings,
+    numbers: _RandomNumbers,
+) -> MaskedBatch:
+    regular = ~np.isin(input_ids, vocabulary.special_ids)
+    budgets = _budgets(regular, settings.mlm_probability, numbers.rounding)
     if settings.whole_words:
         if word_starts is None:
-            raise TrainingError("masking whole words needs the flags of where words start")
-        chosen = _choose_words(ordinary, word_starts, _budgets(ordinary, settings.share, draws.rounding), draws.order)
+            raise TrainingError("whole-word masking needs word_starts, the flags of where words start; found None")
+        chosen = _choose_words(regular, word_starts, budgets, numbers.order)
     else:
-        chosen = _choose_tokens(ordinary, _budgets(ordinary, settings.share, draws.rounding), draws.order)
-    labels = np.where(chosen, input_ids, IGNORED)
-    hidden = chosen & (draws.action < settings.masked)
-    swapped = chosen & ~hidden & (draws.action < settings.masked + settings.replaced)
-    substitutes = vocabulary.ordinary[(draws.substitute * len(vocabulary.ordinary)).astype(np.int64)]
-    return Masked(np.where(hidden, vocabulary.mask, np.where(swapped, substitutes, input_ids)), labels)
+        chosen = _choose_tokens(regular, budgets, numbers.order)
+    labels = np.where(chosen, input_ids, IGNORE_INDEX)
+    masked = chosen & (numbers.action < settings.mask_replace_prob)
+    replaced = chosen & ~masked & (numbers.action < settings.mask_replace_prob + settings.random_replace_prob)
+    substitutes = vocabulary.regular_ids[(numbers.substitute * len(vocabulary.regular_ids)).astype(np.int64)]
+    return MaskedBatch(np.where(masked, vocabulary.mask_id, np.where(replaced, substitutes, input_ids)), labels)
 
 
-def _budgets(ordinary: BoolArray, share: float, rounding: NDArray[np.float64]) -> IntArray:
-    """How many tokens to choose in each sequence, [B].
+def _budgets(regular: BoolArray, mlm_probability: float, rounding: NDArray[np.float64]) -> IntArray:
+    """Return how many tokens of each sequence to choose, int64 [B].
 
-    Rounded up or down at random, so that the share is right on average; BERT rounds to the nearest, which in short
-    sequences chooses too many or too few.
+    The product is rounded up or down at random, so that the fraction is right on average. BERT rounds to the nearest
+    integer, which is biased for short sequences.
     """
-    counts = ordinary.sum(axis=1)
-    return np.minimum(np.maximum(np.floor(share * counts + rounding), 1), counts).astype(np.int64)
+    counts = regular.sum(axis=1)
+    return np.minimum(np.maximum(np.floor(mlm_probability * counts + rounding), 1), counts).astype(np.int64)
 
 
-def _choose_tokens(ordinary: BoolArray, budgets: IntArray, order: NDArray[np.float64]) -> BoolArray:
-    """As many tokens of each sequence as its budget says, in random order."""
-    ranks = np.argsort(np.argsort(np.where(ordinary, order, 2.0), axis=1), axis=1)
-    return ordinary & (ranks < budgets[:, None])
+def _choose_tokens(regular: BoolArray, budgets: IntArray, order: NDArray[np.float64]) -> BoolArray:
+    """Choose `budgets` [B] regular tokens of each sequence in random order, bool [B, S]."""
+    ranks = np.argsort(np.argsort(np.where(regular, order, 2.0), axis=1), axis=1)
+    return regular & (ranks < budgets[:, None])
 
 
 def _choose_words(
-    ordinary: BoolArray, word_starts: BoolArray, budgets: IntArray, order: NDArray[np.float64]
+    regular: BoolArray, word_starts: BoolArray, budgets: IntArray, order: NDArray[np.float64]
 ) -> BoolArray:
-    """Words in random order, leaving out each that would exceed what is left of the budget, as BERT's recipe does.
+    """Choose words in random order, bool [B, S]; skip a word that exceeds the rest of the budget, as BERT does.
 
-    A sequence in which no word is short enough gets its first one, so that it is not lost on the model.
+    If every word of a sequence exceeds its budget, the first one in that order is chosen, so that the sequence has a
+    label.
     """
-    rows = np.arange(len(ordinary))
-    # A word that began before the sequence, or before a separator, has its first token here where its rest begins.
-    before = np.pad(ordinary[:, :-1], ((0, 0), (1, 0)))
-    starts = ordinary & (word_starts | ~before)
-    words = np.where(ordinary, np.cumsum(starts, axis=1), 0)  # from 1; 0 is not a word
-    sizes = np.zeros((len(ordinary), words.max(initial=0) + 1), dtype=np.int64)
-    np.add.at(sizes, (np.broadcast_to(rows[:, None], words.shape), words), ordinary)
+    sequences = np.arange(len(regular))
+    # A word that began in the sequence before, or before a separator, starts here at its first token that is here.
+    after_regular = np.pad(regular[:, :-1], ((0, 0), (1, 0)))
+    starts = regular & (word_starts | ~after_regular)
+    words = np.where(regular, np.cumsum(starts, axis=1), 0)  # numbered from 1; 0 is not a word
+    sizes = np.zeros((len(regular), words.max(initial=0) + 1), dtype=np.int64)
+    np.add.at(sizes, (np.broadcast_to(sequences[:, None], words.shape), words), regular)
     keys = np.full(sizes.shape, 2.0)
-    where = np.nonzero(starts)
-    keys[where[0], words[where]] = order[where]
+    first_tokens = np.nonzero(starts)
+    keys[first_tokens[0], words[first_tokens]] = order[first_tokens]
     ranked = np.argsort(keys, axis=1)
-    taken = np.zeros(sizes.shape, dtype=np.bool_)
-    spent = np.zeros(len(ordinary), dtype=np.int64)
+    chosen = np.zeros(sizes.shape, dtype=np.bool_)
+    spent = np.zeros(len(regular), dtype=np.int64)
     for word in ranked.T:
-        size = sizes[rows, word]
+        size = sizes[sequences, word]
         fits = (size > 0) & (spent + size <= budgets)
-        taken[rows, word] |= fits
+        chosen[sequences, word] |= fits
         spent += np.where(fits, size, 0)
         if (spent >= budgets).all():
             break
     empty = (spent == 0) & (budgets > 0)
-    taken[rows[empty], ranked[empty, 0]] = True
-    return taken[rows[:, None], words] & ordinary
+    chosen[sequences[empty], ranked[empty, 0]] = True
+    return chosen[sequences[:, None], words] & regular

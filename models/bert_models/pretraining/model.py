@@ -21,27 +21,27 @@ from bert_runtime.tasks import FillMask, NextSentencePrediction, ReplacedTokenDe
 
 __all__ = [
     "DISCRIMINATOR_WEIGHT",
-    "IGNORED",
+    "IGNORE_INDEX",
     "MaskedLanguageModel",
-    "Measured",
+    "MetricSum",
     "PretrainingModel",
     "ReplacedTokenModel",
-    "decisions",
+    "classification_metrics",
     "generator_config",
-    "masked_tokens",
     "mean",
-    "sum_of_means",
+    "mlm_metrics",
+    "weighted_loss",
 ]
 
 DISCRIMINATOR_WEIGHT = 50.0
 """The weight of the discriminator's loss beside the generator's (Clark et al., arXiv:2003.10555, section 3.2)."""
 
-IGNORED = -100
+IGNORE_INDEX = -100
 """The label of a token that is not predicted."""
 
 
-class Measured(NamedTuple):
-    """Sums over a batch: of losses or of right decisions, and over how many."""
+class MetricSum(NamedTuple):
+    """Sums over a batch: of losses or of right predictions, and over how many."""
 
     total: Tensor
     number: Tensor
@@ -55,14 +55,14 @@ class PretrainingModel(nn.Module, ABC):
     @abstractmethod
     def measure(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, labels: Tensor, sentence_labels: Tensor
-    ) -> dict[str, Measured]:
+    ) -> dict[str, MetricSum]:
         """Losses (`…_loss`) and right decisions (`…_accuracy`) of a batch.
 
         ids, mask, segments, labels: int64 [B, S], labels -100 where nothing is predicted; sentence_labels: int64 [B].
         """
 
     @abstractmethod
-    def loss(self, measured: dict[str, Measured]) -> Tensor:
+    def loss(self, measured: dict[str, MetricSum]) -> Tensor:
         """What is minimised, of what was measured."""
 
     @abstractmethod
@@ -94,15 +94,15 @@ class MaskedLanguageModel(PretrainingModel):
 
     def measure(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, labels: Tensor, sentence_labels: Tensor
-    ) -> dict[str, Measured]:
+    ) -> dict[str, MetricSum]:
         hidden = self.model.encoder(input_ids, attention_mask, token_type_ids)
-        measured, _ = masked_tokens(self.model.head, hidden, labels)
+        measured, _ = mlm_metrics(self.model.head, hidden, labels)
         if self.sentence is not None:
-            measured |= decisions("sentence", self.sentence(hidden, attention_mask), sentence_labels)
+            measured |= classification_metrics("sentence", self.sentence(hidden, attention_mask), sentence_labels)
         return measured
 
-    def loss(self, measured: dict[str, Measured]) -> Tensor:
-        return sum_of_means(measured, {"mlm_loss": 1.0, "sentence_loss": 1.0})
+    def loss(self, measured: dict[str, MetricSum]) -> Tensor:
+        return weighted_loss(measured, {"mlm_loss": 1.0, "sentence_loss": 1.0})
 
     def save(self, folder: Path, tokenizer_from: Path, max_tokens: int) -> None:
         heads = {} if self.sentence is None else {NextSentencePrediction.name: self.sentence}
@@ -129,10 +129,10 @@ class ReplacedTokenModel(PretrainingModel):
 
     def measure(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, labels: Tensor, sentence_labels: Tensor
-    ) -> dict[str, Measured]:
+    ) -> dict[str, MetricSum]:
         hidden = self.generator.encoder(input_ids, attention_mask, token_type_ids)
-        measured, logits = masked_tokens(self.generator.head, hidden, labels)
-        chosen = labels != IGNORED
+        measured, logits = mlm_metrics(self.generator.head, hidden, labels)
+        chosen = labels != IGNORE_INDEX
         original = torch.where(chosen, labels, input_ids)
         corrupted = original.clone()
         corrupted[chosen] = sample(logits.detach())
@@ -141,13 +141,13 @@ class ReplacedTokenModel(PretrainingModel):
         real = attention_mask.bool()
         total = F.binary_cross_entropy_with_logits(answers[real], replaced[real].float(), reduction="sum")
         right = ((answers > 0) == replaced)[real].sum()
-        measured["rtd_loss"] = Measured(total, real.sum())
-        measured["rtd_accuracy"] = Measured(right, real.sum())
-        measured["replaced_share"] = Measured(replaced[real].sum(), real.sum())
+        measured["rtd_loss"] = MetricSum(total, real.sum())
+        measured["rtd_accuracy"] = MetricSum(right, real.sum())
+        measured["replaced_share"] = MetricSum(replaced[real].sum(), real.sum())
         return measured
 
-    def loss(self, measured: dict[str, Measured]) -> Tensor:
-        return sum_of_means(measured, {"mlm_loss": 1.0, "rtd_loss": DISCRIMINATOR_WEIGHT})
+    def loss(self, measured: dict[str, MetricSum]) -> Tensor:
+        return weighted_loss(measured, {"mlm_loss": 1.0, "rtd_loss": DISCRIMINATOR_WEIGHT})
 
     def save(self, folder: Path, tokenizer_from: Path, max_tokens: int) -> None:
         """The discriminator in `folder`, the generator in the folder `generator` there."""
@@ -169,22 +169,22 @@ def generator_config(config: EncoderConfig, share: int = 4) -> EncoderConfig:
     )
 
 
-def masked_tokens(head: nn.Module, hidden: Tensor, labels: Tensor) -> tuple[dict[str, Measured], Tensor]:
+def mlm_metrics(head: nn.Module, hidden: Tensor, labels: Tensor) -> tuple[dict[str, MetricSum], Tensor]:
     """Loss and accuracy where labels [B, S] are not -100, of hidden [B, S, H], and the logits there [M, vocabulary].
 
     The head is run on these rows alone: the whole vocabulary is scored for 15 % of the tokens.
     """
-    chosen = labels != IGNORED
+    chosen = labels != IGNORE_INDEX
     logits = head(hidden[chosen], chosen).float()
-    return decisions("mlm", logits, labels[chosen]), logits
+    return classification_metrics("mlm", logits, labels[chosen]), logits
 
 
-def decisions(name: str, logits: Tensor, targets: Tensor) -> dict[str, Measured]:
+def classification_metrics(name: str, logits: Tensor, targets: Tensor) -> dict[str, MetricSum]:
     """Summed cross-entropy and right decisions of logits [N, classes] where targets int64 [N] would be right."""
     logits, count = logits.float(), torch.tensor(len(targets), device=targets.device)
     total = F.cross_entropy(logits, targets, reduction="sum")
     right = (logits.argmax(dim=-1) == targets).sum()
-    return {f"{name}_loss": Measured(total, count), f"{name}_accuracy": Measured(right, count)}
+    return {f"{name}_loss": MetricSum(total, count), f"{name}_accuracy": MetricSum(right, count)}
 
 
 def sample(logits: Tensor) -> Tensor:
@@ -193,11 +193,11 @@ def sample(logits: Tensor) -> Tensor:
     return (logits + noise).argmax(dim=-1)
 
 
-def sum_of_means(measured: dict[str, Measured], weights: dict[str, float]) -> Tensor:
+def weighted_loss(measured: dict[str, MetricSum], weights: dict[str, float]) -> Tensor:
     """The weighted sum of mean losses, of those that were measured."""
     return torch.stack([weight * mean(measured[name]) for name, weight in weights.items() if name in measured]).sum()
 
 
-def mean(measured: Measured) -> Tensor:
+def mean(measured: MetricSum) -> Tensor:
     """The total over the number; 0 where there is nothing."""
     return measured.total / measured.number.clamp(min=1)

@@ -13,13 +13,13 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from bert_models.errors import TrainingError
 from bert_models.pretraining.batches import PretrainingBatch, PretrainingBatches, batch_loader
-from bert_models.pretraining.model import Measured, PretrainingModel, mean
+from bert_models.pretraining.model import MetricSum, PretrainingModel, mean
 from bert_models.pretraining.settings import PretrainSettings
-from bert_models.training.distributed.process_group import ALONE, Processes
+from bert_models.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from bert_models.training.distributed.sharding import shard
 from bert_models.training.logs import LoggedModule
 from bert_models.training.optimizer import adamw, linear_schedule, parameter_groups
-from bert_models.training.steps import finite_value, seed_from_indices
+from bert_models.training.seeding import finite_value, seed_from_indices
 
 __all__ = ["EpochLoader", "Pretraining"]
 
@@ -71,12 +71,12 @@ class Pretraining(LoggedModule):
         settings: PretrainSettings,
         precision: str,
         run: Mapping[str, Any],
-        processes: Processes = ALONE,
+        process_group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
         """`run` is what must be the same for an interrupted run to be resumed; `train` is this process's part of the
         batches, and `dev` all."""
         super().__init__()
-        self.processes = processes
+        self.process_group = process_group
         self.model, self.train_batches, self.dev_batches = model, train, dev
         self.settings, self.precision, self.run = settings, precision, dict(run)
         self.history: list[dict[str, float]] = []
@@ -88,17 +88,17 @@ class Pretraining(LoggedModule):
 
     def configure_model(self) -> None:
         """Divides the parameters among the processes where that is the strategy."""
-        if self.processes.shards:
+        if self.process_group.is_sharded:
             shard(self)
 
     def train_dataloader(self) -> EpochLoader:
         """The batches of the current epoch."""
         self.train_batches.set_epoch(self.current_epoch)
-        return EpochLoader(self.train_batches, self.settings.accumulate)
+        return EpochLoader(self.train_batches, self.settings.gradient_accumulation_steps)
 
     def val_dataloader(self) -> Any:
         """This process's share of the batches, the same with the same masks every time."""
-        return batch_loader(self.dev_batches, self.processes.share_of(len(self.dev_batches)))
+        return batch_loader(self.dev_batches, self.process_group.shard_indices(len(self.dev_batches)))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keeps the history and what run it is, so that a resumed run can go on."""
@@ -120,34 +120,34 @@ class Pretraining(LoggedModule):
 
     def training_step(self, batch: PretrainingBatch, index: int) -> Tensor:
         """The loss of one batch, or of this process's part of it so that the mean of all has the batch's gradient."""
-        own = whole = self._measure(batch, 0, self.current_epoch, index, *self.processes.random_key)
+        own = whole = self._measure(batch, 0, self.current_epoch, index, *self.process_group.seed_key)
         loss = value = self.model.loss(own)
-        if self.processes.world_size > 1:
+        if self.process_group.world_size > 1:
             whole = self._summed(own)
             value = self.model.loss(whole)
             # Lightning averages gradients over the processes.
-            factor = self.processes.world_size
-            loss = self.model.loss({name: Measured(own[name].total * factor, whole[name].number) for name in own})
+            factor = self.process_group.world_size
+            loss = self.model.loss({name: MetricSum(own[name].total * factor, whole[name].number) for name in own})
         self._losses.append(finite_value(self, value))
         parts = {name: mean(each).item() for name, each in whole.items() if name.endswith("_loss")}
         self._parts.append({"loss": self._losses[-1], **(parts if len(parts) > 1 else {})})
         return loss
 
-    def _summed(self, measured: Mapping[str, Measured]) -> dict[str, Measured]:
+    def _summed(self, measured: Mapping[str, MetricSum]) -> dict[str, MetricSum]:
         """What all processes have measured together; numbers without gradients."""
         values = [torch.stack([part.detach().double() for part in each]) for each in measured.values()]
-        sums = self.processes.summed(torch.stack(values))
-        return {name: Measured(*pair) for name, pair in zip(measured, sums.unbind(), strict=True)}
+        sums = self.process_group.all_reduce(torch.stack(values))
+        return {name: MetricSum(*pair) for name, pair in zip(measured, sums.unbind(), strict=True)}
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Logs the mean losses of the batches that this step is made of, and its learning rate."""
         means = {name: float(np.mean([each[name] for each in self._parts])) for name in self._parts[0]}
         self._parts.clear()
-        self.write_row({**means, "lr": self.settings.lr * self._schedule(self.global_step)})
+        self.log_row({**means, "lr": self.settings.lr * self._schedule(self.global_step)})
 
     def validation_step(self, batch: PretrainingBatch, index: int) -> None:
         """Adds up what one batch of held-out documents measures."""
-        place = index * self.processes.world_size + self.processes.rank
+        place = index * self.process_group.world_size + self.process_group.rank
         counts = place < len(self.dev_batches)  # and is not there only because the others have one more
         for name, (total, number) in self._measure(batch, 1, place).items():
             self._sums[name][0] += float(total) * counts
@@ -155,14 +155,16 @@ class Pretraining(LoggedModule):
 
     def on_validation_epoch_end(self) -> None:
         """The means over all held-out batches."""
-        sums = self.processes.summed(torch.tensor(list(self._sums.values()), dtype=torch.float64, device=self.device))
+        sums = self.process_group.all_reduce(
+            torch.tensor(list(self._sums.values()), dtype=torch.float64, device=self.device)
+        )
         measured = {
             name: total / max(number, 1.0) for name, (total, number) in zip(self._sums, sums.tolist(), strict=True)
         }
         self._sums.clear()
         if self.history and self.history[-1]["step"] == self.global_step:
             return  # Lightning begins a resumed run with the measurement that it ended with
-        self.write_measured(measured)
+        self.log_dev_metrics(measured)
         train_loss = float(np.mean(self._losses)) if self._losses else float("nan")
         self._losses.clear()
         self.history.append({"step": self.global_step, "train_loss": train_loss, **measured})

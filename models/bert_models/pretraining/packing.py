@@ -15,10 +15,10 @@ from bert_models.errors import TrainingError
 from bert_models.pretraining.token_cache import TokenCache
 from bert_runtime.numerics import IntArray
 
-__all__ = ["Plan", "cut_pair", "pack_next_sentences", "pack_sentence_order", "pack_sentences"]
+__all__ = ["Plan", "pack_next_sentences", "pack_sentence_order", "pack_sentences", "truncate_pair"]
 
 
-SHORT_SHARE = 0.1
+SHORT_SEQ_PROB = 0.1
 """How many of BERT's pairs are to be shorter than the model could read."""
 
 _Span = tuple[int, int]
@@ -189,7 +189,7 @@ def _unit_reader(cache: TokenCache, limit: int) -> Callable[[int], IntArray]:
 
 def _target(room: int, generator: np.random.Generator) -> int:
     """The length that a pair aims at."""
-    return int(generator.integers(2, room + 1)) if generator.random() < SHORT_SHARE else room
+    return int(generator.integers(2, room + 1)) if generator.random() < SHORT_SEQ_PROB else room
 
 
 def _chunk_end(bounds: IntArray, first: int, target: int) -> int:
@@ -206,11 +206,11 @@ def _random_span(bounds: IntArray, length: int, generator: np.random.Generator) 
 
 
 def _add_pair(spans: "array[int]", a: _Span, b: _Span, room: int, generator: np.random.Generator) -> None:
-    for span in cut_pair(a, b, room, generator):
+    for span in truncate_pair(a, b, room, generator):
         spans.extend(span)
 
 
-def cut_pair(a: _Span, b: _Span, room: int, generator: np.random.Generator) -> tuple[_Span, _Span]:
+def truncate_pair(a: _Span, b: _Span, room: int, generator: np.random.Generator) -> tuple[_Span, _Span]:
     """The spans of two texts, cut to `room` tokens together.
 
     Where BERT drops one token after the other from the text that is longer then, the second if they are even, each time

@@ -1,7 +1,7 @@
-"""What a pre-training run is asked to do."""
+"""Settings of a pre-training run."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from bert_models.pretraining.batches import BatchSettings
@@ -13,45 +13,57 @@ __all__ = ["PretrainSettings"]
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainSettings(OptimizationSettings):
-    """The recipe of one run."""
+    """Settings of one pre-training run; masking follows BERT (arXiv:1810.04805), or ELECTRA for `rtd`.
+
+    Raises:
+        TrainingError: A value is out of range; the message names all of them.
+    """
 
     objective: str = "mlm"
     """One of `bert_models.pretraining.OBJECTIVES`."""
     steps: int = 10_000
+    """Optimizer steps."""
     lr: float = 5e-4
-    """Peak learning rate."""
+    """Peak learning rate (ELECTRA-small's, arXiv:2003.10555, appendix A)."""
     max_tokens: int = 128
-    """Longest sequence in tokens."""
-    mask_share: float = 0.15
-    """Share of the tokens that are predicted."""
+    """Maximum tokens of a sequence, special tokens included."""
+    mlm_probability: float = field(default=0.15, metadata={"key": "mask_share"})
+    """Fraction of the tokens that are predicted."""
     whole_words: bool = False
+    """Mask all tokens of a word together (whole-word masking)."""
     static_masking: bool = False
-    dev_share: float = 0.01
-    """Share of the documents that are held out."""
+    """Reuse the first epoch's sequences and masks in every epoch; by default both are drawn anew (RoBERTa's dynamic
+    masking, arXiv:1907.11692)."""
+    dev_fraction: float = field(default=0.01, metadata={"key": "dev_share"})
+    """Fraction of the documents that are held out for evaluation."""
     eval_every: int = 500
-    """Steps between two measurements on the documents that are held out, each of which saves the state."""
+    """Optimizer steps between two evaluations on the held-out documents; each also saves the state of the run."""
 
-    counts: ClassVar[tuple[str, ...]] = ("steps", *OptimizationSettings.counts, "eval_every")
+    count_fields: ClassVar[tuple[str, ...]] = ("steps", *OptimizationSettings.count_fields, "eval_every")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.batches()
+        self.batch_settings()
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        if not 0 < self.dev_share < 1:
-            yield f"dev_share must lie between 0 and 1, found {self.dev_share}"
+        if not 0 < self.dev_fraction < 1:
+            yield f"dev_fraction must lie between 0 and 1, found {self.dev_fraction}"
 
-    def batches(self) -> BatchSettings:
-        """What is made of the corpus; raises `TrainingError` for settings that make no sense."""
-        # ELECTRA's generator sees nothing but masks where it is asked.
-        kept = {"masked": 1.0, "replaced": 0.0} if self.objective == "rtd" else {}
-        masking = MaskingSettings(share=self.mask_share, whole_words=self.whole_words, **kept)
+    def batch_settings(self) -> BatchSettings:
+        """Return the settings of the batches.
+
+        Raises:
+            TrainingError: A value is out of range.
+        """
+        # ELECTRA's generator gets the mask at every token that it predicts (arXiv:2003.10555, section 2).
+        replacements = {"mask_replace_prob": 1.0, "random_replace_prob": 0.0} if self.objective == "rtd" else {}
+        masking = MaskingSettings(mlm_probability=self.mlm_probability, whole_words=self.whole_words, **replacements)
         return BatchSettings(
             objective=self.objective,
             max_tokens=self.max_tokens,
             batch_size=self.batch_size,
             masking=masking,
-            static=self.static_masking,
+            static_masking=self.static_masking,
             seed=self.seed,
         )

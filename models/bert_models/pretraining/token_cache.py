@@ -118,18 +118,18 @@ class TokenCache:
         return self.sentences[first : end + 1]
 
 
-def split_documents(num_documents: int, dev_share: float, seed: int) -> tuple[IntArray, IntArray]:
+def split_documents(num_documents: int, dev_fraction: float, seed: int) -> tuple[IntArray, IntArray]:
     """The numbers of the documents to train on and of those to measure on, both sorted.
 
-    The latter are a random `dev_share` of all, at least one and not all; none where `dev_share` is 0. Raises
+    The latter are a random `dev_fraction` of all, at least one and not all; none where `dev_fraction` is 0. Raises
     `DataError`.
     """
-    if not 0 <= dev_share < 1:
-        raise DataError(f"the share of dev documents must lie in [0, 1), found {dev_share}")
-    if dev_share == 0:
+    if not 0 <= dev_fraction < 1:
+        raise DataError(f"the share of dev documents must lie in [0, 1), found {dev_fraction}")
+    if dev_fraction == 0:
         return np.arange(num_documents), np.arange(0)
     if num_documents < 2:
         raise DataError(f"expected at least 2 documents to set some apart for measuring, found {num_documents}")
-    count = min(max(1, round(dev_share * num_documents)), num_documents - 1)
+    count = min(max(1, round(dev_fraction * num_documents)), num_documents - 1)
     order = np.random.default_rng(seed).permutation(num_documents)
     return np.sort(order[count:]), np.sort(order[:count])

@@ -18,13 +18,13 @@ from bert_models.pretraining.vocabulary import plain_tokenizer
 from bert_runtime.bundle.atomic_folders import atomic_replace_dir
 from bert_runtime.errors import DataError
 
-__all__ = ["cache_key", "cached_tokens"]
+__all__ = ["cache_key", "tokenize_corpus"]
 
 _CHUNK_CHARACTERS = 2**20
 """About as much text as is in memory at once: enough to keep every core busy."""
 
 
-def cached_tokens(
+def tokenize_corpus(
     corpus: Corpus,
     tokenizer: Tokenizer,
     folder: str | Path,

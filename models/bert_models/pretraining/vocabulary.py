@@ -1,4 +1,4 @@
-"""What pre-training must know of a tokenizer: its special tokens, and how a sequence is framed with them."""
+"""Read from a tokenizer what pre-training needs: its special tokens, and how they frame a sequence."""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -9,84 +9,90 @@ from tokenizers import Encoding, Tokenizer
 from bert_models.errors import TrainingError
 from bert_runtime.numerics import IntArray
 
-__all__ = ["Frame", "Vocabulary", "plain_tokenizer"]
+__all__ = ["PretrainingVocabulary", "SequenceTemplate", "plain_tokenizer"]
 
 
-_MASKS = ("[MASK]", "<mask>")
-_PADS = ("[PAD]", "<pad>")
-_UNKNOWNS = ("[UNK]", "<unk>")
+_MASK_TOKENS = ("[MASK]", "<mask>")
+_PAD_TOKENS = ("[PAD]", "<pad>")
+_UNKNOWN_TOKENS = ("[UNK]", "<unk>")
 _PROBES = ("a", "A", "1", ".")
-"""Texts of which every vocabulary knows one."""
+"""Texts of which every vocabulary has at least one."""
 
 
 @dataclass(frozen=True)
-class Frame:
-    """The special tokens around the texts of a sequence: `prefix first suffix`, or `prefix first middle second suffix`.
+class SequenceTemplate:
+    """Special tokens around the texts of a sequence: `prefix A suffix`, or `prefix A middle B suffix` for a pair.
 
-    Between two documents in one sequence stands the last token of `suffix`, as after RoBERTa's (arXiv 1907.11692).
+    BERT's is `[CLS] A [SEP] B [SEP]`, RoBERTa's `<s> A </s></s> B </s>`. Documents that share a sequence are separated
+    by the last token of `suffix` (RoBERTa's FULL-SENTENCES, arXiv:1907.11692, section 4.2).
     """
 
     prefix: tuple[int, ...]
     middle: tuple[int, ...]
     suffix: tuple[int, ...]
     second_type: int
-    """Token type of the second text and what follows it: 1 for BERT, 0 for RoBERTa. All else has type 0."""
+    """Token type of the second text and the suffix: 1 for BERT, 0 for RoBERTa. All other tokens have type 0."""
 
     @property
     def separator(self) -> int:
-        """Between documents."""
+        """The token between two documents."""
         return self.suffix[-1]
 
     @property
     def num_special(self) -> int:
-        """Special tokens around one text."""
+        """Number of special tokens around one text."""
         return len(self.prefix) + len(self.suffix)
 
     @property
-    def num_special_of_pair(self) -> int:
-        """Special tokens around and between two texts."""
+    def num_special_pair(self) -> int:
+        """Number of special tokens around and between two texts."""
         return self.num_special + len(self.middle)
 
 
 @dataclass(frozen=True)
-class Vocabulary:
-    """Token ids by their role. No two arrays share an id."""
+class PretrainingVocabulary:
+    """Token ids by their role. `special_ids` and `regular_ids` are disjoint."""
 
-    mask: int
-    pad: int
-    special: IntArray
-    """Sorted ids [X] that are never masked and never put in another token's place."""
-    ordinary: IntArray
-    """Sorted ids [V - X] of all other entries; a vocabulary may have gaps."""
-    frame: Frame
+    mask_id: int
+    pad_id: int
+    special_ids: IntArray
+    """Sorted ids [X] that are never masked and never used as a random replacement."""
+    regular_ids: IntArray
+    """Sorted ids [V - X] of all other entries; ids may have gaps."""
+    template: SequenceTemplate
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> "Vocabulary":
-        """Reads the roles off a tokenizer; raises `TrainingError` where it lacks one."""
-        mask, pad = _role(tokenizer, "mask", _MASKS), _role(tokenizer, "padding", _PADS)
+    def from_tokenizer(cls, tokenizer: Tokenizer) -> "PretrainingVocabulary":
+        """Read the roles from a tokenizer.
+
+        Raises:
+            TrainingError: The tokenizer has no mask or padding token, or does not frame pairs as BERT does.
+        """
+        mask_id, pad_id = _find_id(tokenizer, "mask", _MASK_TOKENS), _find_id(tokenizer, "padding", _PAD_TOKENS)
         added = tokenizer.get_added_tokens_decoder()
         special = {number for number, token in added.items() if token.special}
-        # Not every tokenizer file says of all of its special tokens that they are.
-        named = (tokenizer.token_to_id(name) for name in (*_MASKS, *_PADS, *_UNKNOWNS))
-        frame = _frame(tokenizer)
-        special |= {number for number in (*named, *frame.prefix, *frame.middle, *frame.suffix) if number is not None}
+        # Not every tokenizer file declares all of its special tokens as special.
+        known = (tokenizer.token_to_id(name) for name in (*_MASK_TOKENS, *_PAD_TOKENS, *_UNKNOWN_TOKENS))
+        template = _read_template(tokenizer)
+        framing = (*template.prefix, *template.middle, *template.suffix)
+        special |= {number for number in (*known, *framing) if number is not None}
         entries = set(tokenizer.get_vocab(with_added_tokens=True).values())
         return cls(
-            mask=mask,
-            pad=pad,
-            special=np.array(sorted(special), dtype=np.int64),
-            ordinary=np.array(sorted(entries - special), dtype=np.int64),
-            frame=frame,
+            mask_id=mask_id,
+            pad_id=pad_id,
+            special_ids=np.array(sorted(special), dtype=np.int64),
+            regular_ids=np.array(sorted(entries - special), dtype=np.int64),
+            template=template,
         )
 
     @property
     def size(self) -> int:
-        """One more than the greatest id."""
-        return int(max(self.special.max(initial=-1), self.ordinary.max(initial=-1))) + 1
+        """The largest id plus one."""
+        return int(max(self.special_ids.max(initial=-1), self.regular_ids.max(initial=-1))) + 1
 
 
 def plain_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy that neither truncates nor pads, and reads a special token's spelling in a text as text."""
+    """Return a copy that neither truncates nor pads, and tokenizes the spelling of a special token as text."""
     copy = Tokenizer.from_str(tokenizer.to_str())
     copy.no_truncation()
     copy.no_padding()
@@ -94,25 +100,28 @@ def plain_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
     return copy
 
 
-def _role(tokenizer: Tokenizer, role: str, names: tuple[str, ...]) -> int:
+def _find_id(tokenizer: Tokenizer, role: str, names: tuple[str, ...]) -> int:
     for name in names:
         if (number := tokenizer.token_to_id(name)) is not None:
             return int(number)
     raise TrainingError(f"the tokenizer has no {role} token; expected {' or '.join(names)} in its vocabulary")
 
 
-def _frame(tokenizer: Tokenizer) -> Frame:
-    """The frame that the tokenizer's own post-processor puts around a pair."""
+def _read_template(tokenizer: Tokenizer) -> SequenceTemplate:
+    """Return the template that the tokenizer's post-processor applies to a pair."""
     plain = plain_tokenizer(tokenizer)
     text = next((found for probe in _PROBES if len(found := plain.encode(probe, add_special_tokens=False))), None)
     framed: Encoding | None = None if text is None else plain.post_process(text, text)
     special = [] if framed is None else framed.special_tokens_mask
-    runs = [(bool(key), len(list(run))) for key, run in groupby(special)]
-    if framed is None or [key for key, _ in runs] != [True, False, True, False, True]:
+    runs = [(bool(is_special), len(list(run))) for is_special, run in groupby(special)]
+    if framed is None or [is_special for is_special, _ in runs] != [True, False, True, False, True]:
+        shown = f"no token for any of {', '.join(_PROBES)}" if framed is None else str(framed.tokens)
         raise TrainingError(
             "expected a tokenizer that puts special tokens before, between and after two texts, as BERT's does; "
-            f"found {framed.tokens if framed is not None else 'one that knows no letter'}"
+            f"found {shown}"
         )
     prefix, first, middle, _, suffix = (length for _, length in runs)
     ids, start = framed.ids, prefix + first + middle
-    return Frame(tuple(ids[:prefix]), tuple(ids[prefix + first : start]), tuple(ids[-suffix:]), framed.type_ids[start])
+    return SequenceTemplate(
+        tuple(ids[:prefix]), tuple(ids[prefix + first : start]), tuple(ids[-suffix:]), framed.type_ids[start]
+    )

@@ -12,10 +12,10 @@ from bert_models.training.objectives import build_objective
 from bert_models.training.settings import TrainSettings
 from bert_runtime.tasks import Task, TextClassification, TokenClassification
 
-__all__ = ["balanced_weights", "check_loss", "class_weights"]
+__all__ = ["balanced_weights", "check_loss_settings", "class_weights"]
 
 
-def check_loss(task: Task, settings: TrainSettings) -> None:
+def check_loss_settings(task: Task, settings: TrainSettings) -> None:
     """Raises `TrainingError` for settings of the loss that have no meaning where no one class of several is right."""
     chosen = {"label_smoothing": settings.label_smoothing, "class_weights": settings.class_weights}
     refused = [name for name, value in chosen.items() if value]

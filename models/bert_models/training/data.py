@@ -9,14 +9,22 @@ from tokenizers import Encoding
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler
 
-from bert_models.training.distributed.process_group import ALONE, Processes
+from bert_models.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from bert_models.training.objectives import Objective, build_objective, stack_targets
 from bert_runtime.batching import length_sorted_batches
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Example, Outputs, Task
 from bert_runtime.tokenization import TextTokenizer, pad
 
-__all__ = ["Examples", "LengthGroups", "ResumableLoader", "SharedBatches", "TensorBatch", "dev_loader", "train_loader"]
+__all__ = [
+    "DistributedBatchSampler",
+    "ExampleDataset",
+    "LengthGroupedSampler",
+    "ResumableLoader",
+    "TensorBatch",
+    "dev_loader",
+    "train_loader",
+]
 
 _DEV_BATCH_TOKENS = 4096
 
@@ -37,7 +45,7 @@ class TensorBatch(NamedTuple):
     rows: Tensor
 
 
-class Examples(Dataset[int]):
+class ExampleDataset(Dataset[int]):
     """A labelled file, tokenized. `collate` turns item numbers into a batch.
 
     An item is what must be in one batch to have a loss: a window of a text, or the two texts of an example that are
@@ -120,7 +128,7 @@ class Examples(Dataset[int]):
         ]
 
 
-class LengthGroups(Sampler[int]):
+class LengthGroupedSampler(Sampler[int]):
     """Items in an order of which every `batch_size` are of like length, in batches that are shuffled.
 
     Shuffled items are cut into groups of 50 batches, and each group is sorted by length. The order depends on `seed`
@@ -152,17 +160,17 @@ class LengthGroups(Sampler[int]):
         return iter([*random.permutation(batches).flatten().tolist(), *order[whole:].tolist()])
 
 
-class SharedBatches(Sampler[list[int]]):
+class DistributedBatchSampler(Sampler[list[int]]):
     """This process's part of every batch: `sampler`'s items in order, `batch_size` for each of `processes`.
 
     What is left over for the last batch is divided evenly, and some of the processes may get nothing of it.
     """
 
-    def __init__(self, sampler: Sampler[int], batch_size: int, processes: Processes) -> None:
+    def __init__(self, sampler: Sampler[int], batch_size: int, process_group: ProcessGroup) -> None:
         self.sampler = sampler
         """Lightning tells it the epoch."""
-        self.size = batch_size * processes.world_size
-        self.processes = processes
+        self.size = batch_size * process_group.world_size
+        self.process_group = process_group
         self.first = 0
         """The batch that the next epoch to be read begins with."""
 
@@ -172,14 +180,14 @@ class SharedBatches(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         items = list(self.sampler)
         for first in range(self.first * self.size, len(items), self.size):
-            parts = np.array_split(items[first : first + self.size], self.processes.world_size)
-            yield parts[self.processes.rank].tolist()
+            parts = np.array_split(items[first : first + self.size], self.process_group.world_size)
+            yield parts[self.process_group.rank].tolist()
 
 
 class ResumableLoader(DataLoader[TensorBatch]):
     """The batches of one epoch, from where an interrupted run stopped; Lightning saves the place."""
 
-    def __init__(self, examples: Examples, batches: SharedBatches) -> None:
+    def __init__(self, examples: ExampleDataset, batches: DistributedBatchSampler) -> None:
         # The stubs take a loader to give the dataset's items; `collate` makes batches of these.
         super().__init__(examples, batch_sampler=batches, collate_fn=examples.collate)  # type: ignore[arg-type]
         self._shared = batches
@@ -201,27 +209,32 @@ class ResumableLoader(DataLoader[TensorBatch]):
 
 
 def train_loader(
-    examples: Examples, batch_size: int, seed: int, *, sort_by_length: bool = False, processes: Processes = ALONE
+    examples: ExampleDataset,
+    batch_size: int,
+    seed: int,
+    *,
+    sort_by_length: bool = False,
+    process_group: ProcessGroup = SINGLE_PROCESS,
 ) -> ResumableLoader:
     """Shuffled batches; the order of an epoch depends on `seed` and the epoch's number alone, so it can be resumed.
 
-    `sort_by_length` puts items of like length into one batch, see `LengthGroups`. Of several processes each has its
-    part of the batches that one would have for all their sizes together.
+    `sort_by_length` puts items of like length into one batch, see `LengthGroupedSampler`. Each process has
+    its part of the batches that one would have for all their sizes together.
     """
     sampler: Sampler[int] = (
-        LengthGroups(examples.lengths(), batch_size * processes.world_size, seed)
+        LengthGroupedSampler(examples.lengths(), batch_size * process_group.world_size, seed)
         if sort_by_length
         else DistributedSampler(examples, num_replicas=1, rank=0, shuffle=True, seed=seed)
     )
-    return ResumableLoader(examples, SharedBatches(sampler, batch_size, processes))
+    return ResumableLoader(examples, DistributedBatchSampler(sampler, batch_size, process_group))
 
 
-def dev_loader(examples: Examples, processes: Processes = ALONE) -> DataLoader[TensorBatch]:
+def dev_loader(examples: ExampleDataset, process_group: ProcessGroup = SINGLE_PROCESS) -> DataLoader[TensorBatch]:
     """The same length-sorted batches in every epoch; `TensorBatch.rows` says where each sequence belongs.
 
     Every process has a share of them; where they cannot be shared evenly, some are there twice.
     """
     batches = list(length_sorted_batches(examples.lengths(), _DEV_BATCH_TOKENS))
-    shared = [batches[number] for number in processes.share_of(len(batches))]
+    shared = [batches[number] for number in process_group.shard_indices(len(batches))]
     # The stubs take a loader to give the dataset's items; `collate` makes batches of these.
     return DataLoader(examples, batch_sampler=shared, collate_fn=examples.collate)  # type: ignore[arg-type]

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from bert_models.checkpoint import load_model, open_checkpoint
-from bert_models.training.class_weights import check_loss
-from bert_models.training.distributed.placement import ONE_PROCESS, Placement
+from bert_models.training.class_weights import check_loss_settings
+from bert_models.training.distributed.placement import DEFAULT_PLACEMENT, Placement
 from bert_models.training.infer_task import infer_task
-from bert_models.training.run import Files, Learner, train_learner
+from bert_models.training.run import DataFiles, TrainingSetup, run_training
 from bert_models.training.settings import TrainSettings
 from bert_runtime.records import Record
 
@@ -25,7 +25,7 @@ def fine_tune(
     *,
     task_settings: Mapping[str, Any] | None = None,
     columns: Mapping[str, str] | None = None,
-    placement: Placement = ONE_PROCESS,
+    placement: Placement = DEFAULT_PLACEMENT,
     resume: bool = False,
     force: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
@@ -44,13 +44,13 @@ def fine_tune(
     Raises `TrainingError`, `CheckpointError` or `DataError`.
     """
 
-    def learner_of(train_records: Sequence[Record], dev_records: Sequence[Record]) -> Learner:
+    def build_setup(train_records: Sequence[Record], dev_records: Sequence[Record]) -> TrainingSetup:
         source = open_checkpoint(base)
         chosen = infer_task(task, source, train_records, dev_records, task_settings or {})
-        check_loss(chosen, settings)
-        return Learner(source, chosen, build=lambda: load_model(source, chosen, new_head=True))
+        check_loss_settings(chosen, settings)
+        return TrainingSetup(source, chosen, build=lambda: load_model(source, chosen, new_head=True))
 
-    return train_learner(
-        learner_of, [base], Files(train, dev, columns or {}), output, settings,
+    return run_training(
+        build_setup, [base], DataFiles(train, dev, columns or {}), output, settings,
         placement=placement, resume=resume, force=force, progress=progress,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
-from bert_models.training.run_dir import LOGS
+from bert_models.training.run_dir import LOGS_DIR
 
 __all__ = ["PLOT_NAME", "LoggedModule", "build_loggers", "draw", "finish_logs"]
 
@@ -37,17 +37,17 @@ class LoggedModule(pl.LightningModule):
             for row in self.rows:
                 logger.log_metrics({name: value for name, value in row.items() if name != "step"}, int(row["step"]))
 
-    def write_row(self, values: dict[str, float]) -> None:
+    def log_row(self, values: dict[str, float]) -> None:
         """Logs `values` of the current step."""
         self.rows.append({"step": self.global_step, **values})
         for logger in self.loggers:
             logger.log_metrics(values, self.global_step)
 
-    def write_measured(self, metrics: Mapping[str, float]) -> None:
+    def log_dev_metrics(self, metrics: Mapping[str, float]) -> None:
         """Shows and logs what was measured as `dev_…`; a process that is killed afterwards leaves all rows so far."""
         dev = {f"dev_{name}": value for name, value in metrics.items()}
         self.log_dict(dev, prog_bar=True, logger=False)
-        self.write_row(dev)
+        self.log_row(dev)
         for logger in self.loggers:
             logger.save()
 
@@ -72,8 +72,8 @@ def _has_tensorboard() -> bool:
 
 def finish_logs(target: Path, building: Path, rows: Sequence[Row], metrics: Sequence[str]) -> None:
     """Copies the logs of the run in `target` into the checkpoint that is being built, and draws its plot there."""
-    if (target / LOGS).is_dir():  # not removed by somebody meanwhile, for which no training is to be lost
-        shutil.copytree(target / LOGS, building / LOGS)
+    if (target / LOGS_DIR).is_dir():  # not removed by somebody meanwhile, for which no training is to be lost
+        shutil.copytree(target / LOGS_DIR, building / LOGS_DIR)
     draw(building / PLOT_NAME, rows, metrics)
 
 

@@ -16,11 +16,11 @@ from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import Logger
 
 from bert_models.errors import TrainingError
-from bert_models.training.data import Examples, dev_loader, train_loader
+from bert_models.training.data import ExampleDataset, dev_loader, train_loader
 from bert_models.training.module import FineTuning
 from bert_models.training.precision import ChosenPrecision
 from bert_models.training.run_dir import BEST_NAME, LAST_NAME
-from bert_models.training.saving import SaveWithinEpochs, WholeFiles
+from bert_models.training.saving import AtomicCheckpointIO, MidEpochCheckpoint
 from bert_models.training.settings import TrainSettings
 from bert_models.training.silence_lightning import quiet
 
@@ -29,8 +29,8 @@ __all__ = ["ProgressBar", "fit", "interruptible", "quiet", "resumed_precision"]
 
 def fit(
     module: FineTuning,
-    train_set: Examples,
-    dev_set: Examples,
+    train_set: ExampleDataset,
+    dev_set: ExampleDataset,
     settings: TrainSettings,
     precision: ChosenPrecision,
     state: Path,
@@ -43,16 +43,16 @@ def fit(
     `state` is a folder for checkpoints; `resume` goes on from the one in it. Of several processes the first alone has
     the weights, in another model than before where they were shared. Raises `TrainingError` when interrupted.
     """
-    processes = module.processes
-    whole = copy.deepcopy(module.model) if processes.shards and processes.is_first else module.model
+    process_group = module.process_group
+    whole = copy.deepcopy(module.model) if process_group.is_sharded and process_group.is_rank_zero else module.model
     with quiet():
         trainer = pl.Trainer(
             max_epochs=settings.epochs,
-            **processes.trainer_options(),
+            **process_group.trainer_options(),
             precision=precision.lightning_name,
-            plugins=[WholeFiles()],
+            plugins=[AtomicCheckpointIO()],
             gradient_clip_val=settings.max_grad_norm,
-            accumulate_grad_batches=settings.accumulate,
+            accumulate_grad_batches=settings.gradient_accumulation_steps,
             callbacks=_callbacks(f"dev_{module.model.task.metric}", settings, state),
             logger=list(loggers) or False,
             log_every_n_steps=1,
@@ -62,14 +62,14 @@ def fit(
         module.train()  # Lightning leaves modes as they are, and a loaded model is in evaluation mode: no dropout
         train = train_loader(
             train_set, settings.batch_size, settings.seed,
-            sort_by_length=settings.sort_by_length, processes=processes,
+            sort_by_length=settings.sort_by_length, process_group=process_group,
         )  # fmt: skip
         if resume:
             train.load_state_dict(_place(state))
-        loaders = train, dev_loader(dev_set, processes)
+        loaders = train, dev_loader(dev_set, process_group)
         with interruptible(state), redirect_stdout(sys.stderr):  # where Lightning's bar draws itself
             trainer.fit(module, *loaders, ckpt_path=state / LAST_NAME if resume else None, weights_only=True)
-    if processes.is_first:
+    if process_group.is_rank_zero:
         weights = torch.load(state / BEST_NAME, map_location="cpu", weights_only=True)["state_dict"]
         whole.cpu()
         own = {key: value for key, value in weights.items() if key.startswith("model.")}  # and no projection
@@ -92,7 +92,7 @@ def _callbacks(metric: str, settings: TrainSettings, state: Path) -> list[Callba
     best = _Best(filename=Path(BEST_NAME).stem, monitor=metric, mode="max", save_weights_only=True, **keep)
     last = ModelCheckpoint(filename="last", **keep)
     stopping = [] if settings.patience is None else [_Patience(metric, settings.patience)]
-    within = SaveWithinEpochs(state / LAST_NAME, settings.accumulate)
+    within = MidEpochCheckpoint(state / LAST_NAME, settings.gradient_accumulation_steps)
     return [best, last, within, *stopping, ProgressBar()]
 
 
@@ -141,7 +141,7 @@ def interruptible(state: Path) -> Iterator[None]:
 def resumed_precision(state: Path, now: Mapping[str, Any]) -> ChosenPrecision:
     """The precision of the run in `state`: measured again, another might win, and the weights would differ.
 
-    `now` is the `described_run` that is to go on. Raises `TrainingError` where the one in `state` was another, and for
+    `now` is the `run_identity` that is to go on. Raises `TrainingError` where the one in `state` was another, and for
     a damaged state, where Lightning would end in whatever unpickling raises.
     """
     path = state / LAST_NAME

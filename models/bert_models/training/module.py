@@ -11,26 +11,26 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from bert_models.model import TaskModel
-from bert_models.training.data import Examples, TensorBatch
-from bert_models.training.distributed.placement import same_run
-from bert_models.training.distributed.process_group import ALONE, Processes
+from bert_models.training.data import ExampleDataset, TensorBatch
+from bert_models.training.distributed.placement import settings_identity
+from bert_models.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from bert_models.training.distributed.sharding import shard
 from bert_models.training.logs import LoggedModule
 from bert_models.training.objectives import build_objective
 from bert_models.training.optimizer import adamw, linear_schedule, parameter_groups
+from bert_models.training.seeding import finite_value, seed_from_indices
 from bert_models.training.settings import TrainSettings
-from bert_models.training.steps import finite_value, seed_from_indices
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Task
 
-__all__ = ["FineTuning", "described_run"]
+__all__ = ["FineTuning", "run_identity"]
 
 
-def described_run(
+def run_identity(
     task: Task, settings: TrainSettings, world_size: int = 1, more: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """What must be the same for a run to be resumed. `auto` precision stays `auto`, whatever it measures."""
-    return {"task": task.to_dict(), **same_run(settings, world_size), **(more or {})}
+    return {"task": task.to_dict(), **settings_identity(settings, world_size), **(more or {})}
 
 
 class FineTuning(LoggedModule):
@@ -39,20 +39,20 @@ class FineTuning(LoggedModule):
     def __init__(
         self,
         model: TaskModel,
-        dev: Examples,
+        dev: ExampleDataset,
         settings: TrainSettings,
         precision: str,
         class_weights: Tensor | None = None,
-        processes: Processes = ALONE,
+        process_group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
         super().__init__()
-        self.processes = processes
+        self.process_group = process_group
         self.precision = precision
         self.model = model
         self.objective = build_objective(model.task, settings.label_smoothing, class_weights)
         self.dev = dev
         self.settings = settings
-        self.run = described_run(model.task, settings, processes.world_size)
+        self.run = run_identity(model.task, settings, process_group.world_size)
         """What must be the same for a run to be resumed."""
         self.history: list[dict[str, float]] = []
         """One entry per finished epoch: mean training loss and the dev metrics."""
@@ -63,7 +63,7 @@ class FineTuning(LoggedModule):
 
     def configure_model(self) -> None:
         """Divides the parameters among the processes where that is the strategy."""
-        if self.processes.shards:
+        if self.process_group.is_sharded:
             shard(self)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -85,13 +85,13 @@ class FineTuning(LoggedModule):
 
     def on_train_batch_start(self, batch: TensorBatch, batch_idx: int) -> None:
         """Seeds dropout by the batch's place, so that it is the same in a resumed run, whatever was drawn before."""
-        seed_from_indices(self.settings.seed, self.current_epoch, batch_idx, *self.processes.random_key)
+        seed_from_indices(self.settings.seed, self.current_epoch, batch_idx, *self.process_group.seed_key)
 
     def training_step(self, batch: TensorBatch, index: int) -> Tensor:
         """The loss of one batch, or of this process's part of it so that the mean of all has the batch's gradient."""
         outputs = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         loss = value = self.loss(batch, outputs)
-        if self.processes.world_size > 1:
+        if self.process_group.world_size > 1:
             loss, value = self._shared(loss, outputs, batch)
         self._losses.append(finite_value(self, value))
         return loss
@@ -101,9 +101,9 @@ class FineTuning(LoggedModule):
         weight = self.objective.weight(batch.targets) if len(batch.rows) else loss.new_zeros(())
         if not weight and loss.isnan():
             loss = outputs.float().sum() * 0  # the mean of nothing
-        total, whole = self.processes.summed(torch.stack([loss.detach() * weight, weight]))
+        total, whole = self.process_group.all_reduce(torch.stack([loss.detach() * weight, weight]))
         # Lightning averages gradients over the processes.
-        return loss * weight * self.processes.world_size / whole, total / whole
+        return loss * weight * self.process_group.world_size / whole, total / whole
 
     def loss(self, batch: TensorBatch, outputs: Tensor) -> Tensor:
         """What is minimised, of what the model has just computed for a batch, float32 []."""
@@ -117,7 +117,7 @@ class FineTuning(LoggedModule):
         """Logs the mean loss of the batches that this step is made of, and its learning rate at the top."""
         losses = self._losses[self._logged_losses :]
         self._logged_losses = len(self._losses)
-        self.write_row({"loss": float(np.mean(losses)), "lr": self.settings.lr * self._schedule(self.global_step)})
+        self.log_row({"loss": float(np.mean(losses)), "lr": self.settings.lr * self._schedule(self.global_step)})
 
     def validation_step(self, batch: TensorBatch, index: int) -> None:
         """Raw outputs of one dev batch."""
@@ -128,10 +128,10 @@ class FineTuning(LoggedModule):
 
     def on_validation_epoch_end(self) -> None:
         """The task's metrics, by the post-processing that the runtime ships."""
-        parts = self.processes.gathered(self._dev_rows)
-        metrics = self.processes.from_first(lambda: self._metrics(parts))
+        parts = self.process_group.gather(self._dev_rows)
+        metrics = self.process_group.from_rank_zero(lambda: self._metrics(parts))
         self._dev_rows = {}
-        self.write_measured(metrics)
+        self.log_dev_metrics(metrics)
         train_loss = float(np.mean(self._losses))
         self.history.append({"epoch": self.current_epoch + 1, "train_loss": train_loss, **metrics})
 

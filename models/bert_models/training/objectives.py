@@ -238,7 +238,7 @@ OBJECTIVES: Mapping[str, Callable[[Task], Objective]] = {
 
 
 def build_objective(task: Task, label_smoothing: float = 0.0, class_weights: Tensor | None = None) -> Objective:
-    """The objective of `task`, with what `check_loss` allows for it."""
+    """The objective of `task`, with what `check_loss_settings` allows for it."""
     objective = OBJECTIVES[task.name](task)
     objective.label_smoothing, objective.class_weights = label_smoothing, class_weights
     return objective

@@ -13,7 +13,7 @@ from bert_models.training.data import TensorBatch
 from bert_models.training.objectives import Objective
 from bert_runtime.machine import has_instruction_set
 
-__all__ = ["ChosenPrecision", "check_precision", "choose_precision", "faster_precision"]
+__all__ = ["ChosenPrecision", "check_precision", "choose_precision", "fastest_precision"]
 
 LightningPrecision = Literal["32-true", "bf16-mixed", "16-mixed"]
 
@@ -60,13 +60,13 @@ def check_precision(requested: str, *, sharded: bool = False) -> None:
 
 
 def choose_precision(requested: str, model: TaskModel, batch: TensorBatch, objective: Objective) -> ChosenPrecision:
-    """The precision of fine-tuning, see `faster_precision`."""
-    return faster_precision(
+    """The precision of fine-tuning, see `fastest_precision`."""
+    return fastest_precision(
         requested, model, batch[:4], lambda parts: objective.loss(model, model(*parts[:3]), parts[3])
     )
 
 
-def faster_precision(
+def fastest_precision(
     requested: str, model: nn.Module, batch: Sequence[Tensor], loss: Callable[[Sequence[Tensor]], Tensor]
 ) -> ChosenPrecision:
     """The precision asked for, or for `auto` the faster one of those that this processor computes natively.

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,16 +14,24 @@ from bert_models.checkpoint import Checkpoint, open_checkpoint, save_model
 from bert_models.files import write_json
 from bert_models.model import TaskModel
 from bert_models.training.class_weights import class_weights
-from bert_models.training.data import Examples
+from bert_models.training.data import ExampleDataset
 from bert_models.training.distributed.placement import Placement
-from bert_models.training.distributed.process_group import Processes, joined, silent
+from bert_models.training.distributed.process_group import ProcessGroup, join_processes, no_progress
 from bert_models.training.infer_task import labels_without_example
 from bert_models.training.logs import build_loggers, finish_logs
 from bert_models.training.loop import fit, resumed_precision
-from bert_models.training.module import FineTuning, described_run
+from bert_models.training.module import FineTuning, run_identity
 from bert_models.training.objectives import Objective
 from bert_models.training.precision import ChosenPrecision, check_precision, choose_precision
-from bert_models.training.run_dir import LOGS, REPORT_NAME, STATE, TRAINING_TOOLS, check_output, check_space, prepare
+from bert_models.training.run_dir import (
+    LOGS_DIR,
+    REPORT_NAME,
+    STATE_DIR,
+    TRAINING_TOOLS,
+    check_output,
+    check_space,
+    prepare,
+)
 from bert_models.training.settings import TrainSettings
 from bert_models.training.similarity import similarity_examples
 from bert_runtime.bundle.atomic_folders import atomic_replace_dir
@@ -34,11 +42,11 @@ from bert_runtime.records import Record, read_records
 from bert_runtime.tasks import Example, SentenceEmbedding, Task
 from bert_runtime.tokenization import TextTokenizer
 
-__all__ = ["Files", "Learner", "train_learner", "training_examples"]
+__all__ = ["DataFiles", "TrainingSetup", "run_training", "training_examples"]
 
 
 @dataclass(frozen=True)
-class Files:
+class DataFiles:
     """A training and a dev file, with the names of their columns, see `read_records`."""
 
     train: str | Path
@@ -64,19 +72,19 @@ def training_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Re
 
 def _from_labels(
     model: TaskModel,
-    train_set: Examples,
-    dev_set: Examples,
+    train_set: ExampleDataset,
+    dev_set: ExampleDataset,
     settings: TrainSettings,
     precision: str,
-    processes: Processes,
+    process_group: ProcessGroup,
 ) -> FineTuning:
     """The module that learns from labels alone."""
     weights = class_weights(model.task, train_set.targets, settings)
-    return FineTuning(model, dev_set, settings, precision, weights, processes)
+    return FineTuning(model, dev_set, settings, precision, weights, process_group)
 
 
 @dataclass(frozen=True)
-class Learner:
+class TrainingSetup:
     """What is trained, and on what of a training file."""
 
     source: Checkpoint
@@ -84,7 +92,9 @@ class Learner:
     task: Task
     build: Callable[[], TaskModel]
     """The model with its first weights; called when random numbers have been seeded."""
-    module: Callable[[TaskModel, Examples, Examples, TrainSettings, str, Processes], FineTuning] = _from_labels
+    module: Callable[[TaskModel, ExampleDataset, ExampleDataset, TrainSettings, str, ProcessGroup], FineTuning] = (
+        _from_labels
+    )
     """What trains it, of the model, the training and the dev set, the settings, the precision and the processes."""
     examples: Callable[[Task, TextTokenizer, Sequence[Record]], list[Example]] = training_examples
     objective: Objective | None = None
@@ -96,16 +106,16 @@ class Learner:
 class _Run(NamedTuple):
     """A run before its first step."""
 
-    learner: Learner
+    learner: TrainingSetup
     model: TaskModel
-    train: Examples
-    dev: Examples
+    train: ExampleDataset
+    dev: ExampleDataset
 
 
-def train_learner(
-    learner_of: Callable[[Sequence[Record], Sequence[Record]], Learner],
+def run_training(
+    build_setup: Callable[[Sequence[Record], Sequence[Record]], TrainingSetup],
     bases: Sequence[str | Path],
-    files: Files,
+    files: DataFiles,
     output: str | Path,
     settings: TrainSettings,
     *,
@@ -114,29 +124,29 @@ def train_learner(
     force: bool,
     progress: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Trains what `learner_of` makes of the rows of both files; returns the report. See `fine_tune`.
+    """Trains what `build_setup` makes of the rows of both files; returns the report. See `fine_tune`.
 
     `bases` are the checkpoints that it opens: where they come from a hub, one process fetches them for all.
     """
     target = Path(output)
-    with joined(placement) as processes:
-        tell = progress if processes.is_first else silent
-        torch.set_num_threads(processes.threads(available_cores()))
-        processes.from_first(lambda: check_output(target, resume=resume, force=force))
-        with processes.together():
-            check_precision(settings.precision, sharded=processes.shards)
-        processes.in_turn(lambda: [open_checkpoint(each) for each in bases])
-        with processes.together():
-            run = _prepared(learner_of, files, settings, tell)
+    with join_processes(placement) as process_group:
+        tell = progress if process_group.is_rank_zero else no_progress
+        torch.set_num_threads(process_group.threads(available_cores()))
+        process_group.from_rank_zero(lambda: check_output(target, resume=resume, force=force))
+        with process_group.sync_errors():
+            check_precision(settings.precision, sharded=process_group.is_sharded)
+        process_group.local_rank_zero_first(lambda: [open_checkpoint(each) for each in bases])
+        with process_group.sync_errors():
+            run = _prepared(build_setup, files, settings, tell)
             identity = {**run.learner.described, **files.identity(), "base": _identity(run.learner.source)}
-            described = described_run(run.learner.task, settings, processes.world_size, identity)
-        precision = processes.from_first(lambda: _begin(target, run, settings, described, tell, resume=resume))
-        with processes.together():
-            module = run.learner.module(run.model, run.train, run.dev, settings, precision.name, processes)
+            described = run_identity(run.learner.task, settings, process_group.world_size, identity)
+        precision = process_group.from_rank_zero(lambda: _begin(target, run, settings, described, tell, resume=resume))
+        with process_group.sync_errors():
+            module = run.learner.module(run.model, run.train, run.dev, settings, precision.name, process_group)
         module.run = described
         started = time.monotonic()
-        loggers = build_loggers(target / LOGS)
-        best = fit(module, run.train, run.dev, settings, precision, target / STATE, resume=resume, loggers=loggers)
+        loggers = build_loggers(target / LOGS_DIR)
+        best = fit(module, run.train, run.dev, settings, precision, target / STATE_DIR, resume=resume, loggers=loggers)
         module.model.task = run.learner.task.with_tuned_threshold(best)
         report = {
             **_results(module, best, precision),
@@ -147,25 +157,25 @@ def train_learner(
             **run.learner.described,
         }
         tell(f"writing the checkpoint of epoch {best['epoch']}")
-        processes.from_first(lambda: _write(target, module, run.learner.source, report))
+        process_group.from_rank_zero(lambda: _write(target, module, run.learner.source, report))
         return report
 
 
 def _prepared(
-    learner_of: Callable[[Sequence[Record], Sequence[Record]], Learner],
-    files: Files,
+    build_setup: Callable[[Sequence[Record], Sequence[Record]], TrainingSetup],
+    files: DataFiles,
     settings: TrainSettings,
     progress: Callable[[str], None],
 ) -> _Run:
     """The files, checked against each other and tokenized, and the model, the same in every process."""
     train_records, dev_records = files.read()
-    learner = learner_of(train_records, dev_records)
+    learner = build_setup(train_records, dev_records)
     if missing := labels_without_example(learner.task, dev_records):
         progress(f"{files.dev} has no example of {len(missing)} of the labels: {', '.join(missing)}")
     progress(f"tokenizing {len(train_records)} training and {len(dev_records)} dev examples")
     task, tokenizer = learner.task, learner.source.text_tokenizer(settings.max_tokens, learner.task.windows)
-    train_set = Examples(task, learner.examples(task, tokenizer, train_records), tokenizer, learner.objective)
-    dev_set = Examples(task, build_examples(task, tokenizer, dev_records), tokenizer)
+    train_set = ExampleDataset(task, learner.examples(task, tokenizer, train_records), tokenizer, learner.objective)
+    dev_set = ExampleDataset(task, build_examples(task, tokenizer, dev_records), tokenizer)
     pl.seed_everything(settings.seed, verbose=False)
     model = learner.build()
     model.encoder.checkpointing = settings.gradient_checkpointing
@@ -184,7 +194,7 @@ def _begin(
     """Looks whether there is room, settles the precision, and makes the folder ready."""
     check_space(target, run.model)
     if resume:
-        precision = resumed_precision(target / STATE, described)
+        precision = resumed_precision(target / STATE_DIR, described)
     else:
         batch = run.train.collate(range(min(settings.batch_size, len(run.train))))
         precision = choose_precision(settings.precision, run.model, batch, run.train.objective)
@@ -209,8 +219,10 @@ def _results(module: FineTuning, best: dict[str, float], precision: ChosenPrecis
         "best": best,
         "epochs": module.history,
         "stopped_early": len(module.history) < module.settings.epochs,
-        "settings": asdict(module.settings),
-        "placement": module.processes.described(module.settings.batch_size, module.settings.accumulate),
+        "settings": module.settings.to_dict(),
+        "placement": module.process_group.describe(
+            module.settings.batch_size, module.settings.gradient_accumulation_steps
+        ),
         "precision": precision.name,
         "seconds_per_step": precision.seconds_per_step,
     }

@@ -13,9 +13,9 @@ __all__ = [
     "BEST_NAME",
     "GENERATOR_FOLDER",
     "LAST_NAME",
-    "LOGS",
+    "LOGS_DIR",
     "REPORT_NAME",
-    "STATE",
+    "STATE_DIR",
     "TRAINING_TOOLS",
     "check_output",
     "check_space",
@@ -25,7 +25,7 @@ __all__ = [
 REPORT_NAME = "training.json"
 """The report that lies beside the weights."""
 
-STATE = "training"
+STATE_DIR = "training"
 """Folder inside the output that holds what a resumed run needs; gone when training has finished."""
 
 BEST_NAME = "best.ckpt"
@@ -34,7 +34,7 @@ BEST_NAME = "best.ckpt"
 LAST_NAME = "last.ckpt"
 """File in the state folder with all that a resumed run goes on from."""
 
-LOGS = "logs"
+LOGS_DIR = "logs"
 """Folder inside the output with the numbers of every step, there while the run trains and afterwards."""
 
 
@@ -42,8 +42,8 @@ GENERATOR_FOLDER = "generator"
 """Where the generator's checkpoint lies in that of its discriminator."""
 
 _CHECKPOINT_FILES = (
-    REPORT_NAME, "training.png", STATE, LOGS, "config.json", "model*.safetensors*", *TOKENIZER_FILES, GENERATOR_FOLDER,
-    "modules.json", "sentence_bert_config.json", "[0-9]_*",
+    REPORT_NAME, "training.png", STATE_DIR, LOGS_DIR, "config.json", "model*.safetensors*", *TOKENIZER_FILES,
+    GENERATOR_FOLDER, "modules.json", "sentence_bert_config.json", "[0-9]_*",
 )  # fmt: skip
 """What a trained checkpoint consists of, and so is replaced with it."""
 
@@ -53,7 +53,7 @@ TRAINING_TOOLS = ("bert-export", "torch", "lightning", "tokenizers")
 
 def check_output(target: Path, *, resume: bool, force: bool) -> None:
     """Refuses to lose what is at `target`, and to resume what is not there."""
-    state = target / STATE
+    state = target / STATE_DIR
     interrupted = (state / LAST_NAME).is_file() and _is_ours(target)
     if not (resume or interrupted) and _is_unfinished(target):
         return  # a run that stopped in its first epoch
@@ -83,7 +83,7 @@ def _is_ours(target: Path) -> bool:
 
 def _is_unfinished(target: Path) -> bool:
     """Whether nothing is there but a run's state and its logs; logs alone may be anybody's."""
-    return target.is_dir() and {STATE} <= {each.name for each in target.iterdir()} <= {STATE, LOGS}
+    return target.is_dir() and {STATE_DIR} <= {each.name for each in target.iterdir()} <= {STATE_DIR, LOGS_DIR}
 
 
 def check_space(target: Path, model: nn.Module) -> None:
@@ -95,7 +95,7 @@ def check_space(target: Path, model: nn.Module) -> None:
     """
     needed = 5 * 4 * sum(parameter.numel() for parameter in model.parameters())
     place = next(each for each in (target.resolve(), *target.resolve().parents) if each.is_dir())
-    own = sum(file.stat().st_size for file in (target / STATE).glob("*") if file.is_file())
+    own = sum(file.stat().st_size for file in (target / STATE_DIR).glob("*") if file.is_file())
     found = shutil.disk_usage(place).free + own
     if found < needed:
         raise TrainingError(
@@ -109,10 +109,10 @@ def prepare(target: Path, *, resume: bool) -> None:
 
     Logs are written anew also by a resumed run, which has their rows in its state. Raises `TrainingError`.
     """
-    state = target / STATE
+    state = target / STATE_DIR
     if not resume:
         shutil.rmtree(state, ignore_errors=True)
-    shutil.rmtree(target / LOGS, ignore_errors=True)
+    shutil.rmtree(target / LOGS_DIR, ignore_errors=True)
     probe = state / "probe"
     try:
         state.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from bert_runtime.bundle.atomic_files import temp_path
 
-__all__ = ["SaveWithinEpochs", "WholeFiles"]
+__all__ = ["AtomicCheckpointIO", "MidEpochCheckpoint"]
 
 _LEAST_INTERVAL_S = 60.0
 """Between two savings within an epoch, at least."""
@@ -25,7 +25,7 @@ _MOST_SHARE = 0.02
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class WholeFiles(TorchCheckpointIO):
+class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes a checkpoint beside the one that it replaces.
 
     Lightning's own goes through the folder for temporary files, which may be too small or on another disk, from where
@@ -44,7 +44,7 @@ class WholeFiles(TorchCheckpointIO):
             partial.unlink(missing_ok=True)
 
 
-class SaveWithinEpochs(Callback):
+class MidEpochCheckpoint(Callback):
     """Saves the whole state between two optimizer steps: after a minute or more, and on Ctrl-C or SIGTERM.
 
     A signal ends the run after the step it falls into, as `KeyboardInterrupt`; after an epoch's last step only when

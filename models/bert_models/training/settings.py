@@ -1,39 +1,51 @@
-"""What a run of training is asked to do: what all have in common, and fine-tuning."""
+"""Settings of a training run: what fine-tuning and pre-training share, and fine-tuning's own."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
 
 from bert_models.errors import TrainingError
 
 __all__ = ["CLASS_WEIGHTS", "PRECISIONS", "OptimizationSettings", "TrainSettings"]
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
-"""`auto` takes bf16 mixed precision where this processor computes it and it measures faster; fp16 needs CUDA."""
+"""Arithmetic of training.
+
+`auto` takes bf16 mixed precision if this machine has bf16 instructions and a measured step is faster, else fp32.
+`fp16` (mixed precision with loss scaling, Micikevicius et al., arXiv:1710.03740) needs CUDA.
+"""
 
 CLASS_WEIGHTS = ("balanced",)
-"""`balanced` weights a class by the inverse of its frequency in the training file, 1 on average over the classes."""
+"""`balanced` weights a class by the inverse of its frequency in the training file, with a mean of 1 over the classes.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizationSettings:
-    """How weights are learnt: AdamW, linear warm-up, linear decay to zero."""
+    """Settings of AdamW (arXiv:1711.05101) with linear warm-up and linear decay to zero, as BERT is fine-tuned.
+
+    Raises:
+        TrainingError: A value is out of range; the message names all of them.
+    """
 
     batch_size: int = 32
-    accumulate: int = 1
-    """Batches whose gradients are averaged for one step of the optimizer."""
+    """Sequences (or pairs) per batch and process."""
+    gradient_accumulation_steps: int = field(default=1, metadata={"key": "accumulate"})
+    """Batches whose gradients are averaged for one optimizer step."""
     lr: float = 1e-4
     """Peak learning rate."""
     warmup_ratio: float = 0.1
-    """Share of all steps over which the learning rate rises from zero."""
+    """Fraction of all optimizer steps over which the learning rate rises from zero; 0.1 as in BERT's code."""
     weight_decay: float = 0.01
-    """Decay of weight matrices; biases and LayerNorm parameters have none."""
+    """AdamW's decay of weight matrices; biases and LayerNorm parameters have none, as in BERT."""
     max_grad_norm: float = 1.0
-    """Gradients are scaled down to this L2 norm."""
+    """Maximum L2 norm of the gradients; larger ones are scaled down to it (BERT's code clips at 1.0)."""
     seed: int = 0
+    """Seed of new weights, batch order, dropout and masks, in [0, 2**32)."""
     precision: str = "auto"
+    """One of `PRECISIONS`."""
 
-    counts: ClassVar[tuple[str, ...]] = ("batch_size", "accumulate")
+    count_fields: ClassVar[tuple[str, ...]] = ("batch_size", "gradient_accumulation_steps")
     """Fields that must be at least 1, or `None` where that is their default."""
 
     def __post_init__(self) -> None:
@@ -41,8 +53,8 @@ class OptimizationSettings:
             raise TrainingError("; ".join(problems))
 
     def problems(self) -> Iterator[str]:
-        """What makes no sense, and what was expected."""
-        for name in self.counts:
+        """Yield a message for every value that is out of range: the field, what was expected, what was found."""
+        for name in self.count_fields:
             value = getattr(self, name)
             if value is not None and value < 1:
                 yield f"{name} must be at least 1, found {value}"
@@ -58,28 +70,38 @@ class OptimizationSettings:
         if self.precision not in PRECISIONS:
             yield f"precision must be one of {', '.join(PRECISIONS)}, found {self.precision!r}"
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values under the keys of reports and saved runs: field names, or their `metadata["key"]`."""
+        return {str(f.metadata.get("key", f.name)): getattr(self, f.name) for f in fields(self)}
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings(OptimizationSettings):
-    """The recipe of one fine-tuning run."""
+    """Settings of one fine-tuning run.
+
+    Raises:
+        TrainingError: A value is out of range; the message names all of them.
+    """
 
     epochs: int = 3
+    """Passes over the training file (BERT's fine-tuning used 2 to 4, arXiv:1810.04805, appendix A.3)."""
     layer_lr_decay: float = 1.0
-    """Factor on the learning rate for every layer further below the head, see `parameter_groups`; 1 is off."""
+    """Factor on the learning rate per layer below the head (arXiv:1801.06146), see `parameter_groups`; 1 is off."""
     max_tokens: int | None = None
-    """Longest training sequence in tokens; by default the most that the checkpoint allows."""
+    """Maximum tokens of a training sequence; by default the maximum of the checkpoint."""
     patience: int | None = None
-    """Stop after so many epochs without a better dev metric; by default all epochs are run."""
+    """Epochs without a better dev metric after which training stops; by default it runs all epochs."""
     label_smoothing: float = 0.0
-    """Share of every target that is spread over all classes."""
+    """Fraction of each target's probability spread evenly over all classes (Szegedy et al., arXiv:1512.00567)."""
     class_weights: str | None = None
-    """How classes are weighted in the loss, of `CLASS_WEIGHTS`; by default all alike."""
+    """One of `CLASS_WEIGHTS`: how classes are weighted in the loss; by default all alike."""
     sort_by_length: bool = False
-    """Batches of sequences of like length, in random order, instead of random batches: less padding."""
+    """Group sequences of similar length into batches, which saves padding; the order of batches stays random."""
     gradient_checkpointing: bool = False
-    """Compute the layers once more in the backward pass instead of keeping what they computed: less memory."""
+    """Recompute the layers in the backward pass instead of storing their activations (Chen et al., arXiv:1604.06174).
+    """
 
-    counts: ClassVar[tuple[str, ...]] = ("epochs", *OptimizationSettings.counts, "patience")
+    count_fields: ClassVar[tuple[str, ...]] = ("epochs", *OptimizationSettings.count_fields, "patience")
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

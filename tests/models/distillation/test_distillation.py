@@ -339,7 +339,7 @@ def corpus(tmp_path: Path) -> TextFiles:
 
 
 MASKED = PretrainSettings(
-    objective="mlm", steps=40, batch_size=8, lr=3e-3, max_tokens=24, dev_share=0.2, eval_every=20, precision="fp32"
+    objective="mlm", steps=40, batch_size=8, lr=3e-3, max_tokens=24, dev_fraction=0.2, eval_every=20, precision="fp32"
 )
 
 

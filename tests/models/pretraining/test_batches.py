@@ -16,10 +16,10 @@ from bert_models.pretraining import (
     MaskingSettings,
     PretrainingBatch,
     PretrainingBatches,
+    PretrainingVocabulary,
     TokenCache,
-    Vocabulary,
     batch_loader,
-    cached_tokens,
+    tokenize_corpus,
 )
 from bert_models.tokenizer_files import read_tokenizer
 
@@ -35,11 +35,11 @@ def cache(tmp_path_factory: pytest.TempPathFactory, toy_vocab: Path) -> TokenCac
 
 
 @pytest.fixture(scope="module")
-def vocabulary(toy_vocab: Path) -> Vocabulary:
-    return Vocabulary.of(toy_tokenizer(toy_vocab))
+def vocabulary(toy_vocab: Path) -> PretrainingVocabulary:
+    return PretrainingVocabulary.from_tokenizer(toy_tokenizer(toy_vocab))
 
 
-def batches(cache: TokenCache, vocabulary: Vocabulary, **options: Any) -> PretrainingBatches:
+def batches(cache: TokenCache, vocabulary: PretrainingVocabulary, **options: Any) -> PretrainingBatches:
     ranks = {name: options.pop(name) for name in ("rank", "world_size") if name in options}
     settings = BatchSettings(**{"max_tokens": 32, "batch_size": 8, **options})
     return PretrainingBatches(cache, np.arange(cache.num_documents), vocabulary, settings, **ranks)
@@ -65,7 +65,7 @@ def same(first: list[PretrainingBatch], second: list[PretrainingBatch]) -> bool:
 @pytest.mark.parametrize("whole_words", [False, True])
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_batch_is_framed_padded_and_masked(
-    cache: TokenCache, vocabulary: Vocabulary, objective: str, whole_words: bool
+    cache: TokenCache, vocabulary: PretrainingVocabulary, objective: str, whole_words: bool
 ) -> None:
     masking = MaskingSettings(whole_words=whole_words)
     source = batches(cache, vocabulary, objective=objective, masking=masking)
@@ -82,7 +82,7 @@ def test_a_batch_is_framed_padded_and_masked(
         assert ((ids == CLS).sum(dim=1) == 1).all()
         lengths = batch.attention_mask.sum(dim=1)
         assert (ids[torch.arange(len(ids)), lengths - 1] == SEP).all()
-        assert not np.isin(batch.labels.numpy(), vocabulary.special).any()
+        assert not np.isin(batch.labels.numpy(), vocabulary.special_ids).any()
         assert ((batch.labels != -100).sum(dim=1) >= 1).all()
         if batch.sentence_labels is None:
             assert not batch.token_type_ids.any()
@@ -94,7 +94,7 @@ def test_a_batch_is_framed_padded_and_masked(
     assert (source[0].sentence_labels is None) == (objective in ("mlm", "rtd"))
 
 
-def test_a_sequence_by_hand(tmp_path: Path, toy_vocab: Path, vocabulary: Vocabulary) -> None:
+def test_a_sequence_by_hand(tmp_path: Path, toy_vocab: Path, vocabulary: PretrainingVocabulary) -> None:
     tokenizer = toy_tokenizer(toy_vocab)
     cache = toy_cache(tmp_path, toy_vocab, [["ab", "c"], ["de"]])
     one = all_of(batches(cache, vocabulary, seed=1))
@@ -108,7 +108,7 @@ def test_a_sequence_by_hand(tmp_path: Path, toy_vocab: Path, vocabulary: Vocabul
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_the_same_epoch_is_the_same_data_and_another_is_not(
-    cache: TokenCache, vocabulary: Vocabulary, objective: str
+    cache: TokenCache, vocabulary: PretrainingVocabulary, objective: str
 ) -> None:
     source, again = (batches(cache, vocabulary, objective=objective, seed=3) for _ in range(2))
     first = all_of(source)
@@ -123,7 +123,9 @@ def test_the_same_epoch_is_the_same_data_and_another_is_not(
     assert not same(first, all_of(batches(cache, vocabulary, objective=objective, seed=4)))
 
 
-def test_static_sequences_keep_their_masks_in_another_order(cache: TokenCache, vocabulary: Vocabulary) -> None:
+def test_static_sequences_keep_their_masks_in_another_order(
+    cache: TokenCache, vocabulary: PretrainingVocabulary
+) -> None:
     def rows(epoch: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         source.set_epoch(epoch)
         return [
@@ -132,14 +134,14 @@ def test_static_sequences_keep_their_masks_in_another_order(cache: TokenCache, v
             for ids, labels, mask in zip(batch.input_ids, batch.labels, batch.attention_mask, strict=True)
         ]
 
-    source = batches(cache, vocabulary, static=True)
+    source = batches(cache, vocabulary, static_masking=True)
     first, second = rows(0), rows(1)
     assert first != second
     assert sorted(first) == sorted(second)
 
 
 @pytest.mark.parametrize("batch_size", [8, 11, 20])
-def test_ranks_share_the_batches_of_one(cache: TokenCache, vocabulary: Vocabulary, batch_size: int) -> None:
+def test_ranks_share_the_batches_of_one(cache: TokenCache, vocabulary: PretrainingVocabulary, batch_size: int) -> None:
     """Which sequences are in a batch, and what is masked in them, does not depend on the number of ranks."""
 
     def rows(batch: PretrainingBatch) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -157,7 +159,7 @@ def test_ranks_share_the_batches_of_one(cache: TokenCache, vocabulary: Vocabular
         assert [row for part in turn for row in rows(part)] == rows(batch)
 
 
-def test_worker_processes_give_the_same_batches(cache: TokenCache, vocabulary: Vocabulary) -> None:
+def test_worker_processes_give_the_same_batches(cache: TokenCache, vocabulary: PretrainingVocabulary) -> None:
     source = batches(cache, vocabulary, objective="mlm+nsp")
     source.set_epoch(2)
     assert same(list(batch_loader(source)), all_of(source))
@@ -169,10 +171,10 @@ def test_a_roberta_pair_has_its_own_frame(tmp_path: Path) -> None:
     train_bpe(tmp_path)
     tokenizer = read_tokenizer(tmp_path, "roberta")
     (tmp_path / "a.txt").write_text("the card was charged\ntwice on Monday\n\nthe parcel left\nour warehouse")
-    cache = cached_tokens(TextFiles([tmp_path / "a.txt"]), tokenizer, tmp_path / "cache")
+    cache = tokenize_corpus(TextFiles([tmp_path / "a.txt"]), tokenizer, tmp_path / "cache")
     # <s> 0, <pad> 1, </s> 2
-    vocabulary = Vocabulary.of(tokenizer)
-    frame = vocabulary.frame
+    vocabulary = PretrainingVocabulary.from_tokenizer(tokenizer)
+    frame = vocabulary.template
     assert (frame.prefix, frame.middle, frame.suffix, frame.second_type) == ((0,), (2, 2), (2,), 0)
     batch = batches(cache, vocabulary, objective="mlm+sop", max_tokens=40)[0]
     assert not batch.token_type_ids.any()
@@ -183,7 +185,7 @@ def test_a_roberta_pair_has_its_own_frame(tmp_path: Path) -> None:
     assert full.count(2) == 2
 
 
-def test_settings_and_data_that_do_not_fit(cache: TokenCache, vocabulary: Vocabulary) -> None:
+def test_settings_and_data_that_do_not_fit(cache: TokenCache, vocabulary: PretrainingVocabulary) -> None:
     with pytest.raises(TrainingError, match=r"one of mlm, mlm\+nsp, mlm\+sop, rtd, found 'nsp'; batch_size must be"):
         BatchSettings(objective="nsp", batch_size=0)
     with pytest.raises(TrainingError, match="seed must lie"):

@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from bert_models import TrainingError
-from bert_models.pretraining import MaskingSettings, Vocabulary
-from bert_models.pretraining.masking import IGNORED, Masked, mask_sequences
+from bert_models.pretraining import MaskingSettings, PretrainingVocabulary
+from bert_models.pretraining.masking import IGNORE_INDEX, MaskedBatch, mask_sequences
 from bert_runtime.numerics import IntArray
 
 from ..toy_corpus import toy_tokenizer
@@ -17,13 +17,13 @@ PAD, CLS, SEP, MASK = 0, 2, 3, 4
 
 
 @pytest.fixture(scope="module")
-def vocabulary(toy_vocab: Path) -> Vocabulary:
-    return Vocabulary.of(toy_tokenizer(toy_vocab))
+def vocabulary(toy_vocab: Path) -> PretrainingVocabulary:
+    return PretrainingVocabulary.from_tokenizer(toy_tokenizer(toy_vocab))
 
 
-def batch(vocabulary: Vocabulary, rows: int, width: int, seed: int = 0) -> IntArray:
+def batch(vocabulary: PretrainingVocabulary, rows: int, width: int, seed: int = 0) -> IntArray:
     """Rows of random tokens between special ones, the odd ones padded."""
-    ids = np.random.default_rng(seed).choice(vocabulary.ordinary, (rows, width))
+    ids = np.random.default_rng(seed).choice(vocabulary.regular_ids, (rows, width))
     ids[:, 0], ids[:, -1], ids[:, width // 3] = CLS, SEP, SEP
     ids[1::2, -width // 4 - 1] = SEP
     ids[1::2, -width // 4 :] = PAD
@@ -33,26 +33,26 @@ def batch(vocabulary: Vocabulary, rows: int, width: int, seed: int = 0) -> IntAr
 def mask_batch(
     ids: IntArray,
     starts: NDArray[np.bool_] | None,
-    vocabulary: Vocabulary,
+    vocabulary: PretrainingVocabulary,
     settings: MaskingSettings,
     generator: np.random.Generator,
-) -> Masked:
+) -> MaskedBatch:
     """Every sequence with a generator that follows from the one given."""
     return mask_sequences(ids, starts, vocabulary, settings, generator.spawn(len(ids)))
 
 
-def check(ids: IntArray, masked: Masked, vocabulary: Vocabulary) -> NDArray[np.bool_]:
+def check(ids: IntArray, masked: MaskedBatch, vocabulary: PretrainingVocabulary) -> NDArray[np.bool_]:
     """What must hold of any masking; returns what was chosen."""
-    chosen: NDArray[np.bool_] = masked.labels != IGNORED
+    chosen: NDArray[np.bool_] = masked.labels != IGNORE_INDEX
     assert np.array_equal(masked.labels[chosen], ids[chosen])
     assert np.array_equal(masked.input_ids[~chosen], ids[~chosen])
-    assert not np.isin(ids[chosen], vocabulary.special).any()
-    assert set(np.unique(masked.input_ids[chosen])) <= {MASK, *vocabulary.ordinary}
+    assert not np.isin(ids[chosen], vocabulary.special_ids).any()
+    assert set(np.unique(masked.input_ids[chosen])) <= {MASK, *vocabulary.regular_ids}
     return chosen
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
-def test_a_million_tokens_have_the_shares_of_the_recipe(vocabulary: Vocabulary, whole_words: bool) -> None:
+def test_a_million_tokens_have_the_shares_of_the_recipe(vocabulary: PretrainingVocabulary, whole_words: bool) -> None:
     settings = MaskingSettings(whole_words=whole_words)
     generator = np.random.default_rng(1)
     ordinary = selected = hidden = replaced = kept = 0
@@ -62,7 +62,7 @@ def test_a_million_tokens_have_the_shares_of_the_recipe(vocabulary: Vocabulary, 
         starts = np.random.default_rng(number).random(ids.shape) < 0.7
         masked = mask_batch(ids, starts, vocabulary, settings, generator)
         chosen = check(ids, masked, vocabulary)
-        ordinary += int((~np.isin(ids, vocabulary.special)).sum())
+        ordinary += int((~np.isin(ids, vocabulary.special_ids)).sum())
         selected += int(chosen.sum())
         hidden += int((masked.input_ids == MASK).sum())
         kept += int((masked.input_ids == ids)[chosen].sum())
@@ -72,27 +72,27 @@ def test_a_million_tokens_have_the_shares_of_the_recipe(vocabulary: Vocabulary, 
     assert selected / ordinary == pytest.approx(0.15, abs=0.005)
     assert hidden / selected == pytest.approx(0.8, abs=0.005)
     # A random entry is the token itself once in as many times as there are entries.
-    same = 0.1 / len(vocabulary.ordinary)
+    same = 0.1 / len(vocabulary.regular_ids)
     assert replaced / selected == pytest.approx(0.1 - same, abs=0.005)
     assert kept / selected == pytest.approx(0.1 + same, abs=0.005)
-    counts = np.bincount(np.concatenate(substitutes), minlength=vocabulary.size)[vocabulary.ordinary]
+    counts = np.bincount(np.concatenate(substitutes), minlength=vocabulary.size)[vocabulary.regular_ids]
     assert counts.min() > 0.5 * counts.mean()
     assert counts.max() < 1.5 * counts.mean()
 
 
-def test_every_place_is_as_likely_as_any_other(vocabulary: Vocabulary) -> None:
+def test_every_place_is_as_likely_as_any_other(vocabulary: PretrainingVocabulary) -> None:
     ids = np.tile(batch(vocabulary, 1, 40), (20_000, 1))
-    chosen = mask_batch(ids, None, vocabulary, MaskingSettings(), np.random.default_rng(0)).labels != IGNORED
-    shares = chosen.mean(axis=0)[~np.isin(ids[0], vocabulary.special)]
+    chosen = mask_batch(ids, None, vocabulary, MaskingSettings(), np.random.default_rng(0)).labels != IGNORE_INDEX
+    shares = chosen.mean(axis=0)[~np.isin(ids[0], vocabulary.special_ids)]
     assert np.abs(shares - 0.15).max() < 0.01
 
 
-def test_words_are_chosen_whole(vocabulary: Vocabulary) -> None:
+def test_words_are_chosen_whole(vocabulary: PretrainingVocabulary) -> None:
     ids = batch(vocabulary, 200, 96)
     starts = np.random.default_rng(5).random(ids.shape) < 0.5
     settings = MaskingSettings(whole_words=True)
     chosen = check(ids, mask_batch(ids, starts, vocabulary, settings, np.random.default_rng(0)), vocabulary)
-    ordinary = ~np.isin(ids, vocabulary.special)
+    ordinary = ~np.isin(ids, vocabulary.special_ids)
     continues = ordinary[:, 1:] & ordinary[:, :-1] & ~starts[:, 1:]
     assert (chosen[:, 1:] == chosen[:, :-1])[continues].all()
     assert (chosen[:, 1:] != chosen[:, :-1])[~continues & ordinary[:, 1:] & ordinary[:, :-1]].any()
@@ -100,27 +100,27 @@ def test_words_are_chosen_whole(vocabulary: Vocabulary) -> None:
     assert (chosen.sum(axis=1) <= budgets).all()
 
 
-def test_a_word_that_is_too_long_is_left_out_unless_there_is_no_other(vocabulary: Vocabulary) -> None:
+def test_a_word_that_is_too_long_is_left_out_unless_there_is_no_other(vocabulary: PretrainingVocabulary) -> None:
     # One word of 8 tokens and two of one; 15 % of ten tokens are one or two of them.
     ids = np.array([[CLS, *range(10, 20), SEP]])
     starts = np.array([[False, *[True] + [False] * 7, True, True, False]])
     settings = MaskingSettings(whole_words=True)
     for seed in range(50):
-        chosen = mask_batch(ids, starts, vocabulary, settings, np.random.default_rng(seed)).labels[0] != IGNORED
+        chosen = mask_batch(ids, starts, vocabulary, settings, np.random.default_rng(seed)).labels[0] != IGNORE_INDEX
         assert not chosen[:9].any()
         assert 1 <= chosen.sum() <= 2
     only = np.array([[CLS, *range(10, 18), SEP]])
-    chosen = mask_batch(only, starts[:, :10], vocabulary, settings, np.random.default_rng(0)).labels[0] != IGNORED
+    chosen = mask_batch(only, starts[:, :10], vocabulary, settings, np.random.default_rng(0)).labels[0] != IGNORE_INDEX
     assert chosen.tolist() == [False, *[True] * 8, False]
 
 
-def test_no_sequence_is_left_without_a_question(vocabulary: Vocabulary) -> None:
+def test_no_sequence_is_left_without_a_question(vocabulary: PretrainingVocabulary) -> None:
     ids = np.array([[CLS, 10, SEP, PAD], [CLS, SEP, PAD, PAD]])
     labels = mask_batch(ids, None, vocabulary, MaskingSettings(), np.random.default_rng(0)).labels
-    assert labels.tolist() == [[IGNORED, 10, IGNORED, IGNORED], [IGNORED] * 4]
+    assert labels.tolist() == [[IGNORE_INDEX, 10, IGNORE_INDEX, IGNORE_INDEX], [IGNORE_INDEX] * 4]
 
 
-def test_a_batch_depends_on_its_generators_alone(vocabulary: Vocabulary) -> None:
+def test_a_batch_depends_on_its_generators_alone(vocabulary: PretrainingVocabulary) -> None:
     ids = batch(vocabulary, 8, 64)
     first, again, other = (
         mask_batch(ids, None, vocabulary, MaskingSettings(), np.random.default_rng(seed)) for seed in (1, 1, 2)
@@ -131,7 +131,7 @@ def test_a_batch_depends_on_its_generators_alone(vocabulary: Vocabulary) -> None
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
-def test_masks_do_not_depend_on_the_batch(vocabulary: Vocabulary, whole_words: bool) -> None:
+def test_masks_do_not_depend_on_the_batch(vocabulary: PretrainingVocabulary, whole_words: bool) -> None:
     settings = MaskingSettings(whole_words=whole_words)
     ids = batch(vocabulary, 6, 48)
     starts = np.random.default_rng(3).random(ids.shape) < 0.6
@@ -145,20 +145,24 @@ def test_masks_do_not_depend_on_the_batch(vocabulary: Vocabulary, whole_words: b
     assert np.array_equal(parts.labels[:, :48], whole.labels[order])
 
 
-def test_all_of_what_is_chosen_may_be_masked(vocabulary: Vocabulary) -> None:
+def test_all_of_what_is_chosen_may_be_masked(vocabulary: PretrainingVocabulary) -> None:
     ids = batch(vocabulary, 8, 64)
-    masked = mask_batch(ids, None, vocabulary, MaskingSettings(masked=1, replaced=0), np.random.default_rng(0))
+    masked = mask_batch(
+        ids, None, vocabulary, MaskingSettings(mask_replace_prob=1, random_replace_prob=0), np.random.default_rng(0)
+    )
     assert (masked.input_ids[check(ids, masked, vocabulary)] == MASK).all()
 
 
 def test_settings_that_make_no_sense() -> None:
-    with pytest.raises(TrainingError, match=r"share must lie in \(0, 1\], found 0; masked must lie in"):
-        MaskingSettings(share=0, masked=2)
+    with pytest.raises(
+        TrainingError, match=r"mlm_probability must lie in \(0, 1\], found 0; mask_replace_prob must lie in"
+    ):
+        MaskingSettings(mlm_probability=0, mask_replace_prob=2)
     with pytest.raises(TrainingError, match="must not exceed 1 together"):
-        MaskingSettings(masked=0.8, replaced=0.3)
+        MaskingSettings(mask_replace_prob=0.8, random_replace_prob=0.3)
 
 
-def test_whole_words_need_to_know_words(vocabulary: Vocabulary) -> None:
+def test_whole_words_need_to_know_words(vocabulary: PretrainingVocabulary) -> None:
     with pytest.raises(TrainingError, match="where words start"):
         settings = MaskingSettings(whole_words=True)
         mask_batch(batch(vocabulary, 2, 9), None, vocabulary, settings, np.random.default_rng(0))

@@ -8,8 +8,14 @@ import pytest
 
 from bert_models import TrainingError
 from bert_models.corpus import open_corpus
-from bert_models.pretraining import TokenCache, cached_tokens
-from bert_models.pretraining.packing import Plan, cut_pair, pack_next_sentences, pack_sentence_order, pack_sentences
+from bert_models.pretraining import TokenCache, tokenize_corpus
+from bert_models.pretraining.packing import (
+    Plan,
+    pack_next_sentences,
+    pack_sentence_order,
+    pack_sentences,
+    truncate_pair,
+)
 from bert_models.tokenizer_files import read_tokenizer
 
 from ..toy_corpus import document_of, letters, random_documents, toy_cache
@@ -144,7 +150,7 @@ def test_texts_are_cut_from_the_longer_at_both_ends() -> None:
     """Two texts of 4 that share 5 places: as BERT drops one by one, the first keeps 3 and the second 2."""
     seen = set()
     for seed in range(200):
-        (a, a_end), (b, b_end) = cut_pair((0, 4), (10, 14), 5, np.random.default_rng(seed))
+        (a, a_end), (b, b_end) = truncate_pair((0, 4), (10, 14), 5, np.random.default_rng(seed))
         assert (a_end - a, b_end - b) == (3, 2)
         seen.add((a, b))
     assert seen == {(a, b) for a in (0, 1) for b in (10, 11, 12)}
@@ -154,7 +160,7 @@ def test_texts_are_cut_from_the_longer_at_both_ends() -> None:
     ("lengths", "kept"), [((9, 2), (4, 2)), ((2, 9), (2, 4)), ((9, 7), (3, 3)), ((2, 3), (2, 3)), ((1, 50), (1, 5))]
 )
 def test_the_shorter_text_is_cut_last(lengths: tuple[int, int], kept: tuple[int, int]) -> None:
-    (a, a_end), (b, b_end) = cut_pair((0, lengths[0]), (100, 100 + lengths[1]), 6, np.random.default_rng(0))
+    (a, a_end), (b, b_end) = truncate_pair((0, lengths[0]), (100, 100 + lengths[1]), 6, np.random.default_rng(0))
     assert (a_end - a, b_end - b) == kept
 
 
@@ -199,7 +205,7 @@ def test_next_sentences_need_two_documents_and_room(tmp_path: Path, toy_vocab: P
 def test_books_give_as_many_true_as_random_pairs(shared_data: Path, tmp_path: Path) -> None:
     tokenizer = read_tokenizer(shared_data / "vocab" / "bert-base-uncased", "bert")
     books = open_corpus([shared_data / "books" / "books.md.gz"], document_start="^# Title:")
-    cache = cached_tokens(books, tokenizer, tmp_path)
+    cache = tokenize_corpus(books, tokenizer, tmp_path)
     assert cache.num_documents == 34
     for room, epoch in ((125, 0), (509, 0), (509, 1)):
         plan = pack_next_sentences(cache, all_of(cache), room, 0, epoch)

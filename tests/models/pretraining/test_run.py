@@ -14,7 +14,7 @@ import transformers
 
 from bert_models import FAMILIES, TrainingError, load_model, open_checkpoint
 from bert_models.corpus import TextFiles
-from bert_models.pretraining import PretrainSettings, Start, pretrain
+from bert_models.pretraining import InitialModel, PretrainSettings, pretrain
 from bert_models.pretraining.model import MaskedLanguageModel
 from bert_models.tokenizer_files import read_tokenizer
 from bert_models.weights import read_weights
@@ -71,14 +71,14 @@ def tokenizer(toy_vocab: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 def settings(objective: str, **changes: Any) -> PretrainSettings:
     values: dict[str, Any] = {
-        "objective": objective, "steps": 24, "batch_size": 8, "lr": 5e-3, "max_tokens": 32, "dev_share": 0.2,
+        "objective": objective, "steps": 24, "batch_size": 8, "lr": 5e-3, "max_tokens": 32, "dev_fraction": 0.2,
         "eval_every": 8, "precision": "fp32",
     }  # fmt: skip
     return PretrainSettings(**{**values, **changes})
 
 
 def run(objective: str, corpus: TextFiles, vocab: Path, output: Path, **options: Any) -> dict[str, Any]:
-    start = Start(family=FAMILY[objective], size="toy", tokenizer=vocab)
+    start = InitialModel(family=FAMILY[objective], size="toy", tokenizer=vocab)
     chosen = options.pop("settings", settings(objective))
     return pretrain(start, corpus, output, chosen, cache=output.parent / "cache", **options)
 
@@ -108,7 +108,7 @@ def test_the_discriminator_finds_what_was_replaced(
     sizes = {"hidden_size": 64, "embedding_size": 64, "hidden_dropout": 0.0, "attention_dropout": 0.0}
     electra = FAMILIES["electra"]
     monkeypatch.setitem(FAMILIES, "electra", replace(electra, sizes={"toy": {**electra.sizes["toy"], **sizes}}))
-    start = Start(family="electra", size="toy", tokenizer=tokenizer, initializer_range=0.1)
+    start = InitialModel(family="electra", size="toy", tokenizer=tokenizer, initializer_range=0.1)
     chosen = settings("rtd", steps=240, eval_every=240, batch_size=16, lr=2e-3)
     last = pretrain(start, corpus, tmp_path / "out", chosen, cache=tmp_path / "cache")["measured"][-1]
     assert last["rtd_accuracy"] > 1 - last["replaced_share"] + 0.02
@@ -122,7 +122,7 @@ def test_every_step_and_measurement_is_logged(
     objective: str, losses: dict[str, float], corpus: TextFiles, tokenizer: Path, tmp_path: Path
 ) -> None:
     """Also the measurement at the end, where the last ones are further apart than the steps that are left."""
-    chosen = settings(objective, steps=10, eval_every=4, accumulate=2, batch_size=4)
+    chosen = settings(objective, steps=10, eval_every=4, gradient_accumulation_steps=2, batch_size=4)
     report = run(objective, corpus, tokenizer, tmp_path / "out", settings=chosen)
     rows = metrics(tmp_path / "out")
     steps = [row for row in rows if "loss" in row]
@@ -141,7 +141,7 @@ def test_every_step_and_measurement_is_logged(
 
 
 def test_too_few_batches_for_a_step(corpus: TextFiles, tokenizer: Path, tmp_path: Path) -> None:
-    chosen = settings("mlm", accumulate=100)
+    chosen = settings("mlm", gradient_accumulation_steps=100)
     with pytest.raises(TrainingError, match="of 8 sequences in an epoch are too few for a step of 100; lower --accum"):
         run("mlm", corpus, tokenizer, tmp_path / "out", settings=chosen)
 
@@ -242,7 +242,7 @@ def test_a_resumed_run_ends_where_a_whole_one_does(
     whole_run: Whole,
     tmp_path: Path,
 ) -> None:
-    chosen = settings(objective, accumulate=accumulate, batch_size=12 // accumulate)
+    chosen = settings(objective, gradient_accumulation_steps=accumulate, batch_size=12 // accumulate)
     with pytest.raises(KilledError) as kill:
         run(objective, corpus, tokenizer, tmp_path / "parts", settings=chosen)
     (before,) = kill.value.args
@@ -278,7 +278,7 @@ def test_a_run_is_not_resumed_with_another_corpus_or_seed(
 
 def test_a_checkpoint_is_trained_further(corpus: TextFiles, tokenizer: Path, tmp_path: Path) -> None:
     run("mlm", corpus, tokenizer, tmp_path / "first", settings=settings("mlm", steps=64, eval_every=64))
-    start = Start(base=tmp_path / "first")
+    start = InitialModel(base=tmp_path / "first")
     chosen = settings("mlm", steps=8, lr=1e-3, seed=0)
     report = pretrain(start, corpus, tmp_path / "second", chosen, cache=tmp_path / "cache")
     before = json.loads((tmp_path / "first" / "training.json").read_text())["measured"][-1]["mlm_loss"]
@@ -290,15 +290,15 @@ def test_a_checkpoint_is_trained_further(corpus: TextFiles, tokenizer: Path, tmp
 def test_the_head_for_pairs_is_trained_further(
     family: str, objective: str, corpus: TextFiles, tokenizer: Path, tmp_path: Path
 ) -> None:
-    start = Start(family=family, size="toy", tokenizer=tokenizer)
+    start = InitialModel(family=family, size="toy", tokenizer=tokenizer)
     pretrain(start, corpus, tmp_path / "first", settings(objective, steps=4), cache=tmp_path / "cache")
-    opened = Start(base=tmp_path / "first").open(settings(objective))
+    opened = InitialModel(base=tmp_path / "first").open(settings(objective))
     assert isinstance(opened.model, MaskedLanguageModel)
     assert opened.model.sentence is not None
     saved = read_weights(tmp_path / "first").values()
     for name, parameter in opened.model.sentence.named_parameters():
         assert any(torch.equal(parameter, each) for each in saved), name
-    without = Start(base=tmp_path / "first").open(settings("mlm")).model
+    without = InitialModel(base=tmp_path / "first").open(settings("mlm")).model
     assert isinstance(without, MaskedLanguageModel)
     assert without.sentence is None
 
@@ -314,7 +314,7 @@ def test_the_head_for_pairs_is_trained_further(
 def test_objectives_that_a_family_cannot_learn(
     family: str, objective: str, message: str, corpus: TextFiles, tokenizer: Path, tmp_path: Path
 ) -> None:
-    start = Start(family=family, size="toy", tokenizer=tokenizer)
+    start = InitialModel(family=family, size="toy", tokenizer=tokenizer)
     with pytest.raises(TrainingError, match=message):
         pretrain(start, corpus, tmp_path / "out", settings(objective), cache=tmp_path / "cache")
     assert not (tmp_path / "out").exists()
@@ -322,6 +322,6 @@ def test_objectives_that_a_family_cannot_learn(
 
 def test_all_bad_settings_are_named_at_once() -> None:
     with pytest.raises(TrainingError) as error:
-        PretrainSettings(steps=0, lr=-1, dev_share=1, eval_every=0, precision="fp8")
-    for name in ("steps", "lr", "dev_share", "eval_every", "precision"):
+        PretrainSettings(steps=0, lr=-1, dev_fraction=1, eval_every=0, precision="fp8")
+    for name in ("steps", "lr", "dev_fraction", "eval_every", "precision"):
         assert name in str(error.value)

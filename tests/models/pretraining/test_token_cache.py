@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from bert_models.corpus import TextFiles
 from bert_models.corpus.sentences import Sentence
-from bert_models.pretraining import TokenCache, cached_tokens, split_documents
+from bert_models.pretraining import TokenCache, split_documents, tokenize_corpus
 from bert_runtime.errors import DataError
 
 from ..toy_corpus import toy_cache, toy_tokenizer
@@ -22,7 +22,7 @@ from ..toy_corpus import toy_cache, toy_tokenizer
 def test_tokens_words_sentences_and_documents(tmp_path: Path, toy_vocab: Path) -> None:
     (tmp_path / "a.txt").write_text("the cab\n\x07\n\n\x07\n\nbank\nab, c [SEP]\n")
     tokenizer = toy_tokenizer(toy_vocab)
-    cache = cached_tokens(TextFiles([tmp_path / "a.txt"]), tokenizer, tmp_path / "cache")
+    cache = tokenize_corpus(TextFiles([tmp_path / "a.txt"]), tokenizer, tmp_path / "cache")
     tokens = [tokenizer.id_to_token(int(each)) for each in cache.tokens]
     # The spelling of a special token in a text is text; lines without a token, and documents of these, are left out.
     assert tokens == ["the", "c", "##a", "##b", "bank", "a", "##b", ",", "c", "[UNK]", "s", "##e", "##p", "[UNK]"]
@@ -40,7 +40,7 @@ def test_many_chunks_give_what_one_gives(tmp_path: Path, toy_vocab: Path, monkey
     monkeypatch.setattr("bert_models.pretraining.tokenizing._CHUNK_CHARACTERS", 1)
     calls: list[int] = []
     corpus = TextFiles([tmp_path / "whole" / "corpus.txt"])
-    parts = cached_tokens(corpus, toy_tokenizer(toy_vocab), tmp_path / "parts", calls.append)
+    parts = tokenize_corpus(corpus, toy_tokenizer(toy_vocab), tmp_path / "parts", calls.append)
     for name in ("tokens", "word_starts", "sentences", "documents"):
         assert np.array_equal(getattr(parts, name), getattr(whole, name)), name
     assert calls == [2, 3, 4, 7, 8, 9]
@@ -51,7 +51,7 @@ def test_a_large_vocabulary_has_wider_tokens(tmp_path: Path) -> None:
     tokenizer = Tokenizer(models.WordLevel(vocab, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     (tmp_path / "a.txt").write_text("w1 w65536")
-    cache = cached_tokens(TextFiles([tmp_path / "a.txt"]), tokenizer, tmp_path)
+    cache = tokenize_corpus(TextFiles([tmp_path / "a.txt"]), tokenizer, tmp_path)
     assert cache.tokens.dtype == np.uint32
     assert cache.tokens.tolist() == [1, 65536]
 
@@ -65,12 +65,12 @@ def test_a_second_run_reads_the_cache_and_a_changed_byte_makes_another(
     corpus = TextFiles([tmp_path / "corpus.txt"])
     with monkeypatch.context() as patch:
         patch.setattr(TextFiles, "sentences", lambda self: pytest.fail("read again"))
-        assert cached_tokens(corpus, tokenizer, tmp_path / "cache").folder == first.folder
+        assert tokenize_corpus(corpus, tokenizer, tmp_path / "cache").folder == first.folder
     (tmp_path / "corpus.txt").write_text("a d\n\nc")
-    other = cached_tokens(corpus, tokenizer, tmp_path / "cache")
+    other = tokenize_corpus(corpus, tokenizer, tmp_path / "cache")
     assert other.folder != first.folder
     tokenizer.add_tokens(["zzz"])
-    assert cached_tokens(corpus, tokenizer, tmp_path / "cache").folder not in (first.folder, other.folder)
+    assert tokenize_corpus(corpus, tokenizer, tmp_path / "cache").folder not in (first.folder, other.folder)
     assert len(list((tmp_path / "cache").iterdir())) == 3
 
 
@@ -88,14 +88,14 @@ class Interrupted:
 def test_an_interrupted_build_leaves_nothing(tmp_path: Path, toy_vocab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bert_models.pretraining.tokenizing._CHUNK_CHARACTERS", 1)
     with pytest.raises(KeyboardInterrupt):
-        cached_tokens(Interrupted(), toy_tokenizer(toy_vocab), tmp_path / "cache")
+        tokenize_corpus(Interrupted(), toy_tokenizer(toy_vocab), tmp_path / "cache")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_corpus_without_a_word_is_refused(tmp_path: Path, toy_vocab: Path) -> None:
     (tmp_path / "a.txt").write_text("\n \n\x07\n")
     with pytest.raises(DataError, match="at least one word"):
-        cached_tokens(TextFiles([tmp_path / "a.txt"]), toy_tokenizer(toy_vocab), tmp_path / "cache")
+        tokenize_corpus(TextFiles([tmp_path / "a.txt"]), toy_tokenizer(toy_vocab), tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
 
 
@@ -142,11 +142,11 @@ _PEAK = """
 import sys
 from pathlib import Path
 from bert_models.corpus import TextFiles
-from bert_models.pretraining import cached_tokens
+from bert_models.pretraining import tokenize_corpus
 from bert_models.tokenizer_files import read_tokenizer
 corpus, vocab, cache = map(Path, sys.argv[1:])
 tokenizer = read_tokenizer(vocab, "bert")
-tokens = cached_tokens(TextFiles([corpus]), tokenizer, cache)
+tokens = tokenize_corpus(TextFiles([corpus]), tokenizer, cache)
 assert tokens.num_tokens
 # Not getrusage: its peak is that of the process that was forked, where that was larger.
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))

@@ -7,36 +7,36 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenizers.processors import BertProcessing
 
 from bert_models import TrainingError
-from bert_models.pretraining import Vocabulary
-from bert_models.pretraining.vocabulary import Frame, plain_tokenizer
+from bert_models.pretraining import PretrainingVocabulary
+from bert_models.pretraining.vocabulary import SequenceTemplate, plain_tokenizer
 from bert_models.tokenizer_files import read_tokenizer
 
 from ..toy_corpus import toy_tokenizer
 from ..toy_tokenizers import ALBERT_OPTIONS, train_bpe, train_sentencepiece
 
-BERT = Frame(prefix=(2,), middle=(3,), suffix=(3,), second_type=1)
+BERT = SequenceTemplate(prefix=(2,), middle=(3,), suffix=(3,), second_type=1)
 
 
 def test_the_roles_of_a_vocabulary(toy_vocab: Path) -> None:
     tokenizer = toy_tokenizer(toy_vocab)
-    found = Vocabulary.of(tokenizer)
-    assert (found.pad, found.mask, found.frame) == (0, 4, BERT)
-    assert found.special.tolist() == [0, 1, 2, 3, 4]
-    assert found.ordinary.tolist() == list(range(5, tokenizer.get_vocab_size()))
+    found = PretrainingVocabulary.from_tokenizer(tokenizer)
+    assert (found.pad_id, found.mask_id, found.template) == (0, 4, BERT)
+    assert found.special_ids.tolist() == [0, 1, 2, 3, 4]
+    assert found.regular_ids.tolist() == list(range(5, tokenizer.get_vocab_size()))
     assert found.size == tokenizer.get_vocab_size()
-    assert (found.frame.num_special, found.frame.num_special_of_pair, found.frame.separator) == (2, 3, 3)
+    assert (found.template.num_special, found.template.num_special_pair, found.template.separator) == (2, 3, 3)
 
 
 @pytest.mark.parametrize(
     ("family", "pad", "frame"),
     [
         ("albert", 0, BERT),
-        ("roberta", 1, Frame(prefix=(0,), middle=(2, 2), suffix=(2,), second_type=0)),
-        ("xlm-roberta", 1, Frame(prefix=(0,), middle=(2, 2), suffix=(2,), second_type=0)),
-        ("camembert", 1, Frame(prefix=(5,), middle=(6, 6), suffix=(6,), second_type=0)),
+        ("roberta", 1, SequenceTemplate(prefix=(0,), middle=(2, 2), suffix=(2,), second_type=0)),
+        ("xlm-roberta", 1, SequenceTemplate(prefix=(0,), middle=(2, 2), suffix=(2,), second_type=0)),
+        ("camembert", 1, SequenceTemplate(prefix=(5,), middle=(6, 6), suffix=(6,), second_type=0)),
     ],
 )
-def test_each_family_has_its_frame(tmp_path: Path, family: str, pad: int, frame: Frame) -> None:
+def test_each_family_has_its_frame(tmp_path: Path, family: str, pad: int, frame: SequenceTemplate) -> None:
     if family == "roberta":
         train_bpe(tmp_path)
     elif family == "albert":
@@ -44,19 +44,19 @@ def test_each_family_has_its_frame(tmp_path: Path, family: str, pad: int, frame:
     else:
         train_sentencepiece(tmp_path / "sentencepiece.bpe.model")
     tokenizer = read_tokenizer(tmp_path, family)
-    found = Vocabulary.of(tokenizer)
-    assert found.mask == tokenizer.token_to_id("[MASK]" if family == "albert" else "<mask>")
-    assert (found.pad, found.frame) == (pad, frame)
+    found = PretrainingVocabulary.from_tokenizer(tokenizer)
+    assert found.mask_id == tokenizer.token_to_id("[MASK]" if family == "albert" else "<mask>")
+    assert (found.pad_id, found.template) == (pad, frame)
     assert found.size == tokenizer.get_vocab_size()
-    assert len(found.special) + len(found.ordinary) == len(set(tokenizer.get_vocab().values()))
+    assert len(found.special_ids) + len(found.regular_ids) == len(set(tokenizer.get_vocab().values()))
 
 
 def test_gaps_are_no_tokens_and_special_ones_need_not_be_declared() -> None:
     vocab = {"[PAD]": 0, "[MASK]": 1, "[CLS]": 2, "[SEP]": 3, "[UNK]": 4, "a": 5, "b": 9}
     tokenizer = framed(vocab)
-    assert Vocabulary.of(tokenizer).special.tolist() == [0, 1, 2, 3, 4]
-    assert Vocabulary.of(tokenizer).ordinary.tolist() == [5, 9]
-    assert Vocabulary.of(tokenizer).size == 10
+    assert PretrainingVocabulary.from_tokenizer(tokenizer).special_ids.tolist() == [0, 1, 2, 3, 4]
+    assert PretrainingVocabulary.from_tokenizer(tokenizer).regular_ids.tolist() == [5, 9]
+    assert PretrainingVocabulary.from_tokenizer(tokenizer).size == 10
 
 
 def framed(vocab: dict[str, int]) -> Tokenizer:
@@ -69,13 +69,13 @@ def framed(vocab: dict[str, int]) -> Tokenizer:
 def test_a_tokenizer_without_a_mask_padding_or_frame_is_refused() -> None:
     tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "[PAD]": 1, "a": 2}, unk_token="[UNK]"))
     with pytest.raises(TrainingError, match=r"no mask token; expected \[MASK\] or <mask>"):
-        Vocabulary.of(tokenizer)
+        PretrainingVocabulary.from_tokenizer(tokenizer)
     tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "[MASK]": 1, "a": 2}, unk_token="[UNK]"))
     with pytest.raises(TrainingError, match="no padding token"):
-        Vocabulary.of(tokenizer)
+        PretrainingVocabulary.from_tokenizer(tokenizer)
     tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "[MASK]": 1, "[PAD]": 2}, unk_token="[UNK]"))
     with pytest.raises(TrainingError, match="special tokens before, between and after two texts"):
-        Vocabulary.of(tokenizer)
+        PretrainingVocabulary.from_tokenizer(tokenizer)
 
 
 def test_a_plain_tokenizer_leaves_the_given_one_as_it_was(toy_vocab: Path) -> None:

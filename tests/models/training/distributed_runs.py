@@ -20,9 +20,9 @@ from torch.distributed.tensor import DTensor
 from bert_models import FAMILIES, TrainingError
 from bert_models.corpus import TextFiles
 from bert_models.distillation import distill
-from bert_models.pretraining import PretrainSettings, Start, pretrain
+from bert_models.pretraining import InitialModel, PretrainSettings, pretrain
 from bert_models.training import Placement, TrainSettings, fine_tune
-from bert_models.training.distributed.process_group import joined
+from bert_models.training.distributed.process_group import join_processes
 from bert_models.training.module import FineTuning
 from bert_runtime.errors import DataError
 
@@ -71,7 +71,7 @@ def labels(folder: Path, output: Path, placement: Placement) -> Any:
 
 def tokens(folder: Path, output: Path, placement: Placement) -> Any:
     """Sentences of 1 to 14 words: batches of each process have unlike numbers of labels."""
-    return tune(folder, output, placement, "token-classification", settings={"accumulate": 2})
+    return tune(folder, output, placement, "token-classification", settings={"gradient_accumulation_steps": 2})
 
 
 def chain(folder: Path, output: Path, placement: Placement) -> Any:
@@ -92,9 +92,9 @@ def _pretrain(family: str, objective: str) -> Callable[[Path, Path, Placement], 
     def run(folder: Path, output: Path, placement: Placement) -> Any:
         settings = PretrainSettings(
             objective=objective, steps=12, batch_size=_of_each(placement), lr=1e-3, max_tokens=24,
-            dev_share=0.2, eval_every=1, precision="fp32",
+            dev_fraction=0.2, eval_every=1, precision="fp32",
         )  # fmt: skip
-        start = Start(family=family, size="toy", tokenizer=folder / "tokenizer")
+        start = InitialModel(family=family, size="toy", tokenizer=folder / "tokenizer")
         corpus = TextFiles([folder / "corpus.txt"])
         return pretrain(start, corpus, output, settings, cache=folder / "cache", placement=placement)
 
@@ -144,27 +144,27 @@ def interrupted(folder: Path) -> None:
 def messages(folder: Path, placement: Placement) -> dict[str, Any]:
     """What this process is told of errors that only the second one has, and of one that only the first has."""
     found: dict[str, Any] = {}
-    with joined(placement) as processes:
-        with pytest.raises((DataError, TrainingError)) as data, processes.together():
-            if processes.rank == 1:
+    with join_processes(placement) as process_group:
+        with pytest.raises((DataError, TrainingError)) as data, process_group.sync_errors():
+            if process_group.rank == 1:
                 raise DataError("a file that only this machine has")
         found["data"] = str(data.value)
         with pytest.raises(TrainingError) as output:
             tune(folder, folder / "base", placement)  # a folder that no run has written, and that the first looks at
         found["output"] = str(output.value)
-        found["turns"] = processes.in_turn(lambda: processes.rank)
+        found["turns"] = process_group.local_rank_zero_first(lambda: process_group.rank)
         found["threads"] = torch.get_num_threads()
 
         with pytest.MonkeyPatch.context() as patch:
 
             def nothing(self: Any, model: Any, outputs: Tensor, targets: Tensor) -> Tensor:
-                return outputs.sum() * (float("nan") if processes.rank == 1 else 1.0)
+                return outputs.sum() * (float("nan") if process_group.rank == 1 else 1.0)
 
             patch.setattr("bert_models.training.objectives._SingleLabel.loss", nothing)
             with pytest.raises(TrainingError) as loss:
                 tune(folder, folder / "nan", placement)
         found["loss"] = str(loss.value)
-        found["rank"] = processes.rank
+        found["rank"] = process_group.rank
     return found
 
 

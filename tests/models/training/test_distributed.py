@@ -18,7 +18,7 @@ import torch
 from bert_models import EncoderConfig, TaskModel, TrainingError, save_model
 from bert_models.tokenizer_files import read_tokenizer
 from bert_models.training import Placement
-from bert_models.training.distributed.process_group import Processes
+from bert_models.training.distributed.process_group import ProcessGroup
 from bert_models.weights import read_weights
 from bert_runtime.tasks import TextClassification
 
@@ -231,8 +231,8 @@ def test_two_nodes_meet(folder: Path, tmp_path: Path) -> None:
         )
         for node in range(2)
     ]  # fmt: skip
-    (first, err), (second, silent) = (each.communicate(timeout=TOO_LONG_S) for each in both)
-    assert [each.returncode for each in both] == [0, 0], err + silent
+    (first, err), (second, second_err) = (each.communicate(timeout=TOO_LONG_S) for each in both)
+    assert [each.returncode for each in both] == [0, 0], err + second_err
     assert json.loads(first)["placement"]["nodes"] == 2
     assert second == ""
     tune(folder, tmp_path / "one", Placement())
@@ -303,38 +303,41 @@ def test_what_is_no_placement(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         TrainingError, match=r"^2 nodes: MASTER_ADDR, .*NODE_RANK not set; .* torchrun --nnodes 2 --nproc-"
     ):
-        Placement(nodes=2).here()
+        Placement(nodes=2).resolve()
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
-    assert Placement(devices="auto").here() == Placement(devices=4, nodes=1)
-    assert Placement().here() == Placement(devices=1, nodes=1)
+    assert Placement(devices="auto").resolve() == Placement(devices=4, nodes=1)
+    assert Placement().resolve() == Placement(devices=1, nodes=1)
     with pytest.raises(TrainingError, match="expected at most 4 devices, which is how many GPUs torch sees, found 5"):
-        Placement(devices=5).here()
+        Placement(devices=5).resolve()
 
 
 def test_torchrun_says_how_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}.items():
         monkeypatch.setenv(name, value)
-    assert Placement().here() == Placement(devices="auto").here() == Placement(devices=8, nodes=2)
-    assert Placement(devices=8, nodes=2, strategy="fsdp").here().strategy == "fsdp"
+    assert Placement().resolve() == Placement(devices="auto").resolve() == Placement(devices=8, nodes=2)
+    assert Placement(devices=8, nodes=2, strategy="fsdp").resolve().strategy == "fsdp"
     with pytest.raises(TrainingError, match="started 8 processes on each of 2 nodes, found devices 4 and nodes None"):
-        Placement(devices=4).here()
+        Placement(devices=4).resolve()
 
 
 def test_what_lightning_is_told() -> None:
-    assert Processes().trainer_options() == {"accelerator": Processes().described(1, 1)["accelerator"], "devices": 1}
-    ddp = Processes(devices=8, nodes=2).trainer_options()
+    assert ProcessGroup().trainer_options() == {
+        "accelerator": ProcessGroup().describe(1, 1)["accelerator"],
+        "devices": 1,
+    }
+    ddp = ProcessGroup(devices=8, nodes=2).trainer_options()
     assert (ddp["devices"], ddp["num_nodes"], ddp["strategy"]) == (8, 2, "ddp")
     assert not ddp["use_distributed_sampler"]
-    fsdp = Processes(devices=8, nodes=2, strategy="fsdp").trainer_options()
+    fsdp = ProcessGroup(devices=8, nodes=2, strategy="fsdp").trainer_options()
     assert type(fsdp["strategy"]).__name__ == "ModelParallelStrategy"
-    assert Processes(devices=1, strategy="fsdp").described(4, 2)["strategy"] is None
-    assert Processes(devices=8, nodes=2).described(4, 2)["global_batch"] == 128
+    assert ProcessGroup(devices=1, strategy="fsdp").describe(4, 2)["strategy"] is None
+    assert ProcessGroup(devices=8, nodes=2).describe(4, 2)["global_batch"] == 128
 
 
 def test_every_number_falls_to_somebody() -> None:
     for count in (1, 2, 5, 6):
-        shares = [Processes(devices=3, rank=rank).share_of(count) for rank in range(3)]
+        shares = [ProcessGroup(devices=3, rank=rank).shard_indices(count) for rank in range(3)]
         assert {len(share) for share in shares} == {-(-count // 3)}
         assert {number for share in shares for number in share} == set(range(count))
-    assert [Processes(devices=3).threads(cores) for cores in (1, 3, 8)] == [1, 1, 2]
+    assert [ProcessGroup(devices=3).threads(cores) for cores in (1, 3, 8)] == [1, 1, 2]

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from bert_models import EncoderConfig, TaskModel, TrainingError, load_model, open_checkpoint
 from bert_models.training import TrainSettings, fine_tune
-from bert_models.training.class_weights import balanced_weights, check_loss
+from bert_models.training.class_weights import balanced_weights, check_loss_settings
 from bert_models.training.objectives import build_objective
 from bert_runtime.records import Record
 from bert_runtime.tasks import (
@@ -89,14 +89,14 @@ def _text(text: str) -> Any:
 def test_losses_that_a_task_does_not_have(task: Task, kind: str) -> None:
     both = TrainSettings(label_smoothing=0.1, class_weights="balanced")
     with pytest.raises(TrainingError, match=f"^{kind} has no use for label_smoothing and class_weights; expected "):
-        check_loss(task, both)
+        check_loss_settings(task, both)
     with pytest.raises(TrainingError, match=f"^{kind} has no use for class_weights; expected "):
-        check_loss(task, TrainSettings(class_weights="balanced"))
-    check_loss(task, TrainSettings())
+        check_loss_settings(task, TrainSettings(class_weights="balanced"))
+    check_loss_settings(task, TrainSettings())
 
 
 @pytest.mark.parametrize(
     "task", [TASK, TokenClassification(labels=("O", "B-x")), NextSentencePrediction()], ids=lambda each: each.name
 )
 def test_losses_that_a_task_has(task: Task) -> None:
-    check_loss(task, TrainSettings(label_smoothing=0.1, class_weights="balanced"))
+    check_loss_settings(task, TrainSettings(label_smoothing=0.1, class_weights="balanced"))

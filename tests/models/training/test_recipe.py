@@ -12,7 +12,7 @@ import transformers
 
 from bert_models import EncoderConfig, TaskModel, TrainingError, load_model, open_checkpoint
 from bert_models.training import TrainSettings, fine_tune
-from bert_models.training.data import Examples, LengthGroups, train_loader
+from bert_models.training.data import ExampleDataset, LengthGroupedSampler, train_loader
 from bert_models.training.loop import fit
 from bert_models.training.module import FineTuning
 from bert_models.training.objectives import build_objective
@@ -33,18 +33,18 @@ Fit = Callable[..., FineTuning]
 
 
 @pytest.fixture(scope="module")
-def examples(classifier_checkpoint: Path) -> Examples:
+def examples(classifier_checkpoint: Path) -> ExampleDataset:
     """40 texts of 1 to 15 words."""
     rows = [
         Record({"text": " ".join(WORDS[: 1 + 7 * i % 15]), "label": "xy"[i % 2]}, Path("x.jsonl"), i)
         for i in range(1, 41)
     ]
     tokenizer = open_checkpoint(classifier_checkpoint).text_tokenizer()
-    return Examples(TASK, [TASK.example(row) for row in rows], tokenizer)
+    return ExampleDataset(TASK, [TASK.example(row) for row in rows], tokenizer)
 
 
 @pytest.fixture
-def fitted(examples: Examples, classifier_checkpoint: Path, tmp_path: Path) -> Fit:
+def fitted(examples: ExampleDataset, classifier_checkpoint: Path, tmp_path: Path) -> Fit:
     """Trains without dropout and returns the module."""
 
     def run(module_class: type[FineTuning] = FineTuning, resume: bool = False, **changes: Any) -> FineTuning:
@@ -72,7 +72,7 @@ def steps(module: FineTuning, name: str) -> list[float]:
 
 
 def test_accumulated_batches_are_one_batch_of_their_joint_size(fitted: Fit) -> None:
-    whole, parts = fitted(batch_size=20), fitted(batch_size=5, accumulate=4)
+    whole, parts = fitted(batch_size=20), fitted(batch_size=5, gradient_accumulation_steps=4)
     assert len(steps(whole, "loss")) == 4
     assert steps(parts, "loss") == pytest.approx(steps(whole, "loss"), rel=1e-4)
     assert steps(parts, "lr") == steps(whole, "lr")
@@ -84,7 +84,7 @@ def test_accumulated_batches_are_one_batch_of_their_joint_size(fitted: Fit) -> N
 
 def test_warm_up_and_decay_count_steps_of_the_optimizer(fitted: Fit) -> None:
     """40 items in batches of 4: 10 batches, of which 3 and what is left make a step, so 4 steps in each of 2 epochs."""
-    rates = steps(fitted(batch_size=4, accumulate=3, warmup_ratio=0.25), "lr")
+    rates = steps(fitted(batch_size=4, gradient_accumulation_steps=3, warmup_ratio=0.25), "lr")
     assert rates == pytest.approx([0, 5e-4, *(1e-3 * (8 - step) / 6 for step in range(2, 8))])
     schedule = linear_schedule(8, 0.25)
     assert [schedule(0), schedule(2), schedule(8)] == [0, 1, 0]
@@ -191,13 +191,13 @@ def test_the_report_says_whether_training_stopped_early(classifier_checkpoint: P
         assert (report["stopped_early"], len(report["epochs"])) == (early, 3 if early else 4)
 
 
-def order(examples: Examples, seed: int, epoch: int, batch_size: int = 6) -> list[list[int]]:
+def order(examples: ExampleDataset, seed: int, epoch: int, batch_size: int = 6) -> list[list[int]]:
     loader = train_loader(examples, batch_size, seed, sort_by_length=True)
     loader.batch_sampler.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
     return [batch.rows.tolist() for batch in loader]
 
 
-def test_batches_of_like_length_hold_every_item_once(examples: Examples) -> None:
+def test_batches_of_like_length_hold_every_item_once(examples: ExampleDataset) -> None:
     batches = order(examples, 0, 0)
     assert sorted(row for batch in batches for row in batch) == list(range(40))
     assert [len(batch) for batch in batches] == [6] * 6 + [4]
@@ -207,7 +207,7 @@ def test_batches_of_like_length_hold_every_item_once(examples: Examples) -> None
     assert order(examples, 0, 0, batch_size=64) != order(examples, 0, 1, batch_size=64)  # fewer items than a batch
 
 
-def test_batches_of_like_length_have_less_padding(examples: Examples) -> None:
+def test_batches_of_like_length_have_less_padding(examples: ExampleDataset) -> None:
     def tokens(sort: bool) -> int:
         return sum(each.input_ids.numel() for each in train_loader(examples, 6, 0, sort_by_length=sort))
 
@@ -217,7 +217,7 @@ def test_batches_of_like_length_have_less_padding(examples: Examples) -> None:
 
 def test_batches_of_like_length_come_in_random_order() -> None:
     """An epoch that goes from short to long, or always the same way, would be a curriculum."""
-    sampler = LengthGroups(range(1000), batch_size=10, seed=0)
+    sampler = LengthGroupedSampler(range(1000), batch_size=10, seed=0)
     firsts = np.array(list(sampler)).reshape(-1, 10).mean(axis=1)
     assert abs(np.corrcoef(firsts, np.arange(100))[0, 1]) < 0.3
 
@@ -234,7 +234,9 @@ def test_the_loop_tells_the_sampler_its_epoch(fitted: Fit) -> None:
     assert seen == [*order(module.dev, 0, 0, 8), *order(module.dev, 0, 1, 8)]
 
 
-def test_gradients_are_the_same_when_layers_are_computed_twice(examples: Examples, toy_config: EncoderConfig) -> None:
+def test_gradients_are_the_same_when_layers_are_computed_twice(
+    examples: ExampleDataset, toy_config: EncoderConfig
+) -> None:
     """With dropout, which must be drawn alike both times."""
     model = TaskModel(toy_config, TASK).train()
     batch = examples.collate(range(8))
@@ -251,7 +253,7 @@ def test_gradients_are_the_same_when_layers_are_computed_twice(examples: Example
 
 
 def test_layers_are_computed_twice_in_training_alone(
-    examples: Examples, toy_config: EncoderConfig, monkeypatch: pytest.MonkeyPatch
+    examples: ExampleDataset, toy_config: EncoderConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[bool] = []
 
@@ -280,10 +282,17 @@ def test_fp16_needs_cuda(classifier_checkpoint: Path, tmp_path: Path) -> None:
 
 def test_the_new_settings_are_checked_with_the_old() -> None:
     with pytest.raises(TrainingError) as caught:
-        TrainSettings(epochs=0, accumulate=0, patience=0, layer_lr_decay=1.5, label_smoothing=1.0, class_weights="some")
+        TrainSettings(
+            epochs=0,
+            gradient_accumulation_steps=0,
+            patience=0,
+            layer_lr_decay=1.5,
+            label_smoothing=1.0,
+            class_weights="some",
+        )
     assert str(caught.value).split("; ") == [
         "epochs must be at least 1, found 0",
-        "accumulate must be at least 1, found 0",
+        "gradient_accumulation_steps must be at least 1, found 0",
         "patience must be at least 1, found 0",
         "layer_lr_decay must lie in (0, 1], found 1.5",
         "label_smoothing must lie in [0, 1), found 1.0",

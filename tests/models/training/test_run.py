@@ -11,7 +11,7 @@ import torch
 from bert_models import Checkpoint, CheckpointError, TaskModel, TrainingError, load_model, open_checkpoint
 from bert_models.families import FAMILIES
 from bert_models.training import TrainSettings
-from bert_models.training.data import Examples, TensorBatch, dev_loader, train_loader
+from bert_models.training.data import ExampleDataset, TensorBatch, dev_loader, train_loader
 from bert_models.training.infer_task import infer_task
 from bert_models.training.loop import fit
 from bert_models.training.module import FineTuning
@@ -31,10 +31,12 @@ def records(labels: list[object], name: str = "train.jsonl") -> list[Record]:
 
 
 @pytest.fixture(scope="module")
-def examples(classifier_checkpoint: Path) -> Examples:
+def examples(classifier_checkpoint: Path) -> ExampleDataset:
     task = TextClassification(labels=("x", "y"))
     rows = records(["x", "y"] * 20)
-    return Examples(task, [task.example(row) for row in rows], open_checkpoint(classifier_checkpoint).text_tokenizer())
+    return ExampleDataset(
+        task, [task.example(row) for row in rows], open_checkpoint(classifier_checkpoint).text_tokenizer()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -95,13 +97,13 @@ def test_task_that_the_family_has_no_head_for(classifier: Checkpoint) -> None:
         infer_task("next-sentence-prediction", replace(classifier, family=FAMILIES["distilbert"]), [], [], {})
 
 
-def test_single_texts_are_items_of_their_own(examples: Examples) -> None:
+def test_single_texts_are_items_of_their_own(examples: ExampleDataset) -> None:
     assert len(examples) == 40
     assert examples.items == [(i,) for i in range(40)]
     assert [int(target) for target in examples.targets] == [0, 1] * 20
 
 
-def test_outputs_are_those_of_the_sequences_whatever_batch_they_were_in(examples: Examples) -> None:
+def test_outputs_are_those_of_the_sequences_whatever_batch_they_were_in(examples: ExampleDataset) -> None:
     rows: dict[int, FloatArray] = {}
     for batch in dev_loader(examples):
         assert not rows.keys() & set(batch.rows.tolist())
@@ -112,7 +114,7 @@ def test_outputs_are_those_of_the_sequences_whatever_batch_they_were_in(examples
     assert [each.input for each in found] == [each.inputs[0] for each in examples.examples]
 
 
-def test_epochs_are_shuffled_differently_and_reproducibly(examples: Examples) -> None:
+def test_epochs_are_shuffled_differently_and_reproducibly(examples: ExampleDataset) -> None:
     def order(seed: int, epoch: int) -> list[int]:
         loader = train_loader(examples, 8, seed)
         loader.batch_sampler.sampler.set_epoch(epoch)
@@ -124,7 +126,7 @@ def test_epochs_are_shuffled_differently_and_reproducibly(examples: Examples) ->
     assert order(0, 0) != order(1, 0)
 
 
-def test_dev_batches_hold_every_row_once_with_its_target(examples: Examples) -> None:
+def test_dev_batches_hold_every_row_once_with_its_target(examples: ExampleDataset) -> None:
     batches = list(dev_loader(examples))
     rows = torch.cat([batch.rows for batch in batches])
     targets = torch.cat([batch.targets for batch in batches])
@@ -143,7 +145,7 @@ def test_biases_and_norms_are_not_decayed(classifier_checkpoint: Path) -> None:
 
 
 def test_precision_is_measured_unless_given(
-    examples: Examples, classifier_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    examples: ExampleDataset, classifier_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = open_checkpoint(classifier_checkpoint)
     model = TaskModel(checkpoint.config, TextClassification(labels=("x", "y")))
@@ -199,7 +201,7 @@ class _Watched(FineTuning):
 
 
 def test_dropout_is_on_in_training_and_off_afterwards(
-    examples: Examples, classifier_checkpoint: Path, tmp_path: Path
+    examples: ExampleDataset, classifier_checkpoint: Path, tmp_path: Path
 ) -> None:
     source = open_checkpoint(classifier_checkpoint)
     model = load_model(source, TextClassification(labels=("x", "y")), new_head=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 from bert_export import export
 from bert_models import TaskModel, TrainingError, load_model, open_checkpoint
 from bert_models.training import TrainSettings, fine_tune
-from bert_models.training.data import Examples
+from bert_models.training.data import ExampleDataset
 from bert_models.training.objectives import build_objective, stack_targets
 from bert_models.training.optimizer import parameter_groups
 from bert_models.training.similarity import similarity_examples, similarity_loss
@@ -270,7 +270,7 @@ def test_pairs_without_scores_train(embedding_checkpoint: Path, tmp_path: Path) 
     def loss_of(folder: Path) -> float:
         checkpoint = open_checkpoint(folder)
         task = checkpoint.task()
-        examples = Examples(task, similarity_examples(task, read_records(train)), checkpoint.text_tokenizer())
+        examples = ExampleDataset(task, similarity_examples(task, read_records(train)), checkpoint.text_tokenizer())
         batch = examples.collate(range(len(examples)))
         with torch.no_grad():
             vectors = load_model(checkpoint, task)(batch.input_ids, batch.attention_mask, batch.token_type_ids)

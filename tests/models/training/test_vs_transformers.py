@@ -11,8 +11,8 @@ import torch
 from bert_bench.experiments.transformers_fine_tuning import TransformersTaskModel, labelled_examples
 from bert_bench.experiments.transformers_pretraining import CollatedBatches, TransformersPretraining
 from bert_models import EncoderConfig, TaskModel, load_model, open_checkpoint, save_model
-from bert_models.pretraining import PretrainingBatches, PretrainSettings, Vocabulary
-from bert_models.pretraining.masking import IGNORED
+from bert_models.pretraining import PretrainingBatches, PretrainingVocabulary, PretrainSettings
+from bert_models.pretraining.masking import IGNORE_INDEX
 from bert_models.pretraining.model import MaskedLanguageModel, PretrainingModel
 from bert_models.pretraining.module import Pretraining
 from bert_models.pretraining.run import fit as fit_pretraining
@@ -92,8 +92,12 @@ def base(config: EncoderConfig, toy_vocab: Path, tmp_path: Path) -> tuple[Masked
 def batches(base: tuple[MaskedLanguageModel, Path], toy_vocab: Path, tmp_path: Path) -> dict[str, PretrainingBatches]:
     """The same sequences with our masks and with transformers', and a few to measure on."""
     cache = toy_cache(tmp_path / "corpus", toy_vocab, random_documents(60, 20))
-    settings = PretrainSettings(objective="mlm+nsp", batch_size=8, max_tokens=32).batches()
-    arguments = np.arange(3, cache.num_documents), Vocabulary.of(toy_tokenizer(toy_vocab)), settings
+    settings = PretrainSettings(objective="mlm+nsp", batch_size=8, max_tokens=32).batch_settings()
+    arguments = (
+        np.arange(3, cache.num_documents),
+        PretrainingVocabulary.from_tokenizer(toy_tokenizer(toy_vocab)),
+        settings,
+    )
     return {
         "ours": PretrainingBatches(cache, *arguments),
         "theirs": CollatedBatches(base[1], cache, *arguments),
@@ -125,14 +129,14 @@ def test_the_collator_reads_the_same_sequences(batches: dict[str, PretrainingBat
     masked = tokens = 0
     for number in range(len(batches["ours"])):
         ours, theirs = (batches[name][number] for name in ("ours", "theirs"))
-        originals = [torch.where(each.labels == IGNORED, each.input_ids, each.labels) for each in (ours, theirs)]
+        originals = [torch.where(each.labels == IGNORE_INDEX, each.input_ids, each.labels) for each in (ours, theirs)]
         assert torch.equal(*originals)
         for name in ("attention_mask", "token_type_ids", "sentence_labels"):
             assert torch.equal(getattr(ours, name), getattr(theirs, name))
-        hidden = theirs.labels != IGNORED
+        hidden = theirs.labels != IGNORE_INDEX
         masked += int(hidden.sum())
         tokens += int((theirs.attention_mask.sum(dim=1) - 3).sum())
-        special = batches["ours"].vocabulary.special
+        special = batches["ours"].vocabulary.special_ids
         assert not np.isin(theirs.labels[hidden].numpy(), special).any()
         assert torch.equal(batches["theirs"][number].input_ids, theirs.input_ids)
     assert masked / tokens == pytest.approx(0.15, abs=0.03)

@@ -2,15 +2,16 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 from torch import distributed
 
 from bert_models.errors import TrainingError
+from bert_models.training.settings import OptimizationSettings
 
-__all__ = ["ONE_PROCESS", "STRATEGIES", "Placement", "same_run"]
+__all__ = ["DEFAULT_PLACEMENT", "STRATEGIES", "Placement", "settings_identity"]
 
 STRATEGIES = ("auto", "ddp", "fsdp")
 """`ddp` keeps a copy of the model in every process, `fsdp` a share of it; `auto` is `ddp`."""
@@ -46,7 +47,7 @@ class Placement:
         if self.strategy not in STRATEGIES:
             yield f"strategy must be one of {', '.join(STRATEGIES)}, found {self.strategy!r}"
 
-    def here(self) -> "Placement":
+    def resolve(self) -> "Placement":
         """The same with numbers, of this machine and of what has started the process.
 
         Raises `TrainingError` for more GPUs than there are, for numbers that are not torchrun's, and for several
@@ -77,15 +78,15 @@ class Placement:
         return replace(self, devices=devices, nodes=nodes)
 
 
-ONE_PROCESS = Placement()
+DEFAULT_PLACEMENT = Placement()
 """One, or what torchrun has started."""
 
 
-def same_run(settings: Any, world_size: int) -> dict[str, Any]:
-    """What of the settings of a run must be the same for it to be resumed, in any placement of as large a batch.
+def settings_identity(settings: OptimizationSettings, world_size: int) -> dict[str, Any]:
+    """Return the settings that must match for a run to be resumed.
 
-    `settings` is a dataclass with a `batch_size`, which is that of one process.
+    Batch sizes are compared over all processes, so that a run may be resumed on another number of them.
     """
-    values = asdict(settings)
+    values = settings.to_dict()
     batch_size = values.pop("batch_size")
     return {**values, "batch_size of all processes": batch_size * world_size}

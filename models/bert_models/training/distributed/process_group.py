@@ -20,7 +20,7 @@ from bert_models.training.distributed.placement import Placement
 from bert_models.training.silence_lightning import quiet
 from bert_runtime.errors import BertError
 
-__all__ = ["ALONE", "Processes", "joined", "silent"]
+__all__ = ["SINGLE_PROCESS", "ProcessGroup", "join_processes", "no_progress"]
 
 Result = TypeVar("Result")
 
@@ -29,7 +29,7 @@ _LONGEST_WAIT = timedelta(days=30)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Processes:
+class ProcessGroup:
     """One process's view of all that train together; alone it waits for nobody."""
 
     devices: int = 1
@@ -48,17 +48,17 @@ class Processes:
         return self.devices * self.nodes
 
     @property
-    def is_first(self) -> bool:
+    def is_rank_zero(self) -> bool:
         """Whether this one writes and prints."""
         return self.rank == 0
 
     @property
-    def shards(self) -> bool:
+    def is_sharded(self) -> bool:
         """Whether each holds a share of the parameters only."""
         return self.world_size > 1 and self.strategy == "fsdp"
 
     @property
-    def random_key(self) -> tuple[int, ...]:
+    def seed_key(self) -> tuple[int, ...]:
         """What makes this process's random numbers its own; nothing in the first, which draws as one that is alone."""
         return (self.rank,) if self.rank else ()
 
@@ -72,14 +72,14 @@ class Processes:
         if self.world_size == 1:
             return options
         strategy: Any = "ddp"
-        if self.shards:
+        if self.is_sharded:
             strategy = ModelParallelStrategy(self.world_size, 1, save_distributed_checkpoint=False)
         # The loaders give every process its own part.
         return options | {"num_nodes": self.nodes, "strategy": strategy, "use_distributed_sampler": False}
 
-    def described(self, batch_size: int, accumulate: int) -> dict[str, Any]:
+    def describe(self, batch_size: int, accumulate: int) -> dict[str, Any]:
         """For reports; `batch_size` is that of one process, `global_batch` the sequences or pairs of one step."""
-        strategy = None if self.world_size == 1 else "fsdp" if self.shards else "ddp"
+        strategy = None if self.world_size == 1 else "fsdp" if self.is_sharded else "ddp"
         return {
             "accelerator": _accelerator(),
             "devices": self.devices,
@@ -88,7 +88,7 @@ class Processes:
             "global_batch": batch_size * accumulate * self.world_size,
         }
 
-    def share_of(self, count: int) -> list[int]:
+    def shard_indices(self, count: int) -> list[int]:
         """The numbers below `count` that fall to this process: every `world_size`-th, from its rank.
 
         All have equally many, which sharded models need: where numbers run out, they begin again at 0.
@@ -97,7 +97,7 @@ class Processes:
         return [number % count for number in range(self.rank, rounds * self.world_size, self.world_size)]
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def sync_errors(self) -> Iterator[None]:
         """All leave the block, or all raise when one has: what it raised there, a `TrainingError` elsewhere.
 
         Inside there must be nothing that waits for the other processes.
@@ -118,64 +118,64 @@ class Processes:
             if message is not None:
                 raise TrainingError(message if rank == 0 else f"process {rank} of {self.world_size}: {message}")
 
-    def from_first(self, function: Callable[[], Result]) -> Result:
+    def from_rank_zero(self, function: Callable[[], Result]) -> Result:
         """What `function` returns in the first process, which alone calls it; its errors are raised in all."""
         found: list[Any] = [None]
-        with self.together():
-            if self.is_first:
+        with self.sync_errors():
+            if self.is_rank_zero:
                 found = [function()]
         if self.world_size > 1:
             distributed.broadcast_object_list(found, group=self.group)
         return found[0]
 
-    def in_turn(self, function: Callable[[], Result]) -> Result:
+    def local_rank_zero_first(self, function: Callable[[], Result]) -> Result:
         """What `function` returns, called by one process of each machine first: the others find what it has kept."""
         found: list[Result] = []
         for turn in (self.local_rank == 0, self.local_rank > 0):
-            with self.together():
+            with self.sync_errors():
                 if turn:
                     found.append(function())
         return found[0]
 
-    def gathered(self, value: Result) -> list[Result]:
+    def gather(self, value: Result) -> list[Result]:
         """The values of all processes by rank, in the first; nothing in the others."""
         if self.world_size == 1:
             return [value]
-        found: list[Any] | None = [None] * self.world_size if self.is_first else None
+        found: list[Any] | None = [None] * self.world_size if self.is_rank_zero else None
         distributed.gather_object(value, found, group=self.group)
         return found or []
 
-    def summed(self, values: Tensor) -> Tensor:
+    def all_reduce(self, values: Tensor) -> Tensor:
         """The sums over all processes, in all of them; of a tensor where the model is."""
         if self.world_size > 1:
             distributed.all_reduce(values)
         return values
 
 
-ALONE = Processes()
+SINGLE_PROCESS = ProcessGroup()
 """The one process of an ordinary run."""
 
 
 @contextmanager
-def joined(placement: Placement) -> Iterator[Processes]:
+def join_processes(placement: Placement) -> Iterator[ProcessGroup]:
     """The processes of a run, which all enter the block; an error in the first one ends those that it has started.
 
     Lightning starts what torchrun has not: every further process runs the command of this one again, from its
     beginning. They stay until this one ends, and further calls are answered by the same ones. Raises `TrainingError`
     where one of them has ended.
     """
-    here = placement.here()
+    here = placement.resolve()
     assert isinstance(here.devices, int)
     assert here.nodes is not None
     if here.devices * here.nodes == 1:
-        yield ALONE
+        yield SINGLE_PROCESS
         return
     fabric = _launched(here.devices, here.nodes)
     # Gloo's threads must have ended before this process does: one that loses its peer meanwhile aborts it. Lightning
     # sees to NCCL's alone.
     atexit.register(_leave)
     try:
-        yield Processes(
+        yield ProcessGroup(
             devices=here.devices,
             nodes=here.nodes,
             strategy=here.strategy,
@@ -228,7 +228,7 @@ def _launched(devices: int, nodes: int) -> Fabric:
     return fabric
 
 
-def silent(stage: str) -> None:
+def no_progress(stage: str) -> None:
     """The progress that a process reports which is not the first."""
 
 

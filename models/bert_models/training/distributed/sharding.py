@@ -9,7 +9,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 
 from bert_models.layers import EncoderLayer
 
-__all__ = ["shard", "whole_weights"]
+__all__ = ["full_state_dict", "shard"]
 
 _STEPS = ("training_step", "validation_step")
 
@@ -31,7 +31,7 @@ def shard(module: pl.LightningModule) -> None:
         register_fsdp_forward_method(wrapped, step)
 
 
-def whole_weights(module: pl.LightningModule) -> dict[str, Tensor]:
+def full_state_dict(module: pl.LightningModule) -> dict[str, Tensor]:
     """The state dict of a sharded module put together, in the first process; empty in the others. All must call it."""
     weights: dict[str, Any] = get_model_state_dict(
         module, options=StateDictOptions(full_state_dict=True, cpu_offload=True)

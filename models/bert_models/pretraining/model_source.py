@@ -15,13 +15,13 @@ from bert_models.families import FAMILIES
 from bert_models.model import TaskModel
 from bert_models.pretraining.model import MaskedLanguageModel, PretrainingModel, ReplacedTokenModel
 from bert_models.pretraining.settings import PretrainSettings
-from bert_models.pretraining.vocabulary import Vocabulary
+from bert_models.pretraining.vocabulary import PretrainingVocabulary
 from bert_models.task_settings import read_mask_token
 from bert_models.tokenizer_files import read_tokenizer
 from bert_models.training.run_dir import GENERATOR_FOLDER
 from bert_runtime.tasks import FillMask, NextSentencePrediction, ReplacedTokenDetection
 
-__all__ = ["Opened", "Start", "StartingPoint", "check_objective"]
+__all__ = ["InitialModel", "LoadedModel", "ModelSource", "check_objective"]
 
 _HEADS = {
     "mlm": (FillMask.name,),
@@ -32,7 +32,7 @@ _HEADS = {
 """The heads that a family must have for an objective."""
 
 
-class Opened(NamedTuple):
+class LoadedModel(NamedTuple):
     """A run's model before its first step."""
 
     tokenizer_from: Path
@@ -43,20 +43,20 @@ class Opened(NamedTuple):
     """A base's commit on the hub."""
 
 
-class StartingPoint(ABC):
+class ModelSource(ABC):
     """What a run starts from."""
 
     @abstractmethod
-    def open(self, settings: PretrainSettings) -> Opened:
+    def open(self, settings: PretrainSettings) -> LoadedModel:
         """The model for an objective; raises `TrainingError`, `CheckpointError` or `ConfigError`."""
 
     @abstractmethod
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """What is said of it in the report, and must be the same in a resumed run."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start(StartingPoint):
+class InitialModel(ModelSource):
     """What a run starts from: a named size of a family with a tokenizer, or a checkpoint."""
 
     family: str | None = None
@@ -79,10 +79,10 @@ class Start(StartingPoint):
                 + (f" with the base {self.base}" if self.base is not None else "")
             )
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {key: str(value) for key, value in asdict(self).items() if value is not None}
 
-    def open(self, settings: PretrainSettings) -> Opened:
+    def open(self, settings: PretrainSettings) -> LoadedModel:
         if self.base is not None:
             return _continued(self.base, settings)
         assert self.family is not None
@@ -92,21 +92,23 @@ class Start(StartingPoint):
         return _from_scratch(self.family, self.size, Path(self.tokenizer), settings, changes)
 
 
-def _from_scratch(name: str, size: str, folder: Path, settings: PretrainSettings, changes: Mapping[str, Any]) -> Opened:
+def _from_scratch(
+    name: str, size: str, folder: Path, settings: PretrainSettings, changes: Mapping[str, Any]
+) -> LoadedModel:
     """A model of new weights; `changes` are fields of its configuration."""
     if name not in FAMILIES:
         raise TrainingError(f"expected a family of {', '.join(FAMILIES)}, found {name!r}")
     tokenizer = read_tokenizer(folder, name)
-    vocabulary = Vocabulary.of(tokenizer)
-    config = FAMILIES[name].preset(size, vocab_size=vocabulary.size, pad_token_id=vocabulary.pad, **changes)
+    vocabulary = PretrainingVocabulary.from_tokenizer(tokenizer)
+    config = FAMILIES[name].preset(size, vocab_size=vocabulary.size, pad_token_id=vocabulary.pad_id, **changes)
     check_objective(config, settings)
     mask = FillMask(**read_mask_token(tokenizer, folder))
     if settings.objective == "rtd":
-        return Opened(folder, ReplacedTokenModel(config, mask), tokenizer)
-    return Opened(folder, MaskedLanguageModel(config, mask, pairs=settings.objective != "mlm"), tokenizer)
+        return LoadedModel(folder, ReplacedTokenModel(config, mask), tokenizer)
+    return LoadedModel(folder, MaskedLanguageModel(config, mask, pairs=settings.objective != "mlm"), tokenizer)
 
 
-def _continued(base: str | Path, settings: PretrainSettings) -> Opened:
+def _continued(base: str | Path, settings: PretrainSettings) -> LoadedModel:
     """The model of a checkpoint; heads that it lacks are new."""
     source = open_checkpoint(base)
     if settings.objective == "rtd":
@@ -119,10 +121,10 @@ def _continued(base: str | Path, settings: PretrainSettings) -> Opened:
         sentence = load_model(source, source.task(NextSentencePrediction.name), new_head=True).head
     loaded = load_model(source, task, new_head=True)
     model = MaskedLanguageModel(source.config, task, pairs=pairs, model=loaded, sentence=sentence)
-    return Opened(source.path, model, source.tokenizer(), source.revision)
+    return LoadedModel(source.path, model, source.tokenizer(), source.revision)
 
 
-def _continued_rtd(source: Checkpoint, settings: PretrainSettings) -> Opened:
+def _continued_rtd(source: Checkpoint, settings: PretrainSettings) -> LoadedModel:
     """A discriminator that goes on from ELECTRA's or from BERT's encoder; its generator does where it lies beside it.
 
     BERT's encoder is that of an ELECTRA whose embeddings are as wide as its hidden states.
@@ -146,7 +148,7 @@ def _continued_rtd(source: Checkpoint, settings: PretrainSettings) -> Opened:
                 f"{beside.config}"
             )
         model.generator.load_state_dict(load_model(beside, mask).state_dict())
-    return Opened(source.path, model, tokenizer, source.revision)
+    return LoadedModel(source.path, model, tokenizer, source.revision)
 
 
 def check_objective(config: EncoderConfig, settings: PretrainSettings) -> None:

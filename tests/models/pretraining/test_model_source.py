@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from bert_models import TaskModel, TrainingError, load_model, open_checkpoint, save_model
-from bert_models.pretraining import PretrainSettings, Start
+from bert_models.pretraining import InitialModel, PretrainSettings
 from bert_models.pretraining.model import ReplacedTokenModel, generator_config
-from bert_models.pretraining.start import Opened
+from bert_models.pretraining.model_source import LoadedModel
 from bert_models.training.run_dir import GENERATOR_FOLDER
 from bert_runtime.tasks import FillMask, ReplacedTokenDetection, SentenceEmbedding
 
@@ -19,8 +19,8 @@ MASK = FillMask(mask_token="[MASK]", mask_token_id=4)
 RTD = PretrainSettings(objective="rtd", max_tokens=32)
 
 
-def opened(base: Path, settings: PretrainSettings = RTD) -> tuple[Opened, ReplacedTokenModel]:
-    found = Start(base=base).open(settings)
+def opened(base: Path, settings: PretrainSettings = RTD) -> tuple[LoadedModel, ReplacedTokenModel]:
+    found = InitialModel(base=base).open(settings)
     assert isinstance(found.model, ReplacedTokenModel)
     return found, found.model
 
@@ -94,7 +94,7 @@ def test_a_base_that_reads_fewer_tokens(electra: Path) -> None:
 
 
 def test_new_weights_are_as_large_as_was_asked_for(toy_vocab: Path) -> None:
-    start = Start(family="bert", size="tiny", tokenizer=toy_vocab, initializer_range=0.1)
+    start = InitialModel(family="bert", size="tiny", tokenizer=toy_vocab, initializer_range=0.1)
     model = start.open(PretrainSettings(objective="mlm")).model
     assert model.config.initializer_range == 0.1
     matrices = torch.cat([each.detach().flatten() for each in model.parameters() if each.ndim == 2])
@@ -111,4 +111,4 @@ def test_what_to_start_from_must_be_clear(start: dict[str, str]) -> None:
     with pytest.raises(
         TrainingError, match="either a family, a size and a tokenizer to start from, or a base checkpoint"
     ):
-        Start(**start)
+        InitialModel(**start)
