@@ -1,11 +1,14 @@
-"""Pre-training a small model on books: every objective against chance, and against transformers' model and collator.
+"""Measure pre-training of a small model on books: every objective vs. chance, and vs. transformers' model and collator.
 
 python -m bert_bench.experiments.pretraining --books FILE --work DIR --output DIR [--only NAME]...
 
-All runs read the same documents, see the same sequences in the same order for the same number of steps in one loop, and
-are measured on the same held-out sequences with the same masks, which are ours. Writes one JSON file per run into the
-output folder; a run that is there is not made again, one that was interrupted goes on. With `--base`, our runs start
-from a checkpoint instead of new weights, and their files are called `NAME-continued`.
+All runs read the same documents, train on the same sequences in the same order for the same number of steps in
+`bert_models`' loop, and are evaluated on the same held-out sequences with the same masks, those of `bert_models`.
+Writes one JSON file per run into the output folder and prints them as a table. A run whose file is there is not
+repeated; one that was interrupted is resumed. With `--base`, runs start from a checkpoint instead of new weights; their
+files are called `NAME-continued`.
+
+Made bench/results/pretraining.
 """
 
 import json
@@ -17,10 +20,11 @@ from typing import Any
 import click
 import lightning.pytorch as pl
 import torch
+from tokenizers import Tokenizer
 
 from bert_bench.experiments.accuracy_vs_chance import auc_interval, replaced_token_accuracy, sentence_pair_accuracy
 from bert_bench.experiments.book_corpus import book_corpus
-from bert_bench.experiments.harness import write_result
+from bert_bench.experiments.harness import path_option, write_result
 from bert_bench.experiments.transformers_pretraining import CollatedBatches, TransformersPretraining
 from bert_models.config import EncoderConfig
 from bert_models.corpus import TextFiles
@@ -42,39 +46,44 @@ from bert_runtime.tasks import FillMask
 __all__ = ["RUNS", "Run", "main", "results_table"]
 
 _SIZE = width(4, 256)
-"""What BERT has as its size `mini`, for every family."""
+"""BERT's size `mini`, for every family."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What is trained on which objective; `theirs` are transformers' model and collator."""
+    """A model family, the objective to train it on, and whose model and collator to use."""
 
     family: str
     objective: str
-    theirs: bool = False
+    transformers: bool = False
+    """Whether transformers' model and collator are trained instead of bert_models'."""
 
     @property
-    def kind(self) -> str:
-        """The tokenizer that the family is pre-trained with."""
+    def tokenizer_kind(self) -> str:
+        """The kind of tokenizer that the family is pre-trained with."""
         return "bpe" if self.family == "roberta" else "wordpiece"
+
+    def described(self) -> dict[str, Any]:
+        """Return the fields by their keys in result files."""
+        return {"family": self.family, "objective": self.objective, "theirs": self.transformers}
 
 
 RUNS = {
     "mlm": Run("bert", "mlm"),
-    "mlm-transformers": Run("bert", "mlm", theirs=True),
+    "mlm-transformers": Run("bert", "mlm", transformers=True),
     "nsp": Run("bert", "mlm+nsp"),
-    "nsp-transformers": Run("bert", "mlm+nsp", theirs=True),
+    "nsp-transformers": Run("bert", "mlm+nsp", transformers=True),
     "sop": Run("bert", "mlm+sop"),
-    "sop-transformers": Run("bert", "mlm+sop", theirs=True),
+    "sop-transformers": Run("bert", "mlm+sop", transformers=True),
     "rtd": Run("electra", "rtd"),
     "roberta": Run("roberta", "mlm"),
-    "roberta-transformers": Run("roberta", "mlm", theirs=True),
+    "roberta-transformers": Run("roberta", "mlm", transformers=True),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class _New:
-    """What is chosen for a model of new weights."""
+class _NewModel:
+    """Settings of a model with new weights."""
 
     dropout: float = 0.0
     initializer_range: float = 0.02
@@ -83,88 +92,98 @@ class _New:
 
 @dataclass(frozen=True)
 class _Data:
-    """The batches of a run, and the folder of its tokenizer."""
+    """Batches of a run and what they were made with."""
 
-    tokenizer: Path
-    config: EncoderConfig
     mask: FillMask
     train: PretrainingBatches
     dev: PretrainingBatches
-    key: str
-    """The name of the tokenized corpus."""
+    corpus_key: str
+    """Name of the tokenized corpus."""
 
 
-def _data(run: Run, text: TextFiles, work: Path, settings: PretrainSettings, new: _New) -> _Data:
-    folder = work / f"tokenizer-{run.kind}-{new.vocab_size}"
+def _tokenize(
+    text: TextFiles,
+    tokenizer: Tokenizer,
+    tokenizer_folder: Path,
+    work: Path,
+    settings: PretrainSettings,
+    *,
+    transformers: bool,
+) -> _Data:
+    """Tokenize the text and split its documents into training and dev batches."""
+    tokens, vocabulary = (
+        tokenize_corpus(text, tokenizer, work / "tokens"),
+        PretrainingVocabulary.from_tokenizer(tokenizer),
+    )
+    train_documents, dev_documents = split_documents(tokens.num_documents, settings.dev_fraction, settings.seed)
+    train = (
+        CollatedBatches(tokenizer_folder, tokens, train_documents, vocabulary, settings.batch_settings())
+        if transformers
+        else PretrainingBatches(tokens, train_documents, vocabulary, settings.batch_settings())
+    )
+    dev = PretrainingBatches(tokens, dev_documents, vocabulary, settings.batch_settings())
+    return _Data(FillMask(**read_mask_token(tokenizer, tokenizer_folder)), train, dev, tokens.folder.name)
+
+
+def _new_model(
+    run: Run, text: TextFiles, work: Path, settings: PretrainSettings, new: _NewModel
+) -> tuple[PretrainingModel, EncoderConfig, _Data]:
+    """Train a tokenizer, unless it is there; return a model with new weights, its configuration and its batches."""
+    folder = work / f"tokenizer-{run.tokenizer_kind}-{new.vocab_size}"
     if not folder.is_dir():
-        train_tokenizer(text.paths, run.kind, new.vocab_size, folder, progress=click.echo)
+        train_tokenizer(text.paths, run.tokenizer_kind, new.vocab_size, folder, progress=click.echo)
     tokenizer = read_tokenizer(folder, run.family)
     vocabulary = PretrainingVocabulary.from_tokenizer(tokenizer)
     config = FAMILIES[run.family].preset(
         "base", **_SIZE, vocab_size=vocabulary.size, pad_token_id=vocabulary.pad_id,
         hidden_dropout=new.dropout, attention_dropout=new.dropout, initializer_range=new.initializer_range,
     )  # fmt: skip
-    tokens = tokenize_corpus(text, tokenizer, work / "tokens")
-    train, dev = split_documents(tokens.num_documents, settings.dev_fraction, settings.seed)
-    ours = PretrainingBatches(tokens, train, vocabulary, settings.batch_settings())
-    theirs = CollatedBatches(folder, tokens, train, vocabulary, settings.batch_settings())
-    held_out = PretrainingBatches(tokens, dev, vocabulary, settings.batch_settings())
-    mask = FillMask(**read_mask_token(tokenizer, folder))
-    return _Data(folder, config, mask, theirs if run.theirs else ours, held_out, tokens.folder.name)
-
-
-def _model(run: Run, data: _Data) -> PretrainingModel:
+    data = _tokenize(text, tokenizer, folder, work, settings, transformers=run.transformers)
+    pl.seed_everything(settings.seed, verbose=False)
+    model: PretrainingModel
     pairs = run.objective != "mlm"
-    if run.theirs:
-        return TransformersPretraining(data.config, pairs=pairs)
-    if run.objective == "rtd":
-        return ReplacedTokenModel(data.config, data.mask)
-    return MaskedLanguageModel(data.config, data.mask, pairs=pairs)
+    if run.transformers:
+        model = TransformersPretraining(config, pairs=pairs)
+    elif run.objective == "rtd":
+        model = ReplacedTokenModel(config, data.mask)
+    else:
+        model = MaskedLanguageModel(config, data.mask, pairs=pairs)
+    return model, config, data
 
 
-def _continued(base: Path, text: TextFiles, work: Path, settings: PretrainSettings) -> tuple[PretrainingModel, _Data]:
-    """A checkpoint's model, and the batches that its tokenizer makes."""
+def _continued_model(
+    base: Path, text: TextFiles, work: Path, settings: PretrainSettings
+) -> tuple[PretrainingModel, EncoderConfig, _Data]:
+    """Return a checkpoint's model, its configuration and the batches of its tokenizer."""
+    pl.seed_everything(settings.seed, verbose=False)
     opened = InitialModel(base=base).open(settings)
-    vocabulary, batches = PretrainingVocabulary.from_tokenizer(opened.tokenizer), settings.batch_settings()
-    tokens = tokenize_corpus(text, opened.tokenizer, work / "tokens")
-    train, dev = (
-        PretrainingBatches(tokens, documents, vocabulary, batches)
-        for documents in split_documents(tokens.num_documents, settings.dev_fraction, settings.seed)
-    )
-    mask = FillMask(**read_mask_token(opened.tokenizer, opened.tokenizer_from))
-    return opened.model, _Data(opened.tokenizer_from, opened.model.config, mask, train, dev, tokens.folder.name)
+    data = _tokenize(text, opened.tokenizer, opened.tokenizer_from, work, settings, transformers=False)
+    return opened.model, opened.model.config, data
 
 
 def _train(
-    name: str,
-    text: TextFiles,
-    work: Path,
-    settings: PretrainSettings,
-    new: _New,
-    base: Path | None,
+    name: str, text: TextFiles, work: Path, settings: PretrainSettings, new: _NewModel, base: Path | None
 ) -> dict[str, Any]:
-    """One run from text to result."""
+    """Pre-train one run, or resume it, and return its result."""
     run, state = RUNS[name], work / (name if base is None else f"{name}-continued")
     torch.set_num_threads(available_cores())
     if base is None:
-        data = _data(run, text, work, settings, new)
-        pl.seed_everything(settings.seed, verbose=False)
-        model = _model(run, data)
+        model, config, data = _new_model(run, text, work, settings, new)
+        start = asdict(new)
     else:
-        pl.seed_everything(settings.seed, verbose=False)
-        model, data = _continued(base, text, work, settings)
-    described = {**settings.to_dict(), **asdict(run), "corpus": data.key}
-    described |= asdict(new) if base is None else {"base": base.name, "dropout": "the checkpoint's"}
+        model, config, data = _continued_model(base, text, work, settings)
+        start = {"base": base.name, "dropout": "the checkpoint's"}
+    described = {**settings.to_dict(), **run.described(), "corpus": data.corpus_key, **start}
     resume = (state / LAST_NAME).is_file()
     precision = resumed_precision(state, described) if resume else ChosenPrecision(settings.precision, {})
     module = Pretraining(model, data.train, data.dev, settings, precision.name, described)
     started = time.monotonic()
     fit(module, settings, precision, state, resume=resume)
     result = {
-        "what": f"{name}: {'transformers model and collator' if run.theirs else 'ours'}, {run.objective}",
+        "what": f"{name}: {'transformers model and collator' if run.transformers else 'ours'}, {run.objective}",
         "run": described,
-        "parameters": sum(each.numel() for each in model.parameters()),
-        "vocabulary": data.config.vocab_size,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "vocabulary": config.vocab_size,
         "documents": {"train": len(data.train.documents), "dev": len(data.dev.documents)},
         "dev_sequences": data.dev.num_sequences,
         "measured": module.history,
@@ -179,61 +198,84 @@ def _train(
 
 
 def results_table(results: Path) -> str:
-    """The results as a Markdown table, a row per objective."""
-    names = [each for name in RUNS for each in (name, f"{name}-continued")]
+    """Return the results in a folder as a Markdown table, one row per run of bert_models."""
+    names = [variant for name in RUNS for variant in (name, f"{name}-continued")]
     found = {
         name: json.loads(path.read_text("utf-8")) for name in names if (path := results / f"{name}.json").is_file()
     }
     lines = [
-        "| run | MLM loss: ours | transformers | difference | second objective: ours | transformers | chance |",
+        "| run | MLM loss: bert-export | transformers | difference | second objective: bert-export | transformers"
+        " | chance |",
         "|---" * 7 + "|",
     ]
-    for name in found:
-        if name in RUNS and RUNS[name].theirs:
-            continue
-        ours, theirs = found[name], found.get(f"{name}-transformers")
-        loss = ours["measured"][-1]["mlm_loss"]
-        columns = [f"{loss:.3f}", "–", "–"]
-        if theirs is not None:
-            other = theirs["measured"][-1]["mlm_loss"]
-            columns[1:] = [f"{other:.3f}", f"{loss / other - 1:+.1%}"]
-        chances = [each and each.get("against_chance") for each in (ours, theirs)]
-        columns += [_accuracy(each) for each in chances]
-        columns.append(f"{chances[0]['chance']:.4f}" if chances[0] else "–")
-        lines.append(f"| {name.replace('-', ', ')} | {' | '.join(columns)} |")
+    for name, result in found.items():
+        if name not in RUNS or not RUNS[name].transformers:
+            columns = _columns(result, found.get(f"{name}-transformers"))
+            lines.append(f"| {name.replace('-', ', ')} | {' | '.join(columns)} |")
     return "\n".join(lines)
 
 
-def _accuracy(found: dict[str, float] | None) -> str:
-    """With half of its 95 % interval, and the area under the curve where that was measured."""
-    if not found:
+def _columns(result: dict[str, Any], transformers: dict[str, Any] | None) -> list[str]:
+    """Format a run of bert_models vs. the same run of transformers, if there is one."""
+    loss = result["measured"][-1]["mlm_loss"]
+    losses = [f"{loss:.3f}", "–", "–"]
+    if transformers is not None:
+        transformers_loss = transformers["measured"][-1]["mlm_loss"]
+        losses[1:] = [f"{transformers_loss:.3f}", f"{loss / transformers_loss - 1:+.1%}"]
+    accuracies = [run and run.get("against_chance") for run in (result, transformers)]
+    chance = f"{accuracies[0]['chance']:.4f}" if accuracies[0] else "–"
+    return [*losses, *map(_accuracy, accuracies), chance]
+
+
+def _accuracy(accuracy: dict[str, float] | None) -> str:
+    """Format an accuracy with half of its 95 % interval, and the area under the ROC curve if it was measured."""
+    if not accuracy:
         return "–"
-    area = ""
-    if "auc" in found:
-        original = found["chance"] * found["examples"]
-        area = f", AUC {found['auc']:.3f} ± {auc_interval(found['auc'], found['examples'] - original, original):.3f}"
-    return f"{found['accuracy']:.4f} ± {found['interval']:.4f}{area}"
+    auc = ""
+    if "auc" in accuracy:
+        original = accuracy["chance"] * accuracy["examples"]
+        interval = auc_interval(accuracy["auc"], accuracy["examples"] - original, original)
+        auc = f", AUC {accuracy['auc']:.3f} ± {interval:.3f}"
+    return f"{accuracy['accuracy']:.4f} ± {accuracy['interval']:.4f}{auc}"
+
+
+def _check_same_settings(path: Path, settings: PretrainSettings, new: _NewModel, base: Path | None) -> None:
+    """Raise `ClickException` if the result file holds a run with other settings."""
+    found = {**asdict(_NewModel()), **json.loads(path.read_text("utf-8"))["run"]}
+    expected = settings.to_dict() | (asdict(new) if base is None else {"base": base.name})
+    if found != {**found, **expected}:
+        raise click.ClickException(f"{path}: holds a run with other settings; choose another --output and --work")
 
 
 @click.command(help=__doc__)
-@click.option("--books", type=click.Path(path_type=Path), required=True, help="Text file, .gz or not.")
-@click.option("--document-start", default="^# Title:", show_default=True, help="What its documents start with.")
-@click.option("--paragraphs", is_flag=True, help="Paragraphs are documents instead, and sentences lines.")
-@click.option("--work", type=click.Path(path_type=Path), required=True)
-@click.option("--output", type=click.Path(path_type=Path), required=True)
-@click.option("--only", multiple=True, type=click.Choice(list(RUNS)))
-@click.option("--steps", type=int, default=2000, show_default=True)
-@click.option("--batch-size", type=int, default=32, show_default=True)
-@click.option("--max-tokens", type=int, default=128, show_default=True)
-@click.option("--lr", type=float, default=1e-3, show_default=True)
-@click.option("--eval-every", type=int, default=500, show_default=True)
-@click.option("--dev-share", type=float, default=0.1, show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--precision", type=click.Choice(["fp32", "bf16"]), default="bf16", show_default=True)
-@click.option("--dropout", type=float, default=0.0, show_default=True, help="None, since no text is seen often.")
-@click.option("--initializer-range", type=float, default=0.02, show_default=True, help="Of new weights.")
-@click.option("--vocab-size", type=int, default=8192, show_default=True, help="Of a tokenizer trained on the text.")
-@click.option("--base", type=click.Path(path_type=Path), help="Checkpoint that our runs go on from.")
+@path_option("--books", "Text file, gzipped or not, one paragraph per line.")
+@click.option(
+    "--document-start", default="^# Title:", show_default=True, help="Regular expression of a document's first line."
+)
+@click.option("--paragraphs", is_flag=True, help="Take paragraphs as documents, and their sentences as lines.")
+@path_option("--work", "Folder for tokenizers, tokens and training states.")
+@path_option("--output", "Folder for the result files.")
+@click.option("--only", multiple=True, type=click.Choice(list(RUNS)), help="Run to make. Default: all.")
+@click.option("--steps", type=int, default=2000, show_default=True, help="Optimizer steps.")
+@click.option("--batch-size", type=int, default=32, show_default=True, help="Sequences per step.")
+@click.option("--max-tokens", type=int, default=128, show_default=True, help="Longest sequence, in tokens.")
+@click.option("--lr", type=float, default=1e-3, show_default=True, help="Peak learning rate.")
+@click.option("--eval-every", type=int, default=500, show_default=True, help="Steps between two evaluations.")
+@click.option(
+    "--dev-share", "dev_fraction", type=float, default=0.1, show_default=True, help="Fraction of documents to hold out."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of weights, batches and masks.")
+@click.option(
+    "--precision", type=click.Choice(["fp32", "bf16"]), default="bf16", show_default=True, help="To train in."
+)
+@click.option(
+    "--dropout", type=float, default=0.0, show_default=True, help="Of new models; 0, since no text is seen often."
+)
+@click.option(
+    "--initializer-range", type=float, default=0.02, show_default=True, help="Standard deviation of new weights."
+)
+@click.option("--vocab-size", type=int, default=8192, show_default=True, help="Of the tokenizers trained on the text.")
+@path_option("--base", "Checkpoint folder to start from instead of new weights.", required=False)
 def main(
     books: Path,
     document_start: str,
@@ -247,26 +289,20 @@ def main(
     base: Path | None,
     **recipe: Any,
 ) -> None:
-    """Makes the runs, one after another."""
+    """Make the runs one after another and print the table."""
     for folder in (work, output):
         folder.mkdir(parents=True, exist_ok=True)
     text = book_corpus(books, work, None if paragraphs else document_start)
-    new = _New(dropout=dropout, initializer_range=initializer_range, vocab_size=vocab_size)
+    new = _NewModel(dropout=dropout, initializer_range=initializer_range, vocab_size=vocab_size)
     for name in only or RUNS:
-        if base is not None and RUNS[name].theirs:
-            raise click.ClickException(f"{name} cannot go on from a checkpoint; leave out --base")
+        if base is not None and RUNS[name].transformers:
+            raise click.ClickException(f"{name} cannot start from a checkpoint; leave out --base")
         path = output / f"{name}{'' if base is None else '-continued'}.json"
         settings = PretrainSettings(objective=RUNS[name].objective, **recipe)
-        if not path.is_file():
+        if path.is_file():
+            _check_same_settings(path, settings, new, base)
+        else:
             write_result(path, _train(name, text, work, settings, new, base))
-        elif (before := {**asdict(_New()), **json.loads(path.read_text("utf-8"))["run"]}) != {
-            **before,
-            **settings.to_dict(),
-            **(asdict(new) if base is None else {"base": base.name}),
-        }:
-            raise click.ClickException(
-                f"{path}: a run with other settings is there; choose another --output and --work"
-            )
     click.echo(results_table(output))
 
 

@@ -1,11 +1,15 @@
-"""Training speed: our models beside transformers', one process, one step after another in turn.
+"""Measure training speed of bert_models' classes vs. transformers' classes, in tokens per second on the CPU.
 
 python -m bert_bench.experiments.training_speed --base CKPT --data DIR --output FILE
 
-A step is forward, backward, clipping and AdamW, on batches that are at hand; tokens are counted without padding.
-transformers' loss is its own (`labels=`), its attention the default. Fine-tuning reads random batches of a data set's
-training file, or batches of like length (`sorted`); pre-training 32 sequences of 128 random tokens. bf16 is left out
-where the processor has no instructions for it.
+A step is forward, backward, gradient clipping and AdamW, on batches that are in memory. Tokens are counted without
+padding. transformers' models compute their own loss (`labels=`) with their default attention. Fine-tuning reads random
+batches of a data set's training file, or batches of texts of similar length (`sorted`); pre-training reads 32 sequences
+of 128 random tokens. All cases run in one process, interleaved: 12 rounds of 8 steps, each round starting with another
+case. Ratios are taken round by round; their median, p10 and p90 are reported. bf16 is left out on a CPU without bf16
+instructions.
+
+Made bench/results/training-speed.json and training-speed-xeon.json.
 """
 
 import json
@@ -23,10 +27,10 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 
 from bert_bench.experiments.data_sets import DATA_SETS, convert_data_set
-from bert_bench.experiments.harness import write_result
+from bert_bench.experiments.harness import path_option, rotated, write_result
 from bert_bench.experiments.transformers_fine_tuning import TransformersTaskModel, labelled_examples
 from bert_bench.experiments.transformers_pretraining import TransformersPretraining
-from bert_bench.timing_statistics import Timing, paired_speedup, summarize
+from bert_bench.timing_statistics import paired_speedup, summarize
 from bert_models import load_model, open_checkpoint
 from bert_models.families import FAMILIES
 from bert_models.pretraining.masking import IGNORE_INDEX
@@ -42,7 +46,11 @@ from bert_runtime.tasks import FillMask, TextClassification
 __all__ = ["main", "results_table"]
 
 _NAMES = ("banking77", "sst2")
-_VOCAB_SIZE, _SHAPE, _MASK_SHARE = 8192, (32, 128), 0.15
+"""Data sets of the fine-tuning workloads."""
+
+_VOCAB_SIZE, _SHAPE, _MASK_PROBABILITY = 8192, (32, 128), 0.15
+"""Of the pre-training workload; the shape is sequences and tokens."""
+
 _RATIOS = (
     ("ours fp32", "transformers fp32"),
     ("ours bf16", "transformers bf16"),
@@ -50,14 +58,15 @@ _RATIOS = (
     ("ours bf16 sorted", "transformers bf16"),
     ("ours bf16 sorted", "transformers fp32"),
 )
+"""Pairs of cases to compare, by their names in result files: `ours` is bert_models."""
 
 Batch = tuple[Tensor, Tensor, Tensor, Tensor]
-"""Token ids, mask and segments, int64 [B, S], and targets."""
+"""Token ids, attention mask and token types, int64 [B, S], and labels."""
 
 
 @dataclass(frozen=True)
 class _Case:
-    """A model, its loss of a batch, and the batches; it trains as it is called."""
+    """A model to train, its loss function, its batches and its optimizer."""
 
     model: nn.Module
     loss: Callable[[Batch], Tensor]
@@ -66,10 +75,10 @@ class _Case:
     optimizer: AdamW
 
     def ms_per_1000_tokens(self, first: int, steps: int) -> float:
-        """Takes `steps` batches from number `first` on."""
-        chosen = [self.batches[(first + step) % len(self.batches)] for step in range(steps)]
+        """Train for `steps` steps, starting with batch number `first`; return milliseconds per 1,000 tokens."""
+        batches = [self.batches[(first + step) % len(self.batches)] for step in range(steps)]
         start = time.perf_counter()
-        for batch in chosen:
+        for batch in batches:
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.bf16):
                 value = self.loss(batch)
             value.backward()  # type: ignore[no-untyped-call]
@@ -77,16 +86,27 @@ class _Case:
             self.optimizer.step()
             self.optimizer.zero_grad()
         seconds = time.perf_counter() - start
-        return seconds * 1e6 / sum(int(batch[1].sum()) for batch in chosen)
+        return seconds * 1e6 / sum(int(batch[1].sum()) for batch in batches)
 
 
-def _case(model: nn.Module, loss: Callable[[Batch], Tensor], batches: list[Batch], name: str) -> _Case:
+def _case(model: nn.Module, loss: Callable[[Batch], Tensor], batches: list[Batch], precision: str) -> _Case:
     optimizer = adamw(parameter_groups(model, 0.01), 1e-5)
-    return _Case(model.train(), loss, batches, "bf16" in name, optimizer)
+    return _Case(model.train(), loss, batches, precision == "bf16", optimizer)
+
+
+def _transformers_case(model: Any, batches: list[Batch], precision: str) -> _Case:
+    """Return the case of a transformers model with the loss that it computes itself."""
+
+    def loss(batch: Batch) -> Tensor:
+        ids, mask, types, labels = batch
+        value: Tensor = model(input_ids=ids, attention_mask=mask, token_type_ids=types, labels=labels).loss
+        return value
+
+    return _case(model, loss, batches, precision)
 
 
 def _fine_tuning(name: str, base: Path, data: Path, count: int) -> dict[str, _Case]:
-    """Cases on the texts of a data set."""
+    """Return the cases of fine-tuning on a data set, with `count` batches each."""
     data_set, source = DATA_SETS[name], open_checkpoint(base)
     with tempfile.TemporaryDirectory() as scratch:
         train, dev = (read_records(file) for file in convert_data_set(data_set, data, Path(scratch)))
@@ -96,72 +116,65 @@ def _fine_tuning(name: str, base: Path, data: Path, count: int) -> dict[str, _Ca
 
     def batches(*, sort: bool) -> list[Batch]:
         loader = train_loader(examples, settings.batch_size, settings.seed, sort_by_length=sort)
-        return [_parts(batch) for batch in islice(loader, count)]
+        return [_without_extras(batch) for batch in islice(loader, count)]
 
-    def ours(case: str, batches: list[Batch]) -> _Case:
+    def bert_models_case(batches: list[Batch], precision: str) -> _Case:
         model, objective = load_model(source, task, new_head=True), build_objective(task)
-        return _case(model, lambda batch: objective.loss(model, model(*batch[:3]), batch[3]), batches, case)
+        return _case(model, lambda batch: objective.loss(model, model(*batch[:3]), batch[3]), batches, precision)
 
-    def theirs(case: str, batches: list[Batch]) -> _Case:
-        model = TransformersTaskModel(source.path, task).model
-        return _case(model, lambda batch: _their_loss(model, batch), batches, case)
+    def transformers_case(precision: str) -> _Case:
+        return _transformers_case(TransformersTaskModel(source.path, task).model, random_batches, precision)
 
-    random, alike = batches(sort=False), batches(sort=True)
-    cases = {f"ours {each}": ours(each, random) for each in _precisions()}
-    cases |= {f"transformers {each}": theirs(each, random) for each in _precisions()}
-    return cases | {f"ours {each} sorted": ours(each, alike) for each in _precisions()}
+    random_batches, sorted_batches = batches(sort=False), batches(sort=True)
+    precisions = _precisions()
+    cases = {f"ours {precision}": bert_models_case(random_batches, precision) for precision in precisions}
+    cases |= {f"transformers {precision}": transformers_case(precision) for precision in precisions}
+    return cases | {f"ours {precision} sorted": bert_models_case(sorted_batches, precision) for precision in precisions}
 
 
 def _precisions() -> tuple[str, ...]:
-    """Those that the processor has instructions for; bf16 that is imitated takes minutes a step."""
+    """Return the precisions that the CPU has instructions for; a step in emulated bf16 takes minutes."""
     return ("fp32", "bf16") if has_instruction_set("bf16") else ("fp32",)
 
 
-def _parts(batch: TensorBatch) -> Batch:
+def _without_extras(batch: TensorBatch) -> Batch:
+    """Return ids, mask, token types and labels of a batch."""
     return batch[:4]
 
 
-def _their_loss(model: Any, batch: Batch) -> Tensor:
-    ids, mask, types, labels = batch
-    loss: Tensor = model(input_ids=ids, attention_mask=mask, token_type_ids=types, labels=labels).loss
-    return loss
-
-
 def _pretraining(count: int) -> dict[str, _Case]:
-    """Cases of masked language modelling with BERT of the size `mini`."""
+    """Return the cases of masked language modelling with BERT of size `mini`, with `count` batches each."""
     config = FAMILIES["bert"].preset("mini", vocab_size=_VOCAB_SIZE)
     batches = [_random_batch(seed) for seed in range(count)]
 
-    def ours(case: str) -> _Case:
+    def bert_models_case(precision: str) -> _Case:
         model = MaskedLanguageModel(config, FillMask(mask_token="[MASK]", mask_token_id=4), pairs=False)
-        none = torch.zeros(_SHAPE[0], dtype=torch.int64)
-        return _case(model, lambda batch: model.loss(model.measure(*batch, none)), batches, case)
+        sentence_labels = torch.zeros(_SHAPE[0], dtype=torch.int64)
+        return _case(model, lambda batch: model.loss(model.measure(*batch, sentence_labels)), batches, precision)
 
-    def theirs(case: str) -> _Case:
-        model = TransformersPretraining(config, pairs=False).model
-        return _case(model, lambda batch: _their_loss(model, batch), batches, case)
+    def transformers_case(precision: str) -> _Case:
+        return _transformers_case(TransformersPretraining(config, pairs=False).model, batches, precision)
 
-    cases = {f"ours {each}": ours(each) for each in _precisions()}
-    return cases | {f"transformers {each}": theirs(each) for each in _precisions()}
+    cases = {f"ours {precision}": bert_models_case(precision) for precision in _precisions()}
+    return cases | {f"transformers {precision}": transformers_case(precision) for precision in _precisions()}
 
 
 def _random_batch(seed: int) -> Batch:
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(_VOCAB_SIZE, _SHAPE, generator=generator)
-    chosen = torch.rand(_SHAPE, generator=generator) < _MASK_SHARE
-    return ids, torch.ones_like(ids), torch.zeros_like(ids), torch.where(chosen, ids, IGNORE_INDEX)
+    masked = torch.rand(_SHAPE, generator=generator) < _MASK_PROBABILITY
+    return ids, torch.ones_like(ids), torch.zeros_like(ids), torch.where(masked, ids, IGNORE_INDEX)
 
 
-def _measured(cases: dict[str, _Case], rounds: int, steps: int) -> dict[str, Any]:
-    """Tokens per second of each case, and the ratios round by round."""
+def _measure(cases: dict[str, _Case], rounds: int, steps: int) -> dict[str, Any]:
+    """Time the cases interleaved; return tokens per second of each and the ratios of `_RATIOS`."""
     samples: dict[str, list[list[float]]] = {name: [] for name in cases}
-    names = list(cases)
-    for name in names:
-        cases[name].ms_per_1000_tokens(0, 2)
+    for case in cases.values():
+        case.ms_per_1000_tokens(0, 2)  # warm up
     for turn in range(rounds):
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+        for name in rotated(list(cases), turn):
             samples[name].append([cases[name].ms_per_1000_tokens(turn * steps, steps)])
-    timings: dict[str, Timing] = {name: summarize(each) for name, each in samples.items()}
+    timings = {name: summarize(rounds_of_case) for name, rounds_of_case in samples.items()}
     ratios = [
         {"of": first, "to": second, **asdict(paired_speedup(timings[first], timings[second]))}
         for first, second in _RATIOS
@@ -171,29 +184,30 @@ def _measured(cases: dict[str, _Case], rounds: int, steps: int) -> dict[str, Any
 
 
 def results_table(result: Path) -> str:
-    """The result as a Markdown table, a row per ratio."""
-    lines = ["| workload | tokens/s | beside | tokens/s | ratio (p10–p90) |", "|---" * 5 + "|"]
+    """Return a result file as a Markdown table, one row per ratio."""
+    lines = ["| workload | tokens/s | vs. | tokens/s | ratio (p10–p90) |", "|---" * 5 + "|"]
     for workload, values in json.loads(result.read_text("utf-8"))["workloads"].items():
         speeds = values["tokens_per_second"]
-        for each in values["ratios"]:
-            spread = f"{each['median']:.2f} ({each['p10']:.2f}–{each['p90']:.2f})"
-            cells = (workload, f"{each['of']} {speeds[each['of']]:,}", each["to"], f"{speeds[each['to']]:,}", spread)
-            lines.append(f"| {' | '.join(cells)} |")
+        for ratio in values["ratios"]:
+            case, baseline = ratio["of"], ratio["to"]
+            spread = f"{ratio['median']:.2f} ({ratio['p10']:.2f}–{ratio['p90']:.2f})"
+            shown = f"{case.replace('ours', 'bert-export')} {speeds[case]:,}"
+            lines.append(f"| {workload} | {shown} | {baseline} | {speeds[baseline]:,} | {spread} |")
     return "\n".join(lines)
 
 
 @click.command(help=__doc__)
-@click.option("--base", type=click.Path(path_type=Path), required=True)
-@click.option("--data", type=click.Path(path_type=Path), required=True)
-@click.option("--output", type=click.Path(path_type=Path), required=True)
-@click.option("--rounds", type=int, default=12, show_default=True)
-@click.option("--steps", type=int, default=8, show_default=True, help="Of each case in each round.")
+@path_option("--base", "Checkpoint folder to fine-tune from.")
+@path_option("--data", "Folder with the data sets' files.")
+@path_option("--output", "Result file to write.")
+@click.option("--rounds", type=int, default=12, show_default=True, help="Rounds of timing.")
+@click.option("--steps", type=int, default=8, show_default=True, help="Training steps per case and round.")
 def main(base: Path, data: Path, output: Path, rounds: int, steps: int) -> None:
-    """Measures every workload, writes the result."""
+    """Measure every workload, write the result, print the table."""
     torch.manual_seed(0)
     torch.set_num_threads(available_cores())
-    workloads = {name: _measured(_fine_tuning(name, base, data, rounds * steps), rounds, steps) for name in _NAMES}
-    workloads["pre-training"] = _measured(_pretraining(rounds * steps), rounds, steps)
+    workloads = {name: _measure(_fine_tuning(name, base, data, rounds * steps), rounds, steps) for name in _NAMES}
+    workloads["pre-training"] = _measure(_pretraining(rounds * steps), rounds, steps)
     write_result(output, {"what": "training steps in turn", "rounds": rounds, "steps": steps, "workloads": workloads})
     click.echo(results_table(output))
 
