@@ -1,7 +1,6 @@
-"""Checkpoints in the Hugging Face layout: opening, loading into a model, saving so that `transformers` loads them."""
+"""Checkpoints in the Hugging Face layout: open them and load their weights. `bert_models.saving` writes them."""
 
 import hashlib
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,12 +8,12 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 
 from bert_models.config import EncoderConfig
 from bert_models.errors import CheckpointError
 from bert_models.families import FAMILIES, Family
-from bert_models.files import read_json, write_json
+from bert_models.files import read_json
 from bert_models.hub import local_checkpoint
 from bert_models.model import TaskModel
 from bert_models.sentence_transformers import (
@@ -22,50 +21,51 @@ from bert_models.sentence_transformers import (
     module_folders,
     read_max_tokens,
     read_sentence_embedding,
-    write_sentence_embedding,
 )
 from bert_models.task_settings import read_mask_token, read_task, read_task_params, task_config_json
-from bert_models.tokenizer_files import TOKENIZER_FILES, read_tokenizer, wordpiece_settings
-from bert_models.weights import load_weights, read_weights, save_weights, weight_files
+from bert_models.tokenizer_files import read_tokenizer
+from bert_models.weights import load_weights, read_weights, weight_files
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.tasks import TASKS, FillMask, SentenceEmbedding, Task, WindowedText
 from bert_runtime.tokenization import TextTokenizer
 
-__all__ = ["Checkpoint", "load_model", "open_checkpoint", "save_model"]
+__all__ = ["Checkpoint", "load_model", "open_checkpoint"]
 
 
 _DEFAULT_LABELS = {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}
-"""The labels of a trained head whose config.json names none: transformers leaves out what is its default."""
+"""Labels of a trained head whose `config.json` has none: `transformers` omits its default."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose configuration has been read and checked, but not its weights."""
+    """A checkpoint whose configuration has been read and validated, but not its weights."""
 
     path: Path
+    """The folder that holds it."""
     family: Family
     config: EncoderConfig
     config_json: Mapping[str, Any]
-    """`config.json` as it stands."""
+    """The contents of `config.json`."""
     name: str
-    """What it was asked for as: the folder, or the hub id."""
+    """The name it was opened by: a folder or a hub id."""
     revision: str | None
-    """The hub's commit that `path` holds; `None` for a folder that was named itself."""
+    """Commit on the hub that `path` holds; `None` if the checkpoint was opened by its folder."""
 
     def task(self, name: str | None = None) -> Task:
-        """The task its head was trained for, or the one named; raises `CheckpointError` if there is no telling."""
-        name = name or self._own_task()
+        """Return the task with the settings that the checkpoint's files give it.
+
+        Args:
+            name: a key of `bert_runtime.tasks.TASKS`; by default the task that the head was trained for.
+
+        Raises:
+            CheckpointError: the default is unknown, the family has no such head, or settings are missing or invalid.
+        """
+        name = name or self._default_task()
         if name not in TASKS:
             raise CheckpointError(f"unknown task {name!r}; expected one of {', '.join(TASKS)}")
         self.require_head(name)
         if name == SentenceEmbedding.name:
-            known = is_sentence_transformers_folder(self.path)
-            width = self.config.hidden_size
-            whole = read_sentence_embedding(self.path, width) if known else SentenceEmbedding(dimensions=width)
-            fewer = read_task_params(name, self.config_json, self.path / "config.json").get(
-                "dimensions", whole.dimensions
-            )
-            return replace(whole, dimensions=min(fewer, whole.dimensions))
+            return self._sentence_embedding()
         where = self.path / "config.json"
         if name == FillMask.name:
             if self.config_json.get("tie_word_embeddings") is False:
@@ -74,20 +74,30 @@ class Checkpoint:
                     "matrix of its own is not supported"
                 )
             return read_task(name, self.config_json, where, **read_mask_token(self.tokenizer(), self.path))
-        values = {**_DEFAULT_LABELS, **self.config_json} if self.was_trained_for(name) else self.config_json
-        return read_task(name, values, where)
+        defaults = _DEFAULT_LABELS if self.was_trained_for(name) else {}
+        return read_task(name, {**defaults, **self.config_json}, where)
+
+    def _sentence_embedding(self) -> SentenceEmbedding:
+        """Return the task with the pooling of a sentence-transformers folder, and truncated `dimensions` if set."""
+        hidden_size, name = self.config.hidden_size, SentenceEmbedding.name
+        task = SentenceEmbedding(dimensions=hidden_size)
+        if is_sentence_transformers_folder(self.path):
+            task = read_sentence_embedding(self.path, hidden_size)
+        params = read_task_params(name, self.config_json, self.path / "config.json")
+        return replace(task, dimensions=min(params.get("dimensions", task.dimensions), task.dimensions))
 
     def require_head(self, name: str) -> None:
-        """Raises `CheckpointError` for a task that the family has no head for."""
+        """Raise `CheckpointError` if the family has no head for the task `name`."""
         if name not in self.family.head_weights:
             supported = ", ".join(task for task in TASKS if task in self.family.head_weights)
             raise CheckpointError(f"{self.family.name} has no head for {name!r}; it has heads for {supported}")
 
     def was_trained_for(self, name: str) -> bool:
-        """Whether `config.json` names the architecture of a task's head."""
+        """Return whether `config.json` names the architecture with the head of the task `name`."""
         return self.family.architectures[name] in (self.config_json.get("architectures") or [])
 
-    def _own_task(self) -> str:
+    def _default_task(self) -> str:
+        """Return the task that the architecture or a sentence-transformers folder implies."""
         if is_sentence_transformers_folder(self.path):
             return SentenceEmbedding.name
         architectures = self.config_json.get("architectures") or []
@@ -101,14 +111,20 @@ class Checkpoint:
 
     @property
     def max_tokens(self) -> int:
-        """Longest sequence that the positions, the tokenizer's own limit and a sentence-transformers folder allow."""
+        """Maximum sequence length in tokens: the minimum of what the position embeddings, the tokenizer's
+        `model_max_length` and the `max_seq_length` of a sentence-transformers folder allow."""
         limits = [self.config.max_tokens, read_max_tokens(self.path)]
         path = self.path / "tokenizer_config.json"
         limits.append(read_json(path).get("model_max_length") if path.is_file() else None)
         return min(limit for limit in limits if isinstance(limit, int))
 
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer as its files have it; raises `CheckpointError` where it has more tokens than the model."""
+        """Read the tokenizer.
+
+        Raises:
+            CheckpointError: its files are missing or damaged, or it has more tokens than the model.
+            MissingExtraError: it is a SentencePiece model and sentencepiece is not installed.
+        """
         tokenizer = read_tokenizer(self.path, self.family.name)
         if (found := tokenizer.get_vocab_size(with_added_tokens=True)) > self.config.vocab_size:
             raise CheckpointError(
@@ -118,7 +134,15 @@ class Checkpoint:
         return tokenizer
 
     def text_tokenizer(self, max_tokens: int | None = None, windows: WindowedText | None = None) -> TextTokenizer:
-        """The tokenizer as the runtime uses it, reading `max_tokens` at once, by default the most the model can."""
+        """Return the tokenizer with truncation and windows, as the runtime uses it.
+
+        Args:
+            max_tokens: maximum sequence length in tokens, 3 to `config.max_tokens`; by default `self.max_tokens`.
+            windows: how long texts are split into windows, if they are.
+
+        Raises:
+            CheckpointError: `max_tokens` or the tokenizer's `truncation_side` is invalid, or see `tokenizer`.
+        """
         if max_tokens is not None and not 3 <= max_tokens <= self.config.max_tokens:
             raise CheckpointError(
                 f"expected a maximum length of 3 to {self.config.max_tokens} tokens, found {max_tokens}"
@@ -132,14 +156,23 @@ class Checkpoint:
         return TextTokenizer(tokenizer, max_tokens or self.max_tokens, self.config.pad_token_id, windows)
 
     def sha256(self) -> str:
-        """One hash over the weight files."""
+        """Return the SHA-256 of the weight file, or of the concatenated hashes if there are several, in hexadecimal."""
         folders = (self.path, *module_folders(self.path).values())
         hashes = [sha256_file(path) for folder in folders for path in weight_files(folder)]
         return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 def open_checkpoint(name: str | Path) -> Checkpoint:
-    """Reads the configuration of a folder or a hub id; raises `CheckpointError` or `ConfigError` for what is wrong."""
+    """Open a checkpoint: read and validate its configuration, not its weights.
+
+    Args:
+        name: a folder, or a hub id `org/name` with an optional `@revision`, which is downloaded if it is not cached.
+
+    Raises:
+        CheckpointError: there is no such checkpoint, or it is incomplete or of an unknown family.
+        ConfigError: its options are invalid or not supported.
+        MissingExtraError: `name` is a hub id and huggingface_hub is not installed.
+    """
     path = local_checkpoint(name)
     revision = None if path == Path(name) else path.name
     if not path.is_dir():
@@ -157,10 +190,19 @@ def open_checkpoint(name: str | Path) -> Checkpoint:
 
 
 def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) -> TaskModel:
-    """The checkpoint's weights in a float32 model in evaluation mode.
+    """Load the checkpoint's weights into a model for `task`.
 
-    With `new_head`, the head's parameters may be missing or belong to another set of labels; those are then newly
-    initialised, as at the start of fine-tuning. Raises `CheckpointError` where the weights do not fit.
+    Args:
+        checkpoint: where the weights are.
+        task: chooses the head, as `checkpoint.task()` returns it.
+        new_head: allow head parameters to be missing or to belong to other labels. They are then newly initialised, as
+            at the start of fine-tuning.
+
+    Returns:
+        A float32 model on the CPU, in evaluation mode.
+
+    Raises:
+        CheckpointError: the weights cannot be read or do not fit the model.
     """
     model = TaskModel(checkpoint.config, task)
     family, tensors = checkpoint.family, read_weights(checkpoint.path)
@@ -174,8 +216,8 @@ def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) ->
     head = [name for name in keys if name.startswith("head.")] if new_head else []
     labels = task_config_json(task).get("id2label")
     if new_head and labels is not None and labels != checkpoint.config_json.get("id2label"):
-        last = {keys[name] for name in head if name.startswith(("head.output.", "head.crf."))}
-        tensors = {key: tensor for key, tensor in tensors.items() if key not in last}
+        per_label = {keys[name] for name in head if name.startswith(("head.output.", "head.crf."))}
+        tensors = {key: tensor for key, tensor in tensors.items() if key not in per_label}
     load_weights(
         model, tensors, keys,
         prefix=family.prefix, ignored=family.ignored_weights, where=checkpoint.path, optional=head,
@@ -184,64 +226,15 @@ def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) ->
 
 
 def _check_tied(checkpoint: Checkpoint, tensors: Mapping[str, Tensor]) -> None:
-    """Raises `CheckpointError` where a masked-language head has an output matrix or bias of its own."""
+    """Raise `CheckpointError` if the output matrix or bias of a masked-language-model head is not tied."""
     family = checkpoint.family
     bias = family.head_weights[FillMask.name]["bias"]
     embedding = f"{family.encoder_weights['embeddings.token']}.weight"
-    pairs = [(key, name) for key in family.output_matrices for name in (family.prefix + embedding, embedding)]
-    pairs += [(key.replace(".weight", ".bias"), bias) for key in family.output_matrices]
+    pairs = [(key, name) for key in family.decoder_weights for name in (family.prefix + embedding, embedding)]
+    pairs += [(key.replace(".weight", ".bias"), bias) for key in family.decoder_weights]
     for key, name in pairs:
         if key in tensors and name in tensors and not torch.equal(tensors[key], tensors[name]):
             raise CheckpointError(
                 f"{checkpoint.path}: {key} differs from {name}: a fill-mask head with an output matrix or bias of its "
                 "own is not supported"
             )
-
-
-def save_model(
-    model: TaskModel,
-    folder: Path,
-    *,
-    tokenizer_from: Path,
-    max_tokens: int | None = None,
-    extra_heads: Mapping[str, nn.Module] | None = None,
-) -> None:
-    """Writes config, weights and the tokenizer files of `tokenizer_from` into the existing `folder`.
-
-    `transformers` loads the result with the class that `architectures` names; a sentence-embedding model is also a
-    sentence-transformers folder. `max_tokens` is the length it was trained at, so that it is truncated there too.
-    `extra_heads` are those of other tasks that were pre-trained beside it; the class is then that of pre-training.
-    """
-    task, family = model.task, FAMILIES[model.config.family]
-    architecture = family.pretraining_architecture if extra_heads else family.architectures[task.name]
-    values = {
-        "architectures": [architecture],
-        **family.dump_config(model.config),
-        **task_config_json(task),
-        "dtype": "float32",
-    }
-    tensors = {family.checkpoint_key(name, task.name): p.detach().contiguous() for name, p in model.named_parameters()}
-    for name, head in (extra_heads or {}).items():
-        weights = ((family.checkpoint_key(f"head.{key}", name), p) for key, p in head.named_parameters())
-        tensors |= {key: p.detach().contiguous() for key, p in weights}
-    if architecture == family.base_architecture:
-        tensors = {key.removeprefix(family.prefix): tensor for key, tensor in tensors.items()}
-    for name in TOKENIZER_FILES:
-        if (tokenizer_from / name).is_file() and tokenizer_from != folder:
-            shutil.copyfile(tokenizer_from / name, folder / name)
-    if not (folder / "tokenizer.json").is_file():
-        read_tokenizer(tokenizer_from, family.name).save(str(folder / "tokenizer.json"))
-    settings = wordpiece_settings(read_json(folder / "tokenizer.json"))
-    if (folder / "tokenizer_config.json").is_file():
-        settings = read_json(folder / "tokenizer_config.json")
-    if max_tokens is not None:
-        settings["model_max_length"] = max_tokens
-    if settings:
-        write_json(folder / "tokenizer_config.json", settings)
-    if isinstance(task, SentenceEmbedding):
-        write_sentence_embedding(folder, task, model.config.hidden_size)
-        for module, path in module_folders(folder).items():
-            names = {name: f"{module}.{name}" for name in ("weight", "bias")}
-            save_weights({f"linear.{name}": tensors.pop(key) for name, key in names.items()}, path)
-    write_json(folder / "config.json", values)
-    save_weights(tensors, folder)

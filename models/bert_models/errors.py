@@ -1,4 +1,4 @@
-"""Errors of the models, checkpoints and training; see `bert_runtime.errors` for the whole tree."""
+"""Errors of models, checkpoints and training. `bert_runtime.errors` draws the whole error tree."""
 
 from bert_runtime.errors import BertError
 
@@ -6,12 +6,12 @@ __all__ = ["CheckpointError", "ConfigError", "TrainingError"]
 
 
 class ConfigError(BertError):
-    """A model configuration that makes no sense or is not supported."""
+    """A model configuration is invalid or not supported."""
 
 
 class CheckpointError(BertError):
-    """A directory is no checkpoint, or its parts do not fit together."""
+    """A directory is not a checkpoint, or its files do not match each other."""
 
 
 class TrainingError(BertError):
-    """Training cannot start or go on."""
+    """Training, pre-training or distillation cannot start or continue."""

@@ -1,4 +1,4 @@
-"""Small JSON files of a checkpoint, read with errors that name them, and the files that a folder must not lose."""
+"""JSON files of a checkpoint, and a check for files that replacing a folder would lose."""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +11,15 @@ __all__ = ["read_json", "unowned_files", "write_json"]
 
 
 def read_json(path: Path, kind: type[Any] = dict) -> Any:
-    """The JSON value in `path`, which must be of `kind`; raises `CheckpointError` otherwise."""
+    """Read the JSON value in `path`.
+
+    Args:
+        path: a UTF-8 file.
+        kind: the Python type that the value must have.
+
+    Raises:
+        CheckpointError: the file is missing, not JSON, or of another type.
+    """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -24,10 +32,10 @@ def read_json(path: Path, kind: type[Any] = dict) -> Any:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes `value` as indented UTF-8 JSON."""
+    """Write `value` to `path` as indented UTF-8 JSON."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def unowned_files(folder: Path, own: Sequence[str]) -> list[str]:
-    """What lies in a folder beside what the patterns in `own` name, and would be lost where it is replaced."""
-    return sorted(each.name for each in folder.iterdir() if not any(map(each.match, own)))
+    """Return the names in `folder` that match none of the glob patterns `own`; replacing the folder would lose them."""
+    return sorted(path.name for path in folder.iterdir() if not any(map(path.match, own)))

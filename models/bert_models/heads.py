@@ -1,6 +1,8 @@
-"""Task heads: from the encoder's hidden vectors to what a task's post-processing reads.
+"""Task heads: map the encoder's hidden states to the raw outputs that a task's post-processing reads.
 
-Each takes `hidden` float [B, S, H] and `attention_mask` int64 [B, S] (1 at real tokens).
+Every head takes `hidden`, float [B, S, H], and `attention_mask`, int64 [B, S] (1 at real tokens, 0 at padding).
+
+Letters in shapes: B sequences in the batch, S tokens per sequence, H hidden size, L labels, V vocabulary size.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,15 +40,15 @@ __all__ = [
 
 
 def _dropout(config: EncoderConfig) -> float:
-    """Probability of dropout before a head's last projection."""
+    """Return the dropout probability before a head's last projection."""
     return config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout
 
 
 class ClassificationHead(nn.Module):
-    """First token → dense → activation → dropout → labels.
+    """First token → dense → activation → dropout → projection to labels.
 
-    Every family classifies with this shape and an activation of its own. In BERT and ALBERT the dense layer with tanh
-    is the pooler (Devlin et al., arXiv:1810.04805), pre-trained with the sentence-pair objective.
+    All families use this head and differ in the activation. In BERT and ALBERT the dense layer with tanh is the pooler
+    (Devlin et al., arXiv:1810.04805), which the sentence-pair objective pre-trains.
     """
 
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
@@ -57,13 +59,13 @@ class ClassificationHead(nn.Module):
         self.output = nn.Linear(config.hidden_size, num_labels)
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
-        """→ logits [B, labels]."""
+        """Return logits, float [B, L]."""
         pooled = self.activation(self.dense(cls_pooling(hidden, attention_mask)))
         return self.output(self.dropout(pooled))
 
 
 class EmbeddingHead(nn.Module):
-    """Pooling over tokens, dense layers if the task has any, then optionally L2 normalisation."""
+    """Pooling over tokens → dense layers, if any → truncation to `dimensions` → optional L2 normalisation."""
 
     def __init__(self, config: EncoderConfig, task: SentenceEmbedding) -> None:
         super().__init__()
@@ -75,7 +77,7 @@ class EmbeddingHead(nn.Module):
         self.normalize = task.normalize
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
-        """→ vectors [B, dimensions]."""
+        """Return sentence embeddings, float [B, `task.dimensions`]."""
         vector = self.pooling(hidden, attention_mask)
         for layer, activation in zip(self.layers, self.activations, strict=True):
             vector = activation(layer(vector))
@@ -85,7 +87,7 @@ class EmbeddingHead(nn.Module):
 
 
 class TokenHead(nn.Module):
-    """Dropout, if any → a projection of every token."""
+    """Dropout → projection of every token to `size` logits."""
 
     def __init__(self, config: EncoderConfig, size: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -93,13 +95,16 @@ class TokenHead(nn.Module):
         self.output = nn.Linear(config.hidden_size, size)
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
-        """→ logits [B, S, size]."""
+        """Return logits, float [B, S, size]."""
         logits: Tensor = self.output(self.dropout(hidden))
         return logits
 
 
 class TokenClassificationHead(TokenHead):
-    """Labels for every token; the linear chain over them, if there is one, is trained here and decoded by the task."""
+    """Projection of every token to labels, with an optional CRF.
+
+    `forward` returns the emissions. The CRF's transitions are used by the training loss, and by `Task.decode`.
+    """
 
     def __init__(self, config: EncoderConfig, task: TokenClassification) -> None:
         super().__init__(config, len(task.labels), _dropout(config))
@@ -107,7 +112,10 @@ class TokenClassificationHead(TokenHead):
 
 
 class MaskedLmHead(nn.Module):
-    """Dense → activation → LayerNorm → all tokens' scores, by the token embedding (Press & Wolf, arXiv:1608.05859)."""
+    """Masked-language-model head: dense → activation → LayerNorm → projection to the vocabulary.
+
+    The projection is the token embedding (tied weights; Press & Wolf, arXiv:1608.05859) with a bias of its own.
+    """
 
     def __init__(self, config: EncoderConfig, encoder: Encoder) -> None:
         super().__init__()
@@ -118,12 +126,12 @@ class MaskedLmHead(nn.Module):
         self.tokens = encoder.embeddings.token
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
-        """→ logits [B, S, vocabulary]."""
+        """Return logits, float [B, S, V]."""
         return F.linear(self.norm(self.activation(self.dense(hidden))), self.tokens.weight, self.bias)
 
 
 class DiscriminatorHead(nn.Module):
-    """Dense → activation → one logit for every token (Clark et al., arXiv:2003.10555)."""
+    """ELECTRA's discriminator head: dense → activation → one logit per token (Clark et al., arXiv:2003.10555)."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -132,38 +140,47 @@ class DiscriminatorHead(nn.Module):
         self.output = nn.Linear(config.hidden_size, 1)
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
-        """→ logits [B, S]."""
+        """Return the logits of "this token was replaced", float [B, S]."""
         logits: Tensor = self.output(self.activation(self.dense(hidden)))
         return logits.squeeze(-1)
 
 
-def _classification(encoder: Encoder, config: EncoderConfig, task: Task) -> nn.Module:
+def _text_classification(encoder: Encoder, config: EncoderConfig, task: Task) -> nn.Module:
     assert isinstance(task, TextClassification)
     return ClassificationHead(config, len(task.labels))
 
 
-def _tokens(encoder: Encoder, config: EncoderConfig, task: Task) -> nn.Module:
+def _token_classification(encoder: Encoder, config: EncoderConfig, task: Task) -> nn.Module:
     assert isinstance(task, TokenClassification)
     return TokenClassificationHead(config, task)
 
 
-def _embedding(encoder: Encoder, config: EncoderConfig, task: Task) -> nn.Module:
+def _sentence_embedding(encoder: Encoder, config: EncoderConfig, task: Task) -> nn.Module:
     assert isinstance(task, SentenceEmbedding)
     return EmbeddingHead(config, task)
 
 
 HEADS: Mapping[str, Callable[[Encoder, EncoderConfig, Task], nn.Module]] = {
-    TextClassification.name: _classification,
-    TokenClassification.name: _tokens,
+    TextClassification.name: _text_classification,
+    TokenClassification.name: _token_classification,
     QuestionAnswering.name: lambda encoder, config, task: TokenHead(config, 2),
     FillMask.name: lambda encoder, config, task: MaskedLmHead(config, encoder),
     NextSentencePrediction.name: lambda encoder, config, task: ClassificationHead(config, 2),
     ReplacedTokenDetection.name: lambda encoder, config, task: DiscriminatorHead(config),
-    SentenceEmbedding.name: _embedding,
+    SentenceEmbedding.name: _sentence_embedding,
 }
-"""How to build each task's head; the keys are those of `bert_runtime.tasks.TASKS`."""
+"""Factories of the heads by task; the keys are those of `bert_runtime.tasks.TASKS`."""
 
 
 def build_head(encoder: Encoder, config: EncoderConfig, task: Task) -> nn.Module:
-    """A newly initialised head for `task`; it may share parameters with the encoder."""
+    """Build the head of `task`.
+
+    Args:
+        encoder: the encoder below it; a fill-mask head shares its token embedding.
+        config: the encoder's configuration.
+        task: the task, whose settings give labels, pooling and so on.
+
+    Returns:
+        A module with newly initialised parameters.
+    """
     return HEADS[task.name](encoder, config, task)

@@ -1,7 +1,7 @@
-"""Checkpoints from the Hugging Face hub: an id such as `org/name@revision` becomes a folder of the hub's cache.
+"""Checkpoints on the Hugging Face hub: resolve an id such as `org/name@revision` to a folder of the local cache.
 
-Where that cache is, which server is asked, how one logs in and that no server may be asked are huggingface_hub's own
-settings: `HF_HUB_CACHE`, `HF_ENDPOINT`, `HF_TOKEN`, `HF_HUB_OFFLINE`.
+huggingface_hub's environment variables apply: `HF_HUB_CACHE` (cache folder), `HF_ENDPOINT` (server), `HF_TOKEN`
+(login), `HF_HUB_OFFLINE` (cache only).
 """
 
 import logging
@@ -28,10 +28,10 @@ CHECKPOINT_FILES = (
     "sentence_bert_config.json",
     *(f"[1-9]_*/{name}" for name in ("config.json", "model.safetensors", "pytorch_model.bin")),
 )
-"""Patterns of the files that are read from a checkpoint; a hub repository often holds many others."""
+"""Glob patterns of the files to download; a repository on the hub often holds many others."""
 
 PICKLE_FILES = (*(name for name in WEIGHT_FILES if ".bin" in name), "pytorch_model-*-of-*.bin")
-"""Patterns of the weights that are read where there are no safetensors."""
+"""Glob patterns of the weight files to download if there are no safetensors."""
 
 _NAME = r"[A-Za-z0-9_](?:[\w.-]{0,94}[A-Za-z0-9_])?"
 _ID = re.compile(rf"(?P<repo>(?![^@]*(?:--|\.\.))(?:{_NAME}/)?{_NAME})(?:@(?P<revision>\S+))?", re.ASCII)
@@ -40,61 +40,68 @@ _EXPECTED = "expected a checkpoint (a directory with config.json, or a model of 
 
 
 def local_checkpoint(name: str | Path) -> Path:
-    """The folder that `name` stands for: itself, or where the hub's cache keeps the model of that id.
+    """Resolve a folder or hub id to a local folder, downloading the model if it is not cached.
 
-    What exists on disk is a path, and so is what cannot be an id: `./a`, `a/b/c`. Anything else, `name` or `org/name`
-    with an optional `@` and branch, tag or commit, is looked up on the hub and downloaded where the cache does not have
-    it. The cache serves alone in offline mode, and with a warning where the hub does not answer or refuses. Such a
-    folder bears the commit as its name.
+    A name that exists on disk or cannot be a hub id (`./a`, `a/b/c`) is a path and returned unchanged. Any other `name`
+    or `org/name`, with an optional `@` and branch, tag or commit, is looked up on the hub. The cache alone is used in
+    offline mode, and, with a warning, if the hub does not answer or refuses. The lookup times out after
+    `HF_HUB_ETAG_TIMEOUT` seconds (10).
 
-    Raises `CheckpointError` where the hub has no such model or does not hand it over, `MissingExtraError` without
-    huggingface_hub. Looking it up gives up after `HF_HUB_ETAG_TIMEOUT` seconds (10) of silence.
+    Args:
+        name: a folder or a hub id.
+
+    Returns:
+        `name` as a path, or a folder of the cache, whose name is the commit.
+
+    Raises:
+        CheckpointError: neither the hub nor the cache has the model, or access is refused.
+        MissingExtraError: `name` is a hub id and huggingface_hub is not installed.
     """
     match = _ID.fullmatch(name.as_posix() if isinstance(name, Path) else name)
     if match is None or os.path.lexists(name):
         return Path(name)
     try:
-        import huggingface_hub  # noqa: F401 - whether it is there
+        import huggingface_hub  # noqa: F401 - check that it is installed
     except ImportError:
         raise MissingExtraError("huggingface_hub", "hub", f"{name}: {_EXPECTED}; looking on the hub") from None
     return _download(str(name), match["repo"], match["revision"])
 
 
 def _download(name: str, repo: str, revision: str | None) -> Path:
-    """The model's folder in the cache, brought up to date if the hub answers."""
+    """Return the model's folder in the cache, updated if the hub answers."""
     from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled, RevisionNotFoundError
 
-    problem = _reach(repo, revision)
+    problem = _hub_problem(repo, revision)
     try:
-        if isinstance(problem, RevisionNotFoundError):  # the cache may still hold what the branch or tag once was
+        if isinstance(problem, RevisionNotFoundError):  # the cache may still hold an older state of the branch or tag
             raise problem
         folder = _snapshot(repo, revision, CHECKPOINT_FILES, cached=problem is not None)
-        if "weights" in _absent(folder):
+        if "weights" in _missing_parts(folder):
             _snapshot(repo, folder.name, ("config.json", *PICKLE_FILES), cached=problem is not None)
-        absent = _absent(folder)
-        if problem is not None and absent:
+        missing = _missing_parts(folder)
+        if problem is not None and missing:
             raise problem
-    except Exception as error:  # of the file system, the hub, and the HTTP library: httpx or httpx2, by release
+    except Exception as error:  # of the file system, the hub, or the HTTP library (httpx or httpx2, by release)
         cause = problem or (error.__cause__ if isinstance(error, LocalEntryNotFoundError) else None) or error
         raise CheckpointError(f"{name}: {_EXPECTED}, and {_reason(cause, repo, revision)}") from cause
-    if absent:
+    if missing:
         raise CheckpointError(
             f"{name}: expected a checkpoint (config.json and weights in one of {', '.join(WEIGHT_FILES)}), "
-            f"found a model on the hub (commit {folder.name}) without {' and '.join(absent)}"
+            f"found a model on the hub (commit {folder.name}) without {' and '.join(missing)}"
         )
     if problem is not None and not isinstance(problem, OfflineModeIsEnabled):
         _LOG.warning("%s: %s; using commit %s from the cache", name, _summary(problem), folder.name)
     return folder
 
 
-def _absent(folder: Path) -> list[str]:
-    """What no checkpoint can be without and this folder lacks."""
-    either = {"config.json": ["config.json"], "weights": WEIGHT_FILES}
-    return [what for what, names in either.items() if not any((folder / name).is_file() for name in names)]
+def _missing_parts(folder: Path) -> list[str]:
+    """Return the required parts of a checkpoint, `config.json` and `weights`, that `folder` lacks."""
+    parts = {"config.json": ["config.json"], "weights": WEIGHT_FILES}
+    return [part for part, names in parts.items() if not any((folder / name).is_file() for name in names)]
 
 
-def _reach(repo: str, revision: str | None) -> Exception | None:
-    """Asks the hub for the revision, with a time limit, which `snapshot_download` lacks; `None` if it answers."""
+def _hub_problem(repo: str, revision: str | None) -> Exception | None:
+    """Ask the hub for the revision, with a timeout, which `snapshot_download` lacks. Return the error, if any."""
     from huggingface_hub import HfApi, constants
 
     try:
@@ -105,7 +112,7 @@ def _reach(repo: str, revision: str | None) -> Exception | None:
 
 
 def _snapshot(repo: str, revision: str | None, patterns: tuple[str, ...], *, cached: bool) -> Path:
-    """The folder with those of the revision's files; with `cached`, without asking the hub."""
+    """Return the cache folder with the revision's files that match `patterns`; `cached` does not ask the hub."""
     from huggingface_hub import snapshot_download
 
     folder = snapshot_download(
@@ -120,7 +127,7 @@ def _snapshot(repo: str, revision: str | None, patterns: tuple[str, ...], *, cac
 
 
 def _reason(problem: BaseException, repo: str, revision: str | None) -> str:
-    """Why there is no such model, and what to do."""
+    """Explain why the model is not available, and what to do."""
     from huggingface_hub import constants
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -151,6 +158,6 @@ def _reason(problem: BaseException, repo: str, revision: str | None) -> str:
 
 
 def _summary(problem: BaseException) -> str:
-    """The error on one line; the hub's own messages have several."""
+    """Format an error on one line; the hub's messages have several."""
     text = " ".join(str(problem).split())
     return f"{type(problem).__name__}: {text:.200}" if text else type(problem).__name__

@@ -1,6 +1,7 @@
-"""The encoder's building blocks, each a small module that says its shapes.
+"""Building blocks of the encoder: embeddings, self-attention, feed-forward block, layer, and the stack of layers.
 
-Letters in shapes: B sequences in the batch, S tokens per sequence, H hidden size, A heads, D head size.
+Letters in shapes: B sequences in the batch, S tokens per sequence, H hidden size, A heads, D head size, E embedding
+width. Hidden states are floating point in the dtype of the parameters.
 """
 
 from collections.abc import Callable
@@ -16,9 +17,9 @@ __all__ = ["Embeddings", "Encoder", "EncoderLayer", "FeedForward", "SelfAttentio
 
 
 def activation_function(name: str) -> Callable[[Tensor], Tensor]:
-    """The elementwise function behind a config's activation name.
+    """Return the element-wise function called `name`: one of `ACTIVATIONS`, or `identity`.
 
-    `gelu` is the exact form x·Φ(x); `gelu_new` is its tanh approximation (Hendrycks & Gimpel, arXiv:1606.08415).
+    `gelu` is the exact x·Φ(x); `gelu_new` is its tanh approximation (Hendrycks & Gimpel, arXiv:1606.08415).
     """
     functions: dict[str, Callable[[Tensor], Tensor]] = {
         "gelu": F.gelu,
@@ -31,10 +32,7 @@ def activation_function(name: str) -> Callable[[Tensor], Tensor]:
 
 
 class Embeddings(nn.Module):
-    """Sum of token, position and segment embeddings, then LayerNorm, dropout and, for narrow ones, a projection.
-
-    E in shapes is the width of the embeddings.
-    """
+    """Sum of token, position and segment embeddings, then LayerNorm, dropout and an optional projection E → H."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -49,24 +47,32 @@ class Embeddings(nn.Module):
         self.projection = None if config.embedding_size is None else nn.Linear(width, config.hidden_size)
 
     def _positions(self, input_ids: Tensor) -> Tensor:
-        """Rows of the position embedding: int64 [B, S], or [S] where all sequences have the same."""
+        """Return the position ids, int64 [B, S], or [S] if all sequences share them."""
         if not self.after_padding:
             return torch.arange(input_ids.shape[1], device=input_ids.device)
         real = (input_ids != self.pad_token_id).long()
         return real.cumsum(dim=1) * real + self.pad_token_id
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """input_ids, token_type_ids: int64 [B, S] → [B, S, H]. No segment ids means segment 0."""
+        """Embed token ids.
+
+        Args:
+            input_ids: token ids, int64 [B, S].
+            token_type_ids: segment ids, int64 [B, S]; `None` means segment 0.
+
+        Returns:
+            float [B, S, H].
+        """
         summed = self.token(input_ids) + self.position(self._positions(input_ids))
         if self.segment is not None:
-            known = token_type_ids is not None and self.segment.num_embeddings > 1
-            summed = summed + (self.segment(token_type_ids) if known else self.segment.weight[0])
+            varies = token_type_ids is not None and self.segment.num_embeddings > 1
+            summed = summed + (self.segment(token_type_ids) if varies else self.segment.weight[0])
         embedded = self.dropout(self.norm(summed))
         return embedded if self.projection is None else self.projection(embedded)
 
 
 class SelfAttention(nn.Module):
-    """Multi-head scaled dot-product attention (Vaswani et al., arXiv:1706.03762, section 3.2) without its residual."""
+    """Multi-head scaled dot-product attention (Vaswani et al., arXiv:1706.03762, section 3.2), without the residual."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -79,11 +85,19 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(config.hidden_size, config.hidden_size)
 
     def _split_heads(self, x: Tensor) -> Tensor:
-        """[B, S, H] → [B, A, S, D]."""
+        """Reshape [B, S, H] to [B, A, S, D]."""
         return x.view(*x.shape[:2], self.num_heads, self.head_size).transpose(1, 2)
 
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """hidden: [B, S, H]; mask: bool [B, 1, S, S], True where a query may see a key → [B, S, H]."""
+        """Compute softmax(Q Kᵀ / √D + mask) V per head, and project the concatenated heads.
+
+        Args:
+            hidden: float [B, S, H].
+            mask: bool [B, 1, S, S], True where a query may attend to a key.
+
+        Returns:
+            float [B, S, H].
+        """
         context = F.scaled_dot_product_attention(
             self._split_heads(self.query(hidden)),
             self._split_heads(self.key(hidden)),
@@ -95,7 +109,7 @@ class SelfAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two projections with an activation between, applied to each token on its own, without the residual."""
+    """Position-wise feed-forward block `down(activation(up(x)))`, without the residual."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -104,12 +118,12 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(config.intermediate_size, config.hidden_size)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """[B, S, H] → [B, S, H]."""
+        """Transform every token's vector: float [B, S, H] → [B, S, H]."""
         return self.down(self.activation(self.up(hidden)))
 
 
 class EncoderLayer(nn.Module):
-    """Attention, then feed-forward; each adds its input and normalises the sum (post-norm, as BERT does)."""
+    """Self-attention and feed-forward block, each followed by residual and LayerNorm (post-norm, as in BERT)."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -120,37 +134,43 @@ class EncoderLayer(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout)
 
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """hidden: [B, S, H]; mask: bool [B, 1, S, S] → [B, S, H]."""
+        """Transform `hidden`, float [B, S, H], with `mask`, bool [B, 1, S, S], to float [B, S, H]."""
         hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, mask)))
         return self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden)))
 
 
 class Encoder(nn.Module):
-    """Embeddings and a stack of layers: token ids in, one hidden vector per token out."""
+    """Embeddings and a stack of layers: token ids in, one hidden state per token out."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.embeddings = Embeddings(config)
         groups = config.num_layer_groups or config.num_layers
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(groups))
-        self.order = [number * groups // config.num_layers for number in range(config.num_layers)]
-        """For each layer, the entry of `layers` that holds its parameters."""
+        self.order = [layer * groups // config.num_layers for layer in range(config.num_layers)]
+        """The index into `layers` of every layer's parameters; layers of a group share them (ALBERT)."""
         self.checkpointing = False
-        """In training mode, keep only what goes into each layer, and compute the rest again in the backward pass."""
+        """Activation checkpointing: in training mode, keep each layer's input and recompute the rest in backward."""
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """input_ids, attention_mask, token_type_ids: int64 [B, S] → [B, S, H].
+        """Encode token ids.
 
-        `attention_mask` is 1 at real tokens and 0 at padding, which may lie on either side.
+        Args:
+            input_ids: token ids, int64 [B, S].
+            attention_mask: 1 at real tokens, 0 at padding on either side, int64 [B, S].
+            token_type_ids: segment ids, int64 [B, S]; `None` means segment 0.
+
+        Returns:
+            Hidden states of the last layer, float [B, S, H].
         """
         hidden = self.embeddings(input_ids, token_type_ids)
-        # Every layer shares one mask of full shape: the CPU kernel of the ONNX Attention operator
-        # does not broadcast a [B, 1, 1, S] mask over the queries.
+        # All layers share one mask of full shape: the CPU kernel of the ONNX Attention operator does not broadcast a
+        # [B, 1, 1, S] mask over the queries.
         batch, tokens = input_ids.shape
         mask = attention_mask.bool()[:, None, None, :].expand(batch, 1, tokens, tokens)
-        for entry in self.order:
+        for index in self.order:
             if self.checkpointing and self.training:
-                hidden = checkpoint(self.layers[entry], hidden, mask, use_reentrant=False)
+                hidden = checkpoint(self.layers[index], hidden, mask, use_reentrant=False)
             else:
-                hidden = self.layers[entry](hidden, mask)
+                hidden = self.layers[index](hidden, mask)
         return hidden

@@ -1,4 +1,4 @@
-"""An encoder with a task's head on top."""
+"""The model that is trained and exported: an encoder with a task head."""
 
 from dataclasses import replace
 
@@ -14,9 +14,14 @@ __all__ = ["TaskModel"]
 
 
 class TaskModel(nn.Module):
-    """Token ids in, the task's raw output out: what is trained, and what is exported.
+    """An encoder and a task head: token ids in, the task's raw outputs (logits or vectors) out.
 
-    Weights start as BERT's do: normal with `initializer_range`, biases zero, LayerNorm the identity.
+    New weights are initialised as in BERT (Devlin et al., arXiv:1810.04805): linear and embedding weights from
+    N(0, `config.initializer_range`²), biases 0, LayerNorm weights 1.
+
+    Args:
+        config: sizes and options of the encoder.
+        task: the task that chooses the head (`bert_models.heads.HEADS`) and its labels.
     """
 
     def __init__(self, config: EncoderConfig, task: Task) -> None:
@@ -28,22 +33,34 @@ class TaskModel(nn.Module):
         self.apply(self.init_weights)
 
     def init_weights(self, module: nn.Module) -> None:
-        """Gives the weights of one module, not of those inside it, their first values."""
+        """Initialise the parameters of `module` itself, not those of its submodules; for `nn.Module.apply`."""
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, std=self.config.initializer_range)
         if isinstance(module, nn.Linear):
             nn.init.zeros_(module.bias)
 
     def runtime_task(self) -> Task:
-        """The task with what decoding needs of the trained weights: a linear chain's scores."""
+        """Return the task as the runtime needs it: a CRF's trained transitions are copied into it.
+
+        Without a CRF this is `self.task`. Transitions are rounded to 9 significant digits, which float32 survives.
+        """
         crf = getattr(self.head, "crf", None)
         if not isinstance(crf, LinearChainCrf) or not isinstance(self.task, TokenClassification):
             return self.task
-        rows = crf.transitions.detach().float().cpu().tolist()
-        return replace(self.task, transitions=tuple(tuple(float(f"{x:.9g}") for x in row) for row in rows))
+        scores = crf.transitions.detach().float().cpu().tolist()
+        return replace(self.task, transitions=tuple(tuple(float(f"{x:.9g}") for x in row) for row in scores))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """input_ids, attention_mask, token_type_ids: int64 [B, S] → float [B, …], as `Task.decode` reads it."""
+        """Run encoder and head.
+
+        Args:
+            input_ids: token ids, int64 [B, S].
+            attention_mask: 1 at real tokens, 0 at padding, int64 [B, S].
+            token_type_ids: segment ids, int64 [B, S]; `None` means segment 0.
+
+        Returns:
+            float [B, …] in the shape that `Task.decode` expects, such as logits [B, labels] or [B, S, labels].
+        """
         hidden = self.encoder(input_ids, attention_mask, token_type_ids)
         output: Tensor = self.head(hidden, attention_mask)
         return output

@@ -1,6 +1,9 @@
-"""Ways to turn token vectors into one vector: what `bert_runtime.tasks.sentence_embedding.POOLINGS` names.
+"""Poolings: reduce a sequence of token vectors to one vector.
 
-Each takes `hidden` float [B, S, H] and `attention_mask` int64 [B, S] (1 at real tokens).
+`bert_runtime.tasks.sentence_embedding.POOLINGS` lists their names. Every pooling takes `hidden`, float [B, S, H], and
+`attention_mask`, int64 [B, S] (1 at real tokens, 0 at padding), and returns float [B, H].
+
+Letters in shapes: B sequences in the batch, S tokens per sequence, H hidden size.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,57 +17,62 @@ __all__ = ["AttentionPooling", "build_pooling", "cls_pooling"]
 
 
 def cls_pooling(hidden: Tensor, attention_mask: Tensor) -> Tensor:
-    """The first token's vector, [CLS] in BERT's terms: [B, S, H] → [B, H]."""
+    """Return the vector of the first token, `[CLS]` in BERT: [B, S, H] → [B, H]."""
     return hidden[:, 0]
 
 
 def mean_pooling(hidden: Tensor, attention_mask: Tensor) -> Tensor:
-    """The mean over real tokens: [B, S, H] → [B, H]; zero for a row without any."""
+    """Average the real tokens: [B, S, H] → [B, H]; a sequence without real tokens gives 0."""
     weights = attention_mask.to(hidden.dtype).unsqueeze(-1)
     return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-9)
 
 
 def max_pooling(hidden: Tensor, attention_mask: Tensor) -> Tensor:
-    """The largest value of each dimension over real tokens: [B, S, H] → [B, H]."""
+    """Take the maximum of every dimension over the real tokens: [B, S, H] → [B, H]."""
     return hidden.masked_fill(attention_mask.unsqueeze(-1) == 0, -1e9).amax(dim=1)
 
 
 def mean_sqrt_len_pooling(hidden: Tensor, attention_mask: Tensor) -> Tensor:
-    """The sum over real tokens, divided by the square root of their number: [B, S, H] → [B, H]."""
+    """Sum the real tokens and divide by the square root of their number: [B, S, H] → [B, H]."""
     weights = attention_mask.to(hidden.dtype).unsqueeze(-1)
     return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-9).sqrt()
 
 
 def weighted_mean_pooling(hidden: Tensor, attention_mask: Tensor) -> Tensor:
-    """The mean over real tokens, each weighted by its position from 1 (SGPT, arXiv:2202.08904): [B, S, H] → [B, H]."""
-    places = torch.arange(1, hidden.shape[1] + 1, device=hidden.device, dtype=hidden.dtype)
-    weights = (attention_mask.to(hidden.dtype) * places).unsqueeze(-1)
+    """Average the real tokens, weighted by position 1, 2, …, S: [B, S, H] → [B, H].
+
+    This is the position-weighted mean pooling of SGPT (Muennighoff, arXiv:2202.08904).
+    """
+    positions = torch.arange(1, hidden.shape[1] + 1, device=hidden.device, dtype=hidden.dtype)
+    weights = (attention_mask.to(hidden.dtype) * positions).unsqueeze(-1)
     return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-9)
 
 
 class AttentionPooling(nn.Module):
-    """The mean over real tokens, each weighted by a learned score of its vector (Yang et al., NAACL 2016, without the
-    hidden layer): [B, S, H] → [B, H]."""
+    """Average the real tokens, weighted by a softmax over learned scores: Σ softmax(w·h + b) h.
+
+    After the word attention of Yang et al. (NAACL 2016), without its hidden layer.
+    """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.score = nn.Linear(config.hidden_size, 1)
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
-        """→ vectors [B, H]."""
+        """Pool `hidden`, float [B, S, H], with `attention_mask`, int64 [B, S], to float [B, H]."""
         scores = self.score(hidden).squeeze(-1).masked_fill(attention_mask == 0, -1e9)
         return (hidden * scores.softmax(dim=1).unsqueeze(-1)).sum(dim=1)
 
 
-class _Pooling(nn.Module):
-    """A pooling without parameters."""
+class _FunctionPooling(nn.Module):
+    """A pooling without parameters, as a module."""
 
     def __init__(self, function: Callable[[Tensor, Tensor], Tensor]) -> None:
         super().__init__()
         self.function = function
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
-        """→ vectors [B, H]."""
+        """Pool `hidden`, float [B, S, H], with `attention_mask`, int64 [B, S], to float [B, H]."""
         return self.function(hidden, attention_mask)
 
 
@@ -78,5 +86,5 @@ _FUNCTIONS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def build_pooling(name: str, config: EncoderConfig) -> nn.Module:
-    """The pooling of that name."""
-    return AttentionPooling(config) if name == "attention" else _Pooling(_FUNCTIONS[name])
+    """Return the pooling module called `name`, one of `bert_runtime.tasks.sentence_embedding.POOLINGS`."""
+    return AttentionPooling(config) if name == "attention" else _FunctionPooling(_FUNCTIONS[name])

@@ -1,7 +1,8 @@
-"""What a sentence-transformers folder says about pooling, normalisation and length.
+"""Read and write the settings of sentence-transformers folders: pooling, dense layers, normalisation and length.
 
-Such a folder is a checkpoint with `modules.json` (the pipeline), `1_Pooling/config.json` (how to pool) and
-`sentence_bert_config.json` (`max_seq_length`). A `Normalize` module has no settings, so its folder may be absent.
+Such a folder is a checkpoint with `modules.json` (the pipeline), `1_Pooling/config.json`, optional dense layers
+(`2_Dense/`, …) and `sentence_bert_config.json` (`max_seq_length`). A `Normalize` module has no settings, so its folder
+may be absent.
 """
 
 from itertools import pairwise
@@ -28,7 +29,7 @@ _POOLING_KEYS = {
     "pooling_mode_weightedmean_tokens": "weighted_mean",
     "pooling_mode_attention_tokens": "attention",
 }
-"""The keys of a pooling's `config.json`; the last is this project's own, which sentence-transformers does not know."""
+"""Boolean keys of a pooling's `config.json`, and our names. sentence-transformers does not know the last one."""
 
 _POOLING_MODES = {
     "cls": "cls",
@@ -37,19 +38,19 @@ _POOLING_MODES = {
     "mean_sqrt_len_tokens": "mean_sqrt_len",
     "weightedmean": "weighted_mean",
 }
-"""The values of `pooling_mode`, which later releases of sentence-transformers write in the place of these keys."""
+"""Values of `pooling_mode`, which later releases of sentence-transformers write instead, and our names."""
 
 _ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu"}
-"""torch's classes, as a dense module names them, to our names."""
+"""torch's activation classes, as a dense module names them, and our names."""
 
 
 def is_sentence_transformers_folder(folder: Path) -> bool:
-    """Whether `folder` describes a sentence-transformers pipeline."""
+    """Return whether `folder` describes a sentence-transformers pipeline."""
     return (folder / "modules.json").is_file()
 
 
 def read_max_tokens(folder: Path) -> int | None:
-    """`max_seq_length`, or `None` where the folder does not limit it."""
+    """Return `max_seq_length` in tokens, or `None` if it is not set; raise `CheckpointError` if it is invalid."""
     path = folder / "sentence_bert_config.json"
     settings = read_json(path) if path.is_file() else {}
     if settings.get("do_lower_case"):
@@ -61,7 +62,15 @@ def read_max_tokens(folder: Path) -> int | None:
 
 
 def read_sentence_embedding(folder: Path, hidden_size: int) -> SentenceEmbedding:
-    """Pooling, dense layers and normalisation of `modules.json`; raises `CheckpointError` for what is not supported."""
+    """Read pooling, dense layers and normalisation of a sentence-transformers folder.
+
+    Args:
+        folder: holds `modules.json`.
+        hidden_size: width of the encoder's hidden states.
+
+    Raises:
+        CheckpointError: files are missing or malformed, or a module or setting is not supported.
+    """
     path = folder / "modules.json"
     modules = read_json(path, list)
     if not all(isinstance(module, dict) for module in modules):
@@ -73,7 +82,7 @@ def read_sentence_embedding(folder: Path, hidden_size: int) -> SentenceEmbedding
             f"{path}: expected the modules Transformer, Pooling, any number of Dense, and optionally Normalize, "
             f"found {', '.join(kinds)}"
         )
-    dense = [_dense(each / "config.json") for each in _folders(folder, "Dense")]
+    dense = [_dense(path / "config.json") for path in _folders(folder, "Dense")]
     return SentenceEmbedding(
         dimensions=dense[-1][0] if dense else hidden_size,
         pooling=_pooling(_folders(folder, "Pooling")[0] / "config.json"),
@@ -84,7 +93,7 @@ def read_sentence_embedding(folder: Path, hidden_size: int) -> SentenceEmbedding
 
 
 def module_folders(folder: Path) -> dict[str, Path]:
-    """The folders of modules with weights of their own, `linear.weight` and `linear.bias`, by our name for each."""
+    """Return the folders of modules with weights (`linear.weight`, `linear.bias`) by their names in our head."""
     if not is_sentence_transformers_folder(folder):
         return {}
     found = {f"dense.{number}": path for number, path in enumerate(_folders(folder, "Dense"))}
@@ -95,16 +104,18 @@ def module_folders(folder: Path) -> dict[str, Path]:
 
 
 def _folders(folder: Path, kind: str) -> list[Path]:
-    """The folders of a pipeline's modules of one kind, in order."""
+    """Return the folders of the modules of one kind, such as `Dense`, in order."""
     modules = read_json(folder / "modules.json", list)
-    names = [str(each.get("path", "")) for each in modules if str(each.get("type", "")).endswith(f".{kind}")]
+    names = [str(module.get("path", "")) for module in modules if str(module.get("type", "")).endswith(f".{kind}")]
     if any(not name or Path(name).name != name for name in names):
-        raise CheckpointError(f"{folder / 'modules.json'}: expected {kind} modules in folders beside it, found {names}")
+        raise CheckpointError(
+            f"{folder / 'modules.json'}: expected {kind} modules in folders next to it, found {names}"
+        )
     return [folder / name for name in names]
 
 
 def _dense(path: Path) -> tuple[int, str]:
-    """Output width and activation of a dense layer."""
+    """Return output width and activation of the dense layer with the settings in `path`."""
     settings: dict[str, Any] = read_json(path)
     activation = str(settings.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")[2]
     size = settings.get("out_features")
@@ -117,15 +128,16 @@ def _dense(path: Path) -> tuple[int, str]:
 
 
 def _pooling(path: Path) -> str:
+    """Return our name of the pooling with the settings in `path`."""
     settings: dict[str, Any] = read_json(path)
     if "pooling_mode" in settings:
         found = settings["pooling_mode"]
-        named = found[0] if isinstance(found, list) and len(found) == 1 else found
-        if not isinstance(named, str) or named not in _POOLING_MODES:
+        mode = found[0] if isinstance(found, list) and len(found) == 1 else found
+        if not isinstance(mode, str) or mode not in _POOLING_MODES:
             raise CheckpointError(
-                f"{path}: expected a pooling_mode of {', '.join(_POOLING_MODES)}, one of them, found {found!r}"
+                f"{path}: expected exactly one pooling_mode of {', '.join(_POOLING_MODES)}, found {found!r}"
             )
-        return _POOLING_MODES[named]
+        return _POOLING_MODES[mode]
     modes = sorted(key for key, value in settings.items() if key.startswith("pooling_mode_") and value is True)
     if len(modes) != 1 or modes[0] not in _POOLING_KEYS:
         raise CheckpointError(
@@ -135,7 +147,13 @@ def _pooling(path: Path) -> str:
 
 
 def write_sentence_embedding(folder: Path, task: SentenceEmbedding, hidden_size: int) -> None:
-    """Writes what `read_sentence_embedding` reads; weights belong in `module_folders`."""
+    """Write the settings that `read_sentence_embedding` reads. The weights go into `module_folders(folder)`.
+
+    Args:
+        folder: an existing folder to write into.
+        task: pooling, dense layers and normalisation.
+        hidden_size: width of the encoder's hidden states.
+    """
     dense = ["Dense"] * len(task.dense_sizes)
     kinds = ["Transformer", "Pooling", *dense, *(["Normalize"] if task.normalize else [])]
     paths = ["" if kind == "Transformer" else f"{i}_{kind}" for i, kind in enumerate(kinds)]

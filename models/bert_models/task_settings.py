@@ -1,7 +1,7 @@
-"""What a checkpoint's `config.json` says about the task its head was trained for: reading it, and writing it.
+"""Task settings in a checkpoint's `config.json`: read and write them.
 
-Labels and the problem type are under the keys that `transformers` reads. What it has no key for is under
-`task_specific_params`, by the task's name.
+Labels and problem type use the keys of `transformers`. Settings it has no key for are in `task_specific_params`, by
+task name.
 """
 
 from collections.abc import Mapping
@@ -21,27 +21,34 @@ _PROBLEM_TYPES = {
     "multi_label": "multi_label_classification",
     "regression": "regression",
 }
-"""Our problem types to those of `config.json`."""
+"""Our problem types to the values of `problem_type` in `config.json`."""
 
 _LABELLED = (TextClassification.name, TokenClassification.name)
-"""Tasks that have labels of their own."""
+"""Tasks whose labels are in `config.json`."""
 
 _MASK_TOKENS = ("[MASK]", "<mask>")
-"""How vocabularies of this family spell a mask."""
+"""Mask tokens of the supported vocabularies."""
 
 
 def read_task(name: str, values: Mapping[str, Any], where: Path, **more: Any) -> Task:
-    """The task with the settings in `values`, which are those of the file `where`, and `more` of other files.
+    """Read a task's settings from `config.json`.
 
-    Raises `CheckpointError` for settings that are missing or cannot be right.
+    Args:
+        name: a key of `bert_runtime.tasks.TASKS`.
+        values: the contents of `config.json`.
+        where: the file, for error messages.
+        **more: settings from other files, which take precedence.
+
+    Raises:
+        CheckpointError: settings are missing or invalid.
     """
     settings = {**read_task_params(name, values, where), **more}
     if name in _LABELLED:
         settings["labels"] = _labels(name, values, where)
     if name == TextClassification.name:
-        # transformers leaves the problem type open until training, where a single label means a number.
-        usual = "regression" if len(settings["labels"]) == 1 else "single_label_classification"
-        found = values.get("problem_type") or usual
+        # transformers leaves problem_type unset until training, and takes a single label for regression.
+        default = "regression" if len(settings["labels"]) == 1 else "single_label_classification"
+        found = values.get("problem_type") or default
         supported = {theirs: ours for ours, theirs in _PROBLEM_TYPES.items()}
         if found not in supported:
             raise CheckpointError(f"{where}: expected a problem_type of {', '.join(supported)}, found {found!r}")
@@ -53,16 +60,22 @@ def read_task(name: str, values: Mapping[str, Any], where: Path, **more: Any) ->
 
 
 def read_task_params(name: str, values: Mapping[str, Any], where: Path) -> dict[str, Any]:
-    """What `task_specific_params` says about one task; raises `CheckpointError` where it is malformed."""
-    every = values.get("task_specific_params") or {}
-    found = every.get(name) or {} if isinstance(every, dict) else None
+    """Return the settings of the task `name` in `task_specific_params`; raise `CheckpointError` if malformed."""
+    by_task = values.get("task_specific_params") or {}
+    found = by_task.get(name) or {} if isinstance(by_task, dict) else None
     if not isinstance(found, dict):
-        raise CheckpointError(f"{where}: expected task_specific_params to hold an object per task, found {every!r:.80}")
+        raise CheckpointError(
+            f"{where}: expected task_specific_params to hold an object per task, found {by_task!r:.80}"
+        )
     return dict(found)
 
 
 def read_mask_token(tokenizer: Tokenizer, where: Path) -> dict[str, Any]:
-    """What a vocabulary says about the fill-mask task; raises `CheckpointError` where it has no mask."""
+    """Return the `FillMask` settings `mask_token` and `mask_token_id` of a vocabulary.
+
+    Raises:
+        CheckpointError: the vocabulary has no mask token. `where` names it in the message.
+    """
     for token in _MASK_TOKENS:
         if (found := tokenizer.token_to_id(token)) is not None:
             return {"mask_token": token, "mask_token_id": found}
@@ -70,7 +83,7 @@ def read_mask_token(tokenizer: Tokenizer, where: Path) -> dict[str, Any]:
 
 
 def read_labels(values: Mapping[str, Any]) -> list[str] | None:
-    """The labels in `id2label`, in their order; `None` where it is missing or malformed."""
+    """Return the labels in `id2label` ordered by id, or `None` if it is missing or malformed."""
     names = values.get("id2label")
     if not isinstance(names, dict) or set(names) != {str(i) for i in range(len(names))}:
         return None
@@ -88,9 +101,10 @@ def _labels(name: str, values: Mapping[str, Any], where: Path) -> list[str]:
 
 
 def task_config_json(task: Task) -> dict[str, Any]:
-    """The keys of `config.json` that describe a task: what `read_task` reads."""
+    """Return the keys of `config.json` that describe `task`; the inverse of `read_task`."""
     settings = task.to_dict()
-    # A linear chain's scores are weights, a mask is the tokenizer's, pooling belongs to sentence-transformers' files.
+    # Stored elsewhere: transitions with the weights, mask tokens with the tokenizer, pooling in the files of
+    # sentence-transformers.
     for key in ("name", "transitions", "mask_token", "mask_token_id"):
         settings.pop(key, None)
     values: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""A checkpoint's tensors: reading them from disk, and fitting them into a model."""
+"""Weights of a checkpoint: read them from disk, load them into a model, save them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -23,20 +23,24 @@ WEIGHT_FILES = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
-"""File names a checkpoint's weights may have, the preferred first. An index names the shards beside it."""
+"""File names of a checkpoint's weights in order of preference. An index lists the shards next to it."""
 
 _OLD_NAMES = ((re.compile(r"\.gamma$"), ".weight"), (re.compile(r"\.beta$"), ".bias"))
-"""LayerNorm parameters in checkpoints converted from TensorFlow."""
+"""Names of LayerNorm parameters in checkpoints converted from TensorFlow, and their current names."""
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that hold the weights; raises `CheckpointError` where there are none."""
+    """Return the files that hold the weights of the checkpoint `folder`, in order.
+
+    Raises:
+        CheckpointError: there are none, or an index is malformed.
+    """
     for name in WEIGHT_FILES:
         path = folder / name
         if path.is_file() and name.endswith(".index.json"):
             shards = sorted(set(read_json(path).get("weight_map", {}).values()))
             if not shards or any(Path(shard).name != shard for shard in shards):
-                raise CheckpointError(f"{path}: expected 'weight_map' to name files beside it, found {shards}")
+                raise CheckpointError(f"{path}: expected 'weight_map' to name files next to it, found {shards}")
             return [folder / shard for shard in shards]
         if path.is_file():
             return [path]
@@ -44,9 +48,13 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a checkpoint by key, old LayerNorm names replaced by today's.
+    """Read all tensors of the checkpoint `folder` on the CPU, by key.
 
-    Pickles are read with `weights_only=True`, so that a checkpoint cannot run code.
+    Old LayerNorm names (`gamma`, `beta`) are replaced by `weight` and `bias`. Pickles are read with
+    `weights_only=True`, so a checkpoint cannot run code.
+
+    Raises:
+        CheckpointError: there are no weights, or a file cannot be read.
     """
     tensors: dict[str, Tensor] = {}
     for path in weight_files(folder):
@@ -57,17 +65,17 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
                 tensors |= torch.load(path, map_location="cpu", weights_only=True)
         except (SafetensorError, UnpicklingError, OSError, RuntimeError, EOFError, TypeError) as error:
             raise CheckpointError(f"{path}: the weights cannot be read: {error}") from None
-    return {_today(key): tensor for key, tensor in tensors.items()}
+    return {_current_name(key): tensor for key, tensor in tensors.items()}
 
 
 def save_weights(tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """Writes `model.safetensors` into `folder`."""
+    """Write `model.safetensors` into the existing `folder`."""
     path = folder / "model.safetensors"
     save_file(dict(tensors), path, metadata={"format": "pt"})
-    path.chmod(0o666 & ~umask())  # safetensors makes it private
+    path.chmod(0o666 & ~umask())  # safetensors creates it readable by its owner alone
 
 
-def _today(key: str) -> str:
+def _current_name(key: str) -> str:
     for old, new in _OLD_NAMES:
         key = old.sub(new, key)
     return key
@@ -83,15 +91,20 @@ def load_weights(
     where: Path,
     optional: Iterable[str] = (),
 ) -> None:
-    """Copies `tensors` into `model` as float32; parameters that may be missing, and are, stay newly initialised.
+    """Copy `tensors` into the parameters of `model`, converted to their dtype.
 
     Args:
-        keys: each of the model's parameters to its key in a checkpoint with a head.
-        prefix: what encoder keys begin with there; a checkpoint without a head leaves it out.
-        ignored: regular expression for keys that are not needed.
-        optional: parameters that may be missing.
+        model: the model to change.
+        tensors: the checkpoint's tensors by key.
+        keys: checkpoint key of every parameter of `model`, as in a checkpoint with a head.
+        prefix: prefix of the encoder's keys; a checkpoint without a head omits it.
+        ignored: regular expression of keys that are not needed.
+        where: the checkpoint, for error messages.
+        optional: parameters that may be missing; those that are keep their values.
 
-    Raises `CheckpointError` listing every missing, unexpected and mis-shaped key at once, and then changes nothing.
+    Raises:
+        CheckpointError: keys are missing, unexpected or of another shape. The message lists all of them, and `model`
+            is unchanged.
     """
     parameters = dict(model.named_parameters())
     expected = set(keys.values())

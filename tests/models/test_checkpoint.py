@@ -112,7 +112,7 @@ def test_shards_are_read_together(copy: Path, classifier_checkpoint: Path) -> No
 def test_shard_outside_the_folder_is_refused(copy: Path) -> None:
     (copy / "model.safetensors").rename(copy.parent / "outside.safetensors")
     (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../outside.safetensors"}}))
-    with pytest.raises(CheckpointError, match="to name files beside it"):
+    with pytest.raises(CheckpointError, match="to name files next to it"):
         open_checkpoint(copy)
 
 

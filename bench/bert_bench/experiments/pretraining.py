@@ -29,7 +29,7 @@ from bert_bench.experiments.transformers_pretraining import CollatedBatches, Tra
 from bert_models.config import EncoderConfig
 from bert_models.corpus import TextFiles
 from bert_models.families import FAMILIES
-from bert_models.families.bert import width
+from bert_models.families.bert import bert_size
 from bert_models.pretraining import InitialModel, PretrainingBatches, PretrainSettings, split_documents, tokenize_corpus
 from bert_models.pretraining.model import MaskedLanguageModel, PretrainingModel, ReplacedTokenModel
 from bert_models.pretraining.module import Pretraining
@@ -45,7 +45,7 @@ from bert_runtime.tasks import FillMask
 
 __all__ = ["RUNS", "Run", "main", "results_table"]
 
-_SIZE = width(4, 256)
+_SIZE = bert_size(4, 256)
 """BERT's size `mini`, for every family."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from bert_models.checkpoint import load_model, open_checkpoint, save_model
+from bert_models.checkpoint import load_model, open_checkpoint
 from bert_models.corpus.text_files import Corpus
 from bert_models.distillation.layers import LayerTrace
 from bert_models.distillation.losses import attention_distance, categorical, cosine_distance
@@ -20,6 +20,7 @@ from bert_models.pretraining.model import IGNORE_INDEX, MetricSum, PretrainingMo
 from bert_models.pretraining.model_source import LoadedModel, ModelSource, check_objective
 from bert_models.pretraining.run import pretrain
 from bert_models.pretraining.settings import PretrainSettings
+from bert_models.saving import save_model
 from bert_models.training.distributed.placement import DEFAULT_PLACEMENT, Placement
 from bert_runtime.tasks import FillMask
 

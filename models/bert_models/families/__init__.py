@@ -1,4 +1,4 @@
-"""The families whose checkpoints this project reads and writes, each a table in a file of its own."""
+"""The supported model families, each defined as a table in its own file."""
 
 from bert_models.families.albert import ALBERT
 from bert_models.families.base import Family
@@ -12,4 +12,4 @@ __all__ = ["FAMILIES", "Family"]
 FAMILIES: dict[str, Family] = {
     family.name: family for family in (BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, DISTILBERT, ALBERT, ELECTRA)
 }
-"""Every family by its `model_type`."""
+"""All families by `model_type`."""

@@ -1,9 +1,9 @@
-"""ALBERT (Lan et al., arXiv:1909.11942): narrow embeddings, and layers that share their parameters."""
+"""ALBERT (Lan et al., arXiv:1909.11942): factorized embeddings, and layers that share parameters."""
 
 from dataclasses import replace
 
 from bert_models.families.base import EMBEDDING_WEIGHTS
-from bert_models.families.bert import BERT, width
+from bert_models.families.bert import BERT, bert_size
 
 __all__ = ["ALBERT"]
 
@@ -65,12 +65,12 @@ ALBERT = replace(
     },
     base_architecture="AlbertModel",
     pretraining_architecture="AlbertForPreTraining",
-    output_matrices=("predictions.decoder.weight",),
+    decoder_weights=("predictions.decoder.weight",),
     sizes={
-        "base": width(12, 768, **_COMMON),
-        "large": width(24, 1024, **_COMMON),
-        "xlarge": width(24, 2048, **_COMMON, num_heads=16),
-        "xxlarge": width(12, 4096, **_COMMON),
+        "base": bert_size(12, 768, **_COMMON),
+        "large": bert_size(24, 1024, **_COMMON),
+        "xlarge": bert_size(24, 2048, **_COMMON, num_heads=16),
+        "xxlarge": bert_size(12, 4096, **_COMMON),
     },
     ignored_weights=(
         r"(albert\.)?(embeddings\.position_ids|pooler\.(weight|bias))|(predictions|sop_classifier|classifier|qa_outputs|crf)\..*"

@@ -1,4 +1,4 @@
-"""What makes a family: which checkpoint keys mean what."""
+"""`Family`: the tables that translate between a family's checkpoints and our configuration and parameter names."""
 
 import re
 from collections.abc import Mapping
@@ -11,74 +11,95 @@ from bert_models.errors import ConfigError
 __all__ = ["EMBEDDING_WEIGHTS", "Family", "WeightMap"]
 
 WeightMap = Mapping[str, str]
-"""Our module prefixes to the checkpoint's. `{n}` stands for a layer's number; a key `a.b` covers `a.b.weight` too."""
+"""Our module names to the checkpoint's. `{n}` is a layer index; a key `a.b` covers `a.b.weight` and `a.b.bias`."""
 
 
 EMBEDDING_WEIGHTS: WeightMap = {"layers.{n}": "dense.{n}", "pooling.score": "pooling.score"}
-"""The head of sentence-embedding, which sentence-transformers keeps in folders of their own; the same for all."""
+"""The sentence-embedding head of every family; sentence-transformers keeps its weights in separate folders."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """A member of the BERT family, as the tables that translate its checkpoints. Both tables are read both ways."""
+    """One model family, such as BERT or RoBERTa, as tables for its configuration keys and weight names.
+
+    The tables are used in both directions: to load checkpoints and to save them.
+    """
 
     name: str
     """`model_type` in a checkpoint's `config.json`."""
 
     prefix: str
-    """What the encoder's keys begin with in a checkpoint that has a head."""
+    """Prefix of the encoder's weight names in a checkpoint with a head."""
 
     config_keys: Mapping[str, str]
     """Fields of `EncoderConfig` to keys of `config.json`."""
 
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of `EncoderConfig` that are the same in every checkpoint of the family."""
+    """Default values of `EncoderConfig` fields for this family, used if `config.json` does not set them."""
 
     always_projects: bool = False
-    """Whether the embeddings are projected even where their width is the hidden size."""
+    """Whether the embeddings are projected even if their width equals the hidden size."""
 
     fixed_config: Mapping[str, Any]
-    """Keys of `config.json` that must have this value where they occur: options this family does not support."""
+    """Required values of keys of `config.json`, checked if present: other values are not supported."""
 
     encoder_weights: WeightMap
-    """The encoder's modules to the checkpoint's keys, without `prefix`."""
+    """The encoder's modules to the checkpoint's names, without `prefix`."""
 
     head_weights: Mapping[str, WeightMap]
-    """Per task that the family has a head for, the head's modules to the checkpoint's keys, with `prefix` where the
-    checkpoint has it. A key may also be a whole parameter's name, for one that belongs to no module there."""
+    """By task, the head's modules to the checkpoint's names, including `prefix` where the checkpoint has it.
+
+    A key may also name a whole parameter that belongs to no module in the checkpoint. Tasks that are missing here have
+    no head in this family."""
 
     architectures: Mapping[str, str]
-    """Per task, the `transformers` class that loads our checkpoint."""
+    """By task, the `transformers` class that loads our checkpoint."""
 
     base_architecture: str
-    """The `transformers` class of the encoder alone; its checkpoints leave out `prefix`."""
+    """The `transformers` class of the encoder alone; its checkpoints omit `prefix`."""
 
     pretraining_architecture: str | None = None
-    """The `transformers` class with a masked-language and a sentence-pair head, where there is one."""
+    """The `transformers` class with a masked-language-model and a sentence-pair head, if there is one."""
 
     ignored_weights: str
-    """Regular expression for keys that may be present and are not needed: other heads, buffers."""
+    """Regular expression of weight names that may be present and are not needed: other heads, buffers."""
 
-    output_matrices: tuple[str, ...] = ()
-    """Keys under which a checkpoint may hold the masked-language head's output matrix, which is the token embedding."""
+    decoder_weights: tuple[str, ...] = ()
+    """Names of the masked-language-model head's output matrix, which must equal the token embedding (tied weights)."""
 
     sizes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Named sizes as fields of `EncoderConfig`: what a model is pre-trained with from scratch."""
+    """Fields of `EncoderConfig` by size name (`base`, …), for pre-training from scratch."""
 
     def preset(self, size: str, **changes: Any) -> EncoderConfig:
-        """The configuration of a named size, with other values for some fields, such as `vocab_size`."""
+        """Return the configuration of a named size.
+
+        Args:
+            size: a key of `sizes`.
+            **changes: fields of `EncoderConfig` that differ, such as `vocab_size`.
+
+        Raises:
+            ConfigError: there is no such size, or the values are invalid.
+        """
         if size not in self.sizes:
             raise ConfigError(f"{self.name} has the sizes {', '.join(self.sizes)}, found {size!r}")
         return EncoderConfig(family=self.name, **{**self.defaults, **self.sizes[size], **changes})
 
     def parse_config(self, values: Mapping[str, Any], where: str) -> EncoderConfig:
-        """The encoder's configuration from `config.json`; raises `ConfigError` for what is missing or unsupported."""
+        """Translate `config.json` to an `EncoderConfig`.
+
+        Args:
+            values: the contents of `config.json`.
+            where: the file, for error messages.
+
+        Raises:
+            ConfigError: keys are missing, or options are invalid or not supported.
+        """
         problems = [
-            f"{key} must be {expected!r}, found {values[key]!r}: this variation of {self.name} is not supported"
+            f"{key} must be {expected!r}, found {values[key]!r}: this variant of {self.name} is not supported"
             for key, expected in self.fixed_config.items()
             if key in values and values[key] != expected
         ]
-        required = {each.name for each in fields(EncoderConfig) if each.default is MISSING}
+        required = {item.name for item in fields(EncoderConfig) if item.default is MISSING}
         missing = [key for name, key in self.config_keys.items() if name in required and values.get(key) is None]
         if missing:
             problems.append(f"missing {', '.join(missing)}")
@@ -93,7 +114,7 @@ class Family:
             raise ConfigError(f"{where}: {error}") from None
 
     def dump_config(self, config: EncoderConfig) -> dict[str, Any]:
-        """The inverse of `config`."""
+        """Translate an `EncoderConfig` to keys of `config.json`; the inverse of `parse_config`."""
         found = {key: getattr(config, name) for name, key in self.config_keys.items()}
         values = {key: value for key, value in found.items() if value is not None}
         if "embedding_size" in self.config_keys:
@@ -103,12 +124,17 @@ class Family:
         return {"model_type": self.name, **values}
 
     def checkpoint_key(self, parameter: str, task: str) -> str:
-        """The checkpoint's name for one of our parameters, such as `encoder.layers.0.attention.query.weight`."""
+        """Translate the name of a `TaskModel` parameter to the checkpoint's.
+
+        Args:
+            parameter: such as `encoder.layers.0.attention.query.weight`.
+            task: the task whose head the model has.
+        """
         part, _, rest = parameter.partition(".")
-        numbers = re.search(r"\blayers\.(\d+)\.", rest)
+        layer = re.search(r"\blayers\.(\d+)\.", rest)
         pattern = re.sub(r"\blayers\.\d+\.", "layers.{n}.", rest)
         module, _, leaf = pattern.rpartition(".")
         table = self.encoder_weights if part == "encoder" else self.head_weights[task]
         key = table[pattern] if pattern in table else f"{table[module]}.{leaf}"
-        key = key.format(n=numbers[1] if numbers else "")
+        key = key.format(n=layer[1] if layer else "")
         return f"{self.prefix}{key}" if part == "encoder" else key

@@ -1,14 +1,14 @@
-"""BERT (Devlin et al., arXiv:1810.04805): learned positions, two segments, a tanh pooler."""
+"""BERT (Devlin et al., arXiv:1810.04805): absolute positions, two segments, a tanh pooler."""
 
 from typing import Any
 
 from bert_models.families.base import EMBEDDING_WEIGHTS, Family
 
-__all__ = ["BERT", "width"]
+__all__ = ["BERT", "bert_size"]
 
 
-def width(num_layers: int, hidden_size: int, **more: Any) -> dict[str, Any]:
-    """Fields of a size in BERT's proportions: heads of 64, and a feed-forward block four times as wide."""
+def bert_size(num_layers: int, hidden_size: int, **more: Any) -> dict[str, Any]:
+    """Return the fields of a size in BERT's proportions: heads of width 64, feed-forward 4 × hidden_size wide."""
     return {
         "num_layers": num_layers,
         "hidden_size": hidden_size,
@@ -19,7 +19,7 @@ def width(num_layers: int, hidden_size: int, **more: Any) -> dict[str, Any]:
 
 
 _COMMON = {"vocab_size": 30522, "max_positions": 512, "type_vocab_size": 2}
-"""The uncased vocabulary; the cased one has 28,996 tokens: `BERT.preset("base", vocab_size=28996)`."""
+"""With the uncased vocabulary. The cased one has 28,996 tokens: `BERT.preset("base", vocab_size=28996)`."""
 
 BERT = Family(
     name="bert",
@@ -81,15 +81,15 @@ BERT = Family(
     },
     base_architecture="BertModel",
     pretraining_architecture="BertForPreTraining",
-    output_matrices=("cls.predictions.decoder.weight",),
+    decoder_weights=("cls.predictions.decoder.weight",),
     # The sizes below base are those of Turc et al., arXiv:1908.08962.
     sizes={
-        "tiny": width(2, 128, **_COMMON),
-        "mini": width(4, 256, **_COMMON),
-        "small": width(4, 512, **_COMMON),
-        "medium": width(8, 512, **_COMMON),
-        "base": width(12, 768, **_COMMON),
-        "large": width(24, 1024, **_COMMON),
+        "tiny": bert_size(2, 128, **_COMMON),
+        "mini": bert_size(4, 256, **_COMMON),
+        "small": bert_size(4, 512, **_COMMON),
+        "medium": bert_size(8, 512, **_COMMON),
+        "base": bert_size(12, 768, **_COMMON),
+        "large": bert_size(24, 1024, **_COMMON),
     },
     ignored_weights=r"(bert\.)?(embeddings\.position_ids|pooler\.dense\.(weight|bias))|(cls|classifier|qa_outputs|crf)\..*",
 )

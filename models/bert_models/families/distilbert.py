@@ -1,4 +1,4 @@
-"""DistilBERT (Sanh et al., arXiv:1910.01108): BERT without segments and pooler, under names of its own."""
+"""DistilBERT (Sanh et al., arXiv:1910.01108): BERT without segments and pooler, with other weight names."""
 
 from bert_models.families.base import EMBEDDING_WEIGHTS, Family
 from bert_models.families.bert import BERT
@@ -52,7 +52,7 @@ DISTILBERT = Family(
         "sentence-embedding": "DistilBertModel",
     },
     base_architecture="DistilBertModel",
-    output_matrices=("vocab_projector.weight",),
+    decoder_weights=("vocab_projector.weight",),
     sizes={"base": {**BERT.sizes["base"], "num_layers": 6, "type_vocab_size": 0}},
     ignored_weights=r"(vocab_\w+|pre_classifier|classifier|qa_outputs|crf)\..*|(distilbert\.)?embeddings\.position_ids",
 )

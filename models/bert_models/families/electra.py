@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from bert_models.families.base import EMBEDDING_WEIGHTS
-from bert_models.families.bert import BERT, width
+from bert_models.families.bert import BERT, bert_size
 
 __all__ = ["ELECTRA"]
 
@@ -41,11 +41,11 @@ ELECTRA = replace(
     },
     base_architecture="ElectraModel",
     pretraining_architecture=None,
-    output_matrices=("generator_lm_head.weight",),
+    decoder_weights=("generator_lm_head.weight",),
     sizes={
-        "small": {**width(12, 256), **_COMMON, "embedding_size": 128},
-        "base": {**width(12, 768), **_COMMON},
-        "large": {**width(24, 1024), **_COMMON},
+        "small": {**bert_size(12, 256), **_COMMON, "embedding_size": 128},
+        "base": {**bert_size(12, 768), **_COMMON},
+        "large": {**bert_size(24, 1024), **_COMMON},
     },
     ignored_weights=(
         r"(electra\.)?embeddings\.position_ids"

@@ -1,12 +1,13 @@
-"""RoBERTa (Liu et al., arXiv:1907.11692) and checkpoints of its architecture: XLM-RoBERTa and CamemBERT.
+"""RoBERTa (Liu et al., arXiv:1907.11692), and the families of its architecture.
 
-BERT's encoder with positions counted after the padding, a single segment, and heads of its own.
+These are XLM-RoBERTa (Conneau et al., arXiv:1911.02116) and CamemBERT (Martin et al., arXiv:1911.03894). They use
+BERT's encoder with position ids that start at `pad_token_id + 1`, a single segment, and other heads.
 """
 
 from dataclasses import replace
 
 from bert_models.families.base import EMBEDDING_WEIGHTS, Family
-from bert_models.families.bert import BERT, width
+from bert_models.families.bert import BERT, bert_size
 
 __all__ = ["CAMEMBERT", "ROBERTA", "XLM_ROBERTA"]
 
@@ -38,8 +39,8 @@ ROBERTA = replace(
     },
     base_architecture="RobertaModel",
     pretraining_architecture=None,
-    output_matrices=("lm_head.decoder.weight",),
-    sizes={"base": width(12, 768, **_COMMON), "large": width(24, 1024, **_COMMON)},
+    decoder_weights=("lm_head.decoder.weight",),
+    sizes={"base": bert_size(12, 768, **_COMMON), "large": bert_size(24, 1024, **_COMMON)},
     ignored_weights=(
         r"(roberta\.)?(embeddings\.position_ids|pooler\.dense\.(weight|bias))|(lm_head|classifier|qa_outputs|crf)\..*"
     ),
@@ -47,8 +48,8 @@ ROBERTA = replace(
 
 
 def _renamed(name: str, prefix: str, vocab_size: int) -> Family:
-    """RoBERTa under another `model_type`, other class names, and with another vocabulary."""
-    architectures = {task: each.replace("Roberta", prefix) for task, each in ROBERTA.architectures.items()}
+    """Return RoBERTa with another `model_type`, `transformers` class prefix and vocabulary size."""
+    architectures = {task: name.replace("Roberta", prefix) for task, name in ROBERTA.architectures.items()}
     sizes = {size: {**values, "vocab_size": vocab_size} for size, values in ROBERTA.sizes.items()}
     return replace(ROBERTA, name=name, architectures=architectures, base_architecture=f"{prefix}Model", sizes=sizes)
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bert_models.checkpoint import save_model
 from bert_models.config import EncoderConfig
 from bert_models.heads import ClassificationHead, MaskedLmHead
 from bert_models.model import TaskModel
+from bert_models.saving import save_model
 from bert_models.training.run_dir import GENERATOR_FOLDER
 from bert_runtime.tasks import FillMask, NextSentencePrediction, ReplacedTokenDetection
 

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import lightning.pytorch as pl
 import torch
 
-from bert_models.checkpoint import Checkpoint, open_checkpoint, save_model
+from bert_models.checkpoint import Checkpoint, open_checkpoint
 from bert_models.files import write_json
 from bert_models.model import TaskModel
+from bert_models.saving import save_model
 from bert_models.training.class_weights import class_weights
 from bert_models.training.data import ExampleDataset
 from bert_models.training.distributed.placement import Placement
