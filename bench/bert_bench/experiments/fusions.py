@@ -1,19 +1,22 @@
-"""What each fusion is worth: the same weights after each stage of the export, timed in one interleaved run.
+"""Measure the speed-up of each fusion: the same weights after each stage of the export.
 
 python -m bert_bench.experiments.fusions --checkpoint CKPT --output FILE
+
+Every stage's graph is opened in ONNX Runtime in this process. Per shape, all stages are timed interleaved on one batch
+without padding: 25 rounds, each starting with another stage. Reported are the median latency and the speed-up over the
+first stage, whose median over the rounds is taken.
+
+Made bench/results/fusions.json, with MiniLM-L6.
 """
 
 import tempfile
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import click
-import numpy as np
 import onnx_ir as ir
 
-from bert_bench.experiments.harness import time_interleaved, write_result
-from bert_bench.timing_statistics import paired_speedup
+from bert_bench.experiments.harness import path_option, time_full_batch, write_result
 from bert_export.capture import capture
 from bert_export.fusion import add_padding_branch, fuse
 from bert_export.fusion.attention import fuse_attention
@@ -23,23 +26,32 @@ from bert_export.kernel_functions import outline_kernels
 from bert_export.onnx_graph import operators, tidy
 from bert_export.quantization import expected_projections, measure_activations, quantize, quantize_dynamic
 from bert_export.samples import built_in_calibration
-from bert_models import load_model, open_checkpoint
+from bert_models import Checkpoint, TaskModel, load_model, open_checkpoint
 from bert_runtime.cpu.native_kernels import kernel_names
 from bert_runtime.cpu.session import Session
 from bert_runtime.machine import available_cores
 from bert_runtime.tasks import SentenceEmbedding
-from bert_runtime.tokenization import Batch
 
 __all__ = ["main"]
 
 _SHAPES = ((1, 16), (1, 64), (1, 128), (1, 384), (8, 128))
+"""Sequences and tokens of the timed batches."""
+
+_CALLS_TIMES_TOKENS = 1200
+"""Calls per round times tokens per batch, so that a round takes about as long at every shape."""
 
 
 def _stages(checkpoint: Path) -> Iterator[tuple[str, ir.Model]]:
-    """The graph after each stage. CLS pooling, so that the reduction to the first row applies."""
+    """Yield the name of each stage, which is its key in result files, and its graph; INT8 ones say so in the name."""
     source = open_checkpoint(checkpoint)
+    # CLS pooling, so that the last layer can be computed for the first token only.
     task = SentenceEmbedding(dimensions=source.config.hidden_size, pooling="cls")
     model = load_model(source, task)
+    yield from _fp32_stages(model)
+    yield from _fused_stages(source, task, model)
+
+
+def _fp32_stages(model: TaskModel) -> Iterator[tuple[str, ir.Model]]:
     yield "captured at opset 20: attention in parts", capture(model, opset=20)
     graph = capture(model)
     yield "captured at opset 23: Attention on [B, A, S, D]", graph.clone()
@@ -48,58 +60,56 @@ def _stages(checkpoint: Path) -> Iterator[tuple[str, ir.Model]]:
     tidy(graph)
     yield "+ Attention on [B, S, H]", graph.clone()
     merged = graph.clone()
-    for node in operators(merged, "Attention"):
-        merge_qkv(node)
-    tidy(merged)
+    _merge_all_qkv(merged)
     yield "+ one projection for query, key and value", merged
     fuse_first_token_only(graph)
+    _merge_all_qkv(graph)
+    yield "+ last layer for the first row alone", graph
+
+
+def _merge_all_qkv(graph: ir.Model) -> None:
     for node in operators(graph, "Attention"):
         merge_qkv(node)
     tidy(graph)
-    yield "+ last layer for the first row alone", graph.clone()
-    quantized = capture(model)
-    counts = fuse(quantized, source.config, task)
+
+
+def _fused_stages(source: Checkpoint, task: SentenceEmbedding, model: TaskModel) -> Iterator[tuple[str, ir.Model]]:
+    """Yield the stages after all fusions: native kernels and quantization."""
+    graph = capture(model)
+    counts = fuse(graph, source.config, task)
     if kernel_names():
-        yield "the same in FP32 with kernels of our own", outline_kernels(add_padding_branch(quantized, counts)[0])[0]
+        yield "the same in FP32 with kernels of our own", outline_kernels(add_padding_branch(graph, counts)[0])[0]
     expected = expected_projections(source.config, counts)
-    dynamic = quantized.clone()
+    dynamic = graph.clone()
     quantize_dynamic(dynamic, expected)
     yield "+ INT8 without calibration: DynamicQuantizeMatMul", dynamic
     tokenizer = source.text_tokenizer(None, task.windows)
     texts = built_in_calibration(task, tokenizer)
-    quantize(quantized, expected, measure_activations(quantized, texts.batches(tokenizer), texts.headroom))
-    yield "+ INT8 with calibration: QuantizeLinear, MatMulIntegerToFloat", quantized
-    branched, _ = add_padding_branch(quantized, counts)
+    quantize(graph, expected, measure_activations(graph, texts.batches(tokenizer), texts.headroom))
+    yield "+ INT8 with calibration: QuantizeLinear, MatMulIntegerToFloat", graph
+    branched, _ = add_padding_branch(graph, counts)
     yield "+ INT8 with a branch for batches without padding", branched
     if kernel_names():
         yield "+ INT8 with kernels of our own", outline_kernels(branched)[0]
 
 
 @click.command(help=__doc__)
-@click.option("--checkpoint", type=click.Path(path_type=Path), required=True)
-@click.option("--output", type=click.Path(path_type=Path), required=True)
-@click.option("--rounds", type=int, default=25, show_default=True)
+@path_option("--checkpoint", "Checkpoint folder.")
+@path_option("--output", "Result file to write.")
+@click.option("--rounds", type=int, default=25, show_default=True, help="Rounds of timing.")
 def main(checkpoint: Path, output: Path, rounds: int) -> None:
-    """Times every stage at every shape, writes the result."""
-    sessions = {}
+    """Time every stage at every shape and write the result."""
+    engines = {}
     with tempfile.TemporaryDirectory() as scratch:
         for number, (name, graph) in enumerate(_stages(checkpoint)):
             path = Path(scratch) / f"{number}.onnx"
             ir.save(graph, path)
-            sessions[name] = Session(path, "embedding", available_cores(), int8="INT8" in name)
+            engines[name] = Session(path, "embedding", available_cores(), int8="INT8" in name).run
         shapes = {}
-        for rows, tokens in _SHAPES:
-            ones = np.ones((rows, tokens), dtype=np.int64)
-            batch = Batch(ones * 2000, ones, ones * 0)
-            calls = max(1, round(60 / (rows * tokens / 20)))
-            runs = {name: partial(session.run, batch) for name, session in sessions.items()}
-            timings = time_interleaved(runs, rounds, calls)
-            baseline = next(iter(timings.values()))
-            shapes[f"{rows}x{tokens}"] = {
-                name: {"p50_ms": round(t.p50_ms, 4), "speedup": round(paired_speedup(t, baseline).median, 3)}
-                for name, t in timings.items()
-            }
-            click.echo(f"{rows}x{tokens}: {shapes[f'{rows}x{tokens}']}")
+        for sequences, tokens in _SHAPES:
+            shape, calls = f"{sequences}x{tokens}", max(1, round(_CALLS_TIMES_TOKENS / (sequences * tokens)))
+            shapes[shape] = time_full_batch(engines, sequences, tokens, rounds, calls)
+            click.echo(f"{shape}: {shapes[shape]}")
     write_result(output, {"what": "sessions of one process, threads stop spinning between calls", "shapes": shapes})
 
 

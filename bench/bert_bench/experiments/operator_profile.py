@@ -1,10 +1,12 @@
-"""Where the time of an INT8 model goes, operator by operator: the bundle in ONNX Runtime beside OpenVINO with NNCF.
+"""Profile INT8 inference by operator: a bundle in ONNX Runtime, with and without native kernels, vs. OpenVINO (NNCF).
 
 python -m bert_bench.experiments.operator_profile --checkpoint CKPT --bundle BUNDLE --cache DIR --output FILE
 
-Both run on one thread with their own profilers on, in turns; of each, the turn that was disturbed least is kept. What a
-call takes without the profiler is measured beside it. OpenVINO fuses activations and quantization into its products, so
-theirs hold more.
+Each engine runs on one thread with its own profiler, in 6 turns of 6 calls, interleaved with the other engines; the
+turn with the fastest call is reported. The latency of a call is measured without the profiler, in a second session.
+OpenVINO fuses activations and quantization into its matmuls, so its matmuls contain more work.
+
+Made bench/results/operators-base.json, with BERT-base.
 """
 
 import json
@@ -24,7 +26,7 @@ import onnxruntime
 
 from bert_bench.checkpoints import check_checkpoint
 from bert_bench.engines.openvino import CONFIGS, OpenVINOSpec
-from bert_bench.experiments.harness import write_result
+from bert_bench.experiments.harness import path_option, write_result
 from bert_bench.workers.artifact_cache import ArtifactCache
 from bert_bench.workers.environments import Environment
 from bert_bench.workloads import CORPUS
@@ -36,19 +38,20 @@ from bert_runtime.tokenization import as_text_input
 
 __all__ = ["main", "onnxruntime_operators"]
 
-_ROUNDS, _CALLS = 6, 6
+_TURNS, _CALLS, _WARM_UP_CALLS = 6, 6, 3
 _CALIBRATION_TEXTS = 200
+_SHOWN_OPERATORS = 8
 
-_OPENVINO = """
+_PROFILE_OPENVINO = """
 import json, sys
 from collections import Counter
 from statistics import median
 from time import perf_counter
 import numpy as np, openvino
-path, rows, tokens, calls = sys.argv[1], *map(int, sys.argv[2:])
+path, sequences, tokens, calls = sys.argv[1], *map(int, sys.argv[2:])
 graph = openvino.Core().read_model(path)
 names = {name for value in graph.inputs for name in value.names}
-ids = np.random.default_rng(0).integers(5, 100, (rows, tokens))
+ids = np.random.default_rng(0).integers(5, 100, (sequences, tokens))
 feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
 feed = {name: array for name, array in feed.items() if name in names}
 options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32"}
@@ -71,29 +74,32 @@ for _ in range(calls):
 found = {name: {"count": round(counts[name] / calls), "ms": ms / calls} for name, ms in milliseconds.most_common()}
 print(json.dumps({"call_ms": median(times), "operators": found}))
 """
+"""Program for OpenVINO's environment. Arguments: graph, sequences, tokens, calls."""
 
 
-def onnxruntime_operators(graph: Path, rows: int, tokens: int, calls: int, *, kernels: bool) -> dict[str, Any]:
-    """Milliseconds of a call, and of its operators by type, on one thread."""
-    options = [onnxruntime.SessionOptions() for _ in range(2)]
-    for each in options:
-        each.intra_op_num_threads = 1
-        each.log_severity_level = 3
-        each.enable_mem_pattern = False
-        each.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        if kernels:
-            register_kernels(each)
+def onnxruntime_operators(graph: Path, sequences: int, tokens: int, calls: int, *, kernels: bool) -> dict[str, Any]:
+    """Profile a graph in ONNX Runtime on one thread, on a batch without padding.
+
+    Args:
+        graph: ONNX file.
+        sequences: Batch size.
+        tokens: Length of every sequence.
+        calls: Timed calls, each without and with the profiler.
+        kernels: Whether to use the native kernels.
+
+    Returns:
+        `call_ms`, the median latency without the profiler, and per operator type, slowest first, the `count` of nodes
+        and the `ms` per call.
+
+    """
     with tempfile.TemporaryDirectory() as folder:
-        options[1].enable_profiling = True
-        options[1].profile_file_prefix = str(Path(folder) / "profile")
-        plain, profiled = (
-            onnxruntime.InferenceSession(graph, each, providers=["CPUExecutionProvider"]) for each in options
-        )
-        ids = np.random.default_rng(0).integers(5, 100, (rows, tokens))
-        feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-        feed = {each.name: feed[each.name] for each in plain.get_inputs()}
+        plain = _open_session(graph, kernels=kernels)
+        profiled = _open_session(graph, kernels=kernels, profile_prefix=str(Path(folder) / "profile"))
+        ids = np.random.default_rng(0).integers(5, 100, (sequences, tokens))
+        inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+        feed = {node.name: inputs[node.name] for node in plain.get_inputs()}
         for session in (plain, profiled):
-            for _ in range(3):
+            for _ in range(_WARM_UP_CALLS):
                 session.run(None, feed)
         times = []
         for _ in range(calls):
@@ -102,73 +108,102 @@ def onnxruntime_operators(graph: Path, rows: int, tokens: int, calls: int, *, ke
             times.append((perf_counter() - begin) * 1e3)
             profiled.run(None, feed)
         events = json.loads(Path(profiled.end_profiling()).read_text(encoding="utf-8"))
+    return {"call_ms": median(times), "operators": _operator_times(events, calls + _WARM_UP_CALLS)}
+
+
+def _open_session(graph: Path, *, kernels: bool, profile_prefix: str | None = None) -> onnxruntime.InferenceSession:
+    """Open a graph on one thread; with `profile_prefix`, with the profiler writing to that file."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    options.enable_mem_pattern = False
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    if kernels:
+        register_kernels(options)
+    if profile_prefix is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = profile_prefix
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
+def _operator_times(events: list[dict[str, Any]], calls: int) -> dict[str, dict[str, float]]:
+    """Sum ONNX Runtime's profiling events by operator type, slowest first: `count` and `ms` per call."""
     microseconds: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     for event in events:
         name = event.get("args", {}).get("op_name")
-        if event["name"].endswith("_kernel_time") and name != "If":  # whose branches are listed themselves
+        if event["name"].endswith("_kernel_time") and name != "If":  # the nodes of its branches have their own events
             microseconds[name] += event["dur"]
             counts[name] += 1
-    runs = calls + 3
-    found = {
-        name: {"count": round(counts[name] / runs), "ms": total / runs / 1e3}
+    return {
+        name: {"count": round(counts[name] / calls), "ms": total / calls / 1e3}
         for name, total in microseconds.most_common()
     }
-    return {"call_ms": median(times), "operators": found}
 
 
-def _openvino_operators(environment: Environment, graph: Path, rows: int, tokens: int, calls: int) -> dict[str, Any]:
-    """The same of OpenVINO, in its own environment."""
-    arguments = [str(each) for each in (graph, rows, tokens, calls)]
+def _openvino_operators(
+    environment: Environment, graph: Path, sequences: int, tokens: int, calls: int
+) -> dict[str, Any]:
+    """Profile a graph in OpenVINO as `onnxruntime_operators` does, in OpenVINO's own environment."""
+    arguments = [str(argument) for argument in (graph, sequences, tokens, calls)]
     done = subprocess.run(
-        [environment.python, "-c", _OPENVINO, *arguments], env={**os.environ, **environment.variables()},
+        [environment.python, "-c", _PROFILE_OPENVINO, *arguments], env={**os.environ, **environment.variables()},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    profile: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return profile
 
 
 def _report(shape: str, engines: Mapping[str, Mapping[str, Any]]) -> str:
+    """Format the slowest operators of each engine as a text table."""
     rows: list[tuple[Any, ...]] = [(shape, "call, ms", "operators", "count", "ms")]
-    for name, found in engines.items():
-        first = (name, f"{found['call_ms']:.1f}")
-        for operator, each in list(found["operators"].items())[:8]:
-            rows.append((*first, operator, each["count"], f"{each['ms']:.2f}"))
-            first = ("", "")
+    for name, profile in engines.items():
+        first_columns = (name, f"{profile['call_ms']:.1f}")
+        for operator, totals in list(profile["operators"].items())[:_SHOWN_OPERATORS]:
+            rows.append((*first_columns, operator, totals["count"], f"{totals['ms']:.2f}"))
+            first_columns = ("", "")
     return table(rows)
 
 
-@click.command(help=__doc__)
-@click.option("--checkpoint", type=click.Path(path_type=Path), required=True)
-@click.option("--bundle", type=click.Path(path_type=Path), required=True, help="Exported from the checkpoint.")
-@click.option("--cache", type=click.Path(path_type=Path), required=True, help="Where OpenVINO's environment is made.")
-@click.option("--shape", "shapes", multiple=True, default=("1x128", "1x384"), show_default=True)
-@click.option("--output", type=click.Path(path_type=Path), required=True)
-def main(checkpoint: Path, bundle: Path, cache: Path, shapes: tuple[str, ...], output: Path) -> None:
-    """Prepares OpenVINO's graph, profiles both, prints and writes."""
-    manifest = Manifest.read(bundle)
+def _prepare_openvino(checkpoint: Path, bundle: Path, cache: Path) -> Path:
+    """Quantize the checkpoint with NNCF in OpenVINO's environment, unless it is cached; return the graph."""
     facts = check_checkpoint(checkpoint, None)
     texts = [as_text_input(record.text()) for record in read_records(CORPUS)][:_CALIBRATION_TEXTS]
     artifact_cache = ArtifactCache(cache=cache, checkpoint_key=facts.key, texts=texts, progress=click.echo)
     config = next(config for config in CONFIGS if config.name == "openvino-int8")
     spec = OpenVINOSpec(bundle=bundle, threads=1, max_batch_tokens=None, config=config, checkpoint=checkpoint)
-    files = artifact_cache.prepared(spec).files
+    return artifact_cache.prepared(spec).files / "model.xml"
+
+
+@click.command(help=__doc__)
+@path_option("--checkpoint", "Checkpoint folder.")
+@path_option("--bundle", "Bundle exported from the checkpoint, with an INT8 variant.")
+@path_option("--cache", "Folder for OpenVINO's environment and graph.")
+@click.option(
+    "--shape", "shapes", multiple=True, default=("1x128", "1x384"), show_default=True,
+    help="Batch to profile: SEQUENCESxTOKENS.",
+)  # fmt: skip
+@path_option("--output", "Result file to write.")
+def main(checkpoint: Path, bundle: Path, cache: Path, shapes: tuple[str, ...], output: Path) -> None:
+    """Profile the engines at every shape, print the slowest operators and write the result."""
+    graph = bundle / Manifest.read(bundle).variant("int8").model.file
+    openvino_graph = _prepare_openvino(checkpoint, bundle, cache)
     environment = Environment("openvino", cache)
-    what = f"milliseconds on one thread, by operator, of INT8 models: the fastest of {_ROUNDS} turns"
+    what = f"milliseconds on one thread, by operator, of INT8 models: the fastest of {_TURNS} turns"
     result: dict[str, Any] = {"what": what, "shapes": {}}
     for shape in shapes:
-        rows, tokens = map(int, shape.split("x"))
-        graph = bundle / manifest.variant("int8").model.file
+        sequences, tokens = map(int, shape.split("x"))
         turns = [
             {
-                "bundle": onnxruntime_operators(graph, rows, tokens, _CALLS, kernels=True),
-                "bundle without kernels": onnxruntime_operators(graph, rows, tokens, _CALLS, kernels=False),
-                "OpenVINO": _openvino_operators(environment, files / "model.xml", rows, tokens, _CALLS),
+                "bundle": onnxruntime_operators(graph, sequences, tokens, _CALLS, kernels=True),
+                "bundle without kernels": onnxruntime_operators(graph, sequences, tokens, _CALLS, kernels=False),
+                "OpenVINO": _openvino_operators(environment, openvino_graph, sequences, tokens, _CALLS),
             }
-            for _ in range(_ROUNDS)
+            for _ in range(_TURNS)
         ]
         engines = {
-            name: min((turn[name] for turn in turns), key=lambda each: float(each["call_ms"])) for name in turns[0]
+            name: min((turn[name] for turn in turns), key=lambda profile: float(profile["call_ms"]))
+            for name in turns[0]
         }
         result["shapes"][shape] = engines
         click.echo(_report(shape, engines))
