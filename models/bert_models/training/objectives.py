@@ -29,8 +29,7 @@ from bert_runtime.tasks import (
     TokenClassification,
     Vocabulary,
 )
-from bert_runtime.tasks.question_answering import answer_token_span
-from bert_runtime.tasks.tokens import find_first_tokens, text_token_indices
+from bert_runtime.tasks.tokens import answer_token_span, find_first_tokens, text_token_indices
 
 __all__ = ["OBJECTIVES", "Objective", "build_objective", "stack_targets"]
 

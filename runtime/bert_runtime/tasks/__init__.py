@@ -1,4 +1,4 @@
-"""The tasks this project knows: one registry for the trainer, the exporter and the runtime."""
+"""Tasks: their settings, result types and metrics, and the registry that trainer, exporter and runtime share."""
 
 from bert_runtime.tasks.base import (
     Example,
@@ -11,6 +11,7 @@ from bert_runtime.tasks.base import (
     max_abs_difference,
     stack_single_window,
 )
+from bert_runtime.tasks.entities import Entities, Entity
 from bert_runtime.tasks.fill_mask import Filling, Fillings, FillMask
 from bert_runtime.tasks.next_sentence_prediction import NextSentence, NextSentencePrediction
 from bert_runtime.tasks.question_answering import Answer, Answers, QuestionAnswering
@@ -23,7 +24,7 @@ from bert_runtime.tasks.text_classification import (
     Regression,
     TextClassification,
 )
-from bert_runtime.tasks.token_classification import Entities, Entity, TokenClassification
+from bert_runtime.tasks.token_classification import TokenClassification
 
 __all__ = [
     "TASKS",

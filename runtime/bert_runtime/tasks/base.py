@@ -1,4 +1,4 @@
-"""What a task is to the rest of the project: a head's settings, its answers and its metric."""
+"""The interface of tasks: settings of a model's head, decoding of its outputs, and metrics."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -26,165 +26,218 @@ __all__ = [
 ]
 
 WindowedText = Literal["text", "text_pair"]
-"""The text of an input that is read in overlapping windows where it is longer than the model reads at once."""
+"""The text of an input that is split into overlapping windows where it exceeds the model's maximum length."""
 
 
 class TextInput(NamedTuple):
-    """What a model reads in one row: a text, or a pair of texts."""
+    """One input of a model: a text or a pair of texts."""
 
     text: str
     text_pair: str | None = None
 
 
 class Example(NamedTuple):
-    """One labelled example of a data file. `target` is what `Task.score` compares with; its type is the task's."""
+    """A labelled example of a data file: its inputs, and the target that `Task.score` compares predictions with.
+
+    The target's type depends on the task.
+    """
 
     inputs: tuple[TextInput, ...]
     target: Any
 
 
 class Vocabulary(Protocol):
-    """What a task may ask of the tokenizer: tokens to text and back."""
+    """The part of a tokenizer that tasks use: conversion between tokens and text."""
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """The text of token ids."""
+        """Return the text of token ids."""
 
     def token_ids(self, word: str) -> list[int]:
-        """The tokens of a word on its own, without special tokens; one where the vocabulary has it."""
+        """Tokenize a word on its own, without special tokens; a word of the vocabulary gives one id."""
 
 
 class Outputs(NamedTuple):
-    """What a model computed for one input, before post-processing."""
+    """Raw outputs of a model for one input, before post-processing."""
 
     input: TextInput
     encodings: tuple[Encoding, ...]
-    """The input as tokens: one window, or several where a task reads long texts so."""
+    """The tokenized input: one window, or several where the task splits long texts."""
     arrays: tuple[FloatArray, ...]
-    """The raw output of each window without padding, see `Task.split`."""
+    """The raw output for each window, without padding; see `Task.split`."""
     vocabulary: Vocabulary
 
     @property
     def flat(self) -> FloatArray:
-        """All numbers of all windows [n]."""
-        return np.concatenate([row.ravel() for row in self.arrays])
+        """All values of all windows [N]."""
+        return np.concatenate([array.ravel() for array in self.arrays])
 
 
 def stack_single_window(outputs: Sequence[Outputs]) -> FloatArray:
-    """The raw outputs of inputs that were read in one window each, and whose outputs have one shape: [N, …]."""
-    return np.stack([each.arrays[0] for each in outputs])
+    """Stack the outputs of inputs that have one window each.
+
+    Args:
+        outputs: the outputs of N inputs, all of one shape […].
+
+    Returns:
+        An array [N, …].
+    """
+    return np.stack([output.arrays[0] for output in outputs])
 
 
 def max_abs_difference(outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> float:
-    """Largest absolute difference of any two matching numbers; NaN if any is."""
-    differences = [np.abs(each.flat - other.flat) for each, other in zip(outputs, reference, strict=True)]
+    """Return the largest absolute difference between two models' outputs for the same inputs; NaN if any value is."""
+    differences = [np.abs(found.flat - expected.flat) for found, expected in zip(outputs, reference, strict=True)]
     return float(np.max(np.concatenate(differences), initial=0.0))
 
 
 class Result(ABC):
-    """One answer: what was decided, and what it was decided from."""
+    """The prediction for one input: the decision, and the scores that it was made from."""
 
     __slots__ = ()
 
     @abstractmethod
     def to_dict(self) -> Any:
-        """The JSON shape that the Hugging Face pipeline of the same task gives: an object, or a list of objects."""
+        """Return the JSON value that the Hugging Face pipeline of the same task gives: an object or a list of them."""
 
     @abstractmethod
     def summary(self) -> str:
-        """The answer on one line, for a person to read."""
+        """Return the prediction as one line of text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
-    """Settings of one task's head, shared by trainer, exporter and runtime.
+    """Settings of a model's head, shared by the trainer, the exporter and the runtime.
 
-    A task turns raw outputs into results and measures how good they are. It knows neither torch nor ONNX.
+    A task decodes raw outputs into results and computes metrics. It depends on neither torch nor ONNX.
     """
 
     name: ClassVar[str]
-    """The task's name on the command line, in manifests and in the Hugging Face hub's terms."""
+    """Name of the task on the command line, in manifests and on the Hugging Face hub."""
 
     output: ClassVar[str]
     """Name of the graph's output."""
 
     windows: ClassVar[WindowedText | None] = None
-    """The text that is read in overlapping windows; `None` where inputs are truncated."""
+    """The text that is split into overlapping windows; `None` where long inputs are truncated."""
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Fields that only decide how outputs are decoded, and so may be changed without another export."""
+        """Names of the settings that affect decoding only, and so can be changed without another export."""
         return ()
 
     @property
     @abstractmethod
     def metric(self) -> str:
-        """The key of `score` that decides which checkpoint is best and whether INT8 passes; higher is better."""
+        """Key of the value of `score` that selects the best checkpoint and accepts INT8; higher is better."""
 
     @property
     @abstractmethod
     def agreement_floor(self) -> tuple[str, float]:
-        """The key of `agreement` that decides whether INT8 passes without a labelled file, and its least value."""
+        """Key and minimum of the value of `agreement` that accepts INT8 where there is no labelled file."""
 
     @property
     @abstractmethod
     def reads_first_token_only(self) -> bool:
-        """Whether the head reads nothing but the hidden vector of each sequence's first token."""
+        """Whether the head uses the hidden state of each sequence's first token only."""
 
     def split(self, array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
-        """The graph's output for a batch as one array per encoding, without padding.
+        """Split the graph's output for a batch into one array per encoding, without padding.
 
-        By default the output has one row per encoding [B, …].
+        Args:
+            array: the output, by default one entry per sequence [B, …].
+            encodings: the B encodings of the batch.
+
+        Returns:
+            B arrays.
         """
         return list(array)
 
     def graph_output(self, computed: Any, input_ids: Any) -> Any:
-        """What the exported graph gives, of what the PyTorch model computes for `input_ids` [B, S]: all, by default.
+        """Select from the PyTorch model's output what the exported graph returns; everything by default.
 
-        Arrays, or tensors.
+        Args:
+            computed: the model's output, an array or a tensor.
+            input_ids: token ids [B, S].
+
+        Returns:
+            An array or a tensor, as `computed`.
         """
         return computed
 
     def valid_probe_ids(self, input_ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Random token ids [B, S], changed where the task would have nothing to compute in them."""
+        """Change random token ids [B, S] such that the task has something to compute; by default nothing changes."""
         return input_ids
 
     def input_error(self, value: TextInput, encodings: Sequence[Encoding]) -> str | None:
-        """What keeps an input from being answered, for an error message; `None` if nothing does."""
+        """Return why the task cannot process an input, tokenized as `encodings`; `None` if it can."""
         return None
 
     @abstractmethod
     def decode(self, outputs: Outputs) -> Result:
-        """The answer for one input."""
+        """Decode the raw outputs for one input."""
 
     def inputs(self, record: Record) -> tuple[TextInput, ...]:
-        """What a row of a data file has to be answered, labels or no labels: a text or a pair, by default one input.
+        """Return the model inputs of a row of a data file: by default one text or pair of texts.
 
-        Raises `DataError` for a row without the fields that the task reads; others are left alone.
+        Labels and other fields that the task does not read are ignored.
+
+        Raises:
+            DataError: the row lacks a field that the task reads.
         """
         return (TextInput(record.text(), record.optional_text("text_pair")),)
 
     @abstractmethod
     def example(self, record: Record) -> Example:
-        """A row of a data file as an example; raises `DataError` naming file and line where it does not fit."""
+        """Convert a row of a data file to a labelled example.
+
+        Raises:
+            DataError: the row does not fit the task; the message names file and line.
+        """
 
     def target_error(self, example: Example, windows: Sequence[Encoding], vocabulary: Vocabulary) -> str | None:
-        """Why an example's target cannot be the answer to its first input, read in `windows`; `None` if it can."""
+        """Return why an example's target cannot be predicted for its first input; `None` if it can.
+
+        Args:
+            example: the example.
+            windows: the first input as tokens.
+            vocabulary: the tokenizer's vocabulary.
+        """
         return None
 
     @abstractmethod
     def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
-        """Metrics of the outputs for the inputs of `examples`, one after another."""
+        """Compute the task's metrics.
+
+        Args:
+            outputs: the model's outputs for the inputs of all examples, in order.
+            examples: the labelled examples.
+
+        Returns:
+            The metrics by name; `metric` is one of the keys.
+        """
 
     def with_tuned_threshold(self, metrics: Mapping[str, float]) -> Self:
-        """The task with the settings that its metrics on a labelled file found best, such as a threshold."""
+        """Return the task with the threshold that `score` found best on a labelled file, where the task has one."""
         return self
 
     @abstractmethod
     def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
-        """How faithful `outputs` are to `reference`, for the same inputs: what quantization changed, without labels."""
+        """Measure without labels how close a quantized model's outputs are to the reference's for the same inputs.
+
+        Args:
+            outputs: outputs of the model to judge.
+            reference: outputs of the FP32 model.
+
+        Returns:
+            Measures by name; the first item of `agreement_floor` is one of the keys.
+        """
 
     def with_options(self, **options: Any) -> Self:
-        """The task with other values for some of `options`; raises `InputError` for what it does not have or take."""
+        """Return the task with other values for some of `options`.
+
+        Raises:
+            InputError: an option is unknown, or its value is out of range or of the wrong type.
+        """
         unknown = sorted(set(options) - set(self.options))
         if unknown:
             known = f"the options {', '.join(self.options)}" if self.options else "no options"
@@ -195,18 +248,22 @@ class Task(ABC):
             raise InputError(str(error)) from None
 
     def sample_inputs(self, texts: Sequence[str]) -> list[TextInput]:
-        """Inputs of the kind the task reads, made of plain texts: what drift is measured on without a labelled file."""
+        """Make inputs of the kind that the task reads from plain texts, to measure drift without a labelled file."""
         return [TextInput(text) for text in texts]
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON values, with the task's name."""
+        """Return the settings as JSON values, with the task's name under `name`."""
         return {"name": self.name, **asdict(self)}
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`. Unknown keys are ignored; missing or ill-typed ones raise `BundleError`."""
-        known = {key: settings[key] for key in (each.name for each in fields(cls)) if key in settings}
+        """Create a task from the settings that `to_dict` returned; unknown keys are ignored.
+
+        Raises:
+            BundleError: a setting is missing or malformed.
+        """
+        known = {name: settings[name] for name in (part.name for part in fields(cls)) if name in settings}
         try:
-            return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in known.items()})
+            return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()})
         except (TypeError, ValueError) as error:
             raise BundleError(f"settings of task {cls.name!r} are malformed: {error}") from None

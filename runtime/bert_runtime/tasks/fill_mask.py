@@ -1,4 +1,4 @@
-"""fill-mask: the tokens that fit in the places of a text that were masked."""
+"""fill-mask: predict the tokens that a text's mask tokens stand for."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,50 +19,59 @@ __all__ = ["FillMask", "Filling", "Fillings"]
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """One token for one mask."""
+    """A predicted token for one mask.
+
+    As JSON: `{"score": 0.93, "token": 3007, "token_str": "capital", "sequence": "paris is the capital of france."}`.
+    """
 
     token: int
-    """The token's id."""
+    """Token id."""
     token_str: str
+    """The token as text."""
     score: float
-    """Probability of the token among the whole vocabulary, in [0, 1]."""
+    """Probability of the token, in [0, 1]: a softmax over the whole vocabulary, also with `candidates`."""
     sequence: str
-    """The text with this mask filled."""
+    """The text with this mask filled and any other masks left as they are."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON shape of one filling."""
+        """Return the filling as a JSON object, shaped as in the Hugging Face pipeline."""
         return {"score": self.score, "token": self.token, "token_str": self.token_str, "sequence": self.sequence}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fillings(Result):
-    """The best tokens for each mask of one text, best first."""
+    """The most probable tokens for each mask of one text.
+
+    As JSON: a list of fillings for a text with one mask; a list of such lists for a text with several.
+    """
 
     masks: tuple[tuple[Filling, ...], ...]
+    """For each mask, in the order of the text, its fillings, most probable first."""
     logits: FloatArray = field(repr=False)
-    """The model's raw outputs at the masks [masks, vocabulary]."""
+    """Raw outputs at the masks: float32 [masks, vocabulary]."""
 
     def to_dict(self) -> Any:
-        found = [[each.to_dict() for each in fillings] for fillings in self.masks]
-        return found[0] if len(found) == 1 else found
+        masks = [[filling.to_dict() for filling in fillings] for fillings in self.masks]
+        return masks[0] if len(masks) == 1 else masks
 
     def summary(self) -> str:
         return " | ".join(
-            ", ".join(f"{each.token_str.strip()} {each.score:.4f}" for each in fillings) for fillings in self.masks
+            ", ".join(f"{filling.token_str.strip()} {filling.score:.4f}" for filling in fillings)
+            for fillings in self.masks
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class FillMask(Task):
-    """A score for every token of the vocabulary at every mask, each mask on its own."""
+    """Masked language modelling: a score for every token of the vocabulary at every mask, independently."""
 
     mask_token: str
-    """What marks a mask in a text."""
+    """The mask token as it is written in a text."""
     mask_token_id: int
     top_k: int = 5
-    """How many tokens to give for each mask."""
+    """Number of tokens to return for each mask."""
     candidates: tuple[str, ...] = ()
-    """The words to choose among; by default the whole vocabulary. Stored under the key `targets`."""
+    """Words to choose from; by default the whole vocabulary. Stored under the key `targets`."""
 
     name: ClassVar[str] = "fill-mask"
     output: ClassVar[str] = "logits"
@@ -70,27 +79,27 @@ class FillMask(Task):
     def __post_init__(self) -> None:
         if not isinstance(self.mask_token_id, int) or not self.mask_token:
             raise ValueError(f"expected a mask token and its id, found {self.mask_token!r} and {self.mask_token_id!r}")
-        check_int("top_k", self.top_k, least=1)
+        check_int("top_k", self.top_k, minimum=1)
         check_strings("candidates", self.candidates)
 
     @property
     def options(self) -> tuple[str, ...]:
-        """How many tokens are given, and which may be."""
+        """Number of tokens, and the words to choose from."""
         return ("top_k", "candidates")
 
     @property
     def metric(self) -> str:
-        """Share of masks for which the right token is the best."""
+        """Share of masks whose most probable token is the right one."""
         return "accuracy"
 
     @property
     def agreement_floor(self) -> tuple[str, float]:
-        """The same best token at 90 % of the masks."""
+        """Equal best tokens at 90 % of the masks."""
         return "token_agreement", 0.9
 
     @property
     def reads_first_token_only(self) -> bool:
-        """Masks may be anywhere."""
+        """Masks may be anywhere in a text."""
         return False
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,69 +113,75 @@ class FillMask(Task):
         return super().from_dict({**settings, "candidates": settings.get("targets", ())})
 
     def split(self, array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
-        """The graph gives a row per mask of the whole batch [masks, vocabulary]."""
-        ends = np.cumsum([self._masks(each) for each in encodings])
+        """Split the logits of all masks of a batch, in order, by encoding: [masks, vocabulary] each."""
+        ends = np.cumsum([self._mask_count(encoding) for encoding in encodings])
         return np.split(array, ends[:-1])
 
     def graph_output(self, computed: Any, input_ids: Any) -> Any:
-        """Of [B, S, vocabulary], the rows at masks [masks, vocabulary]."""
+        """Select the logits at masks: [B, S, vocabulary] → [masks, vocabulary]."""
         return computed[input_ids == self.mask_token_id]
 
     def valid_probe_ids(self, input_ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Every sixty-fourth token is a mask: one in a sentence."""
+        """Make every 64th token a mask, which is about one per sentence."""
         masked = input_ids.copy()
         masked[:, ::64] = self.mask_token_id
         return masked
 
-    def _masks(self, encoding: Encoding) -> int:
+    def _mask_count(self, encoding: Encoding) -> int:
         return encoding.ids.count(self.mask_token_id)
 
     def input_error(self, value: TextInput, encodings: Sequence[Encoding]) -> str | None:
-        if self._masks(encodings[0]):
+        if self._mask_count(encodings[0]):
             return None
-        cut = " in the part that the model reads" if encodings[0].overflowing else ""
-        return f"expected at least one {self.mask_token}{cut}, found none"
+        where = " within the model's maximum length" if encodings[0].overflowing else ""
+        return f"expected at least one {self.mask_token}{where}, found none"
 
     def decode(self, outputs: Outputs) -> Result:
-        """Logits [masks, vocabulary] → the best tokens of each mask."""
+        """Select the most probable tokens of each mask from the logits [masks, vocabulary]."""
         (logits,), ids = outputs.arrays, outputs.encodings[0].ids
-        places = [i for i, token in enumerate(ids) if token == self.mask_token_id]
-        allowed = self._allowed(outputs.vocabulary)
+        mask_indices = [i for i, token in enumerate(ids) if token == self.mask_token_id]
+        allowed = self._candidate_ids(outputs.vocabulary)
         masks = []
-        for place, scores in zip(places, softmax(logits), strict=True):
-            among = scores if allowed is None else scores[allowed]
-            best = np.argsort(-among, kind="stable")[: self.top_k]
+        for index, scores in zip(mask_indices, softmax(logits), strict=True):
+            eligible = scores if allowed is None else scores[allowed]
+            best = np.argsort(-eligible, kind="stable")[: self.top_k]
             tokens = (best if allowed is None else allowed[best]).tolist()
-            masks.append(tuple(self._filling(t, float(scores[t]), ids, place, len(places), outputs) for t in tokens))
+            # With other masks in the text, special tokens are kept, because the masks are special tokens.
+            skip_special = len(mask_indices) == 1
+            masks.append(
+                tuple(self._filling(token, float(scores[token]), index, outputs, skip_special) for token in tokens)
+            )
         return Fillings(tuple(masks), logits)
 
-    def _allowed(self, vocabulary: Vocabulary) -> NDArray[np.int64] | None:
-        """Ids of the target words; `None` for the whole vocabulary."""
+    def _candidate_ids(self, vocabulary: Vocabulary) -> NDArray[np.int64] | None:
+        """Return the distinct token ids of the candidates; `None` for the whole vocabulary."""
         if not self.candidates:
             return None
         return np.unique([self.single_token_id(word, vocabulary) for word in self.candidates])
 
     def single_token_id(self, word: str, vocabulary: Vocabulary) -> int:
-        """The id of a word that the vocabulary has; raises `InputError` for one of several tokens."""
+        """Return the id of a word that is one token of the vocabulary.
+
+        Raises:
+            InputError: the word is unknown, or consists of several tokens.
+        """
         ids = vocabulary.token_ids(word)
         if len(ids) != 1:
             found = f"{len(ids)} tokens" if ids else "unknown to it"
             raise InputError(f"expected a word that is one token of the vocabulary, found {word!r}, which is {found}")
         return ids[0]
 
-    def _filling(
-        self, token: int, score: float, ids: Sequence[int], place: int, num_masks: int, outputs: Outputs
-    ) -> Filling:
-        decode = outputs.vocabulary.decode
-        filled = [*ids[:place], token, *ids[place + 1 :]]
-        # With other masks in the text, special tokens stay: these are some.
-        return Filling(token, decode([token]), score, decode(filled, skip_special_tokens=num_masks == 1))
+    def _filling(self, token: int, score: float, index: int, outputs: Outputs, skip_special: bool) -> Filling:
+        """Put `token` in the place of the mask at `index`."""
+        decode, ids = outputs.vocabulary.decode, outputs.encodings[0].ids
+        sequence = decode([*ids[:index], token, *ids[index + 1 :]], skip_special_tokens=skip_special)
+        return Filling(token, decode([token]), score, sequence)
 
     def inputs(self, record: Record) -> tuple[TextInput, ...]:
         return (TextInput(record.text()),)
 
     def example(self, record: Record) -> Example:
-        """A text with masks, and in `label` or `labels` the word for each."""
+        """Convert a row with a text that has masks, and the word for each mask in `label` or `labels`."""
         text = record.text()
         words = record.labels() if "labels" in record.fields else [record.label()]
         if text.count(self.mask_token) != len(words):
@@ -177,24 +192,24 @@ class FillMask(Task):
         return Example((TextInput(text),), words)
 
     def target_error(self, example: Example, windows: Sequence[Encoding], vocabulary: Vocabulary) -> str | None:
-        """Every word must be one token, and its mask among what the model reads."""
+        """Check that every word is one token, and that no mask was truncated."""
         try:
             for word in example.target:
                 self.single_token_id(word, vocabulary)
         except InputError as error:
             return str(error)
-        found, expected = self._masks(windows[0]), len(example.target)
-        return (
-            f"expected {expected} masks in the part that the model reads, found {found}" if found != expected else None
-        )
+        found, expected = self._mask_count(windows[0]), len(example.target)
+        if found == expected:
+            return None
+        return f"expected {expected} masks within the model's maximum length, found {found}"
 
     def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
-        """Accuracy at the first and among the first five, and perplexity, over all masks."""
+        """Compute accuracy, top-5 accuracy and perplexity over all masks; truncated masks are left out."""
         ranks, losses = [], []
-        for each, example in zip(outputs, examples, strict=True):
-            expected = [self.single_token_id(word, each.vocabulary) for word in example.target]
-            # A text that is longer than the model reads may lose its last masks.
-            for logits, token in zip(each.arrays[0].astype(np.float64), expected, strict=False):
+        for output, example in zip(outputs, examples, strict=True):
+            expected = [self.single_token_id(word, output.vocabulary) for word in example.target]
+            # Not strict: truncation may have removed the last masks.
+            for logits, token in zip(output.arrays[0].astype(np.float64), expected, strict=False):
                 ranks.append(int((logits > logits[token]).sum()))
                 highest = logits.max()
                 losses.append(highest + np.log(np.exp(logits - highest).sum()) - logits[token])
@@ -206,14 +221,14 @@ class FillMask(Task):
         }
 
     def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
-        found, expected = (np.concatenate([each.arrays[0] for each in part]) for part in (outputs, reference))
+        found, expected = (np.concatenate([output.arrays[0] for output in part]) for part in (outputs, reference))
         return {
             "token_agreement": float((found.argmax(axis=-1) == expected.argmax(axis=-1)).mean()),
             "mean_abs_logit_drift": float(np.abs(found - expected).mean()),
         }
 
     def sample_inputs(self, texts: Sequence[str]) -> list[TextInput]:
-        """Each text with a word near its beginning masked, which no truncation loses."""
+        """Mask one of the first five words of each text, which truncation cannot remove."""
         inputs = []
         for text in texts:
             words = text.split() or [text]

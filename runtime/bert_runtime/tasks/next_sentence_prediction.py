@@ -1,4 +1,4 @@
-"""next-sentence-prediction: whether the second text follows the first (BERT), or stands in order (ALBERT)."""
+"""next-sentence-prediction: whether a text continues another (BERT), or two texts are in order (ALBERT)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,13 +18,17 @@ __all__ = ["NextSentence", "NextSentencePrediction"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NextSentence(Result):
-    """Whether the second text is the first one's continuation."""
+    """The prediction whether the second text continues the first.
+
+    As JSON: `{"label": "is_next", "score": 0.98}`.
+    """
 
     label: str
+    """The more probable label: by default `is_next` or `not_next`."""
     score: float
-    """Probability of `label`, in [0, 1]."""
+    """Probability of `label`, in [0, 1]: a softmax over both."""
     logits: FloatArray = field(repr=False)
-    """The model's raw outputs: follows, does not follow [2]."""
+    """Raw outputs for both labels, the continuation first: float32 [2]."""
 
     def to_dict(self) -> dict[str, Any]:
         return {"label": self.label, "score": self.score}
@@ -35,9 +39,10 @@ class NextSentence(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class NextSentencePrediction(Task):
-    """Two classes for a pair of texts; class 0 is the true continuation, as BERT and ALBERT were trained."""
+    """Binary classification of a pair of texts; class 0 is the true continuation, as in BERT and ALBERT."""
 
     labels: tuple[str, ...] = ("is_next", "not_next")
+    """Names of the two classes."""
 
     name: ClassVar[str] = "next-sentence-prediction"
     output: ClassVar[str] = "logits"
@@ -48,24 +53,24 @@ class NextSentencePrediction(Task):
 
     @property
     def metric(self) -> str:
-        """Share of right decisions."""
+        """Share of pairs that are classified correctly."""
         return "accuracy"
 
     @property
     def agreement_floor(self) -> tuple[str, float]:
-        """Equal decisions on 95 % of the pairs."""
+        """Equal labels for 95 % of the pairs."""
         return "label_agreement", 0.95
 
     @property
     def reads_first_token_only(self) -> bool:
-        """The head starts from the pooler."""
+        """The head starts from the pooler, which uses the first token."""
         return True
 
     def input_error(self, value: TextInput, encodings: Sequence[Encoding]) -> str | None:
         return "expected a pair of texts, found one text" if value.text_pair is None else None
 
     def decode(self, outputs: Outputs) -> Result:
-        """Logits [2] → the decision."""
+        """Select the more probable label from the logits [2]."""
         logits = outputs.arrays[0]
         best = int(logits.argmax())
         return NextSentence(self.labels[best], float(softmax(logits)[best]), logits)
@@ -91,5 +96,5 @@ class NextSentencePrediction(Task):
         }
 
     def sample_inputs(self, texts: Sequence[str]) -> list[TextInput]:
-        """Each text with the next one."""
+        """Pair each text with the next one."""
         return [TextInput(text, texts[(i + 1) % len(texts)]) for i, text in enumerate(texts)]

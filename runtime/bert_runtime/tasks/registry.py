@@ -1,4 +1,4 @@
-"""The registry of tasks, which the trainer's heads, the exporter and the runtime share."""
+"""The registry of tasks, shared by the trainer, the exporter and the runtime."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,11 +26,18 @@ _TASKS: tuple[type[Task], ...] = (
 )
 
 TASKS: dict[str, type[Task]] = {task.name: task for task in _TASKS}
-"""Every task by name."""
+"""Task classes by name."""
 
 
 def task_from_dict(settings: Mapping[str, Any]) -> Task:
-    """The task that `Task.to_dict` described; raises `BundleError` for one that is unknown or malformed."""
+    """Create a task from the settings that `Task.to_dict` returned.
+
+    Args:
+        settings: the settings, with the task's name under `name`.
+
+    Raises:
+        BundleError: the task is unknown, or a setting is missing or malformed.
+    """
     name = settings.get("name")
     if not isinstance(name, str) or name not in TASKS:
         raise BundleError(f"unknown task {name!r}; this release knows {', '.join(TASKS)}")

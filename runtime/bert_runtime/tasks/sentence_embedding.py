@@ -1,4 +1,4 @@
-"""sentence-embedding: one vector for a text, made to be compared by cosine."""
+"""sentence-embedding: one vector per text, to be compared by cosine similarity."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,26 +14,32 @@ from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, s
 __all__ = ["DENSE_ACTIVATIONS", "POOLINGS", "Embedding", "SentenceEmbedding", "cosine"]
 
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "attention")
-"""Ways to turn token vectors into one: over the real tokens their mean, their maximum per dimension, their sum over the
-square root of their number, or their mean weighted by position from 1 or by a learned score; or the first token's
-vector."""
+"""How token vectors are pooled into one, padding left out.
+
+`mean`: their mean. `cls`: the first token's vector. `max`: the maximum per dimension. `mean_sqrt_len`: their sum
+divided by the square root of their number. `weighted_mean`: the mean weighted by position, counted from 1. `attention`:
+the mean weighted by a learned score."""
 
 DENSE_ACTIVATIONS = ("identity", "tanh", "relu", "gelu")
-"""Activations of the dense layers that may follow the pooling."""
+"""Activations of the dense layers after pooling."""
 
 
 def cosine(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Cosine similarity of matching rows: two [N, H] → [N]; 0 where a row is all zero."""
+    """Return the cosine similarity of N pairs of vectors: two [N, H] → [N]; 0 where a vector is zero."""
     norms = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
-    products: FloatArray = np.einsum("nh,nh->n", x, y)
-    return products / np.maximum(norms, np.finfo(norms.dtype).tiny)
+    dot_products: FloatArray = np.einsum("nh,nh->n", x, y)
+    return dot_products / np.maximum(norms, np.finfo(norms.dtype).tiny)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Embedding(Result):
-    """The vector of one text: float32 [dimensions]."""
+    """The embedding of one text.
+
+    As JSON: `{"embedding": [0.031, -0.046, …]}`.
+    """
 
     vector: FloatArray
+    """The embedding: float32 [dimensions]."""
 
     def to_dict(self) -> dict[str, Any]:
         return {"embedding": self.vector.tolist()}
@@ -44,17 +50,19 @@ class Embedding(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceEmbedding(Task):
-    """Pooled token vectors, through dense layers if there are any, L2-normalised or not: all of it in the graph."""
+    """Pooled token vectors, with optional dense layers and L2 normalization; the graph computes all of it."""
 
     dimensions: int
-    """Width of the vector that comes out; less than what goes into the last step keeps the first ones (Kusupati et al.,
-    arXiv:2205.13147), before it is normalised."""
+    """Size of the embedding. If smaller than the pooled vector or the last dense layer's output, only the first
+    dimensions of that are kept, before normalization (Matryoshka embeddings, Kusupati et al., arXiv:2205.13147)."""
     pooling: str = "mean"
+    """How token vectors are pooled, one of `POOLINGS`."""
     dense_sizes: tuple[int, ...] = ()
-    """Output width of each dense layer between pooling and normalisation."""
+    """Output size of each dense layer between pooling and normalization."""
     dense_activations: tuple[str, ...] = ()
     """Activation of each dense layer, one of `DENSE_ACTIVATIONS`."""
     normalize: bool = True
+    """Whether the embedding is L2-normalized."""
 
     name: ClassVar[str] = "sentence-embedding"
     output: ClassVar[str] = "embedding"
@@ -74,43 +82,43 @@ class SentenceEmbedding(Task):
                 f"expected a size and an activation per dense layer, the last of at least {self.dimensions}, "
                 f"found {list(self.dense_sizes)} and {list(self.dense_activations)}"
             )
-        strange = sorted(set(self.dense_activations) - set(DENSE_ACTIVATIONS))
-        if strange:
-            raise ValueError(f"expected activations of {', '.join(DENSE_ACTIVATIONS)}, found {', '.join(strange)}")
+        unknown = sorted(set(self.dense_activations) - set(DENSE_ACTIVATIONS))
+        if unknown:
+            raise ValueError(f"expected activations of {', '.join(DENSE_ACTIVATIONS)}, found {', '.join(unknown)}")
 
     @property
     def metric(self) -> str:
-        """Rank correlation of cosines with people's judgement."""
+        """Spearman correlation of cosine similarities with the labelled scores."""
         return "spearman"
 
     @property
     def agreement_floor(self) -> tuple[str, float]:
-        """Mean cosine with the FP32 vectors."""
+        """Mean cosine similarity of 0.99 with the FP32 embeddings."""
         return "mean_cosine", 0.99
 
     @property
     def reads_first_token_only(self) -> bool:
-        """CLS pooling reads only the first row; the mean reads all of them."""
+        """Only `cls` pooling reads the first token alone."""
         return self.pooling == "cls"
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON values; dense layers only where there are any."""
+        """Return the settings as JSON values, those of dense layers only where there are any."""
         settings = super().to_dict()
         if not self.dense_sizes:
             del settings["dense_sizes"], settings["dense_activations"]
         return settings
 
     def decode(self, outputs: Outputs) -> Result:
-        """The vector [dimensions] as it is."""
+        """Return the output [dimensions] as it is."""
         return Embedding(outputs.arrays[0])
 
     def inputs(self, record: Record) -> tuple[TextInput, ...]:
-        """One text or two, each with an embedding of its own."""
+        """Return one text or two as separate inputs."""
         second = record.optional_text("text_pair")
         return (TextInput(record.text()), *([] if second is None else [TextInput(second)]))
 
     def example(self, record: Record) -> Example:
-        """Two texts and how similar people found them, on any scale."""
+        """Convert a row of two texts and their similarity, on any scale."""
         return Example((TextInput(record.text()), TextInput(record.text("text_pair"))), record.number("score"))
 
     def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:

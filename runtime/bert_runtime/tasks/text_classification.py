@@ -1,10 +1,11 @@
-"""text-classification: labels, or numbers, for a text or a pair of texts."""
+"""text-classification: predict one label, several labels or numbers for a text or a pair of texts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bert_runtime.errors import DataError
 from bert_runtime.metrics import (
@@ -19,26 +20,31 @@ from bert_runtime.metrics import (
 from bert_runtime.numerics import FloatArray, sigmoid, softmax
 from bert_runtime.records import Record
 from bert_runtime.tasks.base import Example, Outputs, Result, Task, stack_single_window
-from bert_runtime.tasks.checks import check_number
+from bert_runtime.tasks.checks import check_number, check_strings
 
 __all__ = ["PROBLEM_TYPES", "Classification", "MultiLabelClassification", "Regression", "TextClassification"]
 
 PROBLEM_TYPES = ("single_label", "multi_label", "regression")
-"""One label per text (softmax), any number of labels (a sigmoid each), or a number per label as it stands."""
+"""One label per text (softmax), any number of labels (a sigmoid each), or a number per label (raw outputs)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Classification(Result):
-    """The most probable label of one text."""
+    """The predicted label of one text (single-label).
+
+    As JSON: `{"label": "lost_card", "score": 0.97}`.
+    """
 
     label: str
+    """The most probable label."""
     score: float
-    """Probability of `label`, in [0, 1]."""
+    """Probability of `label`, in [0, 1]: a softmax over all labels."""
     scores: FloatArray = field(repr=False)
-    """Probabilities of all labels, in the order of `labels` [labels]."""
+    """Probabilities of all labels, in the order of `labels`: float32 [labels]."""
     logits: FloatArray = field(repr=False)
-    """The model's raw outputs [labels]."""
+    """Raw outputs: float32 [labels]."""
     labels: tuple[str, ...] = field(repr=False)
+    """Names of all labels."""
 
     def to_dict(self) -> dict[str, Any]:
         return {"label": self.label, "score": self.score}
@@ -47,20 +53,26 @@ class Classification(Result):
         return f"{self.label}\t{self.score:.4f}"
 
     def top(self, k: int | None = None) -> list[tuple[str, float]]:
-        """The `k` most probable labels with their probabilities, best first; all of them by default."""
+        """Return the `k` most probable labels with their probabilities, best first; all of them by default."""
         order = np.argsort(-self.scores, kind="stable")[:k]
         return [(self.labels[i], float(self.scores[i])) for i in order]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MultiLabelClassification(Result):
-    """The labels of one text whose probability reaches their threshold, most probable first."""
+    """The predicted labels of one text (multi-label).
+
+    As JSON: `{"labels": [{"label": "joy", "score": 0.91}, {"label": "love", "score": 0.64}]}`.
+    """
 
     chosen: tuple[tuple[str, float], ...]
+    """Each label whose probability is at least its threshold, with its probability in [0, 1], best first."""
     scores: FloatArray = field(repr=False)
-    """Probabilities of all labels, in the order of `labels` [labels]."""
+    """Probabilities of all labels, a sigmoid each, in the order of `labels`: float32 [labels]."""
     logits: FloatArray = field(repr=False)
+    """Raw outputs: float32 [labels]."""
     labels: tuple[str, ...] = field(repr=False)
+    """Names of all labels."""
 
     def to_dict(self) -> dict[str, Any]:
         return {"labels": [{"label": label, "score": score} for label, score in self.chosen]}
@@ -71,10 +83,16 @@ class MultiLabelClassification(Result):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Regression(Result):
-    """The numbers of one text, the model's raw outputs [labels]."""
+    """The predicted numbers of one text (regression).
+
+    As JSON: `{"label": "similarity", "score": 3.8}` for one number, `{"scores": {"valence": 3.1, "arousal": 2.4}}` for
+    several.
+    """
 
     values: FloatArray
+    """Raw outputs: float32 [labels]."""
     labels: tuple[str, ...] = field(repr=False)
+    """Names of the numbers."""
 
     def to_dict(self) -> dict[str, Any]:
         if len(self.labels) == 1:
@@ -87,82 +105,87 @@ class Regression(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class TextClassification(Task):
-    """A score for each of `labels`, read as `problem_type` says."""
+    """Classification or regression of a text or a pair of texts, depending on `problem_type`."""
 
     labels: tuple[str, ...]
+    """Names of the labels, in the order of the logits."""
     problem_type: str = "single_label"
+    """One of `PROBLEM_TYPES`."""
     threshold: float = 0.5
-    """Least probability of a label that counts (multi-label)."""
+    """Minimum probability of a predicted label (multi-label)."""
     thresholds: tuple[float, ...] = ()
-    """A threshold per label, in the order of `labels`, in the place of `threshold`."""
+    """A threshold per label, in the order of `labels`; overrides `threshold`."""
 
     name: ClassVar[str] = "text-classification"
     output: ClassVar[str] = "logits"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.labels, tuple) or not all(isinstance(label, str) for label in self.labels):
-            raise ValueError(f"expected labels to be a list of strings, found {self.labels!r}")
-        least = 2 if self.problem_type == "single_label" else 1
+        check_strings("labels", self.labels)
+        min_labels = 2 if self.problem_type == "single_label" else 1
         if self.problem_type not in PROBLEM_TYPES:
             raise ValueError(f"expected a problem type of {', '.join(PROBLEM_TYPES)}, found {self.problem_type!r}")
-        if len(self.labels) < least:
-            raise ValueError(f"expected at least {least} labels, found {list(self.labels)}")
+        if len(self.labels) < min_labels:
+            raise ValueError(f"expected at least {min_labels} labels, found {list(self.labels)}")
         repeated = sorted({label for label in self.labels if self.labels.count(label) > 1})
         if repeated:
             raise ValueError(f"labels must be distinct, found more than once: {', '.join(repeated)}")
         if self.thresholds and len(self.thresholds) != len(self.labels):
             raise ValueError(f"expected {len(self.labels)} thresholds, one per label, found {len(self.thresholds)}")
-        for each in (self.threshold, *self.thresholds):
-            check_number("threshold", each, 0, 1)
+        for threshold in (self.threshold, *self.thresholds):
+            check_number("threshold", threshold, 0, 1)
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Where several labels may hold, from which probability on."""
+        """The thresholds of a multi-label model."""
         return ("threshold", "thresholds") if self.problem_type == "multi_label" else ()
 
     @property
     def metric(self) -> str:
-        """Accuracy, micro-averaged F1 or rank correlation, by problem type."""
+        """Accuracy, micro-averaged F1 or Spearman correlation, by problem type."""
         return {"single_label": "accuracy", "multi_label": "micro_f1", "regression": "spearman"}[self.problem_type]
 
     @property
     def agreement_floor(self) -> tuple[str, float]:
-        """Equal labels on 95 % of the texts, or numbers that correlate by 0.99."""
+        """Equal labels for 95 % of the texts, or a Pearson correlation of 0.99 for regression."""
         return ("pearson", 0.99) if self.problem_type == "regression" else ("label_agreement", 0.95)
 
     @property
     def reads_first_token_only(self) -> bool:
-        """Every family's classification head starts from the first token."""
+        """The classification heads of all families use the first token only."""
         return True
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON values; thresholds only where they decide something."""
+        """Return the settings as JSON values, thresholds only for multi-label models."""
         settings = super().to_dict()
         if self.problem_type != "multi_label":
             del settings["threshold"], settings["thresholds"]
         return settings
 
     def with_options(self, **options: Any) -> Self:
-        """See `Task.with_options`; a threshold for all labels takes the place of those of each."""
+        """Return the task with other values for some of `options`; `threshold` replaces the thresholds per label.
+
+        Raises:
+            InputError: see `Task.with_options`.
+        """
         cleared = {"thresholds": ()} if "threshold" in options and "thresholds" not in options else {}
         return super().with_options(**(cleared | options if self.options else options))
 
     def decode(self, outputs: Outputs) -> Result:
-        """Logits [labels] → the answer of the problem type."""
+        """Decode the logits [labels] by the problem type."""
         logits = outputs.arrays[0]
         if self.problem_type == "regression":
             return Regression(logits, self.labels)
         if self.problem_type == "multi_label":
             scores = sigmoid(logits)
             chosen = [(self.labels[i], float(scores[i])) for i in np.flatnonzero(self._chosen(logits))]
-            ranked = tuple(sorted(chosen, key=lambda each: -each[1]))
+            ranked = tuple(sorted(chosen, key=lambda choice: -choice[1]))
             return MultiLabelClassification(ranked, scores, logits, self.labels)
         scores = softmax(logits)
         best = int(scores.argmax())
         return Classification(self.labels[best], float(scores[best]), scores, logits, self.labels)
 
-    def _chosen(self, logits: FloatArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Whether each label counts: bool of the shape of `logits` [..., labels]."""
+    def _chosen(self, logits: FloatArray) -> NDArray[np.bool_]:
+        """Return whether each label's probability is at least its threshold: bool of the shape of `logits`."""
         return sigmoid(logits) >= np.array(self.thresholds or self.threshold, dtype=logits.dtype)
 
     def example(self, record: Record) -> Example:
@@ -170,8 +193,8 @@ class TextClassification(Task):
         if self.problem_type == "regression":
             if len(self.labels) != 1:
                 raise DataError(
-                    f"{record.where}: the model gives {len(self.labels)} numbers ({', '.join(self.labels)}), and a row "
-                    "has one to compare with; models of several numbers cannot be trained or evaluated"
+                    f"{record.where}: the model predicts {len(self.labels)} numbers ({', '.join(self.labels)}), but a "
+                    "row has one; models of several numbers cannot be trained or evaluated"
                 )
             return Example(inputs, [record.number("score" if "score" in record.fields else "label")])
         if self.problem_type == "multi_label":
@@ -211,7 +234,7 @@ class TextClassification(Task):
         }
 
     def with_tuned_threshold(self, metrics: Mapping[str, float]) -> Self:
-        """With the threshold of the best micro-averaged F1, unless every label has its own."""
+        """Return the task with the threshold that gave the best micro-averaged F1, unless there are `thresholds`."""
         if self.problem_type != "multi_label" or self.thresholds:
             return self
         return replace(self, threshold=metrics["best_threshold"])

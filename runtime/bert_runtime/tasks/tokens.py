@@ -1,4 +1,7 @@
-"""Tokens and the characters they stand for: what the tasks that answer about parts of a text share."""
+"""Tokens and their character offsets: merging of windows, and alignment of tokens with words.
+
+Shared by the tasks that predict something for parts of a text.
+"""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -13,6 +16,7 @@ from bert_runtime.tasks.base import Outputs, Task, TextInput, WindowedText
 __all__ = [
     "TextTokens",
     "TokenTask",
+    "answer_token_span",
     "drop_padding",
     "find_first_tokens",
     "join_words",
@@ -24,101 +28,127 @@ __all__ = [
 
 
 def window_overlap(max_tokens: int) -> int:
-    """How many tokens two windows of a long text share: a quarter, so that no token is without context in both."""
+    """Return how many tokens two neighbouring windows share: a quarter, so that no token lacks context in both."""
     return max_tokens // 4
 
 
 class TokenTask(Task):
-    """A task that answers about every token of one text, of any length."""
+    """A task with a prediction for every token of one text of any length."""
 
     windows: ClassVar[WindowedText | None] = "text"
 
     @property
     def reads_first_token_only(self) -> bool:
-        """Every token is answered about."""
+        """Every token has a prediction."""
         return False
 
     def split(self, array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
         return drop_padding(array, encodings)
 
     def inputs(self, record: Record) -> tuple[TextInput, ...]:
-        """The words of a row as one text, or its text."""
+        """Return the words of a row as one text, or the row's text."""
         return (join_words(record.tokens())[0] if "tokens" in record.fields else TextInput(record.text()),)
 
 
 class TextTokens(NamedTuple):
-    """The T tokens of one text, in order and without special tokens, whichever windows they were read in."""
+    """The T tokens of one text in order, without special tokens, merged from all windows."""
 
     offsets: IntArray
-    """First character and the one after the last, of each token [T, 2]."""
+    """Start and end character of each token, the end exclusive: int64 [T, 2]."""
     word_ids: IntArray
-    """The number of the word that the tokenizer cut each token from [T]."""
+    """Index of the word that each token is part of, as the tokenizer splits words: int64 [T]."""
     strings: tuple[str, ...]
-    """The tokens as the vocabulary spells them."""
+    """The T tokens as the vocabulary spells them."""
     indices: IntArray
-    """Place of each token in the window that its values come from, special tokens counted [T]."""
+    """Index of each token in the window that its values are taken from, special tokens included: int64 [T]."""
     values: FloatArray
-    """The model's raw outputs for each token [T, …]."""
+    """Raw outputs for each token: float32 [T, …]."""
 
     @property
     def word_starts(self) -> IntArray:
-        """The first token of every word [W]."""
+        """Index of the first token of each word: int64 [W]."""
         return np.flatnonzero(np.diff(self.word_ids, prepend=-1))
 
 
 def text_token_indices(encoding: Encoding, sequence: int = 0) -> IntArray:
-    """Places of the tokens that belong to one text of an input, special tokens left out."""
+    """Return the indices of the tokens of one text of an input, without special tokens.
+
+    Args:
+        encoding: one window of the input.
+        sequence: 0 for the first text, 1 for the second.
+
+    Returns:
+        Indices into the window: int64 [T].
+    """
     return np.array([i for i, each in enumerate(encoding.sequence_ids) if each == sequence], dtype=np.int64)
 
 
 def drop_padding(array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
-    """An output with a row per token [B, S, …] as one array [length, …] per encoding."""
-    return [row[: len(encoding)] for row, encoding in zip(array, encodings, strict=True)]
+    """Split an output per token [B, S, …] into one array [tokens, …] per encoding, without padding at the end."""
+    return [sequence[: len(encoding)] for sequence, encoding in zip(array, encodings, strict=True)]
 
 
 def kept_token_indices(outputs: Outputs, sequence: int = 0) -> list[IntArray]:
-    """For each window of an input, the places of one text's tokens that are to be taken from it: each token once.
+    """Select the tokens to use of each window, such that every token of a text is used exactly once.
 
-    Two windows share tokens. Each of these is taken from the window in which it lies farther from the edge, and so was
-    read with more of what surrounds it.
+    Of two windows, a shared token is taken from the one in which it is farther from the edge, and so has more context.
+
+    Args:
+        outputs: the outputs for one input.
+        sequence: 0 for the first text, 1 for the second.
+
+    Returns:
+        For each window, indices into it: int64.
     """
-    shared = window_overlap(len(outputs.encodings[0]))  # an input of several windows fills the first
+    shared = window_overlap(len(outputs.encodings[0]))  # with several windows, the first has the maximum length
     last = len(outputs.encodings) - 1
     kept = []
     for number, encoding in enumerate(outputs.encodings):
-        places = text_token_indices(encoding, sequence)
-        end = len(places) - (shared - shared // 2 if number < last else 0)
-        kept.append(places[shared // 2 if number else 0 : end])
+        indices = text_token_indices(encoding, sequence)
+        end = len(indices) - (shared - shared // 2 if number < last else 0)
+        kept.append(indices[shared // 2 if number else 0 : end])
     return kept
 
 
 def merge_windows(outputs: Outputs) -> TextTokens:
-    """The tokens of an input's first text, see `kept_token_indices`."""
-    parts = list(zip(outputs.encodings, kept_token_indices(outputs), outputs.arrays, strict=True))
-    offsets = [np.array(each.offsets, dtype=np.int64).reshape(-1, 2)[kept] for each, kept, _ in parts]
+    """Merge the windows of an input into the tokens of its first text, see `kept_token_indices`."""
+    windows = list(zip(outputs.encodings, kept_token_indices(outputs), outputs.arrays, strict=True))
+    offsets = [np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)[kept] for encoding, kept, _ in windows]
     return TextTokens(
         offsets=np.concatenate(offsets),
-        word_ids=np.array([word for each, kept, _ in parts for word in _picked(each.word_ids, kept)], dtype=np.int64),
-        strings=tuple(token for each, kept, _ in parts for token in _picked(each.tokens, kept)),
-        indices=np.concatenate([kept for _, kept, _ in parts]),
-        values=np.concatenate([row[kept] for _, kept, row in parts]),
+        word_ids=np.array([i for encoding, kept, _ in windows for i in _select(encoding.word_ids, kept)], np.int64),
+        strings=tuple(token for encoding, kept, _ in windows for token in _select(encoding.tokens, kept)),
+        indices=np.concatenate([kept for _, kept, _ in windows]),
+        values=np.concatenate([array[kept] for _, kept, array in windows]),
     )
 
 
-def _picked(values: Sequence[Any], places: IntArray) -> list[Any]:
-    return [values[i] for i in places]
+def _select(values: Sequence[Any], indices: IntArray) -> list[Any]:
+    return [values[i] for i in indices]
 
 
 def join_words(words: Sequence[str]) -> tuple[TextInput, IntArray]:
-    """Words as the text that a model reads, one space between two, and the characters of each [W, 2]."""
+    """Join W words with single spaces.
+
+    Args:
+        words: the words.
+
+    Returns:
+        The text, and the start and end character of each word in it: int64 [W, 2].
+    """
     ends = np.cumsum([len(word) + 1 for word in words]) - 1
     return TextInput(" ".join(words)), np.stack([ends - [len(word) for word in words], ends], axis=1)
 
 
 def find_first_tokens(offsets: IntArray, words: IntArray) -> IntArray:
-    """For words at characters `words` [W, 2], the first of the tokens at `offsets` [T, 2] that stands for some of it.
+    """Find the first token of each word by character offsets.
 
-    → [W], -1 for a word that the tokenizer leaves out, such as one of control characters.
+    Args:
+        offsets: start and end character of each token, in order: [T, 2].
+        words: start and end character of each word: [W, 2].
+
+    Returns:
+        Token indices [W]; -1 for a word that the tokenizer drops, such as one of control characters.
     """
     if not len(offsets):
         return np.full(len(words), -1)
@@ -126,3 +156,23 @@ def find_first_tokens(offsets: IntArray, words: IntArray) -> IntArray:
     known = found < len(offsets)
     known &= offsets[np.minimum(found, len(offsets) - 1), 0] < words[:, 1]
     return np.where(known, found, -1)
+
+
+def answer_token_span(encoding: Encoding, start: int, end: int) -> tuple[int, int]:
+    """Find the first and the last token of the characters `start` to `end` of the context in a window.
+
+    Args:
+        encoding: the window.
+        start: index of the first character.
+        end: index after the last character.
+
+    Returns:
+        Two token indices; (0, 0) where the window does not contain the whole answer. Token 0 is the first special
+        token, which stands for "no answer" (Devlin et al., arXiv:1810.04805, section 4.3).
+    """
+    indices = text_token_indices(encoding, sequence=1)
+    offsets = np.array(encoding.offsets)[indices]
+    inside = indices[(offsets[:, 1] > start) & (offsets[:, 0] < end)]
+    if not len(inside) or offsets[0, 0] > start or offsets[-1, 1] < end:
+        return 0, 0
+    return int(inside[0]), int(inside[-1])

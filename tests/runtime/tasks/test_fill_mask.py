@@ -172,7 +172,7 @@ def test_a_mask_that_is_cut_off_is_missed(pair: Pair) -> None:
     assert len(pair.model(pair.masked("[MASK] " + TOO_LONG)).masks) == 1
     assert len(pair.model(pair.masked("[MASK] " + TOO_LONG + "[MASK]")).masks) == 1
     for value in (TOO_LONG + pair.mask, ["fine " + pair.mask, TOO_LONG + pair.mask]):
-        with pytest.raises(InputError, match=r"^input [01]: .* in the part that the model reads, found none"):
+        with pytest.raises(InputError, match=r"^input [01]: .* within the model's maximum length, found none"):
             pair.model(value)
 
 

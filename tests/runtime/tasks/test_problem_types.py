@@ -144,5 +144,5 @@ def test_a_threshold_decides_only_where_several_labels_may_hold() -> None:
 
 def test_a_model_of_several_numbers_is_not_measured_by_the_first() -> None:
     task = TextClassification(labels=("a", "b"), problem_type="regression")
-    with pytest.raises(DataError, match=r"x\.csv:1: the model gives 2 numbers \(a, b\)"):
+    with pytest.raises(DataError, match=r"x\.csv:1: the model predicts 2 numbers \(a, b\)"):
         task.example(Record({"text": "t", "score": "1"}, Path("x.csv"), 1))

@@ -22,7 +22,7 @@ from bert_runtime import InputError, Model
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record
 from bert_runtime.tasks import Answers, Example, Outputs, QuestionAnswering, TextInput
-from bert_runtime.tasks.question_answering import answer_token_span
+from bert_runtime.tasks.tokens import answer_token_span
 
 from ..task_models import Dice, check_agreement, dice, exported, reference, text_of, with_session, wordpiece
 
