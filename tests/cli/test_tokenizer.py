@@ -82,7 +82,7 @@ def test_existing_output(run: Run, corpus: Path, place: Path) -> None:
     assert run(*arguments, "--force").exit_code == 0
     (place / "out" / "config.json").write_text("{}")
     spared = run(*arguments, "--force")
-    assert spared.stderr == f"Error: {place / 'out'}: exists and is no tokenizer folder; choose another place\n"
+    assert spared.stderr == f"Error: {place / 'out'}: exists and is not a tokenizer folder; choose another place\n"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_wrong_usage(run: Run, options: list[str], message: str) -> None:
         ("bpe", 270, b"\n", "corpus.txt: expected at least one row, found none"),
         ("bpe", 270, b"caf\xe9\n", "corpus.txt: expected UTF-8 text, found byte 0xe9"),
         ("bpe", 200, b"a\n", "at least 261 (5 special tokens and 256 bytes), found 200"),
-        ("unigram", 5, b"a\n", "at least 7 (5 special tokens and 2 letters), found 5"),
+        ("unigram", 5, b"a\n", "at least 7 (5 special tokens and 2 characters), found 5"),
     ],
 )
 def test_what_cannot_be_trained(

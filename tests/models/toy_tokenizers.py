@@ -1,4 +1,4 @@
-"""Vocabularies trained on a few lines, strings that break tokenizers, and the comparison with transformers."""
+"""Toy vocabularies trained on a few lines, strings that break tokenizers, and a comparison with transformers."""
 
 import json
 import re
@@ -14,8 +14,8 @@ from bert_models.tokenizer_files import read_tokenizer
 
 FAMILIES = ("bert", "distilbert", "electra", "roberta", "albert", "xlm-roberta", "camembert")
 
-# transformers 5 forgets that these masks swallow the space before them unless the checkpoint says so, as it does in
-# `write_settings`; for ALBERT it forgets even then, so `nasty` leaves such texts out.
+# Masks that consume the space before them. transformers 5 omits this unless the checkpoint sets it, as `write_settings`
+# does; for ALBERT it omits it even then, so `nasty` skips such texts.
 LSTRIP_MASK = {
     "roberta": "<mask>",
     "xlm-roberta": "<mask>",
@@ -68,19 +68,19 @@ NASTY = [context.format(part) for context in CONTEXTS for part in NASTY_PARTS if
 
 
 def nasty(family: str) -> list[str]:
-    """The nasty strings that transformers does not get wrong."""
+    """Return the nasty strings that transformers encodes correctly."""
     return [text for text in NASTY if family != "albert" or not re.search(r"\s\[MASK\]", text)]
 
 
 def write_corpus(path: Path) -> Path:
-    """A few hundred questions to a bank, and lines in several scripts."""
+    """Write a few hundred questions to a bank, and lines in several scripts."""
     rows = files("bert_bench").joinpath("data/support_intents/train.jsonl").read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join([*TEXT, *(json.loads(row)["text"] for row in rows)]) + "\n", encoding="utf-8")
     return path
 
 
 def train_sentencepiece(path: Path, **options: Any) -> None:
-    """A SentencePiece model of a few hundred pieces, trained as the family's own was, by default as XLM-R's."""
+    """Train a SentencePiece model of a few hundred pieces, by default with XLM-R's settings."""
     settings: dict[str, Any] = {"vocab_size": 420, "model_type": "unigram", "hard_vocab_limit": False, **options}
     with path.open("wb") as file:
         sentencepiece.SentencePieceTrainer.train(
@@ -94,7 +94,7 @@ ALBERT_OPTIONS = {
 
 
 def train_bpe(folder: Path) -> None:
-    """RoBERTa's two files: special tokens at its ids, then bytes and merges."""
+    """Write RoBERTa's two files: special tokens with its ids, then bytes and merges."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
@@ -119,7 +119,7 @@ def train_wordpiece(folder: Path) -> None:
 
 
 def write_settings(folder: Path, family: str, **values: Any) -> None:
-    """`tokenizer_config.json`, and the mask as published checkpoints describe it."""
+    """Write `tokenizer_config.json`, and the mask as in published checkpoints."""
     (folder / "tokenizer_config.json").write_text(json.dumps(values))
     if family in LSTRIP_MASK:
         mask = {"content": LSTRIP_MASK[family], "lstrip": True, "rstrip": False, "single_word": False}
@@ -127,7 +127,7 @@ def write_settings(folder: Path, family: str, **values: Any) -> None:
 
 
 def view(encoding: Any) -> dict[str, Any]:
-    """All that a task or a model may read of an encoding."""
+    """Return everything that a task or a model may read of an encoding."""
     return {
         "tokens": encoding.tokens,
         "ids": encoding.ids,
@@ -140,7 +140,7 @@ def view(encoding: Any) -> dict[str, Any]:
 
 
 def assert_same(folder: Path, family: str, texts: Sequence[str]) -> None:
-    """Our tokenizer of `folder` and that of transformers encode every text, and every pair of neighbours, alike."""
+    """Assert that our tokenizer of `folder` and that of transformers encode all texts and pairs of neighbours alike."""
     from transformers import AutoTokenizer
 
     ours, theirs = read_tokenizer(folder, family), AutoTokenizer.from_pretrained(folder)

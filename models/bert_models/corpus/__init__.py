@@ -1,4 +1,4 @@
-"""Raw text as a stream of sentences that know where a document begins: what pre-training and tokenizers learn from."""
+"""Raw text corpora for pre-training and tokenizer training, as streams of sentences with document boundaries."""
 
 from bert_models.corpus.hugging_face_datasets import HuggingFaceDataset
 from bert_models.corpus.sentences import Sentence

@@ -1,4 +1,4 @@
-"""A dataset of the `datasets` library as a corpus: each row is a document."""
+"""A dataset of the Hugging Face `datasets` library as a corpus; every row is a document."""
 
 import hashlib
 import json
@@ -21,25 +21,36 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True, kw_only=True)
 class HuggingFaceDataset:
-    """A folder that `load_dataset` or `load_from_disk` reads, or a dataset on the hub; read as a stream."""
+    """A dataset on the hub, or a folder that `load_dataset` or `load_from_disk` reads. Rows are streamed."""
 
     name: str
+    """A folder, or `org/name` on the hub."""
     config: str | None = None
+    """Name of the dataset's configuration (subset)."""
     split: str = "train"
     field: str = "text"
-    """The column of a document's text, whose lines are its sentences."""
+    """Column with the text of a document, whose lines are its sentences."""
     revision: str | None = None
-    """Branch, tag or commit of the hub; by default its main branch."""
+    """Branch, tag or commit on the hub; by default the main branch."""
 
     @classmethod
     def from_name(cls, name: str, *, split: str = "train", field: str = "text") -> "HuggingFaceDataset":
-        """A folder, or `org/name` and optionally `/config` and `@revision`."""
+        """Parse a dataset's name.
+
+        Args:
+            name: a folder, or `org/name[/config][@revision]` on the hub.
+            split: name of the split to read.
+            field: column with the text.
+
+        Raises:
+            DataError: `name` has another form.
+        """
         if Path(name).is_dir():
             return cls(name=name, split=split, field=field)
         path, _, revision = name.partition("@")
         parts = path.split("/")
         if not 1 <= len(parts) <= 3 or not all(parts):
-            raise DataError(f"{name}: expected a folder, org/name or org/name/config, each also with @revision")
+            raise DataError(f"{name}: expected a folder, or org/name or org/name/config with an optional @revision")
         config = parts[2] if len(parts) == 3 else None
         return cls(name="/".join(parts[:2]), config=config, split=split, field=field, revision=revision or None)
 
@@ -53,7 +64,7 @@ class HuggingFaceDataset:
             yield from split_sentences(text, where)
 
     def fingerprint(self) -> str:
-        """A folder counts by the contents of its files, a dataset on the hub by its commit: nothing else is at hand."""
+        """Return a SHA-256 of the settings and of the folder's file contents, or of the hub dataset's commit."""
         folder = Path(self.name)
         if folder.is_dir():
             files = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -65,36 +76,36 @@ class HuggingFaceDataset:
 
     @cached_property
     def _pinned(self) -> "HuggingFaceDataset":
-        """The same dataset at the commit that its revision means; asked once, to read what was hashed."""
+        """This dataset pinned to the commit of `revision`; cached, so that the commit hashed is the commit read."""
         if Path(self.name).is_dir() or _COMMIT.fullmatch(self.revision or ""):
             return self
-        _library()  # which brings huggingface_hub
+        _import_datasets()  # installs huggingface_hub, too
         from huggingface_hub import HfApi
 
         try:
             return replace(self, revision=HfApi().dataset_info(self.name, revision=self.revision).sha)
-        except Exception as error:  # HTTP, offline mode, or a name that is none
+        except Exception as error:  # HTTP, offline mode, or an invalid name
             raise DataError(
-                f"{self.name}: no such folder, and the hub does not answer for it: {error}; without the hub, name the "
-                "commit: org/name@ and its 40 digits"
+                f"{self.name}: expected a folder or a dataset on the hub, found no such folder, and the hub did not "
+                f"answer: {error}; to read it from the cache alone, give the commit: org/name@ and its 40 digits"
             ) from None
 
     def _rows(self) -> Iterator[Mapping[str, Any]]:
-        library, folder = _library(), Path(self.name)
+        library, folder = _import_datasets(), Path(self.name)
         saved = any((folder / name).is_file() for name in ("state.json", "dataset_dict.json"))
         try:
-            if saved:  # what `save_to_disk` wrote is mapped into memory, not loaded
+            if saved:  # written by `save_to_disk`; memory-mapped, not loaded
                 loaded = library.load_from_disk(self.name)
                 yield from loaded[self.split] if isinstance(loaded, dict) else loaded
             else:
                 yield from library.load_dataset(
                     self.name, self.config, split=self.split, revision=self.revision, streaming=True
                 )
-        except Exception as error:  # the library and its readers raise errors of many kinds
+        except Exception as error:  # datasets and its readers raise errors of many types
             raise DataError(f"{self.name}: split {self.split!r} cannot be read: {error}") from error
 
 
-def _library() -> ModuleType:
+def _import_datasets() -> ModuleType:
     try:
         import datasets
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What a corpus is made of."""
+"""`Sentence`, the unit that a corpus yields, and splitting a document into them."""
 
 import re
 from collections.abc import Iterator
@@ -10,21 +10,30 @@ __all__ = ["Sentence", "split_sentences"]
 
 
 class Sentence(NamedTuple):
-    """One line of a corpus, without the spaces around it and never empty."""
+    """A line of a corpus."""
 
     text: str
+    """The line without surrounding white space; never empty."""
     starts_document: bool
 
 
 def split_sentences(document: str, where: str) -> Iterator[Sentence]:
-    """The lines of a document that are not blank; `where` names it in errors."""
+    """Yield the non-blank lines of a document.
+
+    Args:
+        document: the text.
+        where: the document, for error messages.
+
+    Raises:
+        DataError: the text has a lone surrogate.
+    """
     try:
         document.encode("utf-8")
-    except UnicodeEncodeError as error:  # JSON can spell what no encoding can
+    except UnicodeEncodeError as error:  # JSON can escape code points that UTF-8 cannot encode
         found = ord(document[error.start])
         raise DataError(
-            f"{where}: the text holds a lone surrogate (U+{found:04X}) at character {error.start}, which no text "
-            "encoding can express; replace it with: text.encode('utf-8', 'replace').decode()"
+            f"{where}: expected text that UTF-8 can encode, found a lone surrogate (U+{found:04X}) at character "
+            f"{error.start}; replace it with: text.encode('utf-8', 'replace').decode()"
         ) from None
     starts = True
     for line in re.split(r"[\r\n]+", document):

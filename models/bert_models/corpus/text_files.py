@@ -1,7 +1,7 @@
-"""Raw text as a stream of sentences that know where a document begins.
+"""Text and JSONL files as a corpus, and `open_corpus`, which chooses the reader.
 
-A corpus is never held in memory: a document may be larger than it. What a line is, a sentence or a paragraph, is up to
-the files; the rest of this package calls it a sentence.
+A corpus is streamed, because even a single document may exceed the memory. A line may hold a sentence or a paragraph;
+this package calls it a sentence.
 """
 
 import gzip
@@ -23,32 +23,38 @@ __all__ = ["Corpus", "JsonlFiles", "TextFiles", "open_corpus"]
 
 
 class Corpus(Protocol):
-    """Documents from anywhere."""
+    """A source of documents."""
 
     def sentences(self) -> Iterator[Sentence]:
-        """All sentences in order; the first starts a document. Raises `DataError`."""
+        """Yield all sentences in order; the first one starts a document. Raise `DataError` for unreadable input."""
 
     def fingerprint(self) -> str:
-        """A SHA-256 in hexadecimal of all that decides what `sentences` gives. Raises `DataError`."""
+        """Return a SHA-256, in hexadecimal, of everything that `sentences` depends on. Raise `DataError` like it."""
 
 
 @dataclass(frozen=True)
 class TextFiles:
-    """UTF-8 text files, also as `.gz`, with blank lines between documents; a file starts a document."""
+    """UTF-8 text files, optionally `.gz`. Blank lines separate documents, and every file starts a new one.
+
+    Raises:
+        DataError: both ways to find documents are given, or `document_start` is not a regular expression.
+    """
 
     paths: Sequence[str | Path]
     document_start: str | None = None
-    """A regular expression: documents start at the lines in which it is found, and blank lines mean nothing."""
+    """Regular expression to search in every line. A match starts a document; blank lines then have no meaning."""
     one_per_line: bool = False
-    """Every line is a document."""
+    """Whether every line is a document."""
 
     def __post_init__(self) -> None:
         if self.document_start is not None and self.one_per_line:
-            raise DataError("a corpus has documents of one line, or documents that start at a pattern, not both")
+            raise DataError("expected one_per_line or document_start, found both")
         try:
             re.compile(self.document_start or "")
         except re.error as error:
-            raise DataError(f"document start {self.document_start!r} is no regular expression: {error}") from None
+            raise DataError(
+                f"expected a regular expression as document_start, found {self.document_start!r}: {error}"
+            ) from None
 
     def sentences(self) -> Iterator[Sentence]:
         for path in map(Path, self.paths):
@@ -58,7 +64,7 @@ class TextFiles:
                 if not text:
                     starts = starts or self.document_start is None
                     continue
-                # The line as it stands: a pattern may ask for the spaces before a title.
+                # Search the line before it is stripped: a pattern may include the spaces before a title.
                 starts = starts or self.one_per_line or self._is_start(line)
                 yield Sentence(text, starts)
                 starts = False
@@ -72,11 +78,11 @@ class TextFiles:
 
 @dataclass(frozen=True)
 class JsonlFiles:
-    """Files with one JSON object a line, also as `.gz`; each is a document, whose lines are its sentences."""
+    """JSONL files, optionally `.gz`. Every JSON object is a document; the lines of its text are the sentences."""
 
     paths: Sequence[str | Path]
     field: str = "text"
-    """The key of a document's text."""
+    """Key of the text in an object."""
 
     def sentences(self) -> Iterator[Sentence]:
         for path in map(Path, self.paths):
@@ -96,33 +102,44 @@ def open_corpus(
     field: str = "text",
     split: str = "train",
 ) -> Corpus:
-    """The corpus of files that are all JSONL or all plain text, or of one dataset of the `datasets` library.
+    """Open text files, JSONL files, or one dataset of the Hugging Face `datasets` library as a corpus.
 
-    A file that ends in `.jsonl` or `.jsonl.gz` is JSONL, every other is plain text. A folder is a dataset; so is
-    `dataset:` with a name on the hub behind it, `dataset:org/name` or `dataset:org/name/config`.
+    Args:
+        sources: files that are all JSONL (`.jsonl`, `.jsonl.gz`) or all plain text (any other name), or one dataset: a
+            folder, or `dataset:org/name[/config][@revision]` for one on the hub.
+        document_start: regular expression that starts a document, see `TextFiles`; plain text only.
+        one_per_line: treat every line as a document; plain text only.
+        field: key or column of the text; JSONL and datasets only.
+        split: split of a dataset.
 
-    Raises `DataError` for a mixture.
+    Raises:
+        DataError: sources are missing or of different kinds, or an option does not apply to them.
     """
     if not sources:
         raise DataError("expected at least one file or dataset to train on, found none")
-    kinds = {_kind(each) for each in sources}
+    kinds = {_kind(source) for source in sources}
     if len(kinds) > 1 or (kinds == {"dataset"} and len(sources) > 1):
         raise DataError(
             "expected only text files, only JSONL files, or one dataset, found "
-            + ", ".join(f"{each} ({_kind(each)})" for each in sources)
+            + ", ".join(f"{source} ({_kind(source)})" for source in sources)
         )
     if kinds == {"text"}:
         if field != "text":
-            raise DataError(f"{sources[0]}: plain text has no column {field!r}; those are of JSONL and of datasets")
+            raise DataError(
+                f"{sources[0]}: plain text has no field {field!r}; only JSONL files and datasets have fields"
+            )
         return TextFiles(sources, document_start, one_per_line)
     if document_start is not None or one_per_line:
-        raise DataError(f"{sources[0]}: in {kinds.pop()} a row is a document: there is no document start to choose")
+        raise DataError(
+            f"{sources[0]}: document_start and one_per_line are for plain text; every {kinds.pop()} row is a document"
+        )
     if kinds == {"jsonl"}:
         return JsonlFiles(sources, field)
     return HuggingFaceDataset.from_name(str(sources[0]).removeprefix("dataset:"), split=split, field=field)
 
 
 def _kind(source: str | Path) -> str:
+    """Return `text`, `jsonl` or `dataset`."""
     if str(source).startswith("dataset:") or Path(source).is_dir():
         return "dataset"
     path = Path(source)
@@ -131,7 +148,7 @@ def _kind(source: str | Path) -> str:
 
 
 def _field(line: str, field: str, where: str) -> str:
-    """The text of a JSONL row."""
+    """Return the text in a line of JSONL; `where` names the line in errors."""
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
@@ -147,9 +164,9 @@ def _field(line: str, field: str, where: str) -> str:
 
 
 def _numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of `path` with their numbers from 1.
+    """Yield the lines of `path` without line ends, and their numbers from 1.
 
-    Each is decoded by itself: a stream of text decodes ahead and could not say in which line it failed.
+    Lines are decoded one by one: a text stream decodes ahead, so its errors would not tell the line.
     """
     number = 0
     try:
@@ -172,12 +189,12 @@ def _open_bytes(path: Path) -> BinaryIO:
 
 
 def _files_fingerprint(settings: Sequence[object], paths: Sequence[str | Path]) -> str:
-    """A digest of the settings and of the files' contents in order; what they are called does not count."""
+    """Return a SHA-256 of the settings and of the contents of all files in order; file names have no effect."""
     try:
         contents = [sha256_file(Path(path)) for path in paths]
     except FileNotFoundError as error:
         raise DataError(f"{error.filename}: no such file") from None
     except OSError as error:
         raise DataError(f"{error.filename}: cannot be read: {error}") from None
-    packed = [Path(path).suffix == ".gz" for path in paths]
-    return hashlib.sha256(json.dumps([settings, contents, packed]).encode()).hexdigest()
+    compressed = [Path(path).suffix == ".gz" for path in paths]
+    return hashlib.sha256(json.dumps([settings, contents, compressed]).encode()).hexdigest()

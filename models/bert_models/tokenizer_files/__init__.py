@@ -1,4 +1,4 @@
-"""A checkpoint's tokenizer: read from `tokenizer.json`, built from its family's own vocabulary files, or trained."""
+"""Tokenizers: read `tokenizer.json`, build one from a family's vocabulary files, or train a new one."""
 
 from bert_models.tokenizer_files.reading import TOKENIZER_FILES, read_tokenizer
 from bert_models.tokenizer_files.training import TOKENIZER_KINDS, TrainedTokenizer, train_tokenizer

@@ -1,4 +1,4 @@
-"""Byte-level BPE from `vocab.json` and `merges.txt`: RoBERTa."""
+"""Byte-level BPE from `vocab.json` and `merges.txt`, as in GPT-2 and RoBERTa."""
 
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,24 @@ __all__ = ["build_byte_level_bpe", "byte_level_pipeline"]
 
 
 def build_byte_level_bpe(folder: Path, settings: TokenizerSettings) -> Tokenizer:
-    """RoBERTa's tokenizer: `<s> A </s>`, or `<s> A </s></s> B </s>` with all segments 0."""
+    """Build RoBERTa's tokenizer: `<s> A </s>`, or `<s> A </s></s> B </s>` with segment 0 throughout.
+
+    Args:
+        folder: holds `vocab.json` and `merges.txt`.
+        settings: the checkpoint's tokenizer settings.
+
+    Raises:
+        CheckpointError: the files are malformed or do not match the settings.
+    """
     try:
         vocab, merges = models.BPE.read_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
         model = models.BPE(vocab, merges, continuing_subword_prefix="", end_of_word_suffix="")
     except Exception as error:  # tokenizers raises plain Exception
-        raise CheckpointError(f"{folder}: vocab.json and merges.txt are no byte-level BPE: {error}") from None
+        raise CheckpointError(f"{folder}: expected a byte-level BPE in vocab.json and merges.txt: {error}") from None
     tokenizer = byte_level_pipeline(model, settings)
-    roles = settings.roles(ROBERTA_SPECIAL_TOKENS)
-    settings.add_tokens(tokenizer, roles)
-    sep, cls = settings.with_ids(tokenizer, roles["sep_token"], roles["cls_token"])
+    special = settings.special_tokens(ROBERTA_SPECIAL_TOKENS)
+    settings.add_tokens(tokenizer, special)
+    sep, cls = settings.with_ids(tokenizer, special["sep_token"], special["cls_token"])
     tokenizer.post_processor = processors.RobertaProcessing(
         sep,
         cls,
@@ -33,7 +41,7 @@ def build_byte_level_bpe(folder: Path, settings: TokenizerSettings) -> Tokenizer
 
 
 def byte_level_pipeline(model: Any, settings: TokenizerSettings) -> Tokenizer:
-    """What RoBERTa does around its merges, whether these are read or still to be trained."""
+    """Return RoBERTa's tokenizer around a BPE `model`, trained or not, without special tokens."""
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=settings.flag("add_prefix_space", False))
     tokenizer.decoder = decoders.ByteLevel()

@@ -1,4 +1,4 @@
-"""Which files hold a checkpoint's tokenizer, and what builds it from them."""
+"""Read a checkpoint's tokenizer from `tokenizer.json` or from its family's vocabulary files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +17,10 @@ __all__ = ["TOKENIZER_FILES", "read_tokenizer"]
 
 
 class _Kind(NamedTuple):
+    """A kind of tokenizer."""
+
     files: tuple[str, ...]
-    """What it is built from; all of them are needed."""
+    """Vocabulary files to build it from; all are required."""
 
     build: Callable[[Path, TokenizerSettings], Tokenizer]
 
@@ -34,7 +36,7 @@ _KINDS = {
     "xlm-roberta": _Kind(("sentencepiece.bpe.model",), build_xlm_roberta),
     "camembert": _Kind(("sentencepiece.bpe.model",), build_camembert),
 }
-"""Per family, the tokenizer that its models were pretrained with."""
+"""By family, the kind of tokenizer that its models were pre-trained with."""
 
 _CLASSES = {
     "BertTokenizer": "bert",
@@ -45,7 +47,7 @@ _CLASSES = {
     "XLMRobertaTokenizer": "xlm-roberta",
     "CamembertTokenizer": "camembert",
 }
-"""The classes that a checkpoint may name, without `Fast`: a RoBERTa may have BERT's tokenizer, and says so there."""
+"""`transformers` tokenizer classes without `Fast`, and their family; a RoBERTa model may use BERT's tokenizer."""
 
 _SETTINGS_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 
@@ -54,21 +56,26 @@ TOKENIZER_FILES = (
     *_SETTINGS_FILES,
     *sorted({name for kind in _KINDS.values() for name in kind.files}),
 )
-"""Files that belong to a checkpoint's tokenizer; they are copied as they are when a checkpoint is saved."""
+"""All files of a checkpoint's tokenizer; saving a checkpoint copies them unchanged."""
 
 
 def read_tokenizer(folder: Path, family_name: str) -> Tokenizer:
-    """The checkpoint's tokenizer, ready for `TextTokenizer`.
+    """Read the tokenizer of a checkpoint.
 
-    Raises `CheckpointError` when there is none or it is damaged, `MissingExtraError` when it is a SentencePiece model
-    and sentencepiece is not installed.
+    Args:
+        folder: the checkpoint.
+        family_name: a key of `FAMILIES`, which chooses the kind of tokenizer if the checkpoint does not name one.
+
+    Raises:
+        CheckpointError: the files are missing or damaged.
+        MissingExtraError: the tokenizer is a SentencePiece model and sentencepiece is not installed.
     """
     path = folder / "tokenizer.json"
     if path.is_file():
         try:
             tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # tokenizers raises plain Exception
-            raise CheckpointError(f"{path}: not a tokenizer file: {error}") from None
+            raise CheckpointError(f"{path}: expected a tokenizer file: {error}") from None
         config = folder / "tokenizer_config.json"
         if config.is_file() and _KINDS[family_name] is _WORDPIECE:
             apply_settings(tokenizer, TokenizerSettings(folder, read_json(config), {}))
@@ -86,7 +93,7 @@ def read_tokenizer(folder: Path, family_name: str) -> Tokenizer:
 
 
 def _family_of_class(settings: TokenizerSettings) -> str | None:
-    """The family whose tokenizer class the checkpoint names, `None` where it names no class."""
+    """Return the family of the tokenizer class that the checkpoint names, or `None` if it names none."""
     name = settings.class_name
     if name is None:
         return None

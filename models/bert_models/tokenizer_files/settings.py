@@ -1,4 +1,4 @@
-"""What a checkpoint's small JSON files say about its tokenizer, whichever kind it is."""
+"""Tokenizer settings in a checkpoint's JSON files, shared by all kinds of tokenizers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,31 +14,31 @@ from bert_models.tokenizer_files.special_tokens import special_token
 __all__ = ["TokenizerSettings"]
 
 _FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
-_EXTRA = ("additional_special_tokens", "extra_special_tokens")
+_EXTRA_KEYS = ("additional_special_tokens", "extra_special_tokens")
 
 
 @dataclass(frozen=True)
 class TokenizerSettings:
-    """`tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`, each of which may be absent."""
+    """Contents of `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`, all of them optional."""
 
     folder: Path
 
     values: Mapping[str, Any]
-    """Options and roles such as `do_lower_case` and `cls_token`."""
+    """Options such as `do_lower_case`, and special tokens by role such as `cls_token`."""
 
     added: Mapping[int, AddedToken]
-    """Tokens whose ids are prescribed; they may lie beyond the vocabulary file."""
+    """Added tokens by their required id, which may lie beyond the vocabulary file."""
 
     @classmethod
     def read(cls, folder: Path) -> "TokenizerSettings":
-        """Reads what there is; raises `CheckpointError` for a file that is damaged."""
+        """Read the files that exist in `folder`; raise `CheckpointError` if one is damaged."""
         config = _read_if_present(folder / "tokenizer_config.json")
-        roles = _read_if_present(folder / "special_tokens_map.json")
+        special_map = _read_if_present(folder / "special_tokens_map.json")
         config.setdefault("tokenizer_class", _read_if_present(folder / "config.json").get("tokenizer_class"))
         if "added_tokens_decoder" in config:  # transformers >= 4.34 keeps everything in one file
-            values, tokens = {**roles, **config}, config["added_tokens_decoder"]
+            values, tokens = {**special_map, **config}, config["added_tokens_decoder"]
         else:
-            values, tokens = {**config, **roles}, {}
+            values, tokens = {**config, **special_map}, {}
             special = {_content(token) for key, token in values.items() if key.endswith("_token")}
             special |= {_content(token) for token in _extra(values)}
             for content, token_id in _read_if_present(folder / "added_tokens.json").items():
@@ -54,16 +54,16 @@ class TokenizerSettings:
 
     @property
     def class_name(self) -> str | None:
-        """The `transformers` class that the checkpoint asks for."""
+        """The `transformers` tokenizer class that the checkpoint names."""
         return self.values.get("tokenizer_class")
 
     def flag(self, name: str, default: bool) -> bool:
-        """An option that is true or false; raises `CheckpointError` where it is something else."""
+        """Return a boolean option, `default` if it is not set; raise `CheckpointError` if it is not a boolean."""
         value = self.optional_flag(name)
         return default if value is None else value
 
     def optional_flag(self, name: str) -> bool | None:
-        """The same for an option whose absence means something of its own."""
+        """Return a boolean option, or `None` if it is not set; raise `CheckpointError` if it is not a boolean."""
         value = self.values.get(name)
         if value is not None and not isinstance(value, bool):
             raise CheckpointError(
@@ -71,8 +71,12 @@ class TokenizerSettings:
             )
         return value
 
-    def roles(self, defaults: Mapping[str, AddedToken]) -> dict[str, AddedToken]:
-        """The special token of each role (`cls_token`, …): as the checkpoint has it, or the family's."""
+    def special_tokens(self, defaults: Mapping[str, AddedToken]) -> dict[str, AddedToken]:
+        """Return the special tokens by role (`cls_token`, …).
+
+        Args:
+            defaults: the family's tokens, for roles that the checkpoint does not set.
+        """
         by_content = {token.content: token for token in self.added.values()}
         found = {}
         for role, default in defaults.items():
@@ -81,10 +85,15 @@ class TokenizerSettings:
             found[role] = by_content.get(token.content, token)
         return found
 
-    def add_tokens(self, tokenizer: Tokenizer, roles: Mapping[str, AddedToken]) -> None:
-        """Adds the tokens that text is split at before anything else; raises `CheckpointError` where ids do not fit.
+    def add_tokens(self, tokenizer: Tokenizer, special: Mapping[str, AddedToken]) -> None:
+        """Add the checkpoint's added tokens and its special tokens to `tokenizer`.
 
-        Roles that the vocabulary has no token for are left out: not every model has, say, a mask.
+        Args:
+            tokenizer: the tokenizer to change.
+            special: special tokens by role. Those that the vocabulary lacks are skipped: not every model has a mask.
+
+        Raises:
+            CheckpointError: an added token does not get its required id.
         """
         tokenizer.add_tokens([token for _, token in sorted(self.added.items())])
         wrong = [
@@ -95,18 +104,18 @@ class TokenizerSettings:
         if wrong:
             raise CheckpointError(f"{self.folder}: the added tokens do not follow the vocabulary: {', '.join(wrong)}")
         tokenizer.add_special_tokens(
-            [token for token in roles.values() if tokenizer.token_to_id(token.content) is not None]
+            [token for token in special.values() if tokenizer.token_to_id(token.content) is not None]
         )
         tokenizer.add_special_tokens([_added_token(token, self.folder) for token in _extra(self.values)])
 
     def with_ids(self, tokenizer: Tokenizer, *tokens: AddedToken) -> list[tuple[str, int]]:
-        """Tokens with their ids, as the post-processors take them; raises `CheckpointError` for those without."""
+        """Return tokens with their ids, as post-processors take them; raise `CheckpointError` if one has no id."""
         found = [(token.content, tokenizer.token_to_id(token.content)) for token in tokens]
         absent = [content for content, token_id in found if token_id is None]
         if absent:
             raise CheckpointError(
                 f"{self.folder}: expected the special tokens {', '.join(absent)} in the vocabulary, found none; "
-                "name those it has in special_tokens_map.json"
+                "set those of its vocabulary in special_tokens_map.json"
             )
         return [(content, token_id) for content, token_id in found if token_id is not None]
 
@@ -121,7 +130,7 @@ def _content(token: Any) -> str | None:
 
 
 def _added_token(token: Any, folder: Path) -> AddedToken:
-    """A token from JSON: its text alone, or an object with `content` and flags."""
+    """Parse a token from JSON: a string, or an object with `content` and flags."""
     if isinstance(token, str):
         return special_token(token)
     if not isinstance(token, dict) or not isinstance(token.get("content"), str):
@@ -132,6 +141,6 @@ def _added_token(token: Any, folder: Path) -> AddedToken:
 
 
 def _extra(values: Mapping[str, Any]) -> Sequence[Any]:
-    """Special tokens without a role; they may also be an object of names and tokens."""
-    found: Any = next((values[key] for key in _EXTRA if values.get(key)), [])
+    """Return the special tokens without a role, which may be a list or an object of names and tokens."""
+    found: Any = next((values[key] for key in _EXTRA_KEYS if values.get(key)), [])
     return list(found.values()) if isinstance(found, dict) else found

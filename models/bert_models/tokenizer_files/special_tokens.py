@@ -1,4 +1,4 @@
-"""The special tokens of each family by their role, where a checkpoint does not say otherwise."""
+"""Default special tokens of the families by role (`cls_token`, …); a checkpoint may override them."""
 
 from tokenizers import AddedToken
 
@@ -6,7 +6,7 @@ __all__ = ["ALBERT_SPECIAL_TOKENS", "BERT_SPECIAL_TOKENS", "ROBERTA_SPECIAL_TOKE
 
 
 def special_token(content: str, *, lstrip: bool = False) -> AddedToken:
-    """A token that stands for itself in any text; `lstrip` makes it swallow the spaces before it."""
+    """Return a special token, matched in any text before normalization; `lstrip` also consumes the spaces before it."""
     return AddedToken(content, lstrip=lstrip, special=True, normalized=False)
 
 
@@ -18,8 +18,8 @@ BERT_SPECIAL_TOKENS = {
     "mask_token": special_token("[MASK]"),
 }
 
-# Below, a mask stands for a word together with the space before it: so it is in every published tokenizer.json and in
-# transformers 4. transformers 5 forgets it when it builds RoBERTa's, XLM-R's or ALBERT's tokenizer from raw files.
+# Below, a mask consumes the space before it (lstrip), as in every published tokenizer.json and in transformers 4.
+# transformers 5 omits lstrip when it builds RoBERTa's, XLM-R's or ALBERT's tokenizer from vocabulary files.
 
 ALBERT_SPECIAL_TOKENS = {
     **BERT_SPECIAL_TOKENS,

@@ -1,4 +1,4 @@
-"""Training a tokenizer on text files, written as `transformers` and `read_tokenizer` read it."""
+"""Train a tokenizer on text files, and write it for `transformers` and `read_tokenizer`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,43 +30,54 @@ from bert_runtime.records import Record, iter_records
 __all__ = ["TOKENIZER_KINDS", "TrainedTokenizer", "train_tokenizer"]
 
 _MAX_TOKENS = 512
-"""The length at which `transformers` truncates; a model that reads less says so itself."""
+"""Written as `model_max_length`, at which `transformers` truncates; a model's own limit may be lower."""
 
 _MIN_FREQUENCY = 2
-"""A pair that stands in the corpus once says nothing about other texts."""
+"""Default; a pair of pieces that occurs once in the corpus says nothing about other texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedTokenizer:
-    """What was made, and of how much."""
+    """Summary of a trained tokenizer."""
 
     kind: str
+    """One of `TOKENIZER_KINDS`."""
+
     family: str
-    """The family whose models are pretrained with such a tokenizer; any other may have it, too."""
+    """The family that uses this kind of tokenizer; models of other families may use it, too."""
 
     tokenizer_class: str
+    """The `transformers` class that loads it."""
+
     vocab_size: int
-    """Tokens there are: fewer than were asked for where the corpus has no more."""
+    """Number of tokens, below `requested_vocab_size` if the corpus does not yield more."""
 
     requested_vocab_size: int
     special_tokens: Mapping[str, int]
-    """Their ids."""
+    """Ids of the special tokens."""
 
     texts: int
+    """Number of texts in the corpus."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Kind:
+    """A kind of tokenizer, and how to train it."""
+
     family: str
     tokenizer_class: str
-    roles: Mapping[str, AddedToken]
-    first: Sequence[str]
-    """The roles of the first tokens, in the order of their ids: those of the family's published vocabularies, but that
-    there is no gap after BERT's padding, and that RoBERTa's mask is not the last."""
+    special_tokens: Mapping[str, AddedToken]
+    """Special tokens by role."""
 
-    learn: Callable[[VocabularyRequest, Path], None]
+    first: Sequence[str]
+    """Roles of the first tokens, ordered by id as in the family's published vocabularies. Differences: there is no gap
+    after BERT's padding, and RoBERTa's mask is not last."""
+
+    train: Callable[[VocabularyRequest, Path], None]
+    """Writes the vocabulary files into a folder."""
+
     settings: Callable[[bool], dict[str, Any]]
-    """Settings of the pipeline by whether upper case and accents are kept."""
+    """Returns the normalizer's settings; the argument is whether to keep upper case and accents."""
 
 
 _BERT_ORDER = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
@@ -75,45 +86,45 @@ _KINDS = {
     "wordpiece": _Kind(
         family="bert",
         tokenizer_class="BertTokenizer",
-        roles=BERT_SPECIAL_TOKENS,
+        special_tokens=BERT_SPECIAL_TOKENS,
         first=_BERT_ORDER,
-        learn=train_wordpiece,
+        train=train_wordpiece,
         settings=lambda cased: {"do_lower_case": not cased, "strip_accents": None, "tokenize_chinese_chars": True},
     ),
     "bpe": _Kind(
         family="roberta",
         tokenizer_class="RobertaTokenizer",
-        roles=ROBERTA_SPECIAL_TOKENS,
+        special_tokens=ROBERTA_SPECIAL_TOKENS,
         first=("bos_token", "pad_token", "eos_token", "unk_token", "mask_token"),
-        learn=train_byte_level_bpe,
+        train=train_byte_level_bpe,
         settings=lambda cased: {"do_lower_case": False, "add_prefix_space": False, "trim_offsets": True},
     ),
     "unigram": _Kind(
         family="albert",
         tokenizer_class="AlbertTokenizer",
-        roles=ALBERT_SPECIAL_TOKENS,
+        special_tokens=ALBERT_SPECIAL_TOKENS,
         first=_BERT_ORDER,
-        learn=train_unigram,
+        train=train_unigram,
         settings=lambda cased: {"do_lower_case": not cased, "keep_accents": cased},
     ),
 }
 
 TOKENIZER_KINDS = tuple(_KINDS)
-"""`wordpiece` as BERT has it, byte-level `bpe` as RoBERTa, `unigram` as ALBERT."""
+"""`wordpiece` as in BERT, byte-level `bpe` as in RoBERTa, `unigram` (SentencePiece) as in ALBERT."""
 
 
 @dataclass
 class _Corpus:
-    """The texts of several files or datasets, read anew each time it is gone through, a row at a time."""
+    """The texts of several files or datasets; every iteration streams them from disk again."""
 
     files: Sequence[str | Path]
     columns: Mapping[str, str] | None
     progress: Callable[[str], None]
     texts: int = field(default=0, init=False)
-    """How many there were the last time."""
+    """Number of texts in the last iteration."""
 
     def check(self) -> None:
-        """Raises `DataError` for a file that cannot be opened or does not begin as it should, before any work."""
+        """Raise `DataError` if the first text of a file cannot be read, before any work is done."""
         for path in self.files:
             next(self._texts(path))
 
@@ -127,22 +138,22 @@ class _Corpus:
         self.progress(f"read {self.texts} texts")
 
     def _texts(self, source: str | Path) -> Iterator[str]:
-        """The rows of a file, or the sentences of a dataset."""
+        """Yield the rows of a file, or the sentences of a dataset."""
         if str(source).startswith("dataset:") or Path(source).is_dir():
             corpus = open_corpus([source], field=(self.columns or {}).get("text", "text"))
-            yield from (each.text for each in corpus.sentences())
+            yield from (sentence.text for sentence in corpus.sentences())
         else:
             yield from map(_text, iter_records(source, self.columns))
 
 
 def _text(record: Record) -> str:
-    """A row's text; raises `DataError` where it is no Unicode text, which JSON can hold."""
+    """Return a row's text; raise `DataError` if it has a lone surrogate, which JSON can escape."""
     text = record.text()
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        letter = ord(text[error.start])
-        raise DataError(f"{record.where}: 'text' holds a lone surrogate (U+{letter:04X})") from None
+        found = ord(text[error.start])
+        raise DataError(f"{record.where}: expected 'text' in Unicode, found a lone surrogate (U+{found:04X})") from None
     return text
 
 
@@ -158,34 +169,38 @@ def train_tokenizer(
     force: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> TrainedTokenizer:
-    """Trains a tokenizer of `vocab_size` tokens on `files` and writes it to `output`, whole or not at all.
+    """Train a tokenizer on a corpus and write it to the folder `output`, atomically.
 
-    The same files and settings give the same tokenizer. There may be fewer tokens than asked for: the result says so.
+    The same files and settings always give the same tokenizer.
 
     Args:
-        files: the corpus, as `iter_records` reads it: `.txt` and `.md` with a text a line, `.jsonl` and others with a
-            field `text`, each also as `.gz`; or a dataset, as `open_corpus` reads it. They are streamed.
+        files: the corpus, which is streamed: files as `iter_records` reads them (`.txt` and `.md` with one text per
+            line, `.jsonl` and others with a field `text`, each optionally `.gz`), or datasets as `open_corpus` reads
+            them.
         kind: one of `TOKENIZER_KINDS`.
-        vocab_size: most tokens to make, special tokens included.
+        vocab_size: maximum number of tokens, special tokens included.
         output: the folder to write.
         cased: keep upper case and accents; `bpe` always does.
-        min_frequency: least number of times that two pieces stand side by side to become one, by default 2; not for
-            `unigram`, which weighs pieces against each other.
+        min_frequency: minimum number of occurrences of a pair of pieces to merge it, by default 2. Not for `unigram`,
+            which prunes pieces by their likelihood.
         columns: our field names to the files', see `iter_records`.
-        force: replace the tokenizer folder that `output` is; anything else is refused.
+        force: replace `output` if it is a tokenizer folder; anything else is never replaced.
         progress: called with the name of each stage.
 
-    Raises `TrainingError`, `DataError` or, where sentencepiece is missing for `unigram`, `MissingExtraError`.
+    Raises:
+        TrainingError: an argument is invalid, the corpus has no words, or `output` exists.
+        DataError: a file cannot be read.
+        MissingExtraError: `kind` is `unigram` and sentencepiece is not installed.
     """
-    target = Path(output)
+    output = Path(output)
     _check_request(files, kind, vocab_size, min_frequency)
-    _check_output(target, force=force)
-    corpus = _Corpus([Path(each) for each in files], columns, progress)
+    _check_output(output, force=force)
+    corpus = _Corpus([Path(path) for path in files], columns, progress)
     corpus.check()
     chosen = _KINDS[kind]
-    special = [chosen.roles[role] for role in chosen.first]
+    special = [chosen.special_tokens[role] for role in chosen.first]
     config = _config(chosen, special, cased=cased)
-    with atomic_replace_dir(target) as folder:
+    with atomic_replace_dir(output) as folder:
         write_json(folder / "tokenizer_config.json", config)
         request = VocabularyRequest(
             texts=corpus,
@@ -194,7 +209,7 @@ def train_tokenizer(
             special_tokens=special,
             settings=TokenizerSettings(folder, config, {}),
         )
-        chosen.learn(request, folder)
+        chosen.train(request, folder)
         tokenizer = read_tokenizer(folder, chosen.family)
         tokenizer.save(str(folder / "tokenizer.json"))
     return TrainedTokenizer(
@@ -209,13 +224,13 @@ def train_tokenizer(
 
 
 def _config(kind: _Kind, special: Sequence[AddedToken], *, cased: bool) -> dict[str, Any]:
-    """`tokenizer_config.json`, as transformers has written it since 4.34."""
+    """Return the contents of `tokenizer_config.json` in the format of `transformers` 4.34 and later."""
     flags = ("content", "lstrip", "normalized", "rstrip", "single_word", "special")
     return {
         "tokenizer_class": kind.tokenizer_class,
         **kind.settings(cased),
         "model_max_length": _MAX_TOKENS,
-        **{role: token.content for role, token in kind.roles.items()},
+        **{role: token.content for role, token in kind.special_tokens.items()},
         "added_tokens_decoder": {
             str(number): {flag: getattr(token, flag) for flag in flags} for number, token in enumerate(special)
         },
@@ -224,7 +239,7 @@ def _config(kind: _Kind, special: Sequence[AddedToken], *, cased: bool) -> dict[
 
 def _check_request(files: Sequence[str | Path], kind: str, vocab_size: int, min_frequency: int | None) -> None:
     if kind not in _KINDS:
-        raise TrainingError(f"expected a kind of tokenizer of {', '.join(_KINDS)}, found {kind!r}")
+        raise TrainingError(f"expected a tokenizer kind of {', '.join(_KINDS)}, found {kind!r}")
     if not files:
         raise TrainingError("expected at least one file of texts, found none")
     if vocab_size < 1:
@@ -232,19 +247,19 @@ def _check_request(files: Sequence[str | Path], kind: str, vocab_size: int, min_
     if min_frequency is None:
         return
     if kind == "unigram":
-        raise TrainingError("a least frequency is for wordpiece and bpe; unigram weighs pieces against each other")
+        raise TrainingError("min_frequency is for wordpiece and bpe; unigram prunes pieces by their likelihood")
     if min_frequency < 1:
-        raise TrainingError(f"expected a least frequency of at least 1, found {min_frequency}")
+        raise TrainingError(f"expected a min_frequency of at least 1, found {min_frequency}")
 
 
-def _check_output(target: Path, *, force: bool) -> None:
-    """Refuses to lose what is at `target`: only a folder with nothing but a tokenizer in it is safe to replace."""
-    if not target.exists():
+def _check_output(output: Path, *, force: bool) -> None:
+    """Raise `TrainingError` unless `output` is free, or a folder with nothing but a tokenizer and `force` is set."""
+    if not output.exists():
         return
-    names = {each.name for each in target.iterdir()} if target.is_dir() else None
+    names = {path.name for path in output.iterdir()} if output.is_dir() else None
     if names == set():
         return
     if names is None or "tokenizer.json" not in names or not names <= set(TOKENIZER_FILES):
-        raise TrainingError(f"{target}: exists and is no tokenizer folder; choose another place")
+        raise TrainingError(f"{output}: exists and is not a tokenizer folder; choose another place")
     if not force:
-        raise TrainingError(f"{target}: a tokenizer is already there; replace it with --force")
+        raise TrainingError(f"{output}: a tokenizer is already there; replace it with --force")

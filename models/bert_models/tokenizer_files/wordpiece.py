@@ -1,4 +1,4 @@
-"""WordPiece from `vocab.txt`: BERT, DistilBERT, ELECTRA."""
+"""WordPiece from `vocab.txt`, as in BERT, DistilBERT and ELECTRA."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,22 +14,30 @@ __all__ = ["apply_settings", "build_wordpiece", "wordpiece_pipeline", "wordpiece
 
 
 def build_wordpiece(folder: Path, settings: TokenizerSettings) -> Tokenizer:
-    """BERT's tokenizer: `[CLS] A [SEP]`, or `[CLS] A [SEP] B [SEP]` with segment 1 from B on."""
+    """Build BERT's tokenizer: `[CLS] A [SEP]`, or `[CLS] A [SEP] B [SEP]` with segment 1 from B on.
+
+    Args:
+        folder: holds `vocab.txt`.
+        settings: the checkpoint's tokenizer settings.
+
+    Raises:
+        CheckpointError: the file is malformed or does not match the settings.
+    """
     path = folder / "vocab.txt"
     try:
         vocab = models.WordPiece.read_file(str(path))
     except Exception as error:  # tokenizers raises plain Exception
-        raise CheckpointError(f"{path}: not a vocabulary (one token a line, UTF-8): {error}") from None
-    roles = settings.roles(BERT_SPECIAL_TOKENS)
-    tokenizer = wordpiece_pipeline(models.WordPiece(vocab, unk_token=roles["unk_token"].content), settings)
-    settings.add_tokens(tokenizer, roles)
-    sep, cls, _ = settings.with_ids(tokenizer, roles["sep_token"], roles["cls_token"], roles["unk_token"])
+        raise CheckpointError(f"{path}: expected a vocabulary (one token per line, UTF-8): {error}") from None
+    special = settings.special_tokens(BERT_SPECIAL_TOKENS)
+    tokenizer = wordpiece_pipeline(models.WordPiece(vocab, unk_token=special["unk_token"].content), settings)
+    settings.add_tokens(tokenizer, special)
+    sep, cls, _ = settings.with_ids(tokenizer, special["sep_token"], special["cls_token"], special["unk_token"])
     tokenizer.post_processor = processors.BertProcessing(sep, cls)
     return tokenizer
 
 
 def wordpiece_pipeline(model: Any, settings: TokenizerSettings) -> Tokenizer:
-    """What BERT does around its vocabulary, whether this is read or still to be trained."""
+    """Return BERT's tokenizer around a WordPiece `model`, trained or not, without special tokens."""
     tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
@@ -43,23 +51,26 @@ def wordpiece_pipeline(model: Any, settings: TokenizerSettings) -> Tokenizer:
 
 
 def apply_settings(tokenizer: Tokenizer, settings: TokenizerSettings) -> None:
-    """Gives BERT's normalizer of a `tokenizer.json` the settings of `tokenizer_config.json`, as transformers does."""
-    found = tokenizer.normalizer
-    if not isinstance(found, normalizers.BertNormalizer):
+    """Apply `tokenizer_config.json` to the BERT normalizer of a `tokenizer.json`, as `transformers` does."""
+    current = tokenizer.normalizer
+    if not isinstance(current, normalizers.BertNormalizer):
         return
     strip_accents = settings.optional_flag("strip_accents")
     tokenizer.normalizer = normalizers.BertNormalizer(
-        clean_text=found.clean_text,
-        handle_chinese_chars=settings.flag("tokenize_chinese_chars", found.handle_chinese_chars),
-        strip_accents=found.strip_accents if strip_accents is None else strip_accents,
-        lowercase=settings.flag("do_lower_case", found.lowercase),
+        clean_text=current.clean_text,
+        handle_chinese_chars=settings.flag("tokenize_chinese_chars", current.handle_chinese_chars),
+        strip_accents=current.strip_accents if strip_accents is None else strip_accents,
+        lowercase=settings.flag("do_lower_case", current.lowercase),
     )
 
 
 def wordpiece_settings(tokenizer: Mapping[str, Any]) -> dict[str, Any]:
-    """What `tokenizer_config.json` must say of a WordPiece `tokenizer.json`; empty for other kinds.
+    """Return the settings that `tokenizer_config.json` needs for a WordPiece tokenizer; empty for other kinds.
 
-    transformers rebuilds the normalizer from that file even where `tokenizer.json` has one, and lower-cases by default.
+    `transformers` rebuilds the normalizer from that file even if `tokenizer.json` has one, and lower-cases by default.
+
+    Args:
+        tokenizer: the contents of `tokenizer.json`.
     """
     normalizer = tokenizer.get("normalizer") or {}
     if normalizer.get("type") != "BertNormalizer":

@@ -1,4 +1,4 @@
-"""Tokenizers trained here, beside what transformers makes of the same folder."""
+"""Trained tokenizers, compared with those that transformers loads from the same folder."""
 
 import gzip
 import json
@@ -30,7 +30,7 @@ kinds = pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Questions to a bank, and a few lines in several scripts."""
+    """A file of questions to a bank and of lines in several scripts."""
     return write_corpus(tmp_path_factory.mktemp("corpus") / "corpus.txt")
 
 
@@ -46,7 +46,7 @@ class Trained:
 
 @pytest.fixture(scope="session")
 def trained(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Trained]:
-    """A tokenizer of each kind and case, made once."""
+    """Returns a tokenizer of a kind, cased or not, trained once per session."""
     made: dict[Any, Trained] = {}
 
     def get(kind: str, *, cased: bool = False) -> Trained:
@@ -65,13 +65,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @kinds
 @pytest.mark.parametrize("cased", [False, True])
-def test_as_transformers(trained: Callable[..., Trained], kind: str, cased: bool) -> None:
+def test_trained_tokenizer_encodes_like_transformers(trained: Callable[..., Trained], kind: str, cased: bool) -> None:
     made = trained(kind, cased=cased)
     assert_same(made.folder, made.family, [*TEXT, *NASTY])
 
 
 @kinds
-def test_the_vocabulary_files_alone_say_the_same(trained: Callable[..., Trained], tmp_path: Path, kind: str) -> None:
+def test_vocabulary_files_build_the_same_tokenizer(trained: Callable[..., Trained], tmp_path: Path, kind: str) -> None:
     made = trained(kind)
     for name in ("tokenizer_config.json", *VOCABULARY[kind]):
         (tmp_path / name).write_bytes((made.folder / name).read_bytes())
@@ -80,7 +80,7 @@ def test_the_vocabulary_files_alone_say_the_same(trained: Callable[..., Trained]
 
 
 @kinds
-def test_layout(trained: Callable[..., Trained], kind: str) -> None:
+def test_output_folder_has_files_and_ids_that_transformers_expects(trained: Callable[..., Trained], kind: str) -> None:
     from transformers import AutoTokenizer
 
     made = trained(kind)
@@ -96,7 +96,7 @@ def test_layout(trained: Callable[..., Trained], kind: str) -> None:
 
 
 @kinds
-def test_vocabulary_size_is_kept(corpus: Path, tmp_path: Path, kind: str) -> None:
+def test_vocabulary_has_the_requested_size(corpus: Path, tmp_path: Path, kind: str) -> None:
     made = train_tokenizer([corpus], kind, SIZE, tmp_path / "out")
     tokenizer = read_tokenizer(tmp_path / "out", FAMILIES[kind])
     assert made.vocab_size == made.requested_vocab_size == tokenizer.get_vocab_size() == SIZE
@@ -110,7 +110,7 @@ def test_vocabulary_size_is_kept(corpus: Path, tmp_path: Path, kind: str) -> Non
 
 
 @kinds
-def test_fewer_tokens_than_asked_for_are_reported(tmp_path: Path, kind: str) -> None:
+def test_result_reports_a_smaller_vocabulary_than_requested(tmp_path: Path, kind: str) -> None:
     (tmp_path / "small.txt").write_text("a card, a cart\nthe card and the cart\n")
     made = train_tokenizer([tmp_path / "small.txt"], kind, 5000, tmp_path / "out")
     assert made.requested_vocab_size == 5000
@@ -118,7 +118,7 @@ def test_fewer_tokens_than_asked_for_are_reported(tmp_path: Path, kind: str) -> 
 
 
 @kinds
-def test_special_tokens_and_pairs(trained: Callable[..., Trained], kind: str) -> None:
+def test_pairs_get_special_tokens_and_segments(trained: Callable[..., Trained], kind: str) -> None:
     tokenizer = trained(kind).tokenizer
     start, end = ("<s>", "</s>") if kind == "bpe" else ("[CLS]", "[SEP]")
     one, pair = tokenizer.encode("the card"), tokenizer.encode("the card", "the payment")
@@ -133,7 +133,7 @@ def test_special_tokens_and_pairs(trained: Callable[..., Trained], kind: str) ->
     assert masked.ids == [*tokenizer.encode("the", add_special_tokens=False).ids, tokenizer.token_to_id(mask)]
 
 
-def test_bytes_are_decoded_exactly(trained: Callable[..., Trained]) -> None:
+def test_byte_level_bpe_decodes_exactly(trained: Callable[..., Trained]) -> None:
     tokenizer = trained("bpe").tokenizer
     plain = [text for text in [*TEXT, *NASTY] if not any(token in text for token in SPECIAL["bpe"])]
     for text in plain:
@@ -142,7 +142,7 @@ def test_bytes_are_decoded_exactly(trained: Callable[..., Trained]) -> None:
 
 @pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
 @pytest.mark.parametrize("cased", [False, True])
-def test_sentences_are_decoded(trained: Callable[..., Trained], kind: str, cased: bool) -> None:
+def test_sentences_survive_encoding_and_decoding(trained: Callable[..., Trained], kind: str, cased: bool) -> None:
     tokenizer = trained(kind, cased=cased).tokenizer
     for text in ("How do I close my account?", "Schöne Grüße, please refund the parcel.", "It rose to $3.50 (again)"):
         found = tokenizer.decode(tokenizer.encode(text).ids)
@@ -152,20 +152,20 @@ def test_sentences_are_decoded(trained: Callable[..., Trained], kind: str, cased
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
-def test_case(trained: Callable[..., Trained], kind: str) -> None:
+def test_cased_keeps_case_and_accents(trained: Callable[..., Trained], kind: str) -> None:
     lower, cased = trained(kind).tokenizer, trained(kind, cased=True).tokenizer
     assert lower.encode("Élèves").ids == lower.encode("eleves").ids
     assert cased.encode("Élèves").ids != cased.encode("eleves").ids
 
 
 @kinds
-def test_no_letter_of_the_corpus_is_unknown(trained: Callable[..., Trained], kind: str) -> None:
+def test_corpus_has_no_unknown_characters(trained: Callable[..., Trained], kind: str) -> None:
     tokenizer = trained(kind).tokenizer
     unknown = tokenizer.token_to_id("[UNK]" if kind == "wordpiece" else "<unk>")
     assert not [text for text in TEXT if unknown in tokenizer.encode(text).ids]
 
 
-AGAIN = """
+TRAIN_ALL_KINDS = """
 import sys
 from bert_models.tokenizer_files import train_tokenizer
 for kind in ("wordpiece", "bpe", "unigram"):
@@ -173,16 +173,20 @@ for kind in ("wordpiece", "bpe", "unigram"):
 """
 
 
-def test_the_same_in_every_process(trained: Callable[..., Trained], corpus: Path, tmp_path: Path) -> None:
-    """Hash tables of the libraries have another order in each process."""
-    command = [sys.executable, "-c", AGAIN, str(corpus), str(SIZE), str(tmp_path)]
+def test_training_is_reproducible_across_processes(
+    trained: Callable[..., Trained], corpus: Path, tmp_path: Path
+) -> None:
+    """The libraries' hash tables are ordered differently in every process."""
+    command = [sys.executable, "-c", TRAIN_ALL_KINDS, str(corpus), str(SIZE), str(tmp_path)]
     subprocess.run(command, check=True, timeout=120)
     for kind in TOKENIZER_KINDS:
         assert contents(tmp_path / kind) == contents(trained(kind).folder), kind
 
 
 @kinds
-def test_files_of_every_format_are_one_corpus(corpus: Path, tmp_path: Path, kind: str) -> None:
+def test_split_over_files_of_every_format_the_corpus_trains_the_same_tokenizer(
+    corpus: Path, tmp_path: Path, kind: str
+) -> None:
     lines = corpus.read_text(encoding="utf-8").splitlines()
     (tmp_path / "a.txt").write_text("\n".join(lines[:10]) + "\n\n", encoding="utf-8")
     with gzip.open(tmp_path / "b.txt.gz", "wt", encoding="utf-8") as stream:
@@ -200,22 +204,22 @@ def test_files_of_every_format_are_one_corpus(corpus: Path, tmp_path: Path, kind
     assert stages[:5] == [*(f"reading {tmp_path / name}" for name in names), f"read {whole.texts} texts"]
 
 
-def test_columns_and_min_frequency(tmp_path: Path) -> None:
+def test_higher_min_frequency_gives_a_smaller_vocabulary(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("note,label\nthe card,a\nthe cart,b\n")
     sizes = [
         train_tokenizer(
-            [tmp_path / "data.csv"], "wordpiece", 900, tmp_path / str(least),
-            min_frequency=least, columns={"text": "note"},
+            [tmp_path / "data.csv"], "wordpiece", 900, tmp_path / str(min_frequency),
+            min_frequency=min_frequency, columns={"text": "note"},
         ).vocab_size
-        for least in (1, 2, 3)
+        for min_frequency in (1, 2, 3)
     ]  # fmt: skip
     assert sizes[0] > sizes[1] > sizes[2]
 
 
 @pytest.mark.shared_data
 @kinds
-def test_books(shared_data: Path, tmp_path: Path, kind: str) -> None:
-    """8,000 tokens of 3 MB of novels read other pages, in few tokens and without unknown ones."""
+def test_tokenizer_of_books_generalizes_to_other_pages(shared_data: Path, tmp_path: Path, kind: str) -> None:
+    """8,000 tokens of 3 MB of novels encode other pages in few tokens and with hardly any unknown ones."""
     with gzip.open(shared_data / "books/books.md.gz", "rt", encoding="utf-8") as stream:
         lines = stream.read(3_500_000).splitlines()
     other = [line for line in lines[-400:] if line.strip()]
@@ -230,7 +234,7 @@ def test_books(shared_data: Path, tmp_path: Path, kind: str) -> None:
     assert_same(tmp_path / "out", made.family, [*other[:100], *NASTY])
 
 
-def test_a_dataset_and_markdown_give_what_the_text_gives(corpus: Path, tmp_path: Path) -> None:
+def test_dataset_and_markdown_train_the_same_tokenizer_as_text(corpus: Path, tmp_path: Path) -> None:
     lines = corpus.read_text(encoding="utf-8").splitlines()
     markdown, dataset = tmp_path / "corpus.md", tmp_path / "dataset"
     markdown.write_text("\n".join(lines), encoding="utf-8")
@@ -238,7 +242,8 @@ def test_a_dataset_and_markdown_give_what_the_text_gives(corpus: Path, tmp_path:
     rows = (json.dumps({"body": line}) for line in lines)
     (dataset / "train.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
     made = []
-    for number, source in enumerate((corpus, markdown, dataset)):
-        train_tokenizer([source], "wordpiece", SIZE, tmp_path / str(number), columns={"text": "body"})
-        made.append(contents(tmp_path / str(number)))
+    for source in (corpus, markdown, dataset):
+        output = tmp_path / f"from-{source.name}"
+        train_tokenizer([source], "wordpiece", SIZE, output, columns={"text": "body"})
+        made.append(contents(output))
     assert made[0] == made[1] == made[2]

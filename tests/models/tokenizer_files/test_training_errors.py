@@ -1,4 +1,4 @@
-"""What cannot be trained, and what is not overwritten."""
+"""Errors of tokenizer training: invalid requests, unreadable corpora, and existing outputs that it keeps."""
 
 import gzip
 import sys
@@ -28,14 +28,14 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @kinds
-def test_smallest_vocabulary(corpus: Path, tmp_path: Path, kind: str) -> None:
+def test_vocabulary_below_special_tokens_and_alphabet_is_refused(corpus: Path, tmp_path: Path, kind: str) -> None:
     with pytest.raises(TrainingError, match=r"vocabulary size of at least \d+ \(5 special tokens and .*found 20$") as e:
         train_tokenizer([corpus], kind, 20, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
-    least = int(str(e.value).split("at least ")[1].split()[0])
-    assert train_tokenizer([corpus], kind, least, tmp_path / "out").vocab_size == least
-    with pytest.raises(TrainingError, match=f"at least {least} "):
-        train_tokenizer([corpus], kind, least - 1, tmp_path / "other")
+    min_size = int(str(e.value).split("at least ")[1].split()[0])
+    assert train_tokenizer([corpus], kind, min_size, tmp_path / "out").vocab_size == min_size
+    with pytest.raises(TrainingError, match=f"at least {min_size} "):
+        train_tokenizer([corpus], kind, min_size - 1, tmp_path / "other")
 
 
 @kinds
@@ -53,7 +53,7 @@ def test_smallest_vocabulary(corpus: Path, tmp_path: Path, kind: str) -> None:
         ("corpus.pdf", b"a card", r"corpus\.pdf: expected a file that ends in"),
     ],
 )
-def test_corpora_that_cannot_be_read(
+def test_unreadable_corpus_is_refused(
     corpus: Path, tmp_path: Path, kind: str, name: str, content: bytes | None, message: str
 ) -> None:
     if content is not None:
@@ -64,7 +64,7 @@ def test_corpora_that_cannot_be_read(
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
-def test_texts_without_words(tmp_path: Path, kind: str) -> None:
+def test_corpus_without_words_is_refused(tmp_path: Path, kind: str) -> None:
     (tmp_path / "odd.txt").write_text("\x07\n", encoding="utf-8")
     with pytest.raises(TrainingError, match="expected texts with words in them"):
         train_tokenizer([tmp_path / "odd.txt"], kind, SIZE, tmp_path / "out")
@@ -73,20 +73,20 @@ def test_texts_without_words(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"kind": "char"}, "expected a kind of tokenizer of wordpiece, bpe, unigram, found 'char'"),
+        ({"kind": "char"}, "expected a tokenizer kind of wordpiece, bpe, unigram, found 'char'"),
         ({"files": []}, "expected at least one file of texts"),
         ({"vocab_size": 0}, "expected a vocabulary size of at least 1, found 0"),
-        ({"min_frequency": 0}, "expected a least frequency of at least 1, found 0"),
-        ({"kind": "unigram", "min_frequency": 2}, "unigram weighs pieces"),
+        ({"min_frequency": 0}, "expected a min_frequency of at least 1, found 0"),
+        ({"kind": "unigram", "min_frequency": 2}, "unigram prunes pieces"),
     ],
 )
-def test_requests_that_make_no_sense(corpus: Path, tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
+def test_invalid_request_is_refused(corpus: Path, tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
     request: dict[str, Any] = {"files": [corpus], "kind": "wordpiece", "vocab_size": SIZE, "output": tmp_path / "out"}
     with pytest.raises(TrainingError, match=message):
         train_tokenizer(**(request | arguments))
 
 
-def test_what_is_there_is_kept(corpus: Path, tmp_path: Path) -> None:
+def test_existing_tokenizer_is_replaced_with_force_alone(corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     train_tokenizer([corpus], "bpe", SIZE, out)
@@ -101,17 +101,19 @@ def test_what_is_there_is_kept(corpus: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("extra", ["model.safetensors", "notes.txt", "config.json"])
-def test_what_is_no_tokenizer_is_safe_from_force(corpus: Path, tmp_path: Path, extra: str) -> None:
+def test_force_does_not_replace_other_folders_and_files(corpus: Path, tmp_path: Path, extra: str) -> None:
     train_tokenizer([corpus], "wordpiece", SIZE, tmp_path / "out")
     (tmp_path / "out" / extra).write_text("precious")
     (tmp_path / "file").write_text("precious")
-    for place in (tmp_path / "out", tmp_path / "file"):
-        with pytest.raises(TrainingError, match="exists and is no tokenizer folder; choose another place"):
-            train_tokenizer([corpus], "wordpiece", SIZE, place, force=True)
+    for output in (tmp_path / "out", tmp_path / "file"):
+        with pytest.raises(TrainingError, match="exists and is not a tokenizer folder; choose another place"):
+            train_tokenizer([corpus], "wordpiece", SIZE, output, force=True)
     assert (tmp_path / "out" / extra).read_text() == (tmp_path / "file").read_text() == "precious"
 
 
-def test_missing_sentencepiece_names_the_extra(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_sentencepiece_error_names_the_extra(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(MissingExtraError, match=r"'sentencepiece'.*pip install 'bert-export\[export\]'"):
         train_tokenizer([corpus], "unigram", SIZE, tmp_path / "out")

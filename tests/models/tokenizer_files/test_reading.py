@@ -1,4 +1,4 @@
-"""Every family's tokenizer built from raw files, beside the one that transformers builds from the same files."""
+"""Every family's tokenizer built from vocabulary files, compared with the one of transformers from the same files."""
 
 import csv
 import gzip
@@ -35,7 +35,7 @@ from ..toy_tokenizers import (
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for each family with the raw files of a toy tokenizer and the `config.json` that names the family."""
+    """A folder per family with the vocabulary files of a toy tokenizer and a `config.json` that names the family."""
     root = tmp_path_factory.mktemp("tokenizers")
     for family in FAMILIES:
         (root / family).mkdir()
@@ -74,12 +74,12 @@ def sentences(shared_data: Path) -> list[str]:
     ]
 
 
-def test_there_are_a_few_hundred_nasty_strings() -> None:
+def test_nasty_strings_are_several_hundred() -> None:
     assert len(set(NASTY)) > 500
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_nasty_strings_as_transformers(copy: Callable[[str], Path], family: str) -> None:
+def test_nasty_strings_encode_like_transformers(copy: Callable[[str], Path], family: str) -> None:
     folder = copy(family)
     write_settings(folder, family)
     assert_same(folder, family, nasty(family))
@@ -100,7 +100,7 @@ def test_nasty_strings_as_transformers(copy: Callable[[str], Path], family: str)
         ("xlm-roberta", {"add_prefix_space": False}),
     ],
 )
-def test_settings_as_transformers(copy: Callable[[str], Path], family: str, settings: dict[str, Any]) -> None:
+def test_settings_act_like_in_transformers(copy: Callable[[str], Path], family: str, settings: dict[str, Any]) -> None:
     folder = copy(family)
     write_settings(folder, family, **settings)
     assert_same(folder, family, nasty(family))
@@ -108,7 +108,7 @@ def test_settings_as_transformers(copy: Callable[[str], Path], family: str, sett
 
 @pytest.mark.shared_data
 @pytest.mark.parametrize("family", FAMILIES)
-def test_real_sentences_as_transformers(
+def test_real_sentences_encode_like_transformers(
     copy: Callable[[str], Path], shared_data: Path, sentences: list[str], family: str
 ) -> None:
     folder = copy(family)
@@ -122,7 +122,9 @@ def test_real_sentences_as_transformers(
 
 
 @pytest.mark.shared_data
-def test_cased_vocabulary_as_transformers(copy: Callable[[str], Path], shared_data: Path, sentences: list[str]) -> None:
+def test_cased_vocabulary_encodes_like_transformers(
+    copy: Callable[[str], Path], shared_data: Path, sentences: list[str]
+) -> None:
     folder = copy("bert")
     write_settings(folder, "bert", do_lower_case=False)
     shutil.copyfile(shared_data / "vocab/bert-base-cased/vocab.txt", folder / "vocab.txt")
@@ -137,17 +139,19 @@ def test_transformers_reads_our_tokenizer_json(copy: Callable[[str], Path], fami
 
 
 def plain(texts: Sequence[str]) -> list[str]:
-    """Texts that SentencePiece alone reads as our pipelines do.
+    """Return the texts that SentencePiece alone encodes like our pipelines.
 
-    It knows no special tokens. And two things are `tokenizers`' own, in transformers too: U+0085 is a space, and a
-    letter with several accents is normalized as one.
+    It has no special tokens. `tokenizers` differs from it in two more points, in transformers too: U+0085 is a space,
+    and a letter with several accents is normalized as one.
     """
     return [text for text in texts if not re.search(r"[\[<]|\x85|a\u0300\u0316", text)]
 
 
 @pytest.mark.parametrize("algorithm", ["unigram", "bpe"])
 @pytest.mark.parametrize(("family", "offset"), [("xlm-roberta", 1), ("camembert", 4)])
-def test_ids_are_those_of_sentencepiece(copy: Callable[[str], Path], family: str, offset: int, algorithm: str) -> None:
+def test_ids_equal_those_of_sentencepiece(
+    copy: Callable[[str], Path], family: str, offset: int, algorithm: str
+) -> None:
     folder = copy(family)
     path = folder / "sentencepiece.bpe.model"
     train_sentencepiece(path, model_type=algorithm)
@@ -160,7 +164,7 @@ def test_ids_are_those_of_sentencepiece(copy: Callable[[str], Path], family: str
         assert ours.encode(text, add_special_tokens=False).ids == expected, text
 
 
-def test_fairseq_numbering(trained: Path) -> None:
+def test_ids_follow_fairseq(trained: Path) -> None:
     roberta, camembert = (read_tokenizer(trained / family, family) for family in ("xlm-roberta", "camembert"))
     assert [roberta.id_to_token(i) for i in range(4)] == ["<s>", "<pad>", "</s>", "<unk>"]
     names = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>"]
@@ -169,7 +173,7 @@ def test_fairseq_numbering(trained: Path) -> None:
     assert set(camembert.encode("a", "b").type_ids) == {0}
 
 
-def test_albert_symbols_stay_inside_their_word(copy: Callable[[str], Path]) -> None:
+def test_albert_symbols_do_not_start_a_word(copy: Callable[[str], Path]) -> None:
     """ALBERT's model defines symbols such as "." and "-"; transformers 5 starts a new word after each."""
     folder = copy("albert")
     symbols = {**ALBERT_OPTIONS, "user_defined_symbols": ["(", ")", '"', "-", ".", "–", "£", "€"]}
@@ -180,7 +184,7 @@ def test_albert_symbols_stay_inside_their_word(copy: Callable[[str], Path]) -> N
         assert ours.encode(text, add_special_tokens=False).ids == theirs.encode(text), text
 
 
-def test_albert_splits_a_comma_from_its_number(copy: Callable[[str], Path]) -> None:
+def test_albert_splits_comma_from_number(copy: Callable[[str], Path]) -> None:
     folder = copy("albert")
     path = folder / "spiece.model"
     model = sentencepiece_model_pb2.ModelProto()
@@ -192,16 +196,16 @@ def test_albert_splits_a_comma_from_its_number(copy: Callable[[str], Path]) -> N
 
 
 @pytest.mark.parametrize("family", LSTRIP_MASK)
-def test_mask_takes_the_space_before_it(trained: Path, family: str) -> None:
+def test_mask_consumes_the_space_before_it(trained: Path, family: str) -> None:
     mask = LSTRIP_MASK[family]
     tokenizer = read_tokenizer(trained / family, family)
     found = tokenizer.encode(f"the {mask} is", add_special_tokens=False)
-    place = found.ids.index(tokenizer.token_to_id(mask))
-    assert found.offsets[place][1] == 4 + len(mask)
-    assert tokenizer.id_to_token(found.ids[place - 1]) not in ("▁", "Ġ")
+    index = found.ids.index(tokenizer.token_to_id(mask))
+    assert found.offsets[index][1] == 4 + len(mask)
+    assert tokenizer.id_to_token(found.ids[index - 1]) not in ("▁", "Ġ")
 
 
-def test_special_tokens_by_other_names(copy: Callable[[str], Path]) -> None:
+def test_checkpoint_overrides_special_tokens(copy: Callable[[str], Path]) -> None:
     folder = copy("bert")
     vocab = (folder / "vocab.txt").read_text(encoding="utf-8")
     (folder / "vocab.txt").write_text(vocab.replace("[CLS]\n", "<begin>\n", 1).replace("[UNK]\n", "<huh>\n", 1))
@@ -213,7 +217,7 @@ def test_special_tokens_by_other_names(copy: Callable[[str], Path]) -> None:
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
 @pytest.mark.parametrize("layout", ["added_tokens.json", "added_tokens_decoder"])
-def test_added_tokens_as_transformers(copy: Callable[[str], Path], family: str, layout: str) -> None:
+def test_added_tokens_encode_like_transformers(copy: Callable[[str], Path], family: str, layout: str) -> None:
     folder = copy(family)
     size = read_tokenizer(folder, family).get_vocab_size()
     write_settings(folder, family, additional_special_tokens=["[E1]"])
@@ -235,14 +239,14 @@ def test_added_tokens_as_transformers(copy: Callable[[str], Path], family: str, 
 
 
 @pytest.mark.parametrize("name", ["BertTokenizer", "BertTokenizerFast"])
-def test_the_class_that_a_checkpoint_names_decides(copy: Callable[[str], Path], name: str) -> None:
+def test_tokenizer_class_takes_precedence_over_the_family(copy: Callable[[str], Path], name: str) -> None:
     folder = copy("bert")
     (folder / "config.json").write_text(json.dumps({"model_type": "roberta", "tokenizer_class": name}))
     assert read_tokenizer(folder, "roberta").encode("a").tokens == ["[CLS]", "a", "[SEP]"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_missing_files_are_named(copy: Callable[[str], Path], family: str) -> None:
+def test_error_names_missing_files(copy: Callable[[str], Path], family: str) -> None:
     folder = copy(family)
     for path in folder.iterdir():
         if path.name in TOKENIZER_FILES:
@@ -260,15 +264,15 @@ def test_missing_files_are_named(copy: Callable[[str], Path], family: str) -> No
         ("bert", "tokenizer_config.json", '{"cls_token": "<s>"}', "special tokens <s> in the vocabulary, found none"),
         ("bert", "tokenizer_config.json", '{"added_tokens_decoder": {"x": "y"}}', "added tokens with their ids"),
         ("bert", "added_tokens.json", '{"[E1]": 1000000}', r"'\[E1\]' \(expected id 1000000, found \d+\)"),
-        ("bert", "vocab.txt", b"\xff\xfe", r"vocab\.txt: not a vocabulary"),
+        ("bert", "vocab.txt", b"\xff\xfe", r"vocab\.txt: expected a vocabulary"),
         ("bert", "vocab.txt", "a\nb\n", r"special tokens \[SEP\], \[CLS\], \[UNK\] in the vocabulary"),
-        ("roberta", "vocab.json", "[]", r"vocab\.json and merges\.txt are no byte-level BPE"),
-        ("roberta", "merges.txt", "a b c\n", r"vocab\.json and merges\.txt are no byte-level BPE"),
+        ("roberta", "vocab.json", "[]", r"expected a byte-level BPE in vocab\.json and merges\.txt"),
+        ("roberta", "merges.txt", "a b c\n", r"expected a byte-level BPE in vocab\.json and merges\.txt"),
         ("albert", "spiece.model", "version https://git-lfs.github.com/spec/v1\n", "without LFS"),
         ("albert", "spiece.model", "", "expected a SentencePiece model"),
     ],
 )
-def test_damaged_files_are_named(
+def test_error_names_damaged_file(
     copy: Callable[[str], Path], family: str, name: str, content: str | bytes, message: str
 ) -> None:
     folder = copy(family)
@@ -277,7 +281,7 @@ def test_damaged_files_are_named(
         read_tokenizer(folder, family)
 
 
-def test_missing_merges_are_named(copy: Callable[[str], Path]) -> None:
+def test_error_names_missing_merges(copy: Callable[[str], Path]) -> None:
     folder = copy("roberta")
     (folder / "merges.txt").unlink()
     with pytest.raises(CheckpointError, match=r"vocab\.json and merges\.txt, found no merges\.txt"):
@@ -287,11 +291,11 @@ def test_missing_merges_are_named(copy: Callable[[str], Path]) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (ALBERT_OPTIONS, "expected <unk>, <s>, </s> as its first pieces, found <pad>"),
+        (ALBERT_OPTIONS, "expected <unk>, <s>, </s> as the first pieces, found <pad>"),
         ({"model_type": "char"}, "unigram"),
     ],
 )
-def test_sentencepiece_models_that_do_not_fit(
+def test_unsupported_sentencepiece_model_is_refused(
     copy: Callable[[str], Path], options: dict[str, Any], message: str
 ) -> None:
     folder = copy("xlm-roberta")
@@ -300,7 +304,7 @@ def test_sentencepiece_models_that_do_not_fit(
         read_tokenizer(folder, "xlm-roberta")
 
 
-def test_missing_sentencepiece_names_the_extra(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_sentencepiece_error_names_the_extra(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(MissingExtraError, match=r"'sentencepiece'.*pip install 'bert-export\[export\]'"):
         read_tokenizer(trained / "albert", "albert")
