@@ -1,7 +1,7 @@
-"""Metrics as functions of NumPy and the standard library: the trainer, the exporter's gate and `evaluate` call these.
+"""Task metrics in NumPy and the standard library, used in training, in the exporter's INT8 check and in `evaluate`.
 
-They live here, not in a library, because `evaluate` runs where only NumPy is installed.
-The tests compare them with torchmetrics and with independent versions of conlleval's and SQuAD's rules.
+They are implemented here because `evaluate` runs where only NumPy is installed. The tests compare them with
+torchmetrics and with independent implementations of the rules of conlleval and SQuAD.
 """
 
 from bert_runtime.metrics.classification import (

@@ -1,4 +1,4 @@
-"""Linear and rank correlation."""
+"""Pearson and Spearman correlation."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ __all__ = ["pearson", "spearman"]
 
 
 def pearson(x: NDArray[np.floating[Any]], y: NDArray[np.floating[Any]]) -> float:
-    """Linear correlation of two arrays [N]; NaN where one of them is constant."""
+    """Return the linear correlation of two arrays [N]; NaN if one of them is constant."""
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         return float("nan")
     x, y = x - x.mean(), y - y.mean()
@@ -18,12 +18,12 @@ def pearson(x: NDArray[np.floating[Any]], y: NDArray[np.floating[Any]]) -> float
 
 
 def spearman(x: NDArray[np.floating[Any]], y: NDArray[np.floating[Any]]) -> float:
-    """Rank correlation of two arrays [N], ties given their mean rank."""
+    """Return the rank correlation of two arrays [N], with the mean rank for ties; NaN if one of them is constant."""
     return pearson(_ranks(x), _ranks(y))
 
 
 def _ranks(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Ranks from 0, equal values sharing their mean rank: [N] → float64 [N]."""
+    """Return ranks from 0, with the mean rank for equal values: [N] → float64 [N]."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts + 1) / 2)[inverse.ravel()].astype(np.float64)

@@ -1,4 +1,4 @@
-"""Entities of tag sequences and their exact-span F1, as the CoNLL shared tasks count them."""
+"""Entities in tag sequences and their exact-span F1, as in the CoNLL shared tasks."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,20 @@ __all__ = ["entity_f1", "entity_spans"]
 
 
 def entity_spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Tags of one text [T] → (type, first, last + 1) of its entities, in order.
+    """Find the entities in the tags of one text.
 
-    Reads `B-`, `I-`, `E-` and `S-` tags by the chunk boundaries of conlleval, the script of the CoNLL-2000 shared task,
-    as seqeval's default mode extends them to BIOES (IOBES): every token but an `O` is in an entity, and an `I-` or `E-`
-    that does not continue an entity of its type starts one. A bare prefix has the type `_`.
-    Raises `ValueError` for any other tag.
+    Chunk boundaries are those of conlleval, the script of the CoNLL-2000 shared task, extended to BIOES (IOBES) as in
+    seqeval's default mode: every token but an `O` is in an entity, and an `I-` or `E-` that does not continue an entity
+    of its type starts one. A bare prefix has the type `_`.
+
+    Args:
+        tags: a tag for each token: `O`, or a type with the prefix `B-`, `I-`, `E-` or `S-`.
+
+    Returns:
+        Type, index of the first token and index after the last token of each entity, in order.
+
+    Raises:
+        ValueError: a tag has another prefix.
     """
     spans: list[tuple[str, int, int]] = []
     is_open = False  # whether the next token may continue the last span
@@ -32,17 +40,26 @@ def entity_spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 def entity_f1(predicted: Sequence[Sequence[str]], expected: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Micro-averaged `precision`, `recall` and `f1` of the entities in the tags of N texts; 0 where undefined.
+    """Compute micro-averaged precision, recall and F1 of entities.
 
-    An entity counts as found if its type and both its ends are right (conlleval, seqeval's default mode).
-    Raises `ValueError` where the two differ in the number of texts or in a text's number of tags.
+    An entity counts as found if its type and both ends are right (conlleval, seqeval's default mode).
+
+    Args:
+        predicted: for each of N texts the predicted tags, one per token.
+        expected: for each text the gold tags.
+
+    Returns:
+        `precision`, `recall` and `f1` in [0, 1]; 0 where undefined.
+
+    Raises:
+        ValueError: the number of texts or of a text's tags differs, or a tag has an unknown prefix.
     """
     if len(predicted) != len(expected):
         raise ValueError(f"expected the tags of {len(expected)} texts, found those of {len(predicted)}")
     hits = num_predicted = num_expected = 0
-    for row, (found, wanted) in enumerate(zip(predicted, expected, strict=True)):
+    for index, (found, wanted) in enumerate(zip(predicted, expected, strict=True)):
         if len(found) != len(wanted):
-            raise ValueError(f"text {row}: expected {len(wanted)} predicted tags, one per token, found {len(found)}")
+            raise ValueError(f"text {index}: expected {len(wanted)} predicted tags, one per token, found {len(found)}")
         found_spans, wanted_spans = set(entity_spans(found)), set(entity_spans(wanted))
         hits += len(found_spans & wanted_spans)
         num_predicted += len(found_spans)

@@ -1,7 +1,6 @@
-"""Reading data files: texts, tagged sentences and questions with answers.
+"""Reading of data files: texts, tagged sentences, and questions with answers.
 
-One reader serves training, evaluation, calibration and prediction, so a file means the same everywhere, and
-every complaint names the file and the place in it.
+Training, evaluation, calibration and prediction share one reader. Its errors name the file and the line.
 """
 
 from bert_runtime.records.reader import FORMATS, iter_records, read_records

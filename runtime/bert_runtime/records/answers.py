@@ -1,4 +1,4 @@
-"""Answers to a question: passages of a context, each with its place."""
+"""Gold answers to a question: spans of a context."""
 
 from typing import Any
 
@@ -8,25 +8,29 @@ __all__ = ["parse_answers"]
 
 
 def parse_answers(value: object, context: str, where: str) -> list[tuple[str, int]]:
-    """The answers in `value`, each with the character of `context` at which it starts, counted from 0.
+    """Read gold answers, and check them against the context.
 
     Args:
         value: a list of `{"text": ..., "answer_start": ...}` as in SQuAD, or a dict of two lists
-            `{"text": [...], "answer_start": [...]}` as in Hugging Face's data sets.
-        context: the text that the answers are parts of.
-        where: how error messages begin.
+            `{"text": [...], "answer_start": [...]}` as in Hugging Face datasets.
+        context: the text that contains the answers.
+        where: prefix of error messages.
 
-    Raises `DataError` where `value` is of another shape or an answer is not where it is said to be.
+    Returns:
+        Text and index of the first character of each answer.
+
+    Raises:
+        DataError: `value` has another shape, or the context does not contain an answer at its index.
     """
     if isinstance(value, dict):
-        value = _rows(value, where)
+        value = _transpose(value, where)
     if not isinstance(value, list):
         raise DataError(f"{where}: expected a list of answers, found {type(value).__name__}")
-    return [_located(answer, context, f"{where}[{number}]") for number, answer in enumerate(value)]
+    return [_parse_answer(answer, context, f"{where}[{number}]") for number, answer in enumerate(value)]
 
 
-def _rows(columns: dict[str, Any], where: str) -> list[dict[str, Any]]:
-    """A dict of lists as a list of dicts."""
+def _transpose(columns: dict[str, Any], where: str) -> list[dict[str, Any]]:
+    """Convert a dict of lists to a list of dicts."""
     texts, starts = columns.get("text"), columns.get("answer_start")
     if not isinstance(texts, list) or not isinstance(starts, list):
         raise DataError(f"{where}: expected the lists 'text' and 'answer_start', found {_names(columns)}")
@@ -35,7 +39,7 @@ def _rows(columns: dict[str, Any], where: str) -> list[dict[str, Any]]:
     return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
 
 
-def _located(answer: object, context: str, where: str) -> tuple[str, int]:
+def _parse_answer(answer: object, context: str, where: str) -> tuple[str, int]:
     if not isinstance(answer, dict):
         raise DataError(f"{where}: expected an object with 'text' and 'answer_start', found {type(answer).__name__}")
     if not {"text", "answer_start"} <= answer.keys():

@@ -1,4 +1,4 @@
-"""Files with one token a line and a blank line after each sentence: CoNLL and CoNLL-U."""
+"""CoNLL and CoNLL-U: one token per line, and a blank line after each sentence."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,16 +13,17 @@ __all__ = ["read_conll", "read_conllu"]
 _FIELDS = ("tokens", "tags")
 _CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _WORD_ID = re.compile(r"[0-9]+")
-_OTHER_ID = re.compile(r"[0-9]+[-.][0-9]+")  # 3-4 spells two words as one, 8.1 is a word that was left out
+_OTHER_ID = re.compile(r"[0-9]+[-.][0-9]+")  # 3-4: a token of two words; 8.1: an elided word
 
 _Row = tuple[int, list[str]]
-"""The number of a line and its columns."""
+"""A line number and the line's columns."""
 
 
 def read_conll(path: Path, stream: TextIOWrapper, columns: Mapping[str, str]) -> Iterator[Record]:
-    """One record a sentence: by default `tokens` from the first column and, where it is another, `tags` from the last.
+    """Read a CoNLL file: one record per sentence.
 
-    `-DOCSTART-` lines separate documents and are no tokens.
+    By default, `tokens` are the first column and `tags` the last if there are several. `-DOCSTART-` lines separate
+    documents, and are skipped.
     """
     chosen = _column_numbers(path, columns, (), "by number from 0, such as tokens=0,tags=3")
     for lines in _sentences(stream, lambda line: not line.strip() or line.startswith("-DOCSTART-")):
@@ -38,7 +39,10 @@ def read_conll(path: Path, stream: TextIOWrapper, columns: Mapping[str, str]) ->
 
 
 def read_conllu(path: Path, stream: TextIOWrapper, columns: Mapping[str, str]) -> Iterator[Record]:
-    """One record a sentence: by default `tokens` from FORM and `tags` from UPOS; comments and what is no word go."""
+    """Read a CoNLL-U file: one record per sentence, by default with `tokens` from FORM and `tags` from UPOS.
+
+    Comments, multi-word tokens (id 3-4) and empty nodes (id 8.1) are skipped.
+    """
     expected = f"by name ({', '.join(_CONLLU_COLUMNS)}) or by number from 0 to {len(_CONLLU_COLUMNS) - 1}"
     sources = {"tokens": 1, "tags": 3} | _column_numbers(path, columns, _CONLLU_COLUMNS, expected)
     for lines in _sentences(stream, lambda line: not line.strip()):
@@ -52,22 +56,22 @@ def read_conllu(path: Path, stream: TextIOWrapper, columns: Mapping[str, str]) -
 
 
 def _column_numbers(path: Path, columns: Mapping[str, str], names: Sequence[str], expected: str) -> dict[str, int]:
-    """The numbers of the columns that were asked for by number or, in any case, by one of `names`."""
-    strange = [
-        f"{ours}={theirs}"
-        for ours, theirs in columns.items()
-        if ours not in _FIELDS or not (theirs.isdecimal() or theirs.lower() in names)
+    """Resolve columns given by number or by one of `names`, ignoring case, to column numbers."""
+    unknown = [
+        f"{field}={column}"
+        for field, column in columns.items()
+        if field not in _FIELDS or not (column.isdecimal() or column.lower() in names)
     ]
-    if strange:
-        raise DataError(f"{path}: expected columns for 'tokens' and 'tags' {expected}, found {', '.join(strange)}")
+    if unknown:
+        raise DataError(f"{path}: expected columns for 'tokens' and 'tags' {expected}, found {', '.join(unknown)}")
     return {
-        ours: names.index(theirs.lower()) if theirs.lower() in names else int(theirs)
-        for ours, theirs in columns.items()
+        field: names.index(column.lower()) if column.lower() in names else int(column)
+        for field, column in columns.items()
     }
 
 
 def _sentences(stream: TextIOWrapper, separates: Callable[[str], bool]) -> Iterator[list[tuple[int, str]]]:
-    """The numbered lines between those that separate sentences."""
+    """Group numbered lines into sentences at the lines that separate them."""
     sentence: list[tuple[int, str]] = []
     for number, line in enumerate(stream, start=1):
         if not separates(line):
@@ -80,13 +84,13 @@ def _sentences(stream: TextIOWrapper, separates: Callable[[str], bool]) -> Itera
 
 
 def _cells(line: str) -> list[str]:
-    """The columns of a CoNLL line. Tokens may hold other white space, such as U+00A0, which `str.split` breaks at."""
+    """Split a CoNLL line at tabs or spaces; `str.split` would also split at U+00A0, which tokens may contain."""
     line = line.rstrip("\r\n")
     return line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
 
 
 def _conllu_cells(path: Path, number: int, line: str) -> list[str] | None:
-    """The columns of a CoNLL-U line, or `None` where it is no word of the sentence."""
+    """Split a CoNLL-U line into columns; `None` for a multi-word token or an empty node."""
     cells = line.rstrip("\r\n").split("\t")
     if len(cells) != len(_CONLLU_COLUMNS):
         raise DataError(f"{path}:{number}: expected {len(_CONLLU_COLUMNS)} columns between tabs, found {len(cells)}")
@@ -98,9 +102,9 @@ def _conllu_cells(path: Path, number: int, line: str) -> list[str] | None:
 
 
 def _record(path: Path, rows: list[_Row], sources: Mapping[str, int]) -> Record:
-    """A sentence's record: each field from the column of that number."""
+    """Create a sentence's record from the column number of each field."""
     line, cells = rows[0]
-    beyond = [source for source in sources.values() if source >= len(cells)]
-    if beyond:
-        raise DataError(f"{path}:{line}: expected a column {max(beyond)}, counted from 0, found {len(cells)} columns")
+    missing = [source for source in sources.values() if source >= len(cells)]
+    if missing:
+        raise DataError(f"{path}:{line}: expected a column {max(missing)}, counted from 0, found {len(cells)} columns")
     return Record({name: [cells[source] for _, cells in rows] for name, source in sources.items()}, path, line)

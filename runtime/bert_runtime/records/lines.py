@@ -1,4 +1,4 @@
-"""Files with one row a line: JSONL and plain text."""
+"""JSONL and plain text: one row per line."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -12,12 +12,12 @@ __all__ = ["read_jsonl", "read_lines"]
 
 
 def read_lines(path: Path, stream: TextIOWrapper, _columns: Mapping[str, str]) -> Iterator[Record]:
-    """One `text` a line."""
+    """Read a text file: one record with a `text` per line."""
     return (Record({"text": text.rstrip("\r\n")}, path, number) for number, text in _numbered(stream))
 
 
 def read_jsonl(path: Path, stream: TextIOWrapper, columns: Mapping[str, str]) -> Iterator[Record]:
-    """One JSON object a line."""
+    """Read a JSONL file: one JSON object per line."""
     for number, line in _numbered(stream):
         try:
             fields = json.loads(line.rstrip("\r\n"))
@@ -31,5 +31,5 @@ def read_jsonl(path: Path, stream: TextIOWrapper, columns: Mapping[str, str]) ->
 
 
 def _numbered(stream: TextIOWrapper) -> Iterator[tuple[int, str]]:
-    """The lines of `stream` that are not blank, with their numbers from 1."""
+    """Iterate over the lines that are not blank, with their numbers from 1."""
     return ((number, line) for number, line in enumerate(stream, start=1) if line.strip())

@@ -1,4 +1,4 @@
-"""Opening a data file as text, whatever is wrong with it."""
+"""Opening of data files, with errors that say what is wrong with the file."""
 
 import gzip
 import zlib
@@ -14,7 +14,11 @@ __all__ = ["open_text"]
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIOWrapper]:
-    """Opens `path` as UTF-8, unpacking `.gz`; turns every failure to read into a `DataError`."""
+    """Open a file as UTF-8 text, and decompress it if its name ends in `.gz`.
+
+    Raises:
+        DataError: the file is missing, unreadable or not UTF-8, or its compressed data is damaged; also while reading.
+    """
     try:
         with (
             gzip.open(path) if path.suffix == ".gz" else path.open("rb") as raw,

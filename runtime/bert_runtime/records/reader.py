@@ -1,4 +1,4 @@
-"""Reading a file by its format, which its name tells."""
+"""Reading of data files in the format that their extension names."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -27,43 +27,52 @@ _READERS: dict[str, Callable[[Path, TextIOWrapper, Mapping[str, str]], Iterator[
 }
 
 FORMATS = tuple(_READERS)
-"""File name extensions that `read_records` understands, before an optional `.gz`."""
+"""File extensions that `read_records` supports, before an optional `.gz`."""
 
 
 def read_records(path: str | Path, columns: Mapping[str, str] | None = None) -> list[Record]:
-    """All rows of `path`, see `iter_records`."""
+    """Read all rows of a file into memory, see `iter_records`."""
     return list(iter_records(path, columns))
 
 
 def iter_records(path: str | Path, columns: Mapping[str, str] | None = None) -> Iterator[Record]:
-    """Reads `path` row by row.
+    """Read a file row by row.
 
-    The extension decides the format. `.jsonl` holds one object a line, `.csv` follows RFC 4180, `.tsv` is split at
-    tabs without quoting (so that a lone `"` in a text stays what it is), `.txt` and `.md` are one `text` a line. Blank
-    lines are skipped. `.conll` and `.conllu` hold one token a line, and give one record with `tokens` and `tags` a
-    sentence; `.json` is laid out as SQuAD, and gives one record with `id`, `title`, `question`, `context` and `answers`
-    a question.
+    The extension selects the format:
+
+    * `.jsonl`: one JSON object per line.
+    * `.csv`: comma-separated, quoted as in RFC 4180.
+    * `.tsv`: tab-separated without quoting, so a lone `"` is part of the text.
+    * `.txt`, `.md`: one `text` per line.
+    * `.conll`, `.conllu`: one token per line; one record per sentence, with `tokens` and `tags`.
+    * `.json`: SQuAD; one record per question, with `id`, `title`, `question`, `context` and `answers`.
+
+    Blank lines are skipped.
 
     Args:
-        path: the file.
-        columns: our field names to the file's, such as `{"text": "sentence"}`; fields that are not named keep their
-            names. Where all are numbers, counted from 0, the CSV or TSV file has no header line. A `.conll` file has
-            numbers alone, by default its first column for `tokens` and its last for `tags`; a `.conllu` file has
-            numbers or the names of CoNLL-U, by default `form` and `upos`; a `.json` file takes none.
+        path: the file, compressed if its name ends in `.gz`.
+        columns: the file's name for each field, such as `{"text": "sentence"}`; other fields keep their names.
+            If all are numbers, counted from 0, the CSV or TSV file has no header. For `.conll`, columns are numbers:
+            by default, `tokens` is the first and `tags` the last. For `.conllu`, they are numbers or CoNLL-U names: by
+            default `form` and `upos`. `.json` takes none.
 
-    Raises `DataError` for a missing, unreadable, malformed or empty file.
+    Yields:
+        The rows in order.
+
+    Raises:
+        DataError: the file is missing, unreadable, malformed or empty.
     """
     path, columns = Path(path), columns or {}
     empty = True
-    for record in _rows(path, columns):
+    for record in _read_rows(path, columns):
         empty = False
         yield record
     if empty:
         raise DataError(f"{path}: expected at least one row, found none")
 
 
-def _rows(path: Path, columns: Mapping[str, str]) -> Iterator[Record]:
-    """The rows of a file by the format that its name tells."""
+def _read_rows(path: Path, columns: Mapping[str, str]) -> Iterator[Record]:
+    """Read a file with the reader for its extension."""
     suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if suffix not in _READERS:
         raise DataError(f"{path}: expected a file that ends in {', '.join(FORMATS)} (or one of these with .gz)")

@@ -1,4 +1,4 @@
-"""One row of a data file: access to its fields, with complaints that name the place."""
+"""A row of a data file: typed access to its fields, with errors that name the file and the line."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,35 +13,40 @@ __all__ = ["Record"]
 
 @dataclass(frozen=True)
 class Record:
-    """One row of a data file: its fields and where it came from."""
+    """A row of a data file: its fields, and its location for error messages.
+
+    All methods that return a field raise `DataError` where it is missing or malformed.
+    """
 
     fields: Mapping[str, Any]
+    """Values by field name."""
     path: Path
+    """The file."""
     line: int | None = None
-    """The row's first line, counted from 1; `None` where the format has no rows of lines."""
+    """Number of the row's first line, from 1; `None` for formats whose rows are not lines."""
     location: str | None = None
-    """How to find the row in a file whose format has no rows of lines."""
+    """Location of the row in a format whose rows are not lines, such as `question 56be4db0acb8001400a502ec`."""
 
     @property
     def where(self) -> str:
-        """`file:line` or `file: location`, as error messages begin."""
+        """Location for error messages: `file:line` or `file: location`."""
         if self.location is not None:
             return f"{self.path}: {self.location}"
         return str(self.path) if self.line is None else f"{self.path}:{self.line}"
 
     def rename_columns(self, columns: Mapping[str, str]) -> Self:
-        """The record with the fields that `columns` names moved to our names, see `iter_records`."""
+        """Return the record with the file's column names replaced by field names, see `iter_records`."""
         if not columns:
             return self
         absent = sorted(set(columns.values()) - set(self.fields))
         if absent:
             raise DataError(f"{self.where}: expected {', '.join(map(repr, absent))}, found {', '.join(self.fields)}")
-        moved = {ours: self.fields[theirs] for ours, theirs in columns.items()}
+        moved = {field: self.fields[column] for field, column in columns.items()}
         kept = {name: value for name, value in self.fields.items() if name not in columns.values()}
         return replace(self, fields=kept | moved)
 
     def text(self, name: str = "text") -> str:
-        """The field `name` as a non-empty string; raises `DataError` otherwise."""
+        """Return the field `name`, which must be a non-empty string."""
         value = self._field(name)
         if not isinstance(value, str):
             raise DataError(f"{self.where}: expected {name!r} to be a string, found {type(value).__name__}")
@@ -50,29 +55,29 @@ class Record:
         return value
 
     def optional_text(self, name: str) -> str | None:
-        """The field `name` as a non-empty string, or `None` where the row does not have it."""
+        """Return the field `name` as `text` does; `None` if it is missing or empty."""
         return None if self.fields.get(name) in (None, "") else self.text(name)
 
     def label(self) -> str:
-        """The field `label` as a class name; whole numbers count as names."""
+        """Return the field `label` as a class name; an int is converted."""
         value = self.fields.get("label")
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
         return self.text("label").strip()
 
     def labels(self) -> list[str]:
-        """The field `labels` (or `label`) as class names: a list, or names between commas; may be empty."""
+        """Return the field `labels`, or `label`, as class names: a list or comma-separated names; it may be empty."""
         value = self.fields["labels"] if "labels" in self.fields else self.fields.get("label")
         if isinstance(value, str):
             return [name.strip() for name in value.split(",") if name.strip()]
         if isinstance(value, list) and all(isinstance(name, str | int) and name is not True for name in value):
             return [str(name) for name in value]
         raise DataError(
-            f"{self.where}: expected 'labels' to be a list of names or names between commas, found {value!r}"
+            f"{self.where}: expected 'labels' to be a list of names or comma-separated names, found {value!r}"
         )
 
     def number(self, name: str) -> float:
-        """The field `name` as a finite number; raises `DataError` otherwise."""
+        """Return the field `name`, which must be a finite number or the text of one."""
         value = self.fields.get(name)
         try:
             number = float(value)  # type: ignore[arg-type]
@@ -83,7 +88,7 @@ class Record:
         return number
 
     def tokens(self) -> list[str]:
-        """The field `tokens` as a non-empty list of non-empty strings; raises `DataError` otherwise."""
+        """Return the field `tokens`, which must be a non-empty list of non-empty strings."""
         tokens = self._list("tokens")
         if not tokens:
             raise DataError(f"{self.where}: 'tokens' is empty")
@@ -93,7 +98,7 @@ class Record:
         return tokens
 
     def tags(self, name: str = "tags") -> list[str]:
-        """The field `name` as a list of class names, one for each of `tokens`; whole numbers count as names."""
+        """Return the field `name` as class names, one per entry of `tokens`; ints are converted."""
         tags, count = self._list(name), len(self.tokens())
         if len(tags) != count:
             raise DataError(f"{self.where}: expected as many {name!r} as 'tokens' ({count}), found {len(tags)}")
@@ -103,15 +108,16 @@ class Record:
         return [str(tag) for tag in tags]
 
     def answers(self) -> list[tuple[str, int]]:
-        """The field `answers` as texts, each with the character of the field `context` at which it starts.
+        """Return the field `answers`, in one of the shapes that `parse_answers` reads.
 
-        An empty list says that the context does not answer the question. The field may have either shape that
-        `parse_answers` reads; raises `DataError` where it is missing, malformed, or at odds with the context.
+        Returns:
+            Text and index of the first character in the field `context` of each answer; empty if the context does not
+            answer the question.
         """
         return parse_answers(self._field("answers"), self.text("context"), f"{self.where}: answers")
 
     def _field(self, name: str) -> Any:
-        """The field `name`, which must be there."""
+        """Return the field `name`, which must be there."""
         value = self.fields.get(name)
         if value is None:
             raise DataError(

@@ -1,4 +1,4 @@
-"""Questions about paragraphs in the layout of SQuAD 1.1 and 2.0: one JSON document a file."""
+"""SQuAD 1.1 and 2.0: one JSON document of questions about paragraphs."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -13,14 +13,17 @@ from bert_runtime.records.record import Record
 
 __all__ = ["read_squad"]
 
-_HINT = "a file of one JSON object a line must end in .jsonl"
+_HINT = "a file of one JSON object per line must end in .jsonl"
 _KINDS = {bool: "true or false", int: "a whole number", list: "a list", str: "a string"}
 
 
 def read_squad(path: Path, stream: TextIOWrapper, columns: Mapping[str, str]) -> Iterator[Record]:
-    """One record a question: `id`, `title` where given, `question`, `context`, and `answers` where given."""
+    """Read a SQuAD file: one record per question.
+
+    A record has `id`, `question`, `context` and, where given, `title` and `answers`.
+    """
     if columns:
-        named = ", ".join(f"{ours}={theirs}" for ours, theirs in columns.items())
+        named = ", ".join(f"{field}={column}" for field, column in columns.items())
         raise DataError(f"{path}: expected no columns, because SQuAD's fields have fixed names, found {named}")
     for article in _Node(_document(path, stream), path).items("data"):
         title = {"title": article.member("title", str)} if "title" in article.value else {}
@@ -32,7 +35,7 @@ def read_squad(path: Path, stream: TextIOWrapper, columns: Mapping[str, str]) ->
 
 @dataclass(frozen=True)
 class _Node:
-    """An object of a JSON document, and how to reach it from the document's root."""
+    """An object of a JSON document, and its path from the document's root."""
 
     value: dict[str, Any]
     path: Path
@@ -43,7 +46,7 @@ class _Node:
         return f"{self.path}: {self.location}" if self.location else str(self.path)
 
     def member(self, name: str, *kinds: type) -> Any:
-        """The member `name`, which must be of one of `kinds`."""
+        """Return the member `name`, which must be of one of `kinds`."""
         if name not in self.value:
             raise DataError(f"{self.where}: expected {name!r}, found {', '.join(map(repr, self.value)) or 'nothing'}")
         value = self.value[name]
@@ -53,7 +56,7 @@ class _Node:
         return value
 
     def items(self, name: str) -> "Iterator[_Node]":
-        """The objects in the list `name`."""
+        """Iterate over the objects in the list `name`."""
         for number, item in enumerate(self.member(name, list)):
             location = f"{self.location}.{name}[{number}]".removeprefix(".")
             if not isinstance(item, dict):

@@ -1,4 +1,4 @@
-"""Files with one row of named or numbered columns: CSV and TSV."""
+"""CSV and TSV: rows with named or numbered columns."""
 
 import csv
 from collections.abc import Iterator, Mapping
@@ -13,11 +13,11 @@ __all__ = ["read_table"]
 
 
 def read_table(path: Path, stream: TextIOWrapper, columns: Mapping[str, str], *, delimiter: str) -> Iterator[Record]:
-    """The rows of a table, which has a header unless all of `columns` are numbers."""
+    """Read a CSV or TSV file, which has a header unless all of `columns` are numbers."""
     quoting: dict[str, Any] = {"quoting": csv.QUOTE_NONE} if delimiter == "\t" else {}
-    csv.field_size_limit(2**31 - 1)  # texts may be longer than the 128 KiB it stops at by default
+    csv.field_size_limit(2**31 - 1)  # the default of 128 KiB is too low for long texts
     reader = csv.reader(stream, delimiter=delimiter, strict=True, **quoting)
-    headless = bool(columns) and all(theirs.isdecimal() for theirs in columns.values())
+    has_header = not columns or not all(column.isdecimal() for column in columns.values())
     names: tuple[str, ...] = ()
     start = 1
     try:
@@ -26,8 +26,8 @@ def read_table(path: Path, stream: TextIOWrapper, columns: Mapping[str, str], *,
             if not any(cell.strip() for cell in row):
                 continue
             if not names:
-                names = tuple(map(str, range(len(row)))) if headless else _header(path, number, row, columns)
-                if not headless:
+                names = _header(path, number, row, columns) if has_header else tuple(map(str, range(len(row))))
+                if has_header:
                     continue
             if len(row) != len(names):
                 raise DataError(f"{path}:{number}: expected {len(names)} columns as in the first row, found {len(row)}")
@@ -37,7 +37,7 @@ def read_table(path: Path, stream: TextIOWrapper, columns: Mapping[str, str], *,
 
 
 def _header(path: Path, number: int, row: list[str], columns: Mapping[str, str]) -> tuple[str, ...]:
-    """The column names of a header line, which must hold a text, or a question and its context."""
+    """Read the column names of a header, which must include a text, or a question and its context."""
     names = tuple(cell.strip() for cell in row)
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
@@ -46,7 +46,7 @@ def _header(path: Path, number: int, row: list[str], columns: Mapping[str, str])
     if "text" not in known and not {"question", "context"} <= known:
         raise DataError(
             f"{path}:{number}: expected a header with a column 'text' (and 'label', 'text_pair' or 'score' as the task "
-            f"needs) or columns 'question' and 'context', found {', '.join(map(repr, names))}; say which they are with "
-            "--columns text=NAME,label=NAME, or by number where the file has no header: --columns text=0,label=1"
+            f"needs) or columns 'question' and 'context', found {', '.join(map(repr, names))}; name them with "
+            "--columns text=NAME,label=NAME, or by number if the file has no header: --columns text=0,label=1"
         )
     return names

@@ -161,9 +161,12 @@ def test_malformed_documents_are_named_by_the_path_inside(
     [
         ("", ":1: not JSON: Expecting value at column 1"),
         ('{"data":\n [}', ":2: not JSON: Expecting value at column 3"),
-        ('{"a": 1}\n{"a": 2}\n', ":2: not JSON: Extra data at column 1; a file of one JSON object a line must end in"),
+        (
+            '{"a": 1}\n{"a": 2}\n',
+            ":2: not JSON: Extra data at column 1; a file of one JSON object per line must end in",
+        ),
         ("[" * 100_000, ": not JSON: "),
-        ('[{"text": "a"}]', ": expected an object with 'data' as in SQuAD, found list; a file of one JSON object a"),
+        ('[{"text": "a"}]', ": expected an object with 'data' as in SQuAD, found list; a file of one JSON object per"),
         ('{"data": []}', ": expected at least one row, found none"),
         (b'{"data": "d\xe9j\xe0"}', ": expected UTF-8 text, found byte 0xe9"),
     ],
