@@ -1,15 +1,22 @@
-"""A checkpoint on a GPU: PyTorch in FP16, eager and compiled, beside the exported bundle. One command, one short table.
+"""Measure a checkpoint's speed on a GPU: the exported bundle vs. PyTorch in FP16, eager and compiled, and optimum O4.
 
-python -m bert_bench.experiments.cuda --checkpoint CKPT [--output FILE]
+python -m bert_bench.experiments.cuda --checkpoint CKPT [--labelled FILE] [--output FILE]
 
 Exports the checkpoint for CUDA in every padding mode and for TensorRT, checks every engine's outputs against PyTorch in
-FP32, and times them: the benchmark's grid of shapes and 128x128, from token ids in host memory to outputs in host
-memory, so that copies and synchronisation are inside the clock; texts of mixed lengths as token ids, sorted into
-batches of one token budget, or 128 to a batch as they come, where packing has most to leave out; and from text to
-answer, one short text, many of mixed lengths, and four callers of single texts at the same time. Engines take turns,
-and another one begins in each round. One that cannot be had is listed with its reason: optimum O4 and TensorRT want
-their packages. With `--labelled`, outputs are held against PyTorch in FP32 on real texts. What is aimed at closes the
-report. It has not been run on a GPU yet; without one it says so and exits with 1.
+FP32, and times three kinds of workloads:
+
+* Full batches: the benchmark's grid of shapes and 128x128, from token ids in host memory to outputs in host memory, so
+  that copies and synchronization are included.
+* Mixed lengths, as token ids: 512 texts sorted by length into batches of 16,384 tokens, or in order in batches of 128,
+  where packing saves most.
+* Texts, with tokenization and decoding: one short text, 512 texts, and four threads that call with single texts.
+
+Engines are timed interleaved: 5 rounds of 20 calls, each round starting with another engine, after warm-up. The report
+has the median latency, sequences per second and the speed-up over PyTorch eager. Engines that cannot be opened are
+listed with the reason; optimum O4 and TensorRT need their packages. With `--labelled`, outputs on real texts are
+compared with PyTorch in FP32. The report ends with the goals for an H200.
+
+No result in bench/results yet. Without a GPU, the command exits with 1.
 """
 
 import tempfile
@@ -22,65 +29,61 @@ from typing import Any, cast
 
 import click
 import numpy as np
-import onnxruntime
 import torch
 
-from bert_bench.engines.onnxruntime_plain import onnx_session
-from bert_bench.engines.optimum import CONFIGS, OptimumSpec
-from bert_bench.experiments.cuda_checks import EAGER, Engine, Run, check_outputs, fidelity, goals
-from bert_bench.experiments.harness import time_interleaved, write_result
+from bert_bench.experiments.cuda_checks import check_outputs, fidelity, goals
+from bert_bench.experiments.cuda_engines import EAGER, Engine, RunBatch, open_engines
+from bert_bench.experiments.harness import path_option, time_interleaved, write_result
 from bert_bench.settings import GRID, Settings
 from bert_bench.timing_statistics import Timing, paired_speedup
 from bert_bench.workloads import build_workload, mixed_lengths
 from bert_export import export
 from bert_export.cli.common import table
-from bert_models import TaskModel, load_model, open_checkpoint
-from bert_runtime import Manifest
+from bert_models import load_model, open_checkpoint
 from bert_runtime.batching import length_sorted_batches
-from bert_runtime.bundle.manifest import PACKED, UNMASKED, Variant
 from bert_runtime.cpu.session import Session
-from bert_runtime.devices import CUDA_PROVIDER, Device, cuda_unavailable_reason
-from bert_runtime.gpu.cuda_session import CudaSession, provider_options
-from bert_runtime.gpu.shape_buckets import NO_BUCKETS, ShapeBuckets, is_full, is_right_padded
-from bert_runtime.loading import bundle_tokenizer, load, open_variant
+from bert_runtime.devices import Device, cuda_unavailable_reason
+from bert_runtime.loading import bundle_tokenizer, load
 from bert_runtime.model import Model
-from bert_runtime.numerics import FloatArray
 from bert_runtime.records import read_records
 from bert_runtime.tasks import Task
 from bert_runtime.tokenization import Batch, TextTokenizer
 
-__all__ = ["Work", "batches_of", "forward_works", "main", "text_works", "torch_engine"]
+__all__ = ["Workload", "forward_workloads", "main", "make_batches", "text_workloads"]
 
 _SHAPES = (*GRID, (128, 128))
-_MIXED_TEXTS, _BATCH_TOKENS, _UNSORTED = 512, 16384, 128
-_CALLERS, _CALLS = 4, 16
+"""Sequences and tokens of the full batches."""
+
+_MIXED_TEXTS = 512
+_BATCH_TOKENS = 16384
+"""Most tokens in a batch of texts that are sorted by length."""
+_UNSORTED_BATCH_SIZE = 128
+
+_CALLERS, _CALLS_PER_CALLER = 4, 16
+_WARM_UP_CALLS = 5
 
 
 @dataclass(frozen=True)
-class Work:
-    """What is timed: a number of sequences, and what each engine does with them."""
+class Workload:
+    """A number of sequences, and per engine the function that processes them."""
 
     sequences: int
-    runs: Mapping[str, Callable[[], object]]
+    functions: Mapping[str, Callable[[], object]]
 
 
-def torch_engine(model: TaskModel, device: str, *, compiled: bool = False) -> Run:
-    """The PyTorch model in FP16 on that device; compiled, each shape becomes a CUDA graph of its own."""
-    half = model.to(device, torch.float16).eval()
-    forward = torch.compile(half, mode="reduce-overhead", dynamic=False) if compiled else half
+def make_batches(task: Task, vocab_size: int, max_tokens: int, seed: int = 0) -> dict[str, list[Batch]]:
+    """Make the batches of random token ids to time.
 
-    def run(batch: Batch) -> FloatArray:
-        with torch.inference_mode():
-            arrays = [torch.from_numpy(np.ascontiguousarray(array)).to(device) for array in batch]
-            outputs = model.task.graph_output(forward(*arrays), arrays[0])
-            array: FloatArray = outputs.float().cpu().numpy()  # which waits for the GPU
-        return array
+    Args:
+        task: The ids are valid for it.
+        vocab_size: Ids are below it.
+        max_tokens: Longest sequence of the model. Shapes with more tokens are left out.
+        seed: Seed of ids and lengths.
 
-    return run
+    Returns:
+        By workload: one full batch of each shape, and texts of mixed lengths in several batches.
 
-
-def batches_of(task: Task, vocab_size: int, max_tokens: int, seed: int = 0) -> dict[str, list[Batch]]:
-    """Token ids: one full batch of each shape that the model can read, and texts of mixed lengths in several."""
+    """
     generator = np.random.default_rng(seed)
 
     def batch(lengths: list[int]) -> Batch:
@@ -88,142 +91,103 @@ def batches_of(task: Task, vocab_size: int, max_tokens: int, seed: int = 0) -> d
         mask = (np.arange(shape[1])[None, :] < np.array(lengths)[:, None]).astype(np.int64)
         return Batch(task.valid_probe_ids(generator.integers(0, vocab_size, shape)), mask, np.zeros(shape, np.int64))
 
-    found = {f"{rows}x{tokens}": [batch([tokens] * rows)] for rows, tokens in _SHAPES if tokens <= max_tokens}
+    batches = {
+        f"{sequences}x{tokens}": [batch([tokens] * sequences)] for sequences, tokens in _SHAPES if tokens <= max_tokens
+    }
     lengths = mixed_lengths(_MIXED_TEXTS, seed, max_tokens)
-    found["mixed"] = [batch([lengths[i] for i in indices]) for indices in length_sorted_batches(lengths, _BATCH_TOKENS)]
-    found["mixed, unsorted"] = [batch(lengths[i : i + _UNSORTED]) for i in range(0, len(lengths), _UNSORTED)]
-    return found
+    sorted_indices = length_sorted_batches(lengths, _BATCH_TOKENS)
+    batches["mixed"] = [batch([lengths[i] for i in indices]) for indices in sorted_indices]
+    starts = range(0, len(lengths), _UNSORTED_BATCH_SIZE)
+    batches["mixed, unsorted"] = [batch(lengths[i : i + _UNSORTED_BATCH_SIZE]) for i in starts]
+    return batches
 
 
-def forward_works(engines: Mapping[str, Engine], batches: Mapping[str, Sequence[Batch]]) -> dict[str, Work]:
-    """From token ids to outputs, by case, for the engines that read all batches of it."""
+def forward_workloads(engines: Mapping[str, Engine], batches: Mapping[str, Sequence[Batch]]) -> dict[str, Workload]:
+    """Return the workloads from token ids to outputs; each has the engines that accept all of its batches."""
 
-    def all_of(run: Run, batches: Sequence[Batch]) -> None:
+    def run_all(run: RunBatch, batches: Sequence[Batch]) -> None:
         for batch in batches:
             run(batch)
 
     return {
-        case: Work(
-            sum(len(batch.input_ids) for batch in found),
+        name: Workload(
+            sum(len(batch.input_ids) for batch in workload_batches),
             {
-                name: partial(all_of, engine.run, found)
-                for name, engine in engines.items()
-                if all(map(engine.reads, found))
+                engine_name: partial(run_all, engine.run, workload_batches)
+                for engine_name, engine in engines.items()
+                if all(map(engine.accepts, workload_batches))
             },
         )
-        for case, found in batches.items()
+        for name, workload_batches in batches.items()
     }
 
 
-def text_works(engines: Mapping[str, Engine], task: Task, tokenizer: TextTokenizer) -> dict[str, Work]:
-    """From text to answer, all with the runtime's tokenization and decoding: one text, many, and several callers."""
+def text_workloads(engines: Mapping[str, Engine], task: Task, tokenizer: TextTokenizer) -> dict[str, Workload]:
+    """Return the workloads from texts to results: one text, many texts, and several threads.
+
+    All engines use the runtime's tokenization and decoding. Engines that do not accept any padding are left out.
+    """
     settings = Settings(shapes=((1, 16),), text_tokens=(14,), num_texts=_MIXED_TEXTS)
     workload = build_workload(task, tokenizer, {}, settings)
-    (one,), many = workload.singles[0].texts, list(workload.offline[0].texts)
+    (text,), texts = workload.singles[0].texts, list(workload.offline[0].texts)
     models = {
         name: Model(task, tokenizer, cast("Session", engine), max_batch_tokens=_BATCH_TOKENS)
         for name, engine in engines.items()
-        if engine.reads_all
+        if engine.accepts_any_padding
     }
 
-    def call_often(model: Model) -> None:
-        for text in many[:_CALLS]:
-            model(text)
+    def call_with_single_texts(model: Model) -> None:
+        for single_text in texts[:_CALLS_PER_CALLER]:
+            model(single_text)
 
-    def callers(model: Model) -> None:
+    def call_from_threads(model: Model) -> None:
         with ThreadPoolExecutor(_CALLERS) as pool:
-            list(pool.map(call_often, [model] * _CALLERS))
+            list(pool.map(call_with_single_texts, [model] * _CALLERS))
 
-    together = {name: partial(callers, model) for name, model in models.items() if engines[name].many_callers}
+    threaded = {name: partial(call_from_threads, model) for name, model in models.items() if engines[name].thread_safe}
     return {
-        "one text": Work(1, {name: partial(model, one) for name, model in models.items()}),
-        f"{len(many)} texts": Work(len(many), {name: partial(model, many) for name, model in models.items()}),
-        f"{_CALLERS} callers": Work(_CALLERS * _CALLS, together),
+        "one text": Workload(1, {name: partial(model, text) for name, model in models.items()}),
+        f"{len(texts)} texts": Workload(len(texts), {name: partial(model, texts) for name, model in models.items()}),
+        f"{_CALLERS} callers": Workload(_CALLERS * _CALLS_PER_CALLER, threaded),
     }
 
 
-def _engines(
-    checkpoint: str, bundle: Path, scratch: Path, device: Device, first: Batch
-) -> tuple[dict[str, Engine], dict[str, str]]:
-    """The engines that open and run the `first` batch, and of the others the reason."""
-    source, manifest = open_checkpoint(checkpoint), Manifest.read(bundle)
-    masked = manifest.variant("fp16", "cuda")
-    paddings = manifest.padding_variants(masked)
-
-    def ours(variant: Variant, shapes: ShapeBuckets) -> Run:
-        return CudaSession(bundle / variant.model.file, manifest, device, manifest.pad_token_id, shapes).run
-
-    def on_tensorrt() -> Run:
-        place = Device(kind="tensorrt", index=device.index)
-        return open_variant(bundle, manifest, manifest.variant("fp16", "tensorrt"), place).session.run
-
-    def optimum_o4() -> Run:
-        config = next(config for config in CONFIGS if config.name == "optimum-o4")
-        folder = scratch / "optimum"
-        folder.mkdir()
-        spec = OptimumSpec(bundle=bundle, threads=1, max_batch_tokens=None, config=config, checkpoint=Path(checkpoint))
-        spec.prepare(folder, ())
-        (graph,) = folder.glob("*.onnx")
-        onnxruntime.preload_dlls()
-        return onnx_session(graph, 1, manifest, [(CUDA_PROVIDER, provider_options(device, capture=False))])
-
-    def pytorch(*, compiled: bool = False) -> Run:
-        return torch_engine(load_model(source, source.task()), f"cuda:{device.index}", compiled=compiled)
-
-    openers: dict[str, Callable[[], Engine]] = {
-        EAGER: lambda: Engine(pytorch()),
-        "torch.compile": lambda: Engine(pytorch(compiled=True), many_callers=False),  # its graphs belong to a thread
-        "optimum O4": lambda: Engine(optimum_o4()),
-        "bundle": lambda: Engine(open_variant(bundle, manifest, masked, device).session.run),
-        "bundle, no CUDA graphs": lambda: Engine(ours(masked, ShapeBuckets(rows=()))),
-        "bundle, packed": lambda: Engine(ours(paddings[PACKED], NO_BUCKETS), is_right_padded),
-        "bundle, unmasked": lambda: Engine(ours(paddings[UNMASKED], NO_BUCKETS), is_full),
-        "bundle, TensorRT": lambda: Engine(on_tensorrt()),
-    }
-    found, missing = {}, {}
-    for name, open_it in openers.items():
-        try:
-            engine = open_it()
-            engine.run(first)  # some fail only there
-            found[name] = engine
-        except Exception as error:  # whatever a peer raises is what is reported of it
-            if name == EAGER:
-                raise
-            missing[name] = f"{type(error).__name__}: {error}"
-    return found, missing
+def _time(workload: Workload, rounds: int, calls: int) -> dict[str, Timing]:
+    for function in workload.functions.values():  # compilation, graph capture, and cuBLAS' choice of kernels
+        for _ in range(_WARM_UP_CALLS):
+            function()
+    return time_interleaved(workload.functions, rounds, calls)
 
 
-def _time(work: Work, rounds: int, calls: int) -> dict[str, Timing]:
-    for run in work.runs.values():  # compilation, capture, and cuBLAS' choice of kernels
-        for _ in range(5):
-            run()
-    return time_interleaved(work.runs, rounds, calls)
-
-
-def _report(timings: Mapping[str, Mapping[str, Timing]], works: Mapping[str, Work]) -> str:
-    """A line per workload: each engine's median milliseconds, sequences per second and speed-up over the baseline."""
+def _report(timings: Mapping[str, Mapping[str, Timing]], workloads: Mapping[str, Workload]) -> str:
+    """Format a line per workload and engine: median latency, sequences per second, and speed-up over eager."""
     rows: list[tuple[Any, ...]] = [("workload", "engine", "median ms", "sequences/s", "× eager")]
-    for case, engines in timings.items():
+    for workload, engines in timings.items():
         for name, timing in engines.items():
             speedup = paired_speedup(timing, engines[EAGER])
-            rate = works[case].sequences / timing.p50_ms * 1e3
-            rows.append((case, name, f"{timing.p50_ms:.3f}", f"{rate:.0f}", f"{speedup.median:.2f}"))
+            rate = workloads[workload].sequences / timing.p50_ms * 1e3
+            rows.append((workload, name, f"{timing.p50_ms:.3f}", f"{rate:.0f}", f"{speedup.median:.2f}"))
     return table(rows)
 
 
-@click.command(help=__doc__)
-@click.option("--checkpoint", required=True, help="A checkpoint folder; a hub id leaves out optimum.")
-@click.option("--device", "index", type=int, default=0, show_default=True, help="Which GPU.")
-@click.option("--rounds", type=int, default=5, show_default=True)
-@click.option("--calls", type=int, default=20, show_default=True)
-@click.option("--labelled", type=click.Path(path_type=Path), help="Real texts to hold the answers against PyTorch on.")
-@click.option("--output", type=click.Path(path_type=Path), help="Write the result as JSON, too.")
-def main(checkpoint: str, index: int, rounds: int, calls: int, labelled: Path | None, output: Path | None) -> None:
-    """Exports, checks, times, prints."""
+def _check_gpu() -> None:
+    """Raise `ClickException` if PyTorch or ONNX Runtime cannot use a GPU."""
     if not torch.cuda.is_available():
         raise click.ClickException(f"needs a GPU: torch {torch.__version__} finds none")
-    if problem := cuda_unavailable_reason():
-        raise click.ClickException(f"needs ONNX Runtime with CUDA: {problem}")
+    if reason := cuda_unavailable_reason():
+        raise click.ClickException(f"needs ONNX Runtime with CUDA: {reason}")
+
+
+@click.command(help=__doc__)
+@click.option("--checkpoint", required=True, help="Checkpoint folder; with a hub id, optimum is left out.")
+@click.option("--device", "index", type=int, default=0, show_default=True, help="Index of the GPU.")
+@click.option("--rounds", type=int, default=5, show_default=True, help="Rounds of timing.")
+@click.option("--calls", type=int, default=20, show_default=True, help="Timed calls per engine and round.")
+@path_option("--labelled", "File of texts to compare outputs with PyTorch in FP32 on.", required=False)
+@path_option("--output", "Result file to write, in JSON.", required=False)
+def main(checkpoint: str, index: int, rounds: int, calls: int, labelled: Path | None, output: Path | None) -> None:
+    """Export, check, time, print, and write the result."""
+    _check_gpu()
     torch.backends.cuda.matmul.allow_tf32 = False
     device = Device(kind="cuda", index=index)
     with tempfile.TemporaryDirectory() as scratch:
@@ -234,29 +198,34 @@ def main(checkpoint: str, index: int, rounds: int, calls: int, labelled: Path | 
         )  # fmt: skip
         source = open_checkpoint(checkpoint)
         reference = load_model(source, source.task())
-        batches = batches_of(manifest.task, source.config.vocab_size, manifest.max_tokens)
-        engines, missing = _engines(checkpoint, bundle, Path(scratch), device, batches["1x16"][0])
+        batches = make_batches(manifest.task, source.config.vocab_size, manifest.max_tokens)
+        engines, missing = open_engines(checkpoint, bundle, Path(scratch), device, batches["1x16"][0])
         errors = check_outputs(engines, reference, [batches["1x16"][0], batches["mixed"][-1]])
-        works = forward_works(engines, batches) | text_works(engines, manifest.task, bundle_tokenizer(bundle, manifest))
+        tokenizer = bundle_tokenizer(bundle, manifest)
+        workloads = forward_workloads(engines, batches) | text_workloads(engines, manifest.task, tokenizer)
         measured = {}
         if labelled is not None:
-            texts = [each for record in read_records(labelled) for each in manifest.task.inputs(record)]
+            texts = [text_input for record in read_records(labelled) for text_input in manifest.task.inputs(record)]
             measured = fidelity(load(bundle, device=str(device)), reference, texts)
-        timings = {case: _time(work, rounds, calls) for case, work in works.items()}
-    click.echo(f"{torch.cuda.get_device_name(index)}, {checkpoint}, FP16")
-    click.echo(_report(timings, works))
-    click.echo(table([("aimed at on an H200 with BERT-base", "", "here"), *goals(timings, measured)]))
+        timings = {name: _time(workload, rounds, calls) for name, workload in workloads.items()}
+    gpu, goal_rows = torch.cuda.get_device_name(index), goals(timings, measured)
+    click.echo(f"{gpu}, {checkpoint}, FP16")
+    click.echo(_report(timings, workloads))
+    click.echo(table([("goal for BERT-base on an H200", "", "here"), *goal_rows]))
     for name, reason in missing.items():
         click.echo(f"{name} is missing: {reason}")
     if output is not None:
         result = {
-            "gpu": torch.cuda.get_device_name(index),
+            "gpu": gpu,
             "checkpoint": checkpoint,
             "differences_from_fp32": errors,
             "missing": missing,
             "fidelity": measured,
-            "goals": goals(timings, measured),
-            "timings": {case: {n: asdict(t) for n, t in each.items()} for case, each in timings.items()},
+            "goals": goal_rows,
+            "timings": {
+                workload: {name: asdict(timing) for name, timing in engines_timings.items()}
+                for workload, engines_timings in timings.items()
+            },
         }
         write_result(output, result)
 

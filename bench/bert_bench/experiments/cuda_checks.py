@@ -1,12 +1,13 @@
-"""What engines on a GPU are held against: PyTorch in FP32, on token ids and on real texts, and what is aimed at."""
+"""Check GPU engines against PyTorch in FP32, on token ids and on real texts, and compare their speed with the goals."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import click
 import numpy as np
 
+from bert_bench.experiments.cuda_engines import EAGER, Engine
 from bert_bench.timing_statistics import Timing, paired_speedup
 from bert_export.cuda.build import HALF_TOLERANCE
 from bert_export.parity import reference_outputs
@@ -17,36 +18,12 @@ from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import TextInput, max_abs_difference
 from bert_runtime.tokenization import Batch
 
-__all__ = ["EAGER", "Engine", "Run", "check_outputs", "fidelity", "goals"]
-
-Run = Callable[[Batch], FloatArray]
-"""Token ids to raw outputs."""
-
-EAGER = "PyTorch eager"
-"""The engine that speed-ups are over."""
+__all__ = ["check_outputs", "fidelity", "goals"]
 
 
 @dataclass(frozen=True)
-class Engine:
-    """One way to run the model."""
-
-    run: Run
-    reads: Callable[[Batch], bool] = lambda batch: True
-    """The batches it can be given; one that does not read all is left out where texts go in."""
-    many_callers: bool = True
-    """Whether several threads may call it."""
-
-    threads = 1
-
-    @property
-    def reads_all(self) -> bool:
-        """Whether it takes any padding."""
-        return self.reads(Batch(*(np.array([[0, 1]]) for _ in range(3))))
-
-
-@dataclass(frozen=True)
-class _PyTorch:
-    """Stands where a model has its session."""
+class _TorchSession:
+    """A PyTorch model with the interface of a session."""
 
     model: TaskModel
 
@@ -55,59 +32,83 @@ class _PyTorch:
 
 
 def check_outputs(engines: Mapping[str, Engine], model: TaskModel, batches: list[Batch]) -> dict[str, float]:
-    """Each engine's largest difference from PyTorch in FP32 on what it reads, as a share of the largest output.
+    """Compare every engine's outputs with PyTorch's in FP32, on the batches that it accepts.
 
-    Raises `ClickException` where it exceeds what FP16 explains.
+    Args:
+        engines: Engines by name.
+        model: The reference, in FP32 on the CPU.
+        batches: Batches to run; every engine accepts at least one.
+
+    Returns:
+        Per engine, the largest absolute difference divided by the largest absolute output.
+
+    Raises:
+        click.ClickException: A difference exceeds FP16's tolerance.
+
     """
     expected = [reference_outputs(model, batch) for batch in batches]
-    scale = max(0.1, *(float(np.abs(each).max(initial=0)) for each in expected))
+    scale = max(0.1, *(float(np.abs(outputs).max(initial=0)) for outputs in expected))
     errors = {
         name: max(
-            float(np.abs(engine.run(batch) - right).max(initial=0)) / scale
-            for batch, right in zip(batches, expected, strict=True)
-            if engine.reads(batch)
+            float(np.abs(engine.run(batch) - outputs).max(initial=0)) / scale
+            for batch, outputs in zip(batches, expected, strict=True)
+            if engine.accepts(batch)
         )
         for name, engine in engines.items()
     }
     if wrong := [f"{name} ({error:.2g})" for name, error in errors.items() if not error <= HALF_TOLERANCE]:
-        raise click.ClickException(f"not the outputs of PyTorch in FP32, to {HALF_TOLERANCE}: {', '.join(wrong)}")
+        raise click.ClickException(
+            f"outputs differ from PyTorch in FP32 by more than {HALF_TOLERANCE} of the largest: {', '.join(wrong)}"
+        )
     return errors
 
 
 def fidelity(model: Model, reference: TaskModel, texts: Sequence[TextInput]) -> dict[str, float]:
-    """The largest difference of outputs from PyTorch in FP32 on the CPU, and the share of texts that agree."""
-    expected = Model(reference.runtime_task(), model.tokenizer, cast("Session", _PyTorch(reference)))
-    found, right = model.outputs(texts), expected.outputs(texts)
-    return {**model.task.agreement(found, right), "max_abs_difference": max_abs_difference(found, right)}
+    """Compare a model's outputs on texts with PyTorch's in FP32 on the CPU.
+
+    Returns:
+        The task's agreement, such as `label_agreement`, and the largest difference, `max_abs_difference`.
+
+    """
+    reference_model = Model(reference.runtime_task(), model.tokenizer, cast("Session", _TorchSession(reference)))
+    outputs, expected = model.outputs(texts), reference_model.outputs(texts)
+    return {**model.task.agreement(outputs, expected), "max_abs_difference": max_abs_difference(outputs, expected)}
 
 
 def goals(timings: Mapping[str, Mapping[str, Timing]], measured: Mapping[str, float]) -> list[tuple[str, str, str]]:
-    """What is aimed at on an H200 with BERT-base: the figure, what it should be, and what it is here."""
+    """Return the goals for BERT-base on an H200: the figure, its goal, and its value here.
 
-    def ratio(case: str, ours: str, *others: str) -> float | None:
-        engines = timings.get(case, {})
-        beside = [engines[name] for name in others if name in engines]
-        if ours not in engines or not beside:
+    Args:
+        timings: By workload and engine.
+        measured: Result of `fidelity`; empty if it was not measured.
+
+    """
+
+    def speedup(workload: str, engine: str, *baselines: str) -> float | None:
+        """Return the speed-up over the fastest of the baselines."""
+        engines = timings.get(workload, {})
+        found = [engines[name] for name in baselines if name in engines]
+        if engine not in engines or not found:
             return None
-        return min(paired_speedup(engines[ours], each).median for each in beside)
+        return min(paired_speedup(engines[engine], baseline).median for baseline in found)
 
-    def rate(case: str, sequences: int, name: str) -> float | None:
-        found = timings.get(case, {}).get(name)
-        return None if found is None else sequences / found.p50_ms * 1e3
+    def rate(workload: str, sequences: int, engine: str) -> float | None:
+        timing = timings.get(workload, {}).get(engine)
+        return None if timing is None else sequences / timing.p50_ms * 1e3
 
     single = timings.get("1x128", {}).get("bundle")
     compiled = "torch.compile"
     figures = [
         ("1x128, p50 in ms", "at most 0.6", None if single is None else single.p50_ms),
-        ("1x128 beside torch.compile", "at least 1.2", ratio("1x128", "bundle", compiled)),
+        ("1x128 vs. torch.compile", "at least 1.2", speedup("1x128", "bundle", compiled)),
         ("128x128, sequences/s", "at least 20000", rate("128x128", 128, "bundle")),
-        ("128x128 beside the best PyTorch", "at least 1.0", ratio("128x128", "bundle", EAGER, compiled)),
+        ("128x128 vs. the best PyTorch", "at least 1.0", speedup("128x128", "bundle", EAGER, compiled)),
         (
-            "mixed, unsorted: packed beside padded",
+            "mixed, unsorted: packed vs. padded",
             "at least 1.5",
-            ratio("mixed, unsorted", "bundle, packed", "bundle, no CUDA graphs"),
+            speedup("mixed, unsorted", "bundle, packed", "bundle, no CUDA graphs"),
         ),
         ("largest difference of logits", "at most 0.02", measured.get("max_abs_difference")),
         ("labels that agree", "at least 0.999", measured.get("label_agreement")),
     ]
-    return [(name, wanted, "not measured" if found is None else f"{found:.4g}") for name, wanted, found in figures]
+    return [(name, goal, "not measured" if value is None else f"{value:.4g}") for name, goal, value in figures]

@@ -1,22 +1,17 @@
-"""The experiment on a GPU: what it does without one, and its engines and workloads on the CPU."""
+"""The CUDA experiment: its errors without a GPU, and its engines, workloads and checks on the CPU."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from click import ClickException
 from click.testing import CliRunner
 
 from bert_bench.experiments import cuda
-from bert_bench.experiments.cuda import (
-    Work,
-    batches_of,
-    forward_works,
-    main,
-    text_works,
-    torch_engine,
-)
-from bert_bench.experiments.cuda_checks import Engine, check_outputs, fidelity, goals
+from bert_bench.experiments.cuda import Workload, forward_workloads, main, make_batches, text_workloads
+from bert_bench.experiments.cuda_checks import check_outputs, fidelity, goals
+from bert_bench.experiments.cuda_engines import Engine, torch_engine
 from bert_bench.timing_statistics import Timing, summarize
 from bert_export.parity import reference_outputs
 from bert_models import EncoderConfig, TaskModel, load_model, open_checkpoint
@@ -34,7 +29,7 @@ CONFIG = EncoderConfig(
 TASK = TextClassification(labels=("a", "b"))
 
 
-def toy() -> TaskModel:
+def toy_model() -> TaskModel:
     torch.manual_seed(0)
     model = TaskModel(CONFIG, TASK).eval()
     with torch.no_grad():
@@ -43,14 +38,18 @@ def toy() -> TaskModel:
     return model
 
 
-def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def reference_engine(model: TaskModel) -> Engine:
+    return Engine(lambda batch: reference_outputs(model, batch))
+
+
+def test_missing_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = CliRunner().invoke(main, ["--checkpoint", "anything"])
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("Error: needs a GPU: torch ")
 
 
-def test_without_onnxruntime_for_it_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_onnxruntime_without_cuda_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(cuda, "cuda_unavailable_reason", lambda: "there is none")
     result = CliRunner().invoke(main, ["--checkpoint", "anything"])
@@ -58,85 +57,82 @@ def test_without_onnxruntime_for_it_it_says_so(monkeypatch: pytest.MonkeyPatch) 
     assert "needs ONNX Runtime with CUDA: there is none" in result.stderr
 
 
-def engine(model: TaskModel) -> Engine:
-    return Engine(lambda batch: reference_outputs(model, batch))
-
-
-def test_workloads_fit_the_model_and_the_budget() -> None:
-    batches = batches_of(TASK, 61, max_tokens=130)
-    shapes = [f"{rows}x{tokens}" for rows in (1, 8, 32) for tokens in (16, 64, 128)]  # 384 tokens are too many
+def test_batches_fit_the_model_and_the_token_budget() -> None:
+    batches = make_batches(TASK, 61, max_tokens=130)
+    # The grid's 384 tokens are more than the model reads.
+    shapes = [f"{sequences}x{tokens}" for sequences in (1, 8, 32) for tokens in (16, 64, 128)]
     assert list(batches) == [*shapes, "128x128", "mixed", "mixed, unsorted"]
     for name in shapes:
-        each = batches[name]
-        assert ["x".join(map(str, batch.input_ids.shape)) for batch in each] == [name]
-        assert each[0].attention_mask.all()
+        full = batches[name]
+        assert ["x".join(map(str, batch.input_ids.shape)) for batch in full] == [name]
+        assert full[0].attention_mask.all()
     for mixed in (batches["mixed"], batches["mixed, unsorted"]):
         assert sum(len(batch.input_ids) for batch in mixed) == 512
         assert max(batch.input_ids.size for batch in mixed) <= 16384
         assert not all(batch.attention_mask.all() for batch in mixed)
 
 
-def test_pytorch_in_half_precision_gives_its_outputs() -> None:
-    batch = batches_of(TASK, 61, max_tokens=130)["1x16"][0]
-    errors = check_outputs({"eager": Engine(torch_engine(toy(), "cpu"))}, toy(), [batch])
+def test_pytorch_in_fp16_is_within_tolerance_of_fp32() -> None:
+    batch = make_batches(TASK, 61, max_tokens=130)["1x16"][0]
+    errors = check_outputs({"eager": Engine(torch_engine(toy_model(), "cpu"))}, toy_model(), [batch])
     assert 0 < errors["eager"] <= 2e-2
 
 
-def test_an_engine_that_answers_otherwise_is_not_timed() -> None:
-    from click import ClickException
-
-    batch = batches_of(TASK, 61, max_tokens=130)["1x16"][0]
-    engines = {"zeros": Engine(lambda each: np.zeros((len(each.input_ids), 2), dtype=np.float32))}
-    with pytest.raises(ClickException, match=r"not the outputs of PyTorch in FP32, to 0.02: zeros \("):
-        check_outputs(engines, toy(), [batch])
+def test_engine_with_wrong_outputs_is_an_error() -> None:
+    batch = make_batches(TASK, 61, max_tokens=130)["1x16"][0]
+    engines = {"zeros": Engine(lambda batch: np.zeros((len(batch.input_ids), 2), dtype=np.float32))}
+    with pytest.raises(ClickException, match=r"differ from PyTorch in FP32 by more than 0.02 of the largest: zeros \("):
+        check_outputs(engines, toy_model(), [batch])
 
 
-def test_an_engine_is_given_what_it_reads() -> None:
-    batches = batches_of(TASK, 61, max_tokens=130)
-    full = Engine(engine(toy()).run, is_full)
-    assert not full.reads_all
-    engines = {"all": engine(toy()), "full": full}
-    assert check_outputs(engines, toy(), [batches["1x16"][0], batches["mixed"][0]]) == {"all": 0.0, "full": 0.0}
-    works = forward_works(engines, {name: batches[name] for name in ("8x64", "mixed, unsorted")})
-    assert {case: (work.sequences, list(work.runs)) for case, work in works.items()} == {
+def test_engines_run_only_batches_that_they_accept() -> None:
+    batches = make_batches(TASK, 61, max_tokens=130)
+    full = Engine(reference_engine(toy_model()).run, is_full)
+    assert not full.accepts_any_padding
+    engines = {"all": reference_engine(toy_model()), "full": full}
+    probes = [batches["1x16"][0], batches["mixed"][0]]
+    assert check_outputs(engines, toy_model(), probes) == {"all": 0.0, "full": 0.0}
+    workloads = forward_workloads(engines, {name: batches[name] for name in ("8x64", "mixed, unsorted")})
+    assert {name: (workload.sequences, list(workload.functions)) for name, workload in workloads.items()} == {
         "8x64": (8, ["all", "full"]), "mixed, unsorted": (512, ["all"]),
     }  # fmt: skip
 
 
-def test_texts_go_in(classifier_bundle: Path) -> None:
+def test_text_workloads_leave_out_engines_that_cannot_run_them(classifier_bundle: Path) -> None:
     manifest = Manifest.read(classifier_bundle)
     session = load(classifier_bundle, device="cpu").session
-    rows: list[int] = []
+    batch_sizes: list[int] = []
 
     def run(batch: Batch) -> FloatArray:
-        rows.append(len(batch.input_ids))
+        batch_sizes.append(len(batch.input_ids))
         return session.run(batch)
 
     engines = {
-        "ours": Engine(run),
-        "of one thread": Engine(run, many_callers=False),
+        "bundle": Engine(run),
+        "single-threaded": Engine(run, thread_safe=False),
         "full": Engine(run, is_full),
     }
-    works = text_works(engines, manifest.task, bundle_tokenizer(classifier_bundle, manifest))
-    assert {case: (work.sequences, list(work.runs)) for case, work in works.items()} == {
-        "one text": (1, ["ours", "of one thread"]),
-        "512 texts": (512, ["ours", "of one thread"]),
-        "4 callers": (64, ["ours"]),
+    workloads = text_workloads(engines, manifest.task, bundle_tokenizer(classifier_bundle, manifest))
+    assert {name: (workload.sequences, list(workload.functions)) for name, workload in workloads.items()} == {
+        "one text": (1, ["bundle", "single-threaded"]),
+        "512 texts": (512, ["bundle", "single-threaded"]),
+        "4 callers": (64, ["bundle"]),
     }
-    for work in works.values():
-        rows.clear()
-        work.runs["ours"]()
-        assert sum(rows) == work.sequences
+    for workload in workloads.values():
+        batch_sizes.clear()
+        workload.functions["bundle"]()
+        assert sum(batch_sizes) == workload.sequences
 
 
-def test_outputs_on_real_texts(classifier_bundle: Path, classifier_checkpoint: Path) -> None:
+def test_fidelity_compares_texts_with_pytorch(classifier_bundle: Path, classifier_checkpoint: Path) -> None:
     source = open_checkpoint(classifier_checkpoint)
-    found = fidelity(load(classifier_bundle, precision="fp32"), load_model(source, source.task()), ["hello", "my card"])
-    assert 0 < found["max_abs_difference"] <= 1e-4
-    assert found["label_agreement"] == 1.0
+    reference = load_model(source, source.task())
+    measured = fidelity(load(classifier_bundle, precision="fp32"), reference, ["hello", "my card"])
+    assert 0 < measured["max_abs_difference"] <= 1e-4
+    assert measured["label_agreement"] == 1.0
 
 
-def test_what_is_aimed_at() -> None:
+def test_goals_report_figures_that_were_measured() -> None:
     def timing(milliseconds: float) -> Timing:
         return summarize([[milliseconds], [milliseconds]])
 
@@ -145,14 +141,14 @@ def test_what_is_aimed_at() -> None:
         "128x128": {"PyTorch eager": timing(6.0), "bundle": timing(6.4)},
         "mixed, unsorted": {"bundle, packed": timing(1.0), "bundle, no CUDA graphs": timing(2.0)},
     }
-    here = [found for _, _, found in goals(timings, {"label_agreement": 0.9995})]
-    assert here == ["0.5", "1.2", "2e+04", "0.9375", "2", "not measured", "0.9995"]
-    assert {found for _, _, found in goals({}, {})} == {"not measured"}
+    values = [value for _, _, value in goals(timings, {"label_agreement": 0.9995})]
+    assert values == ["0.5", "1.2", "2e+04", "0.9375", "2", "not measured", "0.9995"]
+    assert {value for _, _, value in goals({}, {})} == {"not measured"}
 
 
-def test_the_table() -> None:
+def test_report_shows_latency_rate_and_speedup() -> None:
     timings = {"1x16": {"PyTorch eager": summarize([[4.0], [4.0]]), "bundle": summarize([[1.0], [1.0]])}}
-    assert [line.split() for line in cuda._report(timings, {"1x16": Work(1, {})}).splitlines()[1:]] == [
+    assert [line.split() for line in cuda._report(timings, {"1x16": Workload(1, {})}).splitlines()[1:]] == [
         ["1x16", "PyTorch", "eager", "4.000", "250", "1.00"],
         ["1x16", "bundle", "1.000", "1000", "4.00"],
     ]
