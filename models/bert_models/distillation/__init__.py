@@ -1,4 +1,4 @@
-"""Distillation: a small student learns what a large teacher answers."""
+"""Knowledge distillation: train a small student on the outputs of a large teacher (Hinton et al., arXiv:1503.02531)."""
 
 from bert_models.distillation.language_model import distill_language_model
 from bert_models.distillation.run import distill

@@ -1,4 +1,4 @@
-"""DistilBERT's recipe: a masked language model learns on raw text what a deeper one answers (arXiv:1910.01108)."""
+"""Distil a masked language model on raw text, with DistilBERT's losses (Sanh et al., arXiv:1910.01108)."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -10,7 +10,7 @@ from torch import Tensor
 from bert_models.checkpoint import load_model, open_checkpoint
 from bert_models.corpus.text_files import Corpus
 from bert_models.distillation.layers import LayerTrace
-from bert_models.distillation.losses import attention_distance, categorical, cosine_distance
+from bert_models.distillation.losses import attention_divergence, cosine_distance, kl_divergence
 from bert_models.distillation.settings import CORPUS_DISTILLATION, DistillationSettings
 from bert_models.distillation.student import Student, check_compatible, teacher_record
 from bert_models.distillation.teacher import Teacher
@@ -28,10 +28,15 @@ __all__ = ["DistilledLanguageModel", "distill_language_model"]
 
 
 class DistilledLanguageModel(PretrainingModel):
-    """A student under a masked-language head, and beside it the teacher that it learns from.
+    """A student with a masked-language-model head, trained on its teacher.
 
-    Distributions over the vocabulary are compared where tokens are masked: all tokens would cost 6.7 times as many
-    rows of the largest matrix in both models.
+    Distributions over the vocabulary are compared at masked tokens only. Comparing all tokens, as DistilBERT does by
+    default, would multiply 6.7 times as many token vectors by the largest matrix of both models.
+
+    Args:
+        model: the student.
+        teacher: the teacher, with the same vocabulary.
+        distillation: weights of the losses.
     """
 
     def __init__(self, model: TaskModel, teacher: TaskModel, distillation: DistillationSettings) -> None:
@@ -48,17 +53,15 @@ class DistilledLanguageModel(PretrainingModel):
         inputs = input_ids, attention_mask, token_type_ids
         hidden, expected = self.model.encoder(*inputs), self.teacher.hidden(*inputs)
         measured, logits = mlm_metrics(self.model.head, hidden, labels)
-        chosen, real = labels != IGNORE_INDEX, attention_mask.bool()
+        masked, real = labels != IGNORE_INDEX, attention_mask.bool()
         if self.distillation.soft_weight:
-            answers = self.teacher.head(expected[chosen])
-            measured["soft_loss"] = MetricSum(
-                categorical(logits, answers, self.distillation.temperature), measured["mlm_loss"].number
-            )
+            soft_loss = kl_divergence(logits, self.teacher.head(expected[masked]), self.distillation.temperature)
+            measured["soft_loss"] = MetricSum(soft_loss, measured["mlm_loss"].number)
         if self.distillation.hidden_weight:
             measured["hidden_loss"] = MetricSum(cosine_distance(hidden, expected, real), real.sum())
         if self.distillation.attention_weight:
-            distance = attention_distance(self.trace.attention(), self.teacher.trace.attention(), real)
-            measured["attention_loss"] = MetricSum(distance * real.sum(), real.sum())
+            divergence = attention_divergence(self.trace.attention(), self.teacher.trace.attention(), real)
+            measured["attention_loss"] = MetricSum(divergence * real.sum(), real.sum())
         return measured
 
     def loss(self, measured: dict[str, MetricSum]) -> Tensor:
@@ -71,7 +74,7 @@ class DistilledLanguageModel(PretrainingModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Pupil(ModelSource):
+class _DistilledModel(ModelSource):
     """A student and its teacher, by name."""
 
     teacher: str | Path
@@ -89,19 +92,20 @@ class _Pupil(ModelSource):
         source = open_checkpoint(self.teacher)
         task = source.task(FillMask.name)
         model = load_model(source, task)
-        pupil = Student.of(self.student, source, task, model)
-        check_compatible(source, pupil.source, self.distillation, per_token=(task.name,))
-        widths = model.config.hidden_size, pupil.source.config.hidden_size
+        student = Student.from_name(self.student, source, task, model)
+        config = student.source.config
+        check_compatible(source, student.source, self.distillation, token_level=(task.name,))
+        widths = model.config.hidden_size, config.hidden_size
         if self.distillation.hidden_weight and widths[0] != widths[1]:
             raise TrainingError(
-                f"hidden_weight needs a student as wide as its teacher, {widths[0]}; the student is {widths[1]} wide"
+                f"hidden_weight needs a student with its teacher's hidden_size {widths[0]}, found {widths[1]}"
             )
-        sizes = model.config.vocab_size, pupil.source.config.vocab_size
+        sizes = model.config.vocab_size, config.vocab_size
         if sizes[0] != sizes[1]:
-            raise TrainingError(f"expected a student with its teacher's {sizes[0]} tokens, found {sizes[1]}")
-        check_objective(pupil.source.config, settings)
-        learner = DistilledLanguageModel(pupil.build(), model, self.distillation)
-        return LoadedModel(pupil.source.path, learner, pupil.source.tokenizer())
+            raise TrainingError(f"expected a student with its teacher's vocab_size {sizes[0]}, found {sizes[1]}")
+        check_objective(config, settings)
+        distilled = DistilledLanguageModel(student.build(), model, self.distillation)
+        return LoadedModel(student.source.path, distilled, student.source.tokenizer())
 
 
 def distill_language_model(
@@ -118,14 +122,33 @@ def distill_language_model(
     force: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> dict[str, Any]:
-    """Trains `student`, see `Student.of`, on raw text as `teacher`, which has a masked-language head, fills masks.
+    """Distil a masked language model on raw text.
 
-    `settings.objective` must be `mlm`; all else is as in `bert_models.pretraining.pretrain`.
+    Args:
+        teacher: folder or hub id of a checkpoint with a masked-language-model head.
+        student: a number of the teacher's layers, a size of its family, or a checkpoint, see `Student.from_name`.
+        corpus: the raw text, see `open_corpus`.
+        output: the checkpoint folder to write.
+        settings: of the training; the objective must be `mlm`.
+        distillation: weights of the losses.
+        cache: see `bert_models.pretraining.pretrain`, also for the arguments that follow.
+        placement: devices and processes.
+        resume: continue an interrupted run.
+        force: replace what an earlier run wrote.
+        progress: called with the name of each stage.
+
+    Returns:
+        The report of the run, see `bert_models.pretraining.pretrain`.
+
+    Raises:
+        TrainingError: settings are invalid, student and teacher cannot be compared, or training fails.
+        CheckpointError: a checkpoint is missing, damaged, or has no masked-language-model head.
+        DataError: the corpus cannot be read.
     """
     if settings.objective != "mlm":
-        raise TrainingError(f"a corpus is distilled with the objective mlm, found {settings.objective}")
-    start = _Pupil(teacher=teacher, student=student, distillation=distillation)
+        raise TrainingError(f"expected the objective mlm for a distillation on a corpus, found {settings.objective}")
+    source = _DistilledModel(teacher=teacher, student=student, distillation=distillation)
     return pretrain(
-        start, corpus, output, settings,
+        source, corpus, output, settings,
         cache=cache, placement=placement, resume=resume, force=force, progress=progress,
     )  # fmt: skip

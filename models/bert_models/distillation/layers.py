@@ -1,4 +1,4 @@
-"""Which layers of a teacher a student has, or is compared with, and looking at them as they run."""
+"""Layers in distillation: which ones initialise a student, which ones are compared, and recording what they compute."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,69 +15,93 @@ from bert_models.model import TaskModel
 __all__ = ["LayerTrace", "evenly_spaced_layers", "matched_layers", "student_from_layers"]
 
 
-def evenly_spaced_layers(of: int, number: int) -> list[int]:
-    """`number` of `of` layers, evenly from the first to the last: 12 → 6 gives DistilBERT's 0, 2, 4, 7, 9, 11."""
-    if not 1 <= number <= of:
-        raise TrainingError(f"expected a student of 1 to {of} layers, as many as its teacher has, found {number}")
-    if number == 1:
+def evenly_spaced_layers(num_teacher_layers: int, num_layers: int) -> list[int]:
+    """Choose layers of the teacher evenly from the first to the last.
+
+    For 12 and 6 these are 0, 2, 4, 7, 9, 11, the layers that DistilBERT was initialised from (Sanh et al.,
+    arXiv:1910.01108).
+
+    Raises:
+        TrainingError: `num_layers` is not in 1…`num_teacher_layers`.
+    """
+    if not 1 <= num_layers <= num_teacher_layers:
+        raise TrainingError(
+            f"expected a student of 1 to {num_teacher_layers} layers, as many as its teacher has, found {num_layers}"
+        )
+    if num_layers == 1:
         return [0]
-    return [round(place * (of - 1) / (number - 1)) for place in range(number)]
+    return [round(layer * (num_teacher_layers - 1) / (num_layers - 1)) for layer in range(num_layers)]
 
 
-def matched_layers(teacher: int, student: int) -> list[int]:
-    """For each of the student's layers, the teacher's layer at the same share of its depth."""
-    return [-(-(place + 1) * teacher // student) - 1 for place in range(student)]
+def matched_layers(num_teacher_layers: int, num_layers: int) -> list[int]:
+    """Return, for every layer of the student, the teacher's layer at the same relative depth.
+
+    This is TinyBERT's uniform mapping (Jiao et al., arXiv:1909.10351): layer m of S, from 1, is matched with layer
+    ⌈m · T / S⌉ of T.
+    """
+    return [-(-(layer + 1) * num_teacher_layers // num_layers) - 1 for layer in range(num_layers)]
 
 
-def student_from_layers(teacher: TaskModel, number: int) -> TaskModel:
-    """A model with `number` of the teacher's layers, and its embeddings and head; weights are copies."""
-    chosen = evenly_spaced_layers(teacher.config.num_layers, number)
-    student = TaskModel(_shallower(teacher.config, number), teacher.task)
+def student_from_layers(teacher: TaskModel, num_layers: int) -> TaskModel:
+    """Copy the teacher's embeddings, head and `num_layers` of its layers into a new model, in evaluation mode.
+
+    Raises:
+        TrainingError: the teacher has fewer layers.
+    """
+    chosen = evenly_spaced_layers(teacher.config.num_layers, num_layers)
+    student = TaskModel(_with_num_layers(teacher.config, num_layers), teacher.task)
     encoder, source = student.encoder, teacher.encoder
     encoder.embeddings.load_state_dict(source.embeddings.state_dict())
-    for place, layer in enumerate(chosen):
-        encoder.layers[encoder.order[place]].load_state_dict(source.layers[source.order[layer]].state_dict())
+    for target, layer in enumerate(chosen):
+        encoder.layers[encoder.order[target]].load_state_dict(source.layers[source.order[layer]].state_dict())
     student.head.load_state_dict(teacher.head.state_dict())
     return student.eval()
 
 
-def _shallower(config: EncoderConfig, number: int) -> EncoderConfig:
-    """With layers of their own where the teacher's share parameters in several groups, which cannot be thinned out."""
+def _with_num_layers(config: EncoderConfig, num_layers: int) -> EncoderConfig:
+    """Change the number of layers. Several parameter groups become one per layer: their layers need not stay equal."""
     groups = config.num_layer_groups
-    return replace(config, num_layers=number, num_layer_groups=groups if groups in (None, 1) else number)
+    return replace(config, num_layers=num_layers, num_layer_groups=groups if groups in (None, 1) else num_layers)
 
 
 class LayerTrace:
-    """What the layers of an encoder computed in its last forward pass, of what is asked for."""
+    """Records what an encoder's layers compute in a forward pass, by forward hooks. The last pass is kept.
+
+    Args:
+        encoder: the encoder to hook into.
+        num_heads: its attention heads.
+        hidden: record the hidden states after every layer.
+        attention: record queries and keys of the last layer.
+    """
 
     def __init__(self, encoder: Encoder, num_heads: int, *, hidden: bool = True, attention: bool = True) -> None:
         self.hidden: list[Tensor] = []
-        """After each layer, float [B, S, H]."""
+        """Hidden states after every layer, float [B, S, H]."""
         self._projections: dict[str, Tensor] = {}
         self._num_heads = num_heads
         if hidden:
             encoder.embeddings.register_forward_hook(lambda *_: self.hidden.clear())
             for layer in encoder.layers:
-                layer.register_forward_hook(lambda module, given, computed: self.hidden.append(computed))
+                layer.register_forward_hook(lambda module, args, output: self.hidden.append(output))
         if attention:
             last: Any = encoder.layers[encoder.order[-1]]
             last.attention.query.register_forward_hook(self._keep("query"))
             last.attention.key.register_forward_hook(self._keep("key"))
 
     def __deepcopy__(self, memo: object) -> "LayerTrace":
-        return self  # what it holds belongs to a step; a copy of the model is made for its weights
+        return self  # recorded tensors belong to a step; a model is copied for its weights alone
 
     def clear(self) -> None:
-        """Forgets it."""
+        """Drop the recorded tensors."""
         self.hidden.clear()
         self._projections.clear()
 
     def _keep(self, name: str) -> Callable[[nn.Module, Any, Tensor], None]:
-        def hook(module: nn.Module, given: Any, computed: Tensor) -> None:
-            self._projections[name] = computed
+        def hook(module: nn.Module, args: Any, output: Tensor) -> None:
+            self._projections[name] = output
 
         return hook
 
     def attention(self) -> Tensor:
-        """Scores of the last layer before mask and softmax, float [B, A, S, S]."""
+        """Return the attention scores of the last layer before mask and softmax, float [B, A, S, S]."""
         return attention_scores(self._projections["query"], self._projections["key"], self._num_heads)

@@ -1,6 +1,7 @@
-"""How far a student's answers are from its teacher's.
+"""Losses between the outputs, hidden states and attention of a student and its teacher.
 
-Letters in shapes: N answers, L labels, B sequences, S tokens, H hidden size, A heads.
+Letters in shapes: B sequences in the batch, S tokens per sequence, H hidden size, A heads, L labels, N any number of
+predictions.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,32 +22,53 @@ from bert_runtime.tasks import (
     TokenClassification,
 )
 
-__all__ = ["SOFT_LOSSES", "Answers", "attention_distance", "binary", "categorical", "cosine_distance", "soft_loss"]
+__all__ = [
+    "SOFT_LOSSES",
+    "BatchOutputs",
+    "attention_divergence",
+    "attention_scores",
+    "binary_kl_divergence",
+    "cosine_distance",
+    "kl_divergence",
+    "soft_loss",
+]
 
-_NEVER = -1e4
-"""Stands for a logit of probability zero; an infinite one would give NaN where both have it."""
+_MASKED_LOGIT = -1e4
+"""Logit of a masked position. An infinite one would give NaN, because teacher and student both have it."""
 
 
 @dataclass(frozen=True)
-class Answers:
-    """What both computed for a batch, and which tokens count, bool [B, S]."""
+class BatchOutputs:
+    """Outputs of student and teacher for a batch."""
 
     student: Tensor
+    """Float [B, …]."""
     teacher: Tensor
+    """Float [B, …]."""
     tokens: Tensor
+    """True at the tokens that count, bool [B, S]."""
 
 
-def categorical(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """Kullback-Leibler divergence from the student's distributions to the teacher's, summed; logits [N, L] each.
+def kl_divergence(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """Compute T² Σ KL(softmax(teacher / T) ‖ softmax(student / T)) over all predictions.
 
-    Times the temperature squared, so that its gradient does not shrink with it (Hinton et al., section 2).
+    The factor T² keeps the gradient's magnitude independent of the temperature T (Hinton et al., arXiv:1503.02531,
+    section 2).
+
+    Args:
+        student: logits, float [N, L].
+        teacher: logits, float [N, L].
+        temperature: T.
+
+    Returns:
+        The sum, float32 [].
     """
     found, expected = (F.log_softmax(logits.float() / temperature, dim=-1) for logits in (student, teacher))
     return F.kl_div(found, expected, reduction="sum", log_target=True) * temperature**2
 
 
-def binary(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """The same for logits that each are a decision of their own, of any one shape."""
+def binary_kl_divergence(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """Compute `kl_divergence` of independent binary decisions; logits of any one shape → float32 []."""
     found, expected = student.float() / temperature, teacher.float() / temperature
     probability = expected.sigmoid()
     return temperature**2 * (
@@ -56,89 +78,117 @@ def binary(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
 
 
 def cosine_distance(student: Tensor, teacher: Tensor, tokens: Tensor) -> Tensor:
-    """1 - cosine between hidden states [B, S, H] where `tokens` bool [B, S] is true, summed."""
+    """Sum 1 - cos(student, teacher) over tokens, DistilBERT's loss on hidden states (Sanh et al., arXiv:1910.01108).
+
+    Args:
+        student: hidden states, float [B, S, H].
+        teacher: hidden states, float [B, S, H].
+        tokens: the tokens to compare, bool [B, S].
+
+    Returns:
+        The sum, float32 [].
+    """
     return (1 - F.cosine_similarity(student[tokens].float(), teacher[tokens].float(), dim=-1)).sum()
 
 
-def attention_distance(student: Tensor, teacher: Tensor, tokens: Tensor) -> Tensor:
-    """Mean over heads and queries of the divergence from the student's attention to the teacher's.
+def attention_divergence(student: Tensor, teacher: Tensor, tokens: Tensor) -> Tensor:
+    """Average KL(teacher ‖ student) of attention distributions over heads and queries.
 
-    student, teacher: scores [B, A, S, S] before the softmax; tokens: bool [B, S], the queries and keys that are real.
+    This is MiniLM's self-attention distribution transfer (Wang et al., arXiv:2002.10957, section 3.1).
+
+    Args:
+        student: attention scores before the softmax, float [B, A, S, S].
+        teacher: attention scores before the softmax, float [B, A, S, S].
+        tokens: the queries and keys that are not padding, bool [B, S].
+
+    Returns:
+        The mean, float32 [].
     """
     keys = tokens[:, None, None, :]
-    found, expected = (F.log_softmax(scores.float().masked_fill(~keys, _NEVER), -1) for scores in (student, teacher))
+    found, expected = (
+        F.log_softmax(scores.float().masked_fill(~keys, _MASKED_LOGIT), -1) for scores in (student, teacher)
+    )
     divergence = F.kl_div(found, expected, reduction="none", log_target=True).sum(dim=-1)  # [B, A, S]
     return divergence.mean(dim=1)[tokens].mean()
 
 
-def _classification(answers: Answers, task: Task, temperature: float) -> Tensor:
+def _text_classification(outputs: BatchOutputs, task: Task, temperature: float) -> Tensor:
     assert isinstance(task, TextClassification)
     if task.problem_type == "regression":
-        return F.mse_loss(answers.student.float(), answers.teacher.float())
+        return F.mse_loss(outputs.student.float(), outputs.teacher.float())
     if task.problem_type == "multi_label":
-        return binary(answers.student, answers.teacher, temperature) / answers.student.numel()
-    return _labels(answers, task, temperature)
+        return binary_kl_divergence(outputs.student, outputs.teacher, temperature) / outputs.student.numel()
+    return _single_label(outputs, task, temperature)
 
 
-def _labels(answers: Answers, task: Task, temperature: float) -> Tensor:
-    return categorical(answers.student, answers.teacher, temperature) / len(answers.student)
+def _single_label(outputs: BatchOutputs, task: Task, temperature: float) -> Tensor:
+    return kl_divergence(outputs.student, outputs.teacher, temperature) / len(outputs.student)
 
 
-def _token_labels(answers: Answers, task: Task, temperature: float) -> Tensor:
-    """Of a linear chain, the scores of single tokens; the chain itself is learnt from labels."""
-    student, teacher = answers.student[answers.tokens], answers.teacher[answers.tokens]
-    return categorical(student, teacher, temperature) / max(1, len(student))
+def _token_classification(outputs: BatchOutputs, task: Task, temperature: float) -> Tensor:
+    """For a CRF head, compare the emission scores only; transitions are learned from labels."""
+    student, teacher = outputs.student[outputs.tokens], outputs.teacher[outputs.tokens]
+    return kl_divergence(student, teacher, temperature) / max(1, len(student))
 
 
-def _span(answers: Answers, task: Task, temperature: float) -> Tensor:
-    """First and last token of the answer are distributions over the tokens of a window: logits [B, S, 2]."""
+def _question_answering(outputs: BatchOutputs, task: Task, temperature: float) -> Tensor:
+    """Compare the distributions of the start and of the end over the tokens of a window: logits [B, S, 2]."""
     found, expected = (
-        each.masked_fill(~answers.tokens[..., None], _NEVER).transpose(1, 2).flatten(0, 1)
-        for each in (answers.student, answers.teacher)
+        logits.masked_fill(~outputs.tokens[..., None], _MASKED_LOGIT).transpose(1, 2).flatten(0, 1)
+        for logits in (outputs.student, outputs.teacher)
     )
-    return categorical(found, expected, temperature) / len(found)
+    return kl_divergence(found, expected, temperature) / len(found)
 
 
-def _decisions(answers: Answers, task: Task, temperature: float) -> Tensor:
-    student, teacher = answers.student[answers.tokens], answers.teacher[answers.tokens]
-    return binary(student, teacher, temperature) / max(1, len(student))
+def _replaced_token_detection(outputs: BatchOutputs, task: Task, temperature: float) -> Tensor:
+    student, teacher = outputs.student[outputs.tokens], outputs.teacher[outputs.tokens]
+    return binary_kl_divergence(student, teacher, temperature) / max(1, len(student))
 
 
-def _vectors(answers: Answers, task: Task, temperature: float) -> Tensor:
-    """Vectors themselves where they have one size; where not, the cosines between the texts of the batch."""
-    student, teacher = answers.student.float(), answers.teacher.float()
+def _sentence_embedding(outputs: BatchOutputs, task: Task, temperature: float) -> Tensor:
+    """Compare vectors of the same size directly, otherwise the cosine similarities of all pairs in the batch."""
+    student, teacher = outputs.student.float(), outputs.teacher.float()
     if student.shape == teacher.shape:
         return F.mse_loss(student, teacher, reduction="sum") / len(student)
-    found, expected = (F.normalize(each, dim=-1) @ F.normalize(each, dim=-1).T for each in (student, teacher))
+    found, expected = (F.normalize(part, dim=-1) @ F.normalize(part, dim=-1).T for part in (student, teacher))
     return F.mse_loss(found, expected)
 
 
-SOFT_LOSSES: Mapping[str, Callable[[Answers, Task, float], Tensor]] = {
-    TextClassification.name: _classification,
-    TokenClassification.name: _token_labels,
-    QuestionAnswering.name: _span,
-    NextSentencePrediction.name: _labels,
-    ReplacedTokenDetection.name: _decisions,
-    SentenceEmbedding.name: _vectors,
+SOFT_LOSSES: Mapping[str, Callable[[BatchOutputs, Task, float], Tensor]] = {
+    TextClassification.name: _text_classification,
+    TokenClassification.name: _token_classification,
+    QuestionAnswering.name: _question_answering,
+    NextSentencePrediction.name: _single_label,
+    ReplacedTokenDetection.name: _replaced_token_detection,
+    SentenceEmbedding.name: _sentence_embedding,
 }
-"""How each task's answers are compared. Masked tokens are distilled from a corpus instead."""
+"""Loss between the outputs of student and teacher, by task. Fill-mask is distilled from a corpus instead."""
 
 
 def soft_loss(
     task: Task, student: Tensor, teacher: Tensor, attention_mask: Tensor, targets: Tensor, temperature: float
 ) -> Tensor:
-    """The mean distance of a batch, float32 [].
+    """Compute the mean loss between the outputs of student and teacher for a batch.
 
-    student, teacher: what both computed for the batch [B, …]; attention_mask: int64 [B, S]; targets: those of labelled
-    data, which say at what tokens a token classifier is read; of other shapes they are not used.
+    Args:
+        task: the task of both models.
+        student: outputs, float [B, …].
+        teacher: outputs, float [B, …].
+        attention_mask: 1 at real tokens, 0 at padding, int64 [B, S].
+        targets: targets of labelled data; for tasks with labels on tokens, int64 [B, S], they select the tokens to
+            compare. Targets of other shapes are not used.
+        temperature: divides the logits, see `kl_divergence`.
+
+    Returns:
+        The mean, float32 [].
     """
     tokens = attention_mask.bool()
     if task.name in (TokenClassification.name, ReplacedTokenDetection.name) and targets.shape == tokens.shape:
         tokens = targets != IGNORE_INDEX
-    return SOFT_LOSSES[task.name](Answers(student, teacher, tokens), task, temperature)
+    return SOFT_LOSSES[task.name](BatchOutputs(student, teacher, tokens), task, temperature)
 
 
 def attention_scores(query: Tensor, key: Tensor, num_heads: int) -> Tensor:
-    """Scaled dot products before mask and softmax: projections [B, S, H] → [B, A, S, S]."""
-    queries, keys = (each.view(*each.shape[:2], num_heads, -1).transpose(1, 2) for each in (query, key))
+    """Compute Q Kᵀ / √D per head, before mask and softmax: projections [B, S, H] → [B, A, S, S]."""
+    queries, keys = (part.view(*part.shape[:2], num_heads, -1).transpose(1, 2) for part in (query, key))
     return torch.matmul(queries * queries.shape[-1] ** -0.5, keys.transpose(-1, -2))

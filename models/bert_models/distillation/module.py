@@ -1,4 +1,4 @@
-"""The Lightning module of task distillation: fine-tuning with a teacher beside the labels."""
+"""The Lightning module of task distillation: fine-tuning on labels and on a teacher."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bert_models.distillation.layers import LayerTrace, matched_layers
-from bert_models.distillation.losses import attention_distance, cosine_distance, soft_loss
+from bert_models.distillation.losses import attention_divergence, cosine_distance, soft_loss
 from bert_models.distillation.settings import DistillationSettings
 from bert_models.distillation.teacher import Teacher, pad_sequences
 from bert_models.training.data import TensorBatch
@@ -16,20 +16,29 @@ from bert_models.training.module import FineTuning
 __all__ = ["PER_TOKEN_TASKS", "Distillation"]
 
 PER_TOKEN_TASKS = ("token-classification", "question-answering", "replaced-token-detection")
-"""Tasks with an output for each token."""
+"""Tasks with an output per token."""
 
 
 class Distillation(FineTuning):
-    """Trains the student on its teacher's answers and, as far as they count, on labels and the teacher's layers."""
+    """Trains a student on its teacher's outputs, on labels, and on the teacher's layers, as the weights ask.
+
+    Args:
+        *given: the arguments of `FineTuning`.
+        teacher: the teacher.
+        teacher_outputs: its outputs by sequence index of the training set, see `Teacher.outputs`; not used if
+            `soft_weight` is 0.
+        distillation: weights of the losses.
+    """
 
     def __init__(
-        self, *given: Any, teacher: Teacher, answers: Sequence[Tensor], distillation: DistillationSettings
+        self, *given: Any, teacher: Teacher, teacher_outputs: Sequence[Tensor], distillation: DistillationSettings
     ) -> None:
-        """`answers` are the teacher's for each sequence of the training set; the rest is `FineTuning`'s."""
         super().__init__(*given)
-        self.teacher, self.answers, self.distillation = teacher, answers, distillation
+        self.teacher, self.teacher_outputs, self.distillation = teacher, teacher_outputs, distillation
         self.projection: nn.Linear | None = None
-        """Brings the student's hidden states to the teacher's width; trained with it and then thrown away."""
+        """Maps the student's hidden states to the teacher's width (TinyBERT's W_h; Jiao et al., arXiv:1909.10351).
+
+        It is trained together with the student and not saved in its checkpoint."""
         if distillation.compares_layers:
             self.trace = LayerTrace(
                 self.model.encoder,
@@ -45,46 +54,49 @@ class Distillation(FineTuning):
         return [] if self.projection is None else list(self.projection.parameters())
 
     def loss(self, batch: TensorBatch, outputs: Tensor) -> Tensor:
-        """The weighted sum of what the student learns from, float32 []."""
+        """Return the weighted sum of the losses, float32 []."""
         weights = self.distillation
-        losses = [self._nothing(outputs)] if self.process_group.world_size > 1 else []
-        if not len(batch.rows):  # this process's part of an epoch's last batch
+        losses = [self._zero_loss(outputs)] if self.process_group.world_size > 1 else []
+        if not len(batch.rows):  # this process has no part of an epoch's last batch
             return torch.stack(losses).sum()
         if weights.hard_weight:
             losses.append(weights.hard_weight * super().loss(batch, outputs))
         if weights.soft_weight:
-            rows = [self.answers[row] for row in batch.rows.tolist()]
-            per_token = self.model.task.name in PER_TOKEN_TASKS
-            answers = pad_sequences(rows, batch.input_ids.shape[1]) if per_token else torch.stack(rows)
-            answers = answers.to(outputs.device)
-            distance = soft_loss(
-                self.model.task, outputs, answers, batch.attention_mask, batch.targets, weights.temperature
-            )
-            losses.append(weights.soft_weight * distance)
+            losses.append(weights.soft_weight * self._soft_loss(batch, outputs))
         if weights.compares_layers:
-            losses += self._inside(batch)
+            losses += self._layer_losses(batch)
         return torch.stack(losses).sum()
 
-    def _nothing(self, outputs: Tensor) -> Tensor:
-        """Zero, of every parameter: DDP waits for all gradients, and some weights leave out a head or a chain."""
+    def _soft_loss(self, batch: TensorBatch, outputs: Tensor) -> Tensor:
+        """Compare the outputs with the teacher's for the same sequences."""
+        task, sequences = self.model.task, [self.teacher_outputs[index] for index in batch.rows.tolist()]
+        per_token = task.name in PER_TOKEN_TASKS
+        expected = pad_sequences(sequences, batch.input_ids.shape[1]) if per_token else torch.stack(sequences)
+        return soft_loss(
+            task, outputs, expected.to(outputs.device), batch.attention_mask, batch.targets,
+            self.distillation.temperature,
+        )  # fmt: skip
+
+    def _zero_loss(self, outputs: Tensor) -> Tensor:
+        """Return 0 as a function of all parameters: DDP waits for all gradients, and some losses skip a head or CRF."""
         zero = outputs.float().sum() * 0
         if not self.process_group.is_sharded:
             zero = zero + torch.stack([parameter.sum() for parameter in self.parameters()]).sum() * 0
         return zero
 
-    def _inside(self, batch: TensorBatch) -> list[Tensor]:
-        """Weighted distances between the layers of both; the student has just run."""
+    def _layer_losses(self, batch: TensorBatch) -> list[Tensor]:
+        """Return the weighted losses on hidden states and attention; the student's forward pass has been recorded."""
         weights, tokens = self.distillation, batch.attention_mask.bool()
         self.teacher.hidden(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         losses = []
         if weights.hidden_weight:
             found, expected = self.trace.hidden, self.teacher.trace.hidden
             pairs = zip(found, matched_layers(len(expected), len(found)), strict=True)
-            distances = [cosine_distance(self._projected(own), expected[place], tokens) for own, place in pairs]
+            distances = [cosine_distance(self._projected(hidden), expected[layer], tokens) for hidden, layer in pairs]
             losses.append(weights.hidden_weight * torch.stack(distances).mean() / tokens.sum())
         if weights.attention_weight:
-            distance = attention_distance(self.trace.attention(), self.teacher.trace.attention(), tokens)
-            losses.append(weights.attention_weight * distance)
+            divergence = attention_divergence(self.trace.attention(), self.teacher.trace.attention(), tokens)
+            losses.append(weights.attention_weight * divergence)
         return losses
 
     def _projected(self, hidden: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Distilling a fine-tuned teacher into a student, on a file with labels or without."""
+"""Distil a fine-tuned teacher into a student, on a file with or without labels."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -49,14 +49,34 @@ def distill(
     force: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> dict[str, Any]:
-    """Trains `student`, see `Student.of`, on what `teacher` answers to the texts of `train`; returns the report.
+    """Distil a fine-tuned teacher into a student with the same task and labels.
 
-    The student has the teacher's task and labels. The texts need labels only where `hard_weight` is above 0. All else
-    is as in `bert_models.training.fine_tune`. Raises `TrainingError`, `CheckpointError` or `DataError`.
+    Args:
+        teacher: folder or hub id of a fine-tuned checkpoint.
+        student: a number of the teacher's layers, a size of its family, or a checkpoint, see `Student.from_name`.
+        train: the training file; it needs labels only if `hard_weight` is above 0.
+        dev: a labelled file, which decides which epoch is best.
+        output: the checkpoint folder to write.
+        settings: of the training.
+        distillation: weights of the losses.
+        columns: our column names to the files', see `bert_models.training.fine_tune`, also for the arguments that
+            follow.
+        placement: devices and processes.
+        resume: continue an interrupted run.
+        force: replace what an earlier run wrote.
+        progress: called with the name of each stage.
+
+    Returns:
+        The report of the run, see `bert_models.training.fine_tune`.
+
+    Raises:
+        TrainingError: settings are invalid, student and teacher cannot be compared, or training fails.
+        CheckpointError: a checkpoint is missing or damaged.
+        DataError: a file cannot be read, or a row does not fit the task.
     """
 
     def build_setup(train_records: Sequence[Record], dev_records: Sequence[Record]) -> TrainingSetup:
-        return _learner(open_checkpoint(teacher), student, settings, distillation, progress)
+        return _training_setup(open_checkpoint(teacher), student, settings, distillation, progress)
 
     bases = [teacher, student] if is_checkpoint_name(student) else [teacher]
     return run_training(
@@ -65,41 +85,44 @@ def distill(
     )  # fmt: skip
 
 
-def _learner(
-    source: Checkpoint,
-    student: str,
+def _training_setup(
+    teacher: Checkpoint,
+    student_name: str,
     settings: TrainSettings,
     distillation: DistillationSettings,
     progress: Callable[[str], None],
 ) -> TrainingSetup:
-    """The student, and what it learns from."""
-    task = source.task()
+    """Choose the student, and check that it can be distilled with these settings."""
+    task = teacher.task()
     if task.name not in SOFT_LOSSES:
         raise TrainingError(
-            f"{source.path}: a teacher of {task.name} is distilled from a corpus: give --corpus in the place "
-            "of --train and --dev (distill_language_model in Python)"
+            f"{teacher.path}: a teacher of {task.name} is distilled on a corpus: give --corpus instead of --train and "
+            "--dev (distill_language_model in Python)"
         )
-    model = load_model(source, task)
-    pupil = Student.of(student, source, task, model)
-    if isinstance(task, SentenceEmbedding):  # pairs' scores say nothing that the teacher's vectors do not
+    model = load_model(teacher, task)
+    student = Student.from_name(student_name, teacher, task, model)
+    if isinstance(task, SentenceEmbedding):  # scores of pairs add nothing to the teacher's vectors
         distillation = replace(distillation, hard_weight=0.0)
     labelled = distillation.hard_weight > 0
-    _check_lengths(source, pupil.source, settings, distillation, per_token=task.name in PER_TOKEN_TASKS)
-    check_compatible(source, pupil.source, distillation, per_token=[task.name] if task.name in PER_TOKEN_TASKS else [])
+    token_level = [task.name] if task.name in PER_TOKEN_TASKS else []
+    _check_lengths(teacher, student.source, settings, distillation, per_token=bool(token_level))
+    check_compatible(teacher, student.source, distillation, token_level=token_level)
     if labelled:
         check_loss_settings(task, settings)
     elif settings.class_weights or settings.label_smoothing:
-        raise TrainingError("class_weights and label_smoothing need labels that are learnt from; hard_weight is 0")
+        raise TrainingError(
+            "class_weights and label_smoothing need a hard_weight above 0, found 0: labels are not used"
+        )
     return TrainingSetup(
-        pupil.source,
+        student.source,
         task,
-        build=pupil.build if labelled else partial(_with_chain, pupil, model),
-        module=partial(_lesson, source, model, distillation, labelled, progress),
+        build=student.build if labelled else partial(_with_teacher_crf, student, model),
+        module=partial(_build_module, teacher, model, distillation, labelled, progress),
         examples=training_examples if labelled else unlabelled_examples,
-        objective=None if labelled else Unlabelled(task),
+        objective=None if labelled else UnlabelledObjective(task),
         described={
-            **teacher_record(source),
-            "student": student,
+            **teacher_record(teacher),
+            "student": student_name,
             "distillation": asdict(distillation),
         },
     )
@@ -113,25 +136,25 @@ def _check_lengths(
     *,
     per_token: bool,
 ) -> None:
-    """Raises `TrainingError` where the teacher would have to read more tokens than it can."""
-    longest = settings.max_tokens or student.max_tokens
-    if (per_token or distillation.compares_layers) and longest > teacher.config.max_tokens:
+    """Raise `TrainingError` if the teacher must read the student's tokens, and these may be more than it can read."""
+    max_tokens = settings.max_tokens or student.max_tokens
+    if (per_token or distillation.compares_layers) and max_tokens > teacher.config.max_tokens:
         raise TrainingError(
-            f"the student reads up to {longest} tokens and its teacher {teacher.config.max_tokens}; "
+            f"expected at most the teacher's {teacher.config.max_tokens} tokens for the student, found {max_tokens}; "
             f"give --max-tokens {teacher.config.max_tokens}"
         )
 
 
-def _with_chain(pupil: Student, teacher: TaskModel) -> TaskModel:
-    """The student with the scores of its teacher's linear chain, which only labels would teach it."""
-    model = pupil.build()
-    if (chain := getattr(teacher.head, "crf", None)) is not None:
-        model.head.crf.load_state_dict(chain.state_dict())  # type: ignore[union-attr] # it has one, too
+def _with_teacher_crf(student: Student, teacher: TaskModel) -> TaskModel:
+    """Build the student with its teacher's CRF transitions, which would be learned from labels only."""
+    model = student.build()
+    if (crf := getattr(teacher.head, "crf", None)) is not None:
+        model.head.crf.load_state_dict(crf.state_dict())  # type: ignore[union-attr] # the task gives both a CRF
     return model
 
 
-def _lesson(
-    source: Checkpoint,
+def _build_module(
+    teacher_checkpoint: Checkpoint,
     teacher_model: TaskModel,
     distillation: DistillationSettings,
     labelled: bool,
@@ -143,42 +166,52 @@ def _lesson(
     precision: str,
     process_group: ProcessGroup,
 ) -> Distillation:
-    """The module, with what the teacher answers to the training set, which is asked once and not in every epoch."""
-    task, answers = model.task, []
-    weights = class_weights(task, train_set.targets, settings) if labelled else None
+    """Build the Lightning module. The teacher's outputs for the training set are computed once, not in every epoch."""
+    outputs: list[Tensor] = []
+    weights = class_weights(model.task, train_set.targets, settings) if labelled else None
     teacher = Teacher(teacher_model, hidden=distillation.hidden_weight > 0, attention=distillation.attention_weight > 0)
     if distillation.soft_weight:
         if process_group.is_rank_zero:
-            progress("asking the teacher")
-        # Answers for each token are those to the same windows; a whole text may be cut into other tokens.
-        own = source.text_tokenizer(
-            min(settings.max_tokens or source.max_tokens, source.config.max_tokens), task.windows
-        )
-        read = train_set.tokenizer if task.name in PER_TOKEN_TASKS else own
-        theirs = ExampleDataset(task, train_set.examples, read, Unlabelled(task))
+            progress("computing the teacher's outputs")
+        examples = _teacher_examples(teacher_checkpoint, model.task, train_set, settings)
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        answers = teacher.answers(theirs, device, shown=process_group.is_rank_zero)
+        outputs = teacher.outputs(examples, device, show_progress=process_group.is_rank_zero)
     return Distillation(
         model, dev_set, settings, precision, weights, process_group,
-        teacher=teacher, answers=answers, distillation=distillation,
+        teacher=teacher, teacher_outputs=outputs, distillation=distillation,
     )  # fmt: skip
 
 
-class Unlabelled(Objective):
-    """Stands where a training set has no labels that count; targets are int64 [], zero."""
+def _teacher_examples(
+    teacher: Checkpoint, task: Task, train_set: ExampleDataset, settings: TrainSettings
+) -> ExampleDataset:
+    """Tokenize the training set for the teacher.
+
+    Outputs per token require the student's tokens and windows. Otherwise the teacher's own tokenizer is used.
+    """
+    tokenizer = train_set.tokenizer
+    if task.name not in PER_TOKEN_TASKS:
+        max_tokens = min(settings.max_tokens or teacher.max_tokens, teacher.config.max_tokens)
+        tokenizer = teacher.text_tokenizer(max_tokens, task.windows)
+    return ExampleDataset(task, train_set.examples, tokenizer, UnlabelledObjective(task))
+
+
+class UnlabelledObjective(Objective):
+    """Objective of a training set without labels: every target is 0, int64 []."""
 
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
         return np.array(0)
 
     def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Something to compute, where a step's time is measured."""
+        """Return a loss that is computed only where the time of a step is measured."""
         return outputs.float().square().mean()
 
 
 def unlabelled_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Record]) -> list[Example]:
-    """The rows of a file without their labels; each text of a pair on its own where texts become vectors.
+    """Convert the rows of a file to examples without labels; for sentence embeddings, both texts of a pair separately.
 
-    Raises `DataError` naming the first row that cannot be answered.
+    Raises:
+        DataError: the task does not accept a row; the message names the first one.
     """
     examples = []
     for record in records:

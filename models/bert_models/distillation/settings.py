@@ -1,4 +1,4 @@
-"""What a distillation is asked to do."""
+"""Weights of the losses that a student is trained with."""
 
 from dataclasses import dataclass
 
@@ -9,18 +9,24 @@ __all__ = ["CORPUS_DISTILLATION", "TASK_DISTILLATION", "DistillationSettings"]
 
 @dataclass(frozen=True, kw_only=True)
 class DistillationSettings:
-    """What a student learns from: the weighted sum of up to four losses (Hinton et al., arXiv:1503.02531)."""
+    """Weights of up to four losses, whose sum the student minimises.
+
+    Soft targets and temperature are those of Hinton et al. (arXiv:1503.02531).
+
+    Raises:
+        TrainingError: a weight is negative, the temperature is not positive, or no weight of the teacher is above 0.
+    """
 
     temperature: float = 2.0
-    """Divides the logits of both before their distributions are compared; the loss is scaled by its square."""
+    """Divides the logits of teacher and student before the softmax; the soft loss is scaled by its square."""
     soft_weight: float = 1.0
-    """Of the difference between the teacher's answers and the student's."""
+    """Weight of the divergence between the outputs of teacher and student."""
     hard_weight: float = 1.0
-    """Of the loss on labels, or on masked tokens; with 0, training data need no labels."""
+    """Weight of the loss on labels or on masked tokens; with 0, the training data need no labels."""
     hidden_weight: float = 0.0
-    """Of the cosine distance between hidden states, after every layer (tasks) or the last one (corpora)."""
+    """Weight of the cosine distance between hidden states: after every layer (tasks), after the last one (corpora)."""
     attention_weight: float = 0.0
-    """Of the divergence between the attention of the last layers (Wang et al., arXiv:2002.10957)."""
+    """Weight of the divergence between the last layers' attention (MiniLM; Wang et al., arXiv:2002.10957)."""
 
     def __post_init__(self) -> None:
         weights = {name: getattr(self, name) for name in self.__dataclass_fields__ if name.endswith("_weight")}
@@ -28,19 +34,20 @@ class DistillationSettings:
         if not self.temperature > 0:
             problems.append(f"temperature must be positive, found {self.temperature}")
         if not problems and not any(value for name, value in weights.items() if name != "hard_weight"):
-            problems.append("soft_weight, hidden_weight and attention_weight are all 0: nothing is learnt of a teacher")
+            problems.append(
+                "expected soft_weight, hidden_weight or attention_weight above 0, found 0: the teacher has no effect"
+            )
         if problems:
             raise TrainingError("; ".join(problems))
 
     @property
     def compares_layers(self) -> bool:
-        """Whether more than the teacher's answers are needed: its layers, for the same tokens."""
+        """Whether layers are compared, which requires that both models read the same tokens."""
         return self.hidden_weight > 0 or self.attention_weight > 0
 
 
 TASK_DISTILLATION = DistillationSettings()
-"""Where a fine-tuned teacher is distilled: its answers and the labels count the same."""
+"""Defaults for a fine-tuned teacher: its outputs and the labels have the same weight."""
 
 CORPUS_DISTILLATION = DistillationSettings(soft_weight=5.0, hard_weight=2.0, hidden_weight=1.0)
-"""The weights with which DistilBERT was trained (its authors' `distillation/README.md`; Sanh et al., arXiv:1910.01108).
-"""
+"""Defaults for a corpus: DistilBERT's weights (Sanh et al., arXiv:1910.01108; their `distillation/README.md`)."""

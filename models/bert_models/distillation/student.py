@@ -1,4 +1,4 @@
-"""The student: some of the teacher's layers, a new model of another size, or a checkpoint of any family."""
+"""The student: layers of the teacher, a new model of a named size, or a checkpoint of any family."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,26 +19,35 @@ __all__ = ["Student", "check_compatible", "is_checkpoint_name", "teacher_record"
 
 @dataclass(frozen=True)
 class Student:
-    """What learns from a teacher."""
+    """The model to train: its tokenizer and configuration, and how to build it."""
 
     source: Checkpoint
-    """Where its tokenizer comes from, with the student's own configuration."""
+    """Checkpoint with the student's tokenizer, and with its configuration in `config`."""
     build: Callable[[], TaskModel]
-    """The model with its first weights; new ones are random."""
+    """Returns the model with its initial weights; those that no checkpoint gives are random."""
 
     @classmethod
-    def of(cls, name: str, teacher: Checkpoint, task: Task, model: TaskModel) -> "Student":
-        """`name` is a number of layers, a size of the teacher's family, or a checkpoint's folder or hub id.
+    def from_name(cls, name: str, teacher: Checkpoint, task: Task, model: TaskModel) -> "Student":
+        """Choose a student by name.
 
-        A number takes so many of the teacher's layers, embeddings and head; a size starts from random weights and has
-        the teacher's vocabulary. Raises `TrainingError`, `CheckpointError` or `ConfigError`.
+        Args:
+            name: a number of layers to copy from the teacher together with its embeddings and head (DistilBERT's
+                initialisation), a size of its family for random weights with its vocabulary, or the folder or hub id of
+                a checkpoint.
+            teacher: the teacher's checkpoint.
+            task: the task of both.
+            model: the teacher's loaded model.
+
+        Raises:
+            TrainingError: `name` is none of these, or the teacher has fewer layers.
+            CheckpointError: the family of the student's checkpoint has no head for `task`.
         """
         if name.isdecimal():
             shallow = student_from_layers(model, int(name))
             return cls(replace(teacher, config=shallow.config), lambda: shallow)
         if name in teacher.family.sizes:
-            kept = {key: getattr(teacher.config, key) for key in ("vocab_size", "pad_token_id", "max_positions")}
-            config = teacher.family.preset(name, **kept)
+            shared = {key: getattr(teacher.config, key) for key in ("vocab_size", "pad_token_id", "max_positions")}
+            config = teacher.family.preset(name, **shared)
             return cls(replace(teacher, config=config), lambda: TaskModel(config, task))
         try:
             source = open_checkpoint(name)
@@ -53,40 +62,46 @@ class Student:
 
 
 def teacher_record(teacher: Checkpoint) -> dict[str, Any]:
-    """What is said of a teacher in the report, and must be the same in a resumed run."""
+    """Return the identity of a teacher for the report; a run is resumed only with the same teacher."""
     return {"teacher": {"name": teacher.name, "revision": teacher.revision, "sha256": teacher.sha256()}}
 
 
 def is_checkpoint_name(name: str) -> bool:
-    """Whether a student's name is that of a folder, or of an organisation's model on the hub."""
+    """Return whether a student's name is a folder, or a hub id with an organisation."""
     if name.isdecimal() or any(name in family.sizes for family in FAMILIES.values()):
         return False
     return "/" in name or Path(name).is_dir()
 
 
 def check_compatible(
-    teacher: Checkpoint, student: Checkpoint, distillation: DistillationSettings, *, per_token: Sequence[str]
+    teacher: Checkpoint, student: Checkpoint, distillation: DistillationSettings, *, token_level: Sequence[str]
 ) -> None:
-    """Raises `TrainingError` where two models cannot be compared token by token, or head by head.
+    """Check that the losses can compare the two models.
 
-    `per_token` names what the answers are given for each token by.
+    Args:
+        teacher: the teacher's checkpoint.
+        student: the student's checkpoint.
+        distillation: the losses.
+        token_level: what else compares outputs token by token: the name of the task, if it has an output per token.
+
+    Raises:
+        TrainingError: tokens are compared but the tokenizers differ, or attention is but the numbers of heads differ.
     """
-    needing = [*per_token, *(name for name in ("hidden_weight", "attention_weight") if getattr(distillation, name))]
+    needing = [*token_level, *(name for name in ("hidden_weight", "attention_weight") if getattr(distillation, name))]
     if needing and not _same_tokens(teacher, student):
         raise TrainingError(
             f"{student.path}: {', '.join(needing)} needs a student with the tokenizer of its teacher {teacher.path}, "
-            "and they cut texts differently"
+            "and theirs differ"
         )
     heads = teacher.config.num_heads, student.config.num_heads
     if distillation.attention_weight and heads[0] != heads[1]:
         raise TrainingError(
-            f"attention_weight needs as many attention heads as the teacher has, {heads[0]}; the student has {heads[1]}"
+            f"attention_weight needs a student with its teacher's {heads[0]} attention heads, found {heads[1]}"
         )
 
 
-def _same_tokens(one: Checkpoint, two: Checkpoint) -> bool:
-    """Whether both cut texts into the same ids."""
-    if one.path == two.path:
+def _same_tokens(first: Checkpoint, second: Checkpoint) -> bool:
+    """Return whether both tokenizers give the same ids."""
+    if first.path == second.path:
         return True
-    first, second = (plain_tokenizer(each.tokenizer()).to_str() for each in (one, two))
-    return first == second
+    return plain_tokenizer(first.tokenizer()).to_str() == plain_tokenizer(second.tokenizer()).to_str()

@@ -1,4 +1,4 @@
-"""The teacher: what it answers to a training set, and what goes on inside it."""
+"""The teacher: its outputs for a training set, and its hidden states and attention for a batch."""
 
 from collections.abc import Sequence
 
@@ -14,54 +14,73 @@ __all__ = ["Teacher", "pad_sequences"]
 
 
 class Teacher:
-    """A finished model in evaluation mode. It is no `nn.Module`, so that a student that has one does not contain it:
-    its weights are neither trained, nor saved, nor shared out among processes."""
+    """A trained model in evaluation mode, with frozen weights.
+
+    It is deliberately not an `nn.Module`: as an attribute of the student's module, its weights are neither trained, nor
+    saved, nor sharded.
+
+    Args:
+        model: the trained model.
+        hidden: let `trace` record the hidden states after every layer.
+        attention: let `trace` record the attention scores of the last layer.
+    """
 
     def __init__(self, model: TaskModel, *, hidden: bool = False, attention: bool = False) -> None:
-        """`hidden` and `attention` say what `trace` keeps of the layers."""
         self.model = model.eval().requires_grad_(False)
         self.trace = LayerTrace(model.encoder, model.config.num_heads, hidden=hidden, attention=attention)
 
     def __deepcopy__(self, memo: object) -> "Teacher":
-        return self  # it does not change: copies of its student share it
+        return self  # it is constant, so copies of its student share it
 
     @torch.no_grad()
     def __call__(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        """What the model computes, on the device of its inputs."""
-        return self._there(input_ids)(input_ids, attention_mask, token_type_ids)
+        """Return the model's outputs, float [B, …], for int64 [B, S] inputs, on their device."""
+        return self._model_on(input_ids.device)(input_ids, attention_mask, token_type_ids)
 
     @torch.no_grad()
     def hidden(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        """The encoder's hidden states [B, S, H]; `trace` then has those of every layer."""
-        hidden: Tensor = self._there(input_ids).encoder(input_ids, attention_mask, token_type_ids)
+        """Return the encoder's hidden states, float [B, S, H]; `trace` then has what it records."""
+        hidden: Tensor = self._model_on(input_ids.device).encoder(input_ids, attention_mask, token_type_ids)
         return hidden
 
     @torch.no_grad()
     def head(self, hidden: Tensor) -> Tensor:
-        """What the head makes of hidden states [N, H] of single tokens."""
-        computed: Tensor = self._there(hidden).head(hidden, hidden)
-        return computed
+        """Return the head's outputs for hidden states of single tokens, float [N, H]."""
+        outputs: Tensor = self._model_on(hidden.device).head(hidden, hidden)
+        return outputs
 
-    def _there(self, tensor: Tensor) -> TaskModel:
-        return self.model.to(tensor.device)
+    def _model_on(self, device: torch.device) -> TaskModel:
+        return self.model.to(device)
 
-    def answers(self, examples: ExampleDataset, device: torch.device, *, shown: bool = True) -> list[Tensor]:
-        """Its raw output for each sequence of `examples` without padding, float32.
+    def outputs(self, examples: ExampleDataset, device: torch.device, *, show_progress: bool = True) -> list[Tensor]:
+        """Compute the raw outputs for all sequences of `examples`, with padding removed.
 
-        Always from the same batches: a resumed run learns from the same numbers. `shown` draws a progress bar.
+        Batches are always the same, so that a resumed run is trained on the same numbers.
+
+        Args:
+            examples: the tokenized training set.
+            device: where to compute. The model is on the CPU afterwards.
+            show_progress: draw a progress bar.
+
+        Returns:
+            float32 on the CPU by sequence index, [S_i, …] for tasks with an output per token.
         """
-        rows: dict[int, Tensor] = {}
-        for batch in tqdm(dev_loader(examples), desc="teacher", unit="batch", leave=False, disable=not shown):
+        outputs: dict[int, Tensor] = {}
+        for batch in tqdm(dev_loader(examples), desc="teacher", unit="batch", leave=False, disable=not show_progress):
             moved = TensorBatch(*(tensor.to(device) for tensor in batch))
             computed = self(moved.input_ids, moved.attention_mask, moved.token_type_ids)
-            rows |= {row: torch.from_numpy(array) for row, array in examples.split(moved, computed).items()}
+            outputs |= {index: torch.from_numpy(array) for index, array in examples.split(moved, computed).items()}
         self.model.cpu()
         self.trace.clear()
-        return [rows[place] for place in range(len(rows))]
+        return [outputs[index] for index in range(len(outputs))]
 
 
-def pad_sequences(rows: Sequence[Tensor], tokens: int) -> Tensor:
-    """Rows of tokens [S_i, …] as one tensor [B, tokens, …], zero where they end; other rows stacked [B, …]."""
-    if len({row.shape for row in rows}) == 1 and (rows[0].ndim == 0 or rows[0].shape[0] == tokens):
-        return torch.stack(list(rows))
-    return torch.stack([nn.functional.pad(row, [0, 0] * (row.ndim - 1) + [0, tokens - len(row)]) for row in rows])
+def pad_sequences(sequences: Sequence[Tensor], num_tokens: int) -> Tensor:
+    """Stack outputs of sequences, [S_i, …], to one tensor [B, `num_tokens`, …], zero-padded at the end."""
+    if len({sequence.shape for sequence in sequences}) == 1 and (
+        sequences[0].ndim == 0 or sequences[0].shape[0] == num_tokens
+    ):
+        return torch.stack(list(sequences))
+    return torch.stack(
+        [nn.functional.pad(item, [0, 0] * (item.ndim - 1) + [0, num_tokens - len(item)]) for item in sequences]
+    )

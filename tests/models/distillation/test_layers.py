@@ -1,0 +1,74 @@
+"""Layers of a student, and what is recorded of them."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+import transformers
+
+from bert_models import FAMILIES, EncoderConfig, TaskModel, TrainingError
+from bert_models.distillation.layers import LayerTrace, evenly_spaced_layers, matched_layers, student_from_layers
+from bert_runtime.tasks import TextClassification
+
+from ..toy import inputs, randomize, toy_config
+from .teachers import LABELS, MASK
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_layers_are_chosen_evenly_and_matched_by_depth() -> None:
+    assert evenly_spaced_layers(12, 6) == [0, 2, 4, 7, 9, 11]  # the layers of DistilBERT
+    assert (evenly_spaced_layers(6, 3), evenly_spaced_layers(4, 1), evenly_spaced_layers(3, 3)) == (
+        [0, 2, 5],
+        [0],
+        [0, 1, 2],
+    )
+    for num_layers in (0, 7):
+        with pytest.raises(
+            TrainingError, match=f"a student of 1 to 6 layers, as many as its teacher has, found {num_layers}"
+        ):
+            evenly_spaced_layers(6, num_layers)
+    assert matched_layers(6, 3) == [1, 3, 5]
+    assert matched_layers(4, 3) == [1, 2, 3]
+    assert matched_layers(2, 4) == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("groups", [None, 1, 2])
+def test_student_from_layers_copies_the_chosen_layers(toy_config: EncoderConfig, groups: int | None) -> None:
+    family = "bert" if groups is None else "albert"
+    embedding = None if groups is None else 16
+    config = replace(toy_config, family=family, num_layers=4, num_layer_groups=groups, embedding_size=embedding)
+    model = TaskModel(config, MASK).eval()
+    randomize(model)
+    ids, mask, segments = inputs(2, "random", config.vocab_size)
+    with torch.no_grad():
+        whole = student_from_layers(model, 4)
+        assert torch.equal(whole(ids, mask, segments), model(ids, mask, segments))
+        student = student_from_layers(model, 2)
+        model.encoder.order = [model.encoder.order[0], model.encoder.order[3]]  # the first and the last
+        assert torch.equal(student(ids, mask, segments), model(ids, mask, segments))
+    assert student.encoder.order == ([0, 0] if groups == 1 else [0, 1])
+    student.encoder.layers[0].attention.query.weight.data.zero_()
+    assert model.encoder.layers[0].attention.query.weight.abs().sum() > 0  # copies
+
+
+def test_recorded_hidden_states_and_attention_equal_those_of_transformers() -> None:
+    reference = transformers.BertModel(transformers.BertConfig(**toy_config(), attn_implementation="eager")).eval()
+    randomize(reference)
+    values = {**reference.config.to_dict(), "model_type": "bert"}
+    model = TaskModel(FAMILIES["bert"].parse_config(values, "here"), TextClassification(labels=LABELS)).eval()
+    family = FAMILIES["bert"]
+    for name, parameter in model.encoder.named_parameters():
+        key = family.checkpoint_key(f"encoder.{name}", "text-classification").removeprefix("bert.")
+        parameter.data.copy_(reference.state_dict()[key])
+    trace = LayerTrace(model.encoder, model.config.num_heads)
+    ids, mask, segments = inputs(3, "random")
+    with torch.no_grad():
+        expected = reference(ids, mask, segments, output_hidden_states=True, output_attentions=True)
+        for _ in range(2):  # the second pass replaces the first
+            model(ids, mask, segments)
+    assert len(trace.hidden) == model.config.num_layers
+    for found, layer in zip(trace.hidden, expected.hidden_states[1:], strict=True):
+        assert float((found - layer).abs().max()) < 1e-5
+    attention = trace.attention().masked_fill(~mask.bool()[:, None, None, :], -1e4).softmax(-1)
+    assert float((attention - expected.attentions[-1]).abs().max()) < 1e-6
