@@ -1,65 +1,110 @@
-// What attention in integers and in floats share.
+// Shared by quantized_attention.cc (int16) and float_attention.cc (float32): masks, scores and the loop over heads.
+//
+// Blocking. A job is one head of one sequence. It packs the head's keys and values once, then takes blocks of up to
+// MR = kMaxTileRows queries; the scores of one block stay in the cache between the three steps.
+//
+//                        keys, packed                        values, packed
+//                    panels of C = kPanelColumns tokens   panels of C elements of the head
+//                    <-------- key_tokens -------->            <- head_size ->
+//                    +------+------+------+-------+            +------+------+
+//                    |  K0  |  K1  |  K2  |  …    | head_size  |  V0  |  V1  | key_tokens
+//                    +------+------+------+-------+            |      |      |
+//     queries        scores [MR, key_tokens]                   +------+------+
+//    +---------+     +------+------+------+-------+            output [MR, head_size]
+//    | Q block |     | tile | tile | tile |       |  softmax   +------+------+
+//    +---------+     +------+------+------+-------+  ------->  | tile | tile |
+//     head_size       1. Q·Kᵀ, mask, row maximum  2. of rows   +------+------+
+//                                                               3. P·V, scale, store
+//
+// key_tokens ends at the last key that any query attends to, so right padding costs nothing but its queries.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
+#include "gemm_microkernel.h"
 #include "kernels.h"
-#include "simd.h"
 
 namespace bert {
 
-// What a mask [tokens, tokens] leaves of the keys.
-struct Kept {
-  size_t count;  // up to the last that any query attends to
-  bool all;      // whether every query attends to all of these
-};
+constexpr float kLog2E = 1.44269504F;  // softmax is computed with powers of 2: exp(x) = 2^(x · log2 e)
 
-// Also which keys any query attends to.
-inline Kept find_kept(const bool* mask, size_t tokens, bool* kept) {
-  std::copy_n(mask, tokens, kept);
-  for (size_t row = 1; row < tokens; ++row)
-    for (size_t key = 0; key < tokens; ++key) kept[key] |= mask[row * tokens + key];
-  Kept found = {tokens, true};
-  while (found.count && !kept[found.count - 1]) --found.count;
-  for (size_t row = 0; row < tokens && found.all; ++row)
-    found.all = !std::memchr(mask + row * tokens, 0, found.count);
-  return found;
+template <class T>
+const uint8_t* bytes_of(const T* values) {
+  return reinterpret_cast<const uint8_t*>(values);
 }
 
-// What the mask of a batch [batch, 1, tokens, tokens] leaves of the keys of each sequence; null leaves all.
-class Mask {
+// What the mask [batch, 1, tokens, tokens] leaves of each sequence's keys. A null mask leaves all.
+class KeyMask {
  public:
-  Mask(const bool* mask, size_t batch, size_t tokens) : mask_(mask), tokens_(tokens) {
+  KeyMask(const bool* mask, size_t batch, size_t tokens) : mask_(mask), tokens_(tokens) {
     if (!mask) return;
-    any_.reset(static_cast<bool*>(allocate(batch * tokens)));
-    kept_.reset(static_cast<Kept*>(allocate(batch * sizeof(Kept))));
-    for (size_t each = 0; each < batch; ++each)
-      kept_[each] = find_kept(mask + each * tokens * tokens, tokens, any_.get() + each * tokens);
+    attended_.reset(static_cast<bool*>(allocate_aligned(batch * tokens)));
+    summaries_.reset(static_cast<Summary*>(allocate_aligned(batch * sizeof(Summary))));
+    for (size_t sequence = 0; sequence < batch; ++sequence)
+      summaries_[sequence] = summarize(mask + sequence * tokens * tokens, attended_.get() + sequence * tokens);
   }
-  // Keys up to the last that any query of the sequence attends to.
-  size_t count(size_t sequence) const { return mask_ ? kept_[sequence].count : tokens_; }
-  // Which of them any query attends to, or null for all.
-  const bool* any(size_t sequence) const { return is_plain(sequence) ? nullptr : any_.get() + sequence * tokens_; }
-  // Which of them queries attend to from that one on, `tokens` apart, or null where every query attends to all.
-  const bool* from(size_t sequence, size_t query) const {
-    return is_plain(sequence) ? nullptr : mask_ + (sequence * tokens_ + query) * tokens_;
+  // Number of keys up to the last that any query attends to.
+  size_t key_tokens(size_t sequence) const { return mask_ ? summaries_[sequence].key_tokens : tokens_; }
+  // Flags [key_tokens] of the keys that any query attends to, or null if every query attends to all of them.
+  const bool* attended(size_t sequence) const {
+    return is_full(sequence) ? nullptr : attended_.get() + sequence * tokens_;
+  }
+  // Mask rows from a query on, `tokens` apart, or null if every query attends to all of key_tokens.
+  const bool* rows(size_t sequence, size_t query) const {
+    return is_full(sequence) ? nullptr : mask_ + (sequence * tokens_ + query) * tokens_;
   }
 
  private:
-  bool is_plain(size_t sequence) const { return !mask_ || kept_[sequence].all; }
+  struct Summary {
+    size_t key_tokens;
+    bool is_full;  // every query attends to all of key_tokens
+  };
+  // Reduces a mask [tokens, tokens]; sets `attended` [tokens].
+  Summary summarize(const bool* mask, bool* attended) const {
+    std::copy_n(mask, tokens_, attended);
+    for (size_t query = 1; query < tokens_; ++query)
+      for (size_t key = 0; key < tokens_; ++key) attended[key] |= mask[query * tokens_ + key];
+    Summary summary = {tokens_, true};
+    while (summary.key_tokens && !attended[summary.key_tokens - 1]) --summary.key_tokens;
+    for (size_t query = 0; query < tokens_ && summary.is_full; ++query)
+      summary.is_full = !std::memchr(mask + query * tokens_, 0, summary.key_tokens);
+    return summary;
+  }
+  bool is_full(size_t sequence) const { return !mask_ || summaries_[sequence].is_full; }
   const bool* mask_;
   size_t tokens_;
-  Aligned<bool> any_;
-  Aligned<Kept> kept_;
+  AlignedArray<bool> attended_;
+  AlignedArray<Summary> summaries_;
 };
 
-// f(first query, queries) for strips of at most kRows.
-template <class F>
-void each_strip(size_t tokens, const F& f) {
-  const size_t strips = ceil_div(tokens, kRows);
-  for (size_t each = 0; each < strips; ++each) {
-    const size_t first = each * tokens / strips;
-    f(first, (each + 1) * tokens / strips - first);
+// Step 1 for R queries: scores [R, key_tokens], `score_stride` floats apart, and the maximum of each row by lane.
+// score(accumulator) converts a vector of Q·Kᵀ; keys that the mask leaves out, and the padding of the last panel, get
+// -infinity. A panel of keys has `panel_bytes` bytes; `steps` is that of the microkernel; `mask` rows are `mask_stride`
+// apart.
+template <class Dot, int R, class Score>
+inline BERT_ALWAYS_INLINE void compute_scores(const uint8_t* queries, size_t query_stride, const uint8_t* keys,
+                                              size_t panel_bytes, size_t steps, size_t key_tokens, const bool* mask,
+                                              size_t mask_stride, const Score& score, float* scores,
+                                              size_t score_stride, F32 (&row_max)[R]) {
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r) row_max[r] = set1(-INFINITY);
+  for (size_t first = 0; first < key_tokens; first += kPanelColumns) {
+    I32 acc[R][2];
+    zero_accumulators(acc);
+    gemm_microkernel<Dot, R>(queries, query_stride, keys + first / kPanelColumns * panel_bytes, steps, acc);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const size_t key = first + kLanes * half;
+      const ptrdiff_t count = remaining(key_tokens, key);
+#pragma GCC unroll 12
+      for (int r = 0; r < R; ++r) {
+        const LaneMask attends = mask ? load_mask(mask + r * mask_stride + key, count) : first_lanes(count);
+        const F32 masked = select(attends, score(acc[r][half]), set1(-INFINITY));
+        store(scores + r * score_stride + key, masked);
+        row_max[r] = max(row_max[r], masked);
+      }
+    }
   }
 }
 

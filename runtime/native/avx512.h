@@ -1,4 +1,4 @@
-// Sixteen numbers at a time: AVX-512 (F, BW, DQ, VL) with VNNI. `avx2.h` has the same names for eight.
+// AVX-512 (F, BW, DQ, VL) with VNNI: vectors of 16 float32 or int32 lanes. avx2.h defines the same names for 8 lanes.
 #pragma once
 #include <immintrin.h>
 
@@ -7,92 +7,106 @@
 
 namespace bert {
 
-using F32 = __m512;
-using I32 = __m512i;
-using Lanes = __mmask16;
+using F32 = __m512;   // 16 × float32
+using I32 = __m512i;  // 16 × int32, or 32 × int16, or 64 × int8
+using LaneMask = __mmask16;
 
 constexpr int kLanes = 16;
-// A tile of C = A·B is at most 12 rows by a panel of two vectors: 24 accumulators of 32 registers.
-constexpr int kRows = 12;
-// Bytes of a weight that all rows pass by before the next: they stay in the second-level cache.
-constexpr size_t kPartBytes = 640 * 1024;
+// MR of the GEMM microkernel: a tile of up to 12 rows × 2 vectors takes 24 of the 32 registers as accumulators.
+constexpr int kMaxTileRows = 12;
+// Weight block size in bytes. All rows of A are multiplied by one block before the next, so the block stays in L2.
+constexpr size_t kWeightBlockBytes = 640 * 1024;
 
-inline Lanes first_lanes(ptrdiff_t count) {
-  return count >= 16 ? Lanes(0xffff) : count <= 0 ? Lanes(0) : Lanes((1u << count) - 1);
+// ---- Masks
+
+inline LaneMask first_lanes(ptrdiff_t count) {
+  return count >= 16 ? LaneMask(0xffff) : count <= 0 ? LaneMask(0) : LaneMask((1U << count) - 1);
 }
-// Those of the first `count` lanes that are not 0 in memory.
-inline Lanes lanes_of(const bool* memory, ptrdiff_t count) {
+// The first `count` lanes whose byte in memory is not 0.
+inline LaneMask load_mask(const bool* memory, ptrdiff_t count) {
   const __m128i bytes = _mm_maskz_loadu_epi8(first_lanes(count), memory);
   return _mm_test_epi8_mask(bytes, bytes);
 }
-inline F32 select(Lanes lanes, F32 yes, F32 no) { return _mm512_mask_mov_ps(no, lanes, yes); }
+inline F32 select(LaneMask mask, F32 if_true, F32 if_false) { return _mm512_mask_mov_ps(if_false, mask, if_true); }
 inline F32 zero_where_equal(F32 x, F32 a, F32 b) {
   return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ), x);
 }
 
-inline F32 all(float value) { return _mm512_set1_ps(value); }
-inline I32 all(int32_t value) { return _mm512_set1_epi32(value); }
-inline I32 no_ints() { return _mm512_setzero_si512(); }
-inline F32 load(const float* memory) { return _mm512_load_ps(memory); }
-inline I32 load_ints(const void* memory) { return _mm512_load_si512(memory); }
-inline void store(void* memory, I32 x) { _mm512_store_si512(memory, x); }
-inline void store(float* memory, F32 x) { _mm512_store_ps(memory, x); }
-// The first `count` values, wherever they lie; zeros behind them.
-inline F32 load(const float* memory, ptrdiff_t count) { return _mm512_maskz_loadu_ps(first_lanes(count), memory); }
-inline void store(float* memory, F32 x, ptrdiff_t count) { _mm512_mask_storeu_ps(memory, first_lanes(count), x); }
+// ---- Broadcast, load, store
 
-inline F32 fma(F32 a, F32 b, F32 c) { return _mm512_fmadd_ps(a, b, c); }
-inline F32 fnma(F32 a, F32 b, F32 c) { return _mm512_fnmadd_ps(a, b, c); }
-// Of NaN and a number, the second.
+inline F32 set1(float value) { return _mm512_set1_ps(value); }
+inline I32 set1(int32_t value) { return _mm512_set1_epi32(value); }
+inline I32 zero_i32() { return _mm512_setzero_si512(); }
+// Aligned to 64 bytes.
+inline F32 load(const float* memory) { return _mm512_load_ps(memory); }
+inline I32 load_i32(const void* memory) { return _mm512_load_si512(memory); }
+inline void store(float* memory, F32 x) { _mm512_store_ps(memory, x); }
+inline void store_i32(void* memory, I32 x) { _mm512_store_si512(memory, x); }
+// The first `count` lanes, at any address; `load_n` fills the other lanes with 0.
+inline F32 load_n(const float* memory, ptrdiff_t count) { return _mm512_maskz_loadu_ps(first_lanes(count), memory); }
+inline void store_n(float* memory, F32 x, ptrdiff_t count) { _mm512_mask_storeu_ps(memory, first_lanes(count), x); }
+
+// ---- Arithmetic
+
+inline F32 fma(F32 a, F32 b, F32 c) { return _mm512_fmadd_ps(a, b, c); }    // a·b + c
+inline F32 fnma(F32 a, F32 b, F32 c) { return _mm512_fnmadd_ps(a, b, c); }  // c - a·b
+// If one argument is NaN, the result is the second argument.
 inline F32 max(F32 a, F32 b) { return _mm512_max_ps(a, b); }
 inline F32 min(F32 a, F32 b) { return _mm512_min_ps(a, b); }
 inline I32 max(I32 a, I32 b) { return _mm512_max_epi32(a, b); }
-inline F32 magnitude(F32 x) { return _mm512_abs_ps(x); }
-inline F32 magnitude(F32 x, F32 most) { return _mm512_range_ps(x, most, 0b1010); }
-inline float sum_of(F32 x) { return _mm512_reduce_add_ps(x); }
-inline float largest_of(F32 x) { return _mm512_reduce_max_ps(x); }
+inline F32 abs(F32 x) { return _mm512_abs_ps(x); }
+inline F32 clamped_abs(F32 x, F32 max_abs) { return _mm512_range_ps(x, max_abs, 0b1010); }  // min(|x|, max_abs)
+inline float reduce_sum(F32 x) { return _mm512_reduce_add_ps(x); }
+inline float reduce_max(F32 x) { return _mm512_reduce_max_ps(x); }
+// x · 2ⁿ for integral n ≥ -126
+inline F32 ldexp(F32 x, F32 n) { return _mm512_scalef_ps(x, n); }
 
-inline I32 nearest_ints(F32 x) { return _mm512_cvtps_epi32(x); }
-inline F32 nearest(F32 x) { return _mm512_roundscale_ps(x, 0); }
-inline F32 floats(I32 x) { return _mm512_cvtepi32_ps(x); }
-inline I32 bits(F32 x) { return _mm512_castps_si512(x); }
-inline F32 of_bits(I32 x) { return _mm512_castsi512_ps(x); }
-// x · 2ⁿ, for whole n from -126 on
-inline F32 scaled(F32 x, F32 n) { return _mm512_scalef_ps(x, n); }
+// ---- Conversions
 
-// Polynomials by pieces: a coefficient for each lane, by the lowest bits of its number.
-template <int Pieces>
-inline F32 lookup(const float* table, I32 piece) {
-  static_assert(Pieces == 16 || Pieces == 32);
-  if constexpr (Pieces == 16) return _mm512_permutexvar_ps(piece, load(table));
-  return _mm512_permutex2var_ps(load(table), piece, load(table + 16));
+inline I32 round_to_i32(F32 x) { return _mm512_cvtps_epi32(x); }
+inline F32 round(F32 x) { return _mm512_roundscale_ps(x, 0); }
+inline F32 to_f32(I32 x) { return _mm512_cvtepi32_ps(x); }
+inline I32 bit_cast_i32(F32 x) { return _mm512_castps_si512(x); }
+inline F32 bit_cast_f32(I32 x) { return _mm512_castsi512_ps(x); }
+
+// ---- Lookup tables, narrowing, shuffles
+
+// table[index % Size] for each lane.
+template <int Size>
+inline F32 lookup(const float* table, I32 index) {
+  static_assert(Size == 16 || Size == 32);
+  if constexpr (Size == 16) return _mm512_permutexvar_ps(index, load(table));
+  return _mm512_permutex2var_ps(load(table), index, load(table + 16));
 }
 
-// The lower halves of `low`, and those of `high` in the upper ones.
-inline I32 pairs(I32 low, I32 high) { return _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_slli_epi32(high, 16)); }
-// 16-bit integers of both, which take turns, 128 bits of each.
-inline I32 to_shorts(I32 a, I32 b) { return _mm512_packs_epi32(a, b); }
-inline I32 to_shorts_in_order(I32 a, I32 b) {
-  return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), to_shorts(a, b));
+// int16 pairs from the low halves of int32 lanes: (even[0], odd[0], even[1], odd[1], …).
+inline I32 interleave_i16(I32 even, I32 odd) {
+  return _mm512_mask_blend_epi16(0xaaaaaaaa, even, _mm512_slli_epi32(odd, 16));
 }
-// Of four vectors of integers, saturated to bytes: the first's, the second's, and so on.
-inline I32 to_bytes(I32 a, I32 b, I32 c, I32 d) {
+// int32 → int16, saturating. In the unordered result, a and b alternate every 128 bits.
+inline I32 narrow_to_i16_unordered(I32 a, I32 b) { return _mm512_packs_epi32(a, b); }
+inline I32 narrow_to_i16(I32 a, I32 b) {
+  return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), narrow_to_i16_unordered(a, b));
+}
+// int32 → uint8, saturating: (a, b, c, d) in order.
+inline I32 narrow_to_u8(I32 a, I32 b, I32 c, I32 d) {
   const __m512i packed = _mm512_packus_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
-  // Each lane of 128 bits has four of each vector.
+  // Each 128-bit block holds 4 bytes of a, of b, of c and of d.
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   return _mm512_permutexvar_epi32(order, packed);
 }
-inline void store_bytes(uint8_t* memory, I32 bytes, ptrdiff_t count) {
+// Stores the first `count` bytes, at any address.
+inline void store_u8_n(uint8_t* memory, I32 bytes, ptrdiff_t count) {
   _mm512_mask_storeu_epi8(memory, count >= 64 ? ~__mmask64(0) : (__mmask64(1) << count) - 1, bytes);
 }
-// One half of them.
-inline void store_bytes(uint8_t* memory, I32 bytes, int half, ptrdiff_t count) {
-  const __mmask32 lanes = count >= 32 ? ~__mmask32(0) : (__mmask32(1) << count) - 1;
-  _mm256_mask_storeu_epi8(memory, lanes, half ? _mm512_extracti64x4_epi64(bytes, 1) : _mm512_castsi512_si256(bytes));
+// Stores the first `count` bytes of the lower (0) or upper (1) half.
+inline void store_u8_half_n(uint8_t* memory, I32 bytes, int half, ptrdiff_t count) {
+  const __mmask32 mask = count >= 32 ? ~__mmask32(0) : (__mmask32(1) << count) - 1;
+  _mm256_mask_storeu_epi8(memory, mask, half ? _mm512_extracti64x4_epi64(bytes, 1) : _mm512_castsi512_si256(bytes));
 }
 
-// Rows become columns, in groups of 4 bytes.
-inline void transpose(I32 (&rows)[16]) {
+// Transposes a 16 × 16 matrix of 4-byte elements.
+inline void transpose_4_bytes(I32 (&rows)[16]) {
   __m512i pairs[16], quads[16];
   for (int i = 0; i < 16; i += 2) {
     pairs[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
@@ -103,7 +117,8 @@ inline void transpose(I32 (&rows)[16]) {
       quads[i + 2 * j] = _mm512_unpacklo_epi64(pairs[i + j], pairs[i + j + 2]);
       quads[i + 2 * j + 1] = _mm512_unpackhi_epi64(pairs[i + j], pairs[i + j + 2]);
     }
-  for (int j = 0; j < 4; ++j) {  // quads[4·i + j] has column 4·lane + j of rows 4·i… in each lane of 128 bits
+  // The b-th 128-bit block of quads[4·i + j] holds column 4·b + j of rows 4·i … 4·i + 3.
+  for (int j = 0; j < 4; ++j) {
     const __m512i a = _mm512_shuffle_i32x4(quads[j], quads[4 + j], 0x88);
     const __m512i b = _mm512_shuffle_i32x4(quads[j], quads[4 + j], 0xdd);
     const __m512i c = _mm512_shuffle_i32x4(quads[8 + j], quads[12 + j], 0x88);
@@ -115,31 +130,39 @@ inline void transpose(I32 (&rows)[16]) {
   }
 }
 
-// Products to sums; of a panel, `kStep` bytes hold what 4 bytes of each row are multiplied by.
-struct WholeVectors {
-  static constexpr int kStep = 128;
-  static I32 weights(const uint8_t* panel, int half) { return load_ints(panel + 64 * half); }
+// ---- Dot products: what the GEMM microkernel accumulates in each lane
+//
+// dot(sum, a, b) adds, in each 4-byte lane, the products of 4 bytes of A by the matching weights of B.
+// kStepBytes: bytes of a B panel that one step of the microkernel reads; Input: element type of A.
+
+struct FullVectorPanel {
+  static constexpr int kStepBytes = 128;
+  static I32 load_b(const uint8_t* panel, int half) { return load_i32(panel + 64 * half); }
 };
 
-// Four of unsigned by signed bytes.
-struct Bytes : WholeVectors {
+// 4 × (uint8 · int8) → int32
+struct DotU8S8 : FullVectorPanel {
   using Input = uint8_t;
   static I32 dot(I32 sum, I32 a, I32 b) { return _mm512_dpbusd_epi32(sum, a, b); }
-  static F32 to_floats(I32 sum) { return floats(sum); }
+  static F32 sum_to_f32(I32 sum) { return to_f32(sum); }
 };
 
-using NarrowBytes = Bytes;
+// 4 × (uint8 · int8), for weights from -64 to 64; with VNNI these need no instructions of their own.
+using DotU8S7 = DotU8S8;
 
-// Two of signed 16-bit integers.
-struct Shorts : WholeVectors {
+// 2 × (int16 · int16) → int32
+struct DotS16 : FullVectorPanel {
   static I32 dot(I32 sum, I32 a, I32 b) { return _mm512_dpwssd_epi32(sum, a, b); }
+  static F32 sum_to_f32(I32 sum) { return to_f32(sum); }
 };
 
-// One of floats.
-struct Floats : WholeVectors {
+// 1 × (float32 · float32) → float32, as the bits of an I32
+struct DotF32 : FullVectorPanel {
   using Input = float;
-  static I32 dot(I32 sum, I32 a, I32 b) { return bits(fma(of_bits(a), of_bits(b), of_bits(sum))); }
-  static F32 to_floats(I32 sum) { return of_bits(sum); }
+  static I32 dot(I32 sum, I32 a, I32 b) {
+    return bit_cast_i32(fma(bit_cast_f32(a), bit_cast_f32(b), bit_cast_f32(sum)));
+  }
+  static F32 sum_to_f32(I32 sum) { return bit_cast_f32(sum); }
 };
 
 }  // namespace bert

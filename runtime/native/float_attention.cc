@@ -1,4 +1,13 @@
-// Attention in floats.
+// float32 attention (SelfAttention): y = softmax(Q·Kᵀ · scale + mask) · V for each head. Blocking: see attention.h.
+//
+// Packed panels, C = kPanelColumns:
+//
+//   keys    [key_tokens / C, head_size padded to kLanes, C]     values  [head_size / C, key_tokens, C]
+//
+//     panel 0:     token 0  1  …  C-1                             panel 0:    element 0  1  …  C-1
+//     element 0        k00 k10 …                                  token 0        v00 v01 …
+//     element 1        k01 k11 …                                  token 1        v10 v11 …
+//       …                                                           …
 #include <cmath>
 #include <utility>
 
@@ -8,149 +17,143 @@ namespace bert {
 
 namespace {
 
-// 2^x for x <= 0 or NaN, to 2e-7 of it: a power of two times a polynomial of what is left of x.
-F32 power_of_two(F32 x) {
-  x = max(all(-126.0f), x);
-  const F32 n = nearest(x), r = x - n;
-  F32 p = all(1.5403530e-4f);  // ln(2)^k / k!
-  for (float coefficient : {1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1.0f})
-    p = fma(p, r, all(coefficient));
-  return scaled(p, n);
+// 2^x for x ≤ 0 or NaN, within a relative error of 2e-7: 2^round(x) times a Taylor polynomial of 2^(x - round(x)).
+// Results below 2^-126 become 2^-126.
+F32 exp2(F32 x) {
+  x = max(set1(-126.0F), x);
+  const F32 n = round(x), r = x - n;
+  F32 p = set1(1.5403530e-4F);  // ln(2)^k / k!
+  for (float coefficient : {1.3333558e-3F, 9.6181291e-3F, 5.5504109e-2F, 2.4022651e-1F, 6.9314718e-1F, 1.0F})
+    p = fma(p, r, set1(coefficient));
+  return ldexp(p, n);
 }
 
-// The keys and values of one head of one sequence, and room for the scores of a few queries.
+// Packed keys and values of one head of one sequence, and working memory for a block of queries.
 struct Head {
-  size_t tokens, size, stride;  // stride: floats from token to token
-  size_t tokens_padded;
-  float *keys, *values, *scores;
+  size_t key_tokens, head_size, stride;  // stride: floats from token to token of qkv
+  size_t padded_tokens, padded_size;     // to whole panels; to kLanes
+  float *keys, *values, *scores;         // scores [kMaxTileRows, padded_tokens]
 
-  Head(size_t tokens, size_t size, size_t stride, Scratch& scratch)
-      : tokens(tokens), size(size), stride(stride), tokens_padded(round_up(tokens, kColumns)) {
-    const size_t counts[] = {tokens_padded * round_up(size, kLanes), tokens * round_up(size, kColumns),
-                             kRows * tokens_padded};
-    auto* memory = reinterpret_cast<float*>(scratch.take((counts[0] + counts[1] + counts[2]) * sizeof(float)));
-    auto part = [&memory](size_t count) { return std::exchange(memory, memory + count); };
-    keys = part(counts[0]);
-    values = part(counts[1]);
-    scores = part(counts[2]);
+  Head(size_t key_tokens, size_t head_size, size_t stride, Scratch& scratch)
+      : key_tokens(key_tokens),
+        head_size(head_size),
+        stride(stride),
+        padded_tokens(round_up(key_tokens, kPanelColumns)),
+        padded_size(round_up(head_size, kLanes)) {
+    const size_t counts[] = {padded_tokens * padded_size, key_tokens * round_up(head_size, kPanelColumns),
+                             kMaxTileRows * padded_tokens};
+    auto* memory = reinterpret_cast<float*>(scratch.reserve((counts[0] + counts[1] + counts[2]) * sizeof(float)));
+    auto take = [&memory](size_t count) { return std::exchange(memory, memory + count); };
+    keys = take(counts[0]);
+    values = take(counts[1]);
+    scores = take(counts[2]);
   }
 
-  // keys [tokens, size] → panels of C = kColumns tokens: [tokens / C, size, C]
+  // Packs keys [key_tokens, head_size], with zeros for the tokens that fill the last panel.
   void pack_keys(const float* source) {
-    const size_t rows_of_panel = round_up(size, kLanes);
-    for (size_t first = 0; first < tokens_padded; first += kLanes)
-      for (size_t i = 0; i < size; i += kLanes) {
+    for (size_t first = 0; first < padded_tokens; first += kLanes)
+      for (size_t i = 0; i < head_size; i += kLanes) {
         I32 rows[kLanes];
         for (size_t row = 0; row < kLanes; ++row)
-          rows[row] =
-              first + row < tokens ? bits(load(source + (first + row) * stride + i, left(size, i))) : no_ints();
-        transpose(rows);
-        float* panel = keys + first / kColumns * kColumns * rows_of_panel + i * kColumns + first % kColumns;
-        for (size_t row = 0; row < kLanes; ++row) store(panel + kColumns * row, rows[row]);
+          rows[row] = first + row < key_tokens
+                          ? bit_cast_i32(load_n(source + (first + row) * stride + i, remaining(head_size, i)))
+                          : zero_i32();
+        transpose_4_bytes(rows);
+        float* panel = keys + first / kPanelColumns * kPanelColumns * padded_size + i * kPanelColumns;
+        for (size_t row = 0; row < kLanes; ++row)
+          store_i32(panel + first % kPanelColumns + kPanelColumns * row, rows[row]);
       }
   }
 
-  // values [tokens, size] → panels of C columns: [size / C, tokens, C]; zeros where no query attends, since what a
-  // padded row holds, times 0, need not be 0
-  void pack_values(const float* source, const bool* any) {
-    for (size_t token = 0; token < tokens; ++token)
-      for (size_t i = 0; i < round_up(size, kColumns); i += kLanes) {
-        const bool counts = !any || any[token];
-        store(values + (i / kColumns * tokens + token) * kColumns + i % kColumns,
-              counts ? load(source + token * stride + i, left(size, i)) : all(0.0f));
+  // Packs values [key_tokens, head_size], with zeros for keys that no query attends to: padding may hold NaN or
+  // infinity, and their product with a probability of 0 is not 0. Null `attended` stands for all keys.
+  void pack_values(const float* source, const bool* attended) {
+    for (size_t token = 0; token < key_tokens; ++token)
+      for (size_t i = 0; i < round_up(head_size, kPanelColumns); i += kLanes) {
+        const bool is_attended = !attended || attended[token];
+        store(values + (i / kPanelColumns * key_tokens + token) * kPanelColumns + i % kPanelColumns,
+              is_attended ? load_n(source + token * stride + i, remaining(head_size, i)) : set1(0.0F));
       }
   }
 };
 
-template <class T>
-const uint8_t* bytes_of(const T* values) {
-  return reinterpret_cast<const uint8_t*>(values);
-}
-
-// Scores of R queries, their softmax, and the sum of values it weights.
+// Step 2: replaces scores by 2^(score - maximum); returns 1 / sum of each row.
 template <int R>
-void attend(Head& head, const float* queries, float scale, const bool* mask, size_t mask_stride, float* y,
-            size_t y_stride) {
-  F32 highest[R];
-#pragma GCC unroll 12
-  for (int r = 0; r < R; ++r) highest[r] = all(-INFINITY);
-  const F32 scale_of_all = all(scale * 1.44269504f);  // scores are exponents of 2
-  for (size_t first = 0; first < head.tokens; first += kColumns) {
-    I32 acc[R][2];
-    clear(acc);
-    multiply<Floats, R>(bytes_of(queries), head.stride * sizeof(float),
-                        bytes_of(head.keys + first * round_up(head.size, kLanes)), head.size, acc);
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; ++half) {
-      const size_t token = first + kLanes * half;
-      const ptrdiff_t tokens = left(head.tokens, token);
-#pragma GCC unroll 12
-      for (int r = 0; r < R; ++r) {
-        const Lanes counts = mask ? lanes_of(mask + r * mask_stride + token, tokens) : first_lanes(tokens);
-        const F32 score = select(counts, Floats::to_floats(acc[r][half]) * scale_of_all, all(-INFINITY));
-        store(head.scores + r * head.tokens_padded + token, score);
-        highest[r] = max(highest[r], score);
-      }
-    }
-  }
-  // What is reduced to one number is so for all queries together: each alone would wait for itself.
-  float tops[R], factors[R];
-  for (int r = 0; r < R; ++r) tops[r] = largest_of(highest[r]);
+inline BERT_ALWAYS_INLINE void softmax(const Head& head, const F32 (&row_max)[R], float (&inverse_sums)[R]) {
+  // Reduces all rows together, so that their latencies overlap.
+  float maxima[R];
+  for (int r = 0; r < R; ++r) maxima[r] = reduce_max(row_max[r]);
   F32 sums[R];
   for (int r = 0; r < R; ++r) {
-    float* scores = head.scores + r * head.tokens_padded;
-    sums[r] = all(0.0f);
-    for (size_t token = 0; token < head.tokens_padded; token += kLanes) {
+    float* scores = head.scores + r * head.padded_tokens;
+    sums[r] = set1(0.0F);
+    for (size_t token = 0; token < head.padded_tokens; token += kLanes) {
       const F32 score = load(scores + token);
-      const F32 power = zero_where_equal(power_of_two(score - all(tops[r])), score, all(-INFINITY));
+      const F32 power = zero_where_equal(exp2(score - set1(maxima[r])), score, set1(-INFINITY));
       sums[r] += power;
       store(scores + token, power);
     }
   }
-  // A row without any key is zero, as ONNX Runtime has it.
-  for (int r = 0; r < R; ++r) factors[r] = tops[r] == -INFINITY ? 0 : 1 / sum_of(sums[r]);
-  for (size_t first = 0; first < head.size; first += kColumns) {
+  // A query without any key gets zeros, as in ONNX Runtime.
+  for (int r = 0; r < R; ++r) inverse_sums[r] = maxima[r] == -INFINITY ? 0 : 1 / reduce_sum(sums[r]);
+}
+
+// Step 3: y [R, head_size] = probabilities · values · factors, rows `y_stride` floats apart.
+template <int R>
+inline BERT_ALWAYS_INLINE void weighted_sum(const Head& head, const float (&factors)[R], float* y, size_t y_stride) {
+  for (size_t first = 0; first < head.head_size; first += kPanelColumns) {
     I32 acc[R][2];
-    clear(acc);
-    multiply<Floats, R>(bytes_of(head.scores), head.tokens_padded * sizeof(float),
-                        bytes_of(head.values + first * head.tokens), head.tokens, acc);
+    zero_accumulators(acc);
+    gemm_microkernel<DotF32, R>(bytes_of(head.scores), head.padded_tokens * sizeof(float),
+                                bytes_of(head.values + first * head.key_tokens), head.key_tokens, acc);
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       const size_t column = first + kLanes * half;
 #pragma GCC unroll 12
       for (int r = 0; r < R; ++r)
-        store(y + r * y_stride + column, Floats::to_floats(acc[r][half]) * all(factors[r]), left(head.size, column));
+        store_n(y + r * y_stride + column, DotF32::sum_to_f32(acc[r][half]) * set1(factors[r]),
+                remaining(head.head_size, column));
     }
   }
 }
 
-using Attend = void (*)(Head&, const float*, float, const bool*, size_t, float*, size_t);
-
-template <int... Rows>
-Attend attend_of(size_t rows, std::integer_sequence<int, Rows...>) {
-  static constexpr Attend functions[] = {attend<Rows + 1>...};
-  return functions[rows - 1];
-}
+// Attention of a block of R queries.
+struct Attend {
+  template <int R>
+  static void run(Head& head, const float* queries, float scale, const bool* mask, size_t mask_stride, float* y,
+                  size_t y_stride) {
+    const F32 log2_scale = set1(scale * kLog2E);
+    F32 row_max[R];
+    compute_scores<DotF32, R>(
+        bytes_of(queries), head.stride * sizeof(float), bytes_of(head.keys),
+        kPanelColumns * head.padded_size * sizeof(float), head.head_size, head.key_tokens, mask, mask_stride,
+        [&](I32 acc) BERT_ALWAYS_INLINE { return DotF32::sum_to_f32(acc) * log2_scale; }, head.scores,
+        head.padded_tokens, row_max);
+    float inverse_sums[R];
+    softmax(head, row_max, inverse_sums);
+    weighted_sum(head, inverse_sums, y, y_stride);
+  }
+};
 
 }  // namespace
 
-void Attention::run(float* y, const Threads& threads) const {
-  const size_t width = heads * head_size, stride = 3 * width;
-  const Mask kept(mask, batch, tokens);
-  auto job = [&](size_t number) {
+void Attention::compute(float* y, const ThreadPool& threads) const {
+  const size_t width = num_heads * head_size, stride = 3 * width;
+  const KeyMask key_mask(mask, batch, tokens);
+  auto job = [&](size_t index) {
     static thread_local Scratch scratch;
-    const size_t sequence = number / heads, column = number % heads * head_size;
+    const size_t sequence = index / num_heads, column = index % num_heads * head_size;
     const float* queries = qkv + sequence * tokens * stride + column;
-    Head head(kept.count(sequence), head_size, stride, scratch);
+    Head head(key_mask.key_tokens(sequence), head_size, stride, scratch);
     head.pack_keys(queries + width);
-    head.pack_values(queries + 2 * width, kept.any(sequence));
-    each_strip(tokens, [&](size_t first, size_t count) {
-      const Attend attend_them = attend_of(count, std::make_integer_sequence<int, kRows>{});
-      attend_them(head, queries + first * stride, scale, kept.from(sequence, first), tokens,
-                         y + (sequence * tokens + first) * width + column, width);
+    head.pack_values(queries + 2 * width, key_mask.attended(sequence));
+    for_each_row_block(tokens, [&](size_t first, size_t count) {
+      const auto attend = kernel_by_rows<Attend>(count);
+      attend(head, queries + first * stride, scale, key_mask.rows(sequence, first), tokens,
+             y + (sequence * tokens + first) * width + column, width);
     });
   };
-  if (tokens) threads.each(batch * heads, job);
+  if (tokens) threads.parallel_for(batch * num_heads, job);
 }
 
 }  // namespace bert

@@ -1,4 +1,8 @@
-// GELU by polynomials: x·Φ(x) = max(x, 0) - t·Φ(-t) with t = |x|.
+// GELU by piecewise polynomials.
+//
+// With t = |x| and Φ the normal distribution function, GELU(x) = x·Φ(x) = max(x, 0) - t·Φ(-t). The tail t·Φ(-t) is
+// even, bounded, and 0 for large t, so a polynomial of low degree in each of a few equal pieces of t is enough; its
+// coefficients are looked up by lane permutation.
 #pragma once
 #include <cmath>
 
@@ -7,62 +11,66 @@
 
 namespace bert {
 
-constexpr float kToInteger = 8388608;  // 2²³: added to a number, leaves the nearest integer in the lowest bits
+// 2²³: a float32 of this size has no fraction bits, so x + 2²³ holds round(x) in its lowest bits.
+constexpr float kRoundingShift = 8388608;
 
-inline double negative_part(double t) { return t * std::erfc(t / std::sqrt(2.0)) / 2; }  // t·Φ(-t)
+inline double gelu_tail(double t) { return t * std::erfc(t / std::sqrt(2.0)) / 2; }  // t·Φ(-t)
 
-// Coefficients of the polynomial nearly closest to -t·Φ(-t) around `middle`, for t - origin: through its values at the
-// zeros of Chebyshev's polynomial.
+// Fits a polynomial in t - origin to -gelu_tail(t) on [middle - half, middle + half]: interpolates at Chebyshev nodes
+// (by Newton's divided differences), which is nearly the minimax polynomial. coefficients[k] belongs to (t - origin)ᵏ.
 template <int Degree>
-void approximate(double middle, double half, double origin, double (&coefficients)[Degree + 1]) {
+void fit_gelu_tail(double middle, double half, double origin, double (&coefficients)[Degree + 1]) {
   constexpr double kPi = 3.14159265358979323846;
   constexpr int count = Degree + 1;
   double x[count], f[count];
   for (int i = 0; i < count; ++i) {
     x[i] = middle - origin + half * std::cos((2 * i + 1) * kPi / (2 * count));
-    f[i] = -negative_part(origin + x[i]);
+    f[i] = -gelu_tail(origin + x[i]);
     coefficients[i] = 0;
   }
   for (int order = 1; order < count; ++order)  // divided differences
     for (int i = count - 1; i >= order; --i) f[i] = (f[i] - f[i - 1]) / (x[i] - x[i - order]);
-  for (int i = count - 1; i >= 0; --i)  // c·(t - x[i]) + f[i]
+  for (int i = count - 1; i >= 0; --i)  // Newton form to monomials: c · (t - x[i]) + f[i]
     for (int k = count - 1; k >= 0; --k) coefficients[k] = (k ? coefficients[k - 1] : f[i]) - coefficients[k] * x[i];
 }
 
-// max(x, 0) - t·Φ(-t) with t = |x|, of which the second is a polynomial in each of a few pieces, within 5e-7, and 0
-// beyond them.
+// float32 GELU, within 1e-6: the polynomials are within 5e-7 of the tail. Piece i is centred at t = i · kPieceWidth.
 struct FloatGelu {
   FloatGelu() {
     for (int piece = 0; piece < kPieces; ++piece) {
       double c[kDegree + 1];
-      approximate<kDegree>(piece * kWidth, kWidth / 2, piece * kWidth, c);
-      for (int k = 0; k <= kDegree; ++k) tables[k][piece] = static_cast<float>(c[k]);
+      fit_gelu_tail<kDegree>(piece * kPieceWidth, kPieceWidth / 2, piece * kPieceWidth, c);
+      for (int k = 0; k <= kDegree; ++k) coefficients[k][piece] = static_cast<float>(c[k]);
     }
   }
   F32 operator()(F32 x) const {
-    const F32 t = magnitude(x, all(kMost));
-    const F32 number = fma(t, all(1 / float(kWidth)), all(kToInteger));
-    const F32 r = fnma(number - all(kToInteger), all(float(kWidth)), t);
-    F32 rest = lookup<kPieces>(tables[kDegree], bits(number));
+    const F32 t = clamped_abs(x, set1(kMaxAbs));
+    const F32 shifted = fma(t, set1(1 / float(kPieceWidth)), set1(kRoundingShift));
+    const I32 piece = bit_cast_i32(shifted);
+    const F32 r = fnma(shifted - set1(kRoundingShift), set1(float(kPieceWidth)), t);
+    F32 tail = lookup<kPieces>(coefficients[kDegree], piece);
 #pragma GCC unroll 6
-    for (int k = kDegree - 1; k >= 0; --k) rest = fma(rest, r, lookup<kPieces>(tables[k], bits(number)));
-    return max(all(0.0f), x) + rest;  // NaN where x is
+    for (int k = kDegree - 1; k >= 0; --k) tail = fma(tail, r, lookup<kPieces>(coefficients[k], piece));
+    return max(set1(0.0F), x) + tail;  // in this order max keeps a NaN of x
   }
   static constexpr int kPieces = kLanes == 16 ? 32 : 8, kDegree = kLanes == 16 ? 3 : 6;
-  static constexpr double kWidth = kLanes == 16 ? 0.1796875 : 0.75;  // exact in floats; piece i is around i · kWidth
-  static constexpr float kMost = 5.6f;                               // t·Φ(-t) is 6e-8 there
-  alignas(64) float tables[kDegree + 1][kPieces];
+  static constexpr double kPieceWidth = kLanes == 16 ? 0.1796875 : 0.75;  // exact in float32
+  static constexpr float kMaxAbs = 5.6F;                                  // where the tail is 6e-8
+  alignas(64) float coefficients[kDegree + 1][kPieces];
 };
 
-// GELU of x, all in steps of the output, plus its zero point.
-inline I32 gelu_steps(F32 x, const Gelu& gelu) {
-  x = min(x, all(kMoreThanBytes));
-  const F32 t = magnitude(x, all(gelu.most));
-  const I32 piece = bits(fma(t, all(gelu.pieces_per_step), all(kToInteger)));
-  F32 rest = lookup<Gelu::kPieces>(gelu.tables[Gelu::kDegree], piece);
+// GELU followed by uint8 quantization: round(GELU(x) / scale + zero_point), within 1e-4 / scale before rounding. x is
+// in quantization steps (multiples of the output's scale); the tables contain the zero point. The result is not
+// saturated.
+inline I32 quantized_gelu(F32 x, const QuantizedGelu& gelu) {
+  x = min(x, set1(kClampBeforeU8));
+  const F32 t = clamped_abs(x, set1(gelu.max_abs));
+  const I32 piece = bit_cast_i32(fma(t, set1(gelu.pieces_per_step), set1(kRoundingShift)));
+  F32 tail = lookup<QuantizedGelu::kPieces>(gelu.coefficients[QuantizedGelu::kDegree], piece);
 #pragma GCC unroll 3
-  for (int k = Gelu::kDegree - 1; k >= 0; --k) rest = fma(rest, t, lookup<Gelu::kPieces>(gelu.tables[k], piece));
-  return nearest_ints(max(x, all(0.0f)) + rest);
+  for (int k = QuantizedGelu::kDegree - 1; k >= 0; --k)
+    tail = fma(tail, t, lookup<QuantizedGelu::kPieces>(gelu.coefficients[k], piece));
+  return round_to_i32(max(x, set1(0.0F)) + tail);
 }
 
 }  // namespace bert

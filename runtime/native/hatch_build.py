@@ -1,4 +1,4 @@
-"""Compiles the kernels into the wheel, where there is a compiler and the machine is of the kind they are for."""
+"""Hatchling build hook: compile the native kernels into the wheel if the platform and a C++ compiler allow it."""
 
 import os
 import platform
@@ -15,101 +15,121 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDER = "runtime/bert_runtime/lib"
+SOURCE_DIR = Path(__file__).parent
+LIBRARY_DIR = "runtime/bert_runtime/lib"
+"""Relative to the repository's root."""
 
-_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-Wall", "-Wextra",
-          "-Wno-uninitialized", "-Wno-maybe-uninitialized")  # fmt: skip # GCC 12's own headers
+STANDARD_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti")
+# The headers of GCC 12's intrinsics read variables that are uninitialized on purpose; clang does not know that option.
+STRICT_FLAGS = ("-Wall", "-Wextra", "-Werror", "-Wno-uninitialized", "-Wno-unknown-warning-option",
+                "-Wno-maybe-uninitialized")  # fmt: skip
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma", "-mprfchw")
 _AVX2 = ("-mavx2", "-mfma")
-_LIBRARIES = {
+LIBRARIES = {
     "kernels-avx512.so": ((), _AVX512),
     "kernels-avxvnni.so": (("-DBERT_AVX2", "-DBERT_AVXVNNI"), (*_AVX2, "-mavxvnni")),
     "kernels-avx2.so": (("-DBERT_AVX2",), _AVX2),
 }
-"""What `bert_runtime.cpu.native_kernels` looks for: definitions, and the instructions that each may use."""
-_KERNELS = ("attention.cc", "float_attention.cc", "gelu.cc", "linear.cc", "norm.cc", "packing.cc")
-_EVERYWHERE = ("operators.cc",)
-"""Compiled for any processor, since it asks first which one it is."""
+"""The libraries that `bert_runtime.cpu.native_kernels` looks for: preprocessor definitions and instruction sets."""
+_BASELINE_SOURCES = ("operators.cc",)
+"""Compiled without the instruction set, since they check whether the processor has it."""
 
 
 class KernelsBuildHook(BuildHookInterface):  # type: ignore[misc]
-    """Adds the libraries to a wheel, whose tag then names the platform. Without them the runtime works, only slower."""
+    """Compile the kernel libraries and add them to the wheel, whose tag then names the platform.
+
+    Without them the runtime works, only slower: a missing compiler is a warning.
+    """
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Called by hatchling before it collects the files of a wheel."""
-        folder = Path(self.root) / FOLDER
-        problems = {name: _made(folder / name) for name in _LIBRARIES}
-        made = [name for name, problem in problems.items() if problem is None]
-        if len(made) < len(problems):
-            said = sorted({problem for problem in problems.values() if problem})
-            kind = "some of its own kernels" if made else "its own kernels"
-            self.app.display_warning(f"bert-export is built without {kind}: {'; '.join(said)}")
-        if not made:
+        """Prepare the libraries before hatchling collects the wheel's files."""
+        library_dir = Path(self.root) / LIBRARY_DIR
+        errors = {name: _update_library(library_dir / name) for name in LIBRARIES}
+        built = [name for name, error in errors.items() if error is None]
+        if len(built) < len(errors):
+            reasons = sorted({error for error in errors.values() if error})
+            missing = "some native kernels" if built else "native kernels"
+            self.app.display_warning(f"bert-export is built without {missing}: {'; '.join(reasons)}")
+        if not built:
             return
-        build_data["artifacts"] += [f"/{FOLDER}/{each}" for each in made]
+        build_data["artifacts"] += [f"/{LIBRARY_DIR}/{name}" for name in built]
         if version != "editable":
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
 
 
-def _made(library: Path) -> str | None:
-    """Compiles a library where it is not there already; why it cannot be made, if so."""
-    problem = _unsuitable() or (None if _is_current(library) else compile_kernels(library))
-    if problem:
+def _update_library(library: Path) -> str | None:
+    """Compile a library unless it is up to date; remove it and return the error if that fails."""
+    error = _platform_error() or (None if _is_up_to_date(library) else compile_kernels(library))
+    if error:
         with suppress(OSError):
             library.unlink()
-    return problem
+    return error
 
 
-def _is_current(library: Path) -> bool:
-    """Whether the library is younger than what it is made of."""
-    sources = [each for each in Path(__file__).parent.iterdir() if each.suffix in (".cc", ".h", ".py")]
-    return library.is_file() and library.stat().st_mtime > max(each.stat().st_mtime for each in sources)
+def _is_up_to_date(library: Path) -> bool:
+    """Return whether the library is newer than its sources."""
+    sources = [path for path in SOURCE_DIR.iterdir() if path.suffix in (".cc", ".h") or path == Path(__file__)]
+    return library.is_file() and library.stat().st_mtime > max(path.stat().st_mtime for path in sources)
 
 
-def _unsuitable() -> str | None:
-    """Why there are no kernels for this kind of machine, where there are none."""
+def _platform_error() -> str | None:
+    """Return why this platform has no native kernels, or None if it has."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return f"they are for Linux on x86-64, and this is {sys.platform} on {platform.machine()}"
     return None
 
 
-def compile_kernels(library: Path) -> str | None:
-    """Writes the library of that name, and returns nothing, or why it could not be made."""
-    if problem := _unsuitable():
-        return problem
+def compile_flags(library_name: str, source: Path) -> tuple[str, ...]:
+    """Return the flags that compile a source file for a library, without warnings."""
+    definitions, instruction_set = LIBRARIES[library_name]
+    return (*STANDARD_FLAGS, *definitions, *(() if source.name in _BASELINE_SOURCES else instruction_set))
+
+
+def compile_kernels(library: Path, *, strict: bool = False) -> str | None:
+    """Compile and link one kernel library with the compiler that `CXX` names, or `c++`, or `g++`.
+
+    Args:
+        library: the file to write; its name is a key of `LIBRARIES`. It is replaced atomically, so processes that have
+            loaded an older one keep it.
+        strict: whether to enable warnings and treat them as errors. Tests do; an installation must not fail for the
+            warnings of a compiler that nobody here has seen.
+
+    Returns:
+        None, or the error message if the platform is not supported, or if compiling, linking or writing fails.
+    """
+    if error := _platform_error():
+        return error
     compiler = shlex.split(os.environ.get("CXX", "")) or [shutil.which("c++") or shutil.which("g++") or "c++"]
-    definitions, instructions = _LIBRARIES[library.name]
-    sources = Path(__file__).parent
+    warnings = STRICT_FLAGS if strict else ()
     with tempfile.TemporaryDirectory() as folder:
-        parts = {name: f"{Path(folder) / name}.o" for name in (*_KERNELS, *_EVERYWHERE)}
-        built = Path(folder) / library.name
+        sources = sorted(SOURCE_DIR.glob("*.cc"))
+        objects = [f"{Path(folder) / source.stem}.o" for source in sources]
         commands = [
-            [*compiler, *_FLAGS, *definitions, *(instructions if name in _KERNELS else ()), "-c", str(sources / name),
-             "-o", part]
-            for name, part in parts.items()
-        ]  # fmt: skip
-        linking = [*compiler, "-shared", "-Wl,-z,defs", "-Wl,-s", "-o", str(built), *parts.values()]
+            [*compiler, *compile_flags(library.name, source), *warnings, "-c", str(source), "-o", target]
+            for source, target in zip(sources, objects, strict=True)
+        ]
+        linked = Path(folder) / library.name
+        link = [*compiler, "-shared", "-Wl,-z,defs", "-Wl,-s", "-o", str(linked), *objects]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            problems = [*filter(None, pool.map(_run, commands))]
-        if problem := problems[0] if problems else _run(linking):
-            return problem
+            errors = [*filter(None, pool.map(_run, commands))]
+        if error := errors[0] if errors else _run(link):
+            return error
         try:
             library.parent.mkdir(exist_ok=True)
-            # Beside it and renamed: a process that runs the old one keeps it.
-            shutil.copyfile(built, partial := library.with_suffix(f".{os.getpid()}.so"))
-            partial.replace(library)
-        except OSError as error:
-            return f"{library} cannot be written: {error}"
+            shutil.copyfile(linked, temporary := library.with_suffix(f".{os.getpid()}.so"))
+            temporary.replace(library)
+        except OSError as write_error:
+            return f"{library} cannot be written: {write_error}"
     return None
 
 
 def _run(command: list[str]) -> str | None:
-    """What went wrong, if anything did."""
+    """Run a compiler command; return its error message, or None if it succeeds."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
         return f"no C++ compiler ({error}); install g++, or name one in CXX"
-    return f"{shlex.join(command)} failed: {done.stderr.strip()}" if done.returncode else None
+    return f"{shlex.join(command)} failed: {result.stderr.strip()}" if result.returncode else None

@@ -1,4 +1,7 @@
-// The kernels, without ONNX Runtime. Tensors are dense and row-major; shapes are in brackets.
+// Interface of the native kernels, free of ONNX Runtime: matmul (GEMM) with bias or GELU, self-attention, and
+// residual + LayerNorm, for float32 and quantized uint8/int8 tensors.
+// Tensors are dense and row-major. Shapes are in brackets, the unit of a stride or size is an element unless a name
+// says bytes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -6,97 +9,99 @@
 
 namespace bert {
 
-struct Free {
+struct FreeDeleter {
   void operator()(void* memory) const;
 };
 
-// Memory for vectors of 64 bytes.
+// An array that starts at a multiple of 64 bytes, so that aligned vector loads can read it.
 template <class T>
-using Aligned = std::unique_ptr<T[], Free>;
-void* allocate(size_t bytes);
+using AlignedArray = std::unique_ptr<T[], FreeDeleter>;
+void* allocate_aligned(size_t bytes);
 
-// Runs job(0) … job(count - 1) on the threads there are, in any order.
-using Job = void (*)(void* state, size_t number);
-using Parallel = void (*)(void* context, Job job, void* state, size_t count);
-struct Threads {
+// Runs task(state, 0) … task(state, count - 1) on a thread pool, in any order, and returns when all are done.
+using Task = void (*)(void* state, size_t index);
+using ParallelFor = void (*)(void* context, Task task, void* state, size_t count);
+struct ThreadPool {
   void* context;
-  Parallel run;
+  ParallelFor run;
   template <class F>
-  void each(size_t count, F& f) const {
-    run(context, [](void* state, size_t number) { (*static_cast<F*>(state))(number); }, &f, count);
+  void parallel_for(size_t count, F& f) const {
+    run(
+        context, [](void* state, size_t index) { (*static_cast<F*>(state))(index); }, &f, count);
   }
 };
 
-// A range of bytes: value = scale · (byte - zero_point).
-struct Range {
+// Affine uint8 quantization: value = scale · (q - zero_point).
+struct QuantParams {
   float scale;
   uint8_t zero_point;
 };
 
-// GELU that ends in bytes of a range: x·Φ(x) = max(x, 0) - t·Φ(-t) with t = |x|, of which the second is a polynomial in
-// each of a few pieces (within 1e-4) and 0 beyond them. All in steps of the range, its zero point included.
-struct Gelu {
-  explicit Gelu(Range output);
+// Tables for GELU followed by uint8 quantization (scale, zero point): see `quantized_gelu` in gelu.h.
+struct QuantizedGelu {
+  explicit QuantizedGelu(QuantParams output);
 #ifdef BERT_AVX2
   static constexpr int kPieces = 8, kDegree = 3;
 #else
   static constexpr int kPieces = 16, kDegree = 2;
 #endif
-  alignas(64) float tables[kDegree + 1][kPieces];
-  float most, pieces_per_step;
+  alignas(64) float coefficients[kDegree + 1][kPieces];
+  float max_abs, pieces_per_step;  // max_abs is in quantization steps of the output
 };
 
 template <class Weight>
 struct PackedWeight;
 
-// y = scales · (x · weight) + bias, for bytes by signed bytes and for floats.
+// Linear layer y = scales · (x · weight) + bias. The matmul is uint8 × int8 → int32, or float32.
 template <class Input, class Weight>
 class Linear {
  public:
-  // Copies and rearranges the weight [inputs, outputs], unless another Linear of the process has the same one already;
-  // `scales`, or null for 1, and `bias` are [outputs]. A row of the input is a multiple of 4 bytes.
-  Linear(const Weight* weight, const float* scales, const float* bias, size_t inputs, size_t outputs);
-  // The same for inputs of a range: leaves out what its zero point adds. Results are multiples of `unit`.
-  Linear(const Weight* weight, const float* scales, const float* bias, size_t inputs, size_t outputs, Range input,
-         float unit = 1);
-  // y [rows, outputs]
-  void run(const Input* x, size_t rows, float* y, const Threads& threads) const;
-  // y [rows, outputs]: GELU of the sum, exact within 1e-6.
-  void run_gelu(const Input* x, size_t rows, float* y, const Threads& threads) const;
-  // y bytes [rows, outputs]: GELU of the sum, whose unit is a step of the bytes.
-  void run_gelu(const Input* x, size_t rows, uint8_t* y, const Gelu& gelu, const Threads& threads) const;
-  size_t inputs() const { return inputs_; }
-  size_t outputs() const { return outputs_; }
+  // Packs the weight [in_features, out_features], or shares the packed copy of another Linear with an equal weight.
+  // `scales` and `bias` are [out_features]; null `scales` stand for 1. A row of the input must be a multiple of 4
+  // bytes.
+  Linear(const Weight* weight, const float* scales, const float* bias, size_t in_features, size_t out_features);
+  // For quantized inputs: folds the input's scale and zero point into scales and bias. Outputs are in units of
+  // `output_scale`.
+  Linear(const Weight* weight, const float* scales, const float* bias, size_t in_features, size_t out_features,
+         QuantParams input, float output_scale = 1);
+  // y [rows, out_features], float32
+  void matmul(const Input* x, size_t rows, float* y, const ThreadPool& threads) const;
+  // y [rows, out_features], float32: GELU(matmul + bias), within 1e-6 of exact GELU.
+  void matmul_gelu(const Input* x, size_t rows, float* y, const ThreadPool& threads) const;
+  // y [rows, out_features], uint8: quantized GELU(matmul + bias). This Linear's `output_scale` is the output's scale.
+  void matmul_gelu(const Input* x, size_t rows, uint8_t* y, const QuantizedGelu& gelu, const ThreadPool& threads) const;
+  size_t in_features() const { return in_features_; }
+  size_t out_features() const { return out_features_; }
 
  private:
-  template <class Finish>
-  void run(const Input* x, size_t rows, const Finish& finish, const Threads& threads) const;
-  template <class Dot, class Finish>
-  void run(const Input* x, size_t rows, const Finish& finish, const Threads& threads) const;
-  size_t inputs_, outputs_;
+  template <class Epilogue>
+  void gemm(const Input* x, size_t rows, const Epilogue& epilogue, const ThreadPool& threads) const;
+  template <class Dot, class Epilogue>
+  void gemm(const Input* x, size_t rows, const Epilogue& epilogue, const ThreadPool& threads) const;
+  size_t in_features_, out_features_;
   std::shared_ptr<const PackedWeight<Weight>> weight_;
-  Aligned<float> scales_, bias_;
+  AlignedArray<float> scales_, bias_;
 };
 
-// Softmax(query · keyᵀ · scale + mask) · value for each head.
+// Multi-head self-attention: softmax(query · keyᵀ · scale + mask) · value for each head.
 struct Attention {
-  size_t batch, tokens, heads, head_size;
+  size_t batch, tokens, num_heads, head_size;
   float scale;
-  const float* qkv;  // [batch, tokens, 3 · heads · head_size]
-  const bool* mask;  // [batch, 1, tokens, tokens], false where a key is left out; or null
-  // y [batch, tokens, heads · head_size]
-  void run(float* y, const Threads& threads) const;
-  // The same as bytes of the range `output`, with products of 16-bit integers.
-  void run(uint8_t* y, Range output, const Threads& threads) const;
+  const float* qkv;  // [batch, tokens, 3 · num_heads · head_size]: queries, keys, values
+  const bool* mask;  // [batch, 1, tokens, tokens], false where a query does not attend to a key; null attends to all
+  // y [batch, tokens, num_heads · head_size], float32
+  void compute(float* y, const ThreadPool& threads) const;
+  // y [batch, tokens, num_heads · head_size], uint8: both matmuls are int16 × int16 → int32.
+  void compute(uint8_t* y, QuantParams output, const ThreadPool& threads) const;
 };
 
-// LayerNorm(x + residual), and that times a smoothing as bytes. x, residual and y are [rows, columns]; the rest are
-// [columns].
-struct AddNorm {
+// y = LayerNorm(x + residual) · gamma + beta, and quantize(y · smoothing). x, residual and the outputs are
+// [rows, columns]; gamma, beta and smoothing (SmoothQuant's factors, arXiv:2211.10438) are [columns].
+struct AddLayerNorm {
   size_t rows, columns;
   const float *x, *residual, *gamma, *beta, *smoothing;
   float epsilon;
-  void run(float* y, uint8_t* bytes, Range output, const Threads& threads) const;
+  void compute(float* y, uint8_t* quantized, QuantParams output, const ThreadPool& threads) const;
 };
 
 }  // namespace bert

@@ -1,6 +1,6 @@
-// The part of ONNX Runtime's C interface that a library of operators needs, so that none of its headers is needed to
-// build one. Releases only add to the end of OrtApi and OrtCustomOp, so an index holds for every release from the one
-// that `kApiVersion` names on. Source: include/onnxruntime/core/session/onnxruntime_c_api.h of ONNX Runtime.
+// The part of ONNX Runtime's C API that a custom operator library needs, declared by hand so that the build needs none
+// of its headers. Releases only append to OrtApi and OrtCustomOp, so an index is valid for every release from
+// kApiVersion on. Source: include/onnxruntime/core/session/onnxruntime_c_api.h of ONNX Runtime.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@ struct Domain;
 struct KernelInfo;
 struct KernelContext;
 struct Value;
-struct Shape;  // OrtTensorTypeAndShapeInfo
+struct Shape;                 // OrtTensorTypeAndShapeInfo
 using Api = void (*const)();  // OrtApi is a table of functions: api[index]
 
 struct ApiBase {
@@ -25,47 +25,47 @@ struct ApiBase {
 
 enum ErrorCode : int { kInvalidArgument = 2 };
 enum ElementType : int { kFloat = 1, kUint8 = 2, kInt8 = 3, kBool = 9 };
-enum Presence : int { kRequired = 0 };
+enum Characteristic : int { kRequired = 0 };
 
 // A function of OrtApi, by its index.
 template <size_t Index, class Result, class... Arguments>
-struct Function {
+struct ApiFunction {
   Result operator()(const Api* api, Arguments... arguments) const {
     return reinterpret_cast<Result (*)(Arguments...)>(api[Index])(arguments...);
   }
 };
 
-constexpr Function<0, Status*, ErrorCode, const char*> CreateStatus;
-constexpr Function<26, Status*, const char*, Domain**> CreateCustomOpDomain;
-constexpr Function<27, Status*, Domain*, const struct CustomOp*> CustomOpDomain_Add;
-constexpr Function<28, Status*, SessionOptions*, Domain*> AddCustomOpDomain;
-constexpr Function<51, Status*, Value*, void**> GetTensorMutableData;
-constexpr Function<61, Status*, const Shape*, size_t*> GetDimensionsCount;
-constexpr Function<62, Status*, const Shape*, int64_t*, size_t> GetDimensions;
-constexpr Function<65, Status*, const Value*, Shape**> GetTensorTypeAndShape;
-constexpr Function<85, Status*, const KernelInfo*, const char*, float*> KernelInfoGetAttribute_float;
-constexpr Function<86, Status*, const KernelInfo*, const char*, int64_t*> KernelInfoGetAttribute_int64;
-constexpr Function<90, Status*, const KernelContext*, size_t, const Value**> KernelContext_GetInput;
-constexpr Function<91, Status*, KernelContext*, size_t, const int64_t*, size_t, Value**> KernelContext_GetOutput;
-constexpr Function<99, void, Shape*> ReleaseTensorTypeAndShapeInfo;
-constexpr Function<249, Status*, const KernelInfo*, size_t, int*, const Value**> KernelInfoGetConstantInput_tensor;
-constexpr Function<274, Status*, const KernelContext*, void (*)(void*, size_t), size_t, size_t, void*>
+constexpr ApiFunction<0, Status*, ErrorCode, const char*> CreateStatus;
+constexpr ApiFunction<26, Status*, const char*, Domain**> CreateCustomOpDomain;
+constexpr ApiFunction<27, Status*, Domain*, const struct CustomOp*> CustomOpDomain_Add;
+constexpr ApiFunction<28, Status*, SessionOptions*, Domain*> AddCustomOpDomain;
+constexpr ApiFunction<51, Status*, Value*, void**> GetTensorMutableData;
+constexpr ApiFunction<61, Status*, const Shape*, size_t*> GetDimensionsCount;
+constexpr ApiFunction<62, Status*, const Shape*, int64_t*, size_t> GetDimensions;
+constexpr ApiFunction<65, Status*, const Value*, Shape**> GetTensorTypeAndShape;
+constexpr ApiFunction<85, Status*, const KernelInfo*, const char*, float*> KernelInfoGetAttribute_float;
+constexpr ApiFunction<86, Status*, const KernelInfo*, const char*, int64_t*> KernelInfoGetAttribute_int64;
+constexpr ApiFunction<90, Status*, const KernelContext*, size_t, const Value**> KernelContext_GetInput;
+constexpr ApiFunction<91, Status*, KernelContext*, size_t, const int64_t*, size_t, Value**> KernelContext_GetOutput;
+constexpr ApiFunction<99, void, Shape*> ReleaseTensorTypeAndShapeInfo;
+constexpr ApiFunction<249, Status*, const KernelInfo*, size_t, int*, const Value**> KernelInfoGetConstantInput_tensor;
+constexpr ApiFunction<274, Status*, const KernelContext*, void (*)(void*, size_t), size_t, size_t, void*>
     KernelContext_ParallelFor;
 
-// OrtCustomOp. What is null is not asked for.
+// OrtCustomOp. ONNX Runtime does not call the functions that are null.
 struct CustomOp {
   uint32_t version;
-  void* (*CreateKernel)(const CustomOp*, const Api*, const KernelInfo*);  // CreateKernelV2 takes its place
+  void* (*CreateKernel)(const CustomOp*, const Api*, const KernelInfo*);  // null: CreateKernelV2 replaces it
   const char* (*GetName)(const CustomOp*);
   const char* (*GetExecutionProviderType)(const CustomOp*);
   ElementType (*GetInputType)(const CustomOp*, size_t);
   size_t (*GetInputTypeCount)(const CustomOp*);
   ElementType (*GetOutputType)(const CustomOp*, size_t);
   size_t (*GetOutputTypeCount)(const CustomOp*);
-  void (*KernelCompute)(void*, KernelContext*);  // KernelComputeV2 takes its place
+  void (*KernelCompute)(void*, KernelContext*);  // null: KernelComputeV2 replaces it
   void (*KernelDestroy)(void*);
-  Presence (*GetInputCharacteristic)(const CustomOp*, size_t);
-  Presence (*GetOutputCharacteristic)(const CustomOp*, size_t);
+  Characteristic (*GetInputCharacteristic)(const CustomOp*, size_t);
+  Characteristic (*GetOutputCharacteristic)(const CustomOp*, size_t);
   int (*GetInputMemoryType)(const CustomOp*, size_t);
   int (*GetVariadicInputMinArity)(const CustomOp*);
   int (*GetVariadicInputHomogeneity)(const CustomOp*);

@@ -1,4 +1,4 @@
-// Packing of weights, and the memory they are in.
+// Packs weights into GEMM panels, shares packed weights between sessions, and releases the pages they were read from.
 #include "packing.h"
 
 #include <fcntl.h>
@@ -7,111 +7,140 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <iterator>
 #include <mutex>
 
 namespace bert {
 
-void Free::operator()(void* memory) const { std::free(memory); }
-void* allocate(size_t bytes) {
+void FreeDeleter::operator()(void* memory) const { std::free(memory); }
+void* allocate_aligned(size_t bytes) {
   void* memory = std::aligned_alloc(64, round_up(std::max<size_t>(bytes, 64), 64));
-  if (!memory) std::abort();  // as the containers here do without exceptions
+  if (!memory) std::abort();  // as standard containers do when compiled without exceptions
   return memory;
 }
 
 namespace {
 
 template <class Dot, class Weight>
-void pack_panel(const Weight* weight, size_t inputs, size_t outputs, size_t first, Weight* panel) {
-  constexpr size_t group = Dot::kStep / kColumns / sizeof(Weight);
-  const size_t width = std::min<size_t>(kColumns, outputs - first);
-  if (width < kColumns) std::memset(panel, 0, kColumns * inputs * sizeof(Weight));
-  for (size_t row = 0; row < inputs; ++row)
-    for (size_t column = 0; column < width; ++column)
-      panel[(row / group * kColumns + column) * group + row % group] = weight[row * outputs + first + column];
+void pack_panel(const Weight* weight, size_t in_features, size_t out_features, size_t first_column, Weight* panel) {
+  constexpr size_t group = Dot::kStepBytes / kPanelColumns / sizeof(Weight);
+  const size_t columns = std::min<size_t>(kPanelColumns, out_features - first_column);
+  if (columns < kPanelColumns) std::memset(panel, 0, kPanelColumns * in_features * sizeof(Weight));
+  for (size_t k = 0; k < in_features; ++k)
+    for (size_t column = 0; column < columns; ++column)
+      panel[(k / group * kPanelColumns + column) * group + k % group] =
+          weight[k * out_features + first_column + column];
 }
 
 template <class Weight>
-void pack_panel(bool is_narrow, const Weight* weight, size_t inputs, size_t outputs, size_t first, Weight* panel) {
-  const auto pack = is_narrow ? pack_panel<NarrowBytes, Weight> : pack_panel<DotOf<Weight>, Weight>;
-  pack(weight, inputs, outputs, first, panel);
+void pack_panel(bool is_7_bit, const Weight* weight, size_t in_features, size_t out_features, size_t first_column,
+                Weight* panel) {
+  const auto pack = is_7_bit ? pack_panel<DotU8S7, Weight> : pack_panel<DotOf<Weight>, Weight>;
+  pack(weight, in_features, out_features, first_column, panel);
 }
 
 template <class Weight>
-bool is_narrow(const Weight* weight, size_t count) {
-  if (!std::is_same_v<Weight, int8_t> || std::is_same_v<NarrowBytes, Bytes>) return false;
-  bool is_beyond = false;
-  for (size_t i = 0; i < count; ++i) is_beyond |= weight[i] > 64 || weight[i] < -64;
-  return !is_beyond;
+bool has_7_bits(const Weight* weight, size_t count) {
+  if (!std::is_same_v<Weight, int8_t> || std::is_same_v<DotU8S7, DotU8S8>) return false;
+  bool exceeds = false;
+  for (size_t i = 0; i < count; ++i) exceeds |= weight[i] > 64 || weight[i] < -64;
+  return !exceeds;
 }
 
+// Whether `packed` is a copy of the weight. `panel` is working memory for one panel.
 template <class Weight>
-bool is_packed(const PackedWeight<Weight>& packed, const Weight* weight, size_t inputs, size_t outputs, Weight* panel) {
-  if (packed.inputs != inputs || packed.outputs != outputs) return false;
-  for (size_t first = 0; first < outputs; first += kColumns) {
-    pack_panel(packed.is_narrow, weight, inputs, outputs, first, panel);
-    if (std::memcmp(panel, packed.panels.get() + first * inputs, kColumns * inputs * sizeof(Weight))) return false;
+bool is_packed_copy(const PackedWeight<Weight>& packed, const Weight* weight, size_t in_features, size_t out_features,
+                    Weight* panel) {
+  if (packed.in_features != in_features || packed.out_features != out_features) return false;
+  for (size_t column = 0; column < out_features; column += kPanelColumns) {
+    pack_panel(packed.is_7_bit, weight, in_features, out_features, column, panel);
+    const Weight* packed_panel = packed.panels.get() + column * in_features;
+    if (std::memcmp(panel, packed_panel, kPanelColumns * in_features * sizeof(Weight)) != 0) return false;
   }
   return true;
 }
 
-// Whether a range of pages, all of which have just been read, is as a file has it: what is written since, or never had a
-// file, is anonymous. Linux says so of each page in 64 bits (Documentation/admin-guide/mm/pagemap.rst).
-bool is_as_in_file(uintptr_t first, uintptr_t end, uintptr_t page) {
-  constexpr uint64_t kPresent = uint64_t(1) << 63, kSwapped = uint64_t(1) << 62, kOfFile = uint64_t(1) << 61;
+template <class Weight>
+std::shared_ptr<const PackedWeight<Weight>> pack(const Weight* weight, size_t in_features, size_t out_features) {
+  auto packed = std::make_shared<PackedWeight<Weight>>();
+  *packed = {in_features,
+             out_features,
+             has_7_bits(weight, in_features * out_features),
+             allocate_array<Weight>(round_up(out_features, kPanelColumns) * in_features),
+             {}};
+  for (size_t column = 0; column < out_features; column += kPanelColumns)
+    pack_panel(packed->is_7_bit, weight, in_features, out_features, column,
+               packed->panels.get() + column * in_features);
+  if constexpr (std::is_same_v<Weight, int8_t>) {
+    packed->column_sums.resize(out_features);
+    for (size_t k = 0; k < in_features; ++k)
+      for (size_t column = 0; column < out_features; ++column)
+        packed->column_sums[column] += weight[k * out_features + column];
+  }
+  return packed;
+}
+
+// Returns an equal packed weight that is in use somewhere in the process, or packs this one.
+template <class Weight>
+std::shared_ptr<const PackedWeight<Weight>> find_or_pack(const Weight* weight, size_t in_features,
+                                                         size_t out_features) noexcept {
+  static std::mutex mutex;
+  static auto& cache = *new std::vector<std::weak_ptr<const PackedWeight<Weight>>>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  cache.erase(std::remove_if(cache.begin(), cache.end(), [](const auto& entry) { return entry.expired(); }),
+              cache.end());
+  const AlignedArray<Weight> panel = allocate_array<Weight>(kPanelColumns * in_features);
+  for (const auto& entry : cache) {
+    auto packed = entry.lock();
+    if (packed && is_packed_copy(*packed, weight, in_features, out_features, panel.get())) return packed;
+  }
+  auto packed = pack(weight, in_features, out_features);
+  cache.push_back(packed);
+  return packed;
+}
+
+// Whether the pages from `first` to `end`, all of which have just been read, still hold what the mapped file holds.
+// Pages that were written since, or that never had a file, are anonymous; Linux describes each page by 64 bits
+// (Documentation/admin-guide/mm/pagemap.rst).
+bool are_pages_clean(uintptr_t first, uintptr_t end, uintptr_t page_bytes) {
+  constexpr uint64_t kPresent = uint64_t(1) << 63;
+  constexpr uint64_t kSwapped = uint64_t(1) << 62;
+  constexpr uint64_t kFileMapped = uint64_t(1) << 61;
   const int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
   if (pagemap < 0) return false;
-  bool found = true;
-  for (uint64_t entries[512]; found && first < end;) {
-    const size_t count = std::min<size_t>((end - first) / page, std::size(entries));
-    const auto offset = static_cast<off_t>(first / page * sizeof(uint64_t));
-    found = pread(pagemap, entries, count * sizeof(uint64_t), offset) == static_cast<ssize_t>(count * sizeof(uint64_t));
-    for (size_t i = 0; found && i < count; ++i) found = entries[i] & kOfFile || !(entries[i] & (kPresent | kSwapped));
-    first += count * page;
+  bool clean = true;
+  for (uint64_t entries[512]; clean && first < end;) {
+    const size_t count = std::min<size_t>((end - first) / page_bytes, std::size(entries));
+    const size_t bytes = count * sizeof(uint64_t);
+    const auto offset = static_cast<off_t>(first / page_bytes * sizeof(uint64_t));
+    clean = pread(pagemap, entries, bytes, offset) == static_cast<ssize_t>(bytes);
+    for (size_t i = 0; clean && i < count; ++i)
+      clean = entries[i] & kFileMapped || !(entries[i] & (kPresent | kSwapped));
+    first += count * page_bytes;
   }
   close(pagemap);
-  return found;
+  return clean;
 }
 
-// Gives back the memory of a large weight that is mapped from a file: it is packed, and would be read from there again.
-void give_back(const void* weight, size_t bytes) {
-  constexpr size_t kLarge = 1 << 20;
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)), address = reinterpret_cast<uintptr_t>(weight);
-  const uintptr_t first = round_up(address, page), end = (address + bytes) / page * page;
-  if (bytes >= kLarge && is_as_in_file(first, end, page))
+// Releases the pages of a large weight that is mapped from a file: only its packed copy is used from now on, and a new
+// read would load the pages from the file again.
+void release_mapped_pages(const void* weight, size_t bytes) {
+  constexpr size_t kMinBytes = 1 << 20;
+  const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<uintptr_t>(weight);
+  const uintptr_t first = round_up(address, page_bytes), end = (address + bytes) / page_bytes * page_bytes;
+  if (bytes >= kMinBytes && are_pages_clean(first, end, page_bytes))
     madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
-}
-
-// The weight as it is in memory already, for another layer or session, or packed now.
-template <class Weight>
-std::shared_ptr<const PackedWeight<Weight>> find_or_pack(const Weight* weight, size_t inputs, size_t outputs) noexcept {
-  static std::mutex mutex;
-  static auto& known = *new std::vector<std::weak_ptr<const PackedWeight<Weight>>>;
-  const std::lock_guard<std::mutex> lock(mutex);
-  known.erase(std::remove_if(known.begin(), known.end(), [](const auto& each) { return each.expired(); }), known.end());
-  const Aligned<Weight> panel = allocate_numbers<Weight>(kColumns * inputs);
-  for (const auto& each : known)
-    if (auto found = each.lock(); found && is_packed(*found, weight, inputs, outputs, panel.get())) return found;
-  auto made = std::make_shared<PackedWeight<Weight>>();
-  *made = {inputs, outputs, is_narrow(weight, inputs * outputs),
-           allocate_numbers<Weight>(round_up(outputs, kColumns) * inputs), {}};
-  for (size_t first = 0; first < outputs; first += kColumns)
-    pack_panel(made->is_narrow, weight, inputs, outputs, first, made->panels.get() + first * inputs);
-  if constexpr (std::is_same_v<Weight, int8_t>) {
-    made->sums.resize(outputs);
-    for (size_t row = 0; row < inputs; ++row)
-      for (size_t column = 0; column < outputs; ++column) made->sums[column] += weight[row * outputs + column];
-  }
-  known.push_back(made);
-  return made;
 }
 
 }  // namespace
 
 template <class Weight>
-std::shared_ptr<const PackedWeight<Weight>> packed_weight(const Weight* weight, size_t inputs, size_t outputs) {
-  auto packed = find_or_pack(weight, inputs, outputs);
-  give_back(weight, inputs * outputs * sizeof(Weight));
+std::shared_ptr<const PackedWeight<Weight>> packed_weight(const Weight* weight, size_t in_features,
+                                                          size_t out_features) {
+  auto packed = find_or_pack(weight, in_features, out_features);
+  release_mapped_pages(weight, in_features * out_features * sizeof(Weight));
   return packed;
 }
 

@@ -1,4 +1,23 @@
-// Weights as the products take them.
+// Packed weights: panels of C = kPanelColumns columns of B [K, N], in the order in which the GEMM microkernel reads
+// them.
+//
+//   layout [N / C, K / G, C, G], with zeros for the columns beyond N
+//   G: weights of a column that meet 4 bytes of a row of A
+//
+//                       int8, VNNI or 7-bit weights   int8, AVX2 without VNNI   float32
+//      Dot              DotU8S8, DotU8S7              DotU8S8 (16-bit A)        DotF32
+//      G                4                             2                         1
+//
+//   B [K, N], row-major                        panel 0 of int8 weights with G = 4
+//
+//         n=0  1   2  …  C-1 | C  …            step 0  [a0 b0 c0 d0][a1 b1 c1 d1][a2 b2 c2 d2] … [d C-1]
+//   k=0   a0   a1  a2        |                 step 1  [e0 f0 g0 h0][e1 f1 g1 h1][e2 f2 g2 h2] … [h C-1]
+//     1   b0   b1  b2        |                   …      <- column 0 -><- column 1 ->
+//     2   c0   c1  c2        |
+//     3   d0   d1  d2        |                 A step holds kStepBytes = C · G · sizeof(Weight) bytes: two vectors, or
+//     4   e0   e1  e2        |                 one vector of int8 that DotU8S8 of AVX2 widens to two of int16.
+//     …                      |
+//           panel 0            panel 1
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -6,32 +25,32 @@
 #include <type_traits>
 #include <vector>
 
+#include "gemm_microkernel.h"
 #include "kernels.h"
-#include "simd.h"
 
 namespace bert {
 
+// The dot product that any weight of this type can be multiplied with.
 template <class Weight>
-using DotOf = std::conditional_t<std::is_same_v<Weight, float>, Floats, Bytes>;
+using DotOf = std::conditional_t<std::is_same_v<Weight, float>, DotF32, DotU8S8>;
 
-// A weight [inputs, outputs] as panels [outputs / C, inputs / G, C, G], where C is kColumns and G weights are multiplied
-// by 4 bytes of an input, with zeros beyond the last column.
 template <class Weight>
 struct PackedWeight {
-  size_t inputs, outputs;
-  bool is_narrow;  // whether NarrowBytes multiply it, which not all weights are for
-  Aligned<Weight> panels;
-  std::vector<int32_t> sums;  // of each column of bytes
+  size_t in_features, out_features;  // K, N
+  bool is_7_bit;                     // all int8 weights are from -64 to 64, packed for DotU8S7
+  AlignedArray<Weight> panels;
+  std::vector<int32_t> column_sums;  // Σ over K of int8 weights [N], for the correction by the zero point; else empty
 };
 
 template <class T>
-Aligned<T> allocate_numbers(size_t count) {
-  return Aligned<T>(static_cast<T*>(allocate(count * sizeof(T))));
+AlignedArray<T> allocate_array(size_t count) {
+  return AlignedArray<T>(static_cast<T*>(allocate_aligned(count * sizeof(T))));
 }
 
-// A weight [inputs, outputs], packed now, or in memory already for another layer or session. Where it is mapped from a
-// file, the memory of that is given back.
+// Returns the packed copy of a weight [in_features, out_features]: one that another layer or session holds, if its
+// weight is equal, or a new one. If the weight is mapped from a file, releases the mapped pages.
 template <class Weight>
-std::shared_ptr<const PackedWeight<Weight>> packed_weight(const Weight* weight, size_t inputs, size_t outputs);
+std::shared_ptr<const PackedWeight<Weight>> packed_weight(const Weight* weight, size_t in_features,
+                                                          size_t out_features);
 
 }  // namespace bert

@@ -1,4 +1,4 @@
-"""What tests of the kernels share."""
+"""Fixtures of the native kernels' tests."""
 
 from collections.abc import Iterator
 
@@ -9,8 +9,8 @@ from bert_runtime.machine import cpu_flags
 
 
 @pytest.fixture(params=native_kernels._LIBRARIES)
-def each_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Kernels for this processor, and for lesser ones, as which it works, too."""
+def native_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run a test with every kernel library that this CPU supports, by masking CPU features."""
     flags = frozenset(native_kernels._LIBRARIES[request.param])
     if missing := flags - cpu_flags():
         pytest.skip(f"{request.param} needs {', '.join(sorted(missing))}")

@@ -1,4 +1,4 @@
-"""A call of one of our kernels beside the operators that its function consists of."""
+"""Compare a native kernel with its reference: the standard operators of the ONNX function that it implements."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,9 +15,18 @@ from bert_runtime.cpu.session import open_onnxruntime_session
 
 Array = NDArray[Any]
 
+_OUTPUT_TYPES = {
+    "QuantizedLinearGelu": [ir.DataType.UINT8],
+    "QuantizedAttention": [ir.DataType.UINT8],
+    "AddNormQuantize": [ir.DataType.FLOAT, ir.DataType.UINT8],
+}
 
-class Both:
-    """One call of a function, with kernels and without; skips the test where it has no kernel."""
+
+class KernelComparison:
+    """One function call in two sessions: with the native kernel, and with ONNX Runtime's operators only.
+
+    Skips the test if this CPU has no kernel of that name.
+    """
 
     def __init__(
         self,
@@ -28,7 +37,7 @@ class Both:
         **attributes: Any,
     ) -> None:
         if name not in kernel_names():
-            pytest.skip(f"{name} has no kernel here, only {', '.join(kernel_names()) or 'none has'}")
+            pytest.skip(f"{name} has no native kernel on this CPU; {', '.join(kernel_names()) or 'nothing'} has")
         function = FUNCTIONS[name]
         values = {
             key: ir.Value(
@@ -42,12 +51,13 @@ class Both:
             key: ir.Value(name=key, const_value=ir.tensor(array, name=key), type=ir.TensorType(ir.tensor(array).dtype))
             for key, array in constants.items()
         }
-        arguments = [{**values, **weights}[each.name or ""] for each in function.inputs]
-        outputs = [ir.Value(name=each.name) for each in function.outputs]
+        arguments = [{**values, **weights}[parameter.name or ""] for parameter in function.inputs]
+        output_types = _OUTPUT_TYPES.get(name, [ir.DataType.FLOAT])
+        outputs = [
+            ir.Value(name=output.name, type=ir.TensorType(output_type))
+            for output, output_type in zip(function.outputs, output_types, strict=True)
+        ]
         node = ir.node(name, arguments, attributes, domain=KERNEL_DOMAIN, outputs=outputs)
-        for each in outputs:
-            is_bytes = each.name == "bytes" or name in ("QuantizedLinearGelu", "QuantizedAttention")
-            each.type = ir.TensorType(ir.DataType.UINT8 if is_bytes else ir.DataType.FLOAT)
         opsets = {"": 23, "com.microsoft": 1, KERNEL_DOMAIN: 1}
         graph = ir.Graph([*values.values()], outputs, nodes=[node], initializers=[*weights.values()], name="call",
                          opset_imports=opsets)  # fmt: skip
@@ -58,12 +68,12 @@ class Both:
         self._sessions = [open_onnxruntime_session(path, 2, int8=True, kernels=kernels) for kernels in (True, False)]
 
     def outputs(self, **inputs: Array) -> tuple[list[Array], list[Array]]:
-        """What the kernel and what the operators answer."""
-        ours, theirs = (session.run(None, {**self.inputs, **inputs}) for session in self._sessions)
-        return ours, theirs
+        """Return the outputs of the native kernel and of the reference. `inputs` replace those of the constructor."""
+        actual, expected = (session.run(None, {**self.inputs, **inputs}) for session in self._sessions)
+        return actual, expected
 
 
-def steps_apart(ours: Array, theirs: Array) -> tuple[int, float]:
-    """The largest difference of bytes, and the share of those that differ."""
-    apart = np.abs(ours.astype(int) - theirs.astype(int))
-    return int(apart.max(initial=0)), float((apart > 0).mean())
+def uint8_difference(actual: Array, expected: Array) -> tuple[int, float]:
+    """Return the maximum difference in quantization steps, and the fraction of elements that differ."""
+    difference = np.abs(actual.astype(int) - expected.astype(int))
+    return int(difference.max(initial=0)), float((difference > 0).mean())

@@ -1,0 +1,106 @@
+// ONNX Runtime operators of multi-head self-attention: SelfAttention (float32) and QuantizedAttention (uint8 output).
+// Kernels: float_attention.cc, quantized_attention.cc.
+#pragma once
+#include <new>
+
+#include "kernels.h"
+#include "onnxruntime_tensors.h"
+
+namespace bert::operators {
+
+using namespace ort;
+
+struct AttentionAttributes {
+  size_t num_heads;
+  float scale;
+
+  Status* read(const KernelInfo* info) {
+    int64_t heads = 0;
+    RETURN_IF_ERROR(KernelInfoGetAttribute_int64(api, info, "num_heads", &heads));
+    RETURN_IF_ERROR(KernelInfoGetAttribute_float(api, info, "scale", &scale));
+    if (heads < 1 || !(scale > 0)) return invalid_argument("expected at least one head, and a scale above 0");
+    num_heads = static_cast<size_t>(heads);
+    return nullptr;
+  }
+};
+
+template <class Operator>
+Status* create_attention(const KernelInfo* info, void** kernel) {
+  AttentionAttributes attributes;
+  RETURN_IF_ERROR(attributes.read(info));
+  *kernel = new (std::nothrow) Operator{attributes};
+  return nullptr;
+}
+
+// Reads the inputs (qkv, mask, is_full, …), allocates the output y, and calls compute(attention, inputs, y, thread
+// pool), which returns an error or null.
+template <size_t InputCount, class Output, class Compute>
+Status* compute_attention(KernelContext* context, const AttentionAttributes& attributes, const Compute& compute) {
+  Tensor inputs[InputCount];
+  RETURN_IF_ERROR(read_inputs(context, inputs));
+  Tensor& qkv = inputs[0];
+  const Tensor &mask = inputs[1], &is_full = inputs[2];
+  const size_t num_heads = attributes.num_heads;
+  if (is_full.size() != 1) return invalid_argument("expected one flag that says whether the mask is full");
+  if (qkv.rank != 3 || qkv.last_dimension() % (3 * num_heads))
+    return invalid_argument("expected queries, keys and values [B, T, 3·heads·S]");
+  const auto batch = static_cast<size_t>(qkv.dimensions[0]), tokens = static_cast<size_t>(qkv.dimensions[1]);
+  if (mask.size() != batch * tokens * tokens) return invalid_argument("expected a mask [B, 1, T, T]");
+  const size_t width = qkv.last_dimension() / 3;
+  const Attention attention = {batch,
+                               tokens,
+                               num_heads,
+                               width / num_heads,
+                               attributes.scale,
+                               qkv.as<float>(),
+                               *is_full.as<bool>() ? nullptr : mask.as<bool>()};
+  Tensor like = qkv;
+  like.dimensions[2] = static_cast<int64_t>(width);
+  Output* y = nullptr;
+  RETURN_IF_ERROR(allocate_output(context, 0, like, &y));
+  return compute(attention, inputs, y, thread_pool(context));
+}
+
+// (qkv float32 [B, T, 3·H·S], mask bool [B, 1, T, T], is_full bool: all of the mask is true) → y float32 [B, T, H·S]
+struct SelfAttention {
+  static constexpr const char* kName = "SelfAttention";
+  static constexpr ElementType kInputs[] = {kFloat, kBool, kBool};
+  static constexpr ElementType kOutputs[] = {kFloat};
+  AttentionAttributes attributes;
+
+  static Status* create(const KernelInfo* info, void** kernel) { return create_attention<SelfAttention>(info, kernel); }
+
+  Status* compute(KernelContext* context) const {
+    return compute_attention<3, float>(
+        context, attributes,
+        [](const Attention& attention, const Tensor*, float* y, const ThreadPool& threads) -> Status* {
+          attention.compute(y, threads);
+          return nullptr;
+        });
+  }
+};
+
+// (inputs of SelfAttention, y scale, y zero point) → y uint8 [B, T, H·S]
+struct QuantizedAttention {
+  static constexpr const char* kName = "QuantizedAttention";
+  static constexpr ElementType kInputs[] = {kFloat, kBool, kBool, kFloat, kUint8};
+  static constexpr ElementType kOutputs[] = {kUint8};
+  AttentionAttributes attributes;
+
+  static Status* create(const KernelInfo* info, void** kernel) {
+    return create_attention<QuantizedAttention>(info, kernel);
+  }
+
+  Status* compute(KernelContext* context) const {
+    return compute_attention<5, uint8_t>(
+        context, attributes,
+        [](const Attention& attention, const Tensor* inputs, uint8_t* y, const ThreadPool& threads) -> Status* {
+          QuantParams output;
+          RETURN_IF_ERROR(read_quant_params(inputs[3], inputs[4], output));
+          attention.compute(y, output, threads);
+          return nullptr;
+        });
+  }
+};
+
+}  // namespace bert::operators

@@ -1,0 +1,179 @@
+// GEMM (matmul) of the linear layers: C [M, N] = epilogue(A [M, K] · B [K, N]).
+//
+// A: activations, uint8 or float32. B: weight, int8 or float32, packed once into panels (packing.h). int8 matmuls
+// accumulate in int32; scales, the zero point's correction and the bias are applied to each tile in float32.
+//
+//                               N
+//               <------------------------------->
+//             ^ +---+---+---+---+---+---+---+---+
+//   B, packed | |p0 |p1 |p2 |p3 |p4 |p5 |p6 |p7 |   panel: NR = kPanelColumns columns, all of K
+//           K | |   |   |   |   |   |   |   |   |   weight block: consecutive panels of about kWeightBlockBytes or
+//           less,
+//             v +---+---+---+---+---+---+---+---+     which stay in L2 while all row blocks are multiplied by them;
+//                block 0 block 1 block 2 block 3      at least 4 of them
+//        K                    C
+//     <----->   +-------+-------+-------+-------+
+//   ^ +-----+   | job 0 | job 2 | job 4 | job 6 |   row block: up to kBlockRows = 48 rows of A
+//   M |  A  |   +-------+-------+-------+-------+   job: row block × weight block; threads take jobs in this order
+//   v +-----+   | job 1 | job 3 | job 5 | job 7 |
+//               +-------+-------+-------+-------+
+//
+//   job:   for each panel of the weight block
+//            for each tile of up to MR = kMaxTileRows rows of the row block
+//              accumulators [MR, NR] = A rows · panel, over all of K, in registers (gemm_microkernel.h), while the next
+//                panel is prefetched into L2
+//              epilogue (epilogue.h): scales, bias, activation, quantization, store
+//
+// Row blocks and tiles divide their rows evenly: 49 rows are 24 + 25. With a single row block (M ≤ 48), weight blocks
+// are 64 columns wide, so that all threads have work.
+#include <algorithm>
+#include <type_traits>
+
+#include "epilogue.h"
+#include "packing.h"
+
+namespace bert {
+
+namespace {
+
+// Rows of A in one job: few enough for the TLB to hold the pages of their outputs while a weight block passes by.
+constexpr size_t kBlockRows = 48;
+// Minimum number of weight blocks where there are several row blocks.
+constexpr size_t kMinWeightBlocks = 4;
+// Panels of a weight block where there is one row block.
+constexpr size_t kPanelsOfSmallBlock = 64 / kPanelColumns;
+
+template <class Dot, class Epilogue, int PrefetchBytes>
+struct Tile {
+  template <int R>
+  static void run(const uint8_t* a, size_t a_stride, const uint8_t* panel, size_t steps, const float* scales,
+                  const float* bias, const TilePosition& position, const Epilogue& epilogue) {
+    epilogue.template prefetch<R>(position);
+    I32 acc[R][2];
+    zero_accumulators(acc);
+    gemm_microkernel<Dot, R, PrefetchBytes>(a, a_stride, panel, steps, acc, position.prefetch);
+    const F32 scale[2] = {load(scales), load(scales + kLanes)}, offset[2] = {load(bias), load(bias + kLanes)};
+    epilogue.template store_tile<R>(position, [&](int r, int half) BERT_ALWAYS_INLINE {
+      return fma(Dot::sum_to_f32(acc[r][half]), scale[half], offset[half]);
+    });
+  }
+};
+
+// Returns the tile function for a number of rows. Each tile prefetches one half of the next panel, or all of it if it
+// is the only tile of its row block.
+template <class Dot, class Epilogue>
+auto tile_by_rows(size_t rows, bool is_only_tile) {
+  return is_only_tile ? kernel_by_rows<Tile<Dot, Epilogue, Dot::kStepBytes>>(rows)
+                      : kernel_by_rows<Tile<Dot, Epilogue, Dot::kStepBytes / 2>>(rows);
+}
+
+// Returns `count` elements of A as the bytes that the microkernel reads, widened in this thread's memory if it takes
+// wider integers.
+template <class Wide, class Input>
+const uint8_t* widened(const Input* x, size_t count) {
+  if constexpr (std::is_same_v<Wide, Input>) {
+    return reinterpret_cast<const uint8_t*>(x);
+  } else {
+    static thread_local Scratch scratch;
+    uint8_t* memory = scratch.reserve(count * sizeof(Wide));
+    std::copy_n(x, count, reinterpret_cast<Wide*>(memory));
+    return memory;
+  }
+}
+
+}  // namespace
+
+template <class Input, class Weight>
+Linear<Input, Weight>::Linear(const Weight* weight, const float* scales, const float* bias, size_t in_features,
+                              size_t out_features)
+    : in_features_(in_features),
+      out_features_(out_features),
+      weight_(packed_weight(weight, in_features, out_features)) {
+  const size_t padded = round_up(out_features, kPanelColumns);
+  for (AlignedArray<float>* vector : {&scales_, &bias_}) {
+    *vector = allocate_array<float>(padded);
+    std::fill_n(vector->get(), padded, 0.0F);
+  }
+  for (size_t column = 0; column < out_features; ++column) scales_[column] = scales ? scales[column] : 1;
+  std::copy_n(bias, out_features, bias_.get());
+}
+
+template <class Input, class Weight>
+Linear<Input, Weight>::Linear(const Weight* weight, const float* scales, const float* bias, size_t in_features,
+                              size_t out_features, QuantParams input, float output_scale)
+    : Linear(weight, scales, bias, in_features, out_features) {
+  for (size_t column = 0; column < out_features; ++column) {
+    const float scale = input.scale * scales_[column] / output_scale;
+    scales_[column] = scale;
+    // Σ (a - zero_point)·w = Σ a·w - zero_point·Σ w
+    bias_[column] =
+        bias_[column] / output_scale - scale * static_cast<float>(input.zero_point * weight_->column_sums[column]);
+  }
+}
+
+template <class Input, class Weight>
+template <class Epilogue>
+void Linear<Input, Weight>::gemm(const Input* x, size_t rows, const Epilogue& epilogue,
+                                 const ThreadPool& threads) const {
+  if constexpr (std::is_same_v<Weight, int8_t>)
+    if (weight_->is_7_bit) return gemm<DotU8S7>(x, rows, epilogue, threads);
+  gemm<DotOf<Weight>>(x, rows, epilogue, threads);
+}
+
+template <class Input, class Weight>
+template <class Dot, class Epilogue>
+void Linear<Input, Weight>::gemm(const Input* x, size_t rows, const Epilogue& epilogue,
+                                 const ThreadPool& threads) const {
+  const size_t a_stride = in_features_ * sizeof(typename Dot::Input), steps = a_stride / 4;
+  const size_t panel_bytes = kPanelColumns * in_features_ * sizeof(Weight);
+  const size_t panels = ceil_div(out_features_, kPanelColumns), row_blocks = ceil_div(rows, kBlockRows);
+  const size_t l2_blocks = std::max(kMinWeightBlocks, ceil_div(panels * panel_bytes, kWeightBlockBytes));
+  const size_t block_panels = row_blocks > 1 ? ceil_div(panels, l2_blocks) : kPanelsOfSmallBlock;
+  const size_t weight_blocks = ceil_div(panels, block_panels);
+  auto job = [&](size_t index) {
+    const size_t row_block = index % row_blocks, first_panel = index / row_blocks * block_panels;
+    const size_t first_row = row_block * rows / row_blocks, end_row = (row_block + 1) * rows / row_blocks;
+    const size_t tiles = ceil_div(end_row - first_row, kMaxTileRows);
+    const uint8_t* a = widened<typename Dot::Input>(x + first_row * in_features_, (end_row - first_row) * in_features_);
+    for (size_t panel = first_panel; panel < std::min(first_panel + block_panels, panels); ++panel) {
+      const size_t column = panel * kPanelColumns;
+      const auto* b = reinterpret_cast<const uint8_t*>(weight_->panels.get()) + panel * panel_bytes;
+      for (size_t tile = 0; tile < tiles; ++tile) {
+        const size_t row = tile * (end_row - first_row) / tiles, next = (tile + 1) * (end_row - first_row) / tiles;
+        const uint8_t* prefetch = b + panel_bytes + tile % 2 * (panel_bytes / 2);
+        const TilePosition position = {first_row + row, column, remaining(out_features_, column), prefetch};
+        const auto compute_tile = tile_by_rows<Dot, Epilogue>(next - row, tiles == 1);
+        compute_tile(a + row * a_stride, a_stride, b, steps, scales_.get() + column, bias_.get() + column, position,
+                     epilogue);
+      }
+    }
+  };
+  if (rows) threads.parallel_for(row_blocks * weight_blocks, job);
+}
+
+template <class Input, class Weight>
+void Linear<Input, Weight>::matmul(const Input* x, size_t rows, float* y, const ThreadPool& threads) const {
+  gemm(x, rows, StoreF32<Identity>{y, out_features_, {}}, threads);
+}
+
+template <class Input, class Weight>
+void Linear<Input, Weight>::matmul_gelu(const Input* x, size_t rows, float* y, const ThreadPool& threads) const {
+  static const FloatGelu gelu;
+  gemm(x, rows, StoreF32<const FloatGelu&>{y, out_features_, gelu}, threads);
+}
+
+template <class Input, class Weight>
+void Linear<Input, Weight>::matmul_gelu(const Input* x, size_t rows, uint8_t* y, const QuantizedGelu& gelu,
+                                        const ThreadPool& threads) const {
+  gemm(x, rows, StoreQuantizedGelu{y, out_features_, gelu}, threads);
+}
+
+template Linear<uint8_t, int8_t>::Linear(const int8_t*, const float*, const float*, size_t, size_t, QuantParams, float);
+template void Linear<uint8_t, int8_t>::matmul(const uint8_t*, size_t, float*, const ThreadPool&) const;
+template void Linear<uint8_t, int8_t>::matmul_gelu(const uint8_t*, size_t, uint8_t*, const QuantizedGelu&,
+                                                   const ThreadPool&) const;
+template Linear<float, float>::Linear(const float*, const float*, const float*, size_t, size_t);
+template void Linear<float, float>::matmul(const float*, size_t, float*, const ThreadPool&) const;
+template void Linear<float, float>::matmul_gelu(const float*, size_t, float*, const ThreadPool&) const;
+
+}  // namespace bert

@@ -1,0 +1,80 @@
+// LayerNorm of a residual sum, and its quantization for the next int8 matmul (AddNormQuantize).
+//
+//   s = x + residual                                     three passes over a row, which stays in L1:
+//   y = (s - mean(s)) / sqrt(var(s) + epsilon) · gamma + beta      sum and mean; variance; normalize and quantize
+//   quantized = saturate_u8(round(y · smoothing / scale + zero_point))
+//
+// A job is kJobRows rows; a row is walked in blocks of four vectors, which narrow to one vector of uint8.
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels.h"
+#include "simd.h"
+
+namespace bert {
+
+namespace {
+
+constexpr size_t kJobRows = 16;
+constexpr int kVectors = 4;
+constexpr size_t kBlockColumns = kLanes * kVectors;
+
+// Calls f(column, columns left) for each block of columns. The count is a compile-time constant for full blocks.
+template <class F>
+void for_each_block(size_t columns, const F& f) {
+  size_t column = 0;
+  for (; column + kBlockColumns <= columns; column += kBlockColumns)
+    f(column, std::integral_constant<ptrdiff_t, kBlockColumns>{});
+  if (column < columns) f(column, remaining(columns, column));
+}
+
+float sum_of_parts(const F32 (&parts)[kVectors]) { return reduce_sum((parts[0] + parts[1]) + (parts[2] + parts[3])); }
+
+}  // namespace
+
+void AddLayerNorm::compute(float* y, uint8_t* quantized, QuantParams output, const ThreadPool& threads) const {
+  const F32 zero_point = set1(static_cast<float>(output.zero_point)), inverse_scale = set1(1 / output.scale);
+  auto normalize_row = [&](const float* a, const float* b, float* y_row, uint8_t* quantized_row) {
+    F32 total[kVectors] = {}, squares[kVectors] = {};
+    for_each_block(columns, [&](size_t column, auto count) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kVectors; ++i) {
+        const size_t at = column + kLanes * i;
+        const F32 sum = load_n(a + at, count - kLanes * i) + load_n(b + at, count - kLanes * i);
+        store_n(y_row + at, sum, count - kLanes * i);
+        total[i] += sum;
+      }
+    });
+    const F32 mean = set1(sum_of_parts(total) / static_cast<float>(columns));
+    for_each_block(columns, [&](size_t column, auto count) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kVectors; ++i) {
+        const F32 sum = load_n(y_row + column + kLanes * i, count - kLanes * i);
+        const F32 centred = select(first_lanes(count - kLanes * i), sum - mean, set1(0.0F));
+        squares[i] = fma(centred, centred, squares[i]);
+      }
+    });
+    const float variance = sum_of_parts(squares) / static_cast<float>(columns);
+    const F32 inverse_deviation = set1(1 / __builtin_sqrtf(variance + epsilon));
+    for_each_block(columns, [&](size_t column, auto count) {
+      I32 integers[kVectors];
+#pragma GCC unroll 4
+      for (int i = 0; i < kVectors; ++i) {
+        const size_t at = column + kLanes * i;
+        auto vector = [&](const float* from) { return load_n(from + at, count - kLanes * i); };
+        const F32 value = fma((vector(y_row) - mean) * inverse_deviation, vector(gamma), vector(beta));
+        store_n(y_row + at, value, count - kLanes * i);
+        const F32 scaled = fma(value * vector(smoothing), inverse_scale, zero_point);
+        integers[i] = round_to_i32(min(scaled, set1(kClampBeforeU8)));
+      }
+      store_u8_n(quantized_row + column, narrow_to_u8(integers[0], integers[1], integers[2], integers[3]), count);
+    });
+  };
+  auto job = [&](size_t index) {
+    for (size_t row = index * kJobRows; row < std::min(rows, (index + 1) * kJobRows); ++row)
+      normalize_row(x + row * columns, residual + row * columns, y + row * columns, quantized + row * columns);
+  };
+  if (rows) threads.parallel_for(ceil_div(rows, kJobRows), job);
+}
+
+}  // namespace bert

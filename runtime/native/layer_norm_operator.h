@@ -1,0 +1,48 @@
+// ONNX Runtime operator of residual + LayerNorm + quantization: AddNormQuantize. Kernel: layer_norm.cc.
+#pragma once
+#include <new>
+
+#include "kernels.h"
+#include "onnxruntime_tensors.h"
+
+namespace bert::operators {
+
+using namespace ort;
+
+// (x [.., C], residual [.., C], gamma [C], beta [C], smoothing [C], scale, zero point)
+// → y float32 [.., C] = LayerNorm(x + residual), quantize(y · smoothing) uint8 [.., C]
+struct AddNormQuantize {
+  static constexpr const char* kName = "AddNormQuantize";
+  static constexpr ElementType kInputs[] = {kFloat, kFloat, kFloat, kFloat, kFloat, kFloat, kUint8};
+  static constexpr ElementType kOutputs[] = {kFloat, kUint8};
+  float epsilon;
+
+  static Status* create(const KernelInfo* info, void** kernel) {
+    float epsilon = 0;
+    RETURN_IF_ERROR(KernelInfoGetAttribute_float(api, info, "epsilon", &epsilon));
+    *kernel = new (std::nothrow) AddNormQuantize{epsilon};
+    return nullptr;
+  }
+
+  Status* compute(KernelContext* context) const {
+    Tensor inputs[7];
+    RETURN_IF_ERROR(read_inputs(context, inputs));
+    const auto& [x, residual, gamma, beta, smoothing, scale, zero_point] = inputs;
+    const size_t columns = x.last_dimension();
+    QuantParams output;
+    RETURN_IF_ERROR(read_quant_params(scale, zero_point, output));
+    if (!columns || !x.has_shape_of(residual) || !gamma.is_vector(columns) || !beta.is_vector(columns) ||
+        !smoothing.is_vector(columns))
+      return invalid_argument("expected two tensors [.., C] of one shape, and three [C]");
+    float* y = nullptr;
+    uint8_t* quantized = nullptr;
+    RETURN_IF_ERROR(allocate_output(context, 0, x, &y));
+    RETURN_IF_ERROR(allocate_output(context, 1, x, &quantized));
+    const AddLayerNorm layer_norm = {x.size() / columns, columns,          x.as<float>(),         residual.as<float>(),
+                                     gamma.as<float>(),  beta.as<float>(), smoothing.as<float>(), epsilon};
+    layer_norm.compute(y, quantized, output, thread_pool(context));
+    return nullptr;
+  }
+};
+
+}  // namespace bert::operators

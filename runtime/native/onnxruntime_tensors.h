@@ -1,0 +1,108 @@
+// Helpers over ONNX Runtime's C API: tensors, constants and attributes of an operator, its thread pool, errors.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels.h"
+#include "onnxruntime_abi.h"
+
+namespace ort {
+
+inline const Api* api = nullptr;  // set when the library is registered
+
+// Returns from the function with the error of an expression, if it has one.
+#define RETURN_IF_ERROR(expression)                        \
+  do {                                                     \
+    if (::ort::Status* error = (expression)) return error; \
+  } while (false)
+
+inline Status* invalid_argument(const char* message) { return CreateStatus(api, kInvalidArgument, message); }
+
+// A view of a tensor of ONNX Runtime.
+struct Tensor {
+  static constexpr size_t kMaxRank = 8;
+  void* data = nullptr;
+  int64_t dimensions[kMaxRank] = {};
+  size_t rank = 0;
+
+  Status* read(const Value* value) {
+    RETURN_IF_ERROR(GetTensorMutableData(api, const_cast<Value*>(value), &data));
+    Shape* shape = nullptr;
+    RETURN_IF_ERROR(GetTensorTypeAndShape(api, value, &shape));
+    Status* error = GetDimensionsCount(api, shape, &rank);
+    if (!error)
+      error = rank <= kMaxRank ? GetDimensions(api, shape, dimensions, rank)
+                               : invalid_argument("expected a tensor of at most 8 axes");
+    ReleaseTensorTypeAndShapeInfo(api, shape);
+    return error;
+  }
+  template <class T>
+  const T* as() const {
+    return static_cast<const T*>(data);
+  }
+  size_t size() const {
+    size_t product = 1;
+    for (size_t axis = 0; axis < rank; ++axis) product *= static_cast<size_t>(dimensions[axis]);
+    return product;
+  }
+  size_t last_dimension() const { return rank ? static_cast<size_t>(dimensions[rank - 1]) : 0; }
+  bool has_shape_of(const Tensor& other) const {
+    bool same = rank == other.rank;
+    for (size_t axis = 0; same && axis < rank; ++axis) same = dimensions[axis] == other.dimensions[axis];
+    return same;
+  }
+  bool is_vector(size_t size) const { return rank == 1 && last_dimension() == size; }
+};
+
+inline Status* read_quant_params(const Tensor& scale, const Tensor& zero_point, bert::QuantParams& params) {
+  if (scale.size() != 1 || zero_point.size() != 1)
+    return invalid_argument("expected one scale and one zero point for the tensor");
+  params = {*scale.as<float>(), *zero_point.as<uint8_t>()};
+  return nullptr;
+}
+
+inline Status* read_input(KernelContext* context, size_t index, Tensor& tensor) {
+  const Value* value = nullptr;
+  RETURN_IF_ERROR(KernelContext_GetInput(api, context, index, &value));
+  return tensor.read(value);
+}
+
+// Reads the inputs from the first on.
+template <size_t Count>
+Status* read_inputs(KernelContext* context, Tensor (&tensors)[Count]) {
+  for (size_t index = 0; index < Count; ++index) RETURN_IF_ERROR(read_input(context, index, tensors[index]));
+  return nullptr;
+}
+
+// Reads the inputs from the second on, which must be constants.
+template <size_t Count>
+Status* read_constants(const KernelInfo* info, Tensor (&tensors)[Count]) {
+  for (size_t index = 0; index < Count; ++index) {
+    int is_constant = 0;
+    const Value* value = nullptr;
+    RETURN_IF_ERROR(KernelInfoGetConstantInput_tensor(api, info, 1 + index, &is_constant, &value));
+    if (!is_constant) return invalid_argument("expected a weight, scales, zero points and a bias that are constants");
+    RETURN_IF_ERROR(tensors[index].read(value));
+  }
+  return nullptr;
+}
+
+// Allocates an output with the dimensions of `like`.
+template <class T>
+Status* allocate_output(KernelContext* context, size_t index, const Tensor& like, T** data) {
+  Value* value = nullptr;
+  RETURN_IF_ERROR(KernelContext_GetOutput(api, context, index, like.dimensions, like.rank, &value));
+  return GetTensorMutableData(api, value, reinterpret_cast<void**>(data));
+}
+
+// The session's intra-op thread pool.
+inline bert::ThreadPool thread_pool(KernelContext* context) {
+  return {context, [](void* context, bert::Task task, void* state, size_t count) {
+            if (count == 1)
+              task(state, 0);
+            else  // fails for null arguments only
+              KernelContext_ParallelFor(api, static_cast<KernelContext*>(context), task, count, 0, state);
+          }};
+}
+
+}  // namespace ort

@@ -1,0 +1,251 @@
+// Quantized attention (QuantizedAttention): y = quantize(softmax(Q·Kᵀ · scale + mask) · V) for each head, with float32
+// inputs and uint8 outputs. Blocking: see attention.h.
+//
+// Both matmuls are int16 × int16 → int32 and quantize symmetrically at run time, so no calibration is needed: keys and
+// values have one scale for a head of a sequence, queries and probabilities one for each row. Numbers of steps are
+// chosen such that no int32 sum overflows.
+//
+// Packed int16 panels, C = kPanelColumns; the padded head size is a multiple of C:
+//
+//   keys    [key_tokens / C, padded size / 2, C, 2]        values  [head_size / C, key_tokens / 2, C, 2]
+//
+//     panel 0:        token 0     token 1     …              panel 0:        element 0   element 1   …
+//     elements e, f   [k0e k0f]  [k1e k1f]  …                tokens 0, 1     [v00 v10]   [v01 v11]  …
+//     elements g, h   [k0g k0h]  [k1g k1h]  …                tokens 2, 3     [v20 v30]   [v21 v31]  …
+//       …                                                      …
+//
+//   Elements of keys and queries are in the order of narrow_to_i16_unordered: the same for both, and sums do not care.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "attention.h"
+
+namespace bert {
+
+namespace {
+
+constexpr double kMaxInt32 = 2147483647;
+constexpr float kMaxInt16 = 32767;
+constexpr float kValueSteps = 4095;           // values are int16 from -kValueSteps to kValueSteps
+constexpr float kMaxProbabilitySum = 524288;  // of a row, in steps; times kValueSteps it is below kMaxInt32
+constexpr float kExponentUnit = 8388608;      // 2²³: the lowest exponent bit of a float32, as an integer
+constexpr size_t kPrefetchDistance = 8;       // rows between a prefetch and its use
+constexpr float kMinAbs = 1e-30F;             // keeps the scale of an all-zero tensor above 0
+
+// max |x| of rows of `size` floats that are `stride` apart; skips rows that are not `attended` (null: reads all rows)
+// and NaN.
+float abs_max(const float* rows, size_t count, size_t size, size_t stride, const bool* attended) {
+  F32 result = set1(kMinAbs);
+  for (size_t row = 0; row < count; ++row, rows += stride) {
+    for (size_t i = 0; i < size; i += kLanes) __builtin_prefetch(rows + kPrefetchDistance * stride + i);
+    if (attended && !attended[row]) continue;
+    for (size_t i = 0; i < size; i += kLanes)
+      result = max(abs(load_n(rows + i, remaining(size, i))), result);  // in this order max drops NaN
+  }
+  return reduce_max(result);
+}
+
+// Quantizes elements `first` … `first` + 2·kLanes - 1 of a row to int16, in the order of narrow_to_i16_unordered.
+I32 quantize_i16(const float* row, size_t size, size_t first, F32 inverse_scale) {
+  return narrow_to_i16_unordered(
+      round_to_i32(load_n(row + first, remaining(size, first)) * inverse_scale),
+      round_to_i32(load_n(row + first + kLanes, remaining(size, first + kLanes)) * inverse_scale));
+}
+
+// 2^x within a relative error of 3e-6, for an argument that is already scaled like the bits of a float32:
+// (x + 127) · kExponentUnit. 0 for x below the smallest exponent and for NaN.
+F32 exp2_scaled(F32 scaled) {
+  const I32 bits = max(round_to_i32(scaled), zero_i32());
+  const F32 m = bit_cast_f32((bits & set1(0x007fffff)) | set1(0x3f800000));  // 1 + fraction of x
+  F32 p = set1(0.0135341678F);                                               // polynomial of 2^(m - 1)
+  for (float coefficient : {-0.00212521059F, 0.166613385F, 0.31201604F, 0.509964228F}) p = fma(p, m, set1(coefficient));
+  return p * bit_cast_f32(bits & set1(0x7f800000));
+}
+
+// Packed keys and values of one head of one sequence, and working memory for a block of queries.
+struct Head {
+  size_t key_tokens, head_size, stride;  // stride: floats from token to token of qkv
+  size_t padded_size, padded_tokens;     // to whole panels
+  float scale, query_steps, max_probability_sum, key_scale, value_scale;
+  int16_t *keys, *values, *queries, *probabilities;  // queries [R, padded_size], probabilities [R, padded_tokens]
+  float* scores;                                     // [R, padded_tokens], R up to kMaxTileRows
+  const bool* attended;  // null for all; keys that no query attends to must not change the scales
+
+  Head(size_t key_tokens, size_t head_size, size_t stride, float scale, const bool* attended, Scratch& scratch)
+      : key_tokens(key_tokens),
+        head_size(head_size),
+        stride(stride),
+        padded_size(round_up(head_size, kPanelColumns)),
+        padded_tokens(round_up(key_tokens, kPanelColumns)),
+        scale(scale),
+        // head_size · query_steps² ≤ kMaxInt32
+        query_steps(
+            std::min(kMaxInt16, static_cast<float>(std::floor(std::sqrt(kMaxInt32 / static_cast<double>(head_size)))))),
+        // Rounding adds up to half a step for each key.
+        max_probability_sum(kMaxProbabilitySum - static_cast<float>(key_tokens) / 2),
+        attended(attended) {
+    const size_t panels = 2 * padded_tokens * padded_size;
+    const size_t sizes[] = {panels, panels, 2 * kMaxTileRows * padded_size, 2 * kMaxTileRows * padded_tokens,
+                            4 * kMaxTileRows * padded_tokens};  // bytes
+    size_t total = 0;
+    for (size_t size : sizes) total += size;
+    uint8_t* memory = scratch.reserve(total);
+    auto take = [&memory](size_t bytes) { return std::exchange(memory, memory + bytes); };
+    keys = reinterpret_cast<int16_t*>(take(sizes[0]));
+    values = reinterpret_cast<int16_t*>(take(sizes[1]));
+    queries = reinterpret_cast<int16_t*>(take(sizes[2]));
+    probabilities = reinterpret_cast<int16_t*>(take(sizes[3]));
+    scores = reinterpret_cast<float*>(take(sizes[4]));
+  }
+
+  size_t token_pairs() const { return ceil_div(key_tokens, 2); }
+
+  // Quantizes and packs keys [key_tokens, head_size].
+  void pack_keys(const float* source) {
+    const float max_abs = abs_max(source, key_tokens, head_size, stride, attended);
+    const F32 inverse_scale = set1(query_steps / max_abs);
+    key_scale = max_abs / query_steps;
+    for (size_t first = 0; first < padded_tokens; first += kLanes)
+      for (size_t i = 0; i < padded_size; i += kPanelColumns) {
+        I32 rows[kLanes];
+        for (size_t row = 0; row < kLanes; ++row)
+          rows[row] = first + row < key_tokens
+                          ? quantize_i16(source + (first + row) * stride, head_size, i, inverse_scale)
+                          : zero_i32();
+        transpose_4_bytes(rows);
+        int16_t* panel =
+            keys + first / kPanelColumns * kPanelColumns * padded_size + (first % kPanelColumns + kLanes * i) * 2;
+        for (size_t pair = 0; pair < kLanes; ++pair) store_i32(panel + 2 * kPanelColumns * pair, rows[pair]);
+      }
+  }
+
+  // Quantizes and packs values [key_tokens, head_size].
+  void pack_values(const float* source) {
+    const size_t pairs = token_pairs();
+    const float max_abs = abs_max(source, key_tokens, head_size, stride, attended);
+    const F32 inverse_scale = set1(kValueSteps / max_abs);
+    value_scale = max_abs / kValueSteps;
+    for (size_t pair = 0; pair < pairs; ++pair) {
+      const float *even = source + 2 * pair * stride, *odd = even + stride;
+      const size_t odd_size = 2 * pair + 1 < key_tokens ? head_size : 0;  // 0: zeros, if the last pair has one token
+      for (size_t i = 0; i < padded_size; i += kLanes) {
+        const I32 low = round_to_i32(load_n(even + i, remaining(head_size, i)) * inverse_scale);
+        const I32 high = round_to_i32(load_n(odd + i, remaining(odd_size, i)) * inverse_scale);
+        store_i32(values + 2 * ((i / kPanelColumns * pairs + pair) * kPanelColumns + i % kPanelColumns),
+                  interleave_i16(low, high));
+      }
+    }
+  }
+};
+
+struct Output {
+  uint8_t* y;  // of the first query
+  size_t stride;
+  F32 inverse_scale, zero_point;
+};
+
+// Quantizes R queries; returns the factor of each row from int32 scores to exponents of 2.
+template <int R>
+inline BERT_ALWAYS_INLINE void quantize_queries(const Head& head, const float* queries, float (&score_scales)[R]) {
+  for (int r = 0; r < R; ++r) {
+    const float* query = queries + r * head.stride;
+    const float max_abs = abs_max(query, 1, head.head_size, head.stride, nullptr);
+    const F32 inverse_scale = set1(head.query_steps / max_abs);
+    for (size_t i = 0; i < head.head_size; i += kPanelColumns)
+      store_i32(head.queries + r * head.padded_size + i, quantize_i16(query, head.head_size, i, inverse_scale));
+    score_scales[r] = kLog2E * head.scale * head.key_scale * max_abs / head.query_steps;
+  }
+}
+
+// Step 2: turns scores into int16 probabilities; returns the factor of each row from int32 sums to outputs.
+template <int R>
+inline BERT_ALWAYS_INLINE void softmax(const Head& head, const F32 (&row_max)[R], const float (&score_scales)[R],
+                                       float (&factors)[R]) {
+  // Reduces all rows together, so that their latencies overlap.
+  float maxima[R], steps[R];
+  for (int r = 0; r < R; ++r) maxima[r] = reduce_max(row_max[r]);
+  F32 sums[R];
+  for (int r = 0; r < R; ++r) {
+    const F32 maximum = set1(maxima[r]), scale = set1(score_scales[r] * kExponentUnit);
+    float* scores = head.scores + r * head.padded_tokens;
+    sums[r] = set1(0.0F);
+    for (size_t token = 0; token < head.padded_tokens; token += kLanes) {
+      const F32 power = exp2_scaled(fma(load(scores + token) - maximum, scale, set1(127 * kExponentUnit)));
+      sums[r] += power;
+      store(scores + token, power);
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    // The step depends on the sum, not on the maximum: if one key has half of the attention, hundreds of keys that
+    // share the other half must not be rounded away.
+    const float sum = reduce_sum(sums[r]);
+    steps[r] = std::min(kMaxInt16, head.max_probability_sum / sum);
+    // A query without any key gets zeros, as in ONNX Runtime.
+    factors[r] = maxima[r] == -INFINITY ? 0 : head.value_scale / (steps[r] * sum);
+  }
+  for (int r = 0; r < R; ++r) {
+    const float* powers = head.scores + r * head.padded_tokens;
+    for (size_t token = 0; token < head.padded_tokens; token += kPanelColumns) {
+      auto rounded = [&](size_t first) { return round_to_i32(load(powers + first) * set1(steps[r])); };
+      store_i32(head.probabilities + r * head.padded_tokens + token,
+                narrow_to_i16(rounded(token), rounded(token + kLanes)));
+    }
+  }
+}
+
+// Step 3: y [R, head_size] = quantize(probabilities · values · factors).
+template <int R>
+inline BERT_ALWAYS_INLINE void weighted_sum(const Head& head, const float (&factors)[R], const Output& output) {
+  for (size_t first = 0; first < head.head_size; first += kPanelColumns) {
+    I32 acc[R][2];
+    zero_accumulators(acc);
+    gemm_microkernel<DotS16, R>(bytes_of(head.probabilities), 2 * head.padded_tokens,
+                                bytes_of(head.values + 2 * first * head.token_pairs()), head.token_pairs(), acc);
+    store_tile_u8<R>(
+        output.y + first, output.stride, remaining(head.head_size, first), [&](int r, int half) BERT_ALWAYS_INLINE {
+          const F32 scaled = fma(to_f32(acc[r][half]), set1(factors[r]) * output.inverse_scale, output.zero_point);
+          return round_to_i32(min(scaled, set1(kClampBeforeU8)));
+        });
+  }
+}
+
+// Attention of a block of R queries.
+struct Attend {
+  template <int R>
+  static void run(Head& head, const float* queries, const bool* mask, size_t mask_stride, const Output& output) {
+    float score_scales[R], factors[R];
+    quantize_queries(head, queries, score_scales);
+    F32 row_max[R];
+    compute_scores<DotS16, R>(
+        bytes_of(head.queries), 2 * head.padded_size, bytes_of(head.keys), 2 * kPanelColumns * head.padded_size,
+        head.padded_size / 2, head.key_tokens, mask, mask_stride,
+        [](I32 acc) BERT_ALWAYS_INLINE { return to_f32(acc); }, head.scores, head.padded_tokens, row_max);
+    softmax(head, row_max, score_scales, factors);
+    weighted_sum(head, factors, output);
+  }
+};
+
+}  // namespace
+
+void Attention::compute(uint8_t* y, QuantParams output, const ThreadPool& threads) const {
+  const size_t width = num_heads * head_size, stride = 3 * width;
+  const KeyMask key_mask(mask, batch, tokens);
+  auto job = [&](size_t index) {
+    static thread_local Scratch scratch;
+    const size_t sequence = index / num_heads, column = index % num_heads * head_size;
+    const float* queries = qkv + sequence * tokens * stride + column;
+    Head head(key_mask.key_tokens(sequence), head_size, stride, scale, key_mask.attended(sequence), scratch);
+    head.pack_keys(queries + width);
+    head.pack_values(queries + 2 * width);
+    for_each_row_block(tokens, [&](size_t first, size_t count) {
+      const Output block = {y + (sequence * tokens + first) * width + column, width, set1(1 / output.scale),
+                            set1(static_cast<float>(output.zero_point))};
+      const auto attend = kernel_by_rows<Attend>(count);
+      attend(head, queries + first * stride, key_mask.rows(sequence, first), tokens, block);
+    });
+  };
+  if (tokens) threads.parallel_for(batch * num_heads, job);
+}
+
+}  // namespace bert

@@ -1,0 +1,72 @@
+"""Which kernel library a CPU gets, and which operators it registers."""
+
+import ctypes
+from pathlib import Path
+
+import pytest
+
+from bert_export.kernel_functions import FUNCTIONS
+from bert_runtime.cpu import native_kernels
+from bert_runtime.cpu.native_kernels import kernel_library, kernel_names
+from bert_runtime.machine import cpu_flags
+
+LIBRARIES = [*native_kernels._LIBRARIES]
+AVX512, AVXVNNI, AVX2 = LIBRARIES
+
+
+def first_operator(library: Path) -> str | None:
+    """Return the first operator that a library registers on this CPU, or None if the CPU is not supported."""
+    loaded = ctypes.CDLL(str(library))
+    loaded.KernelName.restype = ctypes.c_char_p
+    assert loaded.KernelName(99) is None
+    name = loaded.KernelName(0)
+    return name.decode() if name else None
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"avx2", "fma", "avx_vnni", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}, AVX512),
+        ({"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}, None),  # Skylake: AVX-512 without VNNI
+        ({"avx2", "fma", "avx_vnni"}, AVXVNNI),
+        ({"avx2", "fma"}, AVX2),
+        ({"avx2"}, None),
+        ({"sse4_2"}, None),
+    ],
+)
+def test_library_follows_cpu_flags(
+    flags: set[str], expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lib").mkdir()
+    for name in LIBRARIES:
+        (tmp_path / "lib" / name).write_bytes(b"")
+    monkeypatch.setattr(native_kernels, "__file__", str(tmp_path / "cpu" / "native_kernels.py"))
+    monkeypatch.setattr(native_kernels, "cpu_flags", lambda: frozenset(flags))
+    library = native_kernels.kernel_library()
+    assert (library.name if library else None) == expected
+    if library:
+        library.unlink()
+        assert native_kernels.kernel_library() is None
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_library_registers_operators_only_on_supported_cpus(name: str) -> None:
+    library = Path(native_kernels.__file__).parents[1].joinpath("lib") / name
+    if not library.is_file():
+        pytest.skip(f"{name} is not part of this installation")
+    assert bool(first_operator(library)) == (native_kernels._LIBRARIES[name] <= cpu_flags())
+
+
+@pytest.mark.usefixtures("native_library")
+def test_library_registers_all_operators_but_int8_matmul_on_amx() -> None:
+    """The library checks the CPU by cpuid; the test reads /proc/cpuinfo."""
+    library, expected = kernel_library(), set(FUNCTIONS)
+    assert library is not None
+    if "amx_int8" in cpu_flags() and library.name == AVX512:
+        expected -= {"QuantizedLinear", "QuantizedLinearGelu"}
+    assert set(kernel_names()) == expected
+
+
+@pytest.mark.usefixtures("native_library")
+def test_every_native_operator_has_an_onnx_function() -> None:
+    assert set(kernel_names()) <= set(FUNCTIONS)
