@@ -84,7 +84,14 @@ def readme_folder(toy_config: EncoderConfig, toy_vocab: Path, tmp_path: Path, mo
     (tmp_path / "messages.txt").write_text("my card is gone\nwhere is my money\n", encoding="utf-8")
     (tmp_path / "corpus.txt").write_text("my card is gone\nwhere is my money\nis my card lost\n", encoding="utf-8")
     short = Settings(
-        shapes=((1, 16),), text_tokens=(14,), num_texts=8, rounds=1, burst_ms=2.0, loads=1, peak_s=0.01, callers_s=0.1
+        shapes=((1, 16),),
+        text_tokens=(14,),
+        num_texts=8,
+        rounds=1,
+        burst_ms=2.0,
+        starts=1,
+        gemm_peak_s=0.01,
+        clients_s=0.1,
     )
     for name in ("quick", "comparison"):
         monkeypatch.setattr(Settings, name, lambda **options: short)

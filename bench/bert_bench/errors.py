@@ -6,8 +6,8 @@ __all__ = ["BenchError", "WorkerError"]
 
 
 class BenchError(BertError):
-    """The benchmark cannot give numbers that mean anything."""
+    """The benchmark cannot produce meaningful numbers."""
 
 
 class WorkerError(BenchError):
-    """An engine's process failed or died; the message is the reason that the report gives."""
+    """A worker process failed or died; the message is the reason that reports list."""

@@ -1,4 +1,4 @@
-"""Whether the engines compute the same thing: without that, their speeds say nothing."""
+"""Fidelity: how far the engines' raw outputs are from a reference engine's, in the same run that times them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,24 +13,26 @@ from bert_runtime.tokenization import TextTokenizer
 __all__ = ["FP32_TOLERANCE", "Fidelity", "check_fidelity"]
 
 FP32_TOLERANCE = 1e-3
-"""How far the raw outputs of two FP32 engines may differ; rounding explains about a hundredth of this."""
+"""Maximum absolute difference of raw outputs between FP32 engines; rounding explains about a hundredth of it."""
 
 _REFERENCES = ("pytorch", "fp32", "bert-export-fp32", "onnxruntime-plain")
-"""What the outputs are held against: the first of these that runs."""
+"""Candidates for the reference: the first that runs is compared with."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fidelity:
-    """How far one engine's raw outputs are from the reference's."""
+    """How far one engine's raw outputs are from the reference's. Field names are JSON keys of reports."""
 
     reference: str
+    """Name of the reference engine."""
     texts: int
-    """On how many texts, tokenized and batched like any others."""
+    """Number of texts compared."""
     max_abs_error: float
+    """Maximum absolute difference over all outputs of all texts."""
     agreement: Mapping[str, float] = field(default_factory=dict)
-    """In the task's own terms, as `Task.agreement` gives it."""
+    """Task-specific agreement, see `Task.agreement`."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """The task metric on the labelled texts, where there are any."""
+    """The task metric on the labelled texts, if there are any."""
 
 
 def check_fidelity(
@@ -40,60 +42,83 @@ def check_fidelity(
     texts: Sequence[TextInput],
     *,
     examples: Sequence[Example] = (),
-    own: Collection[str] | None = None,
+    must_agree: Collection[str] | None = None,
 ) -> dict[str, Fidelity]:
-    """Runs `texts` through every engine and compares; empty where no FP32 engine runs.
+    """Run the texts through every engine and compare the raw outputs with the reference's.
 
-    `examples` are those of the texts, for the task metric. An engine that computes something else than the reference is
-    dropped with that as its reason if it is not one of `own` (`None`: all are), and otherwise a `BenchError`.
+    An engine whose outputs have another shape, are not finite, or (in FP32) differ by more than `FP32_TOLERANCE` is
+    dropped from the pool with the reason, or raises if it must agree.
+
+    Args:
+        engine_pool: the running engines.
+        task: the bundle's task, for agreement and metric.
+        tokenizer: the bundle's tokenizer.
+        texts: texts to predict.
+        examples: labelled examples of the same texts, for the task metric.
+        must_agree: names of engines whose disagreement is an error; `None` for all.
+
+    Returns:
+        Fidelity by engine; empty if no candidate for the reference runs.
+
+    Raises:
+        BenchError: an engine that must agree does not.
     """
-    outputs: dict[str, list[Outputs]] = {}
-    encoded = list(zip(texts, tokenizer.encode(texts), strict=True))
-    for running_engine in tuple(engine_pool.running):
-        with engine_pool.drop_on_failure(running_engine.name, "while answering the probe texts"):
-            rows = running_engine.worker.call("rows", texts)
-            outputs[running_engine.name] = [
-                Outputs(*each, found, tokenizer) for each, found in zip(encoded, rows, strict=True)
-            ]
+    outputs = _collect_outputs(engine_pool, tokenizer, texts)
     reference = next((name for name in _REFERENCES if name in outputs), None)
     if reference is None:
         return {}
-    wrong = {
-        each.name: problem
-        for each in engine_pool.running
-        if (problem := _problem(outputs[each.name], outputs[reference], exact=each.spec.is_fp32))
+    problems = {
+        engine.name: problem
+        for engine in engine_pool.running
+        if (problem := _problem(outputs[engine.name], outputs[reference], is_fp32=engine.spec.is_fp32))
     }
-    ours = [f"{name}: {problem}" for name, problem in wrong.items() if own is None or name in own]
-    if ours:
+    errors = [f"{name}: {problem}" for name, problem in problems.items() if must_agree is None or name in must_agree]
+    if errors:
         raise BenchError(
-            f"engines that should compute the same do not agree with {reference} on {len(texts)} texts, so their "
-            f"speeds cannot be compared: {'; '.join(ours)}. Is the checkpoint the one that the bundle was made from?"
+            f"outputs differ from those of {reference} on {len(texts)} texts, so speeds cannot be compared: "
+            f"{'; '.join(errors)}. Is the checkpoint the one that the bundle was made from?"
         )
-    for name, problem in wrong.items():
+    for name, problem in problems.items():
         with engine_pool.drop_on_failure(name):
-            raise BenchError(f"does not agree with {reference} on {len(texts)} texts: {problem}")
+            raise BenchError(f"outputs differ from those of {reference} on {len(texts)} texts: {problem}")
     return {
         name: Fidelity(
             reference=reference,
             texts=len(texts),
-            max_abs_error=max_abs_difference(values, outputs[reference]),
-            agreement=task.agreement(values, outputs[reference]),
-            metrics=task.score(values, examples) if examples else {},
+            max_abs_error=max_abs_difference(engine_outputs, outputs[reference]),
+            agreement=task.agreement(engine_outputs, outputs[reference]),
+            metrics=task.score(engine_outputs, examples) if examples else {},
         )
-        for name, values in outputs.items()
-        if name not in wrong
+        for name, engine_outputs in outputs.items()
+        if name not in problems
     }
 
 
-def _problem(values: Sequence[Outputs], reference: Sequence[Outputs], *, exact: bool) -> str | None:
-    """What is wrong with an engine's outputs, `None` if nothing is. Only an FP32 engine must be near the reference."""
-    shapes, expected = ([[row.shape for row in each.arrays] for each in part] for part in (values, reference))
+def _collect_outputs(
+    engine_pool: EnginePool, tokenizer: TextTokenizer, texts: Sequence[TextInput]
+) -> dict[str, list[Outputs]]:
+    """Return the outputs of each text by engine; engines that fail are dropped."""
+    outputs: dict[str, list[Outputs]] = {}
+    encoded = list(zip(texts, tokenizer.encode(texts), strict=True))
+    for engine in tuple(engine_pool.running):
+        with engine_pool.drop_on_failure(engine.name, "while predicting the probe texts"):
+            arrays = engine.worker.call("raw_outputs", texts)
+            outputs[engine.name] = [
+                Outputs(text, windows, window_arrays, tokenizer)
+                for (text, windows), window_arrays in zip(encoded, arrays, strict=True)
+            ]
+    return outputs
+
+
+def _problem(outputs: Sequence[Outputs], reference: Sequence[Outputs], *, is_fp32: bool) -> str | None:
+    """Return what is wrong with an engine's outputs, `None` if nothing; only FP32 must be near the reference."""
+    shapes, expected = ([[array.shape for array in item.arrays] for item in part] for part in (outputs, reference))
     if shapes != expected:
         first = next(i for i, (x, y) in enumerate(zip(shapes, expected, strict=True)) if x != y)
         return f"expected outputs of shape {expected[first]} for text {first}, found {shapes[first]}"
-    if not all(np.isfinite(each.flat).all() for each in values):
+    if not all(np.isfinite(item.flat).all() for item in outputs):
         return "found outputs that are not finite"
-    error = max_abs_difference(values, reference)
-    if exact and error > FP32_TOLERANCE:
+    error = max_abs_difference(outputs, reference)
+    if is_fp32 and error > FP32_TOLERANCE:
         return f"expected a difference of at most {FP32_TOLERANCE:g}, found {error:.3g}"
     return None

@@ -1,4 +1,4 @@
-"""Statistics of interleaved timings: percentiles of pooled samples, ratios taken round by round."""
+"""Statistics of interleaved timings: percentiles of pooled samples, and ratios of medians taken round by round."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,32 +8,33 @@ import numpy as np
 __all__ = ["NOISY_SPREAD", "Speedup", "Timing", "calls_per_burst", "paired_speedup", "summarize"]
 
 NOISY_SPREAD = 1.25
-"""A ratio whose p90 over its rounds exceeds its p10 by more than this factor is noisy, and so is that of one round."""
+"""A speed-up is noisy if its p90 over the rounds exceeds this factor times its p10, or if there was one round only."""
 
 _MAX_CALLS = 1000
-"""Calls in one burst at most, however short they are."""
+"""Maximum calls in one burst."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """Latency of one case on one engine, in milliseconds."""
+    """Latency of one case on one engine in milliseconds; percentiles are over the pooled calls of all rounds."""
 
     samples: int
-    """Timed calls over all rounds; p99 of fewer than a hundred is little more than the maximum."""
+    """Number of timed calls over all rounds; below 100, p99 is little more than the maximum."""
 
     p50_ms: float
     p90_ms: float
     p99_ms: float
 
     round_medians_ms: tuple[float, ...]
-    """The median of each round, in order."""
+    """Median of each round's calls, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speedup:
-    """How many times faster than the baseline: baseline time over engine time, one ratio per round.
+    """Speed-up over a baseline: percentiles over the rounds of baseline median divided by engine median.
 
-    The two times of a round were taken within a second of each other, so what slows the whole machine cancels.
+    Both medians of a ratio were measured in the same round, within about a second, so a slowdown of the whole machine
+    cancels.
     """
 
     median: float
@@ -41,11 +42,18 @@ class Speedup:
     p90: float
 
     noisy: bool
-    """Whether p90 / p10 exceeds `NOISY_SPREAD`."""
+    """Whether p90 exceeds `NOISY_SPREAD` times p10, or there was one round only."""
 
 
 def summarize(rounds: Sequence[Sequence[float]]) -> Timing:
-    """Pools the samples (ms) of all rounds, of which there is at least one, each with at least one sample."""
+    """Summarize the latencies of one case on one engine.
+
+    Args:
+        rounds: latencies in ms by round; at least one round, each with at least one sample.
+
+    Returns:
+        Percentiles (linear interpolation) of the pooled samples, and the median of each round.
+    """
     pooled = np.concatenate([np.asarray(samples, dtype=np.float64) for samples in rounds])
     p50, p90, p99 = np.percentile(pooled, (50, 90, 99)).tolist()
     medians = tuple(float(np.median(samples)) for samples in rounds)
@@ -53,12 +61,15 @@ def summarize(rounds: Sequence[Sequence[float]]) -> Timing:
 
 
 def paired_speedup(engine: Timing, baseline: Timing) -> Speedup:
-    """Speed-up of `engine` over `baseline`, which were measured in the same rounds."""
+    """Return the speed-up of `engine` over `baseline`: p10, median and p90 of the per-round ratios of medians.
+
+    Both must have been measured in the same rounds. Above 1, `engine` is faster.
+    """
     ratios = np.divide(baseline.round_medians_ms, engine.round_medians_ms)
     p10, median, p90 = np.percentile(ratios, (10, 50, 90)).tolist()
     return Speedup(median=median, p10=p10, p90=p90, noisy=len(ratios) < 2 or p90 > NOISY_SPREAD * p10)
 
 
 def calls_per_burst(call_ms: float, burst_ms: float) -> int:
-    """How many calls of `call_ms` fill a burst of `burst_ms`: at least 1."""
+    """Return how many calls of `call_ms` fill a burst of `burst_ms`: at least 1, at most 1000."""
     return max(1, min(_MAX_CALLS, round(burst_ms / max(call_ms, 1e-6))))

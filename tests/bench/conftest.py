@@ -1,4 +1,4 @@
-"""One real benchmark run over a toy bundle, which several modules look at."""
+"""One real benchmark run over a toy bundle, shared by several test modules."""
 
 from pathlib import Path
 
@@ -12,10 +12,10 @@ TOY_SETTINGS = Settings(
     num_texts=12,
     rounds=3,
     burst_ms=2.0,
-    loads=1,
+    starts=1,
     threads=1,
 )
-"""As little as still has every part: the toy bundle reads 64 tokens, so one shape and one text are too long for it."""
+"""The smallest run with every part; one shape and one text exceed the toy bundle's 64 tokens."""
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +25,7 @@ def toy_settings() -> Settings:
 
 @pytest.fixture(scope="session")
 def toy_stages() -> list[str]:
-    """What the run behind `toy_report` said on its way."""
+    """Progress lines of the run behind `toy_report`."""
     return []
 
 

@@ -1,4 +1,4 @@
-"""Which checkpoint the peers run, and why they sometimes cannot."""
+"""Finding and checking the checkpoint that compared engines run."""
 
 import json
 import shutil
@@ -20,15 +20,13 @@ def manifest(classifier_bundle: Path) -> Manifest:
     return Manifest.read(classifier_bundle)
 
 
-def test_the_source_of_the_bundle_is_found_with_the_hash_it_must_have(
-    manifest: Manifest, classifier_checkpoint: Path
-) -> None:
+def test_bundle_source_is_found_with_its_expected_hash(manifest: Manifest, classifier_checkpoint: Path) -> None:
     sha256 = open_checkpoint(classifier_checkpoint).sha256()
     assert find_checkpoint(manifest, None) == (classifier_checkpoint, sha256)
     check_checkpoint(classifier_checkpoint, sha256)
 
 
-def test_files_are_made_again_for_another_configuration(classifier_checkpoint: Path, tmp_path: Path) -> None:
+def test_artifact_key_changes_with_the_configuration(classifier_checkpoint: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(classifier_checkpoint, tmp_path / "copy"))
     before = check_checkpoint(copy, None)
     assert before.key == check_checkpoint(classifier_checkpoint, None).key
@@ -38,32 +36,32 @@ def test_files_are_made_again_for_another_configuration(classifier_checkpoint: P
     assert (after.sha256, after.key != before.key) == (before.sha256, True)
 
 
-def test_a_given_checkpoint_goes_first_and_may_have_any_hash(manifest: Manifest, tmp_path: Path) -> None:
+def test_given_checkpoint_takes_precedence_and_may_have_any_hash(manifest: Manifest, tmp_path: Path) -> None:
     assert find_checkpoint(manifest, tmp_path) == (tmp_path, None)
 
 
-def test_a_bundle_without_a_source_asks_for_one(manifest: Manifest) -> None:
-    with pytest.raises(BenchError, match=r"does not say which checkpoint.*--checkpoint"):
+def test_bundle_without_source_asks_for_a_checkpoint(manifest: Manifest) -> None:
+    with pytest.raises(BenchError, match=r"does not name the checkpoint.*--checkpoint"):
         find_checkpoint(replace(manifest, source={}), None)
 
 
-def test_a_source_that_is_gone_is_named(manifest: Manifest, tmp_path: Path) -> None:
+def test_missing_source_is_named(manifest: Manifest, tmp_path: Path) -> None:
     gone = {**manifest.source, "path": str(tmp_path / "gone")}
-    with pytest.raises(BenchError, match=r"is not at .*gone any more"):
+    with pytest.raises(BenchError, match=r"is no longer at .*gone;"):
         find_checkpoint(replace(manifest, source=gone), None)
 
 
-def test_a_source_whose_weights_changed_is_not_compared_with(classifier_checkpoint: Path) -> None:
-    with pytest.raises(BenchError, match=r"has changed since the bundle was made .*000000000000… then"):
+def test_changed_weights_are_an_error(classifier_checkpoint: Path) -> None:
+    with pytest.raises(BenchError, match=r"has changed since the bundle was made: expected sha256 000000000000…"):
         check_checkpoint(classifier_checkpoint, "0" * 64)
 
 
-def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_folder_that_is_no_checkpoint_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError):
         check_checkpoint(tmp_path, None)
 
 
-def test_without_pytorch_the_extra_is_named(classifier_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pytorch_names_the_extra(classifier_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtraError, match=r"'torch'.*bert-export\[export\]"):
         check_checkpoint(classifier_checkpoint, None)

@@ -1,4 +1,4 @@
-"""One real comparison over a toy checkpoint, and what becomes of it: files, chart, Markdown, a second run beside it."""
+"""One real comparison over a toy checkpoint: its report, files, chart, Markdown, and the difference of two runs."""
 
 import json
 import re
@@ -25,10 +25,10 @@ from bert_bench.workers.environments import Environment
 from bert_runtime import InputError
 
 SETTINGS = Settings(
-    shapes=((1, 8), (20, 16)), text_tokens=(14,), num_texts=12, rounds=2, burst_ms=2.0, loads=1, threads=1,
-    callers=(2,), callers_s=0.05, callers_rounds=2, peak_s=0.01, labelled=20,
+    shapes=((1, 8), (20, 16)), text_tokens=(14,), num_texts=12, rounds=2, burst_ms=2.0, starts=1, threads=1,
+    clients=(2,), clients_s=0.05, clients_rounds=2, gemm_peak_s=0.01, max_examples=20,
 )  # fmt: skip
-COMPARED_ENGINES = ("pytorch", "pytorch-bf16", "onnxruntime-plain", "optimum-o1", "fastembed")
+ENGINES = ("pytorch", "pytorch-bf16", "onnxruntime-plain", "optimum-o1", "fastembed")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def offline_only() -> Iterator[None]:
-    """No environment can be installed, and the processor computes no bf16."""
+    """No environment can be installed, and the processor has no bf16 instructions."""
 
     def ensure(self: Environment, progress: object) -> None:
         raise BenchError(f"cannot install requirements-{self.name}.txt: no index")
@@ -63,7 +63,7 @@ def report(
 ) -> Report:
     request = ComparisonRequest(
         checkpoint=classifier_checkpoint, bundle=classifier_bundle,
-        engines=(*BUNDLE_ENGINES, *COMPARED_ENGINES), labelled=labelled,
+        engines=(*BUNDLE_ENGINES, *ENGINES), labelled=labelled,
         settings=SETTINGS, cache=cache, offline={"messages": [f"hello there {i}" for i in range(40)]},
     )  # fmt: skip
     return compare_engines(request)
@@ -76,8 +76,8 @@ def result(report: Report, tmp_path: Path) -> Path:
     return tmp_path / "run" / "result.json"
 
 
-def slowed(report: Report, factor: float) -> Report:
-    """The report of a machine on which INT8 takes so many times as long."""
+def with_slower_int8(report: Report, factor: float) -> Report:
+    """Return the report with INT8 slower by a factor."""
 
     def slow(timing: Timing) -> Timing:
         medians = tuple(factor * median for median in timing.round_medians_ms)
@@ -90,43 +90,44 @@ def slowed(report: Report, factor: float) -> Report:
     return replace(report, shapes=shapes)
 
 
-def of_rounds(report: Report, rounds: int) -> Report:
-    """The report with so many rounds of each shape, as if every one had gone alike."""
+def with_rounds(report: Report, rounds: int) -> Report:
+    """Return the report with so many equal rounds of each shape."""
 
     def repeated(timing: Timing) -> Timing:
         return replace(timing, round_medians_ms=(timing.p50_ms,) * rounds)
 
     shapes = tuple(
-        replace(case, timings={name: repeated(each) for name, each in case.timings.items()}) for case in report.shapes
+        replace(case, timings={name: repeated(timing) for name, timing in case.timings.items()})
+        for case in report.shapes
     )
     return replace(report, shapes=shapes)
 
 
-def test_what_runs_is_measured_and_what_does_not_is_listed(report: Report) -> None:
-    assert [each.name for each in report.engines] == [*BUNDLE_ENGINES, "pytorch", "onnxruntime-plain"]
+def test_running_engines_are_measured_and_others_are_listed(report: Report) -> None:
+    assert [engine.name for engine in report.engines] == [*BUNDLE_ENGINES, "pytorch", "onnxruntime-plain"]
     assert report.not_run.keys() == {"pytorch-bf16", "optimum-o1", "fastembed"}
-    assert "no instructions for bf16" in report.not_run["pytorch-bf16"]
+    assert "no bf16 instructions" in report.not_run["pytorch-bf16"]
     assert "no index" in report.not_run["optimum-o1"]
-    assert "does not do text-classification" in report.not_run["fastembed"]
+    assert "does not support text-classification" in report.not_run["fastembed"]
     assert [case.name for case in report.offline] == ["messages"]
     assert report.offline[0].texts == 12
     for case in (*report.shapes, *report.singles, *report.offline):
-        assert set(case.timings) == {each.name for each in report.engines}
+        assert set(case.timings) == {engine.name for engine in report.engines}
 
 
-def test_peers_choose_how_much_they_run_at_once(report: Report) -> None:
-    chosen = {each.name: each.batch_tokens for each in report.engines}
+def test_compared_engines_choose_their_batch_size(report: Report) -> None:
+    chosen = {engine.name: engine.batch_tokens for engine in report.engines}
     for name in BUNDLE_ENGINES:
         assert chosen[name] == {}
     for name in ("pytorch", "onnxruntime-plain"):
         assert chosen[name].keys() == {"20x16", "messages"}
         assert chosen[name]["20x16"] in (320, SPLIT_BATCH_TOKENS)
         assert chosen[name]["messages"] in BATCH_TOKEN_CHOICES
-    assert report_markdown(report).count("Padded tokens per run, chosen by trial.") == 2
+    assert report_markdown(report).count("Padded tokens per batch, chosen by trial.") == 2
 
 
-def test_outputs_and_the_metric_are_of_the_labelled_file(report: Report) -> None:
-    found = {each.name: each.fidelity for each in report.engines}
+def test_fidelity_and_metric_are_measured_on_the_labelled_file(report: Report) -> None:
+    found = {engine.name: engine.fidelity for engine in report.engines}
     for fidelity in found.values():
         assert fidelity is not None
         assert (fidelity.reference, fidelity.texts) == ("pytorch", 20)
@@ -136,7 +137,7 @@ def test_outputs_and_the_metric_are_of_the_labelled_file(report: Report) -> None
     assert int8.max_abs_error > 0
 
 
-def test_ratios_are_there_pair_by_pair(report: Report) -> None:
+def test_speedups_are_reported_pair_by_pair(report: Report) -> None:
     for case in report.shapes:
         assert set(case.pairs) == set(BUNDLE_ENGINES)
         assert set(case.pairs[BUNDLE_ENGINES[1]]) == {"pytorch", "onnxruntime-plain"}
@@ -144,7 +145,7 @@ def test_ratios_are_there_pair_by_pair(report: Report) -> None:
         assert over_plain == case.speedups[BUNDLE_ENGINES[1]]
 
 
-def test_speeds_are_shares_of_the_measured_peak(report: Report) -> None:
+def test_peak_share_is_flops_over_time_and_peak(report: Report) -> None:
     assert {"fp32", "int8"} <= report.peaks_gflops.keys()
     fp32, shape = report.engines[0], report.shapes[0]
     expected = shape.flops / (shape.timings[fp32.name].p50_ms / 1e3) / (report.peaks_gflops["fp32"] * 1e9)
@@ -153,31 +154,31 @@ def test_speeds_are_shares_of_the_measured_peak(report: Report) -> None:
     assert report.peak_share(replace(fp32, precision="fp16"), shape) is None
 
 
-def test_flops_are_those_of_the_literature() -> None:
+def test_flops_of_bert_base_match_the_literature() -> None:
     base = EncoderSize(layers=12, hidden_size=768, intermediate_size=3072)
     assert base.flops(1, 128) == pytest.approx(22.35e9, rel=0.001)
     assert base.flops(8, 128) == 8 * base.flops(1, 128)
 
 
-def test_concurrent_callers_were_measured(report: Report) -> None:
-    (callers,) = report.callers
-    assert callers.callers == 2
-    assert set(callers.timings) == {each.name for each in report.engines}
-    assert not callers.failed
-    for timing in callers.timings.values():
+def test_concurrent_clients_are_measured(report: Report) -> None:
+    (concurrency,) = report.concurrency
+    assert concurrency.clients == 2
+    assert set(concurrency.timings) == {engine.name for engine in report.engines}
+    assert not concurrency.failed
+    for timing in concurrency.timings.values():
         assert len(timing.texts_per_s_rounds) == 2
         assert 0 < timing.p50_ms <= timing.p99_ms
 
 
-def test_memory_and_the_machines_other_work_are_reported(report: Report) -> None:
+def test_memory_and_background_load_are_reported(report: Report) -> None:
     for engine in report.engines:
         assert engine.peak_resident_bytes is None or engine.peak_resident_bytes >= engine.resident_bytes
-    assert report.others_share is not None
-    assert 0 <= report.others_share <= 1
+    assert report.background_load is not None
+    assert 0 <= report.background_load <= 1
 
 
 @pytest.mark.slow
-def test_a_checkpoint_is_exported_and_a_second_run_makes_nothing_again(
+def test_checkpoint_is_exported_once_for_two_runs(
     classifier_checkpoint: Path, tmp_path: Path, offline_only: None
 ) -> None:
     request = ComparisonRequest(
@@ -200,13 +201,13 @@ def test_a_checkpoint_is_exported_and_a_second_run_makes_nothing_again(
     assert "End to end" in report_markdown(report)
 
 
-def test_a_report_is_read_back_as_it_was(report: Report, result: Path) -> None:
+def test_report_is_read_back_unchanged(report: Report, result: Path) -> None:
     assert read_report(result).to_dict() == report.to_dict()
     assert {path.name for path in result.parent.iterdir()} == {"result.json", "result.md", "result.png"}
     assert (result.parent / "result.png").stat().st_size > 10_000
 
 
-def test_a_folder_of_results_is_replaced_only_when_asked_and_only_if_it_is_one(report: Report, result: Path) -> None:
+def test_output_folder_is_replaced_with_force_and_only_if_it_holds_a_report(report: Report, result: Path) -> None:
     folder = result.parent
     with pytest.raises(BenchError, match="exists already"):
         check_output(folder, force=False)
@@ -217,18 +218,10 @@ def test_a_folder_of_results_is_replaced_only_when_asked_and_only_if_it_is_one(r
         check_output(folder, force=True)
 
 
-def test_the_markdown_has_every_engine_and_every_reason(report: Report) -> None:
+def test_markdown_has_every_engine_and_every_reason(report: Report) -> None:
     text = report_markdown(report)
-    for part in (
-        *BUNDLE_ENGINES,
-        "pytorch",
-        "no index",
-        "Same work?",
-        "pair by pair",
-        "measured peak",
-        "2 callers",
-        "messages",
-    ):
+    parts = ("pytorch", "no index", "## Fidelity", "pair by pair", "measured peak", "2 clients", "messages")
+    for part in (*BUNDLE_ENGINES, *parts):
         assert part in text
     tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
     assert len(tables) >= 8
@@ -236,41 +229,41 @@ def test_the_markdown_has_every_engine_and_every_reason(report: Report) -> None:
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", "no JSON", '{"format": 2, "bundle": "b"}'])
-def test_other_files_are_refused_with_the_reason(tmp_path: Path, content: str) -> None:
+def test_files_that_are_no_report_are_refused_with_the_reason(tmp_path: Path, content: str) -> None:
     path = tmp_path / "other.json"
     path.write_text(content)
     with pytest.raises(BenchError, match=r"other\.json: "):
         read_report(path)
 
 
-def test_what_got_slower_is_said(report: Report) -> None:
-    report = of_rounds(report, 3)
-    found = compare_reports(report, slowed(report, 3.0))
-    assert {(each.engine, each.case) for each in found.slower(2.0)} == {
+def test_report_diff_lists_slower_and_faster_cases(report: Report) -> None:
+    report = with_rounds(report, 3)
+    found = compare_reports(report, with_slower_int8(report, 3.0))
+    assert {(change.engine, change.case) for change in found.slower(2.0)} == {
         (BUNDLE_ENGINES[1], "1x8"),
         (BUNDLE_ENGINES[1], "20x16"),
     }
     assert not found.faster(1.05)
-    assert found.machine == pytest.approx(1.0)
-    back = compare_reports(slowed(report, 3.0), report)
+    assert found.machine_speed == pytest.approx(1.0)
+    back = compare_reports(with_slower_int8(report, 3.0), report)
     assert len(back.faster(2.0)) == 2
 
 
-def test_few_rounds_are_never_certain(report: Report) -> None:
-    few = of_rounds(report, 2)
-    found = compare_reports(few, slowed(few, 3.0))
+def test_changes_over_few_rounds_are_uncertain(report: Report) -> None:
+    few = with_rounds(report, 2)
+    found = compare_reports(few, with_slower_int8(few, 3.0))
     assert found.changes[0].ratio == pytest.approx(3.0)
     assert not found.slower(1.05)
 
 
-def test_overlapping_rounds_are_no_change(report: Report) -> None:
+def test_overlapping_rounds_are_no_certain_change(report: Report) -> None:
     assert not compare_reports(report, report).slower(1.0)
 
 
-def test_the_command_line_reports_and_compares(report: Report, tmp_path: Path) -> None:
-    report = of_rounds(report, 3)
+def test_command_line_reports_and_compares(report: Report, tmp_path: Path) -> None:
+    report = with_rounds(report, 3)
     write_outputs(report, tmp_path / "run")
-    write_outputs(slowed(report, 3.0), tmp_path / "later")
+    write_outputs(with_slower_int8(report, 3.0), tmp_path / "later")
     result, later = (tmp_path / name / "result.json" for name in ("run", "later"))
     shown = CliRunner().invoke(main, ["report", str(result), "--plot", str(tmp_path / "chart.svg")])
     assert shown.exit_code == 0
@@ -287,34 +280,34 @@ def test_the_command_line_reports_and_compares(report: Report, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("shapes", ["8", "8x", "0x16", "1x16,eight"])
-def test_shapes_that_are_none_are_named_at_once(shapes: str) -> None:
+def test_malformed_shapes_are_usage_errors(shapes: str) -> None:
     failed = CliRunner().invoke(main, ["run", "anything", "--shapes", shapes])
     assert failed.exit_code == 2
     assert f"expected shapes such as 1x16,8x128, found {shapes.split(',')[-1]}" in failed.stderr
 
 
-def test_shapes_of_the_grid_can_be_chosen(
+def test_shapes_and_rounds_are_passed_to_the_comparison(
     classifier_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, report: Report
 ) -> None:
-    asked: list[ComparisonRequest] = []
+    requests: list[ComparisonRequest] = []
 
     def compare(request: ComparisonRequest, progress: object) -> Report:
-        asked.append(request)
+        requests.append(request)
         return report
 
     monkeypatch.setattr("bert_bench.comparison.compare_engines", compare)
     shown = CliRunner().invoke(main, ["run", str(classifier_checkpoint), "--shapes", "1x16, 8x128", "--rounds", "2"])
     assert shown.exit_code == 0
-    assert (asked[0].settings.shapes, asked[0].settings.rounds) == (((1, 16), (8, 128)), 2)
+    assert (requests[0].settings.shapes, requests[0].settings.rounds) == (((1, 16), (8, 128)), 2)
 
 
-def test_the_engines_are_listed() -> None:
+def test_list_prints_the_engines() -> None:
     shown = CliRunner().invoke(main, ["run", "--list"])
     assert shown.exit_code == 0
     assert {"openvino-int8", "ctranslate2-int8", *BUNDLE_ENGINES} <= set(shown.output.split())
 
 
-def test_unknown_engines_and_workloads_are_named_at_once(classifier_checkpoint: Path) -> None:
+def test_unknown_engines_and_workloads_are_errors(classifier_checkpoint: Path) -> None:
     with pytest.raises(InputError, match=r"unknown engine tensorrt; .*unknown workload nothing; "):
         ComparisonRequest(checkpoint=classifier_checkpoint, engines=("tensorrt",), workloads=("nothing",))
     failed = CliRunner().invoke(main, ["run", str(classifier_checkpoint), "--engines", "tensorrt"])

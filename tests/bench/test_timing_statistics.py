@@ -9,7 +9,7 @@ def timing(*round_medians_ms: float) -> Timing:
     return summarize([[median] for median in round_medians_ms])
 
 
-def test_percentiles_are_over_the_samples_of_all_rounds() -> None:
+def test_percentiles_are_over_the_pooled_samples_of_all_rounds() -> None:
     found = summarize([[float(i) for i in range(51)], [float(i) for i in range(51, 101)]])
     assert (found.samples, found.p50_ms, found.p90_ms, found.p99_ms) == (101, 50.0, 90.0, 99.0)
 
@@ -27,7 +27,7 @@ def test_one_sample_is_every_percentile() -> None:
     assert (found.samples, found.p50_ms, found.p90_ms, found.p99_ms) == (1, 4.0, 4.0, 4.0)
 
 
-def test_a_slow_moment_of_the_machine_cancels_in_the_ratio() -> None:
+def test_slow_round_cancels_in_the_speedup() -> None:
     engine, baseline = timing(1.0, 5.0, 1.0), timing(2.0, 10.0, 2.0)
     found = paired_speedup(engine, baseline)
     assert (found.p10, found.median, found.p90, found.noisy) == (2.0, 2.0, 2.0, False)
@@ -42,16 +42,16 @@ def test_ratios_are_taken_round_by_round() -> None:
 
 
 @pytest.mark.parametrize(("spread", "noisy"), [(NOISY_SPREAD - 0.01, False), (NOISY_SPREAD + 0.01, True)])
-def test_noise_is_a_matter_of_the_spread(spread: float, noisy: bool) -> None:
+def test_speedup_is_noisy_above_the_spread(spread: float, noisy: bool) -> None:
     baseline = timing(*[1.0] * 3, *[spread] * 3)  # half of the rounds each, so p10 and p90 are the two values
     assert paired_speedup(timing(*[1.0] * 6), baseline).noisy is noisy
 
 
-def test_one_round_says_nothing_about_the_spread() -> None:
+def test_single_round_is_noisy() -> None:
     assert paired_speedup(timing(1.0), timing(2.0)).noisy
 
 
-def test_an_engine_is_as_fast_as_itself() -> None:
+def test_speedup_over_itself_is_one() -> None:
     found = paired_speedup(timing(1.0, 3.0), timing(1.0, 3.0))
     assert (found.median, found.noisy) == (1.0, False)
 
@@ -59,5 +59,5 @@ def test_an_engine_is_as_fast_as_itself() -> None:
 @pytest.mark.parametrize(
     ("call_ms", "calls"), [(1.0, 60), (0.7, 86), (59.0, 1), (60.0, 1), (1000.0, 1), (0.0, 1000), (0.001, 1000)]
 )
-def test_a_burst_has_as_many_calls_as_fit_and_at_least_one(call_ms: float, calls: int) -> None:
+def test_calls_fill_a_burst_from_one_to_the_maximum(call_ms: float, calls: int) -> None:
     assert calls_per_burst(call_ms, burst_ms=60.0) == calls

@@ -1,4 +1,4 @@
-"""The command line of the comparison: each command parses, makes one library call, and prints."""
+"""The `bert-bench` command line: each command parses, calls the library once, and prints."""
 
 from bert_bench.cli.main import main
 

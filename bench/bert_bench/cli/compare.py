@@ -18,43 +18,45 @@ __all__ = ["compare"]
 @click.argument("before", type=PATH)
 @click.argument("after", type=PATH)
 @click.option(
-    "--least", type=float, default=5.0, show_default=True, help="Report changes of more than so many percent."
+    "--least", "min_percent", type=float, default=5.0, show_default=True, help="Report changes above this percentage."
 )
-@click.option("--fail", is_flag=True, help="Exit with 1 if anything got slower by more than that.")
+@click.option("--fail", is_flag=True, help="Exit with 1 if anything got slower by more than --least.")
 @json_option
-def compare(before: Path, after: Path, least: float, fail: bool, as_json: bool) -> None:
-    """Say what got slower and what got faster from run BEFORE to run AFTER.
+def compare(before: Path, after: Path, min_percent: float, fail: bool, as_json: bool) -> None:
+    """List what got slower and what got faster from run BEFORE to run AFTER, two result.json files.
 
-    A change counts where the rounds of the two runs do not overlap.
+    A change counts if the rounds of the two runs do not overlap (p10 to p90), given at least three rounds each.
     """
     from bert_bench.reports.read_report import read_report
     from bert_bench.reports.report_diff import compare_reports
 
-    found = compare_reports(read_report(before), read_report(after))
-    factor = 1 + least / 100
-    slower, faster = found.slower(factor), found.faster(factor)
+    difference = compare_reports(read_report(before), read_report(after))
+    factor = 1 + min_percent / 100
+    slower, faster = difference.slower(factor), difference.faster(factor)
     if as_json:
-        print_json(found.to_dict())
+        print_json(difference.to_dict())
     else:
         click.echo(_block("Slower", slower))
         click.echo(_block("Faster", faster))
-        click.echo(f"{len(found.changes) - len(slower) - len(faster)} others are within {least:g} % or the noise.")
-        lines = [f"Only before: {', '.join(found.only_before)}"] * bool(found.only_before)
-        lines += [f"Only after: {', '.join(found.only_after)}"] * bool(found.only_after)
-        if found.machine is not None:
-            lines.append(f"The machine's own FP32 matrix product ran at {found.machine:.2f} of its speed before.")
-        for line in (*lines, *found.notes):
+        click.echo(
+            f"{len(difference.changes) - len(slower) - len(faster)} others are within {min_percent:g} % or the noise."
+        )
+        lines = [f"Only before: {', '.join(difference.only_before)}"] * bool(difference.only_before)
+        lines += [f"Only after: {', '.join(difference.only_after)}"] * bool(difference.only_after)
+        if difference.machine_speed is not None:
+            lines.append(f"The machine's peak FP32 matmul ran at {difference.machine_speed:.2f} of its speed before.")
+        for line in (*lines, *difference.notes):
             click.echo(line)
     if fail and slower:
-        raise click.ClickException(f"{len(slower)} cases got slower by more than {least:g} %")
+        raise click.ClickException(f"{len(slower)} cases got slower by more than {min_percent:g} %")
 
 
 def _block(title: str, changes: "Sequence[Change]") -> str:
     from bert_bench.reports.text_table import format_ms
 
     lines = [
-        f"  {each.engine:32} {each.case:20} {format_ms(each.before_ms):>8} → {format_ms(each.after_ms):>8} ms"
-        f"  {each.ratio:.2f}×"
-        for each in changes
+        f"  {change.engine:32} {change.case:20} {format_ms(change.before_ms):>8} → {format_ms(change.after_ms):>8} ms"
+        f"  {change.ratio:.2f}×"
+        for change in changes
     ]
     return "\n".join([f"{title}: {len(changes)}", *lines])

@@ -13,7 +13,7 @@ __all__ = ["main"]
 
 
 class _Group(ErrorGroup):
-    """Names this program in messages."""
+    """Error messages that name `bert-bench`."""
 
     program = "bert-bench"
 
@@ -21,7 +21,7 @@ class _Group(ErrorGroup):
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("bert-export"), prog_name="bert-bench")
 def main() -> None:
-    """Measure exported bundles beside PyTorch, ONNX Runtime, OpenVINO, CTranslate2 and others on this machine."""
+    """Compare exported bundles with PyTorch, ONNX Runtime, OpenVINO, CTranslate2 and others on this machine."""
 
 
 for _command in (run, report, compare):

@@ -11,10 +11,10 @@ __all__ = ["report"]
 
 @click.command()
 @click.argument("result", type=PATH)
-@click.option("--markdown", type=PATH, help="Write the Markdown here instead of to stdout.")
-@click.option("--plot", type=PATH, help="Draw the chart (PNG, SVG or PDF).")
+@click.option("--markdown", type=PATH, help="Write the Markdown to this file instead of stdout.")
+@click.option("--plot", type=PATH, help="Write a chart (PNG, SVG or PDF) to this file.")
 def report(result: Path, markdown: Path | None, plot: Path | None) -> None:
-    """Show RESULT, the JSON file of a run, as Markdown and as a chart."""
+    """Render RESULT, the JSON file of a run, as Markdown and as a chart."""
     from bert_bench.reports.markdown import report_markdown
     from bert_bench.reports.plot import require_plotting
     from bert_bench.reports.ranking_plot import plot_ranking
@@ -22,13 +22,13 @@ def report(result: Path, markdown: Path | None, plot: Path | None) -> None:
 
     for path in (markdown, plot):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            raise click.UsageError(f"{path}: expected a file in a folder that exists")
+            raise click.UsageError(f"{path}: expected a file in an existing folder")
     if plot is not None:
         require_plotting(plot)
-    found = read_report(result)
+    loaded = read_report(result)
     if plot is not None:
-        plot_ranking(found, plot)
-    text = report_markdown(found)
+        plot_ranking(loaded, plot)
+    text = report_markdown(loaded)
     if markdown is None:
         click.echo(text, nl=False)
     else:

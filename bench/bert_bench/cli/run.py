@@ -12,69 +12,80 @@ __all__ = ["run"]
 
 
 def _names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-    """Names between commas."""
+    """Split comma-separated names."""
     return None if value is None else tuple(name.strip() for name in value.split(",") if name.strip())
 
 
 def _shapes(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> tuple[tuple[int, int], ...] | None:
-    """Rows × tokens of batches, such as `1x16,8x128`."""
-    found = [(name, re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", name)) for name in _names(context, parameter, value) or ()]
-    if wrong := [name for name, match in found if match is None]:
+    """Parse comma-separated shapes, batch size × tokens, such as `1x16,8x128`."""
+    shapes = [(name, re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", name)) for name in _names(context, parameter, value) or ()]
+    if wrong := [name for name, match in shapes if match is None]:
         raise click.BadParameter(f"expected shapes such as 1x16,8x128, found {', '.join(wrong)}")
-    return tuple((int(match[1]), int(match[2])) for _, match in found if match is not None) or None
+    return tuple((int(match[1]), int(match[2])) for _, match in shapes if match is not None) or None
 
 
-def _list(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-    """Prints every engine with what it is, where it runs and what it does."""
+def _list_engines(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    """Print every engine with its environment, tasks and description."""
     if not value:
         return
     from bert_bench.comparison_request import BUNDLE_ENGINES
     from bert_bench.engines.registry import COMPARED_ENGINES
 
-    rows = [(name, "-", "all tasks", "this project") for name in BUNDLE_ENGINES]
-    for name, peer in COMPARED_ENGINES.items():
-        tasks = "all tasks" if peer.spec.tasks is None else ", ".join(peer.spec.tasks)
-        rows.append((name, peer.environment or "-", tasks, peer.config.label))
-    click.echo(table([("engine", "environment", "tasks", "what it is"), *rows]))
+    rows = [(name, "-", "all tasks", "bert-export") for name in BUNDLE_ENGINES]
+    for name, engine in COMPARED_ENGINES.items():
+        tasks = "all tasks" if engine.spec.tasks is None else ", ".join(engine.spec.tasks)
+        rows.append((name, engine.environment or "-", tasks, engine.config.label))
+    click.echo(table([("engine", "environment", "tasks", "description"), *rows]))
     context.exit()
 
 
 @click.command()
 @click.argument("checkpoint", type=CHECKPOINT)
-@click.option("--bundle", type=PATH, help="What was exported from CHECKPOINT; by default it is exported now.")
-@click.option("--engines", callback=_names, help="Engines to measure, between commas; by default all; see --list.")
+@click.option("--bundle", type=PATH, help="Bundle exported from CHECKPOINT; by default it is exported now.")
+@click.option(
+    "--engines", callback=_names, help="Comma-separated engines, see --list; by default all that support the task."
+)
 @click.option(
     "--workloads",
     callback=_names,
     default="grid,single,offline,concurrent",
     show_default=True,
-    help="What to measure, between commas; also loadgen.",
+    help="Comma-separated workloads; loadgen is one too.",
 )
 @click.option(
-    "--shapes", callback=_shapes, help="The grid's batches of token ids, such as 1x16,8x128; by default twelve."
+    "--shapes", callback=_shapes, help="Shapes of the grid, batch size x tokens, such as 1x16,8x128; by default twelve."
 )
 @click.option("--labelled", type=PATH, help="Labelled file for the task metric and the comparison of outputs.")
-@click.option("--calibrate", type=PATH, help="Texts for engines that quantize statically; by default shipped ones.")
-@click.option("--data", type=PATH, help="Folder with sst2, banking77 and squad_v1.1 for the throughput workloads.")
+@click.option(
+    "--calibrate", type=PATH, help="Calibration texts for engines that quantize statically; by default built-in texts."
+)
+@click.option(
+    "--data", type=PATH, help="Folder with sst2, banking77 or squad_v1.1, each an offline (throughput) workload."
+)
 @click.option(
     "--texts",
     type=PATH,
     multiple=True,
-    help="Texts of a throughput workload that is named after the file; repeatable. Without --data and --texts it is "
+    help="Texts of an offline workload named after the file; repeatable. Without --data and --texts: synthetic "
     "messages of mixed lengths.",
 )
 @columns_option
 @threads_option
-@click.option("--rounds", type=click.IntRange(min=1), help="How often everything is measured.")
-@click.option("--quick", is_flag=True, help="Fewer repetitions: a first impression with more noise.")
-@click.option("--cache", type=PATH, help="Where environments and engines' files are kept; by default below ~/.cache.")
-@click.option("--output", type=PATH, help="Folder to write result.json, result.md and result.png into.")
+@click.option("--rounds", type=click.IntRange(min=1), help="Rounds, in each of which everything is timed.")
+@click.option("--quick", is_flag=True, help="Fewer repetitions: a first impression, more noise.")
+@click.option("--cache", type=PATH, help="Folder for environments and engines' files; by default below ~/.cache.")
+@click.option("--output", type=PATH, help="Write result.json, result.md and result.png into this folder.")
 @click.option("--force", is_flag=True, help="Replace the folder of --output.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.option(
-    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="Print the engines and exit."
+    "--list",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_engines,
+    help="Print the engines and exit.",
 )
 def run(
     checkpoint: str,
@@ -95,10 +106,10 @@ def run(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Measure CHECKPOINT's bundle beside its peers on this machine.
+    """Compare CHECKPOINT's bundle with other engines on this machine.
 
-    Peers whose packages clash with this environment get one of their own, which is made when they are first measured:
-    several hundred megabytes each. Ctrl-C keeps what was prepared.
+    Engines whose packages conflict with this environment run in one of their own, which is installed when it is first
+    needed: several hundred megabytes each. Ctrl-C keeps what was prepared.
     """
     from bert_bench.comparison import compare_engines
     from bert_bench.comparison_request import ComparisonRequest
@@ -106,7 +117,7 @@ def run(
     from bert_bench.reports.markdown import report_markdown
     from bert_bench.reports.write_report import check_output, write_outputs
     from bert_bench.settings import Settings
-    from bert_bench.workers.environments import cache_folder
+    from bert_bench.workers.environments import bench_cache_dir
 
     if output is not None:
         check_output(output, force=force)
@@ -115,7 +126,7 @@ def run(
     request = ComparisonRequest(
         checkpoint=checkpoint, bundle=bundle, engines=engines, workloads=workloads, labelled=labelled,
         calibrate=calibrate, columns=columns, offline=read_offline_texts(data, texts, columns),
-        cache=cache or cache_folder(), settings=settings,
+        cache=cache or bench_cache_dir(), settings=settings,
     )  # fmt: skip
     report = compare_engines(request, progress_printer())
     if output is not None:

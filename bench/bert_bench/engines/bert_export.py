@@ -1,9 +1,10 @@
-"""This project's own engines: the variants of a bundle."""
+"""The bert-export engines: the variants of a bundle, run by `bert_runtime`."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bert_bench.engines.engine_spec import Engine, EngineSpec, ModelEngine
+from bert_bench.engines.engine import Engine, ModelEngine
+from bert_bench.engines.engine_spec import EngineSpec
 from bert_runtime import Manifest, load
 
 __all__ = ["BundleSpec"]
@@ -11,14 +12,14 @@ __all__ = ["BundleSpec"]
 
 @dataclass(frozen=True, kw_only=True)
 class BundleSpec(EngineSpec):
-    """One variant of the bundle, as `bert_runtime.load` opens it."""
+    """One variant of the bundle, opened by `bert_runtime.load`."""
 
     variant: str
-    """Its precision."""
+    """The variant's precision."""
     prefix: str = ""
-    """Stands before the precision in the engine's name, where other engines have the same precision."""
+    """Prefix of the engine's name, for comparisons in which other engines have the same precision."""
 
-    own: ClassVar[bool] = True
+    is_bundle: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -27,16 +28,20 @@ class BundleSpec(EngineSpec):
 
     @property
     def label(self) -> str:
-        """This project and the precision."""
+        """The project's name and the precision."""
         return f"bert-export {self.variant.upper()}"
 
     @property
     def precision(self) -> str:
-        """The variant's."""
+        """The variant's precision."""
         return self.variant
 
     def open(self) -> Engine:
-        """Loads the variant; raises `BundleError`."""
+        """Load the variant.
+
+        Raises:
+            BundleError: the bundle or the variant cannot be loaded.
+        """
         model = load(
             self.bundle, precision=self.variant, device="cpu", threads=self.threads,
             max_batch_tokens=self.max_batch_tokens,

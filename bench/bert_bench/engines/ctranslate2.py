@@ -1,7 +1,7 @@
-"""CTranslate2: its encoder in INT8 and FP32; the classifier after it is computed here in NumPy.
+"""CTranslate2: the encoder in INT8 or FP32, followed by the classifier in NumPy.
 
-CTranslate2 gives hidden states and BERT's pooled vector. The one matrix product that is left, of the pooled or of every
-hidden vector with the classifier, is part of what is timed.
+CTranslate2 returns hidden states and BERT's pooled vector. The remaining matmul, of the pooled vector or of every
+hidden state with the classifier's weight, is timed too.
 """
 
 from collections.abc import Sequence
@@ -35,27 +35,27 @@ _HEADS = {"text-classification": "classifier", "token-classification": "classifi
 
 @dataclass(frozen=True, kw_only=True)
 class CTranslate2Spec(PreparedSpec):
-    """The encoder of a BERT checkpoint, converted as its documentation says."""
+    """The encoder of a BERT checkpoint, converted as CTranslate2's documentation says."""
 
     environment: ClassVar[str] = "ctranslate2"
     tasks: ClassVar[tuple[str, ...]] = tuple(_HEADS)
 
     def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
-        """Converts the encoder; keeps the head's weights beside it."""
+        """Convert the encoder and save the head's weights next to it."""
         from ctranslate2.converters import TransformersConverter
         from safetensors.numpy import load_file
 
         name = _HEADS[Manifest.read(self.bundle).task.name]
         weights = load_file(self.checkpoint / "model.safetensors")
         if f"{name}.weight" not in weights:
-            raise BenchError(f"{self.checkpoint}: expected a head {name}.weight as BERT has it, found none")
+            raise BenchError(f"{self.checkpoint}: expected BERT's head {name}.weight, found none")
         weight, bias = (weights[f"{name}.{part}"].astype(np.float32) for part in ("weight", "bias"))
         quantization = self.config.settings["compute_type"]
         TransformersConverter(str(self.checkpoint)).convert(str(folder / "encoder"), quantization=quantization)
         np.savez(folder / "head.npz", weight=weight, bias=bias)
 
     def open_session(self, manifest: Manifest) -> tuple[Forward, int]:
-        """Loads the encoder with one worker of as many threads as every engine has."""
+        """Load the encoder with one worker that uses all of the engine's threads."""
         import ctranslate2
 
         encoder = ctranslate2.Encoder(
@@ -69,11 +69,13 @@ class CTranslate2Spec(PreparedSpec):
         def forward(batch: Batch) -> FloatArray:
             ids, mask = (np.ascontiguousarray(array, dtype=np.int32) for array in batch[:2])
             view = ctranslate2.StorageView.from_array
-            # Segments can only be given as lists; without them all are 0.
+            # forward_batch accepts token types as lists only; without them all are 0.
             types = batch.token_type_ids.tolist() if batch.token_type_ids.any() else None
-            found = encoder.forward_batch(view(ids), view(mask.sum(axis=1, dtype=np.int32)), token_type_ids=types)
-            output: FloatArray = np.array(found.pooler_output if pooled else found.last_hidden_state) @ weight + bias
-            chosen: FloatArray = manifest.task.graph_output(output, batch.input_ids)
-            return chosen
+            encoded = encoder.forward_batch(view(ids), view(mask.sum(axis=1, dtype=np.int32)), token_type_ids=types)
+            output: FloatArray = (
+                np.array(encoded.pooler_output if pooled else encoded.last_hidden_state) @ weight + bias
+            )
+            graph_output: FloatArray = manifest.task.graph_output(output, batch.input_ids)
+            return graph_output
 
         return forward, folder_bytes(self.files)

@@ -1,4 +1,4 @@
-"""An engine that is ready to answer: a model of the runtime with anybody's session, or a product as it stands."""
+"""Opened engines: a runtime `Model` with any inference session, or a library that reads texts itself."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -15,14 +15,18 @@ from bert_runtime.timing import interleaved_medians
 __all__ = ["SPLIT_BATCH_TOKENS", "Engine", "ModelEngine", "TextEngine"]
 
 SPLIT_BATCH_TOKENS = 256
-"""Padded tokens per run that a peer may divide a batch of token ids into, as ours does."""
+"""Padded tokens per batch when a compared engine splits a batch of token ids, as bert_runtime does."""
 
-_LONG_TOKENS = 2048
-"""Tokens of a case that is tried less often."""
+_LONG_CASE_TOKENS = 2048
+"""Tokens of a case above which each batch size is tried once instead of three times."""
 
 
 class Engine(ABC):
-    """An engine that is ready to answer."""
+    """An opened engine.
+
+    Args:
+        size_bytes: size of graph and weights on disk.
+    """
 
     size_bytes: int
     """Graph and weights on disk."""
@@ -30,103 +34,116 @@ class Engine(ABC):
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
         self.batch_tokens: dict[str, int] = {}
-        """Padded tokens per run of many texts, by the case for which the engine chose them."""
+        """By case: padded tokens per batch, where the engine chose them by trial."""
 
     @abstractmethod
-    def answer(self, text: TextInput) -> Any:
-        """The decoded answer for one text."""
+    def predict(self, text: TextInput) -> Any:
+        """Return the decoded prediction for one text."""
 
     @abstractmethod
     def predict_batch(self, texts: Sequence[TextInput]) -> Any:
-        """The decoded answers for texts that are handed over at once."""
+        """Return the decoded predictions for texts that are passed in one call."""
 
     @abstractmethod
-    def rows(self, texts: Sequence[TextInput]) -> list[tuple[FloatArray, ...]]:
-        """Raw outputs of each text, one array per window of it."""
+    def raw_outputs(self, texts: Sequence[TextInput]) -> list[tuple[FloatArray, ...]]:
+        """Return the raw outputs of each text, one array per window."""
 
     @abstractmethod
-    def call(self, case: Case) -> Callable[[], Any]:
-        """What is timed in a case."""
+    def timed_call(self, case: Case) -> Callable[[], Any]:
+        """Return the function whose calls are timed for a case; trials and conversions happen before it returns."""
 
 
 class ModelEngine(Engine):
-    """A model of the runtime, with the session of whoever is measured."""
+    """A runtime `Model` with the inference session of the engine that is measured.
 
-    def __init__(self, model: Model, size_bytes: int, sizes: Sequence[int] = ()) -> None:
+    Args:
+        model: tokenizes, pads, batches and decodes; its session is the engine's.
+        size_bytes: size of graph and weights on disk.
+        batch_token_choices: padded tokens per batch to choose from by trial; empty: the model's `max_batch_tokens`.
+    """
+
+    def __init__(self, model: Model, size_bytes: int, batch_token_choices: Sequence[int] = ()) -> None:
         super().__init__(size_bytes)
         self.model = model
-        self._many = model
-        """What answers many texts: the model with the padded tokens per run that were chosen last."""
-        self._sizes = sizes
-        """Padded tokens per run to choose from for many texts; none where the model's own count."""
+        self._batch_model = model
+        """Predicts many texts: the model with the batch size that was chosen last."""
+        self._batch_token_choices = batch_token_choices
 
-    def answer(self, text: TextInput) -> Any:
+    def predict(self, text: TextInput) -> Any:
         return self.model(text)
 
     def predict_batch(self, texts: Sequence[TextInput]) -> Any:
-        return self._many(list(texts))
+        return self._batch_model(list(texts))
 
-    def rows(self, texts: Sequence[TextInput]) -> list[tuple[FloatArray, ...]]:
-        return [each.arrays for each in self.model.outputs(texts)]
+    def raw_outputs(self, texts: Sequence[TextInput]) -> list[tuple[FloatArray, ...]]:
+        return [outputs.arrays for outputs in self.model.outputs(texts)]
 
-    def call(self, case: Case) -> Callable[[], Any]:
+    def timed_call(self, case: Case) -> Callable[[], Any]:
         if case.stage == "tokenization":
             return partial(self.model.tokenizer.encode, case.texts)
         if (batch := case.batch) is not None:
             whole = sum(case.tokens)
-            sizes = (
-                (whole, SPLIT_BATCH_TOKENS)
-                if self._sizes and whole > SPLIT_BATCH_TOKENS and len(case.tokens) > 1
-                else ()
-            )
-            return partial(self._chosen(case, sizes, lambda model: model.run(batch)).run, batch)
+            can_split = self._batch_token_choices and whole > SPLIT_BATCH_TOKENS and len(case.tokens) > 1
+            choices = (whole, SPLIT_BATCH_TOKENS) if can_split else ()
+            return partial(self._with_fastest_batches(case, choices, lambda model: model.run(batch)).run, batch)
         if len(case.texts) == 1:
             return partial(self.model, case.texts[0])
         texts = list(case.texts)
-        self._many = self._chosen(case, self._sizes, lambda model: model(texts))
-        return partial(self._many, texts)
+        self._batch_model = self._with_fastest_batches(case, self._batch_token_choices, lambda model: model(texts))
+        return partial(self._batch_model, texts)
 
-    def _chosen(self, case: Case, sizes: Sequence[int], ask: Callable[[Model], Any]) -> Model:
-        """The model with those of `sizes`, padded tokens per run, that are fastest for a case; as it is without any.
+    def _with_fastest_batches(self, case: Case, choices: Sequence[int], call: Callable[[Model], Any]) -> Model:
+        """Return the model with the fastest `max_batch_tokens` of `choices` for a case; unchanged without choices.
 
-        Each size is tried three times, or once in a case that takes long, after a time that warmed up.
+        Each choice is warmed up, then timed three times interleaved with the others (once in a long case); the
+        smallest median wins.
         """
-        if not sizes:
+        if not choices:
             return self.model
-        models = {size: copy(self.model) for size in sizes}
-        for size, model in models.items():
-            model.max_batch_tokens = size
-            ask(model)
-        tries = 1 if sum(case.tokens) > _LONG_TOKENS else 3
-        seconds = interleaved_medians({size: partial(ask, model) for size, model in models.items()}, tries, warm=False)
-        self.batch_tokens[case.name] = fastest = min(seconds, key=lambda size: seconds[size])
+        models = {tokens: copy(self.model) for tokens in choices}
+        for tokens, model in models.items():
+            model.max_batch_tokens = tokens
+            call(model)
+        tries = 1 if sum(case.tokens) > _LONG_CASE_TOKENS else 3
+        calls = {tokens: partial(call, model) for tokens, model in models.items()}
+        seconds = interleaved_medians(calls, tries, warm=False)
+        self.batch_tokens[case.name] = fastest = min(seconds, key=lambda tokens: seconds[tokens])
         return models[fastest]
 
 
 class TextEngine(Engine):
-    """A product that takes texts and gives answers; `raw` gives raw outputs [N, …] of the same texts."""
+    """A library that reads texts and returns predictions, called as it stands.
+
+    Args:
+        predict_one: text → prediction.
+        predict_many: list of texts → predictions.
+        predict_raw: list of texts → raw outputs [N, …].
+        size_bytes: size of graph and weights on disk.
+    """
 
     def __init__(
-        self, one: Callable[[Any], Any], many: Callable[[list[Any]], Any], raw: Callable[[list[Any]], FloatArray],
-        size_bytes: int,
+        self, predict_one: Callable[[Any], Any], predict_many: Callable[[list[Any]], Any],
+        predict_raw: Callable[[list[Any]], FloatArray], size_bytes: int,
     ) -> None:  # fmt: skip
         super().__init__(size_bytes)
-        self._one, self._many, self._raw = one, many, raw
+        self._predict_one, self._predict_many, self._predict_raw = predict_one, predict_many, predict_raw
 
-    def answer(self, text: TextInput) -> Any:
-        return self._one(_plain(text))
+    def predict(self, text: TextInput) -> Any:
+        return self._predict_one(_library_input(text))
 
     def predict_batch(self, texts: Sequence[TextInput]) -> Any:
-        return self._many([_plain(text) for text in texts])
+        return self._predict_many([_library_input(text) for text in texts])
 
-    def rows(self, texts: Sequence[TextInput]) -> list[tuple[FloatArray, ...]]:
-        return [(row,) for row in self._raw([_plain(text) for text in texts])]
+    def raw_outputs(self, texts: Sequence[TextInput]) -> list[tuple[FloatArray, ...]]:
+        return [(output,) for output in self._predict_raw([_library_input(text) for text in texts])]
 
-    def call(self, case: Case) -> Callable[[], Any]:
-        texts = [_plain(text) for text in case.texts]
-        return partial(self._one, texts[0]) if len(texts) == 1 else partial(self._many, texts)
+    def timed_call(self, case: Case) -> Callable[[], Any]:
+        texts = [_library_input(text) for text in case.texts]
+        if len(texts) == 1:
+            return partial(self._predict_one, texts[0])
+        return partial(self._predict_many, texts)
 
 
-def _plain(text: TextInput) -> str | dict[str, str | None]:
-    """A text as a product takes it; of those here, the pipeline alone is asked about pairs."""
+def _library_input(text: TextInput) -> str | dict[str, str | None]:
+    """Convert a text, or a pair for the transformers pipeline, which alone of these libraries is given pairs."""
     return text.text if text.text_pair is None else text._asdict()

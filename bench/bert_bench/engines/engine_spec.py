@@ -1,11 +1,11 @@
-"""What an engine is to the benchmark, and what its worker process needs to know to open it.
+"""Engine specifications: what a worker process needs to open an engine.
 
-Most engines are a `bert_runtime.model.Model` with another session: tokenization, padding, batching and decoding are the
-runtime's own, so what differs is the forward pass alone. A product that reads texts itself (a pipeline) is called as it
-stands, and timed from text to answer only.
+Most engines are a `bert_runtime.model.Model` with another inference session. Tokenization, padding, batching and
+decoding are the runtime's, so only the forward pass differs. An engine that reads texts itself (a pipeline) is called
+as it stands and is timed end to end only.
 
-The worker may be another Python with other packages: these modules import NumPy, tokenizers and `bert_runtime`, and
-what an engine needs besides inside the methods that need it.
+A worker may run in another Python environment with other packages. Modules of this package therefore import NumPy,
+tokenizers and `bert_runtime` only; every other import belongs inside the method that needs it.
 """
 
 from abc import ABC, abstractmethod
@@ -28,40 +28,38 @@ __all__ = [
     "BATCH_TOKEN_CHOICES",
     "CheckpointSpec",
     "ComparedEngineSpec",
-    "Engine",
     "EngineConfig",
     "EngineSpec",
-    "ModelEngine",
+    "Forward",
     "PreparedSpec",
-    "TextEngine",
     "TextEngineSpec",
     "folder_bytes",
 ]
 
 BATCH_TOKEN_CHOICES = (1024, 512, 256, 128, 2048)
-"""Padded tokens per run that a peer chooses from; the first holds where it does not choose."""
+"""Padded tokens per batch that a compared engine chooses from by trial; the first is the default elsewhere."""
 
 Forward = Callable[[Batch], FloatArray]
-"""Token ids to raw outputs [B, …]."""
+"""Forward pass: token ids [B, S] to raw outputs [B, …]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSpec(ABC):
-    """What a worker process needs to know to open an engine. Heavy imports happen in `open`, nowhere else."""
+    """What a worker process needs to open an engine. Pickled to the worker; heavy imports happen in `open` only."""
 
     bundle: Path
     threads: int
     max_batch_tokens: int | None
-    """`None` for what suits the engine."""
+    """Padded tokens per batch; `None` for the engine's own choice."""
 
     environment: ClassVar[str | None] = None
-    """The requirements file that it runs in, by name; `None` for the environment of this process."""
+    """Name of the requirements file of its environment; `None` for the environment of this process."""
 
-    own: ClassVar[bool] = False
-    """Whether it is this project's, and so takes the cases that look inside a call."""
+    is_bundle: ClassVar[bool] = False
+    """Whether it runs a variant of the bundle; only such engines are timed on the stages inside a call."""
 
     stages: ClassVar[frozenset[str]] = frozenset(("model", "tokenization", "end_to_end", "concurrent"))
-    """Kinds of cases that it can be timed on."""
+    """Stages (see `Case.stage`) that it can be timed on."""
 
     @property
     @abstractmethod
@@ -71,11 +69,11 @@ class EngineSpec(ABC):
     @property
     @abstractmethod
     def label(self) -> str:
-        """What the engine is, for a reader who does not know the name."""
+        """A description for readers who do not know the name."""
 
     @property
     def precision(self) -> str:
-        """What its matrix products multiply: `fp32`, `bf16` or `int8`."""
+        """Precision of its matmuls: `fp32`, `fp16`, `bf16` or `int8`."""
         return "fp32"
 
     @property
@@ -84,17 +82,21 @@ class EngineSpec(ABC):
         return self.precision == "fp32"
 
     def accepts(self, case: Case) -> bool:
-        """Whether the case is meant for this engine."""
-        return case.stage in self.stages and (self.own or not case.bundle_only)
+        """Return whether the engine is timed on the case."""
+        return case.stage in self.stages and (self.is_bundle or not case.bundle_only)
 
     @abstractmethod
     def open(self) -> Engine:
-        """Loads the model; raises a `BertError` where it cannot."""
+        """Load the model.
+
+        Raises:
+            BertError: the engine cannot run.
+        """
 
 
 @dataclass(frozen=True)
 class _ForwardSession:
-    """Stands where a model has its `Session`."""
+    """Gives a forward function the interface of a `Session`."""
 
     run: Forward
     threads: int
@@ -102,120 +104,125 @@ class _ForwardSession:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """One member of a family of engines: what the registry lists, and what its class reads its settings from."""
+    """Configuration of one engine in a family that shares an `EngineSpec` class."""
 
     name: str
     label: str
     precision: str = "fp32"
     exact: bool = True
-    """Whether its outputs must equal the reference's up to rounding, where its precision is `fp32`."""
+    """Whether outputs must equal the reference's up to rounding, given `precision="fp32"`; false for approximations."""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    """Options that the spec class reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedEngineSpec(EngineSpec):
-    """Another way to run the model of the bundle."""
+    """An engine that the bundle is compared with: another way to run the same checkpoint."""
 
     config: EngineConfig
 
     tasks: ClassVar[tuple[str, ...] | None] = None
-    """The tasks it can do; `None` for all."""
+    """Tasks that it supports; `None` for all."""
 
     @property
     def name(self) -> str:
-        """The config's."""
+        """The configuration's name."""
         return self.config.name
 
     @property
     def label(self) -> str:
-        """The config's."""
+        """The configuration's label."""
         return self.config.label
 
     @property
     def precision(self) -> str:
-        """The config's."""
+        """The configuration's precision."""
         return self.config.precision
 
     @property
     def is_fp32(self) -> bool:
-        """Not of configs that approximate."""
+        """Whether it computes in FP32 without approximations."""
         return self.config.precision == "fp32" and self.config.exact
 
     @abstractmethod
     def open_session(self, manifest: Manifest) -> tuple[Forward, int]:
-        """Token ids to raw outputs [B, …], and the size on disk in bytes."""
+        """Return the forward pass and the size of graph and weights on disk in bytes."""
 
     def open(self) -> Engine:
-        """A model whose session is the one that `open_session` gives."""
+        """Open a runtime model whose session is the engine's forward pass."""
         manifest = Manifest.read(self.bundle)
         tokenizer = bundle_tokenizer(self.bundle, manifest)
-        run, size_bytes = self.open_session(manifest)
-        session = cast("Session", _ForwardSession(run, self.threads))
-        model = Model(
-            manifest.task, tokenizer, session, max_batch_tokens=self.max_batch_tokens or BATCH_TOKEN_CHOICES[0]
-        )
+        forward, size_bytes = self.open_session(manifest)
+        session = cast("Session", _ForwardSession(forward, self.threads))
+        max_batch_tokens = self.max_batch_tokens or BATCH_TOKEN_CHOICES[0]
+        model = Model(manifest.task, tokenizer, session, max_batch_tokens=max_batch_tokens)
         return ModelEngine(model, size_bytes, () if self.max_batch_tokens else BATCH_TOKEN_CHOICES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointSpec(ComparedEngineSpec):
-    """A peer that reads the checkpoint."""
+    """A compared engine that reads the checkpoint."""
 
     checkpoint: Path
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedSpec(CheckpointSpec):
-    """A peer that makes files of its own from the checkpoint before it can be opened."""
+    """A compared engine that converts the checkpoint to files of its own before it can be opened."""
 
     folder: Path | None = None
-    """Where they are; `None` until they have been made."""
+    """Folder of the converted files; `None` until they have been written."""
 
     prepare_environment: ClassVar[str | None] = None
-    """The environment that `prepare` runs in, where it is not `environment`."""
+    """Environment that `prepare` runs in, if not `environment`."""
 
-    calibrated: ClassVar[bool] = False
-    """Whether `prepare` reads the calibration texts."""
+    needs_calibration: ClassVar[bool] = False
+    """Whether `prepare` reads the calibration texts for INT8."""
 
     @property
     def artifact_config(self) -> EngineConfig:
-        """The config whose files these are: its own, or another's that makes the same."""
+        """The configuration whose files these are: its own, or another's that writes the same files."""
         return self.config
 
     @property
     def files(self) -> Path:
-        """The folder of what was prepared."""
+        """Folder of the converted files, which must exist."""
         assert self.folder is not None, f"{self.name} was opened before it was prepared"
         return self.folder
 
     @abstractmethod
     def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
-        """Writes what `open` reads into the empty `folder`; `texts` are for calibration."""
+        """Write the files that `open` reads.
+
+        Args:
+            folder: an empty folder.
+            texts: calibration texts for static quantization.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextEngineSpec(PreparedSpec):
-    """A peer that reads texts itself: it is timed from text to answer only."""
+    """A compared engine that reads texts itself and is timed end to end only."""
 
     stages: ClassVar[frozenset[str]] = frozenset(("end_to_end", "concurrent"))
 
     def open_session(self, manifest: Manifest) -> tuple[Forward, int]:
-        """Never asked for."""
+        """Raise: such an engine has no forward pass on token ids."""
         raise NotImplementedError(f"{self.name} has no step from token ids to outputs")
 
     def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
-        """Nothing, where the product reads the checkpoint itself."""
+        """Write nothing, by default: the library reads the checkpoint itself."""
 
     @abstractmethod
     def open_text_engine(self, manifest: Manifest) -> TextEngine:
-        """Loads the product."""
+        """Load the library's model."""
 
     def open(self) -> Engine:
-        """The product as it stands."""
+        """Load the library's model."""
         return self.open_text_engine(Manifest.read(self.bundle))
 
 
 def folder_bytes(folder: Path, *suffixes: str) -> int:
-    """Size of the files below `folder` whose names end so; of all without suffixes."""
+    """Return the total size of the files below `folder` whose names end in one of `suffixes`; of all without any."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return sum(path.stat().st_size for path in files if not suffixes or path.name.endswith(suffixes))

@@ -1,4 +1,4 @@
-"""fastembed on a plain ONNX export of the encoder, for embeddings."""
+"""fastembed on a plain ONNX export of the encoder, for sentence embeddings."""
 
 import shutil
 from collections.abc import Sequence
@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_bench.engines.engine_spec import EngineConfig, TextEngine, TextEngineSpec, folder_bytes
+from bert_bench.engines.engine import TextEngine
+from bert_bench.engines.engine_spec import EngineConfig, TextEngineSpec, folder_bytes
 from bert_bench.errors import BenchError
 from bert_runtime import Manifest
 from bert_runtime.tasks import SentenceEmbedding, TextInput
@@ -25,15 +26,15 @@ _GRAPH = "model.onnx"
 
 @dataclass(frozen=True, kw_only=True)
 class FastEmbedSpec(TextEngineSpec):
-    """`TextEmbedding` with a custom model, which fastembed pools and normalises itself."""
+    """`TextEmbedding` with a custom model, which fastembed pools and normalizes itself."""
 
     environment: ClassVar[str] = "fastembed"
     prepare_environment: ClassVar[str] = "sentence-transformers"
-    """fastembed runs ONNX files and makes none."""
+    """fastembed runs ONNX files but cannot export them."""
     tasks: ClassVar[tuple[str, ...]] = ("sentence-embedding",)
 
     def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
-        """What sentence-transformers exports, beside the tokenizer's files."""
+        """Export with sentence-transformers; keep the graph and the tokenizer's files."""
         from sentence_transformers import SentenceTransformer
 
         with TemporaryDirectory(dir=folder) as exported:
@@ -43,7 +44,7 @@ class FastEmbedSpec(TextEngineSpec):
             shutil.copyfile(Path(exported) / "onnx" / _GRAPH, folder / _GRAPH)
 
     def open_text_engine(self, manifest: Manifest) -> TextEngine:
-        """The model with as many threads as every engine has."""
+        """Load the model with the engine's number of threads."""
         from fastembed import TextEmbedding
         from fastembed.common.model_description import ModelSource, PoolingType
 
@@ -51,14 +52,17 @@ class FastEmbedSpec(TextEngineSpec):
         assert isinstance(task, SentenceEmbedding)
         pooling = {"mean": PoolingType.MEAN, "cls": PoolingType.CLS}.get(task.pooling)
         if pooling is None or task.dense_sizes:
-            raise BenchError(f"fastembed pools by mean or cls without dense layers, found {task.pooling}")
+            raise BenchError(
+                f"fastembed supports mean or cls pooling without dense layers, found {task.pooling}"
+                + (" with dense layers" if task.dense_sizes else "")
+            )
         TextEmbedding.add_custom_model(
             model=_NAME, pooling=pooling, normalization=task.normalize, sources=ModelSource(hf=_NAME),
             dim=task.dimensions, model_file=_GRAPH,
         )  # fmt: skip
         model = TextEmbedding(_NAME, specific_model_path=str(self.files), threads=self.threads)
 
-        def many(texts: list[Any]) -> Any:
+        def embed(texts: list[Any]) -> Any:
             return np.stack(list(model.embed(texts)))
 
-        return TextEngine(lambda text: next(iter(model.embed([text]))), many, many, folder_bytes(self.files, _GRAPH))
+        return TextEngine(lambda text: next(iter(model.embed([text]))), embed, embed, folder_bytes(self.files, _GRAPH))

@@ -1,4 +1,4 @@
-"""ONNX Runtime with its default options, on what `torch.onnx.export` makes of the checkpoint."""
+"""ONNX Runtime with default options on a plain `torch.onnx.export` of the checkpoint."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from bert_runtime.tokenization import Batch
 __all__ = ["CONFIGS", "PLAIN_EXPORT", "PlainExportSpec", "export_plain_graph", "onnx_session"]
 
 PLAIN_EXPORT = EngineConfig(name="onnxruntime-plain", label="ONNX Runtime, plain export FP32")
-"""What speed-ups are over."""
+"""The baseline of speed-ups, where it ran."""
 
 CONFIGS = (PLAIN_EXPORT,)
 
 _PLAIN_OPSET = 20
-"""The opset that `torch.onnx.export` writes when nobody asks for another."""
+"""Default opset of `torch.onnx.export`."""
 
 
 def export_plain_graph(checkpoint: Path, task: Task, path: Path) -> None:
-    """Writes what `torch.onnx.export` makes of the checkpoint, without any of this project's fusions."""
+    """Write the `torch.onnx.export` of the checkpoint to `path`, without bert-export's fusions."""
     import onnx_ir
 
     from bert_export.capture import capture
@@ -36,9 +36,18 @@ def export_plain_graph(checkpoint: Path, task: Task, path: Path) -> None:
 def onnx_session(
     graph: Path, threads: int, manifest: Manifest, providers: Sequence[Any] = ("CPUExecutionProvider",)
 ) -> Forward:
-    """A graph in a session with all that ONNX Runtime does by default, on the CPU or on what `providers` name.
+    """Return the forward pass of a graph in an ONNX Runtime session with all default optimizations.
 
-    A graph of question answering may have its start and end logits in two outputs, as optimum exports it.
+    A question-answering graph may have start and end logits as two outputs, as optimum exports it; they are stacked.
+
+    Args:
+        graph: the ONNX file.
+        threads: intra-op threads.
+        manifest: the bundle's manifest, for the output's name and the task.
+        providers: execution providers, the CPU by default.
+
+    Raises:
+        BenchError: the first of `providers` cannot be used.
     """
     import numpy as np
     import onnxruntime
@@ -50,28 +59,30 @@ def onnx_session(
     session = onnxruntime.InferenceSession(graph, options, providers=list(providers))
     wanted = providers[0] if isinstance(providers[0], str) else providers[0][0]
     if wanted not in session.get_providers():
-        raise BenchError(f"ONNX Runtime could not open {wanted} for {graph.name}, and would run it elsewhere")
-    inputs = {each.name for each in session.get_inputs()}
-    found = [each.name for each in session.get_outputs()]
+        raise BenchError(
+            f"{graph.name}: expected ONNX Runtime to use {wanted}, found {', '.join(session.get_providers())}"
+        )
+    inputs = {value.name for value in session.get_inputs()}
+    output_names = [value.name for value in session.get_outputs()]
     pair = ["start_logits", "end_logits"]
-    outputs = pair if set(pair) <= set(found) else [manifest.output.name]
+    outputs = pair if set(pair) <= set(output_names) else [manifest.output.name]
 
     def forward(batch: Batch) -> FloatArray:
         feed = {name: array for name, array in batch._asdict().items() if name in inputs}
         arrays = session.run(outputs, feed)
         output: FloatArray = arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=-1)
-        chosen: FloatArray = manifest.task.graph_output(output, batch.input_ids)
-        return chosen
+        graph_output: FloatArray = manifest.task.graph_output(output, batch.input_ids)
+        return graph_output
 
     return forward
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlainExportSpec(ComparedEngineSpec):
-    """The plain export in ONNX Runtime with its default options, which include all of its optimizations."""
+    """The plain export in ONNX Runtime with default options, which include all graph optimizations."""
 
     graph: Path
 
     def open_session(self, manifest: Manifest) -> tuple[Forward, int]:
-        """Loads the graph."""
+        """Load the graph."""
         return onnx_session(self.graph, self.threads, manifest), self.graph.stat().st_size

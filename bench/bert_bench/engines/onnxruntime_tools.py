@@ -1,4 +1,4 @@
-"""ONNX Runtime's own tools: `onnxruntime.transformers.optimizer`, then `quantize_dynamic`."""
+"""ONNX Runtime's tools: `onnxruntime.transformers.optimizer`, then `quantize_dynamic`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,13 +28,13 @@ _GRAPH = "model.onnx"
 
 @dataclass(frozen=True, kw_only=True)
 class OnnxRuntimeToolsSpec(PreparedSpec):
-    """The fusions for BERT on optimum's export, which is the kind of graph that they recognise."""
+    """BERT fusions of `onnxruntime.transformers` on optimum's export, whose patterns they match."""
 
     environment: ClassVar[str] = "optimum"
     tasks: ClassVar[tuple[str, ...]] = tuple(AUTO_CLASSES)
 
     def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
-        """Exports, fuses, and for INT8 quantizes the fused graph per channel."""
+        """Export and fuse; for INT8, quantize the fused graph per channel."""
         from tempfile import TemporaryDirectory
 
         import onnx
@@ -53,11 +53,11 @@ class OnnxRuntimeToolsSpec(PreparedSpec):
             fused.save_model_to_file(str(Path(plain) / "fused.onnx"))
             quantize_dynamic(
                 Path(plain) / "fused.onnx", folder / _GRAPH, per_channel=True, weight_type=QuantType.QInt8,
-                # Without it: "Unable to find data type for weight_name", since fused operators have no inferred types.
+                # Fused operators have no inferred types; without it: "Unable to find data type for weight_name".
                 extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
             )  # fmt: skip
 
     def open_session(self, manifest: Manifest) -> tuple[Forward, int]:
-        """Loads the graph."""
+        """Load the graph."""
         graph = self.files / _GRAPH
         return onnx_session(graph, self.threads, manifest), graph.stat().st_size

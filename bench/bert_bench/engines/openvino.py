@@ -36,20 +36,20 @@ _GRAPH = "model.xml"
 class OpenVINOSpec(PreparedSpec):
     """The checkpoint's `transformers` model, converted and compiled for latency as OpenVINO's documentation says.
 
-    The throughput hint runs several requests at a time on fewer threads each: it is for concurrent callers.
+    The throughput hint runs several requests at a time on fewer threads each, for concurrent clients.
     """
 
     environment: ClassVar[str] = "openvino"
     tasks: ClassVar[tuple[str, ...]] = tuple(AUTO_CLASSES)
-    calibrated: ClassVar[bool] = True
+    needs_calibration: ClassVar[bool] = True
 
     @property
     def artifact_config(self) -> EngineConfig:
-        """Precision between FP32 and bf16, and the hint, are said when the graph is compiled."""
+        """The INT8 or the FP32 configuration: bf16 and the hint are options of compilation, not of conversion."""
         return CONFIGS[2] if self.config.precision == "int8" else CONFIGS[0]
 
     def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
-        """Converts; for INT8 quantizes with NNCF's scheme for transformers on the calibration texts."""
+        """Convert; for INT8, quantize with NNCF's transformer scheme on the calibration texts."""
         import openvino
         import torch
         import transformers
@@ -64,21 +64,21 @@ class OpenVINOSpec(PreparedSpec):
         if self.config.precision == "int8":
             import nncf
 
-            feeds = list(self._feeds(texts, manifest, _inputs(converted)))
+            feeds = list(self._feeds(texts, manifest, _input_names(converted)))
             converted = nncf.quantize(
                 converted, nncf.Dataset(feeds), model_type=nncf.ModelType.TRANSFORMER, subset_size=len(feeds)
             )
         openvino.save_model(converted, folder / _GRAPH, compress_to_fp16=False)
 
     def _feeds(self, texts: Sequence[TextInput], manifest: Manifest, names: set[str]) -> Iterator[dict[str, Any]]:
-        """Each text alone, unpadded."""
+        """Yield the inputs of each text's first window: batch size 1, no padding."""
         tokenizer = bundle_tokenizer(self.bundle, manifest)
         for windows in tokenizer.encode(texts):
             batch = pad(windows[:1], tokenizer.pad_token_id)
             yield {name: array for name, array in batch._asdict().items() if name in names}
 
     def open_session(self, manifest: Manifest) -> tuple[Forward, int]:
-        """Compiles the graph; calls at the same time have an inference request each, which later calls use again."""
+        """Compile the graph; concurrent calls use an inference request each, taken from a pool."""
         from queue import Empty, SimpleQueue
 
         import openvino
@@ -86,29 +86,29 @@ class OpenVINOSpec(PreparedSpec):
         options = {
             "PERFORMANCE_HINT": self.config.settings.get("hint", "LATENCY"),
             "INFERENCE_NUM_THREADS": self.threads,
-            # By default OpenVINO takes bf16 where the processor has it.
+            # OpenVINO's default is bf16 where the CPU supports it.
             "INFERENCE_PRECISION_HINT": "bf16" if self.config.precision == "bf16" else "f32",
         }
         graph = openvino.Core().read_model(self.files / _GRAPH)
         compiled = openvino.compile_model(graph, "CPU", options)
-        names = _inputs(graph)
-        idle: SimpleQueue[Any] = SimpleQueue()
+        names = _input_names(graph)
+        idle_requests: SimpleQueue[Any] = SimpleQueue()
 
         def forward(batch: Batch) -> FloatArray:
             feed = {name: array for name, array in batch._asdict().items() if name in names}
             try:
-                request = idle.get_nowait()
+                request = idle_requests.get_nowait()
             except Empty:
                 request = compiled.create_infer_request()
             arrays = [np.array(array) for array in request.infer(feed, share_inputs=True).values()]
-            idle.put(request)
+            idle_requests.put(request)
             output: FloatArray = arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=-1)
-            chosen: FloatArray = manifest.task.graph_output(output, batch.input_ids)
-            return chosen
+            graph_output: FloatArray = manifest.task.graph_output(output, batch.input_ids)
+            return graph_output
 
         return forward, folder_bytes(self.files)
 
 
-def _inputs(graph: Any) -> set[str]:
-    """All names of a graph's inputs."""
+def _input_names(graph: Any) -> set[str]:
+    """Return all names of a graph's inputs."""
     return {name for value in graph.inputs for name in value.names}

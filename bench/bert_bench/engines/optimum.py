@@ -1,4 +1,4 @@
-"""Hugging Face optimum: its export for ONNX Runtime, its optimization levels and its dynamic INT8."""
+"""Hugging Face optimum: ONNX export, optimization levels O1 to O4, and dynamic INT8."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from bert_runtime.tasks import TextInput
 __all__ = ["CONFIGS", "INT8", "OptimumSpec", "export_with_optimum"]
 
 _PRESET = "avx512_vnni" if has_instruction_set("vnni") else "avx2"
-"""optimum's own settings for this processor: avx2 has unsigned weights, whose products do not saturate."""
+"""optimum's INT8 preset for this CPU; its avx2 preset has uint8 weights, whose dot products do not saturate."""
 
 INT8 = EngineConfig(name="optimum-int8", label=f"optimum dynamic INT8 ({_PRESET}, per channel)", precision="int8")
-"""Also what the pipeline over ONNX Runtime runs."""
+"""Also the model of the INT8 `transformers` pipeline."""
 
 CONFIGS = (
     EngineConfig(name="optimum-plain", label="optimum export FP32"),
@@ -31,7 +31,7 @@ CONFIGS = (
 
 
 def export_with_optimum(checkpoint: Path, task: str, folder: Path) -> Any:
-    """optimum's export of the checkpoint, saved with its configuration into `folder`; the model object."""
+    """Export the checkpoint with optimum into `folder`, configuration included, and return the model object."""
     import optimum.onnxruntime
 
     exporter = auto_model(optimum.onnxruntime, "ORTModel", task)
@@ -42,13 +42,13 @@ def export_with_optimum(checkpoint: Path, task: str, folder: Path) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimumSpec(PreparedSpec):
-    """What optimum writes, in ONNX Runtime with its default options."""
+    """optimum's graph in ONNX Runtime with default options."""
 
     environment: ClassVar[str] = "optimum"
     tasks: ClassVar[tuple[str, ...]] = tuple(AUTO_CLASSES)
 
     def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
-        """Exports, then optimizes at the level or quantizes; only the last graph is kept."""
+        """Export, then optimize or quantize; keep the last graph only."""
         from tempfile import TemporaryDirectory
 
         from optimum.onnxruntime import ORTOptimizer, ORTQuantizer
@@ -69,6 +69,6 @@ class OptimumSpec(PreparedSpec):
             ORTQuantizer.from_pretrained(plain).quantize(save_dir=folder, quantization_config=quantization)
 
     def open_session(self, manifest: Manifest) -> tuple[Forward, int]:
-        """Loads the one graph of the folder."""
+        """Load the only graph in the folder."""
         (graph,) = self.files.glob("*.onnx")
         return onnx_session(graph, self.threads, manifest), graph.stat().st_size

@@ -1,4 +1,4 @@
-"""The checkpoint in PyTorch, as this project's own model class."""
+"""The checkpoint in PyTorch, as a `bert_models.TaskModel`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["CONFIGS", "EAGER", "PyTorchSpec", "load_checkpoint"]
 
 EAGER = EngineConfig(name="pytorch", label="PyTorch eager FP32")
-"""What everything else is held against."""
+"""The reference that outputs are compared with."""
 
 CONFIGS = (
     EAGER,
@@ -27,7 +27,7 @@ CONFIGS = (
 
 
 def load_checkpoint(checkpoint: Path, task: Task) -> "TaskModel":
-    """The checkpoint's model of that task, FP32, in evaluation mode."""
+    """Load the checkpoint's model of that task in FP32 and evaluation mode."""
     from bert_models import load_model, open_checkpoint
 
     return load_model(open_checkpoint(checkpoint), task)
@@ -38,7 +38,7 @@ class PyTorchSpec(CheckpointSpec):
     """PyTorch under `torch.inference_mode`: eager or compiled, its weights in FP32 or bf16."""
 
     def open_session(self, manifest: Manifest) -> tuple[Forward, int]:
-        """Loads the weights; runs them without gradients."""
+        """Load the weights; the forward pass runs without gradients."""
         import torch
 
         from bert_models.weights import weight_files
@@ -52,14 +52,17 @@ class PyTorchSpec(CheckpointSpec):
         def forward(batch: Batch) -> FloatArray:
             with torch.inference_mode():
                 output: FloatArray = model(*map(torch.from_numpy, batch)).float().numpy()
-            chosen: FloatArray = manifest.task.graph_output(output, batch.input_ids)
-            return chosen
+            graph_output: FloatArray = manifest.task.graph_output(output, batch.input_ids)
+            return graph_output
 
         return forward, sum(path.stat().st_size for path in weight_files(self.checkpoint))
 
 
 def _compiled(model: Callable[..., Any]) -> Callable[..., Any]:
-    """The model under Inductor with weights frozen, once for all shapes: texts of mixed lengths would each compile."""
+    """Compile the model with Inductor and frozen weights, once for all shapes.
+
+    With static shapes, every new text length would compile again.
+    """
     import torch
     import torch._inductor.config
 

@@ -1,4 +1,4 @@
-"""Every peer that a bundle can be compared with."""
+"""The registry of engines that a bundle can be compared with."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,25 +15,24 @@ from bert_bench.engines import (
     transformers_pipeline,
 )
 from bert_bench.engines.engine_spec import ComparedEngineSpec, EngineConfig
-from bert_runtime.errors import InputError
 
-__all__ = ["COMPARED_ENGINES", "ComparedEngine", "chosen_peers"]
+__all__ = ["COMPARED_ENGINES", "ComparedEngine"]
 
 
 @dataclass(frozen=True)
 class ComparedEngine:
-    """An engine of the registry: its class, and which member of that class's family."""
+    """A registered engine: its spec class and its configuration."""
 
     spec: type[ComparedEngineSpec]
     config: EngineConfig
 
     @property
     def environment(self) -> str | None:
-        """The requirements file it runs in, by name."""
+        """Name of the requirements file of its environment; `None` for the environment of this process."""
         return self.spec.environment
 
-    def does(self, task: str) -> bool:
-        """Whether it can do the task."""
+    def supports(self, task: str) -> bool:
+        """Return whether the engine can run the task."""
         return self.spec.tasks is None or task in self.spec.tasks
 
 
@@ -50,14 +49,4 @@ _FAMILIES: tuple[tuple[type[ComparedEngineSpec], Sequence[EngineConfig]], ...] =
 )
 
 COMPARED_ENGINES = {config.name: ComparedEngine(spec, config) for spec, configs in _FAMILIES for config in configs}
-"""By name, in the order in which reports list them."""
-
-
-def chosen_peers(names: Sequence[str] | None, task: str) -> list[ComparedEngine]:
-    """The peers of those names, or all that do the task; raises `InputError` for a name that there is not."""
-    if names is None:
-        return [peer for peer in COMPARED_ENGINES.values() if peer.does(task)]
-    unknown = [name for name in names if name not in COMPARED_ENGINES]
-    if unknown:
-        raise InputError(f"unknown engine {', '.join(unknown)}; expected some of {', '.join(COMPARED_ENGINES)}")
-    return [COMPARED_ENGINES[name] for name in names]
+"""Compared engines by name, in the order of reports."""

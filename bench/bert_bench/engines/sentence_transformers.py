@@ -1,11 +1,12 @@
-"""sentence-transformers with its three backends, for embeddings."""
+"""sentence-transformers with its PyTorch, ONNX and OpenVINO backends, for sentence embeddings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bert_bench.engines.engine_spec import EngineConfig, TextEngine, TextEngineSpec, folder_bytes
+from bert_bench.engines.engine import TextEngine
+from bert_bench.engines.engine_spec import EngineConfig, TextEngineSpec, folder_bytes
 from bert_runtime import Manifest
 from bert_runtime.tasks import TextInput
 
@@ -31,13 +32,13 @@ CONFIGS = (
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceTransformersSpec(TextEngineSpec):
-    """`SentenceTransformer.encode` with its default batches of 32."""
+    """`SentenceTransformer.encode` with its default batch size of 32."""
 
     environment: ClassVar[str] = "sentence-transformers"
     tasks: ClassVar[tuple[str, ...]] = ("sentence-embedding",)
 
     def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
-        """Saves the checkpoint with the backend's own model."""
+        """Save the checkpoint with the backend's model."""
         from sentence_transformers import SentenceTransformer, export_dynamic_quantized_onnx_model
 
         backend = self.config.settings["backend"]
@@ -49,7 +50,7 @@ class SentenceTransformersSpec(TextEngineSpec):
             export_dynamic_quantized_onnx_model(model, "avx512_vnni", str(folder))
 
     def open_text_engine(self, manifest: Manifest) -> TextEngine:
-        """The model with as many threads as every engine has."""
+        """Load the model with the engine's number of threads."""
         import torch
         from sentence_transformers import SentenceTransformer
 
@@ -57,9 +58,9 @@ class SentenceTransformersSpec(TextEngineSpec):
         backend = self.config.settings["backend"]
         path = self.checkpoint if backend == "torch" else self.files
         model = SentenceTransformer(
-            str(path), backend=backend, device="cpu", model_kwargs=self._options(backend), local_files_only=True
+            str(path), backend=backend, device="cpu", model_kwargs=self._backend_options(backend), local_files_only=True
         )
-        # Beside the INT8 graph lies the one that it was made of.
+        # The folder also holds the FP32 graph that the INT8 graph was quantized from.
         suffixes = (
             (self.config.settings["file"],) if "file" in self.config.settings else (".safetensors", ".onnx", ".bin")
         )
@@ -70,8 +71,8 @@ class SentenceTransformersSpec(TextEngineSpec):
 
         return TextEngine(encode, encode, encode, folder_bytes(path, *suffixes))
 
-    def _options(self, backend: str) -> dict[str, Any]:
-        """What the backend calls its threads and its file."""
+    def _backend_options(self, backend: str) -> dict[str, Any]:
+        """Return the backend's options for threads, precision and file."""
         if backend == "onnx":
             import onnxruntime
 

@@ -1,4 +1,4 @@
-"""What `transformers` and `optimum` call the model class of a task."""
+"""Names of the model classes of `transformers` and `optimum` by task."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ AUTO_CLASSES = {
     "token-classification": "TokenClassification",
     "question-answering": "QuestionAnswering",
 }
-"""By task, what follows `AutoModelFor` and `ORTModelFor`; other tasks' classes give something else than our heads."""
+"""By task: the suffix of `AutoModelFor…` and `ORTModelFor…`. Other tasks' classes have other outputs than our heads."""
 
 
 def auto_model(module: Any, prefix: str, task: str) -> Any:
-    """`module`'s class for a task, such as `transformers.AutoModelForTokenClassification`."""
+    """Return `module`'s class for a task, such as `transformers.AutoModelForTokenClassification`."""
     return getattr(module, f"{prefix}For{AUTO_CLASSES[task]}")

@@ -1,4 +1,4 @@
-"""The Hugging Face pipeline, over PyTorch and over ONNX Runtime through optimum."""
+"""The Hugging Face pipeline, with a PyTorch model or with optimum's INT8 model in ONNX Runtime."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_bench.engines.engine_spec import EngineConfig, TextEngine, TextEngineSpec, folder_bytes
+from bert_bench.engines.engine import TextEngine
+from bert_bench.engines.engine_spec import EngineConfig, TextEngineSpec, folder_bytes
 from bert_bench.engines.optimum import INT8, OptimumSpec
 from bert_runtime import Manifest
 from bert_runtime.numerics import FloatArray
@@ -23,18 +24,18 @@ CONFIGS = (
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineSpec(TextEngineSpec):
-    """`pipeline("text-classification")` with its default batching, one text at a time."""
+    """`pipeline("text-classification")` with its default batching: one text at a time."""
 
     environment: ClassVar[str] = "optimum"
     tasks: ClassVar[tuple[str, ...]] = ("text-classification",)
 
     @property
     def artifact_config(self) -> EngineConfig:
-        """For INT8, what optimum makes."""
+        """optimum's INT8 configuration, or its own."""
         return INT8 if self.config.precision == "int8" else self.config
 
     def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
-        """For INT8, what optimum writes."""
+        """Prepare optimum's INT8 model; the PyTorch pipeline needs no files."""
         if self.config.precision == "int8":
             OptimumSpec(
                 bundle=self.bundle, threads=self.threads, max_batch_tokens=self.max_batch_tokens,
@@ -42,27 +43,27 @@ class PipelineSpec(TextEngineSpec):
             ).prepare(folder, texts)  # fmt: skip
 
     def open_text_engine(self, manifest: Manifest) -> TextEngine:
-        """The pipeline with the checkpoint's own tokenizer, truncating at the bundle's length."""
+        """Load the pipeline with the checkpoint's tokenizer, truncating at the bundle's maximum length."""
         from transformers import AutoTokenizer, pipeline
 
         assert isinstance(manifest.task, TextClassification)
         labels = manifest.task.labels
         tokenizer = AutoTokenizer.from_pretrained(self.checkpoint, model_max_length=manifest.max_tokens)
-        model, size_bytes = self._model()
-        run: Any = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
+        model, size_bytes = self._load_model()
+        classify: Any = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
 
-        def many(texts: list[Any]) -> Any:
-            return run(texts, truncation=True)
+        def predict(inputs: Any) -> Any:
+            return classify(inputs, truncation=True)
 
-        def raw(texts: list[Any]) -> FloatArray:
-            answers = run(texts, truncation=True, top_k=None, function_to_apply="none")
-            scores = [{each["label"]: each["score"] for each in answer} for answer in answers]
-            return np.array([[each[label] for label in labels] for each in scores], dtype=np.float32)
+        def logits(texts: list[Any]) -> FloatArray:
+            predictions = classify(texts, truncation=True, top_k=None, function_to_apply="none")
+            scores = [{item["label"]: item["score"] for item in prediction} for prediction in predictions]
+            return np.array([[by_label[label] for label in labels] for by_label in scores], dtype=np.float32)
 
-        return TextEngine(lambda text: run(text, truncation=True), many, raw, size_bytes)
+        return TextEngine(predict, predict, logits, size_bytes)
 
-    def _model(self) -> tuple[Any, int]:
-        """The model under the pipeline, and its size on disk in bytes."""
+    def _load_model(self) -> tuple[Any, int]:
+        """Load the pipeline's model; return it and its size on disk in bytes."""
         if self.config.precision == "int8":
             import onnxruntime
             from optimum.onnxruntime import ORTModelForSequenceClassification

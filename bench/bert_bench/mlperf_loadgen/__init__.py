@@ -1,1 +1,1 @@
-"""MLPerf LoadGen as the source of load: its scenarios and its own clock."""
+"""Measurements with MLPerf LoadGen, which issues the queries and takes the times."""

@@ -1,6 +1,6 @@
-"""MLPerf LoadGen as the driver of an engine: its scenarios' arrivals and its own clock.
+"""One MLPerf LoadGen scenario on one engine: LoadGen issues the queries and takes the times.
 
-These are measurements driven by LoadGen, not MLPerf results: another model, other data, shorter runs.
+These are measurements with LoadGen, not MLPerf results: the model, the data and the durations are not MLPerf's.
 """
 
 import sys
@@ -23,38 +23,47 @@ if TYPE_CHECKING:
 
     from bert_bench.engines import Engine
 
-__all__ = ["SCENARIOS", "LoadOptions", "drive", "read_summary", "summary_metrics"]
+__all__ = ["SCENARIOS", "LoadOptions", "read_summary", "run_scenario", "summary_metrics"]
 
 SCENARIOS = ("SingleStream", "Offline", "Server")
+
+_OFFLINE_RATE_MARGIN = 1.2
+"""Expected Offline rate over the measured one, so that the single query lasts long enough."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """How long LoadGen drives, and how hard."""
+    """Duration and load of LoadGen's scenarios."""
 
-    seconds: float
-    """The least duration of a scenario."""
+    duration_s: float
+    """Minimum duration of a scenario."""
     texts_per_s: float
-    """The mean rate of Server's arrivals."""
+    """Mean arrival rate of the Server scenario."""
     latency_ms: float
-    """The latency that 99 % of Server's queries must meet for LoadGen to call its run valid."""
+    """Latency that 99 % of the Server scenario's queries must meet for LoadGen to call the run valid."""
 
 
-def drive(
+def run_scenario(
     engine: "Engine", modules: Path, scenario: str, texts: Sequence[TextInput], options: LoadOptions
 ) -> dict[str, Any]:
-    """One scenario; LoadGen's summary as numbers by name. Raises `BenchError` where LoadGen wrote none."""
-    loadgen = _loadgen(modules)
-    settings = loadgen.TestSettings()
-    settings.scenario = getattr(loadgen.TestScenario, scenario)
-    settings.mode = loadgen.TestMode.PerformanceOnly
-    settings.min_duration_ms = int(options.seconds * 1e3)
-    settings.min_query_count = 1 if scenario == "Offline" else 64
-    if scenario == "Offline":
-        settings.offline_expected_qps = _offline_rate(engine, texts)
-    settings.server_target_qps = options.texts_per_s
-    settings.server_target_latency_ns = int(options.latency_ms * 1e6)
-    with TemporaryDirectory() as folder, _issuer(engine, loadgen, scenario, texts) as issue:
+    """Run one scenario and return LoadGen's summary.
+
+    Args:
+        engine: the engine that answers the queries.
+        modules: the site-packages folder that holds LoadGen's Python module.
+        scenario: one of `SCENARIOS`.
+        texts: LoadGen's query samples.
+        options: duration and load.
+
+    Returns:
+        The values of LoadGen's summary by name, see `read_summary`.
+
+    Raises:
+        BenchError: LoadGen wrote no summary.
+    """
+    loadgen = _import_loadgen(modules)
+    settings = _test_settings(loadgen, engine, scenario, texts, options)
+    with TemporaryDirectory() as folder, _query_handler(engine, loadgen, scenario, texts) as issue:
         output = loadgen.LogOutputSettings()
         output.outdir, output.copy_summary_to_stdout = folder, False
         logs = loadgen.LogSettings()
@@ -73,15 +82,31 @@ def drive(
         return read_summary(summary.read_text(encoding="utf-8"))
 
 
-def _offline_rate(engine: "Engine", texts: Sequence[TextInput]) -> float:
-    """A little more than the texts per second that the engine answers at once, so that one query lasts long enough."""
+def _test_settings(
+    loadgen: ModuleType, engine: "Engine", scenario: str, texts: Sequence[TextInput], options: LoadOptions
+) -> Any:
+    """Return LoadGen's settings for a scenario; for Offline, measure the engine's throughput first."""
+    settings = loadgen.TestSettings()
+    settings.scenario = getattr(loadgen.TestScenario, scenario)
+    settings.mode = loadgen.TestMode.PerformanceOnly
+    settings.min_duration_ms = int(options.duration_s * 1e3)
+    settings.min_query_count = 1 if scenario == "Offline" else 64
+    if scenario == "Offline":
+        settings.offline_expected_qps = _OFFLINE_RATE_MARGIN * _throughput(engine, texts)
+    settings.server_target_qps = options.texts_per_s
+    settings.server_target_latency_ns = int(options.latency_ms * 1e6)
+    return settings
+
+
+def _throughput(engine: "Engine", texts: Sequence[TextInput]) -> float:
+    """Return the texts per second of one call with all texts."""
     begin = perf_counter()
     engine.predict_batch(texts)
-    return 1.2 * len(texts) / (perf_counter() - begin)
+    return len(texts) / (perf_counter() - begin)
 
 
-def _loadgen(modules: Path) -> ModuleType:
-    """LoadGen, from a folder that every other module is looked for before."""
+def _import_loadgen(modules: Path) -> ModuleType:
+    """Import LoadGen from a folder that is last on the module path, so that it shadows nothing."""
     if str(modules) not in sys.path:
         sys.path.append(str(modules))
     import mlperf_loadgen
@@ -91,61 +116,67 @@ def _loadgen(modules: Path) -> ModuleType:
 
 
 @contextmanager
-def _issuer(engine: "Engine", loadgen: ModuleType, scenario: str, texts: Sequence[TextInput]) -> "Iterator[Any]":
-    """What LoadGen hands queries to. Server's arrive on a schedule, so another thread answers them in their order."""
+def _query_handler(engine: "Engine", loadgen: ModuleType, scenario: str, texts: Sequence[TextInput]) -> "Iterator[Any]":
+    """Yield the function that LoadGen issues queries to; raise the engine's first error when the block ends.
+
+    Queries of the Server scenario arrive on a schedule, so another thread answers them in their order.
+    """
     errors: list[BaseException] = []
 
-    def done(samples: Sequence[Any]) -> None:
-        loadgen.QuerySamplesComplete([loadgen.QuerySampleResponse(each.id, 0, 0) for each in samples])
+    def complete(samples: Sequence[Any]) -> None:
+        loadgen.QuerySamplesComplete([loadgen.QuerySampleResponse(sample.id, 0, 0) for sample in samples])
 
-    def answer(samples: Sequence[Any]) -> None:
+    def respond(samples: Sequence[Any]) -> None:
         try:
             if not errors:
-                chosen = [texts[each.index] for each in samples]
+                queried = [texts[sample.index] for sample in samples]
                 if scenario == "Offline":
-                    engine.predict_batch(chosen)
+                    engine.predict_batch(queried)
                 else:
-                    engine.answer(chosen[0])
-        except BaseException as error:  # LoadGen waits for every answer: an error is raised when it is done
+                    engine.predict(queried[0])
+        except BaseException as error:  # LoadGen waits for every response; the error is raised after its run
             errors.append(error)
-        done(samples)
+        complete(samples)
 
     queue: SimpleQueue[list[Any] | None] = SimpleQueue()
 
     def serve() -> None:
         for samples in iter(queue.get, None):
-            answer(samples)
+            respond(samples)
 
     server = Thread(target=serve, daemon=True)
     if scenario == "Server":
         server.start()
-        # The samples of a query are LoadGen's own memory: keep their numbers only.
-        yield lambda samples: queue.put([_Sample(each.id, each.index) for each in samples])
+        # LoadGen owns a query's samples: copy their numbers.
+        yield lambda samples: queue.put([_Sample(sample.id, sample.index) for sample in samples])
         queue.put(None)
         server.join()
     else:
-        yield answer
+        yield respond
     if errors:
         raise errors[0]
 
 
 @dataclass(frozen=True)
 class _Sample:
+    """Copy of a LoadGen query sample."""
+
     id: int
     index: int
 
 
 def read_summary(text: str) -> dict[str, Any]:
-    """Return the metrics of LoadGen's summary by name, numbers as floats; its list of settings is left out."""
-    found: dict[str, Any] = {}
+    """Return the `name : value` lines of LoadGen's summary, numbers as floats; its list of settings is left out."""
+    values: dict[str, Any] = {}
     for line in text.partition("Test Parameters Used")[0].splitlines():
         name, colon, value = line.partition(":")
         if colon:
-            found[name.strip()] = _number(value.strip())
-    return found
+            values[name.strip()] = _number(value.strip())
+    return values
 
 
 def _number(value: str) -> Any:
+    """Convert a value to float if it is a number."""
     try:
         return float(value)
     except ValueError:
@@ -153,11 +184,11 @@ def _number(value: str) -> Any:
 
 
 def summary_metrics(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what reports show: milliseconds, texts per second, and whether LoadGen calls the run valid."""
+    """Return the metrics for reports: latency percentiles in ms, texts per second, validity by LoadGen's rules."""
     latencies = {
-        f"p{share}_ms": summary[key] / 1e6
-        for share in (50, 90, 99)
-        if (key := f"{share}.00 percentile latency (ns)") in summary
+        f"p{percent}_ms": summary[key] / 1e6
+        for percent in (50, 90, 99)
+        if (key := f"{percent}.00 percentile latency (ns)") in summary
     }
     rates = ("QPS w/ loadgen overhead", "Samples per second", "Completed samples per second")
     rate = next((summary[name] for name in rates if name in summary), None)

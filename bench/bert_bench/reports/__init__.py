@@ -1,1 +1,1 @@
-"""Reports: frozen values, their JSON, and what is made of them as text, Markdown and charts."""
+"""Reports: the measured values, their JSON, and their text, Markdown and chart renderings."""

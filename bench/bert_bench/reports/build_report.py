@@ -1,4 +1,4 @@
-"""From samples to the parts of a report."""
+"""Build the parts of a report from the engines' samples."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from bert_bench.checkpoints import EncoderSize
 from bert_bench.fidelity import Fidelity
 from bert_bench.reports.report import CaseReport, ConcurrencyReport, ConcurrencyTiming, EngineReport, LatencyBreakdown
 from bert_bench.settings import Settings
-from bert_bench.timing_statistics import paired_speedup, summarize
+from bert_bench.timing_statistics import Speedup, Timing, paired_speedup, summarize
 from bert_bench.workers.engine_pool import RunningEngine
 from bert_bench.workloads import Case
 from bert_runtime.errors import MissingExtraError
@@ -23,68 +23,89 @@ __all__ = [
 ]
 
 _BASELINES = ("onnxruntime-plain", "pytorch", "fp32", "bert-export-fp32")
-"""What speed-ups are relative to: the first of these that ran, else the first engine."""
+"""Candidates for the baseline of speed-ups: the first that ran, else the first engine."""
 
 
 def choose_baseline(engines: Sequence[str]) -> str:
-    """The engine that the others are compared with."""
+    """Return the engine that speed-ups are relative to."""
     return next((name for name in _BASELINES if name in engines), engines[0])
 
 
 def case_report(
-    case: Case, contestants: Sequence[RunningEngine], baseline: str, size: EncoderSize | None = None
+    case: Case, engines: Sequence[RunningEngine], baseline: str, size: EncoderSize | None = None
 ) -> CaseReport:
-    """The statistics of one case over the engines that took it."""
-    timings = {each.name: summarize(rounds) for each in contestants if (rounds := each.samples_ms.get(case.name))}
-    tokens = case.tokens
-    own = [each.name for each in contestants if each.spec.own and each.name in timings]
+    """Return the statistics of one case.
+
+    Args:
+        case: the case.
+        engines: the running engines; those without samples of the case are left out.
+        baseline: the engine that speed-ups are relative to.
+        size: the encoder's size, for FLOPs.
+    """
+    timings = {engine.name: summarize(rounds) for engine in engines if (rounds := engine.samples_ms.get(case.name))}
+    bundle_engines = [engine.name for engine in engines if engine.spec.is_bundle and engine.name in timings]
+    has_baseline = baseline in timings and not case.bundle_only
     return CaseReport(
         name=case.name,
         stage=case.stage,
         texts=len(case.texts),
         tokens={
-            "min": min(tokens),
-            "mean": round(sum(tokens) / len(tokens), 2),
-            "max": max(tokens),
-            "total": sum(tokens),
+            "min": min(case.tokens),
+            "mean": round(sum(case.tokens) / len(case.tokens), 2),
+            "max": max(case.tokens),
+            "total": sum(case.tokens),
         },
         timings=timings,
-        speedups={name: paired_speedup(timing, timings[baseline]) for name, timing in timings.items()}
-        if baseline in timings and not case.bundle_only
-        else {},
-        flops=0 if size is None or case.stage == "tokenization" else sum(size.flops(1, n) for n in tokens),
+        speedups=_speedups(timings, timings[baseline]) if has_baseline else {},
+        flops=0 if size is None or case.stage == "tokenization" else sum(size.flops(1, n) for n in case.tokens),
         pairs={
             name: {
-                other: paired_speedup(timings[name], timing) for other, timing in timings.items() if other not in own
+                other: paired_speedup(timings[name], timing)
+                for other, timing in timings.items()
+                if other not in bundle_engines
             }
-            for name in own
+            for name in bundle_engines
         },
     )
+
+
+def _speedups(timings: Mapping[str, Timing], baseline: Timing) -> dict[str, Speedup]:
+    return {name: paired_speedup(timing, baseline) for name, timing in timings.items()}
 
 
 def concurrency_reports(
-    contestants: Sequence[RunningEngine], settings: Settings, texts: int
+    engines: Sequence[RunningEngine], settings: Settings, texts: int
 ) -> tuple[ConcurrencyReport, ...]:
-    """What concurrent callers got, by their number."""
+    """Return the statistics of concurrent clients, one report for each number of clients.
+
+    Args:
+        engines: the running engines.
+        settings: the settings, for the numbers of clients.
+        texts: number of different texts.
+    """
     return tuple(
         ConcurrencyReport(
-            callers=callers,
+            clients=clients,
             texts=texts,
             timings={
-                each.name: _callers_timing(rounds)
-                for each in contestants
-                if callers not in each.callers_failed and (rounds := each.callers.get(callers))
+                engine.name: _concurrency_timing(rounds)
+                for engine in engines
+                if clients not in engine.concurrent_failures and (rounds := engine.concurrent_rounds.get(clients))
             },
-            failed={each.name: each.callers_failed[callers] for each in contestants if callers in each.callers_failed},
+            failed={
+                engine.name: engine.concurrent_failures[clients]
+                for engine in engines
+                if clients in engine.concurrent_failures
+            },
         )
-        for callers in settings.callers
+        for clients in settings.clients
     )
 
 
-def _callers_timing(rounds: Sequence[tuple[Sequence[float], float]]) -> ConcurrencyTiming:
-    """The statistics of some callers on one engine: calls of all rounds together, rates round by round."""
-    timing = summarize([samples for samples, _ in rounds])
-    rates = tuple(len(samples) / seconds for samples, seconds in rounds)
+def _concurrency_timing(rounds: Sequence[tuple[Sequence[float], float]]) -> ConcurrencyTiming:
+    """Return percentiles over the pooled calls of all rounds, and throughput as the median over the rounds."""
+    timing = summarize([samples_ms for samples_ms, _ in rounds])
+    rates = tuple(len(samples_ms) / duration_s for samples_ms, duration_s in rounds)
     return ConcurrencyTiming(
         texts_per_s=median(rates),
         texts_per_s_rounds=rates,
@@ -94,30 +115,29 @@ def _callers_timing(rounds: Sequence[tuple[Sequence[float], float]]) -> Concurre
     )
 
 
-def engine_report(running_engine: RunningEngine, fidelity: Fidelity | None) -> EngineReport:
-    """What is known about an engine at the end of the run; its process must still be there."""
+def engine_report(engine: RunningEngine, fidelity: Fidelity | None) -> EngineReport:
+    """Return load times, memory, size and versions of an engine whose process still runs."""
     import psutil
 
-    spec, environment = running_engine.spec, running_engine.environment
-    names = () if environment is None else environment.distributions
+    distributions = () if engine.environment is None else engine.environment.distributions
     return EngineReport(
-        name=running_engine.name,
-        label=spec.label,
-        precision=spec.precision,
-        pid=running_engine.worker.pid,
-        ready_s=running_engine.ready_s,
-        first_answer_s=running_engine.first_answer_s,
-        resident_bytes=psutil.Process(running_engine.worker.pid).memory_info().rss,
-        peak_resident_bytes=_peak_resident_bytes(running_engine.worker.pid),
-        size_bytes=running_engine.size_bytes,
+        name=engine.name,
+        label=engine.spec.label,
+        precision=engine.spec.precision,
+        pid=engine.worker.pid,
+        ready_s=engine.ready_s,
+        first_prediction_s=engine.first_prediction_s,
+        resident_bytes=psutil.Process(engine.worker.pid).memory_info().rss,
+        peak_resident_bytes=_peak_resident_bytes(engine.worker.pid),
+        size_bytes=engine.size_bytes,
         fidelity=fidelity,
-        versions=running_engine.worker.call("versions", names) if names else {},
-        batch_tokens=running_engine.batch_tokens,
+        versions=engine.worker.call("versions", distributions) if distributions else {},
+        batch_tokens=engine.batch_tokens,
     )
 
 
 def _peak_resident_bytes(pid: int) -> int | None:
-    """The most resident memory a process ever had, as Linux tells it."""
+    """Return a process's peak resident memory on Linux, `None` elsewhere."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -128,23 +148,25 @@ def _peak_resident_bytes(pid: int) -> int | None:
 def latency_breakdowns(
     single: CaseReport, tokenization: CaseReport, model: CaseReport
 ) -> Mapping[str, LatencyBreakdown]:
-    """The stages of the end-to-end call `single`, by engine that has them."""
-    splits: dict[str, LatencyBreakdown] = {}
+    """Return the stages of the end-to-end call `single` by engine that was timed on the stages; medians in ms."""
+    breakdowns: dict[str, LatencyBreakdown] = {}
     for name in tokenization.timings:
-        whole, first, second = (case.timings[name].p50_ms for case in (single, tokenization, model))
-        splits[name] = LatencyBreakdown(
+        end_to_end_ms, tokenization_ms, model_ms = (
+            case.timings[name].p50_ms for case in (single, tokenization, model)
+        )  # fmt: skip
+        breakdowns[name] = LatencyBreakdown(
             tokens=int(single.tokens["total"]),
-            end_to_end_ms=whole,
-            tokenization_ms=first,
-            model_ms=second,
-            wrapper_ms=whole - first - second,
+            end_to_end_ms=end_to_end_ms,
+            tokenization_ms=tokenization_ms,
+            model_ms=model_ms,
+            wrapper_ms=end_to_end_ms - tokenization_ms - model_ms,
         )
-    return splits
+    return breakdowns
 
 
 def require_psutil() -> None:
-    """Raises `MissingExtraError` before anything is measured that could then not be reported."""
+    """Raise `MissingExtraError` if psutil is missing: before the measurement instead of after it."""
     try:
-        import psutil  # noqa: F401 - whether it is there
+        import psutil  # noqa: F401 - check that it is installed
     except ImportError:
         raise MissingExtraError("psutil", "bench", "measuring memory") from None

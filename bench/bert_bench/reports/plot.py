@@ -1,4 +1,4 @@
-"""A report as a chart: a panel per case with a scale of its own, so that short and long inputs can both be read."""
+"""A report as a bar chart: a panel per case, each with its own scale so that short and long inputs can both be read."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -16,21 +16,25 @@ if TYPE_CHECKING:
 __all__ = ["plot_report", "require_plotting"]
 
 _ORDER = ("pytorch", "onnxruntime-plain", "fp32", "int8")
-"""From left to right: where one comes from, then where one can go. Engines without a place here follow."""
+"""Order of the bars from left to right: baselines first; other engines follow."""
 
 _COLORS = {"pytorch": "#c9b79c", "onnxruntime-plain": "#8c96a8", "fp32": "#6fb3c9", "int8": "#12607a"}
 _OTHER_COLOR = "#555555"
 _TEXT_COLOR = "#333333"
 
 _HEADROOM = 1.1
-"""Height of a panel over its tallest bar: room for the label."""
-
+"""Height of a panel relative to its tallest bar, to leave room for the label."""
 
 _FORMATS = (".png", ".svg", ".pdf")
 
 
 def require_plotting(path: Path) -> None:
-    """Raises `InputError` for a format that cannot be drawn, `MissingExtraError` without matplotlib."""
+    """Check that a chart can be written to `path`.
+
+    Raises:
+        InputError: the suffix is not png, svg or pdf.
+        MissingExtraError: matplotlib is not installed.
+    """
     if path.suffix not in _FORMATS:
         raise InputError(f"{path}: expected a chart that ends in {', '.join(_FORMATS)}")
     if find_spec("matplotlib") is None:
@@ -38,9 +42,14 @@ def require_plotting(path: Path) -> None:
 
 
 def plot_report(report: Report, path: Path) -> None:
-    """Writes the chart to `path`, in the format of its extension (png, svg, pdf).
+    """Draw the chart of a benchmark of one bundle.
 
-    Raises `MissingExtraError` without matplotlib.
+    Args:
+        report: a report whose every case has timings of every engine.
+        path: the file to write; its suffix (png, svg, pdf) decides the format.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure  # not pyplot, which would start a window system where there is one
@@ -51,52 +60,54 @@ def plot_report(report: Report, path: Path) -> None:
     figure = Figure(
         figsize=(max(8.0, 1.9 * columns), 6.6), dpi=150, layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.06)
     )
-    title, top, bottom, foot = _split(figure, 4, 1, height_ratios=(0.24, 1, 1, 0.08))
-    engines = sorted(report.engines, key=_place)
+    title, top, bottom, footer = _split(figure, 4, 1, height_ratios=(0.24, 1, 1, 0.08))
+    engines = sorted(report.engines, key=_bar_order)
     _title(title, report, engines)
-    _row(top, "Model only: token ids in, raw outputs out. Median ms, lower is better", report.shapes, engines)
+    _panel_row(top, "Model only: token ids in, raw outputs out. Median ms, lower is better", report.shapes, engines)
     singles, throughput = _split(bottom, 1, 2, width_ratios=(columns - 2, 2))
-    _row(singles, "End to end: a text in, its answer out. Median ms, lower is better", report.singles, engines)
+    _panel_row(
+        singles, "End to end: a text in, its prediction out. Median ms, lower is better", report.singles, engines
+    )
     _throughput(throughput, report, engines)
-    foot.text(0.5, 0.5, _conditions(report), ha="center", va="center", fontsize=7.5, color="#777777")
+    footer.text(0.5, 0.5, _conditions(report), ha="center", va="center", fontsize=7.5, color="#777777")
     figure.savefig(path)
 
 
 def _split(area: "Figure | SubFigure", rows: int, columns: int, **ratios: Any) -> "list[SubFigure]":
-    """Parts of a figure, in reading order."""
+    """Split a figure into a grid of parts, in reading order."""
     return list(area.subfigures(rows, columns, squeeze=False, **ratios).flat)
 
 
-def _place(engine: EngineReport) -> int:
+def _bar_order(engine: EngineReport) -> int:
     return _ORDER.index(engine.name) if engine.name in _ORDER else len(_ORDER)
 
 
 def _title(area: "SubFigure", report: Report, engines: Sequence[EngineReport]) -> None:
-    """The bundle's name over the legend."""
+    """Draw the bundle's name and the legend."""
     from matplotlib.patches import Patch
 
     name = f"{report.bundle.resolve().name}: {report.task}"
     area.text(0.5, 0.72, name, ha="center", va="center", fontsize=13, fontweight="bold", color=_TEXT_COLOR)
     area.legend(
-        handles=[Patch(color=_color(each.name), label=each.label) for each in engines],
+        handles=[Patch(color=_color(engine.name), label=engine.label) for engine in engines],
         loc="lower center", ncols=len(engines), frameon=False, fontsize=9, labelcolor=_TEXT_COLOR,
     )  # fmt: skip
 
 
-def _row(area: "SubFigure", title: str, cases: Sequence[CaseReport], engines: Sequence[EngineReport]) -> None:
-    """One panel per case."""
+def _panel_row(area: "SubFigure", title: str, cases: Sequence[CaseReport], engines: Sequence[EngineReport]) -> None:
+    """Draw a panel of median latencies per case."""
     _subtitle(area, title)
     for axes, case in zip(area.subplots(1, len(cases), squeeze=False)[0], cases, strict=True):
-        values = [case.timings[each.name].p50_ms for each in engines]
+        values = [case.timings[engine.name].p50_ms for engine in engines]
         _bars(axes, engines, values, [format_ms(value) for value in values], case.noisy)
         axes.set_xlabel(_case_name(case), fontsize=9, color=_TEXT_COLOR)
 
 
 def _throughput(area: "SubFigure", report: Report, engines: Sequence[EngineReport]) -> None:
-    """The panel of the mixed workload."""
+    """Draw the panel of the throughput workload."""
     _subtitle(area, "Texts per second, higher is better")
     axes = area.subplots()
-    values = [report.texts_per_s(each.name) for each in engines]
+    values = [report.texts_per_s(engine.name) for engine in engines]
     _bars(axes, engines, values, [f"{value:.0f}" for value in values], report.offline[0].noisy)
     mixed = report.offline[0]
     name = f"{mixed.texts} texts of {mixed.tokens['mean']:.0f} tokens on average"
@@ -110,9 +121,9 @@ def _bars(
     labels: Sequence[str],
     noisy: Sequence[str],
 ) -> None:
-    """One labelled bar per engine, on a linear scale from zero."""
-    labels = [NOISY_MARK * (each.name in noisy) + label for each, label in zip(engines, labels, strict=True)]
-    bars = axes.bar(range(len(values)), values, width=0.82, color=[_color(each.name) for each in engines])
+    """Draw a labelled bar per engine, on a linear scale from zero."""
+    labels = [NOISY_MARK * (engine.name in noisy) + label for engine, label in zip(engines, labels, strict=True)]
+    bars = axes.bar(range(len(values)), values, width=0.82, color=[_color(engine.name) for engine in engines])
     axes.bar_label(bars, labels=labels, fontsize=8.5, padding=2, color=_TEXT_COLOR)
     axes.set_ylim(0, max(values) * _HEADROOM)
     axes.set(xticks=[], yticks=[])
@@ -121,11 +132,11 @@ def _bars(
 
 
 def _case_name(case: CaseReport) -> str:
-    """The input's size in words."""
+    """Return the size of a case's input in words."""
     if case.stage != "model":
         return f"{case.tokens['total']:.0f} tokens"
-    rows, tokens = case.name.split("x")
-    return f"{rows} × {tokens} tokens"
+    batch, tokens = case.name.split("x")
+    return f"{batch} × {tokens} tokens"
 
 
 def _subtitle(area: "SubFigure", text: str) -> None:
@@ -137,14 +148,14 @@ def _color(engine: str) -> str:
 
 
 def _conditions(report: Report) -> str:
-    """Where the numbers come from, in one line."""
+    """Return machine, threads, versions, rounds and date in one line."""
     conditions = report.conditions
-    shown = {name: conditions.versions.get(name) for name in ("onnxruntime", "torch")}
+    versions = {name: conditions.versions.get(name) for name in ("onnxruntime", "torch")}
     return ", ".join(
         (
             str(conditions.machine["cpu"]),
             f"{conditions.threads} thread{'s' * (conditions.threads > 1)}",
-            *(f"{name} {number}" for name, number in shown.items() if number),
+            *(f"{name} {number}" for name, number in versions.items() if number),
             f"{report.settings['rounds']} interleaved rounds",
             conditions.started_at[:10],
             *[f"{NOISY_MARK} noisy"] * any(case.noisy for case in report.cases),

@@ -1,6 +1,7 @@
-"""A report of many engines as a chart: a panel per case, in it the engines from the fastest to the slowest."""
+"""A report of many engines as a bar chart: a panel per case, in which engines are ranked by speed."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +15,24 @@ if TYPE_CHECKING:
 __all__ = ["plot_ranking"]
 
 _SHAPES = ("1x16", "1x128", "8x128", "32x128")
-"""Shapes that are drawn, where they were measured; else the first four."""
+"""Shapes to draw if they were measured; else the first four."""
 
 _COLUMNS = 3
 _BUNDLE_COLORS = {"fp32": "#6fb3c9", "int8": "#12607a"}
-_COLORS = {"fp32": "#c9c4bb", "bf16": "#a9a399", "int8": "#857f76"}
+_COMPARED_COLORS = {"fp32": "#c9c4bb", "bf16": "#a9a399", "int8": "#857f76"}
 _OTHER_COLOR = "#d8d8d8"
 _TEXT_COLOR = "#333333"
 
 
 def plot_ranking(report: Report, path: Path) -> None:
-    """Writes the chart to `path`, in the format of its extension (png, svg, pdf).
+    """Draw the chart of a comparison of many engines.
 
-    Raises `MissingExtraError` without matplotlib.
+    Args:
+        report: the report.
+        path: the file to write; its suffix (png, svg, pdf) decides the format.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure  # not pyplot, which would start a window system where there is one
@@ -35,37 +41,48 @@ def plot_ranking(report: Report, path: Path) -> None:
         raise MissingExtraError("matplotlib", "bench", "plotting") from None
     panels = _panels(report)
     rows = -(-len(panels) // _COLUMNS)
-    bars = max((len(values) for _, values, _, _ in panels), default=1)
+    bars = max((len(panel.values) for panel in panels), default=1)
     figure = Figure(figsize=(5.2 * _COLUMNS, rows * (0.9 + 0.2 * bars) + 1.1), dpi=130, layout="constrained")
     axes = list(figure.subplots(rows, _COLUMNS, squeeze=False).flat) if panels else []
-    for place, (title, values, noisy, lower) in zip(axes, panels, strict=False):
-        _draw(place, title, values, noisy, report, lower_is_better=lower)
-    for place in axes[len(panels) :]:
-        place.set_axis_off()
+    for panel_axes, panel in zip(axes, panels, strict=False):
+        _draw(panel_axes, panel, report)
+    for unused_axes in axes[len(panels) :]:
+        unused_axes.set_axis_off()
     figure.suptitle(f"{report.title}: {report.task}", fontsize=13, fontweight="bold", color=_TEXT_COLOR)
     handles = [
         *(Patch(color=color, label=f"bert-export {name.upper()}") for name, color in _BUNDLE_COLORS.items()),
-        *(Patch(color=color, label=f"others, {name.upper()}") for name, color in _COLORS.items()),
+        *(Patch(color=color, label=f"others, {name.upper()}") for name, color in _COMPARED_COLORS.items()),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, title=_foot(report))
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, title=_conditions(report)
+    )
     figure.savefig(path)
 
 
-Panel = tuple[str, Mapping[str, float], Sequence[str], bool]
+@dataclass(frozen=True)
+class _Panel:
+    """One panel of the chart."""
+
+    title: str
+    values: Mapping[str, float]
+    """By engine."""
+    noisy: Sequence[str]
+    """Engines with a noisy speed-up."""
+    lower_is_better: bool
 
 
-def _panels(report: Report) -> list[Panel]:
-    """Title, value by engine, engines that are noisy, and whether lower is better."""
+def _panels(report: Report) -> list[_Panel]:
+    """Return the panels: median ms of shapes and the first single text, texts per second of offline workloads."""
     named = {case.name: case for case in report.shapes}
     shapes = [named[name] for name in _SHAPES if name in named] or list(report.shapes[:4])
-    panels: list[Panel] = []
+    panels: list[_Panel] = []
     for case in (*shapes, *report.singles[:1]):
         values = {name: timing.p50_ms for name, timing in case.timings.items()}
-        panels.append((f"{_title(case)}, median ms (lower is better)", values, case.noisy, True))
+        panels.append(_Panel(f"{_title(case)}, median ms (lower is better)", values, case.noisy, True))
     for case in report.offline:
         values = {name: report.texts_per_s(name, case) for name in case.timings}
         title = f"{case.name}, {case.tokens['mean']:.0f} tokens a text: texts/s (higher is better)"
-        panels.append((title, values, case.noisy, False))
+        panels.append(_Panel(title, values, case.noisy, False))
     return panels
 
 
@@ -75,40 +92,34 @@ def _title(case: CaseReport) -> str:
     return f"a text of {case.tokens['total']:.0f} tokens, end to end"
 
 
-def _draw(
-    axes: "Axes",
-    title: str,
-    values: Mapping[str, float],
-    noisy: Sequence[str],
-    report: Report,
-    *,
-    lower_is_better: bool,
-) -> None:
-    """One labelled bar per engine, the best on top."""
-    names = sorted(values, key=lambda name: values[name], reverse=lower_is_better)
-    engines = {each.name: each for each in report.engines}
+def _draw(axes: "Axes", panel: _Panel, report: Report) -> None:
+    """Draw a labelled bar per engine, the best on top."""
+    values = panel.values
+    names = sorted(values, key=lambda name: values[name], reverse=panel.lower_is_better)
+    engines = {engine.name: engine for engine in report.engines}
     colors: list[Any] = [
-        (_BUNDLE_COLORS if name.startswith("bert-export") or name in _BUNDLE_COLORS else _COLORS).get(
+        (_BUNDLE_COLORS if name.startswith("bert-export") or name in _BUNDLE_COLORS else _COMPARED_COLORS).get(
             engines[name].precision, _OTHER_COLOR
         )
         for name in names
     ]
     bars = axes.barh(range(len(names)), [values[name] for name in names], color=colors, height=0.8)
     labels = [
-        NOISY_MARK * (name in noisy) + (format_ms(values[name]) if lower_is_better else f"{values[name]:,.0f}")
+        NOISY_MARK * (name in panel.noisy)
+        + (format_ms(values[name]) if panel.lower_is_better else f"{values[name]:,.0f}")
         for name in names
     ]
     axes.bar_label(bars, labels=labels, fontsize=7.5, padding=2, color=_TEXT_COLOR)
     axes.set_yticks(range(len(names)), names, fontsize=7.5, color=_TEXT_COLOR)
     axes.set_xticks([])
     axes.margins(x=0.16, y=0.01)
-    axes.set_title(title, fontsize=9, color=_TEXT_COLOR, loc="left")
+    axes.set_title(panel.title, fontsize=9, color=_TEXT_COLOR, loc="left")
     axes.spines[["top", "right", "bottom"]].set_visible(False)
     axes.spines["left"].set_color("#bbbbbb")
 
 
-def _foot(report: Report) -> str:
-    """Where the numbers come from, in one line."""
+def _conditions(report: Report) -> str:
+    """Return machine, threads, rounds and date in one line."""
     conditions = report.conditions
     return (
         f"{conditions.machine['cpu']}, {conditions.threads} thread{'s' * (conditions.threads > 1)}, "

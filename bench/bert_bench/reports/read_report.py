@@ -1,4 +1,4 @@
-"""A report read back from its JSON file."""
+"""Read a report from its JSON file."""
 
 import json
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from typing import Any
 from bert_bench.conditions import Conditions
 from bert_bench.errors import BenchError
 from bert_bench.fidelity import Fidelity
+from bert_bench.json_fields import field_values
 from bert_bench.reports.report import (
     FORMAT,
     CaseReport,
@@ -23,7 +24,11 @@ __all__ = ["read_report"]
 
 
 def read_report(path: Path) -> Report:
-    """The report in `path`; raises `BenchError` for a file that is none, or of another format."""
+    """Read the report that `bert-bench run` wrote to a JSON file.
+
+    Raises:
+        BenchError: the file is no report, is incomplete, or has another format.
+    """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -34,15 +39,13 @@ def read_report(path: Path) -> Report:
     try:
         return _report(values)
     except (KeyError, TypeError, AttributeError) as error:
-        raise BenchError(f"{path}: not a whole benchmark: {type(error).__name__}: {error}") from None
+        raise BenchError(f"{path}: incomplete benchmark: {type(error).__name__}: {error}") from None
 
 
 def _report(values: Mapping[str, Any]) -> Report:
-    fields = {name: values[name] for name in Report.__dataclass_fields__}
+    fields = field_values(Report, values)
     for name in ("shapes", "singles", "stages", "offline"):
         fields[name] = tuple(map(_case, fields[name]))
-    conditions = fields["conditions"]
-    load = conditions["load_average"]
     return Report(
         **{
             **fields,
@@ -50,15 +53,11 @@ def _report(values: Mapping[str, Any]) -> Report:
             "checkpoint": _path(fields["checkpoint"]),
             "labelled": _path(fields["labelled"]),
             "engines": tuple(map(_engine, fields["engines"])),
-            "splits": {name: LatencyBreakdown(**split) for name, split in fields["splits"].items()},
-            "callers": tuple(map(_callers, fields["callers"])),
-            "conditions": Conditions(
-                **{
-                    **conditions,
-                    "load_average": None if load is None else tuple(load),
-                    "argv": tuple(conditions["argv"]),
-                }
-            ),
+            "latency_breakdowns": {
+                name: LatencyBreakdown(**breakdown) for name, breakdown in fields["latency_breakdowns"].items()
+            },
+            "concurrency": tuple(map(_concurrency, fields["concurrency"])),
+            "conditions": _conditions(fields["conditions"]),
             "notes": tuple(fields["notes"]),
         }
     )
@@ -68,13 +67,21 @@ def _path(value: str | None) -> Path | None:
     return None if value is None else Path(value)
 
 
+def _conditions(values: Mapping[str, Any]) -> Conditions:
+    load = values["load_average"]
+    return Conditions(
+        **{**values, "load_average": None if load is None else tuple(load), "argv": tuple(values["argv"])}
+    )
+
+
 def _engine(values: Mapping[str, Any]) -> EngineReport:
-    fidelity = values["fidelity"]
-    return EngineReport(**{**values, "fidelity": None if fidelity is None else Fidelity(**fidelity)})
+    fields = field_values(EngineReport, values)
+    fidelity = fields["fidelity"]
+    return EngineReport(**{**fields, "fidelity": None if fidelity is None else Fidelity(**fidelity)})
 
 
 def _case(values: Mapping[str, Any]) -> CaseReport:
-    fields = {name: values[name] for name in CaseReport.__dataclass_fields__}
+    fields = field_values(CaseReport, values)
     return CaseReport(
         **{
             **fields,
@@ -92,9 +99,10 @@ def _speedups(values: Mapping[str, Any]) -> dict[str, Speedup]:
     return {name: Speedup(**speedup) for name, speedup in values.items()}
 
 
-def _callers(values: Mapping[str, Any]) -> ConcurrencyReport:
+def _concurrency(values: Mapping[str, Any]) -> ConcurrencyReport:
+    fields = field_values(ConcurrencyReport, values)
     timings = {
         name: ConcurrencyTiming(**{**timing, "texts_per_s_rounds": tuple(timing["texts_per_s_rounds"])})
-        for name, timing in values["timings"].items()
+        for name, timing in fields["timings"].items()
     }
-    return ConcurrencyReport(**{**values, "timings": timings})
+    return ConcurrencyReport(**{**fields, "timings": timings})

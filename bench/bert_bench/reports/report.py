@@ -1,13 +1,13 @@
-"""What a benchmark found: frozen values, their JSON shape, and the statistics that need several of them."""
+"""The report of a benchmark: measured values, their JSON form, and derived values such as throughput."""
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bert_bench.conditions import Conditions
 from bert_bench.fidelity import Fidelity
+from bert_bench.json_fields import to_json_values
 from bert_bench.timing_statistics import Speedup, Timing
 
 __all__ = [
@@ -21,35 +21,35 @@ __all__ = [
 ]
 
 FORMAT = 2
-"""Of the JSON shape of a report; changes when the meaning of a key does."""
+"""Version of the JSON format; changes when the meaning of a key does."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineReport:
-    """What is known about one engine besides its latencies."""
+    """One engine: load times, memory, size and fidelity."""
 
     name: str
     label: str
-    """What it is, for a reader who does not know the name."""
+    """A description for readers who do not know the name."""
     pid: int
     ready_s: float
-    """From the start of its process until the model is loaded: interpreter, imports, files."""
-    first_answer_s: float
-    """From the start of its process until the first text is answered."""
+    """Seconds from the start of its process until the model is loaded; median over the starts."""
+    first_prediction_s: float = field(metadata={"key": "first_answer_s"})
+    """Seconds from the start of its process until the first prediction; median over the starts."""
     resident_bytes: int
     """Resident memory of its process after the run."""
     size_bytes: int
     """Graph and weights on disk."""
     fidelity: Fidelity | None
-    """`None` where no FP32 engine ran to compare with."""
+    """`None` if no FP32 engine ran to compare with."""
     precision: str = "fp32"
-    """What its matrix products multiply."""
+    """Precision of its matmuls."""
     peak_resident_bytes: int | None = None
-    """The most resident memory that its process ever had; `None` where the system does not say."""
+    """Peak resident memory of its process; `None` if the system does not report it."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """What is installed where it runs, if that is an environment of its own."""
+    """Versions of the distributions in its environment, if that is not the benchmark's."""
     batch_tokens: Mapping[str, int] = field(default_factory=dict)
-    """Padded tokens per run in each throughput workload, where the engine chose the size that was fastest for it."""
+    """By case: padded tokens per batch, if the engine chose the fastest size by trial."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,27 +58,29 @@ class CaseReport:
 
     name: str
     stage: str
+    """What was timed, see `bert_bench.workloads.Stage`."""
     texts: int
-    """How many texts, 0 where token ids were given."""
+    """Number of texts, 0 for token ids."""
     tokens: Mapping[str, float]
-    """Lengths after tokenization, special tokens included: `min`, `mean`, `max` and `total`, padding not counted."""
+    """Lengths after tokenization, special tokens included, padding not: `min`, `mean`, `max` and `total`."""
     timings: Mapping[str, Timing]
+    """By engine."""
     speedups: Mapping[str, Speedup]
-    """Over the report's baseline; empty for the stages that only the bundle's engines have."""
+    """By engine: speed-up over the report's baseline; empty for stages that only the bundle's engines are timed on."""
     flops: int = 0
-    """Of the encoder's matrix products on the case's tokens without padding; 0 where that is not known."""
+    """FLOPs of the encoder's matmuls on the case's tokens without padding; 0 if unknown."""
     pairs: Mapping[str, Mapping[str, Speedup]] = field(default_factory=dict)
-    """By engine of the bundle: its speed-up over every other engine."""
+    """By engine of the bundle, then by compared engine: the former's speed-up over the latter."""
 
     @property
     def noisy(self) -> tuple[str, ...]:
-        """The engines whose speed-up varied too much from round to round."""
+        """Engines whose speed-up over the baseline is noisy, see `Speedup.noisy`."""
         return tuple(name for name, speedup in self.speedups.items() if speedup.noisy)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyBreakdown:
-    """Where the time of an end-to-end call on one text goes: medians of the same interleaved run."""
+    """The stages of an end-to-end call on one text: median latencies of the same interleaved run."""
 
     tokens: int
     end_to_end_ms: float
@@ -86,90 +88,105 @@ class LatencyBreakdown:
     model_ms: float
 
     wrapper_ms: float
-    """What is left: padding, decoding, and what the stages lose by running beside each other."""
+    """The rest: padding, decoding, and what the stages lose by following each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConcurrencyTiming:
-    """What concurrent callers of one engine got."""
+    """Throughput and latency of one engine under a number of concurrent clients."""
 
     texts_per_s: float
-    """Median over the rounds."""
+    """Throughput of all clients together: median over the rounds."""
     texts_per_s_rounds: tuple[float, ...]
+    """Throughput of each round."""
     p50_ms: float
+    """Percentiles of a call's latency, over the pooled calls of all clients and rounds."""
     p90_ms: float
     p99_ms: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConcurrencyReport:
-    """Several callers at the same time, each asking for one short text after another."""
+    """Concurrent clients, each of which predicts one short text after another."""
 
-    callers: int
+    clients: int = field(metadata={"key": "callers"})
+    """Number of clients."""
     texts: int
+    """Number of different texts."""
     timings: Mapping[str, ConcurrencyTiming]
+    """By engine."""
     failed: Mapping[str, str]
-    """Engines that failed with so many callers, with the reason."""
+    """By engine that failed with so many clients: the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """One run of the benchmark."""
+    """A benchmark run: conditions, engines, cases and their timings.
+
+    `to_dict` gives its JSON values. Some JSON keys differ from the names here, see the fields' metadata.
+    """
 
     bundle: Path
     task: str
     engines: tuple[EngineReport, ...]
     not_run: Mapping[str, str]
-    """Engines that could not run, with the reason."""
+    """By engine that could not run: the reason."""
     baseline: str
     """The engine that speed-ups are relative to."""
     shapes: tuple[CaseReport, ...]
     """Model only: token ids in, raw outputs out."""
     singles: tuple[CaseReport, ...]
-    """End to end: one text in, its decoded answer out."""
+    """End to end: one text in, its decoded prediction out."""
     stages: tuple[CaseReport, ...]
-    """The parts of the first of `singles`."""
+    """Stages of the first of `singles`."""
     offline: tuple[CaseReport, ...]
-    """Throughput: many texts of mixed lengths, handed over at once."""
-    splits: Mapping[str, LatencyBreakdown]
-    """By engine of the bundle."""
+    """Throughput: many texts of mixed lengths, passed in one call."""
+    latency_breakdowns: Mapping[str, LatencyBreakdown] = field(metadata={"key": "splits"})
+    """By engine of the bundle: the stages of the first of `singles`."""
     method: str
+    """How timings were taken."""
     settings: Mapping[str, Any]
+    """The settings by JSON key."""
     conditions: Conditions
     duration_s: float
     notes: tuple[str, ...] = field(default=())
     """What a reader of the numbers must know."""
-    callers: tuple[ConcurrencyReport, ...] = ()
+    concurrency: tuple[ConcurrencyReport, ...] = field(default=(), metadata={"key": "callers"})
     loadgen: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
-    """By scenario and engine: what MLPerf LoadGen measured when it drove the engine. Not MLPerf results."""
+    """By scenario, then by engine: metrics of MLPerf LoadGen. Not MLPerf results."""
     peaks_gflops: Mapping[str, float] = field(default_factory=dict)
-    """The machine's fastest large matrix product by precision, measured before and after the rounds, in GFLOP/s."""
+    """By precision: GFLOP/s of the machine's fastest large matmul, the higher of before and after the rounds."""
     checkpoint: Path | None = None
     labelled: Path | None = None
-    """The file that the task metric is of."""
-    others_share: float | None = None
-    """Share of the machine's processors that other processes took during the run."""
+    """The labelled file of the task metric."""
+    background_load: float | None = field(default=None, metadata={"key": "others_share"})
+    """Fraction of the machine's CPU time that other processes took during the run."""
 
     @property
     def title(self) -> str:
-        """The checkpoint, or without one the bundle, by the last two parts of its path."""
+        """Last two parts of the path of the checkpoint, or else of the bundle."""
         return "/".join((self.checkpoint or self.bundle).parts[-2:])
 
     @property
     def cases(self) -> tuple[CaseReport, ...]:
-        """Every case."""
+        """All cases."""
         return (*self.shapes, *self.singles, *self.stages, *self.offline)
 
     def texts_per_s(self, engine: str, case: CaseReport | None = None) -> float:
-        """Throughput on a case, by default the first of `offline`."""
+        """Return an engine's throughput in texts per second: texts over median latency.
+
+        Args:
+            engine: the engine's name.
+            case: a case of texts, by default the first of `offline`.
+        """
         case = case or self.offline[0]
         return case.texts / (case.timings[engine].p50_ms / 1e3)
 
     def peak_share(self, engine: EngineReport, case: CaseReport) -> float | None:
-        """The encoder's FLOPs over the median time, as a share of the peak of the engine's precision.
+        """Return the case's FLOPs over its median latency, as a fraction of the peak in the engine's precision.
 
-        `None` where one of them is not known. It counts the work asked for: an engine that leaves out what the answer
-        does not need has a higher share.
+        `None` if FLOPs, peak or timing are unknown. FLOPs are those of the full encoder, so an engine that skips work
+        which the prediction does not need has a higher share.
         """
         peak = self.peaks_gflops.get(engine.precision)
         if not case.flops or peak is None or engine.name not in case.timings:
@@ -177,27 +194,14 @@ class Report:
         return case.flops / (case.timings[engine.name].p50_ms / 1e3) / (peak * 1e9)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON values; what is not a finite number becomes `None`."""
-        values: dict[str, Any] = {"format": FORMAT, **_plain(asdict(self))}
-        dictionaries = (*values["shapes"], *values["singles"], *values["stages"], *values["offline"])
-        for case, read in zip(dictionaries, self.cases, strict=True):
-            case["noisy"] = list(read.noisy)
-            shares = {each.name: self.peak_share(each, read) for each in self.engines}
-            case["peak_shares"] = {name: round(share, 4) for name, share in shares.items() if share is not None}
+        """Return the report as JSON values; numbers that are not finite become `None`."""
+        values: dict[str, Any] = {"format": FORMAT, **to_json_values(self)}
+        case_values = (*values["shapes"], *values["singles"], *values["stages"], *values["offline"])
+        for case_value, case in zip(case_values, self.cases, strict=True):
+            case_value["noisy"] = list(case.noisy)
+            shares = {engine.name: self.peak_share(engine, case) for engine in self.engines}
+            case_value["peak_shares"] = {name: round(share, 4) for name, share in shares.items() if share is not None}
         values["throughput_texts_per_s"] = {
             case.name: {name: self.texts_per_s(name, case) for name in case.timings} for case in self.offline
         }
         return values
-
-
-def _plain(value: Any) -> Any:
-    """Only what JSON knows."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    return value

@@ -1,4 +1,4 @@
-"""Two runs side by side: what got slower, what got faster, and what the runs cannot tell."""
+"""The difference of two reports: what got slower, what got faster, and what stayed within the noise."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,89 +10,96 @@ from bert_bench.reports.report import CaseReport, Report
 
 __all__ = ["Change", "ReportDiff", "compare_reports"]
 
-_LEAST_ROUNDS = 3
-"""Rounds of a case without which its spread is not known, and no change is certain."""
+_MIN_ROUNDS = 3
+"""Minimum rounds of a case in both runs for a change to be certain; with fewer, the spread is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One engine on one case in both runs."""
+    """The change of one engine on one case. Field names are JSON keys of `bert-bench compare --json`."""
 
     engine: str
     case: str
     before_ms: float
+    """Median latency over all calls."""
     after_ms: float
     ratio: float
-    """Median after over median before: above 1 is slower."""
+    """Median of the round medians after, divided by that before: above 1 is slower."""
     certain: bool
-    """Whether the rounds of the two runs, three at least, do not overlap: their p10 and p90 lie apart."""
+    """Whether the p10–p90 ranges of the round medians do not overlap, given at least three rounds in both runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportDiff:
-    """What changed from one run to another."""
+    """The changes from one run to another."""
 
     changes: tuple[Change, ...]
-    """Every engine on every case that both runs have, the slowest change first."""
+    """Changes of every engine on every case that both runs have, the largest slowdown first."""
     only_before: tuple[str, ...]
-    """Engines that ran before and not after."""
+    """Engines that ran before but not after."""
     only_after: tuple[str, ...]
-    machine: float | None
-    """How much faster the machine's own FP32 matrix product was after: what has nothing to do with the engines."""
+    """Engines that ran after but not before."""
+    machine_speed: float | None
+    """Peak FP32 matmul throughput after, divided by that before: changes of the machine, not of the engines."""
     notes: tuple[str, ...]
+    """Other differences between the runs, and their notes on busy machines."""
 
-    def slower(self, least: float) -> list[Change]:
-        """Changes that are certain and slower by more than the factor `least`."""
-        return [each for each in self.changes if each.certain and each.ratio > least]
+    def slower(self, min_factor: float) -> list[Change]:
+        """Return the certain changes that are slower by more than a factor, largest first."""
+        return [change for change in self.changes if change.certain and change.ratio > min_factor]
 
-    def faster(self, least: float) -> list[Change]:
-        """Changes that are certain and faster by more than the factor `least`."""
-        return [each for each in reversed(self.changes) if each.certain and each.ratio < 1 / least]
+    def faster(self, min_factor: float) -> list[Change]:
+        """Return the certain changes that are faster by more than a factor, largest first."""
+        return [change for change in reversed(self.changes) if change.certain and change.ratio < 1 / min_factor]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return the JSON values."""
         return {
-            "changes": [vars(each) for each in self.changes],
+            "changes": [vars(change) for change in self.changes],
             "only_before": list(self.only_before),
             "only_after": list(self.only_after),
-            "machine": self.machine,
+            "machine": self.machine_speed,
             "notes": list(self.notes),
         }
 
 
 def compare_reports(before: Report, after: Report) -> ReportDiff:
-    """The changes from `before` to `after`."""
+    """Compare two reports.
+
+    Cases are matched by name and token lengths, engines by name.
+    """
     cases = {case.name: case for case in before.cases}
     changes = [change for case in after.cases if case.name in cases for change in _changes(cases[case.name], case)]
-    names = [{each.name for each in report.engines} for report in (before, after)]
+    names = [{engine.name for engine in report.engines} for report in (before, after)]
     peaks = [report.peaks_gflops.get("fp32") for report in (before, after)]
     return ReportDiff(
-        changes=tuple(sorted(changes, key=lambda each: -each.ratio)),
+        changes=tuple(sorted(changes, key=lambda change: -change.ratio)),
         only_before=tuple(sorted(names[0] - names[1])),
         only_after=tuple(sorted(names[1] - names[0])),
-        machine=peaks[1] / peaks[0] if peaks[0] and peaks[1] else None,
+        machine_speed=peaks[1] / peaks[0] if peaks[0] and peaks[1] else None,
         notes=tuple(_notes(before, after)),
     )
 
 
 def _changes(before: CaseReport, after: CaseReport) -> Iterator[Change]:
-    if before.tokens != after.tokens:  # texts of the same name that are not the same
+    """Yield the change of every engine that was timed on the case in both runs."""
+    if before.tokens != after.tokens:  # other texts under the same name
         return
     for name, timing in after.timings.items():
         if name not in before.timings:
             continue
         old = before.timings[name]
         ratio = float(np.median(timing.round_medians_ms) / np.median(old.round_medians_ms))
-        low, high = (np.percentile(each.round_medians_ms, (10, 90)) for each in (old, timing))
-        rounds = min(len(each.round_medians_ms) for each in (old, timing))
+        low, high = (np.percentile(part.round_medians_ms, (10, 90)) for part in (old, timing))
+        rounds = min(len(part.round_medians_ms) for part in (old, timing))
         yield Change(
             engine=name, case=after.name, before_ms=old.p50_ms, after_ms=timing.p50_ms, ratio=ratio,
-            certain=rounds >= _LEAST_ROUNDS and bool(high[0] > low[1] or high[1] < low[0]),
+            certain=rounds >= _MIN_ROUNDS and bool(high[0] > low[1] or high[1] < low[0]),
         )  # fmt: skip
 
 
 def _notes(before: Report, after: Report) -> Iterator[str]:
-    """What else differs between the runs."""
+    """Yield differences in machine, threads, task and versions, and the runs' notes on busy machines."""
     for what, old, new in (
         ("processor", before.conditions.machine["cpu"], after.conditions.machine["cpu"]),
         ("threads", before.conditions.threads, after.conditions.threads),

@@ -1,4 +1,4 @@
-"""A report as aligned text."""
+"""A report as aligned plain text, for the terminal."""
 
 from collections.abc import Sequence
 from textwrap import fill
@@ -9,18 +9,18 @@ from bert_bench.timing_statistics import NOISY_SPREAD
 __all__ = ["NOISY_MARK", "format_ms", "report_table"]
 
 NOISY_MARK = "~"
-"""Stands beside a speed-up that varied much from round to round."""
+"""Marks a noisy speed-up, see `Speedup.noisy`."""
 
 _WIDTH = 100
 
 
 def report_table(report: Report) -> str:
-    """Every number a reader compares, in blocks of at most a hundred columns for four engines."""
+    """Return the report as text: a block for each topic, at most 100 columns wide with four engines."""
     blocks = [
         _heading(report),
         _latencies("Model only: token ids in, raw outputs out", "batch x tokens", report.shapes, report),
-        _latencies("End to end: one text in, its decoded answer out", "tokens", report.singles, report),
-        _tails(report),
+        _latencies("End to end: one text in, its decoded prediction out", "tokens", report.singles, report),
+        _tail_latencies(report),
         _stages(report),
         _engines(report),
         _fidelity(report),
@@ -42,26 +42,30 @@ def _heading(report: Report) -> str:
 
 
 def _latencies(title: str, first: str, cases: Sequence[CaseReport], report: Report) -> str:
-    """Median and speed-up of each case on each engine."""
-    names = [each.name for each in report.engines]
+    """Median latency and speed-up over the baseline, of each case on each engine."""
+    names = [engine.name for engine in report.engines]
     rows = [[_case_name(case), *(_latency(case, name, report.baseline) for name in names)] for case in cases]
     return f"{title}; median ms, speed-up over {report.baseline}\n{_align([[first, *names], *rows])}"
 
 
-def _tails(report: Report) -> str:
-    """How much slower than the median the slowest calls are."""
-    names = [each.name for each in report.engines]
+def _tail_latencies(report: Report) -> str:
+    """p90 and p99 latency of each case on each engine."""
+    names = [engine.name for engine in report.engines]
     rows = [
         [
-            _tail_name(case),
-            *(f"{format_ms(each.p90_ms)} / {format_ms(each.p99_ms)}" for each in map(case.timings.get, names) if each),
+            _tail_case_name(case),
+            *(
+                f"{format_ms(timing.p90_ms)} / {format_ms(timing.p99_ms)}"
+                for timing in map(case.timings.get, names)
+                if timing
+            ),
         ]
         for case in (*report.shapes, *report.singles)
     ]
     return f"Tails: p90 / p99 in ms\n{_align([['', *names], *rows])}"
 
 
-def _tail_name(case: CaseReport) -> str:
+def _tail_case_name(case: CaseReport) -> str:
     return case.name if case.stage == "model" else f"{_case_name(case)} end to end"
 
 
@@ -80,17 +84,17 @@ def _speedup(case: CaseReport, engine: str) -> str:
 
 
 def _stages(report: Report) -> str:
-    """Where the shortest end-to-end call spends its time."""
-    if not report.splits:
+    """Stages of the shortest end-to-end call."""
+    if not report.latency_breakdowns:
         return ""
-    tokens = next(iter(report.splits.values())).tokens
+    tokens = next(iter(report.latency_breakdowns.values())).tokens
     rows = [
         [
             name,
-            *map(format_ms, (split.end_to_end_ms, split.tokenization_ms, split.model_ms)),
-            f"{split.wrapper_ms:.3f}",
+            *map(format_ms, (breakdown.end_to_end_ms, breakdown.tokenization_ms, breakdown.model_ms)),
+            f"{breakdown.wrapper_ms:.3f}",
         ]
-        for name, split in report.splits.items()
+        for name, breakdown in report.latency_breakdowns.items()
     ]
     header = ["", "end to end", "tokenization", "model", "rest"]
     return f"Inside the call on {tokens} tokens: median ms\n{_align([header, *rows])}"
@@ -99,8 +103,8 @@ def _stages(report: Report) -> str:
 def _engines(report: Report) -> str:
     """Throughput, loading, memory and size."""
     mixed = report.offline[0]
-    header = ["", "texts/s", "", "ready s", "answer s", "memory MiB", "file MiB"]
-    rows = [_engine_row(each, report) for each in report.engines]
+    header = ["", "texts/s", "", "ready s", "first s", "memory MiB", "file MiB"]
+    rows = [_engine_row(engine, report) for engine in report.engines]
     tokens = f"{mixed.tokens['mean']:.1f} tokens on average, {mixed.tokens['max']:.0f} at most"
     return f"Throughput on {mixed.texts} texts at once ({tokens}), end to end\n{_align([header, *rows])}"
 
@@ -111,29 +115,29 @@ def _engine_row(engine: EngineReport, report: Report) -> list[str]:
         f"{report.texts_per_s(engine.name):.0f}",
         "" if engine.name == report.baseline else _speedup(report.offline[0], engine.name),
         f"{engine.ready_s:.2f}",
-        f"{engine.first_answer_s:.2f}",
+        f"{engine.first_prediction_s:.2f}",
         f"{engine.resident_bytes / 2**20:.0f}",
         f"{engine.size_bytes / 2**20:.1f}",
     ]
 
 
 def _fidelity(report: Report) -> str:
-    """How far the engines' outputs are from the reference's."""
-    found = {each.name: each.fidelity for each in report.engines if each.fidelity is not None}
-    if not found:
+    """Differences and agreement of the engines' outputs with the reference's."""
+    fidelity = {engine.name: engine.fidelity for engine in report.engines if engine.fidelity is not None}
+    if not fidelity:
         return ""
-    first = next(iter(found.values()))
+    first = next(iter(fidelity.values()))
     header = ["", "max abs error", *(name.replace("_", " ") for name in first.agreement)]
     rows = [
-        [name, f"{each.max_abs_error:.2g}", *(f"{value:.4f}" for value in each.agreement.values())]
-        for name, each in found.items()
+        [name, f"{values.max_abs_error:.2g}", *(f"{value:.4f}" for value in values.agreement.values())]
+        for name, values in fidelity.items()
         if name != first.reference
     ]
-    return f"Raw outputs on {first.texts} texts, held against {first.reference}\n{_align([header, *rows])}"
+    return f"Raw outputs on {first.texts} texts, compared with {first.reference}\n{_align([header, *rows])}"
 
 
 def _notes(report: Report) -> str:
-    """How it was measured, what did not run, and what to be wary of."""
+    """Engines that did not run, notes, noise and method."""
     lines = [f"Not run: {name}: {reason}" for name, reason in report.not_run.items()]
     lines += report.notes
     noisy = [f"{case.name} ({', '.join(case.noisy)})" for case in report.cases if case.noisy]
@@ -147,17 +151,17 @@ def _notes(report: Report) -> str:
         f"{report.settings['rounds']} rounds, {min(samples)} to {max(samples)} calls per median, "
         f"{report.duration_s:.0f} s in all. {report.method}"
     )
-    lines.append("ready, answer: from the start of a process until the model is loaded, and until its first answer.")
+    lines.append("ready, first: from the start of a process until the model is loaded, and until its first prediction.")
     return "\n".join(fill(line, _WIDTH, break_long_words=False, break_on_hyphens=False) for line in lines)
 
 
 def format_ms(value: float) -> str:
-    """Three significant digits, and never an exponent."""
+    """Format a value with three significant digits and no exponent."""
     return f"{value:.{3 if value < 1 else 2 if value < 10 else 1 if value < 100 else 0}f}"
 
 
 def _align(rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their widest cell; the first to the left, the others to the right."""
+    """Align columns to their widest cell: the first to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(

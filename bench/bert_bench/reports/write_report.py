@@ -1,4 +1,4 @@
-"""A report as files: JSON, Markdown and a chart, written whole or not at all."""
+"""Write a report as JSON, Markdown and a chart, all files or none."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,17 @@ RESULT, MARKDOWN, CHART = "result.json", "result.md", "result.png"
 
 
 def check_output(folder: Path, *, force: bool) -> None:
-    """Raises before minutes of measuring what would be raised after them."""
+    """Check that a report can be written to `folder`: before minutes of measuring, not after.
+
+    Args:
+        folder: the folder to write to.
+        force: allow to replace an older report.
+
+    Raises:
+        BenchError: `folder` exists without `force`, or holds other files than a report's.
+        BertError: `folder` cannot be replaced.
+        MissingExtraError: matplotlib is not installed.
+    """
     require_plotting(folder / CHART)
     check_replaceable(folder)
     if folder.exists() and not force:
@@ -28,7 +38,7 @@ def check_output(folder: Path, *, force: bool) -> None:
 
 
 def write_outputs(report: Report, folder: Path) -> None:
-    """Writes the three files into `folder`, which takes the place of an older report."""
+    """Write the three files of a report into `folder`, replacing an older report."""
     with atomic_replace_dir(folder) as building:
         text = json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
         (building / RESULT).write_text(text + "\n", encoding="utf-8")

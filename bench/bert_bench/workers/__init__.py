@@ -1,1 +1,1 @@
-"""A process for each engine: its environment, what it prepared, and the two ends of the pipe."""
+"""Worker processes: one per engine, with its environment, its artifacts and the protocol of requests."""

@@ -1,4 +1,4 @@
-"""What engines make of a checkpoint before they can run it, made once and kept."""
+"""The artifact cache: files that engines derive from a checkpoint, written once and kept."""
 
 import hashlib
 import json
@@ -18,27 +18,32 @@ from bert_runtime.tasks import TextInput
 __all__ = ["ArtifactCache"]
 
 _TIMEOUT_S = 3600.0
-"""How long one engine's preparation may take; quantizing a large model with calibration takes minutes."""
+"""Time limit of one preparation; quantizing a large model with calibration takes minutes."""
 
-_OWN_TOOLS = ("bert-export", "torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "numpy")
+_KEY_DISTRIBUTIONS = ("bert-export", "torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "numpy")
+"""Distributions whose versions key the artifacts that are made in this process's environment."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArtifactCache:
-    """Where a checkpoint's files are made and kept: `CACHE/files/CHECKPOINT/ENGINE-KEY`.
+    """Makes and keeps a checkpoint's artifacts in `CACHE/files/CHECKPOINT/ENGINE-KEY`.
 
-    The key is a hash over the engine, the versions of the packages that make its files, and the calibration texts if it
-    reads them. A folder appears whole or not at all.
+    The key is a hash of the engine, the versions of the packages that write its files, and the calibration texts if it
+    reads them. A folder appears complete or not at all.
     """
 
     cache: Path
     checkpoint_key: str
     texts: Sequence[TextInput]
-    """For calibration."""
+    """Calibration texts."""
     progress: Callable[[str], None]
 
     def environment(self, name: str | None) -> Environment | None:
-        """The environment of that name, made if need be; `None` for this process's own."""
+        """Return the environment of that name, installing it if necessary; `None` for this process's.
+
+        Raises:
+            BenchError: it cannot be installed.
+        """
         if name is None:
             return None
         environment = Environment(name, self.cache)
@@ -46,25 +51,35 @@ class ArtifactCache:
         return environment
 
     def prepared(self, spec: PreparedSpec) -> PreparedSpec:
-        """The engine with its files, made if need be; raises `BenchError` with the reason where they cannot be."""
+        """Return the specification with the folder of its files, writing them if necessary.
+
+        Raises:
+            BenchError: the files cannot be made.
+        """
         environment = self.environment(spec.prepare_environment or spec.environment)
         config = spec.artifact_config
-        key: dict[str, Any] = {"config": [config.precision, dict(config.settings)]}
-        if spec.calibrated and spec.precision == "int8":
+        key: dict[str, Any] = {"kind": [config.precision, dict(config.settings)]}
+        if spec.needs_calibration and spec.precision == "int8":
             key["texts"] = list(self.texts)
         folder = self.folder(config.name, environment, key)
         if not folder.is_dir():
             self.progress(f"preparing {spec.name}")
             with atomic_replace_dir(folder) as building, self.worker(environment) as worker:
                 begin = monotonic()
-                worker.call("make", replace(spec, folder=None), building, self.texts)
+                worker.call("prepare_artifacts", replace(spec, folder=None), building, self.texts)
                 self.progress(f"prepared {spec.name} in {monotonic() - begin:.0f} s")
         return replace(spec, folder=folder)
 
-    def made(self, name: str, method: str, *arguments: Any) -> Path:
-        """A folder in which a request of the worker, given the path of a file or folder inside it, has written.
+    def artifact(self, name: str, method: str, *arguments: Any) -> Path:
+        """Return the path of a file or folder that a worker writes, writing it if necessary.
 
-        The path is `folder / name`, which is returned.
+        Args:
+            name: name of the file or folder in the artifact's folder.
+            method: the request (method of `Service`) that writes it; its last argument is the path.
+            arguments: the other arguments of the request.
+
+        Raises:
+            BenchError: the worker cannot write it.
         """
         folder = self.folder(name, None, {"method": method})
         if not folder.is_dir():
@@ -74,12 +89,12 @@ class ArtifactCache:
         return folder / name
 
     def folder(self, name: str, environment: Environment | None, key: Mapping[str, Any]) -> Path:
-        """Where the files of that name belong."""
-        versions: Any = installed_versions(_OWN_TOOLS) if environment is None else environment.key
+        """Return the folder for artifacts of that name, made in that environment, from what `key` holds."""
+        versions: Any = installed_versions(_KEY_DISTRIBUTIONS) if environment is None else environment.key
         text = json.dumps([name, versions, key], sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         return self.cache / "files" / self.checkpoint_key[:16] / f"{name}-{digest}"
 
     def worker(self, environment: Environment | None) -> WorkerProcess:
-        """A process in that environment with time for long work."""
+        """Start a worker in that environment with a time limit for long work."""
         return WorkerProcess(environment, timeout_s=_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""The engines of one run, each in its worker, with what has been measured so far."""
+"""The engine pool: the running engines of a benchmark, each in its worker process, and their samples so far."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -19,109 +19,128 @@ from bert_runtime.tasks import TextInput
 __all__ = ["EnginePool", "RunningEngine"]
 
 _REST_S = 0.05
-"""Pause before an engine's turn. After a call, ONNX Runtime's threads spin for 36 ms by default and PyTorch's for 10 ms
-(CPU time of an idle process on 2 cores of a Zen 5 server), which would be taken from the engine that is next."""
+"""Pause before an engine is timed. After a call, ONNX Runtime's threads spin for 36 ms by default and PyTorch's for
+10 ms (CPU time of an idle process on 2 cores of a Zen 5 server), which would slow the next engine down."""
 
 _LONG_START_S = 20.0
-"""A start that takes so long is not repeated."""
+"""Start time in seconds from which a start is not repeated."""
 
 
 @dataclass(kw_only=True)
 class RunningEngine:
-    """An engine that is running, and its samples."""
+    """An engine in its worker process, and its samples so far."""
 
     spec: EngineSpec
     worker: WorkerProcess
     ready_s: float
-    first_answer_s: float
+    """Seconds from the start of the process until the model is loaded; median over the starts."""
+    first_prediction_s: float
+    """Seconds from the start of the process until the first prediction; median over the starts."""
     size_bytes: int
+    """Graph and weights on disk."""
 
     batch_tokens: dict[str, int] = field(default_factory=dict)
-    """Padded tokens per run of many texts, by the case for which the engine chose them."""
+    """By case: padded tokens per batch, where the engine chose them by trial."""
 
     samples_ms: dict[str, list[list[float]]] = field(default_factory=lambda: defaultdict(list))
-    """By case, one list per round."""
+    """By case: one list of latencies per round."""
 
-    callers: dict[int, list[tuple[list[float], float]]] = field(default_factory=lambda: defaultdict(list))
-    """By number of concurrent callers: per round the milliseconds of every call, and the seconds of the round."""
-    callers_failed: dict[int, str] = field(default_factory=dict)
+    concurrent_rounds: dict[int, list[tuple[list[float], float]]] = field(default_factory=lambda: defaultdict(list))
+    """By number of concurrent clients: per round, every call's latency in ms and the round's duration in s."""
+    concurrent_failures: dict[int, str] = field(default_factory=dict)
+    """By number of concurrent clients: why the engine failed."""
 
     environment: Environment | None = None
-    """Where its process runs; `None` for the environment of this one."""
+    """The environment of its process; `None` for the environment of this one."""
 
     @property
     def name(self) -> str:
-        """The engine's name."""
+        """The engine's name in reports."""
         return self.spec.name
 
     def accepts(self, case: Case) -> bool:
-        """Whether the case is meant for this engine."""
+        """Return whether the engine is timed on the case."""
         return self.spec.accepts(case)
 
 
 class EnginePool:
-    """Starts engines, drops those that fail together with what they measured, and remembers why.
+    """Starts engines and keeps those that run; an engine that fails is dropped with its samples, and the reason kept.
 
-    Use it as a context manager: leaving ends every process.
+    Use it as a context manager: leaving the block ends every process.
     """
 
     def __init__(self) -> None:
         self.running: list[RunningEngine] = []
         self.failures: dict[str, str] = {}
+        """By engine that is not running: the reason."""
         self._processes = ExitStack()
 
-    def start(self, spec: EngineSpec, text: TextInput, loads: int, environment: Environment | None = None) -> None:
-        """Starts an engine `loads` times, has it answer `text`, and keeps the last process.
+    def start(self, spec: EngineSpec, text: TextInput, starts: int, environment: Environment | None = None) -> None:
+        """Start an engine several times, predict a text each time, and keep the last process.
 
-        One that takes very long to start, because it compiles, is started once.
+        An engine that takes longer than 20 s to start (because it compiles) is started once.
+
+        Args:
+            spec: the engine.
+            text: the text of the first prediction.
+            starts: number of starts, at least 1; the start times are medians over them.
+            environment: the environment of its process.
         """
-        starts: list[tuple[float, float]] = []
+        times: list[tuple[float, float]] = []
         with self.drop_on_failure(spec.name):
-            while len(starts) < loads:
+            while len(times) < starts:
                 with ExitStack() as process:
                     sleep(_REST_S)
                     begin = perf_counter()
                     worker = process.enter_context(WorkerProcess(environment))
                     size_bytes = worker.call("open", spec)
                     ready = perf_counter()
-                    worker.call("answer", text)
-                    starts.append((ready - begin, perf_counter() - begin))
-                    if len(starts) == loads or starts[-1][1] > _LONG_START_S:
+                    worker.call("predict", text)
+                    times.append((ready - begin, perf_counter() - begin))
+                    if len(times) == starts or times[-1][1] > _LONG_START_S:
                         self._processes.push(process.pop_all())
                         break
-            ready_s, first_answer_s = map(median, zip(*starts, strict=True))
+            ready_s, first_prediction_s = map(median, zip(*times, strict=True))
             self.running.append(
                 RunningEngine(
                     spec=spec,
                     worker=worker,
                     ready_s=ready_s,
-                    first_answer_s=first_answer_s,
+                    first_prediction_s=first_prediction_s,
                     size_bytes=size_bytes,
                     environment=environment,
                 )
             )
 
     @contextmanager
-    def drop_on_failure(self, name: str, doing: str = "") -> Iterator[None]:
-        """Turns a failure of that engine inside the block into its reason for not taking part."""
+    def drop_on_failure(self, name: str, activity: str = "") -> Iterator[None]:
+        """Drop the engine if the block raises a `BenchError`, and keep the error as the reason.
+
+        Args:
+            name: the engine's name.
+            activity: what the block does, such as "while warming up"; precedes the reason.
+        """
         try:
             yield
         except BenchError as error:
-            self.failures[name] = f"{doing}: {error}" if doing else str(error)
-            self.running = [each for each in self.running if each.name != name]
+            self.failures[name] = f"{activity}: {error}" if activity else str(error)
+            self.running = [engine for engine in self.running if engine.name != name]
 
-    def rotation(self, turn: int, case: Case) -> Iterator[RunningEngine]:
-        """The running engines that take the case, beginning with another one each turn, with a rest before each."""
-        engines = [each for each in self.running if each.accepts(case)]
-        first = turn % max(1, len(engines))
-        for running_engine in engines[first:] + engines[:first]:
+    def rotated(self, round_index: int, case: Case) -> Iterator[RunningEngine]:
+        """Yield the engines that accept the case, each after a rest.
+
+        The order is cyclic and begins one engine later each round, so that no engine is always the first.
+        """
+        engines = [engine for engine in self.running if engine.accepts(case)]
+        first = round_index % max(1, len(engines))
+        for engine in engines[first:] + engines[:first]:
             sleep(_REST_S)
-            yield running_engine
+            yield engine
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._processes.close()

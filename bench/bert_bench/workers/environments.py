@@ -1,7 +1,7 @@
-"""Python environments of the peers whose packages clash with ours: made on demand, kept in the cache.
+"""Virtual environments for engines whose packages conflict with ours: installed on demand, kept in the cache.
 
-A worker in one of them runs this distribution's own code, from a folder that holds links to the two packages it needs
-and nothing else: our environment's other packages must not stand before the peer's.
+A worker in one of them imports `bert_bench` and `bert_runtime` from a folder that holds links to these two packages
+only, so that other packages of our environment do not shadow the engine's.
 """
 
 import hashlib
@@ -18,68 +18,79 @@ import bert_runtime
 from bert_bench.errors import BenchError
 from bert_runtime.cache import cache_dir
 
-__all__ = ["Environment", "cache_folder", "installed_modules", "requirements_file"]
+__all__ = ["Environment", "bench_cache_dir", "requirements_file", "site_packages"]
 
-_STAMP = "complete"
+_COMPLETE_MARKER = "complete"
 
 
-def cache_folder() -> Path:
-    """Return the folder that environments and the engines' files are kept in, see `bert_runtime.cache`."""
+def bench_cache_dir() -> Path:
+    """Return the folder for environments and artifacts, see `bert_runtime.cache`."""
     return cache_dir("bench")
 
 
 def requirements_file(name: str) -> Path:
-    """`requirements-<name>.txt`: beside the package in a checkout, inside it in a wheel."""
+    """Return the path of `requirements-<name>.txt`: next to the package in a checkout, inside it in a wheel."""
     package = Path(bert_bench.__file__).parent
-    found = [folder / f"requirements-{name}.txt" for folder in (package.parent, package)]
-    return next((path for path in found if path.is_file()), found[-1])
+    paths = [folder / f"requirements-{name}.txt" for folder in (package.parent, package)]
+    return next((path for path in paths if path.is_file()), paths[-1])
 
 
 @dataclass(frozen=True)
 class Environment:
-    """A virtual environment made from a requirements file."""
+    """A virtual environment with the packages of a requirements file.
+
+    Args:
+        name: the requirements file is `requirements-<name>.txt`.
+        cache: the folder below which environments are kept.
+    """
 
     name: str
     cache: Path
 
     @property
     def key(self) -> str:
-        """Changes with the requirements and with the Python it is made of."""
+        """Hash of the requirements and the Python version."""
         text = requirements_file(self.name).read_bytes() + sys.version.encode()
         return hashlib.sha256(text).hexdigest()[:12]
 
     @property
     def folder(self) -> Path:
-        """Where it is."""
+        """The environment's folder."""
         return self.cache / "environments" / f"{self.name}-{self.key}"
 
     @property
     def python(self) -> Path:
-        """Its interpreter."""
+        """The environment's interpreter."""
         return self.folder / "bin" / "python"
 
     @property
     def distributions(self) -> tuple[str, ...]:
-        """What its requirements name."""
+        """Names of the distributions in its requirements."""
         lines = requirements_file(self.name).read_text(encoding="utf-8").splitlines()
         names = (re.split(r"[\[<>=!~; ]", line)[0] for line in lines if not line.startswith("#"))
         return tuple(name for name in names if name)
 
     def variables(self) -> Mapping[str, str]:
-        """Environment variables of a worker that runs in it: our code, nobody else's, and no downloads."""
+        """Return the environment variables of a worker in it: our two packages importable, no downloads."""
         return {
-            "PYTHONPATH": str(_code_folder(self.cache)),
+            "PYTHONPATH": str(_linked_packages(self.cache)),
             "PYTHONNOUSERSITE": "1",
             "HF_HUB_OFFLINE": "1",
             "HF_HUB_DISABLE_TELEMETRY": "1",
         }
 
     def ensure(self, progress: Callable[[str], None]) -> None:
-        """Makes it where it is not there; pip's own configuration decides where packages come from.
+        """Install it unless it is complete. pip's configuration decides where packages come from.
 
-        One that was interrupted is made again. Raises `BenchError` with pip's reason.
+        An interrupted installation starts over.
+
+        Args:
+            progress: called with a line before an installation.
+
+        Raises:
+            BenchError: the environment cannot be made; the message ends with pip's reason.
         """
-        if (self.folder / _STAMP).is_file():
+        if (self.folder / _COMPLETE_MARKER).is_file():
             return
         progress(f"installing requirements-{self.name}.txt (log: {self._log})")
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -87,7 +98,7 @@ class Environment:
         self._run([sys.executable, "-m", "venv", str(self.folder)])
         pip = [str(self.python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
         self._run([*pip, "-r", str(requirements_file(self.name))])
-        (self.folder / _STAMP).touch()
+        (self.folder / _COMPLETE_MARKER).touch()
 
     @property
     def _log(self) -> Path:
@@ -101,18 +112,18 @@ class Environment:
                 raise BenchError(f"cannot make the environment {self.name}: {error}") from None
         if finished.returncode:
             lines = self._log.read_text(errors="replace").splitlines()
-            last = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1] if lines else "")
-            raise BenchError(f"cannot install requirements-{self.name}.txt: {last.strip()}")
+            reason = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1] if lines else "")
+            raise BenchError(f"cannot install requirements-{self.name}.txt: {reason.strip()}")
 
 
-def installed_modules(environment: Environment) -> Path:
-    """Where the packages of an environment are, for a worker of another one of the same Python."""
+def site_packages(environment: Environment) -> Path:
+    """Return the environment's site-packages, for a worker of another environment with the same Python version."""
     (folder,) = environment.folder.glob("lib/python*/site-packages")
     return folder
 
 
-def _code_folder(cache: Path) -> Path:
-    """A folder that holds links to `bert_bench` and `bert_runtime` alone."""
+def _linked_packages(cache: Path) -> Path:
+    """Return a folder that holds links to `bert_bench` and `bert_runtime` only, creating it if necessary."""
     packages = [Path(module.__file__ or "").parent.resolve() for module in (bert_bench, bert_runtime)]
     key = hashlib.sha256("\n".join(map(str, packages)).encode()).hexdigest()[:12]
     folder = cache / "code" / key

@@ -1,4 +1,4 @@
-"""The parent's end of a worker process."""
+"""A worker process as its parent sees it: start, call, time out, end."""
 
 import os
 import pickle
@@ -16,19 +16,24 @@ from bert_bench.workers.environments import Environment
 __all__ = ["WorkerProcess"]
 
 _TIMEOUT_S = 600.0
-"""How long one request may take before its worker is killed. The longest, a workload of long texts on a large model
+"""Time limit of one request, after which the worker is killed. The longest, a workload of long texts on a large model
 in PyTorch, takes a minute or two."""
 
 _GRACE_S = 5.0
-"""How long a process that has closed its pipe may take to end and so say how."""
+"""Time limit for a process that has closed its pipe to end and leave an exit status."""
 
 
 class WorkerProcess:
-    """A process that runs one engine, in an environment of its own if one is given.
+    """A process that runs one engine. Use it as a context manager: leaving the block kills the process.
 
-    Use it as a context manager: leaving kills the process.
+    Every failure is a `WorkerError` with one line of reason; a dead or unresponsive process never blocks the caller.
 
-    Every failure is a `WorkerError` with one line that says why; a dead or silent process never blocks the caller.
+    Args:
+        environment: the virtual environment to run in; by default this process's.
+        timeout_s: time limit of one request in seconds.
+
+    Raises:
+        WorkerError: the process cannot be started.
     """
 
     def __init__(self, environment: Environment | None = None, *, timeout_s: float = _TIMEOUT_S) -> None:
@@ -37,7 +42,7 @@ class WorkerProcess:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         python = sys.executable if environment is None else str(environment.python)
         variables = None if environment is None else {**os.environ, **environment.variables()}
-        # -P: a file of the user's working directory must not shadow a module.
+        # -P: a file in the user's working directory must not shadow a module.
         try:
             self._process = subprocess.Popen(
                 [python, "-P", "-m", "bert_bench.workers.service"],
@@ -49,14 +54,25 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The process's id."""
+        """The process id."""
         return self._process.pid
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """The result of a method of `bert_bench.workers.service.Service`; raises `WorkerError`."""
+        """Call a method of `bert_bench.workers.service.Service` in the process.
+
+        Args:
+            method: the method's name.
+            arguments: its arguments, pickled.
+
+        Returns:
+            The method's result.
+
+        Raises:
+            WorkerError: the method failed, the process died, or the time limit passed.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        watchdog = Timer(self._timeout_s, self._give_up)
+        watchdog = Timer(self._timeout_s, self._kill_after_timeout)
         watchdog.daemon = True
         watchdog.start()
         try:
@@ -64,20 +80,20 @@ class WorkerProcess:
             self._process.stdin.flush()
             succeeded, value = pickle.load(self._process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):
-            raise WorkerError(self._cause_of_death()) from None
+            raise WorkerError(self._exit_reason()) from None
         finally:
             watchdog.cancel()
         if not succeeded:
             raise WorkerError(value)
         return value
 
-    def _give_up(self) -> None:
+    def _kill_after_timeout(self) -> None:
         self._timed_out = True
         self._process.kill()
 
-    def _cause_of_death(self) -> str:
+    def _exit_reason(self) -> str:
         if self._timed_out:
-            return f"gave no answer within {self._timeout_s:.0f} s"
+            return f"did not respond within {self._timeout_s:.0f} s"
         try:
             status = self._process.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
@@ -93,7 +109,7 @@ class WorkerProcess:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._process.kill()
         self._process.wait()
@@ -101,5 +117,5 @@ class WorkerProcess:
             try:
                 if stream is not None:
                     stream.close()
-            except BrokenPipeError:  # a request that the dead process never read
+            except BrokenPipeError:  # the dead process never read the request
                 pass

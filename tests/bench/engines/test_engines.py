@@ -1,4 +1,4 @@
-"""Products that take texts: what they are asked."""
+"""Engines that read texts get both texts of a pair."""
 
 from typing import Any
 
@@ -9,17 +9,17 @@ from bert_bench.workloads import Case
 from bert_runtime.tasks import TextInput
 
 
-def test_a_product_is_asked_about_both_texts_of_a_pair() -> None:
-    asked: list[Any] = []
+def test_text_engine_gets_both_texts_of_a_pair() -> None:
+    inputs: list[Any] = []
 
-    def many(texts: list[Any]) -> Any:
-        asked.extend(texts)
+    def predict(texts: list[Any]) -> Any:
+        inputs.extend(texts)
         return np.zeros((len(texts), 2), dtype=np.float32)
 
-    engine = TextEngine(lambda text: many([text]), many, many, 0)
+    engine = TextEngine(lambda text: predict([text]), predict, predict, 0)
     pair = TextInput("a man sings", "someone makes music")
-    engine.answer(pair)
-    engine.rows([pair, TextInput("alone")])
-    engine.call(Case(name="pairs", stage="end_to_end", texts=(pair,), tokens=(8,)))()
+    engine.predict(pair)
+    engine.raw_outputs([pair, TextInput("alone")])
+    engine.timed_call(Case(name="pairs", stage="end_to_end", texts=(pair,), tokens=(8,)))()
     both = {"text": "a man sings", "text_pair": "someone makes music"}
-    assert asked == [both, both, "alone", both]
+    assert inputs == [both, both, "alone", both]

@@ -1,4 +1,4 @@
-"""LoadGen's summary is read for what it says."""
+"""Running LoadGen's scenarios and reading its summary."""
 
 import sys
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import pytest
 from bert_bench import Settings
 from bert_bench.errors import WorkerError
 from bert_bench.mlperf_loadgen import measure_loadgen
-from bert_bench.mlperf_loadgen.scenario import SCENARIOS, LoadOptions, drive, read_summary, summary_metrics
+from bert_bench.mlperf_loadgen.scenario import SCENARIOS, LoadOptions, read_summary, run_scenario, summary_metrics
 from bert_runtime.tasks import TextInput
 
 SUMMARY = """\
@@ -37,7 +37,7 @@ samples_per_query : 1
 """
 
 
-def test_figures_are_in_the_units_of_reports() -> None:
+def test_metrics_are_in_the_units_of_reports() -> None:
     found = summary_metrics(read_summary(SUMMARY))
     assert found == {
         "valid": False,
@@ -49,17 +49,17 @@ def test_figures_are_in_the_units_of_reports() -> None:
     }
 
 
-def test_offlines_rate_stands_after_a_colon_without_a_space_before_it() -> None:
+def test_offline_rate_is_read_without_a_space_before_the_colon() -> None:
     assert summary_metrics(read_summary("Samples per second: 1500.25\nResult is : VALID\n"))["texts_per_s"] == 1500.25
 
 
-def test_settings_are_not_taken_for_results() -> None:
+def test_test_parameters_are_not_read_as_results() -> None:
     assert "samples_per_query" not in read_summary(SUMMARY)
     assert read_summary(SUMMARY)["SUT name"] == "PySUT"
 
 
 class FakeLoadGen(SimpleNamespace):
-    """As much of the module as `drive` uses: it asks for every text once, in one query where it is Offline."""
+    """The parts of the module that `run_scenario` uses: every text is queried once, in one query for Offline."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -78,19 +78,19 @@ class FakeLoadGen(SimpleNamespace):
 
     def StartTestWithLogSettings(self, issue: Any, count: int, settings: Any, logs: Any) -> None:  # noqa: N802
         samples = [SimpleNamespace(id=100 + i, index=i) for i in range(count)]
-        for query in [samples] if settings.scenario == "Offline" else [[each] for each in samples]:
+        for query in [samples] if settings.scenario == "Offline" else [[sample] for sample in samples]:
             issue(query)
         (Path(logs.log_output.outdir) / "mlperf_log_summary.txt").write_text(SUMMARY)
 
 
 class Engine:
-    """Remembers what it was asked."""
+    """Records the number of texts of each call."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.calls: list[int] = []
         self.error = error
 
-    def answer(self, text: TextInput) -> None:
+    def predict(self, text: TextInput) -> None:
         self.predict_batch([text])
 
     def predict_batch(self, texts: Sequence[TextInput]) -> None:
@@ -107,37 +107,35 @@ def loadgen(monkeypatch: pytest.MonkeyPatch) -> FakeLoadGen:
     return module
 
 
-OPTIONS = LoadOptions(seconds=0.01, texts_per_s=100.0, latency_ms=10.0)
+OPTIONS = LoadOptions(duration_s=0.01, texts_per_s=100.0, latency_ms=10.0)
 TEXTS = [TextInput("a"), TextInput("b"), TextInput("c")]
 
 
 @pytest.mark.parametrize(
     ("scenario", "calls"), [("SingleStream", [1, 1, 1]), ("Server", [1, 1, 1]), ("Offline", [3, 3])]
 )
-def test_every_query_is_answered_and_completed(
+def test_every_query_is_predicted_and_completed(
     loadgen: FakeLoadGen, tmp_path: Path, scenario: str, calls: list[int]
 ) -> None:
     engine: Any = Engine()
-    summary = drive(engine, tmp_path, scenario, TEXTS, OPTIONS)
+    summary = run_scenario(engine, tmp_path, scenario, TEXTS, OPTIONS)
     assert summary["Result is"] == "INVALID"
-    assert engine.calls == calls  # of Offline's, the first finds out how much one query should hold
+    assert engine.calls == calls  # the first call of Offline measures the expected rate
     assert loadgen.completed == [100, 101, 102]
     assert sys.path[-1] == str(tmp_path)
 
 
 @pytest.mark.parametrize("scenario", ["SingleStream", "Server"])
-def test_an_engine_that_fails_does_not_keep_loadgen_waiting(
-    loadgen: FakeLoadGen, tmp_path: Path, scenario: str
-) -> None:
+def test_failing_engine_does_not_block_loadgen(loadgen: FakeLoadGen, tmp_path: Path, scenario: str) -> None:
     engine: Any = Engine(ValueError("no"))
     with pytest.raises(ValueError, match="no"):
-        drive(engine, tmp_path, scenario, TEXTS, OPTIONS)
+        run_scenario(engine, tmp_path, scenario, TEXTS, OPTIONS)
     assert loadgen.completed == [100, 101, 102]
     assert engine.calls == [1]
 
 
-def test_an_engine_that_is_gone_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Gone:
+def test_dead_worker_is_reported_for_every_scenario(monkeypatch: pytest.MonkeyPatch) -> None:
+    class DeadWorker:
         def call(self, *arguments: Any) -> Any:
             raise WorkerError("its process ended with signal 9")
 
@@ -145,9 +143,9 @@ def test_an_engine_that_is_gone_does_not_end_the_run(monkeypatch: pytest.MonkeyP
         def environment(self, name: str) -> str:
             return name
 
-    monkeypatch.setattr(measure_loadgen, "installed_modules", lambda environment: "modules")
-    engine_pool: Any = SimpleNamespace(running=[SimpleNamespace(name="dead", worker=Gone())])
+    monkeypatch.setattr(measure_loadgen, "site_packages", lambda environment: "modules")
+    engine_pool: Any = SimpleNamespace(running=[SimpleNamespace(name="dead", worker=DeadWorker())])
     artifact_cache: Any = ArtifactCache()
     found = measure_loadgen.measure_loadgen(engine_pool, artifact_cache, TEXTS, Settings(), lambda stage: None)
-    assert {each["dead"]["error"] for each in found.values()} == {"its process ended with signal 9"}
+    assert {engines["dead"]["error"] for engines in found.values()} == {"its process ended with signal 9"}
     assert set(found) == set(SCENARIOS)

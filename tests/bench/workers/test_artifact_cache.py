@@ -1,4 +1,4 @@
-"""What engines make is made once, whole, and again when what it is made of changes."""
+"""Artifacts are made once and completely, and again when their inputs change."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -23,9 +23,9 @@ TEXTS = [TextInput("hello"), TextInput("lost my card")]
 
 @dataclass(frozen=True, kw_only=True)
 class ToySpec(PreparedSpec):
-    """Writes down what it was given."""
+    """Writes the number of calibration texts."""
 
-    calibrated: ClassVar[bool] = True
+    needs_calibration: ClassVar[bool] = True
 
     def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:
         if self.config.settings.get("broken"):
@@ -37,13 +37,13 @@ class ToySpec(PreparedSpec):
 
 
 class InProcess:
-    """A worker's end of `make`, in this process."""
+    """Runs `prepare_artifacts` in this process."""
 
     def __init__(self) -> None:
         self.made: list[str] = []
 
     def call(self, method: str, spec: ToySpec, folder: Path, texts: Sequence[TextInput]) -> None:
-        assert method == "make"
+        assert method == "prepare_artifacts"
         self.made.append(spec.name)
         spec.prepare(folder, texts)
 
@@ -65,14 +65,14 @@ def artifact_cache(tmp_path: Path) -> ArtifactCache:
     return ArtifactCache(cache=tmp_path, checkpoint_key="0123456789abcdef0", texts=TEXTS, progress=lambda stage: None)
 
 
-def test_files_are_made_once(artifact_cache: ArtifactCache, worker: InProcess) -> None:
+def test_artifacts_are_made_once(artifact_cache: ArtifactCache, worker: InProcess) -> None:
     first, second = artifact_cache.prepared(spec()), artifact_cache.prepared(spec())
     assert first.folder == second.folder
     assert (first.files / "texts").read_text() == "2"
     assert worker.made == ["toy"]
 
 
-def test_other_settings_checkpoints_and_calibration_texts_are_made_again(
+def test_changed_settings_checkpoint_or_calibration_texts_make_artifacts_again(
     artifact_cache: ArtifactCache, worker: InProcess
 ) -> None:
     folders = [
@@ -84,7 +84,7 @@ def test_other_settings_checkpoints_and_calibration_texts_are_made_again(
     assert len(set(folders)) == len(worker.made) == 4
 
 
-def test_engines_that_make_the_same_files_share_them() -> None:
+def test_engines_with_the_same_artifacts_share_them() -> None:
     common: dict[str, Any] = {"bundle": Path(), "threads": 1, "max_batch_tokens": 1, "checkpoint": Path()}
     made = {config.name: OpenVINOSpec(config=config, **common).artifact_config.name for config in openvino.CONFIGS}
     assert made == {
@@ -97,27 +97,25 @@ def test_engines_that_make_the_same_files_share_them() -> None:
     assert pipelines == ["pipeline-pytorch", "optimum-int8"]
 
 
-def test_calibration_texts_change_nothing_where_they_are_not_read(
-    artifact_cache: ArtifactCache, worker: InProcess
-) -> None:
+def test_calibration_texts_do_not_matter_if_they_are_not_read(artifact_cache: ArtifactCache, worker: InProcess) -> None:
     for texts in (TEXTS, TEXTS[:1]):
         replace(artifact_cache, texts=texts).prepared(spec(precision="fp32"))
     assert worker.made == ["toy"]
 
 
-def test_what_fails_leaves_nothing_behind(artifact_cache: ArtifactCache, worker: InProcess, tmp_path: Path) -> None:
+def test_failure_leaves_nothing_behind(artifact_cache: ArtifactCache, worker: InProcess, tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match="the toy is broken"):
         artifact_cache.prepared(spec(broken=True))
     assert not [path for path in tmp_path.rglob("*") if "toy" in path.name]
 
 
-def test_an_interruption_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_interruption_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), atomic_replace_dir(tmp_path / "target") as building:
         (building / "half").touch()
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_engine_opened_before_it_was_prepared_says_so() -> None:
+def test_opening_an_unprepared_engine_is_an_error() -> None:
     with pytest.raises(AssertionError, match="toy was opened before it was prepared"):
         _ = spec().files

@@ -1,4 +1,4 @@
-"""Callers share the texts, stop in time, and do not hide an error."""
+"""Concurrent clients share the texts, stop in time, and raise errors."""
 
 from threading import get_ident
 from time import sleep
@@ -11,15 +11,15 @@ from bert_runtime.tasks import TextInput
 TEXTS = [TextInput(str(i)) for i in range(3)]
 
 
-def test_every_caller_asks_and_every_text_is_read() -> None:
+def test_every_client_calls_and_every_text_is_read() -> None:
     threads, read = set(), []
 
-    def answer(text: TextInput) -> None:
+    def predict(text: TextInput) -> None:
         threads.add(get_ident())
         read.append(text.text)
         sleep(0.002)
 
-    samples, seconds = time_concurrent_calls(answer, TEXTS, 3, 0.1)
+    samples, seconds = time_concurrent_calls(predict, TEXTS, 3, 0.1)
     assert len(threads) == 3
     assert {"0", "1", "2"} == set(read)
     assert len(samples) == len(read)
@@ -27,9 +27,9 @@ def test_every_caller_asks_and_every_text_is_read() -> None:
     assert 0.1 <= seconds < 2
 
 
-def test_an_error_of_one_caller_ends_all() -> None:
-    def answer(text: TextInput) -> None:
+def test_error_of_one_client_stops_all() -> None:
+    def predict(text: TextInput) -> None:
         raise RuntimeError("Already borrowed")
 
     with pytest.raises(RuntimeError, match="Already borrowed"):
-        time_concurrent_calls(answer, TEXTS, 4, 30.0)
+        time_concurrent_calls(predict, TEXTS, 4, 30.0)

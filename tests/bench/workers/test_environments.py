@@ -1,4 +1,4 @@
-"""A peer's environment sees this project's code and no other of our packages; one that fails says why."""
+"""Environments of engines import two of our packages only, and report why they cannot be installed."""
 
 import sys
 from pathlib import Path
@@ -7,11 +7,11 @@ import pytest
 
 from bert_bench import BenchError, WorkerError
 from bert_bench.workers import environments
-from bert_bench.workers.environments import Environment, cache_folder
+from bert_bench.workers.environments import Environment, bench_cache_dir
 from bert_bench.workers.worker_process import WorkerProcess
 
 
-class OwnPython(Environment):
+class CurrentPython(Environment):
     """An environment whose interpreter is the one that runs the tests."""
 
     @property
@@ -21,15 +21,15 @@ class OwnPython(Environment):
 
 @pytest.fixture
 def requirements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A requirements file in the place of the shipped ones."""
+    """A requirements file that replaces the shipped ones."""
     path = tmp_path / "requirements-toy.txt"
     path.write_text("# nothing\n")
     monkeypatch.setattr(environments, "requirements_file", lambda name: path)
     return path
 
 
-def test_a_worker_sees_two_of_our_packages(tmp_path: Path) -> None:
-    environment = OwnPython("optimum", tmp_path)
+def test_worker_sees_two_of_our_packages(tmp_path: Path) -> None:
+    environment = CurrentPython("optimum", tmp_path)
     folder = Path(environment.variables()["PYTHONPATH"])
     assert {path.name for path in folder.iterdir()} == {"bert_bench", "bert_runtime"}
     assert environment.variables() == environment.variables()
@@ -37,19 +37,19 @@ def test_a_worker_sees_two_of_our_packages(tmp_path: Path) -> None:
         assert "numpy" in worker.call("versions", ["numpy", "no-such-distribution"])
 
 
-def test_a_missing_interpreter_is_a_reason(tmp_path: Path) -> None:
+def test_missing_interpreter_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match="cannot be started"):
         WorkerProcess(Environment("optimum", tmp_path))
 
 
-def test_other_requirements_are_another_environment(tmp_path: Path, requirements: Path) -> None:
+def test_changed_requirements_give_another_environment(tmp_path: Path, requirements: Path) -> None:
     before = Environment("toy", tmp_path).folder
     assert before == Environment("toy", tmp_path).folder
     requirements.write_text("numpy==1\n")
     assert Environment("toy", tmp_path).folder != before
 
 
-def test_what_pip_cannot_install_is_the_reason(
+def test_failed_installation_reports_pips_error(
     tmp_path: Path, requirements: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requirements.write_text("./no-such-folder\n")
@@ -57,31 +57,31 @@ def test_what_pip_cannot_install_is_the_reason(
     commands: list[list[str]] = []
     run = environments.subprocess.run
 
-    def with_our_pip(command: list[str], **options: object) -> object:
-        """Without the seconds that a virtual environment takes."""
+    def run_current_pip(command: list[str], **options: object) -> object:
+        """Skip creating the virtual environment, which takes seconds."""
         commands.append(command)
         if "venv" in command:
             environment.folder.mkdir()
             command = [sys.executable, "-c", ""]
         return run([sys.executable, *command[1:]], **options)  # type: ignore[call-overload]
 
-    monkeypatch.setattr(environments.subprocess, "run", with_our_pip)
-    said: list[str] = []
+    monkeypatch.setattr(environments.subprocess, "run", run_current_pip)
+    stages: list[str] = []
     with pytest.raises(BenchError, match=r"cannot install requirements-toy.txt: ERROR.*no-such-folder"):
-        environment.ensure(said.append)
-    assert "requirements-toy.txt" in said[0]
+        environment.ensure(stages.append)
+    assert "requirements-toy.txt" in stages[0]
     assert commands[0][1:3] == ["-m", "venv"]
-    with pytest.raises(BenchError):  # it is not taken for complete the next time
-        environment.ensure(said.append)
+    with pytest.raises(BenchError):  # a failed installation is not complete
+        environment.ensure(stages.append)
 
 
-def test_a_complete_environment_is_not_made_again(tmp_path: Path) -> None:
+def test_complete_environment_is_not_installed_again(tmp_path: Path) -> None:
     environment = Environment("optimum", tmp_path)
     environment.folder.mkdir(parents=True)
     (environment.folder / "complete").touch()
     environment.ensure(lambda stage: pytest.fail(stage))
 
 
-def test_the_cache_follows_the_desktop_convention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_is_below_xdg_cache_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / "bert-export" / "bench"
+    assert bench_cache_dir() == tmp_path / "bert-export" / "bench"
