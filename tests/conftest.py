@@ -126,7 +126,7 @@ def one_thread() -> Iterator[None]:
     """Threads that wait for each other in a toy model take seconds on a machine that is busy with something else."""
     threads = torch.get_num_threads()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bert_models.training.run.available_cores", lambda: 1)
+        patch.setattr("bert_models.training.lifecycle.available_cores", lambda: 1)
         yield
     torch.set_num_threads(threads)
 

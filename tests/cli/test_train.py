@@ -102,7 +102,9 @@ def test_a_trained_checkpoint_is_replaced_with_force_alone(
     (output / "bundle").mkdir()
     spared = run(*train_arguments, "--epochs", 1, "--output", output, "--force")
     assert spared.exit_code == 1
-    assert "beside the checkpoint there is also bundle, which would be lost; move that elsewhere first" in spared.stderr
+    assert (
+        "besides the checkpoint there is also bundle, which would be lost; move that elsewhere first" in spared.stderr
+    )
     (output / "bundle").rmdir()
     assert run(*train_arguments, "--epochs", 1, "--output", output, "--force").exit_code == 0
     assert not equal(output, whole_run[0])
@@ -119,7 +121,9 @@ def test_what_was_not_trained_here_is_safe(
     for name in ("folder", "file"):
         result = run(*train_arguments, "--output", tmp_path / name, *options)
         assert result.exit_code == 1
-        expected = f"Error: {tmp_path / name}: exists and was not written by a training run; choose another place\n"
+        expected = (
+            f"Error: {tmp_path / name}: exists and was not written by a training run; choose another output folder\n"
+        )
         assert result.stderr == expected
     assert [path.name for path in (tmp_path / "folder").iterdir()] == ["thesis.txt"]
 

@@ -65,7 +65,7 @@ def test_losses_that_the_task_does_not_have(run: Run, train_arguments: list[Any]
     files = ["--train", data, "--dev", data, "--problem-type", "regression", "--output", tmp_path / "trained"]
     result = run(*train_arguments, *files, "--label-smoothing", 0.1)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "Error: text-classification with problem_type regression has no use for label_smoothing; " in result.stderr
+    assert "Error: text-classification with problem_type regression does not support label_smoothing; " in result.stderr
     assert not (tmp_path / "trained").exists()
 
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import Result
 from torch import Tensor
 
-from bert_models.training.logs import build_loggers, draw
+from bert_models.training.logs import build_loggers, plot_metrics
 from bert_models.training.module import FineTuning
 
 from .training_data import equal
@@ -158,10 +158,10 @@ def test_the_logs_of_a_run_that_stopped_at_once_do_not_block_the_next(
 def test_the_plot(whole_run: tuple[Path, Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (whole_run[0] / "training.png").read_bytes().startswith(b"\x89PNG")
     rows = [{"step": 0, "loss": 1.0, "lr": 0.1}, {"step": 1, "dev_accuracy": float("nan")}]
-    draw(tmp_path / "undefined.png", rows, ["accuracy"])
+    plot_metrics(tmp_path / "undefined.png", rows, ["accuracy"])
     assert (tmp_path / "undefined.png").is_file()
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    draw(tmp_path / "missing.png", rows, ["accuracy"])
+    plot_metrics(tmp_path / "missing.png", rows, ["accuracy"])
     assert not (tmp_path / "missing.png").exists()
 
 

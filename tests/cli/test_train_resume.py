@@ -79,7 +79,7 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
     else:
         result = run(*train_arguments, "--output", parts)
         assert (result.exit_code, result.stdout) == (1, "")
-        assert "\nError: interrupted; go on from where it was saved last with --resume" in result.stderr
+        assert "\nError: interrupted; go on from the last save with --resume" in result.stderr
     assert sorted(path.name for path in parts.iterdir()) == ["logs", "training"]
     monkeypatch.undo()
 
@@ -129,7 +129,7 @@ def test_a_signal_saves_the_step_it_falls_into(
     monkeypatch.setattr(FineTuning, "training_step", told_to_stop)
     result = run(*train_arguments, *options, "--output", parts)
     assert result.exit_code == 1
-    assert "\nError: interrupted; go on from where it was saved last with --resume" in result.stderr
+    assert "\nError: interrupted; go on from the last save with --resume" in result.stderr
     stopped = list(steps)
     assert stopped[-1] == ((2, 1) if "--accumulate" in options else place)
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
@@ -153,8 +153,8 @@ def test_the_state_is_saved_now_and_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A process that is killed in its first epoch goes on from the last saving."""
-    monkeypatch.setattr(saving, "_LEAST_INTERVAL_S", 0.0)
-    monkeypatch.setattr(saving, "_MOST_SHARE", 1e9)
+    monkeypatch.setattr(saving, "_MIN_INTERVAL_S", 0.0)
+    monkeypatch.setattr(saving, "_MAX_SAVE_FRACTION", 1e9)
     stop_in_epoch(0, Crash())
     with pytest.raises(Crash):
         run(*train_arguments, "--output", tmp_path / "trained")

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torchmetrics.functional.classification import binary_auroc
 
+from bert_models.crf import IGNORE_INDEX
 from bert_models.pretraining import PretrainingBatches, PretrainSettings
-from bert_models.pretraining.masking import IGNORE_INDEX
 from bert_models.pretraining.model import ReplacedTokenModel
 from bert_models.training.seeding import seed_from_indices
 

@@ -31,13 +31,13 @@ from bert_models.corpus import TextFiles
 from bert_models.families import FAMILIES
 from bert_models.families.bert import bert_size
 from bert_models.pretraining import InitialModel, PretrainingBatches, PretrainSettings, split_documents, tokenize_corpus
+from bert_models.pretraining.loop import fit
 from bert_models.pretraining.model import MaskedLanguageModel, PretrainingModel, ReplacedTokenModel
 from bert_models.pretraining.module import Pretraining
-from bert_models.pretraining.run import fit
 from bert_models.pretraining.vocabulary import PretrainingVocabulary
 from bert_models.task_settings import read_mask_token
 from bert_models.tokenizer_files import read_tokenizer, train_tokenizer
-from bert_models.training.loop import resumed_precision
+from bert_models.training.lifecycle import resumed_precision
 from bert_models.training.precision import ChosenPrecision
 from bert_models.training.run_dir import LAST_NAME
 from bert_runtime.machine import available_cores
@@ -156,7 +156,7 @@ def _continued_model(
 ) -> tuple[PretrainingModel, EncoderConfig, _Data]:
     """Return a checkpoint's model, its configuration and the batches of its tokenizer."""
     pl.seed_everything(settings.seed, verbose=False)
-    opened = InitialModel(base=base).open(settings)
+    opened = InitialModel(base=base).load(settings)
     data = _tokenize(text, opened.tokenizer, opened.tokenizer_from, work, settings, transformers=False)
     return opened.model, opened.model.config, data
 

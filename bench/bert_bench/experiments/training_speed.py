@@ -32,8 +32,8 @@ from bert_bench.experiments.transformers_fine_tuning import TransformersTaskMode
 from bert_bench.experiments.transformers_pretraining import TransformersPretraining
 from bert_bench.timing_statistics import paired_speedup, summarize
 from bert_models import load_model, open_checkpoint
+from bert_models.crf import IGNORE_INDEX
 from bert_models.families import FAMILIES
-from bert_models.pretraining.masking import IGNORE_INDEX
 from bert_models.pretraining.model import MaskedLanguageModel
 from bert_models.training.data import TensorBatch, train_loader
 from bert_models.training.infer_task import infer_task

@@ -8,9 +8,9 @@ import transformers
 from torch import Tensor
 
 from bert_models.config import EncoderConfig
+from bert_models.crf import IGNORE_INDEX
 from bert_models.families import FAMILIES
 from bert_models.pretraining import PretrainingBatch, PretrainingBatches
-from bert_models.pretraining.masking import IGNORE_INDEX
 from bert_models.pretraining.model import MetricSum, PretrainingModel, classification_metrics, weighted_loss
 from bert_models.training.seeding import seed_from_indices
 from bert_runtime.tasks import FillMask

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bert_models.checkpoint import load_model, open_checkpoint
 from bert_models.corpus.text_files import Corpus
+from bert_models.crf import IGNORE_INDEX
 from bert_models.distillation.layers import LayerTrace
 from bert_models.distillation.losses import attention_divergence, cosine_distance, kl_divergence
 from bert_models.distillation.settings import CORPUS_DISTILLATION, DistillationSettings
@@ -16,7 +17,7 @@ from bert_models.distillation.student import Student, check_compatible, teacher_
 from bert_models.distillation.teacher import Teacher
 from bert_models.errors import TrainingError
 from bert_models.model import TaskModel
-from bert_models.pretraining.model import IGNORE_INDEX, MetricSum, PretrainingModel, mlm_metrics, weighted_loss
+from bert_models.pretraining.model import MetricSum, PretrainingModel, mlm_metrics, weighted_loss
 from bert_models.pretraining.model_source import LoadedModel, ModelSource, check_objective
 from bert_models.pretraining.run import pretrain
 from bert_models.pretraining.settings import PretrainSettings
@@ -56,7 +57,7 @@ class DistilledLanguageModel(PretrainingModel):
         masked, real = labels != IGNORE_INDEX, attention_mask.bool()
         if self.distillation.soft_weight:
             soft_loss = kl_divergence(logits, self.teacher.head(expected[masked]), self.distillation.temperature)
-            measured["soft_loss"] = MetricSum(soft_loss, measured["mlm_loss"].number)
+            measured["soft_loss"] = MetricSum(soft_loss, measured["mlm_loss"].num_items)
         if self.distillation.hidden_weight:
             measured["hidden_loss"] = MetricSum(cosine_distance(hidden, expected, real), real.sum())
         if self.distillation.attention_weight:
@@ -88,7 +89,7 @@ class _DistilledModel(ModelSource):
             **asdict(self.distillation),
         }
 
-    def open(self, settings: PretrainSettings) -> LoadedModel:
+    def load(self, settings: PretrainSettings) -> LoadedModel:
         source = open_checkpoint(self.teacher)
         task = source.task(FillMask.name)
         model = load_model(source, task)

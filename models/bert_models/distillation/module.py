@@ -57,7 +57,7 @@ class Distillation(FineTuning):
         """Return the weighted sum of the losses, float32 []."""
         weights = self.distillation
         losses = [self._zero_loss(outputs)] if self.process_group.world_size > 1 else []
-        if not len(batch.rows):  # this process has no part of an epoch's last batch
+        if not len(batch.sequence_indices):  # this process has no part of an epoch's last batch
             return torch.stack(losses).sum()
         if weights.hard_weight:
             losses.append(weights.hard_weight * super().loss(batch, outputs))
@@ -69,7 +69,7 @@ class Distillation(FineTuning):
 
     def _soft_loss(self, batch: TensorBatch, outputs: Tensor) -> Tensor:
         """Compare the outputs with the teacher's for the same sequences."""
-        task, sequences = self.model.task, [self.teacher_outputs[index] for index in batch.rows.tolist()]
+        task, sequences = self.model.task, [self.teacher_outputs[index] for index in batch.sequence_indices.tolist()]
         per_token = task.name in PER_TOKEN_TASKS
         expected = pad_sequences(sequences, batch.input_ids.shape[1]) if per_token else torch.stack(sequences)
         return soft_loss(

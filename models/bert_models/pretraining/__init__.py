@@ -1,4 +1,4 @@
-"""Pre-training: raw text to batches, the models of each objective, and the run."""
+"""Pre-train encoders on raw text: token cache, batches, the models of each objective, and the run."""
 
 from bert_models.pretraining.batches import (
     OBJECTIVES,

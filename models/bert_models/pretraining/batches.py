@@ -1,4 +1,4 @@
-"""Padded batches of a token cache for each pre-training objective.
+"""Padded batches for each pre-training objective, read from a token cache.
 
 Letters in shapes: B sequences in the batch, S tokens per sequence.
 """
@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from bert_models.errors import TrainingError
 from bert_models.pretraining.masking import MaskingSettings, mask_sequences
-from bert_models.pretraining.packing import Plan, pack_next_sentences, pack_sentence_order, pack_sentences
+from bert_models.pretraining.packing import PackedSequences, pack_next_sentences, pack_sentence_order, pack_sentences
 from bert_models.pretraining.token_cache import TokenCache
 from bert_models.pretraining.vocabulary import PretrainingVocabulary
 from bert_runtime.numerics import IntArray
@@ -22,27 +22,39 @@ from bert_runtime.numerics import IntArray
 __all__ = ["OBJECTIVES", "BatchSettings", "PretrainingBatch", "PretrainingBatches", "batch_loader"]
 
 OBJECTIVES = ("mlm", "mlm+nsp", "mlm+sop", "rtd")
-"""Masked language modelling alone, with next-sentence or sentence-order prediction, and replaced-token detection."""
+"""Pre-training objectives.
 
-_ORDER, _MASKS = 2, 3
-"""Tell the generators of one epoch apart."""
+`mlm`: masked language modelling (RoBERTa, arXiv:1907.11692); `mlm+nsp`: with next-sentence prediction (BERT,
+arXiv:1810.04805); `mlm+sop`: with sentence-order prediction (ALBERT, arXiv:1909.11942); `rtd`: replaced-token detection
+(ELECTRA, arXiv:2003.10555).
+"""
+
+_ORDER_KEY, _MASKING_KEY = 2, 3
+"""Seed keys that keep the random numbers of one epoch apart; packing uses 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSettings:
-    """What is made of a token cache."""
+    """Settings of the batches of a token cache.
+
+    Raises:
+        TrainingError: A value is out of range; the message names all of them.
+    """
 
     objective: str = "mlm"
+    """One of `OBJECTIVES`."""
     max_tokens: int = 128
-    """Longest sequence, special tokens included."""
+    """Maximum tokens of a sequence, special tokens included."""
     batch_size: int = 32
-    """Sequences in the batch of one rank."""
+    """Sequences per batch and rank."""
     cross_documents: bool = True
-    """Of `mlm`: sequences may go on with the next document. Those of `rtd` end with theirs."""
+    """Whether a sequence of `mlm` may continue with the next document. Those of `rtd` never do."""
     masking: MaskingSettings = field(default_factory=MaskingSettings)
+    """Masking probabilities."""
     static_masking: bool = False
-    """The same sequences with the same masks in every epoch, in another order."""
+    """Reuse the sequences and masks of epoch 0 in every epoch, in another order."""
     seed: int = 0
+    """Seed of packing, order and masks, in [0, 2**32)."""
 
     def __post_init__(self) -> None:
         problems = []
@@ -57,28 +69,28 @@ class BatchSettings:
 
 
 class PretrainingBatch(NamedTuple):
-    """One right-padded batch, all int64.
-
-    `input_ids`, `attention_mask` (1 at tokens, 0 at padding), `token_type_ids` and `labels` are [B, S]. `labels` holds
-    the hidden tokens, -100 elsewhere; of replaced-token detection these are what the generator learns, and from its
-    answers the labels of the discriminator follow. `sentence_labels` [B] is there for pairs alone: 0 for texts in their
-    true order, 1 for a random second or swapped texts.
-    """
+    """A right-padded batch; all tensors are int64."""
 
     input_ids: Tensor
+    """Masked token ids, [B, S]."""
     attention_mask: Tensor
+    """1 at tokens, 0 at padding, [B, S]."""
     token_type_ids: Tensor
+    """Token types, [B, S]."""
     labels: Tensor
+    """Original ids of the predicted tokens, -100 elsewhere, [B, S]. For `rtd`, these are the generator's labels; those
+    of the discriminator follow from the generator's samples."""
     sentence_labels: Tensor | None
+    """For pairs, [B]: 0 for texts in their true order, 1 for a random second text or swapped texts."""
 
 
 class PretrainingBatches(Dataset[PretrainingBatch]):
     """The batches of one epoch for one rank; an item is a batch.
 
-    All that is random follows from the seed, the epoch and the sequence's number, so an epoch can be begun again, in
-    any process. Several ranks share the batches that one rank would have for all their sizes together, masks included;
-    what is left over for the last one is divided evenly, but fewer than `world_size` sequences are not seen in that
-    epoch.
+    All random numbers follow from the seed, the epoch and the index of the sequence, so an epoch can be started again
+    in any process. Several ranks share the batches that a single rank would have with all their batch sizes together,
+    masks included. The sequences of an incomplete last batch are divided evenly; fewer than `world_size` remaining
+    sequences are skipped in that epoch.
     """
 
     def __init__(
@@ -91,7 +103,20 @@ class PretrainingBatches(Dataset[PretrainingBatch]):
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        """Begins with epoch 0; raises `TrainingError` where there is too little data or room."""
+        """Prepare epoch 0.
+
+        Args:
+            cache: The tokenized corpus.
+            documents: Indices of the documents to read, int64 [D].
+            vocabulary: Ids of special and regular tokens.
+            settings: Settings of the batches.
+            rank: Index of this process.
+            world_size: Number of processes that share each batch.
+
+        Raises:
+            TrainingError: The rank is out of range, the vocabulary does not match the cache, or there are too few
+                sequences or too few tokens per sequence.
+        """
         if not 0 <= rank < world_size:
             raise TrainingError(f"expected a rank from 0 to {world_size - 1}, found {rank}")
         if vocabulary.size > np.iinfo(cache.tokens.dtype).max + 1:
@@ -101,98 +126,103 @@ class PretrainingBatches(Dataset[PretrainingBatch]):
             )
         self.cache, self.documents, self.vocabulary, self.settings = cache, documents, vocabulary, settings
         self.rank, self.world_size = rank, world_size
-        self._plan: Plan | None = None
+        self._packed: PackedSequences | None = None
         self.set_epoch(0)
 
     def set_epoch(self, epoch: int) -> None:
-        """Plans another epoch. A data loader must be asked for a new iterator afterwards."""
+        """Pack and shuffle the sequences of an epoch. Afterwards, a data loader needs a new iterator."""
         self.epoch = epoch
-        if self._plan is None or not self.settings.static_masking:
-            self._plan = self._packed(0 if self.settings.static_masking else epoch)
-        self._order = np.random.default_rng([self.settings.seed, epoch, _ORDER]).permutation(len(self._plan))
+        if self._packed is None or not self.settings.static_masking:
+            self._packed = self._pack(0 if self.settings.static_masking else epoch)
+        self._order = np.random.default_rng([self.settings.seed, epoch, _ORDER_KEY]).permutation(len(self._packed))
         if not len(self):
             raise TrainingError(
-                f"{self.cache.folder}: {len(self.documents)} documents make {len(self._plan)} sequences; "
+                f"{self.cache.folder}: {len(self.documents)} documents make {len(self._packed)} sequences; "
                 f"expected at least {self.world_size}, one for each rank"
             )
 
-    def _packed(self, epoch: int) -> Plan:
-        settings, frame = self.settings, self.vocabulary.template
-        arguments = (settings.seed, epoch)
-        pair_room, room = settings.max_tokens - frame.num_special_pair, settings.max_tokens - frame.num_special
+    def _pack(self, epoch: int) -> PackedSequences:
+        settings, template = self.settings, self.vocabulary.template
+        pair_tokens = settings.max_tokens - template.num_special_pair
         if settings.objective == "mlm+nsp":
-            return pack_next_sentences(self.cache, self.documents, pair_room, *arguments)
+            return pack_next_sentences(self.cache, self.documents, pair_tokens, settings.seed, epoch)
         if settings.objective == "mlm+sop":
-            return pack_sentence_order(self.cache, self.documents, pair_room, *arguments)
-        cross = settings.cross_documents and settings.objective == "mlm"
-        return pack_sentences(self.cache, self.documents, room, *arguments, cross_documents=cross)
+            return pack_sentence_order(self.cache, self.documents, pair_tokens, settings.seed, epoch)
+        return pack_sentences(
+            self.cache, self.documents, settings.max_tokens - template.num_special, settings.seed, epoch,
+            cross_documents=settings.cross_documents and settings.objective == "mlm",
+        )  # fmt: skip
 
     @property
     def num_sequences(self) -> int:
-        """Sequences of this epoch, of all ranks."""
+        """Number of sequences of this epoch, over all ranks."""
         return len(self._order)
 
     def __len__(self) -> int:
-        whole, rest = divmod(self.num_sequences, self.settings.batch_size * self.world_size)
-        return whole + (rest >= self.world_size)
+        complete, remaining = divmod(self.num_sequences, self.settings.batch_size * self.world_size)
+        return complete + (remaining >= self.world_size)
 
     def __getitem__(self, index: int) -> PretrainingBatch:
         if not 0 <= index < len(self):
             raise IndexError(index)
         size = self.settings.batch_size * self.world_size
         shared = self._order[index * size : (index + 1) * size]
-        return self._batch(np.array_split(shared, self.world_size)[self.rank])
+        return self._build_batch(np.array_split(shared, self.world_size)[self.rank])
 
-    def _batch(self, sequences: IntArray) -> PretrainingBatch:
-        assert self._plan is not None
-        rows = [self._row(self._plan.sequence(each)) for each in sequences]
-        ids = _padded([ids for ids, _, _ in rows], self.vocabulary.pad_id)
-        types = _padded([types for _, types, _ in rows], 0)
-        mask = _padded([np.ones_like(ids) for ids, _, _ in rows], 0)
-        starts = _padded([starts for _, _, starts in rows], 0).astype(np.bool_)
+    def _build_batch(self, indices: IntArray) -> PretrainingBatch:
+        """Frame, pad and mask the sequences with these indices, int64 [B]."""
+        assert self._packed is not None
+        sequences = [self._build_sequence(self._packed.sequence(index)) for index in indices]
+        ids = _pad([ids for ids, _, _ in sequences], self.vocabulary.pad_id)
+        types = _pad([types for _, types, _ in sequences], 0)
+        mask = _pad([np.ones_like(ids) for ids, _, _ in sequences], 0)
+        word_starts = _pad([starts for _, _, starts in sequences], 0).astype(np.bool_)
         settings = self.settings
-        place = (settings.seed,) if settings.static_masking else (settings.seed, self.epoch)
-        generators = [np.random.default_rng([*place, int(each), _MASKS]) for each in sequences]
-        masked = mask_sequences(ids, starts, self.vocabulary, settings.masking, generators)
-        labels = None if self._plan.labels is None else torch.from_numpy(self._plan.labels[sequences])
-        inputs, targets = map(torch.from_numpy, masked)
-        return PretrainingBatch(inputs, torch.from_numpy(mask), torch.from_numpy(types), targets, labels)
+        seed_key = (settings.seed,) if settings.static_masking else (settings.seed, self.epoch)
+        generators = [np.random.default_rng([*seed_key, int(index), _MASKING_KEY]) for index in indices]
+        masked = mask_sequences(ids, word_starts, self.vocabulary, settings.masking, generators)
+        sentence_labels = None if self._packed.labels is None else torch.from_numpy(self._packed.labels[indices])
+        inputs, labels = map(torch.from_numpy, masked)
+        return PretrainingBatch(inputs, torch.from_numpy(mask), torch.from_numpy(types), labels, sentence_labels)
 
-    def _row(self, spans: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-        """Token ids, token types and word starts of a sequence with its special tokens, int64 [S] each."""
-        assert self._plan is not None
-        frame, is_pair = self.vocabulary.template, self._plan.labels is not None
-        between = frame.middle if is_pair else (frame.separator,)
-        ids = [np.array(frame.prefix)]
-        starts = [np.zeros(len(frame.prefix), dtype=np.bool_)]
-        for place, (begin, end) in enumerate(spans):
-            if place:
+    def _build_sequence(self, spans: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """Return token ids, token types and word starts of a sequence with its special tokens, int64 [S] each."""
+        assert self._packed is not None
+        template, is_pair = self.vocabulary.template, self._packed.labels is not None
+        between = template.middle if is_pair else (template.separator,)
+        ids = [np.array(template.prefix)]
+        starts = [np.zeros(len(template.prefix), dtype=np.bool_)]
+        for index, (begin, end) in enumerate(spans):
+            if index:
                 ids.append(np.array(between))
                 starts.append(np.zeros(len(between), dtype=np.bool_))
             ids.append(self.cache.tokens[begin:end].astype(np.int64))
             starts.append(self.cache.word_starts[begin:end])
-        ids.append(np.array(frame.suffix))
-        starts.append(np.zeros(len(frame.suffix), dtype=np.bool_))
-        row = np.concatenate(ids)
-        types = np.zeros_like(row)
+        ids.append(np.array(template.suffix))
+        starts.append(np.zeros(len(template.suffix), dtype=np.bool_))
+        sequence = np.concatenate(ids)
+        types = np.zeros_like(sequence)
         if is_pair:
-            types[sum(map(len, ids[:3])) :] = frame.second_type
-        return row, types, np.concatenate(starts).astype(np.int64)
+            types[sum(map(len, ids[:3])) :] = template.second_type
+        return sequence, types, np.concatenate(starts).astype(np.int64)
 
 
 def batch_loader(
-    batches: PretrainingBatches, numbers: Sequence[int] | None = None, workers: int = 0
+    batches: PretrainingBatches, indices: Sequence[int] | None = None, workers: int = 0
 ) -> "DataLoader[PretrainingBatch]":
-    """The batches in order, or those of `numbers`, made ahead by `workers` processes.
+    """Return a loader of batches. It needs a new iterator after every `set_epoch`.
 
-    Ask for a new iterator after every `set_epoch`.
+    Args:
+        batches: The batches.
+        indices: Which of them to load; by default all in order.
+        workers: Processes that build batches ahead; 0 builds them in this process.
     """
-    return DataLoader(batches, batch_size=None, sampler=numbers, num_workers=workers)
+    return DataLoader(batches, batch_size=None, sampler=indices, num_workers=workers)
 
 
-def _padded(rows: list[IntArray], value: int) -> IntArray:
-    """Rows [S_i] as one array [B, S], with `value` after those that are shorter."""
-    padded = np.full((len(rows), max(map(len, rows))), value, dtype=np.int64)
-    for target, row in zip(padded, rows, strict=True):
-        target[: len(row)] = row
+def _pad(sequences: list[IntArray], value: int) -> IntArray:
+    """Right-pad arrays [S_i] with `value` into one array, int64 [B, S]."""
+    padded = np.full((len(sequences), max(map(len, sequences))), value, dtype=np.int64)
+    for row, sequence in zip(padded, sequences, strict=True):
+        row[: len(sequence)] = sequence
     return padded

@@ -10,14 +10,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bert_models.crf import IGNORE_INDEX
 from bert_models.errors import TrainingError
 from bert_models.pretraining.vocabulary import PretrainingVocabulary
 from bert_runtime.numerics import IntArray
 
-__all__ = ["IGNORE_INDEX", "MaskedBatch", "MaskingSettings", "mask_sequences"]
-
-IGNORE_INDEX = -100
-"""Label of a token that is not predicted; the default `ignore_index` of `torch.nn.functional.cross_entropy`."""
+__all__ = ["MaskedBatch", "MaskingSettings", "mask_sequences"]
 
 BoolArray = NDArray[np.bool_]
 

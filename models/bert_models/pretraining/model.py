@@ -1,6 +1,6 @@
-"""What is pre-trained: an encoder under the heads of an objective, and the losses of a batch.
+"""The models of pre-training: an encoder with the heads of an objective, and the losses of a batch.
 
-Letters in shapes: B sequences in the batch, S tokens per sequence, M tokens that are predicted, H hidden size.
+Letters in shapes: B sequences in the batch, S tokens per sequence, M predicted tokens, H hidden size, V vocabulary.
 """
 
 from abc import ABC, abstractmethod
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bert_models.config import EncoderConfig
+from bert_models.crf import IGNORE_INDEX
 from bert_models.heads import ClassificationHead, MaskedLmHead
 from bert_models.model import TaskModel
 from bert_models.saving import save_model
@@ -21,30 +22,32 @@ from bert_runtime.tasks import FillMask, NextSentencePrediction, ReplacedTokenDe
 
 __all__ = [
     "DISCRIMINATOR_WEIGHT",
-    "IGNORE_INDEX",
     "MaskedLanguageModel",
     "MetricSum",
     "PretrainingModel",
     "ReplacedTokenModel",
     "classification_metrics",
     "generator_config",
-    "mean",
     "mlm_metrics",
     "weighted_loss",
 ]
 
 DISCRIMINATOR_WEIGHT = 50.0
-"""The weight of the discriminator's loss beside the generator's (Clark et al., arXiv:2003.10555, section 3.2)."""
-
-IGNORE_INDEX = -100
-"""The label of a token that is not predicted."""
+"""Weight λ of the discriminator's loss; the generator's is 1 (ELECTRA, arXiv:2003.10555, section 2, appendix A)."""
 
 
 class MetricSum(NamedTuple):
-    """Sums over a batch: of losses or of right predictions, and over how many."""
+    """A metric summed over a batch: losses, or correct predictions. Sums of several batches add up."""
 
     total: Tensor
-    number: Tensor
+    """The sum, []."""
+    num_items: Tensor
+    """Number of predictions in the sum, []."""
+
+    @property
+    def mean(self) -> Tensor:
+        """The sum divided by the number of predictions; 0 without predictions."""
+        return self.total / self.num_items.clamp(min=1)
 
 
 class PretrainingModel(nn.Module, ABC):
@@ -56,24 +59,29 @@ class PretrainingModel(nn.Module, ABC):
     def measure(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, labels: Tensor, sentence_labels: Tensor
     ) -> dict[str, MetricSum]:
-        """Losses (`…_loss`) and right decisions (`…_accuracy`) of a batch.
+        """Compute losses (`…_loss`) and correct predictions (`…_accuracy`) of a batch, summed.
 
-        ids, mask, segments, labels: int64 [B, S], labels -100 where nothing is predicted; sentence_labels: int64 [B].
+        Args:
+            input_ids: Masked token ids, int64 [B, S].
+            attention_mask: 1 at tokens, 0 at padding, int64 [B, S].
+            token_type_ids: Token types, int64 [B, S].
+            labels: Original ids of the predicted tokens, -100 elsewhere, int64 [B, S].
+            sentence_labels: Classes of the pairs, int64 [B]; ignored by objectives without pairs.
         """
 
     @abstractmethod
     def loss(self, measured: dict[str, MetricSum]) -> Tensor:
-        """What is minimised, of what was measured."""
+        """Return the loss to minimize, float32 [], from what `measure` returned."""
 
     @abstractmethod
     def save(self, folder: Path, tokenizer_from: Path, max_tokens: int) -> None:
-        """Writes the checkpoint into the existing `folder`."""
+        """Write the checkpoint into the existing `folder`, with the tokenizer's files of `tokenizer_from`."""
 
 
 class MaskedLanguageModel(PretrainingModel):
-    """Masked tokens (Devlin et al., arXiv:1810.04805), with a sentence-pair head or without.
+    """Masked language model (BERT, arXiv:1810.04805), with or without a sentence-pair head.
 
-    `model` and `sentence` are those that training goes on from; what is not given is new.
+    The loss is the mean cross-entropy at the predicted tokens, plus that of the pairs.
     """
 
     def __init__(
@@ -85,6 +93,15 @@ class MaskedLanguageModel(PretrainingModel):
         model: TaskModel | None = None,
         sentence: nn.Module | None = None,
     ) -> None:
+        """Use the given weights, or new ones for what is not given.
+
+        Args:
+            config: Configuration of the encoder.
+            mask: The task of filling masks, with the mask token.
+            pairs: Whether there is a sentence-pair head, with two classes.
+            model: Encoder and masked-language head to continue from.
+            sentence: Sentence-pair head to continue from.
+        """
         super().__init__()
         self.config = config
         self.model = model or TaskModel(config, mask)
@@ -110,19 +127,20 @@ class MaskedLanguageModel(PretrainingModel):
 
 
 class ReplacedTokenModel(PretrainingModel):
-    """A generator fills masks, a discriminator finds what it replaced (Clark et al., arXiv:2003.10555).
+    """Replaced-token detection (ELECTRA, arXiv:2003.10555): a generator fills masks, a discriminator finds its fills.
 
-    They share the token, position and segment embeddings. No gradient flows through the samples. `discriminator` is
-    one that training goes on from; without it, it is new.
+    Both share token, position and segment embeddings. No gradient flows through the generator's samples. The loss is
+    `L_MLM + 50 L_disc`, where `L_disc` is the mean binary cross-entropy over all tokens.
     """
 
     def __init__(self, config: EncoderConfig, mask: FillMask, discriminator: TaskModel | None = None) -> None:
+        """Build a new generator, and the discriminator unless one is given to continue from."""
         super().__init__()
         self.config = config
         self.discriminator = discriminator or TaskModel(config, ReplacedTokenDetection())
         self.generator = TaskModel(generator_config(config), mask)
-        own, shared = self.generator.encoder.embeddings, self.discriminator.encoder.embeddings
-        own.token, own.position, own.segment = shared.token, shared.position, shared.segment
+        embeddings, shared = self.generator.encoder.embeddings, self.discriminator.encoder.embeddings
+        embeddings.token, embeddings.position, embeddings.segment = shared.token, shared.position, shared.segment
         head = self.generator.head
         assert isinstance(head, MaskedLmHead)
         head.tokens = shared.token
@@ -132,72 +150,85 @@ class ReplacedTokenModel(PretrainingModel):
     ) -> dict[str, MetricSum]:
         hidden = self.generator.encoder(input_ids, attention_mask, token_type_ids)
         measured, logits = mlm_metrics(self.generator.head, hidden, labels)
-        chosen = labels != IGNORE_INDEX
-        original = torch.where(chosen, labels, input_ids)
-        corrupted = original.clone()
-        corrupted[chosen] = sample(logits.detach())
-        replaced = corrupted != original  # a sample that hits the original token has replaced nothing
-        answers = self.discriminator(corrupted, attention_mask, token_type_ids).float()
-        real = attention_mask.bool()
-        total = F.binary_cross_entropy_with_logits(answers[real], replaced[real].float(), reduction="sum")
-        right = ((answers > 0) == replaced)[real].sum()
-        measured["rtd_loss"] = MetricSum(total, real.sum())
-        measured["rtd_accuracy"] = MetricSum(right, real.sum())
-        measured["replaced_share"] = MetricSum(replaced[real].sum(), real.sum())
+        is_predicted = labels != IGNORE_INDEX
+        original_ids = torch.where(is_predicted, labels, input_ids)
+        corrupted_ids = original_ids.clone()
+        corrupted_ids[is_predicted] = sample(logits.detach())
+        is_replaced = corrupted_ids != original_ids  # a sample that equals the original token replaces nothing
+        scores = self.discriminator(corrupted_ids, attention_mask, token_type_ids).float()
+        is_token = attention_mask.bool()
+        num_tokens = is_token.sum()
+        total = F.binary_cross_entropy_with_logits(scores[is_token], is_replaced[is_token].float(), reduction="sum")
+        num_correct = ((scores > 0) == is_replaced)[is_token].sum()
+        measured["rtd_loss"] = MetricSum(total, num_tokens)
+        measured["rtd_accuracy"] = MetricSum(num_correct, num_tokens)
+        measured["replaced_share"] = MetricSum(is_replaced[is_token].sum(), num_tokens)
         return measured
 
     def loss(self, measured: dict[str, MetricSum]) -> Tensor:
         return weighted_loss(measured, {"mlm_loss": 1.0, "rtd_loss": DISCRIMINATOR_WEIGHT})
 
     def save(self, folder: Path, tokenizer_from: Path, max_tokens: int) -> None:
-        """The discriminator in `folder`, the generator in the folder `generator` there."""
+        """Write the discriminator into `folder`, and the generator into its folder `generator`."""
         save_model(self.discriminator, folder, tokenizer_from=tokenizer_from, max_tokens=max_tokens)
         (folder / GENERATOR_FOLDER).mkdir()
         save_model(self.generator, folder / GENERATOR_FOLDER, tokenizer_from=tokenizer_from, max_tokens=max_tokens)
 
 
-def generator_config(config: EncoderConfig, share: int = 4) -> EncoderConfig:
-    """The generator beside a discriminator: as deep, and `share` times narrower but for its embeddings."""
-    heads = max(1, config.num_heads // share)
-    hidden = max(heads, config.hidden_size // share // heads * heads)
+def generator_config(config: EncoderConfig, divisor: int = 4) -> EncoderConfig:
+    """Return the generator's configuration for a discriminator's: as deep, and `divisor` times narrower.
+
+    Embeddings keep their width. ELECTRA's generators have 1/4 to 1/2 of the width (arXiv:2003.10555, section 3.2).
+    """
+    heads = max(1, config.num_heads // divisor)
+    hidden = max(heads, config.hidden_size // divisor // heads * heads)
     return replace(
         config,
         hidden_size=hidden,
         num_heads=heads,
-        intermediate_size=max(1, config.intermediate_size // share),
+        intermediate_size=max(1, config.intermediate_size // divisor),
         embedding_size=None if config.embedding_width == hidden else config.embedding_width,
     )
 
 
 def mlm_metrics(head: nn.Module, hidden: Tensor, labels: Tensor) -> tuple[dict[str, MetricSum], Tensor]:
-    """Loss and accuracy where labels [B, S] are not -100, of hidden [B, S, H], and the logits there [M, vocabulary].
+    """Compute `mlm_loss` and `mlm_accuracy` at the predicted tokens.
 
-    The head is run on these rows alone: the whole vocabulary is scored for 15 % of the tokens.
+    The head runs on these tokens only, which are 15 % of all: it scores the whole vocabulary.
+
+    Args:
+        head: The masked-language head.
+        hidden: Hidden states, float [B, S, H].
+        labels: Original ids of the predicted tokens, -100 elsewhere, int64 [B, S].
+
+    Returns:
+        The metrics, and the logits of the predicted tokens, float32 [M, V].
     """
-    chosen = labels != IGNORE_INDEX
-    logits = head(hidden[chosen], chosen).float()
-    return classification_metrics("mlm", logits, labels[chosen]), logits
+    is_predicted = labels != IGNORE_INDEX
+    logits = head(hidden[is_predicted], is_predicted).float()
+    return classification_metrics("mlm", logits, labels[is_predicted]), logits
 
 
 def classification_metrics(name: str, logits: Tensor, targets: Tensor) -> dict[str, MetricSum]:
-    """Summed cross-entropy and right decisions of logits [N, classes] where targets int64 [N] would be right."""
-    logits, count = logits.float(), torch.tensor(len(targets), device=targets.device)
+    """Return the summed cross-entropy, `{name}_loss`, and the number of correct predictions, `{name}_accuracy`.
+
+    Args:
+        name: Prefix of the metrics.
+        logits: Float [N, classes].
+        targets: Class ids, int64 [N].
+    """
+    logits, num_items = logits.float(), torch.tensor(len(targets), device=targets.device)
     total = F.cross_entropy(logits, targets, reduction="sum")
-    right = (logits.argmax(dim=-1) == targets).sum()
-    return {f"{name}_loss": MetricSum(total, count), f"{name}_accuracy": MetricSum(right, count)}
+    num_correct = (logits.argmax(dim=-1) == targets).sum()
+    return {f"{name}_loss": MetricSum(total, num_items), f"{name}_accuracy": MetricSum(num_correct, num_items)}
 
 
 def sample(logits: Tensor) -> Tensor:
-    """A token for each row of logits [M, vocabulary] → int64 [M], by adding Gumbel noise."""
+    """Sample a token from each row's softmax with the Gumbel-max trick: logits [M, V] → int64 [M]."""
     noise = -torch.log(-torch.log(torch.rand_like(logits).clamp(1e-9, 1 - 1e-7)))
     return (logits + noise).argmax(dim=-1)
 
 
 def weighted_loss(measured: dict[str, MetricSum], weights: dict[str, float]) -> Tensor:
-    """The weighted sum of mean losses, of those that were measured."""
-    return torch.stack([weight * mean(measured[name]) for name, weight in weights.items() if name in measured]).sum()
-
-
-def mean(measured: MetricSum) -> Tensor:
-    """The total over the number; 0 where there is nothing."""
-    return measured.total / measured.number.clamp(min=1)
+    """Return the weighted sum of the mean losses that were measured, float32 []."""
+    return torch.stack([weight * measured[name].mean for name, weight in weights.items() if name in measured]).sum()

@@ -1,4 +1,4 @@
-"""What a pre-training run starts from: new weights of a named size, or a checkpoint."""
+"""The model that pre-training starts from: new weights of a named size, or a checkpoint."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -29,78 +29,94 @@ _HEADS = {
     "mlm+sop": (FillMask.name, NextSentencePrediction.name),
     "rtd": (FillMask.name, ReplacedTokenDetection.name),
 }
-"""The heads that a family must have for an objective."""
+"""Heads that a family must have, by objective."""
 
 
 class LoadedModel(NamedTuple):
-    """A run's model before its first step."""
+    """A model that is ready to be trained, and its tokenizer."""
 
     tokenizer_from: Path
-    """Folder with the tokenizer's files."""
+    """Folder with the tokenizer's files, which are copied to the trained checkpoint."""
     model: PretrainingModel
+    """The model with its initial weights."""
     tokenizer: Tokenizer
+    """The tokenizer of that folder."""
     revision: str | None = None
-    """A base's commit on the hub."""
+    """Commit of a checkpoint from the hub."""
 
 
 class ModelSource(ABC):
-    """What a run starts from."""
+    """Provides the model that a run starts from."""
 
     @abstractmethod
-    def open(self, settings: PretrainSettings) -> LoadedModel:
-        """The model for an objective; raises `TrainingError`, `CheckpointError` or `ConfigError`."""
+    def load(self, settings: PretrainSettings) -> LoadedModel:
+        """Load or build the model for the objective of `settings`.
+
+        Raises:
+            TrainingError: The model cannot be trained with these settings.
+            CheckpointError: A checkpoint or tokenizer cannot be read.
+            ConfigError: The configuration of a checkpoint is not supported.
+        """
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """What is said of it in the report, and must be the same in a resumed run."""
+        """Return the `start` entry of the report, which must match for a run to be resumed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InitialModel(ModelSource):
-    """What a run starts from: a named size of a family with a tokenizer, or a checkpoint."""
+    """New weights of a named size with a tokenizer, or a checkpoint to continue from.
+
+    Raises:
+        TrainingError: Neither `base` nor all of `family`, `size` and `tokenizer` are given, or both are.
+    """
 
     family: str | None = None
+    """Key of `bert_models.FAMILIES`."""
     size: str | None = None
+    """Named size of the family, such as `tiny`, `small` or `base`."""
     tokenizer: str | Path | None = None
-    """A folder with tokenizer files."""
+    """Folder with tokenizer files."""
     base: str | Path | None = None
-    """A checkpoint's folder or hub id, in the place of the other three."""
+    """Folder or hub id of a checkpoint, instead of the other three."""
     initializer_range: float | None = None
-    """Standard deviation of new weights; by default the size's own, BERT's 0.02. On a toy text, a discriminator of
-    width 64 stayed on the plateau of its beginning with that, and left it with 0.1."""
+    """Standard deviation of new weights; by default that of the size, BERT's 0.02.
+
+    On a toy corpus, a discriminator of width 64 did not leave its initial plateau with 0.02, and did with 0.1.
+    """
 
     def __post_init__(self) -> None:
-        scratch = (self.family, self.size, self.tokenizer)
-        if (self.base is None) != all(each is not None for each in scratch) or (self.base and any(scratch)):
+        new_model = (self.family, self.size, self.tokenizer)
+        if (self.base is None) != all(part is not None for part in new_model) or (self.base and any(new_model)):
             raise TrainingError("expected either a family, a size and a tokenizer to start from, or a base checkpoint")
         if self.initializer_range is not None and not (self.base is None and self.initializer_range > 0):
             raise TrainingError(
-                f"expected an initializer_range above 0, and new weights that it is for, found {self.initializer_range}"
+                f"expected an initializer_range above 0, and new weights to apply it to, found {self.initializer_range}"
                 + (f" with the base {self.base}" if self.base is not None else "")
             )
 
     def describe(self) -> dict[str, Any]:
         return {key: str(value) for key, value in asdict(self).items() if value is not None}
 
-    def open(self, settings: PretrainSettings) -> LoadedModel:
+    def load(self, settings: PretrainSettings) -> LoadedModel:
         if self.base is not None:
-            return _continued(self.base, settings)
+            return _load_base(self.base, settings)
         assert self.family is not None
         assert self.size is not None
         assert self.tokenizer is not None
-        changes = {} if self.initializer_range is None else {"initializer_range": self.initializer_range}
-        return _from_scratch(self.family, self.size, Path(self.tokenizer), settings, changes)
+        overrides = {} if self.initializer_range is None else {"initializer_range": self.initializer_range}
+        return _build_new(self.family, self.size, Path(self.tokenizer), settings, overrides)
 
 
-def _from_scratch(
-    name: str, size: str, folder: Path, settings: PretrainSettings, changes: Mapping[str, Any]
+def _build_new(
+    family: str, size: str, folder: Path, settings: PretrainSettings, overrides: Mapping[str, Any]
 ) -> LoadedModel:
-    """A model of new weights; `changes` are fields of its configuration."""
-    if name not in FAMILIES:
-        raise TrainingError(f"expected a family of {', '.join(FAMILIES)}, found {name!r}")
-    tokenizer = read_tokenizer(folder, name)
+    """Build a model with new weights; `overrides` are fields of its configuration."""
+    if family not in FAMILIES:
+        raise TrainingError(f"expected a family of {', '.join(FAMILIES)}, found {family!r}")
+    tokenizer = read_tokenizer(folder, family)
     vocabulary = PretrainingVocabulary.from_tokenizer(tokenizer)
-    config = FAMILIES[name].preset(size, vocab_size=vocabulary.size, pad_token_id=vocabulary.pad_id, **changes)
+    config = FAMILIES[family].preset(size, vocab_size=vocabulary.size, pad_token_id=vocabulary.pad_id, **overrides)
     check_objective(config, settings)
     mask = FillMask(**read_mask_token(tokenizer, folder))
     if settings.objective == "rtd":
@@ -108,11 +124,11 @@ def _from_scratch(
     return LoadedModel(folder, MaskedLanguageModel(config, mask, pairs=settings.objective != "mlm"), tokenizer)
 
 
-def _continued(base: str | Path, settings: PretrainSettings) -> LoadedModel:
-    """The model of a checkpoint; heads that it lacks are new."""
+def _load_base(base: str | Path, settings: PretrainSettings) -> LoadedModel:
+    """Load the model of a checkpoint; heads that it lacks are new."""
     source = open_checkpoint(base)
     if settings.objective == "rtd":
-        return _continued_rtd(source, settings)
+        return _load_rtd(source, settings)
     check_objective(source.config, settings)
     task = source.task(FillMask.name)
     assert isinstance(task, FillMask)
@@ -124,10 +140,10 @@ def _continued(base: str | Path, settings: PretrainSettings) -> LoadedModel:
     return LoadedModel(source.path, model, source.tokenizer(), source.revision)
 
 
-def _continued_rtd(source: Checkpoint, settings: PretrainSettings) -> LoadedModel:
-    """A discriminator that goes on from ELECTRA's or from BERT's encoder; its generator does where it lies beside it.
+def _load_rtd(source: Checkpoint, settings: PretrainSettings) -> LoadedModel:
+    """Load a discriminator from ELECTRA's or from BERT's encoder, and its generator if the checkpoint has one.
 
-    BERT's encoder is that of an ELECTRA whose embeddings are as wide as its hidden states.
+    BERT's encoder equals that of an ELECTRA whose embeddings are as wide as its hidden states.
     """
     tokenizer = source.tokenizer()
     mask, detection = FillMask(**read_mask_token(tokenizer, source.path)), ReplacedTokenDetection()
@@ -141,24 +157,28 @@ def _continued_rtd(source: Checkpoint, settings: PretrainSettings) -> LoadedMode
         discriminator = load_model(source, detection, new_head=True)
     model = ReplacedTokenModel(config, mask, discriminator)
     if (folder := source.path / GENERATOR_FOLDER).is_dir():
-        beside = open_checkpoint(folder)
-        if beside.config != model.generator.config:
+        generator = open_checkpoint(folder)
+        if generator.config != model.generator.config:
             raise TrainingError(
-                f"{folder}: expected one of {model.generator.config}, a quarter as wide as its discriminator, found "
-                f"{beside.config}"
+                f"{folder}: expected a generator with {model.generator.config}, a quarter as wide as its "
+                f"discriminator, found {generator.config}"
             )
-        model.generator.load_state_dict(load_model(beside, mask).state_dict())
+        model.generator.load_state_dict(load_model(generator, mask).state_dict())
     return LoadedModel(source.path, model, tokenizer, source.revision)
 
 
 def check_objective(config: EncoderConfig, settings: PretrainSettings) -> None:
-    """Raises `TrainingError` for an objective that the family has no heads for, or more tokens than it reads."""
+    """Check that a model can be trained with these settings.
+
+    Raises:
+        TrainingError: The family has no head for the objective, or the model reads fewer tokens than `max_tokens`.
+    """
     family = FAMILIES[config.family]
     if missing := [name for name in _HEADS[settings.objective] if name not in family.head_weights]:
-        fitting = ", ".join(name for name, heads in _HEADS.items() if set(heads) <= family.head_weights.keys())
+        supported = ", ".join(name for name, heads in _HEADS.items() if set(heads) <= family.head_weights.keys())
         raise TrainingError(
             f"{family.name} has no head for {', '.join(missing)}, which {settings.objective} needs; its objectives are "
-            f"{fitting}"
+            f"{supported}"
         )
     if settings.max_tokens > config.max_tokens:
         raise TrainingError(f"expected at most {config.max_tokens} max_tokens, found {settings.max_tokens}")

@@ -1,4 +1,4 @@
-"""The Lightning module of pre-training: losses, optimizer, and measurements on documents that are held out."""
+"""The Lightning module of pre-training: losses, optimizer, and evaluation on held-out documents."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -9,59 +9,67 @@ import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
 
 from bert_models.errors import TrainingError
 from bert_models.pretraining.batches import PretrainingBatch, PretrainingBatches, batch_loader
-from bert_models.pretraining.model import MetricSum, PretrainingModel, mean
+from bert_models.pretraining.model import MetricSum, PretrainingModel
 from bert_models.pretraining.settings import PretrainSettings
+from bert_models.training.base_module import TrainingModule
 from bert_models.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
-from bert_models.training.distributed.sharding import shard
-from bert_models.training.logs import LoggedModule
-from bert_models.training.optimizer import adamw, linear_schedule, parameter_groups
-from bert_models.training.seeding import finite_value, seed_from_indices
+from bert_models.training.optimizer import parameter_groups
+from bert_models.training.seeding import seed_from_indices
 
 __all__ = ["EpochLoader", "Pretraining"]
 
+_TRAIN_KEY, _DEV_KEY = 0, 1
+"""Seed keys that keep the random numbers of training and evaluation apart."""
+
 
 class EpochLoader:
-    """The batches of one epoch, from where an interrupted run stopped; Lightning saves and restores the place.
+    """Load the batches of one epoch, from where an interrupted run stopped; Lightning saves and restores the position.
 
-    An epoch is whole steps of `accumulate` batches; the fewer that are left over are not seen in it. Else a step would
-    be cut short at its end, measurements would fall between two batches of one step, and the state that is saved there
-    lacks the gradients so far. Raises `TrainingError` where there are not enough for a step.
+    An epoch has whole optimizer steps of `gradient_accumulation_steps` batches; the remaining batches are skipped.
+    Otherwise its last step would have fewer batches, evaluations would fall between the batches of a step, and the
+    state that is saved there would lack the gradients so far.
     """
 
-    def __init__(self, batches: PretrainingBatches, accumulate: int = 1) -> None:
-        if len(batches) < accumulate:
+    def __init__(self, batches: PretrainingBatches, gradient_accumulation_steps: int = 1) -> None:
+        """Start with the first batch.
+
+        Raises:
+            TrainingError: The epoch has too few batches for one optimizer step.
+        """
+        if len(batches) < gradient_accumulation_steps:
             raise TrainingError(
                 f"{len(batches)} batches of {batches.settings.batch_size} sequences in an epoch are too few for a step "
-                f"of {accumulate}; lower --accumulate or --batch-size"
+                f"of {gradient_accumulation_steps}; lower --accumulate or --batch-size"
             )
         self._batches = batches
-        self._length = len(batches) // accumulate * accumulate
+        self._length = len(batches) // gradient_accumulation_steps * gradient_accumulation_steps
         self._next = 0
 
     def __len__(self) -> int:
         return self._length
 
     def __iter__(self) -> Iterator[PretrainingBatch]:
-        for number in range(self._next, len(self)):
-            self._next = number + 1
-            yield self._batches[number]
+        for index in range(self._next, len(self)):
+            self._next = index + 1
+            yield self._batches[index]
         self._next = 0
 
     def state_dict(self) -> dict[str, int]:
-        """The number of the batch that comes next."""
+        """Return the index of the next batch."""
         return {"next": self._next}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """The inverse of `state_dict`."""
+        """Continue with the batch that `state_dict` returned."""
         self._next = state["next"]
 
 
-class Pretraining(LoggedModule):
-    """Trains a `PretrainingModel` for a number of steps, and measures it from time to time."""
+class Pretraining(TrainingModule):
+    """Train a `PretrainingModel` for a number of steps, and evaluate it at intervals."""
+
+    settings: PretrainSettings
 
     def __init__(
         self,
@@ -70,109 +78,109 @@ class Pretraining(LoggedModule):
         dev: PretrainingBatches,
         settings: PretrainSettings,
         precision: str,
-        run: Mapping[str, Any],
+        identity: Mapping[str, Any],
         process_group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
-        """`run` is what must be the same for an interrupted run to be resumed; `train` is this process's part of the
-        batches, and `dev` all."""
-        super().__init__()
-        self.process_group = process_group
-        self.model, self.train_batches, self.dev_batches = model, train, dev
-        self.settings, self.precision, self.run = settings, precision, dict(run)
-        self.history: list[dict[str, float]] = []
-        """One entry per measurement: the step, the mean training loss since the last one, and what was measured."""
-        self._losses: list[float] = []
-        self._parts: list[dict[str, float]] = []
-        """Losses of the batches since the last step of the optimizer, with those that they are made of."""
-        self._sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        """Start without history.
 
-    def configure_model(self) -> None:
-        """Divides the parameters among the processes where that is the strategy."""
-        if self.process_group.is_sharded:
-            shard(self)
+        Args:
+            model: The model to train.
+            train: This process's part of the training batches.
+            dev: All batches of the held-out documents.
+            settings: The settings of the run.
+            precision: Name of the precision, which a resumed run keeps.
+            identity: What must match for the run to be resumed.
+            process_group: The processes that train together.
+        """
+        super().__init__(settings, precision, identity, process_group)
+        self.model, self.train_batches, self.dev_batches = model, train, dev
+        self._losses: list[float] = []
+        """Losses of the batches since the last evaluation."""
+        self._step_losses: list[dict[str, float]] = []
+        """Losses of the batches since the last optimizer step, and their terms."""
+        self._dev_sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        """Total and number of items of each dev metric so far."""
 
     def train_dataloader(self) -> EpochLoader:
-        """The batches of the current epoch."""
+        """Return the batches of the current epoch."""
         self.train_batches.set_epoch(self.current_epoch)
         return EpochLoader(self.train_batches, self.settings.gradient_accumulation_steps)
 
     def val_dataloader(self) -> Any:
-        """This process's share of the batches, the same with the same masks every time."""
+        """Return this process's share of the dev batches, with the same masks in every evaluation."""
         return batch_loader(self.dev_batches, self.process_group.shard_indices(len(self.dev_batches)))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keeps the history and what run it is, so that a resumed run can go on."""
         super().on_save_checkpoint(checkpoint)
-        checkpoint |= {"history": self.history, "losses": self._losses, "precision": self.precision, "run": self.run}
+        checkpoint["losses"] = self._losses
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """The inverse of `on_save_checkpoint`."""
         super().on_load_checkpoint(checkpoint)
-        self.history, self._losses = checkpoint["history"], checkpoint["losses"]
+        self._losses = checkpoint["losses"]
 
-    def _measure(self, batch: PretrainingBatch, *place: int) -> dict[str, Any]:
-        """What the model measures, with random numbers that follow from the batch's place alone."""
-        seed_from_indices(self.settings.seed, *place)
-        labels = batch.sentence_labels
-        if labels is None:
-            labels = torch.zeros(len(batch.input_ids), dtype=torch.int64, device=batch.input_ids.device)
-        return self.model.measure(batch.input_ids, batch.attention_mask, batch.token_type_ids, batch.labels, labels)
+    def _measure(self, batch: PretrainingBatch, *indices: int) -> dict[str, MetricSum]:
+        """Compute the metrics of a batch, with random numbers that follow from its indices only."""
+        seed_from_indices(self.settings.seed, *indices)
+        sentence_labels = batch.sentence_labels
+        if sentence_labels is None:
+            sentence_labels = torch.zeros(len(batch.input_ids), dtype=torch.int64, device=batch.input_ids.device)
+        return self.model.measure(
+            batch.input_ids, batch.attention_mask, batch.token_type_ids, batch.labels, sentence_labels
+        )
 
     def training_step(self, batch: PretrainingBatch, index: int) -> Tensor:
-        """The loss of one batch, or of this process's part of it so that the mean of all has the batch's gradient."""
-        own = whole = self._measure(batch, 0, self.current_epoch, index, *self.process_group.seed_key)
-        loss = value = self.model.loss(own)
+        """Return the loss of one batch.
+
+        With several processes, it is scaled so that the mean of their gradients is the gradient of the joint batch.
+        """
+        part = joint = self._measure(batch, _TRAIN_KEY, self.current_epoch, index, *self.process_group.seed_key)
+        loss = joint_loss = self.model.loss(part)
         if self.process_group.world_size > 1:
-            whole = self._summed(own)
-            value = self.model.loss(whole)
+            joint = self._sum_over_processes(part)
+            joint_loss = self.model.loss(joint)
             # Lightning averages gradients over the processes.
             factor = self.process_group.world_size
-            loss = self.model.loss({name: MetricSum(own[name].total * factor, whole[name].number) for name in own})
-        self._losses.append(finite_value(self, value))
-        parts = {name: mean(each).item() for name, each in whole.items() if name.endswith("_loss")}
-        self._parts.append({"loss": self._losses[-1], **(parts if len(parts) > 1 else {})})
+            loss = self.model.loss({name: MetricSum(part[name].total * factor, joint[name].num_items) for name in part})
+        self._losses.append(self.show_loss(joint_loss))
+        terms = {name: metric.mean.item() for name, metric in joint.items() if name.endswith("_loss")}
+        self._step_losses.append({"loss": self._losses[-1], **(terms if len(terms) > 1 else {})})
         return loss
 
-    def _summed(self, measured: Mapping[str, MetricSum]) -> dict[str, MetricSum]:
-        """What all processes have measured together; numbers without gradients."""
-        values = [torch.stack([part.detach().double() for part in each]) for each in measured.values()]
+    def _sum_over_processes(self, metrics: Mapping[str, MetricSum]) -> dict[str, MetricSum]:
+        """Return the metrics of the joint batch of all processes, without gradients."""
+        values = [torch.stack([value.detach().double() for value in metric]) for metric in metrics.values()]
         sums = self.process_group.all_reduce(torch.stack(values))
-        return {name: MetricSum(*pair) for name, pair in zip(measured, sums.unbind(), strict=True)}
+        return {name: MetricSum(*pair) for name, pair in zip(metrics, sums.unbind(), strict=True)}
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Logs the mean losses of the batches that this step is made of, and its learning rate."""
-        means = {name: float(np.mean([each[name] for each in self._parts])) for name in self._parts[0]}
-        self._parts.clear()
-        self.log_row({**means, "lr": self.settings.lr * self._schedule(self.global_step)})
+        """Log the mean losses of the batches of this step, and its learning rate."""
+        means = {name: float(np.mean([losses[name] for losses in self._step_losses])) for name in self._step_losses[0]}
+        self._step_losses.clear()
+        self.log_row({**means, "lr": self.settings.lr * self.lr_factor(self.global_step)})
 
     def validation_step(self, batch: PretrainingBatch, index: int) -> None:
-        """Adds up what one batch of held-out documents measures."""
-        place = index * self.process_group.world_size + self.process_group.rank
-        counts = place < len(self.dev_batches)  # and is not there only because the others have one more
-        for name, (total, number) in self._measure(batch, 1, place).items():
-            self._sums[name][0] += float(total) * counts
-            self._sums[name][1] += float(number) * counts
+        """Add the metrics of one dev batch."""
+        batch_index = index * self.process_group.world_size + self.process_group.rank
+        counts = batch_index < len(self.dev_batches)  # else it is repeated, see `ProcessGroup.shard_indices`
+        for name, (total, num_items) in self._measure(batch, _DEV_KEY, batch_index).items():
+            self._dev_sums[name][0] += float(total) * counts
+            self._dev_sums[name][1] += float(num_items) * counts
 
     def on_validation_epoch_end(self) -> None:
-        """The means over all held-out batches."""
-        sums = self.process_group.all_reduce(
-            torch.tensor(list(self._sums.values()), dtype=torch.float64, device=self.device)
-        )
-        measured = {
-            name: total / max(number, 1.0) for name, (total, number) in zip(self._sums, sums.tolist(), strict=True)
+        """Log the dev metrics, means over all predictions of the dev batches."""
+        values = torch.tensor(list(self._dev_sums.values()), dtype=torch.float64, device=self.device)
+        sums = self.process_group.all_reduce(values).tolist()
+        metrics = {
+            name: total / max(num_items, 1.0) for name, (total, num_items) in zip(self._dev_sums, sums, strict=True)
         }
-        self._sums.clear()
+        self._dev_sums.clear()
         if self.history and self.history[-1]["step"] == self.global_step:
-            return  # Lightning begins a resumed run with the measurement that it ended with
-        self.log_dev_metrics(measured)
+            return  # Lightning starts a resumed run with the evaluation that it ended with
+        self.log_dev_metrics(metrics)
         train_loss = float(np.mean(self._losses)) if self._losses else float("nan")
         self._losses.clear()
-        self.history.append({"step": self.global_step, "train_loss": train_loss, **measured})
+        self.history.append({"step": self.global_step, "train_loss": train_loss, **metrics})
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        """AdamW with linear warm-up and decay."""
-        groups = parameter_groups(self.model, self.settings.weight_decay)
-        optimizer = adamw(groups, self.settings.lr)
-        self._schedule = linear_schedule(self.settings.steps, self.settings.warmup_ratio)
-        schedule = LambdaLR(optimizer, self._schedule)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        """Return AdamW with linear warm-up and decay."""
+        return self.build_optimizer(parameter_groups(self.model, self.settings.weight_decay), self.settings.steps)

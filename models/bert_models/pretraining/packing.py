@@ -1,7 +1,7 @@
-"""Sequences of a token cache: which tokens the model reads together in one epoch.
+"""Pack the sentences of a token cache into sequences or pairs of at most a number of tokens.
 
-Packing looks at where sentences and documents end, not at tokens. A plan is a few numbers per sequence, so it stays
-small beside the corpus; the tokens are read when a batch is made.
+Packing reads the ends of sentences and documents, not the tokens, and keeps a few numbers per sequence, so it takes
+little memory compared with the corpus. Tokens are read when a batch is built.
 """
 
 from array import array
@@ -15,56 +15,66 @@ from bert_models.errors import TrainingError
 from bert_models.pretraining.token_cache import TokenCache
 from bert_runtime.numerics import IntArray
 
-__all__ = ["Plan", "pack_next_sentences", "pack_sentence_order", "pack_sentences", "truncate_pair"]
+__all__ = ["PackedSequences", "pack_next_sentences", "pack_sentence_order", "pack_sentences", "truncate_pair"]
 
 
 SHORT_SEQ_PROB = 0.1
-"""How many of BERT's pairs are to be shorter than the model could read."""
+"""Fraction of pairs with a random, shorter target length: `short_seq_prob` of BERT's `create_pretraining_data.py`."""
 
 _Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The sequences of one epoch, L in number, in the order in which they were packed.
+class PackedSequences:
+    """The sequences of one epoch, L in number, as spans of the cache's tokens.
 
-    A sequence is made of P ≥ 1 spans of tokens: in a pair the two texts, else parts of different documents.
+    A sequence has P ≥ 1 spans: the two texts of a pair, or else parts of different documents.
     """
 
     spans: IntArray
-    """Begin and end among the cache's tokens, [all P, 2]."""
+    """Begin and end of every span among the cache's tokens, int64 [sum of all P, 2]."""
     first_spans: IntArray
-    """Where each sequence's spans begin, [L + 1]."""
+    """Index of each sequence's first span, int64 [L + 1]."""
     labels: IntArray | None
-    """Of pairs, [L]: 0 for the true order, 1 for a random second text or swapped texts."""
+    """For pairs, int64 [L]: 0 for the true order, 1 for a random second text or swapped texts."""
 
     def __len__(self) -> int:
         return len(self.first_spans) - 1
 
     def sequence(self, index: int) -> IntArray:
-        """The spans of a sequence, [P, 2]."""
+        """Return the spans of a sequence, int64 [P, 2]."""
         return self.spans[self.first_spans[index] : self.first_spans[index + 1]]
 
 
 def pack_sentences(
-    cache: TokenCache, documents: IntArray, room: int, seed: int, epoch: int, *, cross_documents: bool = True
-) -> Plan:
-    """Consecutive whole sentences, as many as fit; every token of `documents` is in exactly one sequence.
+    cache: TokenCache, documents: IntArray, max_tokens: int, seed: int, epoch: int, *, cross_documents: bool = True
+) -> PackedSequences:
+    """Pack consecutive whole sentences, as many as fit; every token of `documents` is in exactly one sequence.
 
-    With `cross_documents`, RoBERTa's FULL-SENTENCES (arXiv 1907.11692, section 4.2): documents follow one another in
-    an order of this epoch, and where one ends and the next begins the separator takes one place. Without, RoBERTa's
-    DOC-SENTENCES, as ELECTRA (arXiv 2003.10555) and DistilBERT read: a sequence ends with its document. Each sequence
-    has at most `room` tokens, its special ones left out; a longer sentence is cut.
+    With `cross_documents`, this is RoBERTa's FULL-SENTENCES (arXiv:1907.11692, section 4.2): documents follow each
+    other in an order that depends on the epoch, with a separator token between them. Without, it is RoBERTa's
+    DOC-SENTENCES, where a sequence ends with its document. Only a sentence longer than a sequence is split.
+
+    Args:
+        cache: The tokenized corpus.
+        documents: Indices of the documents to pack, int64 [D].
+        max_tokens: Maximum tokens of a sequence, separators included, other special tokens not.
+        seed: Seed of the order of documents.
+        epoch: Epoch, which changes the order.
+        cross_documents: Whether a sequence may continue with the next document.
+
+    Raises:
+        TrainingError: `max_tokens` is below 1.
     """
-    _check_room(room, 1)
-    spans, first_spans, free = array("q"), array("q", [0]), room
-    for document in _order(documents, seed, epoch):
+    _check_max_tokens(max_tokens, minimum=1)
+    spans, first_spans, free = array("q"), array("q", [0]), max_tokens
+    for document in _shuffle(documents, seed, epoch):
         bounds = cache.sentence_bounds(document)
         position, end = int(bounds[0]), int(bounds[-1])
-        if not cross_documents and free < room:
+        if not cross_documents and free < max_tokens:
             first_spans.append(len(spans) // 2)
-            free = room
-        elif free < room:
+            free = max_tokens
+        elif free < max_tokens:
             free -= 1  # the separator
         while position < end:
             stop = int(bounds[np.searchsorted(bounds, position + free, side="right") - 1]) if free > 0 else position
@@ -76,87 +86,115 @@ def pack_sentences(
                 position = stop
             if position < end:
                 first_spans.append(len(spans) // 2)
-                free = room
+                free = max_tokens
     if not _is_empty(spans, first_spans):
         first_spans.append(len(spans) // 2)
-    return Plan(_integers(spans).reshape(-1, 2), _integers(first_spans), None)
+    return PackedSequences(_to_numpy(spans).reshape(-1, 2), _to_numpy(first_spans), None)
 
 
-def pack_next_sentences(cache: TokenCache, documents: IntArray, room: int, seed: int, epoch: int) -> Plan:
-    """Pairs for next-sentence prediction (BERT, arXiv 1810.04805, section 3.1 and appendix A.2); 0 is the next.
+def pack_next_sentences(
+    cache: TokenCache, documents: IntArray, max_tokens: int, seed: int, epoch: int
+) -> PackedSequences:
+    """Pack pairs for next-sentence prediction (BERT, arXiv:1810.04805, section 3.1 and appendix A.2).
 
-    The first text begins where the last pair ended. In half of the pairs the second text follows it, in the other half
-    it begins anywhere in another document, and what would have followed is used for the next pair. A tenth of the
-    pairs aim at a random shorter length. What is longer than `room` tokens, special ones left out, is cut from the
-    longer text, at either end. A sentence of more than half of `room` counts as several. What is left alone at the end
-    of a document gets a random second text, as in BERT's recipe.
+    The first text starts where the pair before ended. In half of the pairs the second text follows it (label 0); in the
+    other half it starts anywhere in another document (label 1), and the text that it replaces starts the next pair. A
+    tenth of the pairs have a random, shorter target length. A pair above `max_tokens` is truncated, see
+    `truncate_pair`. A sentence of more than half of `max_tokens` counts as several. A sentence that is left over at the
+    end of a document gets a random second text, as in BERT.
+
+    Args:
+        cache: The tokenized corpus.
+        documents: Indices of the documents to pack, int64 [D].
+        max_tokens: Maximum tokens of a pair, special tokens not included.
+        seed: Seed of all random choices.
+        epoch: Epoch, which changes the choices.
+
+    Raises:
+        TrainingError: `max_tokens` is below 2, or there are fewer than 2 documents.
     """
-    _check_room(room, 2)
+    _check_max_tokens(max_tokens, minimum=2)
     if len(documents) < 2:
         raise TrainingError(
             f"next-sentence prediction takes its wrong continuations from other documents: expected at least 2, found "
             f"{len(documents)}; check how documents are separated"
         )
-    generator, units = np.random.default_rng([seed, epoch]), _unit_reader(cache, room // 2)
-    places = {int(document): place for place, document in enumerate(documents)}
+    generator, units = np.random.default_rng([seed, epoch]), _unit_reader(cache, max_tokens // 2)
+    indices = {int(document): index for index, document in enumerate(documents)}
     spans, labels = array("q"), array("q")
-    for document in _order(documents, seed, epoch):
+    for document in _shuffle(documents, seed, epoch):
         bounds, first = units(document), 0
         while first < len(bounds) - 1:
-            target = _target(room, generator)
-            end = _chunk_end(bounds, first, target)
-            alone = end - first == 1
-            middle = end if alone else first + int(generator.integers(1, end - first))
+            target_length = _target_length(max_tokens, generator)
+            end = _chunk_end(bounds, first, target_length)
+            is_single = end - first == 1
+            middle = end if is_single else first + int(generator.integers(1, end - first))
             a, b = (int(bounds[first]), int(bounds[middle])), (int(bounds[middle]), int(bounds[end]))
-            is_random = alone or generator.random() < 0.5
+            is_random = is_single or generator.random() < 0.5
             if is_random:
                 other = int(generator.integers(len(documents) - 1))
-                other += other >= places[document]
-                b = _random_span(units(int(documents[other])), target - (a[1] - a[0]), generator)
+                other += other >= indices[document]
+                b = _random_span(units(int(documents[other])), target_length - (a[1] - a[0]), generator)
             first = middle if is_random else end
-            _add_pair(spans, a, b, room, generator)
+            _add_pair(spans, a, b, max_tokens, generator)
             labels.append(int(is_random))
-    return _pairs(spans, labels)
+    return _build_pairs(spans, labels)
 
 
-def pack_sentence_order(cache: TokenCache, documents: IntArray, room: int, seed: int, epoch: int) -> Plan:
-    """Pairs for sentence-order prediction (ALBERT, arXiv 1909.11942, section 3.1); 1 is swapped.
+def pack_sentence_order(
+    cache: TokenCache, documents: IntArray, max_tokens: int, seed: int, epoch: int
+) -> PackedSequences:
+    """Pack pairs for sentence-order prediction (ALBERT, arXiv:1909.11942, section 3.1).
 
-    Two texts that follow each other in a document, in half of the pairs in the wrong order. Lengths and cuts as in
-    `pack_next_sentences`; what is left alone at the end of a document is halved, and left out if it is a single token.
+    Two texts follow each other in a document; in half of the pairs they are swapped (label 1). Target lengths and
+    truncation are those of `pack_next_sentences`. A sentence that is left over at the end of a document is halved, or
+    skipped if it is a single token.
+
+    Args:
+        cache: The tokenized corpus.
+        documents: Indices of the documents to pack, int64 [D].
+        max_tokens: Maximum tokens of a pair, special tokens not included.
+        seed: Seed of all random choices.
+        epoch: Epoch, which changes the choices.
+
+    Raises:
+        TrainingError: `max_tokens` is below 2.
     """
-    _check_room(room, 2)
-    generator, units = np.random.default_rng([seed, epoch]), _unit_reader(cache, room // 2)
+    _check_max_tokens(max_tokens, minimum=2)
+    generator, units = np.random.default_rng([seed, epoch]), _unit_reader(cache, max_tokens // 2)
     spans, labels = array("q"), array("q")
-    for document in _order(documents, seed, epoch):
+    for document in _shuffle(documents, seed, epoch):
         bounds, first = units(document), 0
         while first < len(bounds) - 1:
-            end = _chunk_end(bounds, first, _target(room, generator))
+            end = _chunk_end(bounds, first, _target_length(max_tokens, generator))
             begin, stop = int(bounds[first]), int(bounds[end])
-            alone = end - first == 1
-            middle = (begin + stop) // 2 if alone else int(bounds[first + int(generator.integers(1, end - first))])
+            is_single = end - first == 1
+            middle = (begin + stop) // 2 if is_single else int(bounds[first + int(generator.integers(1, end - first))])
             first = end
             if middle == begin:
                 continue
-            swapped = generator.random() < 0.5
-            texts = ((middle, stop), (begin, middle)) if swapped else ((begin, middle), (middle, stop))
-            _add_pair(spans, *texts, room, generator)
-            labels.append(int(swapped))
-    return _pairs(spans, labels)
+            is_swapped = generator.random() < 0.5
+            texts = ((middle, stop), (begin, middle)) if is_swapped else ((begin, middle), (middle, stop))
+            _add_pair(spans, *texts, max_tokens, generator)
+            labels.append(int(is_swapped))
+    return _build_pairs(spans, labels)
 
 
-def _check_room(room: int, least: int) -> None:
-    if room < least:
-        raise TrainingError(f"expected room for at least {least} tokens beside the special ones, found {room}")
+def _check_max_tokens(max_tokens: int, minimum: int) -> None:
+    if max_tokens < minimum:
+        raise TrainingError(
+            f"expected max_tokens with room for at least {minimum} tokens besides the special ones, found room for "
+            f"{max_tokens}"
+        )
 
 
-def _order(documents: IntArray, seed: int, epoch: int) -> list[int]:
-    """The documents in the order of an epoch."""
+def _shuffle(documents: IntArray, seed: int, epoch: int) -> list[int]:
+    """Return the documents in the order of an epoch."""
     order: list[int] = np.random.default_rng([seed, epoch, 1]).permutation(documents).tolist()
     return order
 
 
-def _integers(values: "array[int]") -> IntArray:
+def _to_numpy(values: "array[int]") -> IntArray:
     return np.frombuffer(values, dtype=np.int64) if len(values) else np.zeros(0, dtype=np.int64)
 
 
@@ -165,21 +203,21 @@ def _is_empty(spans: "array[int]", first_spans: "array[int]") -> bool:
     return len(spans) // 2 == first_spans[-1]
 
 
-def _pairs(spans: "array[int]", labels: "array[int]") -> Plan:
-    return Plan(_integers(spans).reshape(-1, 2), 2 * np.arange(len(labels) + 1), _integers(labels))
+def _build_pairs(spans: "array[int]", labels: "array[int]") -> PackedSequences:
+    return PackedSequences(_to_numpy(spans).reshape(-1, 2), 2 * np.arange(len(labels) + 1), _to_numpy(labels))
 
 
-def _unit_reader(cache: TokenCache, limit: int) -> Callable[[int], IntArray]:
-    """A function from a document to the bounds [n + 1] of its sentences, each cut evenly into parts of ≤ `limit`.
+def _unit_reader(cache: TokenCache, max_length: int) -> Callable[[int], IntArray]:
+    """Return a function from a document to the bounds [n + 1] of its units: sentences, split evenly above `max_length`.
 
-    Without the cut a long paragraph would fill a sequence alone, and have no true continuation to be told apart.
+    Without the split, a long paragraph would fill a sequence alone and so never have its true continuation.
     """
 
     @lru_cache(maxsize=128)
     def units(document: int) -> IntArray:
         bounds = cache.sentence_bounds(document)
         lengths = np.diff(bounds)
-        counts = -(-lengths // limit)
+        counts = -(-lengths // max_length)
         parts = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         cuts = np.repeat(bounds[:-1], counts) + np.repeat(lengths, counts) * parts // np.repeat(counts, counts)
         return np.append(cuts, bounds[-1])
@@ -187,42 +225,44 @@ def _unit_reader(cache: TokenCache, limit: int) -> Callable[[int], IntArray]:
     return units
 
 
-def _target(room: int, generator: np.random.Generator) -> int:
-    """The length that a pair aims at."""
-    return int(generator.integers(2, room + 1)) if generator.random() < SHORT_SEQ_PROB else room
+def _target_length(max_tokens: int, generator: np.random.Generator) -> int:
+    """Draw the target length of a pair."""
+    is_short = generator.random() < SHORT_SEQ_PROB
+    return int(generator.integers(2, max_tokens + 1)) if is_short else max_tokens
 
 
-def _chunk_end(bounds: IntArray, first: int, target: int) -> int:
-    """The unit before which a chunk ends that begins with unit `first`: it reaches `target`, and has two if it can."""
-    reached = int(np.searchsorted(bounds, bounds[first] + target, side="left"))
+def _chunk_end(bounds: IntArray, first: int, target_length: int) -> int:
+    """Return the end of the chunk that starts at unit `first`: it reaches `target_length`, with two units if it can."""
+    reached = int(np.searchsorted(bounds, bounds[first] + target_length, side="left"))
     return min(max(reached, first + 2), len(bounds) - 1)
 
 
 def _random_span(bounds: IntArray, length: int, generator: np.random.Generator) -> _Span:
-    """Units of a document from a random one on, as many as reach `length`, and at least one."""
+    """Return units of a document from a random one on, as many as reach `length`, and at least one."""
     first = int(generator.integers(len(bounds) - 1))
     end = int(np.searchsorted(bounds, bounds[first] + max(length, 1), side="left"))
     return int(bounds[first]), int(bounds[min(end, len(bounds) - 1)])
 
 
-def _add_pair(spans: "array[int]", a: _Span, b: _Span, room: int, generator: np.random.Generator) -> None:
-    for span in truncate_pair(a, b, room, generator):
+def _add_pair(spans: "array[int]", a: _Span, b: _Span, max_tokens: int, generator: np.random.Generator) -> None:
+    for span in truncate_pair(a, b, max_tokens, generator):
         spans.extend(span)
 
 
-def truncate_pair(a: _Span, b: _Span, room: int, generator: np.random.Generator) -> tuple[_Span, _Span]:
-    """The spans of two texts, cut to `room` tokens together.
+def truncate_pair(a: _Span, b: _Span, max_tokens: int, generator: np.random.Generator) -> tuple[_Span, _Span]:
+    """Truncate the spans of two texts to `max_tokens` tokens together.
 
-    Where BERT drops one token after the other from the text that is longer then, the second if they are even, each time
-    at the front or the back, the numbers dropped are known at once and those at the front are binomial.
+    BERT drops tokens one by one from the text that is longer then (the second if both are equal), each at its front or
+    its back with equal probability. Here the numbers of dropped tokens are computed, and those at the front are drawn
+    from a binomial distribution.
     """
-    gap = (a[1] - a[0]) - (b[1] - b[0])
-    excess = max(0, (a[1] - a[0]) + (b[1] - b[0]) - room)
-    level = min(excess, abs(gap))  # dropped until both are equally long
-    drop_a = (level if gap > 0 else 0) + (excess - level) // 2
-    return _cut(a, drop_a, generator), _cut(b, excess - drop_a, generator)
+    difference = (a[1] - a[0]) - (b[1] - b[0])
+    excess = max(0, (a[1] - a[0]) + (b[1] - b[0]) - max_tokens)
+    from_longer = min(excess, abs(difference))  # dropped until both are equally long
+    drop_a = (from_longer if difference > 0 else 0) + (excess - from_longer) // 2
+    return _truncate(a, drop_a, generator), _truncate(b, excess - drop_a, generator)
 
 
-def _cut(span: _Span, drop: int, generator: np.random.Generator) -> _Span:
+def _truncate(span: _Span, drop: int, generator: np.random.Generator) -> _Span:
     front = int(generator.binomial(drop, 0.5)) if drop else 0
     return span[0] + front, span[1] - (drop - front)

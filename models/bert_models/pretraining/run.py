@@ -1,21 +1,16 @@
-"""Pre-training an encoder on raw text, from scratch or from a checkpoint, with Lightning's loop."""
+"""Pre-train an encoder on raw text, from scratch or from a checkpoint."""
 
-import copy
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.loggers import Logger
 
 from bert_models.corpus.text_files import Corpus
-from bert_models.files import write_json
 from bert_models.pretraining.batches import PretrainingBatches
+from bert_models.pretraining.loop import fit
 from bert_models.pretraining.model import PretrainingModel
 from bert_models.pretraining.model_source import LoadedModel, ModelSource
 from bert_models.pretraining.module import Pretraining
@@ -24,30 +19,23 @@ from bert_models.pretraining.token_cache import TokenCache, split_documents
 from bert_models.pretraining.tokenizing import tokenize_corpus
 from bert_models.pretraining.vocabulary import PretrainingVocabulary
 from bert_models.training.distributed.placement import DEFAULT_PLACEMENT, Placement, settings_identity
-from bert_models.training.distributed.process_group import ProcessGroup, join_processes, no_progress
-from bert_models.training.distributed.sharding import full_state_dict
-from bert_models.training.logs import build_loggers, finish_logs
-from bert_models.training.loop import ProgressBar, interruptible, quiet, resumed_precision
-from bert_models.training.precision import ChosenPrecision, check_precision, fastest_precision
-from bert_models.training.run_dir import (
-    LAST_NAME,
-    LOGS_DIR,
-    REPORT_NAME,
-    STATE_DIR,
-    TRAINING_TOOLS,
-    check_output,
-    check_space,
-    prepare,
+from bert_models.training.distributed.process_group import ProcessGroup, no_progress
+from bert_models.training.lifecycle import (
+    describe_environment,
+    describe_run,
+    prepare_run,
+    start_run,
+    write_checkpoint,
 )
-from bert_models.training.saving import AtomicCheckpointIO
-from bert_runtime.bundle.atomic_folders import atomic_replace_dir
+from bert_models.training.logs import build_loggers
+from bert_models.training.precision import ChosenPrecision, fastest_precision
+from bert_models.training.run_dir import LOGS_DIR, STATE_DIR
 from bert_runtime.cache import cache_dir
-from bert_runtime.machine import available_cores, describe, installed_versions
 
-__all__ = ["default_cache_dir", "fit", "pretrain"]
+__all__ = ["default_cache_dir", "pretrain"]
 
-_TOLD_EVERY_S = 10
-"""Between two lines on how far tokenization is."""
+_PROGRESS_INTERVAL_S = 10
+"""Seconds between two progress messages of tokenization."""
 
 
 def default_cache_dir() -> Path:
@@ -56,7 +44,7 @@ def default_cache_dir() -> Path:
 
 
 def pretrain(
-    start: ModelSource,
+    source: ModelSource,
     corpus: Corpus,
     output: str | Path,
     settings: PretrainSettings,
@@ -65,188 +53,141 @@ def pretrain(
     placement: Placement = DEFAULT_PLACEMENT,
     resume: bool = False,
     force: bool = False,
-    progress: Callable[[str], None] = lambda stage: None,
+    progress: Callable[[str], None] = no_progress,
 ) -> dict[str, Any]:
-    """Pre-trains and writes the checkpoint of the last step to `output`; returns the report.
+    """Pre-train a model and write the checkpoint of the last step.
 
-    The tokenized corpus is kept in `cache`, see `tokenize_corpus`. `output/training` holds the state after
-    each measurement and `output/logs` the numbers of each step; `resume` goes on from the state. With `force`, logs
-    that an earlier run left there go when training starts, its weights when it has finished. Where `placement` has
-    several processes they all return the report; the first alone reports progress and writes. Raises `TrainingError`,
-    `CheckpointError` or `DataError`.
+    During training, `output/training` holds the state of the run, which is saved after every evaluation, and
+    `output/logs` holds the metrics of every step.
+
+    With several processes, all of them return the report; rank zero alone reports progress and writes.
+
+    Args:
+        source: The model to start from, see `InitialModel`.
+        corpus: Raw text, see `bert_models.corpus`.
+        output: Folder of the checkpoint.
+        settings: Objective, masking, optimizer, steps and precision.
+        cache: Folder that tokenized corpora are kept in; by default `default_cache_dir()`.
+        placement: Number of processes, and how they share the model.
+        resume: Go on with the interrupted run in `output`.
+        force: Replace what an earlier run wrote: its logs when training starts, its checkpoint when it has finished.
+        progress: Called with a line of text at every stage.
+
+    Returns:
+        The report, which is also written to `output/training.json`: metrics of all evaluations, settings, corpus,
+        machine and versions.
+
+    Raises:
+        TrainingError: The settings, the output or the machine do not allow the run, or it was interrupted.
+        CheckpointError: The base or the tokenizer cannot be used.
+        DataError: The corpus cannot be read or is too small.
     """
-    target, kept = Path(output), default_cache_dir() if cache is None else cache
-    with join_processes(placement) as process_group:
-        tell = progress if process_group.is_rank_zero else no_progress
-        torch.set_num_threads(process_group.threads(available_cores()))
-        process_group.from_rank_zero(lambda: check_output(target, resume=resume, force=force))
-        with process_group.sync_errors():
-            check_precision(settings.precision, sharded=process_group.is_sharded)
-        folder, model, tokenizer, revision = process_group.local_rank_zero_first(lambda: _opened(start, settings))
-        tell("tokenizing the corpus, or finding its tokens")
+    folder = Path(output)
+    with start_run(folder, settings, placement, progress, resume=resume, force=force) as started:
+        process_group, report_progress = started
+        loaded = process_group.local_rank_zero_first(lambda: _load_model(source, settings))
+        model = loaded.model
+        report_progress("tokenizing the corpus, or reading its tokens from the cache")
         tokens = process_group.local_rank_zero_first(
-            lambda: tokenize_corpus(corpus, tokenizer, kept, _told_now_and_then(tell))
+            lambda: tokenize_corpus(
+                corpus,
+                loaded.tokenizer,
+                default_cache_dir() if cache is None else cache,
+                _throttled_progress(report_progress),
+            )
         )
         with process_group.sync_errors():
-            train, dev = _batches(tokens, PretrainingVocabulary.from_tokenizer(tokenizer), settings, process_group)
-        tell(f"{tokens.num_tokens} tokens in {tokens.num_documents} documents, {len(dev.documents)} of these held out")
-        described = start.describe()
-        run = {
+            vocabulary = PretrainingVocabulary.from_tokenizer(loaded.tokenizer)
+            train, dev = _build_batches(tokens, vocabulary, settings, process_group)
+        report_progress(
+            f"{tokens.num_tokens} tokens in {tokens.num_documents} documents, {len(dev.documents)} of these held out"
+        )
+        described = source.describe()
+        identity = {
             **settings_identity(settings, process_group.world_size),
             "start": described,
             "corpus": tokens.folder.name,
         }
         precision = process_group.from_rank_zero(
-            lambda: _begin(target, model, train, settings, run, tell, resume=resume)
-        )
-        module = Pretraining(model, train, dev, settings, precision.name, run, process_group)
-        started = time.monotonic()
-        loggers = build_loggers(target / LOGS_DIR)
-        fit(module, settings, precision, target / STATE_DIR, resume=resume, loggers=loggers)
+            lambda: prepare_run(
+                folder, model, identity, lambda: _choose_precision(settings, model, train), report_progress,
+                resume=resume,
+            )
+        )  # fmt: skip
+        module = Pretraining(model, train, dev, settings, precision.name, identity, process_group)
+        start = time.monotonic()
+        fit(
+            module, settings, precision, folder / STATE_DIR,
+            resume=resume, loggers=build_loggers(folder / LOGS_DIR),
+        )  # fmt: skip
         report = {
             "objective": settings.objective,
             "measured": module.history,
-            "settings": settings.to_dict(),
-            "placement": process_group.describe(settings.batch_size, settings.gradient_accumulation_steps),
-            "precision": precision.name,
-            "seconds_per_step": precision.seconds_per_step,
-            "seconds": round(time.monotonic() - started, 1),
+            **describe_run(module, precision, time.monotonic() - start),
             "corpus": {
                 "key": tokens.folder.name,
                 "tokens": tokens.num_tokens,
                 "documents": {"train": len(train.documents), "dev": len(dev.documents)},
             },
             "start": described,
-            "base_revision": revision,
+            "base_revision": loaded.revision,
             "parameters": sum(p.numel() for p in model.parameters()),
-            "machine": describe(),
-            "versions": installed_versions(TRAINING_TOOLS),
+            **describe_environment(),
         }
-        tell("writing the checkpoint")
-        process_group.from_rank_zero(lambda: _write(target, module, folder, settings, report))
+        report_progress("writing the checkpoint")
+        process_group.from_rank_zero(lambda: _write(folder, module, loaded.tokenizer_from, settings, report))
         return report
 
 
-def _told_now_and_then(tell: Callable[[str], None]) -> Callable[[int], None]:
-    """What is called with the number of tokens after every megabyte, and tells it every ten seconds."""
+def _throttled_progress(report_progress: Callable[[str], None]) -> Callable[[int], None]:
+    """Return a callback that takes a number of tokens and reports it at most every ten seconds."""
     last = time.monotonic()
 
     def progress(num_tokens: int) -> None:
         nonlocal last
-        if time.monotonic() - last >= _TOLD_EVERY_S:
+        if time.monotonic() - last >= _PROGRESS_INTERVAL_S:
             last = time.monotonic()
-            tell(f"{num_tokens} tokens so far")
+            report_progress(f"{num_tokens} tokens so far")
 
     return progress
 
 
-def _opened(start: ModelSource, settings: PretrainSettings) -> LoadedModel:
-    """The model with its first weights, the same in every process."""
+def _load_model(source: ModelSource, settings: PretrainSettings) -> LoadedModel:
+    """Load or build the model, with the same weights in every process."""
     pl.seed_everything(settings.seed, verbose=False)
-    return start.open(settings)
+    return source.load(settings)
 
 
-def _batches(
+def _build_batches(
     tokens: TokenCache, vocabulary: PretrainingVocabulary, settings: PretrainSettings, process_group: ProcessGroup
 ) -> tuple[PretrainingBatches, PretrainingBatches]:
-    """This process's part of the batches to train on, and all batches of the documents that are held out."""
+    """Return this process's part of the training batches, and all batches of the held-out documents."""
     train, dev = split_documents(tokens.num_documents, settings.dev_fraction, settings.seed)
     rank, world_size = process_group.rank, process_group.world_size
+    batch_settings = settings.batch_settings()
     return (
-        PretrainingBatches(tokens, train, vocabulary, settings.batch_settings(), rank=rank, world_size=world_size),
-        PretrainingBatches(tokens, dev, vocabulary, settings.batch_settings()),
+        PretrainingBatches(tokens, train, vocabulary, batch_settings, rank=rank, world_size=world_size),
+        PretrainingBatches(tokens, dev, vocabulary, batch_settings),
     )
 
 
-def _begin(
-    target: Path,
-    model: PretrainingModel,
-    batches: PretrainingBatches,
-    settings: PretrainSettings,
-    run: Mapping[str, Any],
-    progress: Callable[[str], None],
-    *,
-    resume: bool,
+def _choose_precision(
+    settings: PretrainSettings, model: PretrainingModel, batches: PretrainingBatches
 ) -> ChosenPrecision:
-    """Looks whether there is room, settles the precision, and makes the folder ready."""
-    check_space(target, model)
-    precision = resumed_precision(target / STATE_DIR, run) if resume else _precision(settings, model, batches, progress)
-    prepare(target, resume=resume)
-    return precision
+    batch = batches[0]
+    sentence_labels = torch.zeros(len(batch.input_ids), dtype=torch.int64)
+    tensors = [batch.input_ids, batch.attention_mask, batch.token_type_ids, batch.labels, sentence_labels]
+    return fastest_precision(settings.precision, model, tensors, lambda parts: model.loss(model.measure(*parts)))
 
 
 def _write(
-    target: Path, module: Pretraining, tokenizer: Path, settings: PretrainSettings, report: Mapping[str, Any]
+    output: Path, module: Pretraining, tokenizer_from: Path, settings: PretrainSettings, report: Mapping[str, Any]
 ) -> None:
-    """The finished checkpoint with its logs, plot and report, in the place of the run's folder."""
     accuracies = [name for name in module.history[-1] if name.endswith("_accuracy")]
-    with atomic_replace_dir(target) as building:
-        module.model.save(building, tokenizer, settings.max_tokens)
-        finish_logs(target, building, module.rows, accuracies)
-        write_json(building / REPORT_NAME, report)
-
-
-def _precision(
-    settings: PretrainSettings,
-    model: PretrainingModel,
-    batches: PretrainingBatches,
-    progress: Callable[[str], None],
-) -> ChosenPrecision:
-    batch = batches[0]
-    labels = torch.zeros(len(batch.input_ids), dtype=torch.int64)
-    arrays = [batch.input_ids, batch.attention_mask, batch.token_type_ids, batch.labels, labels]
-    chosen = fastest_precision(settings.precision, model, arrays, lambda parts: model.loss(model.measure(*parts)))
-    chosen.tell(progress)
-    return chosen
-
-
-def fit(
-    module: Pretraining,
-    settings: PretrainSettings,
-    precision: ChosenPrecision,
-    state: Path,
-    *,
-    resume: bool,
-    loggers: Sequence[Logger] = (),
-) -> None:
-    """Runs Lightning's loop; `module.model` then has the weights of the last step.
-
-    Of several processes that share them the first alone has the weights, in another model than before.
-    """
-    process_group = module.process_group
-    whole = copy.deepcopy(module.model) if process_group.is_sharded and process_group.is_rank_zero else module.model
-    last = ModelCheckpoint(
-        dirpath=state, filename=LAST_NAME.removesuffix(".ckpt"), enable_version_counter=False,
-        save_on_train_epoch_end=False,  # but after each measurement
-    )  # fmt: skip
-    with quiet():
-        trainer = pl.Trainer(
-            max_steps=settings.steps,
-            max_epochs=-1,
-            val_check_interval=min(settings.eval_every, settings.steps) * settings.gradient_accumulation_steps,
-            check_val_every_n_epoch=None,
-            accumulate_grad_batches=settings.gradient_accumulation_steps,
-            **process_group.trainer_options(),
-            precision=precision.lightning_name,
-            plugins=[AtomicCheckpointIO()],
-            gradient_clip_val=settings.max_grad_norm,
-            callbacks=[last, ProgressBar()],
-            logger=list(loggers) or False,
-            log_every_n_steps=1,
-            num_sanity_val_steps=0,
-            enable_model_summary=False,
-            reload_dataloaders_every_n_epochs=1,
-        )
-        module.train()  # Lightning leaves modes as they are
-        with interruptible(state), redirect_stdout(sys.stderr):  # where Lightning's bar draws itself
-            trainer.fit(module, ckpt_path=state / LAST_NAME if resume else None, weights_only=True)
-        if not module.history or module.history[-1]["step"] != settings.steps:
-            with redirect_stdout(sys.stderr):
-                trainer.validate(module, verbose=False)
-    if process_group.is_sharded:
-        weights = full_state_dict(module)
-        if process_group.is_rank_zero:
-            whole.load_state_dict({key.removeprefix("model."): value for key, value in weights.items()})
-    elif process_group.is_rank_zero:
-        whole.cpu()
-    module.model = whole.eval()
+    write_checkpoint(
+        output,
+        lambda folder: module.model.save(folder, tokenizer_from, settings.max_tokens),
+        module,
+        accuracies,
+        report,
+    )

@@ -1,4 +1,4 @@
-"""A tokenized corpus in flat files that are mapped into memory: tokens, words, sentences and documents.
+"""A tokenized corpus in memory-mapped flat files: tokens, word starts, sentences and documents.
 
 Letters in shapes: T tokens, N sentences and D documents in the corpus.
 """
@@ -19,30 +19,36 @@ from bert_runtime.numerics import IntArray
 __all__ = ["FORMAT_VERSION", "CacheLayout", "TokenCache", "split_documents"]
 
 FORMAT_VERSION = 1
-"""Part of the key: a cache that another version wrote is not found."""
-
+"""Version of the file format; part of the cache key, so that caches of other versions are not found."""
 
 _LAYOUT_NAME = "cache.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheLayout:
-    """What `cache.json` holds."""
+    """Contents of `cache.json`."""
 
     format_version: int
+    """`FORMAT_VERSION` of the writer."""
     key: str
+    """See `tokenizing.cache_key`."""
     token_dtype: str
+    """`uint16` or `uint32`."""
     num_tokens: int
     num_sentences: int
     num_documents: int
 
     def write(self, folder: Path) -> None:
-        """Writes it into the folder of the flat files."""
+        """Write `cache.json` into the folder of the flat files."""
         write_json(folder / _LAYOUT_NAME, asdict(self))
 
     @classmethod
     def read(cls, folder: Path) -> "CacheLayout":
-        """The inverse of `write`; raises `DataError`."""
+        """Read `cache.json` from the folder of the flat files.
+
+        Raises:
+            DataError: The file is missing, damaged, or of another version.
+        """
         advice = "delete the folder, and it is made again"
         try:
             layout = cls(**read_json(folder / _LAYOUT_NAME))
@@ -56,7 +62,7 @@ class CacheLayout:
 
     @property
     def files(self) -> dict[str, tuple[str, int]]:
-        """The flat files: dtype and number of entries."""
+        """Dtype and number of entries of each flat file, by name."""
         return {
             "tokens": (self.token_dtype, self.num_tokens),
             "word_starts": ("bool", self.num_tokens),
@@ -66,20 +72,27 @@ class CacheLayout:
 
 
 class TokenCache:
-    """A tokenized corpus on disk. Only the pages that are read are in memory; pickles as the folder's name."""
+    """A tokenized corpus on disk, mapped into memory.
+
+    Only pages that are read take memory. A pickle holds the folder's path only, so worker processes map the same files.
+    """
 
     def __init__(self, folder: str | Path) -> None:
-        """Maps the files; raises `DataError` where one is missing or has another size than `cache.json` says."""
+        """Map the files.
+
+        Raises:
+            DataError: A file is missing, or its size differs from `cache.json`.
+        """
         self.folder = Path(folder)
         self.layout = CacheLayout.read(self.folder)
         self.tokens: NDArray[np.unsignedinteger[Any]] = self._map("tokens")
-        """Token ids without special ones, uint16 or uint32 [T]."""
+        """Token ids without special tokens, uint16 or uint32 [T]."""
         self.word_starts: NDArray[np.bool_] = self._map("word_starts")
-        """True at the first token of every word, [T]."""
+        """True at the first token of every word, bool [T]."""
         self.sentences: IntArray = self._map("sentences")
-        """Where each sentence's tokens begin, int64 [N + 1]; the last entry is T."""
+        """Index of each sentence's first token, int64 [N + 1]; the last entry is T."""
         self.documents: IntArray = self._map("documents")
-        """Where each document's sentences begin, int64 [D + 1]; the last entry is N."""
+        """Index of each document's first sentence, int64 [D + 1]; the last entry is N."""
 
     def _map(self, name: str) -> NDArray[Any]:
         path, (dtype, count) = self.folder / f"{name}.bin", self.layout.files[name]
@@ -91,7 +104,7 @@ class TokenCache:
             )
         with path.open("rb") as stream:
             mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        # A plain array over the map: slices of np.memmap cost several times as much.
+        # A plain array over the map: slicing np.memmap is several times slower.
         return np.frombuffer(mapped, dtype=dtype)
 
     def __reduce__(self) -> tuple[type["TokenCache"], tuple[Path]]:
@@ -99,37 +112,45 @@ class TokenCache:
 
     @property
     def num_tokens(self) -> int:
-        """T."""
+        """Number of tokens, T."""
         return self.layout.num_tokens
 
     @property
     def num_sentences(self) -> int:
-        """N."""
+        """Number of sentences, N."""
         return self.layout.num_sentences
 
     @property
     def num_documents(self) -> int:
-        """D."""
+        """Number of documents, D."""
         return self.layout.num_documents
 
     def sentence_bounds(self, document: int) -> IntArray:
-        """Where the sentences of a document begin among the tokens, and where the last one ends, int64 [n + 1]."""
+        """Return the first token of each of a document's n sentences, and the end of the last one, int64 [n + 1]."""
         first, end = self.documents[document : document + 2]
         return self.sentences[first : end + 1]
 
 
 def split_documents(num_documents: int, dev_fraction: float, seed: int) -> tuple[IntArray, IntArray]:
-    """The numbers of the documents to train on and of those to measure on, both sorted.
+    """Split documents at random into training and held-out ones.
 
-    The latter are a random `dev_fraction` of all, at least one and not all; none where `dev_fraction` is 0. Raises
-    `DataError`.
+    Args:
+        num_documents: Number of documents.
+        dev_fraction: Fraction to hold out, in [0, 1): at least one document and not all; none if it is 0.
+        seed: Seed of the choice.
+
+    Returns:
+        The indices of the training and of the held-out documents, both sorted, int64.
+
+    Raises:
+        DataError: `dev_fraction` is out of range, or there are fewer than 2 documents.
     """
     if not 0 <= dev_fraction < 1:
-        raise DataError(f"the share of dev documents must lie in [0, 1), found {dev_fraction}")
+        raise DataError(f"dev_fraction must lie in [0, 1), found {dev_fraction}")
     if dev_fraction == 0:
         return np.arange(num_documents), np.arange(0)
     if num_documents < 2:
-        raise DataError(f"expected at least 2 documents to set some apart for measuring, found {num_documents}")
+        raise DataError(f"expected at least 2 documents to hold out some for evaluation, found {num_documents}")
     count = min(max(1, round(dev_fraction * num_documents)), num_documents - 1)
     order = np.random.default_rng(seed).permutation(num_documents)
     return np.sort(order[count:]), np.sort(order[:count])

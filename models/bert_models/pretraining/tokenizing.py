@@ -1,4 +1,4 @@
-"""Tokenizing a corpus into a `TokenCache`, once for every content."""
+"""Tokenize a corpus into a `TokenCache`, once per content."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from bert_runtime.errors import DataError
 __all__ = ["cache_key", "tokenize_corpus"]
 
 _CHUNK_CHARACTERS = 2**20
-"""About as much text as is in memory at once: enough to keep every core busy."""
+"""Characters of text that are tokenized, and in memory, at once: enough to keep every core busy."""
 
 
 def tokenize_corpus(
@@ -30,37 +30,43 @@ def tokenize_corpus(
     folder: str | Path,
     progress: Callable[[int], None] = lambda num_tokens: None,
 ) -> TokenCache:
-    """The tokens of `corpus`, from below `folder` if they are there, else made and kept there.
+    """Return the tokens of `corpus` from a cache below `folder`, or tokenize it into a new cache.
 
-    The corpus is read once for the key and, unless it is found, once more to be tokenized, on all cores, a megabyte at
-    a time. The cache is written whole or not at all. Sentences without a token are left out. `progress` is called after
-    every megabyte with the number of tokens so far.
+    The corpus is read once for the cache key and, if there is no cache, once more to be tokenized, on all cores, a
+    megabyte at a time. A cache is written atomically. Sentences without a token are left out.
 
-    Raises `DataError` for a corpus that cannot be read or holds nothing.
+    Args:
+        corpus: Raw text.
+        tokenizer: The tokenizer; its truncation and padding are ignored.
+        folder: Folder that holds caches, each in a folder named by its key.
+        progress: Called after every megabyte with the number of tokens so far.
+
+    Raises:
+        DataError: The corpus cannot be read or has no token, or the cache is damaged.
     """
     plain = plain_tokenizer(tokenizer)
     key = cache_key(corpus, plain)
-    place = Path(folder) / key
-    if place.is_dir():
-        return TokenCache(place)
-    with atomic_replace_dir(place) as building, ExitStack() as files:
+    cache_folder = Path(folder) / key
+    if cache_folder.is_dir():
+        return TokenCache(cache_folder)
+    with atomic_replace_dir(cache_folder) as building, ExitStack() as files:
         writer = _Writer(building, key, plain, files)
         for chunk in _chunks(corpus.sentences()):
             writer.write(chunk)
             progress(writer.num_tokens)
         files.close()
         writer.finish(building)
-    return TokenCache(place)
+    return TokenCache(cache_folder)
 
 
 def cache_key(corpus: Corpus, tokenizer: Tokenizer) -> str:
-    """SHA-256 of the format's version, the corpus and all of the tokenizer but its truncation and padding."""
+    """Return the SHA-256 of format version, corpus and tokenizer, except for the latter's truncation and padding."""
     parts = [FORMAT_VERSION, corpus.fingerprint(), plain_tokenizer(tokenizer).to_str()]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _chunks(sentences: Iterable[Sentence]) -> Iterator[list[Sentence]]:
-    """Consecutive sentences of about `_CHUNK_CHARACTERS` in all."""
+    """Yield consecutive sentences of about `_CHUNK_CHARACTERS` in total."""
     chunk: list[Sentence] = []
     size = 0
     for sentence in sentences:
@@ -91,8 +97,9 @@ class _Writer:
         self._starts_document = True
 
     def write(self, sentences: list[Sentence]) -> None:
-        """Tokenizes in parallel; the call that leaves out offsets would leave out the words as well."""
-        encodings = self._tokenizer.encode_batch([each.text for each in sentences], add_special_tokens=False)
+        """Tokenize sentences in parallel and append them."""
+        # Not `encode_batch_fast`, which leaves out the words along with the offsets.
+        encodings = self._tokenizer.encode_batch([sentence.text for sentence in sentences], add_special_tokens=False)
         sentence_starts: list[int] = []
         document_starts: list[int] = []
         kept: list[Encoding] = []
@@ -108,14 +115,18 @@ class _Writer:
             self.num_tokens += len(encoding)
             kept.append(encoding)
         self._num_documents += len(document_starts)
-        flat = chain.from_iterable(each.ids for each in kept)
+        flat = chain.from_iterable(encoding.ids for encoding in kept)
         self._append("tokens", np.fromiter(flat, self._dtype))
         self._append("word_starts", _word_starts(kept))
         self._append("sentences", np.array(sentence_starts, dtype=np.int64))
         self._append("documents", np.array(document_starts, dtype=np.int64))
 
     def finish(self, folder: Path) -> None:
-        """Writes the ends of the last sentence and document, and `cache.json`."""
+        """Write the ends of the last sentence and document, and `cache.json`.
+
+        Raises:
+            DataError: No token was written.
+        """
         if not self.num_tokens:
             raise DataError("expected a corpus with at least one word, found none")
         for name, end in (("sentences", self.num_tokens), ("documents", self._num_sentences)):
@@ -135,14 +146,13 @@ class _Writer:
 
 
 def _word_starts(encodings: list[Encoding]) -> "np.ndarray[tuple[int], np.dtype[np.generic]]":
-    """True at the first token of every word, bool [tokens of all encodings].
+    """Return whether each token is the first of its word, bool [tokens of all encodings].
 
-    A token outside of every word, which has the word None, is a word of its own.
+    A token that belongs to no word (its word is None) counts as a word.
     """
     flags = [
         word is None or word != before
-        for each in encodings
-        for words in (each.word_ids,)
+        for words in (encoding.word_ids for encoding in encodings)
         for before, word in zip(chain((None,), words), words, strict=False)
     ]
     return np.array(flags, dtype=np.bool_)

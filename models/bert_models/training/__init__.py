@@ -1,4 +1,4 @@
-"""Training with Lightning: fine-tuning a checkpoint on a labelled file."""
+"""Fine-tune a checkpoint on a labelled file, with Lightning."""
 
 from bert_models.training.distributed.placement import Placement
 from bert_models.training.fine_tuning import fine_tune

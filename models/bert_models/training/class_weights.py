@@ -1,4 +1,4 @@
-"""Losses in which classes count differently, or are not quite certain, and the tasks that can have them."""
+"""Class weights and label smoothing: the tasks that support them, and weights by class frequency."""
 
 from collections.abc import Sequence
 
@@ -16,10 +16,14 @@ __all__ = ["balanced_weights", "check_loss_settings", "class_weights"]
 
 
 def check_loss_settings(task: Task, settings: TrainSettings) -> None:
-    """Raises `TrainingError` for settings of the loss that have no meaning where no one class of several is right."""
-    chosen = {"label_smoothing": settings.label_smoothing, "class_weights": settings.class_weights}
-    refused = [name for name, value in chosen.items() if value]
-    if not refused or build_objective(task).classes:
+    """Check that the task's loss has the class weights and label smoothing that `settings` ask for.
+
+    Raises:
+        TrainingError: The loss is not a cross-entropy over classes of which one is right.
+    """
+    requested = {"label_smoothing": settings.label_smoothing, "class_weights": settings.class_weights}
+    unsupported = [name for name, value in requested.items() if value]
+    if not unsupported or build_objective(task).num_classes:
         return
     kind = task.name
     if isinstance(task, TextClassification):
@@ -27,27 +31,31 @@ def check_loss_settings(task: Task, settings: TrainSettings) -> None:
     if isinstance(task, TokenClassification):
         kind += " with crf"
     raise TrainingError(
-        f"{kind} has no use for {' and '.join(refused)}; expected text-classification with problem_type single_label, "
-        "token-classification without crf, or next-sentence-prediction"
+        f"{kind} does not support {' and '.join(unsupported)}; expected text-classification with problem_type "
+        "single_label, token-classification without crf, or next-sentence-prediction"
     )
 
 
 def class_weights(task: Task, targets: Sequence[NDArray[np.int64]], settings: TrainSettings) -> Tensor | None:
-    """The weights that `settings` ask for, float32 [L], of a training file's `targets`."""
+    """Return the class weights that `settings` ask for, float32 [L], from the targets of a training file."""
     if settings.class_weights is None:
         return None
-    return balanced_weights(targets, build_objective(task).classes)
+    return balanced_weights(targets, build_objective(task).num_classes)
 
 
-def balanced_weights(targets: Sequence[NDArray[np.int64]], classes: int) -> Tensor:
-    """Inverse frequencies of the classes in `targets`, 1 on average, float32 [L].
+def balanced_weights(targets: Sequence[NDArray[np.int64]], num_classes: int) -> Tensor:
+    """Return weights that are inverse to the class frequencies, with a mean of 1, float32 [num_classes].
 
-    Negative targets are no classes. A class that never occurs has the weight 1 and is left out of the average.
+    A class that never occurs has weight 1 and does not count in the mean.
+
+    Args:
+        targets: Class ids of any shape; negative ones are ignored.
+        num_classes: Number of classes.
     """
-    found = np.concatenate([target.reshape(-1) for target in targets])
-    counts = np.bincount(found[found >= 0], minlength=classes)
-    seen = counts > 0
-    weights = np.ones(classes)
-    weights[seen] = 1 / counts[seen]
-    weights[seen] /= weights[seen].mean()
+    flat = np.concatenate([target.reshape(-1) for target in targets])
+    counts = np.bincount(flat[flat >= 0], minlength=num_classes)
+    occurs = counts > 0
+    weights = np.ones(num_classes)
+    weights[occurs] = 1 / counts[occurs]
+    weights[occurs] /= weights[occurs].mean()
     return torch.tensor(weights, dtype=torch.float32)

@@ -1,4 +1,7 @@
-"""Labelled files as batches of tensors."""
+"""Batches of a labelled file: tokenization, sampling, and data loaders that an interrupted run can resume.
+
+Letters in shapes: B sequences in the batch, S tokens per sequence.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -27,63 +30,74 @@ __all__ = [
 ]
 
 _DEV_BATCH_TOKENS = 4096
+"""Maximum padded tokens of a dev batch."""
 
-_GROUP_BATCHES = 50
-"""Batches that are sorted together: enough for batches of one length, few enough that an epoch mixes all items."""
+_BATCHES_PER_GROUP = 50
+"""Batches that `LengthGroupedSampler` sorts together: enough for batches of one length, few enough to mix an epoch."""
 
 
 class TensorBatch(NamedTuple):
-    """One right-padded batch: int64 [B, S] three times, targets [items, …], and the numbers of its sequences [B].
-
-    A batch without such numbers is there to be computed, and does not count.
-    """
+    """A right-padded batch of the training loop."""
 
     input_ids: Tensor
+    """Token ids, int64 [B, S]."""
     attention_mask: Tensor
+    """1 at tokens, 0 at padding, int64 [B, S]."""
     token_type_ids: Tensor
+    """Token types, int64 [B, S]."""
     targets: Tensor
-    rows: Tensor
+    """Targets of the objective, [items, …]."""
+    sequence_indices: Tensor
+    """Indices into `ExampleDataset.encodings`, int64 [B]; empty for a batch that is computed but does not count."""
 
 
 class ExampleDataset(Dataset[int]):
-    """A labelled file, tokenized. `collate` turns item numbers into a batch.
+    """A tokenized labelled file; `collate` turns item indices into a batch.
 
-    An item is what must be in one batch to have a loss: a window of a text, or the two texts of an example that are
-    compared.
+    An item holds the sequences that must be in one batch to have a loss: one window of a text, or all texts of an
+    example that are compared with each other.
     """
 
     def __init__(
         self, task: Task, examples: Sequence[Example], tokenizer: TextTokenizer, objective: Objective | None = None
     ) -> None:
-        """Targets are those of `objective`, by default the task's own."""
+        """Tokenize the examples and build their targets.
+
+        Args:
+            task: The task, which splits outputs into windows.
+            examples: Inputs and labels.
+            tokenizer: Splits each text into windows.
+            objective: Builds the targets; by default the objective of the task.
+        """
         self.task = task
         self.objective = objective or build_objective(task)
         self.examples = examples
         self.tokenizer = tokenizer
         self.pad_token_id = tokenizer.pad_token_id
-        windows = tokenizer.encode([each for example in examples for each in example.inputs])
-        self.encodings: list[Encoding] = [window for each in windows for window in each]
-        """Every sequence that the model reads."""
-        self._num_windows = [len(each) for each in windows]
-        self.items, owners = self._grouped()
+        windows = tokenizer.encode([text for example in examples for text in example.inputs])
+        self.encodings: list[Encoding] = [window for text_windows in windows for window in text_windows]
+        """All sequences: the windows of all texts, in the order of the file."""
+        self._num_windows = [len(text_windows) for text_windows in windows]
+        self.items, example_indices = self._group_windows()
         self.targets = [
-            self.objective.target(examples[owner], self.encodings[item[0]], tokenizer)
-            for item, owner in zip(self.items, owners, strict=True)
+            self.objective.target(examples[example], self.encodings[item[0]], tokenizer)
+            for item, example in zip(self.items, example_indices, strict=True)
         ]
 
-    def _grouped(self) -> tuple[list[tuple[int, ...]], list[int]]:
-        """The sequences of each item, and the example it was made from."""
+    def _group_windows(self) -> tuple[list[tuple[int, ...]], list[int]]:
+        """Return the sequence indices of each item, and the index of its example."""
         items: list[tuple[int, ...]] = []
-        owners: list[int] = []
+        example_indices: list[int] = []
         counts, first = iter(self._num_windows), 0
-        for owner, example in enumerate(self.examples):
+        for index, example in enumerate(self.examples):
             sizes = [next(counts) for _ in example.inputs]
-            texts = len(sizes) > 1  # compared with each other, and so read in one window each
-            found = [tuple(range(first, first + sum(sizes)))] if texts else [(first + i,) for i in range(sizes[0])]
-            items.extend(found)
-            owners.extend([owner] * len(found))
+            are_compared = len(sizes) > 1  # several texts, each of which has one window
+            windows = [(first + i,) for i in range(sizes[0])]
+            example_items = [tuple(range(first, first + sum(sizes)))] if are_compared else windows
+            items.extend(example_items)
+            example_indices.extend([index] * len(example_items))
             first += sum(sizes)
-        return items, owners
+        return items, example_indices
 
     def __len__(self) -> int:
         return len(self.items)
@@ -92,47 +106,52 @@ class ExampleDataset(Dataset[int]):
         return item
 
     def lengths(self) -> list[int]:
-        """Tokens of the longest sequence of every item."""
-        return [max(len(self.encodings[row]) for row in item) for item in self.items]
+        """Return the length of every item's longest sequence, in tokens."""
+        return [max(len(self.encodings[sequence]) for sequence in item) for item in self.items]
 
     def collate(self, items: Sequence[int]) -> TensorBatch:
-        """The items as one batch, as wide as the longest of their sequences; no items make one that does not count."""
+        """Return the items as one batch, padded to their longest sequence.
+
+        Without items, return a batch that is computed but does not count.
+        """
         if not len(items):
-            return self.collate([0])._replace(rows=torch.tensor([], dtype=torch.int64))
-        rows = [row for item in items for row in self.items[item]]
-        batch = pad([self.encodings[row] for row in rows], self.pad_token_id)
+            return self.collate([0])._replace(sequence_indices=torch.tensor([], dtype=torch.int64))
+        sequences = [sequence for item in items for sequence in self.items[item]]
+        batch = pad([self.encodings[sequence] for sequence in sequences], self.pad_token_id)
         targets = stack_targets([self.targets[item] for item in items])
-        ids, mask, segments = map(torch.from_numpy, batch)
-        return TensorBatch(ids, mask, segments, targets, torch.tensor(rows))
+        ids, mask, types = map(torch.from_numpy, batch)
+        return TensorBatch(ids, mask, types, targets, torch.tensor(sequences))
 
-    def split(self, batch: TensorBatch, computed: Tensor) -> dict[int, FloatArray]:
-        """What the model computed for a batch, by the numbers of its sequences, as the runtime sees it."""
-        rows = batch.rows.tolist()
-        chosen = self.task.graph_output(computed, batch.input_ids)  # before the whole vocabulary is copied
-        return dict(
-            zip(rows, self.task.split(chosen.float().cpu().numpy(), [self.encodings[row] for row in rows]), strict=True)
-        )
+    def split(self, batch: TensorBatch, outputs: Tensor) -> dict[int, FloatArray]:
+        """Split a batch's raw outputs [B, …] into those of its sequences, by sequence index, as the runtime sees them.
 
-    def outputs(self, rows: dict[int, FloatArray]) -> list[Outputs]:
-        """The outputs of all inputs, of what the model computed for each sequence."""
-        inputs = [each for example in self.examples for each in example.inputs]
+        Padding is removed.
+        """
+        sequences = batch.sequence_indices.tolist()
+        graph_output = self.task.graph_output(outputs, batch.input_ids)  # before the whole vocabulary is copied
+        arrays = self.task.split(graph_output.float().cpu().numpy(), [self.encodings[index] for index in sequences])
+        return dict(zip(sequences, arrays, strict=True))
+
+    def outputs(self, arrays: dict[int, FloatArray]) -> list[Outputs]:
+        """Return the outputs of all texts, from those of all sequences by index, see `split`."""
+        texts = [text for example in self.examples for text in example.inputs]
         ends = np.cumsum(self._num_windows).tolist()
         return [
             Outputs(
-                value,
+                text,
                 tuple(self.encodings[end - count : end]),
-                tuple(rows[i] for i in range(end - count, end)),
+                tuple(arrays[index] for index in range(end - count, end)),
                 self.tokenizer,
             )
-            for value, count, end in zip(inputs, self._num_windows, ends, strict=True)
+            for text, count, end in zip(texts, self._num_windows, ends, strict=True)
         ]
 
 
 class LengthGroupedSampler(Sampler[int]):
-    """Items in an order of which every `batch_size` are of like length, in batches that are shuffled.
+    """Sample items so that consecutive `batch_size` ones have similar lengths; the batches are shuffled.
 
     Shuffled items are cut into groups of 50 batches, and each group is sorted by length. The order depends on `seed`
-    and the epoch's number alone, as that of `DistributedSampler` does.
+    and the epoch only, as that of `DistributedSampler` does.
     """
 
     def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
@@ -142,7 +161,7 @@ class LengthGroupedSampler(Sampler[int]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """The loop calls this before every epoch."""
+        """Select the order of an epoch; Lightning calls this before each."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -151,60 +170,60 @@ class LengthGroupedSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         random = np.random.default_rng([self.seed, self.epoch])
         order = random.permutation(len(self))
-        whole = len(order) // self.batch_size * self.batch_size
-        size = _GROUP_BATCHES * self.batch_size
-        groups = [order[first : min(first + size, whole)] for first in range(0, whole, size)]
+        num_batched = len(order) // self.batch_size * self.batch_size
+        size = _BATCHES_PER_GROUP * self.batch_size
+        groups = [order[first : min(first + size, num_batched)] for first in range(0, num_batched, size)]
         ordered = [group[np.argsort(self.lengths[group], kind="stable")] for group in groups]
         batches = np.concatenate([order[:0], *ordered]).reshape(-1, self.batch_size)
-        # What is left over for the last, smaller batch is a random choice, and not always the longest.
-        return iter([*random.permutation(batches).flatten().tolist(), *order[whole:].tolist()])
+        # The remainder, which makes a last, smaller batch, is a random choice, not always the longest items.
+        return iter([*random.permutation(batches).flatten().tolist(), *order[num_batched:].tolist()])
 
 
 class DistributedBatchSampler(Sampler[list[int]]):
-    """This process's part of every batch: `sampler`'s items in order, `batch_size` for each of `processes`.
+    """This process's part of every batch: `batch_size` items per process, in the sampler's order.
 
-    What is left over for the last batch is divided evenly, and some of the processes may get nothing of it.
+    The items of an incomplete last batch are divided evenly; some processes may get none.
     """
 
     def __init__(self, sampler: Sampler[int], batch_size: int, process_group: ProcessGroup) -> None:
         self.sampler = sampler
-        """Lightning tells it the epoch."""
-        self.size = batch_size * process_group.world_size
+        """Orders the items; Lightning calls its `set_epoch`."""
+        self.global_batch_size = batch_size * process_group.world_size
         self.process_group = process_group
-        self.first = 0
-        """The batch that the next epoch to be read begins with."""
+        self.first_batch = 0
+        """Index of the batch that the next epoch starts with."""
 
     def __len__(self) -> int:
-        return -(-len(self.sampler) // self.size)  # type: ignore[arg-type] # both kinds have a length
+        return -(-len(self.sampler) // self.global_batch_size)  # type: ignore[arg-type] # both kinds have a length
 
     def __iter__(self) -> Iterator[list[int]]:
         items = list(self.sampler)
-        for first in range(self.first * self.size, len(items), self.size):
-            parts = np.array_split(items[first : first + self.size], self.process_group.world_size)
+        for first in range(self.first_batch * self.global_batch_size, len(items), self.global_batch_size):
+            parts = np.array_split(items[first : first + self.global_batch_size], self.process_group.world_size)
             yield parts[self.process_group.rank].tolist()
 
 
 class ResumableLoader(DataLoader[TensorBatch]):
-    """The batches of one epoch, from where an interrupted run stopped; Lightning saves the place."""
+    """Load the batches of an epoch, from where an interrupted run stopped; Lightning saves the position."""
 
     def __init__(self, examples: ExampleDataset, batches: DistributedBatchSampler) -> None:
-        # The stubs take a loader to give the dataset's items; `collate` makes batches of these.
+        # The stubs expect the dataset's items from a loader; `collate` turns them into batches.
         super().__init__(examples, batch_sampler=batches, collate_fn=examples.collate)  # type: ignore[arg-type]
-        self._shared = batches
+        self._batches = batches
         self._next = 0
 
-    def __iter__(self) -> Iterator[TensorBatch]:  # type: ignore[override] # it need not be torch's own
-        self._shared.first = self._next
+    def __iter__(self) -> Iterator[TensorBatch]:  # type: ignore[override] # torch's iterator class is not needed
+        self._batches.first_batch = self._next
         for number, batch in enumerate(super().__iter__(), start=self._next + 1):
-            self._next = number % len(self)  # which nobody waits for after the last batch
+            self._next = number % len(self)  # set before `yield`: nobody resumes this generator after the last batch
             yield batch
 
     def state_dict(self) -> dict[str, int]:
-        """The number of the batch that comes next."""
+        """Return the index of the next batch."""
         return {"next": self._next}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """The inverse of `state_dict`."""
+        """Continue with the batch that `state_dict` returned."""
         self._next = state["next"]
 
 
@@ -216,10 +235,17 @@ def train_loader(
     sort_by_length: bool = False,
     process_group: ProcessGroup = SINGLE_PROCESS,
 ) -> ResumableLoader:
-    """Shuffled batches; the order of an epoch depends on `seed` and the epoch's number alone, so it can be resumed.
+    """Return a loader of shuffled batches.
 
-    `sort_by_length` puts items of like length into one batch, see `LengthGroupedSampler`. Each process has
-    its part of the batches that one would have for all their sizes together.
+    The order depends on `seed` and the epoch only, so an epoch can be resumed. Several processes share the batches
+    that a single process would have with all their batch sizes together.
+
+    Args:
+        examples: The training set.
+        batch_size: Items per batch and process.
+        seed: Seed of the order.
+        sort_by_length: Batch items of similar length, see `LengthGroupedSampler`.
+        process_group: The processes that share each batch.
     """
     sampler: Sampler[int] = (
         LengthGroupedSampler(examples.lengths(), batch_size * process_group.world_size, seed)
@@ -230,11 +256,11 @@ def train_loader(
 
 
 def dev_loader(examples: ExampleDataset, process_group: ProcessGroup = SINGLE_PROCESS) -> DataLoader[TensorBatch]:
-    """The same length-sorted batches in every epoch; `TensorBatch.rows` says where each sequence belongs.
+    """Return a loader of length-sorted batches, the same in every epoch; `sequence_indices` identify the sequences.
 
-    Every process has a share of them; where they cannot be shared evenly, some are there twice.
+    Every process loads a share of the batches; if they cannot be shared evenly, some are loaded twice.
     """
     batches = list(length_sorted_batches(examples.lengths(), _DEV_BATCH_TOKENS))
-    shared = [batches[number] for number in process_group.shard_indices(len(batches))]
-    # The stubs take a loader to give the dataset's items; `collate` makes batches of these.
-    return DataLoader(examples, batch_sampler=shared, collate_fn=examples.collate)  # type: ignore[arg-type]
+    share = [batches[index] for index in process_group.shard_indices(len(batches))]
+    # The stubs expect the dataset's items from a loader; `collate` turns them into batches.
+    return DataLoader(examples, batch_sampler=share, collate_fn=examples.collate)  # type: ignore[arg-type]

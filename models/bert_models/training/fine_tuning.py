@@ -1,4 +1,4 @@
-"""Fine-tuning a checkpoint on a labelled file, with Lightning's training loop."""
+"""Fine-tune a checkpoint on a labelled file."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 from bert_models.checkpoint import load_model, open_checkpoint
 from bert_models.training.class_weights import check_loss_settings
 from bert_models.training.distributed.placement import DEFAULT_PLACEMENT, Placement
+from bert_models.training.distributed.process_group import no_progress
 from bert_models.training.infer_task import infer_task
 from bert_models.training.run import DataFiles, TrainingSetup, run_training
 from bert_models.training.settings import TrainSettings
@@ -28,27 +29,45 @@ def fine_tune(
     placement: Placement = DEFAULT_PLACEMENT,
     resume: bool = False,
     force: bool = False,
-    progress: Callable[[str], None] = lambda stage: None,
+    progress: Callable[[str], None] = no_progress,
 ) -> dict[str, Any]:
-    """Fine-tunes `base` and writes the checkpoint of the best epoch to `output`; returns the report.
+    """Fine-tune `base` and write the checkpoint of the epoch with the best dev metric.
 
-    `base` is a folder or a hub id, see `bert_models.hub`; `task_settings` are fields of the task's class in
-    `bert_runtime.tasks`, such as `problem_type` or `crf`; `columns` maps field names to the files' own, see
-    `read_records`. Data, labels and the base are read and checked before anything is written. While it runs,
-    `output/training` holds the state after each epoch and `output/logs` the numbers of each step; `resume` goes on from
-    the state. With `force`, logs that an earlier run left there go when training starts, its weights when it has
-    finished. The finished checkpoint loads in `transformers`.
+    Data, labels and the base are read and checked before anything is written. During training, `output/training` holds
+    the state of the run, which is saved after every epoch, about every minute and on SIGINT or SIGTERM, and
+    `output/logs` holds the metrics of every step. The finished checkpoint loads in `transformers`.
 
-    Where `placement` has several processes they all return the report; the first alone reports progress and writes.
+    With several processes, all of them return the report; rank zero alone reports progress and writes.
 
-    Raises `TrainingError`, `CheckpointError` or `DataError`.
+    Args:
+        task: A key of `bert_runtime.tasks.TASKS`, such as `text-classification`.
+        base: Folder or hub id of the checkpoint to start from, see `bert_models.hub`.
+        train: Labelled training file, see `bert_runtime.records.read_records`.
+        dev: Labelled file that decides which epoch is best.
+        output: Folder of the checkpoint.
+        settings: Optimizer, epochs, batches and precision.
+        task_settings: Fields of the task's class in `bert_runtime.tasks`, such as `problem_type` or `crf`.
+        columns: Column names of the files by field name, see `read_records`.
+        placement: Number of processes, and how they share the model.
+        resume: Go on with the interrupted run in `output`.
+        force: Replace what an earlier run wrote: its logs when training starts, its checkpoint when it has finished.
+        progress: Called with a line of text at every stage.
+
+    Returns:
+        The report, which is also written to `output/training.json`: task, dev metrics of all epochs, settings, files,
+        machine and versions.
+
+    Raises:
+        TrainingError: The settings, the output or the machine do not allow the run, or it was interrupted.
+        CheckpointError: The base cannot be used for the task.
+        DataError: A file cannot be read, or a row cannot be used for the task.
     """
 
     def build_setup(train_records: Sequence[Record], dev_records: Sequence[Record]) -> TrainingSetup:
         source = open_checkpoint(base)
-        chosen = infer_task(task, source, train_records, dev_records, task_settings or {})
-        check_loss_settings(chosen, settings)
-        return TrainingSetup(source, chosen, build=lambda: load_model(source, chosen, new_head=True))
+        inferred = infer_task(task, source, train_records, dev_records, task_settings or {})
+        check_loss_settings(inferred, settings)
+        return TrainingSetup(source, inferred, build=lambda: load_model(source, inferred, new_head=True))
 
     return run_training(
         build_setup, [base], DataFiles(train, dev, columns or {}), output, settings,

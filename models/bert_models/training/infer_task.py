@@ -1,4 +1,4 @@
-"""The task that a training run is about: what was asked for, with the labels that the data have."""
+"""Infer the task of a training run: the requested task, with the labels of the training data."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -22,29 +22,38 @@ from bert_runtime.tasks import (
 
 __all__ = ["infer_task", "labels_without_example"]
 
-_Reader = Callable[[Record], Sequence[str]]
-"""A row's labels."""
+_LabelReader = Callable[[Record], Sequence[str]]
+"""Returns the labels of a row."""
 
 _FROM_DATA = ("labels", "transitions", "no_answer")
-"""Settings that the training data decide."""
+"""Fields of tasks that follow from the training data, and so are no settings."""
 
 
 def infer_task(
     name: str, source: Checkpoint, train: Sequence[Record], dev: Sequence[Record], settings: Mapping[str, Any]
 ) -> Task:
-    """The task `name` for a model that starts from `source`, with `settings` of the caller's.
+    """Return the task `name` with the labels of the training data.
 
-    Labels are those of the training file, in the order of the checkpoint's own where these are the same. Raises
-    `TrainingError` for settings that the task does not have, and `DataError` naming all labels of the development file
-    that training never shows.
+    If a checkpoint for the same task has the same labels, their order is kept; else labels are sorted.
+
+    Args:
+        name: A key of `bert_runtime.tasks.TASKS`.
+        source: The checkpoint that training starts from.
+        train: Rows of the training file.
+        dev: Rows of the dev file.
+        settings: Fields of the task's class, such as `problem_type` or `crf`.
+
+    Raises:
+        TrainingError: The task or a setting is unknown.
+        CheckpointError: The checkpoint's family has no head for the task.
+        DataError: The dev file has labels that the training file lacks; the message names all of them.
     """
     if name not in TASKS:
         raise TrainingError(f"unknown task {name!r}; expected one of {', '.join(TASKS)}")
     source.require_head(name)
-    known = {each.name for each in fields(TASKS[name])} - set(_FROM_DATA)
-    strange = sorted(set(settings) - known)
-    if strange:
-        raise TrainingError(f"{name} has no setting {', '.join(strange)}")
+    known = {field.name for field in fields(TASKS[name])} - set(_FROM_DATA)
+    if unknown := sorted(set(settings) - known):
+        raise TrainingError(f"{name} has no setting {', '.join(unknown)}; it has {', '.join(sorted(known)) or 'none'}")
     try:
         return _task(name, source, train, dev, settings)
     except (TypeError, ValueError) as error:
@@ -61,19 +70,19 @@ def _task(
         return TextClassification(labels=labels, **settings)
     if name == TokenClassification.name:
         labels = _labels(source, name, train, dev, Record.tags)
-        # What is trained and measured is the first token of every word, so words are decoded by it, too.
+        # Training and evaluation use the first token of every word, so decoding does, too.
         return TokenClassification(labels=labels, **{"aggregation": "first", "bio": is_bio(labels), **settings})
     if name == QuestionAnswering.name:
-        return QuestionAnswering(no_answer=not all(each.answers() for each in (*train, *dev)), **settings)
+        return QuestionAnswering(no_answer=not all(record.answers() for record in (*train, *dev)), **settings)
     if name in (SentenceEmbedding.name, FillMask.name):
         return replace(source.task(name), **settings)
     return TASKS[name](**settings)
 
 
 def labels_without_example(task: Task, records: Sequence[Record]) -> list[str]:
-    """The task's labels that none of the records has; none for a task without labels."""
+    """Return the task's labels that no record has; an empty list for a task without labels."""
     if isinstance(task, TokenClassification):
-        read: _Reader = Record.tags
+        read: _LabelReader = Record.tags
     elif isinstance(task, TextClassification) and task.problem_type != "regression":
         read = _reader(task.problem_type)
     else:
@@ -82,8 +91,8 @@ def labels_without_example(task: Task, records: Sequence[Record]) -> list[str]:
     return [label for label in task.labels if label not in found]
 
 
-def _reader(problem_type: str | None) -> _Reader:
-    """How text classification reads a row's labels."""
+def _reader(problem_type: str | None) -> _LabelReader:
+    """Return the function that reads a row's labels for text classification."""
     return Record.labels if problem_type == "multi_label" else lambda record: [record.label()]
 
 
@@ -92,24 +101,24 @@ def _labels(
     name: str,
     train: Sequence[Record],
     dev: Sequence[Record],
-    read: _Reader,
+    read: _LabelReader,
 ) -> tuple[str, ...]:
-    """The labels of the training file in an order that does not depend on the order of its rows."""
+    """Return the labels of the training file in an order that does not depend on the order of its rows."""
     found = {label for record in train for label in read(record)}
-    strange = {label: record for record in reversed(dev) for label in read(record) if label not in found}
-    if strange:
-        listed = ", ".join(f"{label!r} (line {record.line})" for label, record in sorted(strange.items()))
+    unknown = {label: record for record in reversed(dev) for label in read(record) if label not in found}
+    if unknown:
+        listed = ", ".join(f"{label!r} (line {record.line})" for label, record in sorted(unknown.items()))
         raise DataError(f"{dev[0].path}: labels that {train[0].path} does not have: {listed}")
     if len(found) < 2:
         raise DataError(f"{train[0].path}: expected at least two different labels, found {', '.join(found) or 'none'}")
-    own = read_labels(source.config_json) or [] if source.was_trained_for(name) else []
-    if set(own) == found:
-        return tuple(own)
+    checkpoint_labels = read_labels(source.config_json) or [] if source.was_trained_for(name) else []
+    if set(checkpoint_labels) == found:
+        return tuple(checkpoint_labels)
     numeric = all(label.isdecimal() for label in found)
     return tuple(sorted(found, key=int if numeric else _tag_order))
 
 
 def _tag_order(label: str) -> tuple[bool, str, str]:
-    """`O` first, then the tags of one type together: `B-place`, `I-place`."""
+    """Return a sort key: `O` first, then the tags of each type together, such as `B-place`, `I-place`."""
     prefix, _, kind = label.partition("-") if label[:2] in ("B-", "I-") else ("", "", label)
     return label != "O", kind, prefix

@@ -1,4 +1,4 @@
-"""What each task's head is trained on: targets as arrays, and the loss.
+"""The training objective of each task: targets as arrays, and the loss.
 
 Letters in shapes: B sequences in the batch, S tokens per sequence, L labels, V tokens of the vocabulary.
 """
@@ -37,40 +37,58 @@ Target = NDArray[Any]
 
 
 class Objective(ABC):
-    """How one task is learnt. A target belongs to an item: one window, or all texts of an example that are compared."""
+    """Targets and loss of one task.
+
+    A target belongs to an item: one window of a text, or all texts of an example that are compared.
+    """
 
     def __init__(self, task: Task) -> None:
         self.task = task
         self.label_smoothing = 0.0
         self.class_weights: Tensor | None = None
-        """Float32 [L]; this and the smoothing are used by objectives that have `classes`."""
+        """Float32 [L]; weights and smoothing are used by objectives that have `num_classes`."""
 
     @property
-    def classes(self) -> int:
-        """Classes of which one is right, where cross-entropy over these is all of the loss; 0 elsewhere."""
+    def num_classes(self) -> int:
+        """Number of classes if the loss is a cross-entropy over classes of which one is right, else 0."""
         return 0
 
     @abstractmethod
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
-        """What the outputs for `encoding`, a window of the example's first text, are compared with."""
+        """Return the target of one window.
+
+        Args:
+            example: The labelled example.
+            encoding: A window of the example's first text.
+            vocabulary: The tokenizer, for tasks whose labels are tokens.
+        """
 
     @abstractmethod
     def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The mean loss of a batch, float32 []."""
+        """Return the mean loss of a batch, float32 [].
+
+        Args:
+            model: The model, for heads that have a loss of their own (CRF).
+            outputs: What the model returns for the batch, [B, …].
+            targets: Stacked targets, see `stack_targets`.
+        """
 
     def weight(self, targets: Tensor) -> Tensor:
-        """What `loss` divides the batch's sum by, float32 []: batches that are parts of one count by it."""
+        """Return the denominator of the mean in `loss`, float32 []; processes weight their parts by it."""
         return torch.tensor(float(len(targets)), device=targets.device)
 
     def cross_entropy(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Of outputs [N, L] and class ids int64 [N], leaving out `IGNORE_INDEX`, smoothed and weighted."""
+        """Return the smoothed and weighted cross-entropy of outputs [N, L] and class ids int64 [N], float32 [].
+
+        Targets that are `IGNORE_INDEX` are left out.
+        """
         weights = None if self.class_weights is None else self.class_weights.to(outputs.device)
         return F.cross_entropy(
             outputs.float(), targets, weights, ignore_index=IGNORE_INDEX, label_smoothing=self.label_smoothing
         )
 
-    def labelled(self, targets: Tensor) -> Tensor:
-        """`weight` where targets may be `IGNORE_INDEX`: how many are not, or the sum of their classes' weights."""
+    def labelled_weight(self, targets: Tensor) -> Tensor:
+        """Return the number of targets that are not `IGNORE_INDEX`, or the sum of their class weights, float32 []."""
         labelled = targets[targets != IGNORE_INDEX]
         if self.class_weights is None:
             return torch.tensor(float(len(labelled)), device=targets.device)
@@ -78,13 +96,13 @@ class Objective(ABC):
 
 
 class _SingleLabel(Objective):
-    """Cross-entropy; targets are class ids int64 []."""
+    """Cross-entropy over classes; targets are class ids int64 []."""
 
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
         return np.array(example.target, dtype=np.int64)
 
     @property
-    def classes(self) -> int:
+    def num_classes(self) -> int:
         assert isinstance(self.task, TextClassification | NextSentencePrediction)
         return len(self.task.labels)
 
@@ -92,11 +110,11 @@ class _SingleLabel(Objective):
         return self.cross_entropy(outputs, targets)
 
     def weight(self, targets: Tensor) -> Tensor:
-        return self.labelled(targets)
+        return self.labelled_weight(targets)
 
 
 class _MultiLabel(Objective):
-    """Binary cross-entropy of each label; targets are float32 [L], 1 for every label that holds."""
+    """Binary cross-entropy of each label; targets are float32 [L], 1 for every label that applies."""
 
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
         assert isinstance(self.task, TextClassification)
@@ -109,7 +127,7 @@ class _MultiLabel(Objective):
 
 
 class _Regression(Objective):
-    """Squared error; targets are float32 [L]."""
+    """Mean squared error; targets are float32 [L]."""
 
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
         return np.array(example.target, dtype=np.float32)
@@ -129,41 +147,41 @@ def _classification(task: Task) -> Objective:
 
 
 class _TokenLabels(Objective):
-    """Cross-entropy over the first token of every word, or the likelihood of the chain over these.
+    """Cross-entropy at the first token of every word, or the CRF's negative log-likelihood over these.
 
-    Targets are int64 [S], `IGNORE_INDEX` elsewhere.
+    Targets are int64 [S], `IGNORE_INDEX` at all other tokens.
     """
 
     @property
-    def classes(self) -> int:
+    def num_classes(self) -> int:
         assert isinstance(self.task, TokenClassification)
         return 0 if self.task.crf else len(self.task.labels)
 
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
         words, labels = example.target
         target = np.full(len(encoding), IGNORE_INDEX, dtype=np.int64)
-        places, offsets = _text_tokens(encoding)
+        token_indices, offsets = _text_tokens(encoding)
         firsts = find_first_tokens(offsets, words)
-        # A later window may begin inside a word, whose first token it then does not have.
-        whole = (firsts >= 0) & (offsets[firsts, 0] <= words[:, 0])
-        target[places[firsts[whole]]] = labels[whole]
+        # A later window may begin inside a word, and then lacks the word's first token.
+        has_start = (firsts >= 0) & (offsets[firsts, 0] <= words[:, 0])
+        target[token_indices[firsts[has_start]]] = labels[has_start]
         return target
 
     def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
         crf = getattr(model.head, "crf", None)
         if crf is not None:
-            chain: Tensor = crf(outputs, targets)
-            return chain
+            negative_log_likelihood: Tensor = crf(outputs, targets)
+            return negative_log_likelihood
         return self.cross_entropy(outputs.flatten(0, 1), targets.flatten())
 
     def weight(self, targets: Tensor) -> Tensor:
-        return self.labelled(targets)
+        return self.labelled_weight(targets)
 
 
 class _Span(Objective):
-    """Cross-entropy of the first and of the last token of the answer, which both are token 0 where a window lacks it.
+    """Cross-entropy of the answer's first and last token (BERT, arXiv:1810.04805, sections 4.2 and 4.3).
 
-    Targets are int64 [2].
+    Targets are int64 [2]: token indices, both 0 (`[CLS]`) in a window without the answer.
     """
 
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
@@ -177,7 +195,7 @@ class _Span(Objective):
 
 
 class _MaskedTokens(Objective):
-    """Cross-entropy at the masks; targets are int64 [S], the right tokens' ids there and `IGNORE_INDEX` elsewhere."""
+    """Cross-entropy at the mask tokens; targets are int64 [S], token ids there and `IGNORE_INDEX` elsewhere."""
 
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
         assert isinstance(self.task, FillMask)
@@ -188,34 +206,37 @@ class _MaskedTokens(Objective):
         return target
 
     def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
-        chosen = targets != IGNORE_INDEX
-        return F.cross_entropy(outputs[chosen].float(), targets[chosen])
+        is_labelled = targets != IGNORE_INDEX
+        return F.cross_entropy(outputs[is_labelled].float(), targets[is_labelled])
 
     def weight(self, targets: Tensor) -> Tensor:
-        return self.labelled(targets)
+        return self.labelled_weight(targets)
 
 
-class _Replaced(Objective):
-    """Binary cross-entropy of every token of every word; targets are float32 [S], `IGNORE_INDEX` elsewhere."""
+class _ReplacedTokens(Objective):
+    """Binary cross-entropy at every token of every word (ELECTRA, arXiv:2003.10555).
+
+    Targets are float32 [S], 1 at replaced tokens and `IGNORE_INDEX` at special ones.
+    """
 
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
         words, labels = example.target
         target = np.full(len(encoding), IGNORE_INDEX, dtype=np.float32)
-        places, offsets = _text_tokens(encoding)
-        word = np.searchsorted(words[:, 1], offsets[:, 1], side="left").clip(max=len(words) - 1)
-        target[places] = labels[word]
+        token_indices, offsets = _text_tokens(encoding)
+        word_indices = np.searchsorted(words[:, 1], offsets[:, 1], side="left").clip(max=len(words) - 1)
+        target[token_indices] = labels[word_indices]
         return target
 
     def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
-        chosen = targets != IGNORE_INDEX
-        return F.binary_cross_entropy_with_logits(outputs[chosen].float(), targets[chosen])
+        is_labelled = targets != IGNORE_INDEX
+        return F.binary_cross_entropy_with_logits(outputs[is_labelled].float(), targets[is_labelled])
 
     def weight(self, targets: Tensor) -> Tensor:
-        return self.labelled(targets)
+        return self.labelled_weight(targets)
 
 
 class _Similarity(Objective):
-    """See `similarity_loss`; targets are float32 []."""
+    """Similarity of pairs, see `similarity_loss`; targets are scores float32 []."""
 
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
         return np.array(example.target, dtype=np.float32)
@@ -230,29 +251,37 @@ OBJECTIVES: Mapping[str, Callable[[Task], Objective]] = {
     QuestionAnswering.name: _Span,
     FillMask.name: _MaskedTokens,
     NextSentencePrediction.name: _SingleLabel,
-    ReplacedTokenDetection.name: _Replaced,
+    ReplacedTokenDetection.name: _ReplacedTokens,
     SentenceEmbedding.name: _Similarity,
 }
-"""How each task is learnt; the keys are those of `bert_runtime.tasks.TASKS`."""
+"""Objective by task name; the keys are those of `bert_runtime.tasks.TASKS`."""
 
 
 def build_objective(task: Task, label_smoothing: float = 0.0, class_weights: Tensor | None = None) -> Objective:
-    """The objective of `task`, with what `check_loss_settings` allows for it."""
+    """Return the objective of a task.
+
+    Args:
+        task: The task.
+        label_smoothing: Fraction of each target spread over all classes.
+        class_weights: Weights of the classes, float32 [L]. `check_loss_settings` says which tasks support smoothing
+            and weights.
+    """
     objective = OBJECTIVES[task.name](task)
     objective.label_smoothing, objective.class_weights = label_smoothing, class_weights
     return objective
 
 
 def stack_targets(targets: Sequence[Target]) -> Tensor:
-    """Targets as one tensor [B, …]; those of fewer tokens are filled up with `IGNORE_INDEX`."""
-    longest = max((len(each) for each in targets if each.ndim), default=0)
+    """Stack targets into one tensor [B, …]; shorter ones are padded with `IGNORE_INDEX`."""
+    longest = max((len(target) for target in targets if target.ndim), default=0)
     padded = [
-        np.pad(each, (0, longest - len(each)), constant_values=IGNORE_INDEX) if each.ndim else each for each in targets
+        np.pad(target, (0, longest - len(target)), constant_values=IGNORE_INDEX) if target.ndim else target
+        for target in targets
     ]
     return torch.from_numpy(np.stack(padded))
 
 
 def _text_tokens(encoding: Encoding) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Places and characters of the tokens of a window's text."""
-    places = text_token_indices(encoding)
-    return places, np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)[places]
+    """Return the indices [T] and character offsets [T, 2] of the tokens of a window's text, int64."""
+    token_indices = text_token_indices(encoding)
+    return token_indices, np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)[token_indices]

@@ -1,4 +1,4 @@
-"""The optimizer, its groups of parameters, and the learning rate over the steps."""
+"""AdamW, its parameter groups, and the learning-rate schedule."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,19 +11,26 @@ from bert_models.crf import LinearChainCrf
 __all__ = ["adamw", "linear_schedule", "parameter_groups"]
 
 _CRF_LR = 1e-2
-"""Peak learning rate of a linear chain, which starts at zero and has to grow to the size of logits."""
+"""Peak learning rate of a linear-chain CRF: its scores start at zero and must grow to the scale of logits."""
 
 
 def adamw(groups: list[dict[str, Any]], lr: float) -> AdamW:
-    """AdamW whose step goes over the weights once, and not once per operation."""
+    """Return AdamW (Loshchilov & Hutter, arXiv:1711.05101) with torch's fused step."""
     optimizer = AdamW(groups, lr=lr, fused=True)
-    # It could divide the gradients of FP16 by their scale itself, but they are clipped before its step.
+    # The fused step could unscale FP16 gradients itself, but they are clipped before it, and so unscaled already.
     optimizer._step_supports_amp_scaling = False
     return optimizer
 
 
 def linear_schedule(steps: int, warmup_ratio: float) -> Callable[[int], float]:
-    """The factor on the learning rate at each of `steps` steps of the optimizer: up from zero, then down to zero."""
+    """Return the learning-rate factor by optimizer step: linear from 0 to 1, then linear to 0 at `steps`.
+
+    For `w` warm-up steps, `factor(t) = t / w` where `t < w`, and `(steps - t) / (steps - w)` from there on.
+
+    Args:
+        steps: All optimizer steps.
+        warmup_ratio: Fraction of them that are warm-up; unless it is 0, there is at least one such step.
+    """
     warmup = max(1, round(steps * warmup_ratio)) if warmup_ratio else 0
 
     def factor(step: int) -> float:
@@ -35,41 +42,52 @@ def linear_schedule(steps: int, warmup_ratio: float) -> Callable[[int], float]:
 def parameter_groups(
     model: nn.Module, weight_decay: float, lr: float | None = None, layer_lr_decay: float = 1.0
 ) -> list[dict[str, Any]]:
-    """Parameters in groups: matrices with weight decay; vectors (biases and LayerNorm) without; a linear chain.
+    """Group parameters by weight decay and, if asked for, by layer.
 
-    With `lr` and a `layer_lr_decay` below 1 there are two groups for the head, which has the rate `lr`, for every layer
-    from the top, and for the embeddings, each with `layer_lr_decay` times the rate of the one above (Howard & Ruder,
-    arXiv:1801.06146, section 3.2). A linear chain keeps a rate of its own.
+    Matrices have weight decay; vectors (biases and LayerNorm) have none. A linear-chain CRF has its own group, without
+    decay and with its own learning rate.
+
+    With discriminative fine-tuning (Howard & Ruder, arXiv:1801.06146, section 3.2), a layer that is `d` layers below
+    the head has the rate `lr * layer_lr_decay**d`; the embeddings are one below the lowest layer.
+
+    Args:
+        model: The model to train; with `layer_lr_decay`, a `TaskModel`.
+        weight_decay: Decay of matrices.
+        lr: Peak learning rate of the head; needed for `layer_lr_decay` only.
+        layer_lr_decay: Factor per layer; 1 gives all layers the optimizer's rate.
+
+    Returns:
+        Groups in the order of `torch.optim`: head, layers from the top, embeddings, CRF.
     """
-    chain = [p for module in model.modules() if isinstance(module, LinearChainCrf) for p in module.parameters()]
-    rest = [p for p in model.parameters() if not any(p is each for each in chain)]
-    last: list[dict[str, Any]] = [{"params": chain, "weight_decay": 0.0, "lr": _CRF_LR}] if chain else []
+    crf = [p for module in model.modules() if isinstance(module, LinearChainCrf) for p in module.parameters()]
+    others = [p for p in model.parameters() if not any(p is crf_parameter for crf_parameter in crf)]
+    crf_groups: list[dict[str, Any]] = [{"params": crf, "weight_decay": 0.0, "lr": _CRF_LR}] if crf else []
     if lr is None or layer_lr_decay == 1:
-        return [*_by_decay(rest, weight_decay), *last]
-    distances = _distances(model)
+        return [*_split_by_decay(others, weight_decay), *crf_groups]
+    depths = _depths_below_head(model)
     groups: list[dict[str, Any]] = []
-    for distance in sorted({distances.get(id(p), 0) for p in rest}):
-        here = [p for p in rest if distances.get(id(p), 0) == distance]
-        groups += [each | {"lr": lr * layer_lr_decay**distance} for each in _by_decay(here, weight_decay)]
-    return [*(each for each in groups if each["params"]), *last]
+    for depth in sorted({depths.get(id(p), 0) for p in others}):
+        layer = [p for p in others if depths.get(id(p), 0) == depth]
+        groups += [group | {"lr": lr * layer_lr_decay**depth} for group in _split_by_decay(layer, weight_decay)]
+    return [*(group for group in groups if group["params"]), *crf_groups]
 
 
-def _by_decay(parameters: list[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
+def _split_by_decay(parameters: list[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
     return [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
 
 
-def _distances(model: nn.Module) -> dict[int, int]:
-    """How far below the head each parameter of the encoder is, by `id`: 1 in the last layer, most in the embeddings.
+def _depths_below_head(model: nn.Module) -> dict[int, int]:
+    """Return the depth of each encoder parameter below the head, by `id`: 1 in the last layer, most in the embeddings.
 
-    Layers that share parameters have them at the topmost one's place. The token embedding that a head shares stays an
-    embedding: it is pre-trained, and what is new in a head are its other parameters.
+    Layers that share parameters count as the topmost of them. A token embedding that a head shares counts as an
+    embedding: it is pre-trained, while the head's other parameters are new.
     """
     encoder: Any = model.encoder
     top = len(encoder.order)
-    distances = {id(p): top + 1 for p in encoder.parameters()}
-    for place, entry in enumerate(encoder.order):  # later places overwrite earlier ones
-        distances |= {id(p): top - place for p in encoder.layers[entry].parameters()}
-    return distances
+    depths = {id(p): top + 1 for p in encoder.parameters()}
+    for index, layer in enumerate(encoder.order):  # higher layers overwrite lower ones
+        depths |= {id(p): top - index for p in encoder.layers[layer].parameters()}
+    return depths

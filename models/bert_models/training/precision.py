@@ -1,4 +1,4 @@
-"""Choosing the arithmetic of training by measuring it on this machine."""
+"""Choose the arithmetic of training, by measuring a step on this machine if asked to."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,40 +19,48 @@ LightningPrecision = Literal["32-true", "bf16-mixed", "16-mixed"]
 
 _LIGHTNING_NAMES: dict[str, LightningPrecision] = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
-_MEASURED = ("fp32", "bf16")
-"""What `auto` chooses from; fp16 can lose small gradients and large activations, and is taken only when asked for."""
+_AUTO_CANDIDATES = ("fp32", "bf16")
+"""What `auto` chooses from. fp16 is used on request only: small gradients underflow, large activations overflow."""
 
 
 class ChosenPrecision(NamedTuple):
-    """`fp32`, `bf16` or `fp16`, with the seconds that one step took in each where both were tried."""
+    """Precision of a run: `fp32`, `bf16` or `fp16`, and the seconds per step of all candidates if measured."""
 
     name: str
     seconds_per_step: dict[str, float]
 
-    def tell(self, progress: Callable[[str], None]) -> None:
-        """Says what was measured, if anything was, and warns of arithmetic that this machine only imitates."""
-        if self.name == "bf16" and not _computes_bf16():
-            progress(
-                "training in bf16, which this processor has no instructions for and imitates, many times slower than "
+    def report(self, report_progress: Callable[[str], None]) -> None:
+        """Report the measured times, if any, and warn of bf16 on a machine that emulates it."""
+        if self.name == "bf16" and not _has_bf16():
+            report_progress(
+                "training in bf16, which this processor has no instructions for and emulates, many times slower than "
                 "fp32; take --precision auto"
             )
         if self.seconds_per_step:
             measured = ", ".join(f"{name} {seconds * 1e3:.0f} ms" for name, seconds in self.seconds_per_step.items())
-            progress(f"training in {self.name}: one step takes {measured}")
+            report_progress(f"training in {self.name}: one step takes {measured}")
 
     @property
     def lightning_name(self) -> LightningPrecision:
-        """What Lightning's Trainer calls it."""
+        """The `precision` argument of Lightning's Trainer."""
         return _LIGHTNING_NAMES[self.name]
 
 
-def _computes_bf16() -> bool:
-    """Whether there is CUDA, or a processor with instructions for bf16."""
+def _has_bf16() -> bool:
+    """Whether there is CUDA, or a processor with bf16 instructions."""
     return torch.cuda.is_available() or has_instruction_set("bf16")
 
 
 def check_precision(requested: str, *, sharded: bool = False) -> None:
-    """Raises `TrainingError` for a precision that this machine does not train in, or not with a sharded model."""
+    """Check that this machine trains in `requested` precision.
+
+    Args:
+        requested: One of `settings.PRECISIONS`.
+        sharded: Whether parameters are sharded (FSDP), which fp16's gradient scaling does not support here.
+
+    Raises:
+        TrainingError: fp16 without CUDA or with sharded parameters.
+    """
     if requested == "fp16" and sharded:
         raise TrainingError("precision fp16 is not for the strategy fsdp; take bf16, fp32 or auto, or the strategy ddp")
     if requested == "fp16" and not torch.cuda.is_available():
@@ -60,25 +68,36 @@ def check_precision(requested: str, *, sharded: bool = False) -> None:
 
 
 def choose_precision(requested: str, model: TaskModel, batch: TensorBatch, objective: Objective) -> ChosenPrecision:
-    """The precision of fine-tuning, see `fastest_precision`."""
-    return fastest_precision(
-        requested, model, batch[:4], lambda parts: objective.loss(model, model(*parts[:3]), parts[3])
-    )
+    """Return the precision of a fine-tuning run, see `fastest_precision`."""
+
+    def loss(tensors: Sequence[Tensor]) -> Tensor:
+        *inputs, targets = tensors
+        return objective.loss(model, model(*inputs), targets)
+
+    inputs_and_targets = (batch.input_ids, batch.attention_mask, batch.token_type_ids, batch.targets)
+    return fastest_precision(requested, model, inputs_and_targets, loss)
 
 
 def fastest_precision(
     requested: str, model: nn.Module, batch: Sequence[Tensor], loss: Callable[[Sequence[Tensor]], Tensor]
 ) -> ChosenPrecision:
-    """The precision asked for, or for `auto` the faster one of those that this processor computes natively.
+    """Return the requested precision, or for `auto` the one with the fastest forward and backward pass.
 
-    `loss` computes what is minimised from a batch that is where the model is.
+    Args:
+        requested: One of `settings.PRECISIONS`.
+        model: The model to train; a measurement moves it to the device and zeroes its gradients.
+        batch: Tensors that `loss` takes.
+        loss: Computes the loss of the batch, float32 [], with tensors on the model's device.
+
+    Raises:
+        TrainingError: See `check_precision`.
     """
     check_precision(requested)
     if requested != "auto":
         return ChosenPrecision(requested, {})
-    if not _computes_bf16():
+    if not _has_bf16():
         return ChosenPrecision("fp32", {})
-    seconds = {name: _seconds_per_step(model, batch, loss, bf16=name == "bf16") for name in _MEASURED}
+    seconds = {name: _seconds_per_step(model, batch, loss, bf16=name == "bf16") for name in _AUTO_CANDIDATES}
     return ChosenPrecision(min(seconds, key=lambda name: seconds[name]), seconds)
 
 
@@ -90,15 +109,15 @@ def _seconds_per_step(
     bf16: bool,
     repeats: int = 3,
 ) -> float:
-    """The fastest of a few forward and backward passes, after one that warms up."""
+    """Time forward and backward passes; return the fastest of `repeats` after one warm-up."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device).train()
-    arrays = [tensor.to(device) for tensor in batch]
+    tensors = [tensor.to(device) for tensor in batch]
     fastest = float("inf")
     for repeat in range(repeats + 1):
         start = time.perf_counter()
         with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
-            value = loss(arrays)
+            value = loss(tensors)
         value.backward()  # type: ignore[no-untyped-call]
         if device == "cuda":
             torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""A training run from files to checkpoint, whatever the learner learns from."""
+"""A training run on labelled files: from files to a checkpoint, for fine-tuning and for distillation."""
 
 import hashlib
 import time
@@ -8,37 +8,32 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
-import torch
 
 from bert_models.checkpoint import Checkpoint, open_checkpoint
-from bert_models.files import write_json
 from bert_models.model import TaskModel
 from bert_models.saving import save_model
 from bert_models.training.class_weights import class_weights
 from bert_models.training.data import ExampleDataset
 from bert_models.training.distributed.placement import Placement
-from bert_models.training.distributed.process_group import ProcessGroup, join_processes, no_progress
+from bert_models.training.distributed.process_group import ProcessGroup
 from bert_models.training.infer_task import labels_without_example
-from bert_models.training.logs import build_loggers, finish_logs
-from bert_models.training.loop import fit, resumed_precision
+from bert_models.training.lifecycle import (
+    describe_environment,
+    describe_run,
+    prepare_run,
+    start_run,
+    write_checkpoint,
+)
+from bert_models.training.logs import build_loggers
+from bert_models.training.loop import fit
 from bert_models.training.module import FineTuning, run_identity
 from bert_models.training.objectives import Objective
-from bert_models.training.precision import ChosenPrecision, check_precision, choose_precision
-from bert_models.training.run_dir import (
-    LOGS_DIR,
-    REPORT_NAME,
-    STATE_DIR,
-    TRAINING_TOOLS,
-    check_output,
-    check_space,
-    prepare,
-)
+from bert_models.training.precision import ChosenPrecision, choose_precision
+from bert_models.training.run_dir import LOGS_DIR, STATE_DIR
 from bert_models.training.settings import TrainSettings
 from bert_models.training.similarity import similarity_examples
-from bert_runtime.bundle.atomic_folders import atomic_replace_dir
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.evaluation import build_examples
-from bert_runtime.machine import available_cores, describe, installed_versions
 from bert_runtime.records import Record, read_records
 from bert_runtime.tasks import Example, SentenceEmbedding, Task
 from bert_runtime.tokenization import TextTokenizer
@@ -48,30 +43,38 @@ __all__ = ["DataFiles", "TrainingSetup", "run_training", "training_examples"]
 
 @dataclass(frozen=True)
 class DataFiles:
-    """A training and a dev file, with the names of their columns, see `read_records`."""
+    """A training and a dev file, and the names of their columns by field, see `read_records`."""
 
     train: str | Path
     dev: str | Path
     columns: Mapping[str, str]
 
     def read(self) -> tuple[list[Record], list[Record]]:
-        """The rows of both; raises `DataError`."""
+        """Return the rows of both files.
+
+        Raises:
+            DataError: A file or a row cannot be read.
+        """
         return read_records(self.train, self.columns), read_records(self.dev, self.columns)
 
     def identity(self) -> dict[str, Any]:
-        """What a run learns from and is measured on, wherever the files lie."""
+        """Return what must match for a run to be resumed: the contents of the files, not their paths."""
         hashes = {f"sha256 of the {name} file": sha256_file(Path(getattr(self, name))) for name in ("train", "dev")}
         return {**hashes, "columns": dict(self.columns)}
 
 
 def training_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Record]) -> list[Example]:
-    """The rows of a training file; raises `DataError` for one that the task cannot learn from."""
+    """Return the examples of a training file.
+
+    Raises:
+        DataError: The task cannot be trained on a row; the message names it.
+    """
     if isinstance(task, SentenceEmbedding):
         return similarity_examples(task, records)
     return build_examples(task, tokenizer, records)
 
 
-def _from_labels(
+def _build_fine_tuning(
     model: TaskModel,
     train_set: ExampleDataset,
     dev_set: ExampleDataset,
@@ -79,35 +82,37 @@ def _from_labels(
     precision: str,
     process_group: ProcessGroup,
 ) -> FineTuning:
-    """The module that learns from labels alone."""
+    """Return the module that learns from labels alone."""
     weights = class_weights(model.task, train_set.targets, settings)
     return FineTuning(model, dev_set, settings, precision, weights, process_group)
 
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """What is trained, and on what of a training file."""
+    """What a run trains, and how it uses the training file. By default, it fine-tunes on labels."""
 
     source: Checkpoint
-    """Where the tokenizer comes from, with the configuration of the model that is trained."""
+    """Checkpoint with the tokenizer and the configuration of the trained model."""
     task: Task
+    """The task that is trained."""
     build: Callable[[], TaskModel]
-    """The model with its first weights; called when random numbers have been seeded."""
+    """Builds the model with its initial weights; called after seeding."""
     module: Callable[[TaskModel, ExampleDataset, ExampleDataset, TrainSettings, str, ProcessGroup], FineTuning] = (
-        _from_labels
+        _build_fine_tuning
     )
-    """What trains it, of the model, the training and the dev set, the settings, the precision and the processes."""
+    """Builds the Lightning module from model, training set, dev set, settings, precision and process group."""
     examples: Callable[[Task, TextTokenizer, Sequence[Record]], list[Example]] = training_examples
+    """Turns the rows of the training file into examples."""
     objective: Objective | None = None
-    """What the training set's targets are; by default those of the task."""
+    """Builds the targets of the training set; by default the objective of the task."""
     described: Mapping[str, Any] = field(default_factory=dict)
-    """What is said of it in the report, and must be the same in a resumed run."""
+    """Further entries of the report, which must match for a run to be resumed."""
 
 
-class _Run(NamedTuple):
+class _PreparedRun(NamedTuple):
     """A run before its first step."""
 
-    learner: TrainingSetup
+    setup: TrainingSetup
     model: TaskModel
     train: ExampleDataset
     dev: ExampleDataset
@@ -125,119 +130,105 @@ def run_training(
     force: bool,
     progress: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Trains what `build_setup` makes of the rows of both files; returns the report. See `fine_tune`.
+    """Train on labelled files and write the checkpoint of the best epoch; return the report. See `fine_tune`.
 
-    `bases` are the checkpoints that it opens: where they come from a hub, one process fetches them for all.
+    Args:
+        build_setup: Returns what to train, from the rows of the training and the dev file.
+        bases: Checkpoints that `build_setup` opens; if they are on a hub, one process per machine downloads them first.
+        files: The training and the dev file.
+        output: Folder of the checkpoint.
+        settings: The settings of the run.
+        placement: Number of processes, and how they share the model.
+        resume: Go on with the interrupted run in `output`.
+        force: Replace what an earlier run wrote.
+        progress: Called with a line of text at every stage.
+
+    Raises:
+        TrainingError: The settings, the output or the machine do not allow the run, or it was interrupted.
+        CheckpointError: A base cannot be used.
+        DataError: A file cannot be used.
     """
-    target = Path(output)
-    with join_processes(placement) as process_group:
-        tell = progress if process_group.is_rank_zero else no_progress
-        torch.set_num_threads(process_group.threads(available_cores()))
-        process_group.from_rank_zero(lambda: check_output(target, resume=resume, force=force))
+    folder = Path(output)
+    with start_run(folder, settings, placement, progress, resume=resume, force=force) as started:
+        process_group, report_progress = started
+        process_group.local_rank_zero_first(lambda: [open_checkpoint(base) for base in bases])
         with process_group.sync_errors():
-            check_precision(settings.precision, sharded=process_group.is_sharded)
-        process_group.local_rank_zero_first(lambda: [open_checkpoint(each) for each in bases])
+            run = _load_run(build_setup, files, settings, report_progress)
+            setup = run.setup
+            data_identity = {**setup.described, **files.identity(), "base": _base_identity(setup.source)}
+            identity = run_identity(setup.task, settings, process_group.world_size, data_identity)
+        precision = process_group.from_rank_zero(
+            lambda: prepare_run(
+                folder, run.model, identity, lambda: _choose_precision(run, settings), report_progress, resume=resume
+            )
+        )
         with process_group.sync_errors():
-            run = _prepared(build_setup, files, settings, tell)
-            identity = {**run.learner.described, **files.identity(), "base": _identity(run.learner.source)}
-            described = run_identity(run.learner.task, settings, process_group.world_size, identity)
-        precision = process_group.from_rank_zero(lambda: _begin(target, run, settings, described, tell, resume=resume))
-        with process_group.sync_errors():
-            module = run.learner.module(run.model, run.train, run.dev, settings, precision.name, process_group)
-        module.run = described
-        started = time.monotonic()
-        loggers = build_loggers(target / LOGS_DIR)
-        best = fit(module, run.train, run.dev, settings, precision, target / STATE_DIR, resume=resume, loggers=loggers)
-        module.model.task = run.learner.task.with_tuned_threshold(best)
+            module = setup.module(run.model, run.train, run.dev, settings, precision.name, process_group)
+        module.identity = identity
+        start = time.monotonic()
+        loggers = build_loggers(folder / LOGS_DIR)
+        best = fit(module, run.train, run.dev, settings, precision, folder / STATE_DIR, resume=resume, loggers=loggers)
+        module.model.task = setup.task.with_tuned_threshold(best)
         report = {
-            **_results(module, best, precision),
-            "seconds": round(time.monotonic() - started, 1),
+            **_describe_results(module, best),
+            **describe_run(module, precision, time.monotonic() - start),
             "examples": {"train": len(run.train.examples), "dev": len(run.dev.examples)},
             "files": {"train": str(files.train), "dev": str(files.dev), "columns": dict(files.columns)},
-            **_origin(run.learner.source),
-            **run.learner.described,
+            "base": setup.source.name,
+            "base_revision": setup.source.revision,
+            **describe_environment(),
+            **setup.described,
         }
-        tell(f"writing the checkpoint of epoch {best['epoch']}")
-        process_group.from_rank_zero(lambda: _write(target, module, run.learner.source, report))
+        report_progress(f"writing the checkpoint of epoch {best['epoch']}")
+        process_group.from_rank_zero(lambda: _write(folder, module, setup.source, report))
         return report
 
 
-def _prepared(
+def _load_run(
     build_setup: Callable[[Sequence[Record], Sequence[Record]], TrainingSetup],
     files: DataFiles,
     settings: TrainSettings,
-    progress: Callable[[str], None],
-) -> _Run:
-    """The files, checked against each other and tokenized, and the model, the same in every process."""
+    report_progress: Callable[[str], None],
+) -> _PreparedRun:
+    """Read, check and tokenize the files, and build the model, with the same weights in every process."""
     train_records, dev_records = files.read()
-    learner = build_setup(train_records, dev_records)
-    if missing := labels_without_example(learner.task, dev_records):
-        progress(f"{files.dev} has no example of {len(missing)} of the labels: {', '.join(missing)}")
-    progress(f"tokenizing {len(train_records)} training and {len(dev_records)} dev examples")
-    task, tokenizer = learner.task, learner.source.text_tokenizer(settings.max_tokens, learner.task.windows)
-    train_set = ExampleDataset(task, learner.examples(task, tokenizer, train_records), tokenizer, learner.objective)
+    setup = build_setup(train_records, dev_records)
+    if missing := labels_without_example(setup.task, dev_records):
+        report_progress(f"{files.dev} has no example of {len(missing)} of the labels: {', '.join(missing)}")
+    report_progress(f"tokenizing {len(train_records)} training and {len(dev_records)} dev examples")
+    task, tokenizer = setup.task, setup.source.text_tokenizer(settings.max_tokens, setup.task.windows)
+    train_set = ExampleDataset(task, setup.examples(task, tokenizer, train_records), tokenizer, setup.objective)
     dev_set = ExampleDataset(task, build_examples(task, tokenizer, dev_records), tokenizer)
     pl.seed_everything(settings.seed, verbose=False)
-    model = learner.build()
+    model = setup.build()
     model.encoder.checkpointing = settings.gradient_checkpointing
-    return _Run(learner, model, train_set, dev_set)
+    return _PreparedRun(setup, model, train_set, dev_set)
 
 
-def _begin(
-    target: Path,
-    run: _Run,
-    settings: TrainSettings,
-    described: Mapping[str, Any],
-    progress: Callable[[str], None],
-    *,
-    resume: bool,
-) -> ChosenPrecision:
-    """Looks whether there is room, settles the precision, and makes the folder ready."""
-    check_space(target, run.model)
-    if resume:
-        precision = resumed_precision(target / STATE_DIR, described)
-    else:
-        batch = run.train.collate(range(min(settings.batch_size, len(run.train))))
-        precision = choose_precision(settings.precision, run.model, batch, run.train.objective)
-        precision.tell(progress)
-    prepare(target, resume=resume)
-    return precision
+def _choose_precision(run: _PreparedRun, settings: TrainSettings) -> ChosenPrecision:
+    batch = run.train.collate(range(min(settings.batch_size, len(run.train))))
+    return choose_precision(settings.precision, run.model, batch, run.train.objective)
 
 
-def _write(target: Path, module: FineTuning, source: Checkpoint, report: Mapping[str, Any]) -> None:
-    """The finished checkpoint with its logs, plot and report, in the place of the run's folder."""
+def _write(output: Path, module: FineTuning, source: Checkpoint, report: Mapping[str, Any]) -> None:
     max_tokens = module.settings.max_tokens or source.max_tokens
-    with atomic_replace_dir(target) as folder:
+
+    def save(folder: Path) -> None:
         save_model(module.model, folder, tokenizer_from=source.path, max_tokens=max_tokens)
-        finish_logs(target, folder, module.rows, [module.model.task.metric])
-        write_json(folder / REPORT_NAME, report)
+
+    write_checkpoint(output, save, module, [module.model.task.metric], report)
 
 
-def _results(module: FineTuning, best: dict[str, float], precision: ChosenPrecision) -> dict[str, Any]:
+def _describe_results(module: FineTuning, best: dict[str, float]) -> dict[str, Any]:
     return {
         "task": module.model.task.to_dict(),
         "metric": module.model.task.metric,
         "best": best,
         "epochs": module.history,
         "stopped_early": len(module.history) < module.settings.epochs,
-        "settings": module.settings.to_dict(),
-        "placement": module.process_group.describe(
-            module.settings.batch_size, module.settings.gradient_accumulation_steps
-        ),
-        "precision": precision.name,
-        "seconds_per_step": precision.seconds_per_step,
     }
 
 
-def _identity(source: Checkpoint) -> str:
-    """The weights and the vocabulary that a run starts from, wherever they lie."""
+def _base_identity(source: Checkpoint) -> str:
+    """Return a hash of the weights and the tokenizer that a run starts from, wherever they lie."""
     return hashlib.sha256((source.sha256() + source.tokenizer().to_str()).encode()).hexdigest()
-
-
-def _origin(source: Checkpoint) -> dict[str, Any]:
-    return {
-        "base": source.name,
-        "base_revision": source.revision,
-        "machine": describe(),
-        "versions": installed_versions(TRAINING_TOOLS),
-    }

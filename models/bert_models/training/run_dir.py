@@ -1,4 +1,4 @@
-"""The folder of a run: what may be replaced, what lies there while it trains, and whether there is room."""
+"""The output directory of a run: what it holds during training, what may be replaced, and whether it fits the disk."""
 
 import shutil
 from pathlib import Path
@@ -17,106 +17,116 @@ __all__ = [
     "REPORT_NAME",
     "STATE_DIR",
     "TRAINING_TOOLS",
+    "check_disk_space",
     "check_output",
-    "check_space",
-    "prepare",
+    "prepare_run_dir",
 ]
 
 REPORT_NAME = "training.json"
-"""The report that lies beside the weights."""
+"""The report, next to the weights."""
 
 STATE_DIR = "training"
-"""Folder inside the output that holds what a resumed run needs; gone when training has finished."""
+"""Folder in the output with the state that a resumed run needs; removed when training has finished."""
 
 BEST_NAME = "best.ckpt"
-"""Weights of the epoch with the best dev metric."""
+"""File in the state folder with the weights of the epoch that has the best dev metric."""
 
 LAST_NAME = "last.ckpt"
-"""File in the state folder with all that a resumed run goes on from."""
+"""File in the state folder with the last saved state of the run."""
 
 LOGS_DIR = "logs"
-"""Folder inside the output with the numbers of every step, there while the run trains and afterwards."""
+"""Folder in the output with the metrics of every step, during training and afterwards."""
 
 
 GENERATOR_FOLDER = "generator"
-"""Where the generator's checkpoint lies in that of its discriminator."""
+"""Folder in a discriminator's checkpoint with the checkpoint of its generator (ELECTRA)."""
 
 _CHECKPOINT_FILES = (
     REPORT_NAME, "training.png", STATE_DIR, LOGS_DIR, "config.json", "model*.safetensors*", *TOKENIZER_FILES,
     GENERATOR_FOLDER, "modules.json", "sentence_bert_config.json", "[0-9]_*",
 )  # fmt: skip
-"""What a trained checkpoint consists of, and so is replaced with it."""
+"""Name patterns of the files of a trained checkpoint, which a new checkpoint replaces."""
 
 TRAINING_TOOLS = ("bert-export", "torch", "lightning", "tokenizers")
-"""Distributions whose versions the report names."""
+"""Distributions whose versions the report holds."""
 
 
-def check_output(target: Path, *, resume: bool, force: bool) -> None:
-    """Refuses to lose what is at `target`, and to resume what is not there."""
-    state = target / STATE_DIR
-    interrupted = (state / LAST_NAME).is_file() and _is_ours(target)
-    if not (resume or interrupted) and _is_unfinished(target):
+def check_output(output: Path, *, resume: bool, force: bool) -> None:
+    """Check that a run may write to `output`; write nothing.
+
+    Raises:
+        TrainingError: `output` holds something that would be lost, or nothing that could be resumed.
+    """
+    state = output / STATE_DIR
+    interrupted = (state / LAST_NAME).is_file() and _is_run_dir(output)
+    if not (resume or interrupted) and _is_unfinished(output):
         return  # a run that stopped in its first epoch
     if resume and not interrupted:
-        raise TrainingError(f"{target}: nothing to resume: expected {state / LAST_NAME}; train without --resume")
-    if resume or not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        raise TrainingError(f"{output}: nothing to resume: expected {state / LAST_NAME}; train without --resume")
+    if resume or not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return
     if interrupted and not force:
         raise TrainingError(
-            f"{target}: an interrupted training is there; go on with --resume or start over with --force"
+            f"{output}: an interrupted training is there; go on with --resume or start over with --force"
         )
-    if not _is_ours(target):
-        raise TrainingError(f"{target}: exists and was not written by a training run; choose another place")
+    if not _is_run_dir(output):
+        raise TrainingError(f"{output}: exists and was not written by a training run; choose another output folder")
     if not force:
-        raise TrainingError(f"{target}: a trained checkpoint is already there; replace it with --force")
-    if others := unowned_files(target, _CHECKPOINT_FILES):
+        raise TrainingError(f"{output}: a trained checkpoint is already there; replace it with --force")
+    if unowned := unowned_files(output, _CHECKPOINT_FILES):
         raise TrainingError(
-            f"{target}: beside the checkpoint there is also {', '.join(others)}, which would be lost; move that "
+            f"{output}: besides the checkpoint there is also {', '.join(unowned)}, which would be lost; move that "
             "elsewhere first"
         )
 
 
-def _is_ours(target: Path) -> bool:
-    """Whether a training run wrote this folder: a finished checkpoint with its report, or nothing but a run's state."""
-    return (target / REPORT_NAME).is_file() or _is_unfinished(target)
+def _is_run_dir(output: Path) -> bool:
+    """Whether a training run wrote this folder: it has a report, or nothing but a run's state and logs."""
+    return (output / REPORT_NAME).is_file() or _is_unfinished(output)
 
 
-def _is_unfinished(target: Path) -> bool:
-    """Whether nothing is there but a run's state and its logs; logs alone may be anybody's."""
-    return target.is_dir() and {STATE_DIR} <= {each.name for each in target.iterdir()} <= {STATE_DIR, LOGS_DIR}
+def _is_unfinished(output: Path) -> bool:
+    """Whether there is nothing but a run's state and logs; logs alone may come from another program."""
+    return output.is_dir() and {STATE_DIR} <= {path.name for path in output.iterdir()} <= {STATE_DIR, LOGS_DIR}
 
 
-def check_space(target: Path, model: nn.Module) -> None:
-    """Raises `TrainingError` where the disk has no room for a run that trains `model`; writes nothing.
+def check_disk_space(output: Path, model: nn.Module) -> None:
+    """Check that the disk has room for a run that trains `model`; write nothing.
 
-    At the end there are three copies of the weights (the best epoch's, the last epoch's, the finished checkpoint's) and
-    two numbers of the optimizer for every weight, all float32. The state of an interrupted run is overwritten, and so
-    counts as free.
+    At its end, a run has five float32 values on disk per parameter: three copies of the weights (best epoch, last
+    epoch, finished checkpoint) and AdamW's two moments. The state of an interrupted run is overwritten, so it counts
+    as free.
+
+    Raises:
+        TrainingError: There is less space.
     """
     needed = 5 * 4 * sum(parameter.numel() for parameter in model.parameters())
-    place = next(each for each in (target.resolve(), *target.resolve().parents) if each.is_dir())
-    own = sum(file.stat().st_size for file in (target / STATE_DIR).glob("*") if file.is_file())
-    found = shutil.disk_usage(place).free + own
-    if found < needed:
+    existing = next(folder for folder in (output.resolve(), *output.resolve().parents) if folder.is_dir())
+    reusable = sum(file.stat().st_size for file in (output / STATE_DIR).glob("*") if file.is_file())
+    free = shutil.disk_usage(existing).free + reusable
+    if free < needed:
         raise TrainingError(
-            f"{target}: training writes {needed / 1e6:,.1f} MB (three copies of the weights and the optimizer's "
-            f"state), and the disk has {found / 1e6:,.1f} MB free"
+            f"{output}: training writes {needed / 1e6:,.1f} MB (three copies of the weights and the optimizer's "
+            f"state), and the disk has {free / 1e6:,.1f} MB free"
         )
 
 
-def prepare(target: Path, *, resume: bool) -> None:
-    """Makes room for a run's state and logs, and tries whether files can be written there.
+def prepare_run_dir(output: Path, *, resume: bool) -> None:
+    """Create the state folder, remove old logs, and test that files can be written.
 
-    Logs are written anew also by a resumed run, which has their rows in its state. Raises `TrainingError`.
+    A resumed run writes its logs anew, too, from the rows that its state holds.
+
+    Raises:
+        TrainingError: The folder cannot be written.
     """
-    state = target / STATE_DIR
+    state = output / STATE_DIR
     if not resume:
         shutil.rmtree(state, ignore_errors=True)
-    shutil.rmtree(target / LOGS_DIR, ignore_errors=True)
+    shutil.rmtree(output / LOGS_DIR, ignore_errors=True)
     probe = state / "probe"
     try:
         state.mkdir(parents=True, exist_ok=True)
         probe.write_bytes(b"\0" * 4096)
         probe.unlink()
     except OSError as error:
-        raise TrainingError(f"{target}: cannot be written: {error}") from None
+        raise TrainingError(f"{output}: cannot be written: {error}") from None

@@ -1,4 +1,4 @@
-"""Saving the state of a run: whole or not at all, within an epoch now and then, and when it is asked to stop."""
+"""Save the state of a run: atomically, from time to time within an epoch, and when a signal asks it to stop."""
 
 import signal
 import threading
@@ -16,93 +16,93 @@ from bert_runtime.bundle.atomic_files import temp_path
 
 __all__ = ["AtomicCheckpointIO", "MidEpochCheckpoint"]
 
-_LEAST_INTERVAL_S = 60.0
-"""Between two savings within an epoch, at least."""
+_MIN_INTERVAL_S = 60.0
+"""Minimum seconds between two saves within an epoch."""
 
-_MOST_SHARE = 0.02
-"""Of the time, what saving may take."""
+_MAX_SAVE_FRACTION = 0.02
+"""Maximum fraction of the time that saving within epochs may take; the interval grows accordingly."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes a checkpoint beside the one that it replaces.
+    """Lightning plugin that writes a checkpoint to a temporary file next to the old one and then replaces that.
 
-    Lightning's own goes through the folder for temporary files, which may be too small or on another disk, from where
-    the file is then copied over the last one.
+    Lightning's own plugin writes through the system's temporary folder, which may be too small or on another disk, and
+    then copies the file over the old checkpoint.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        """Takes the place of the file at `path` when all has been written."""
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = temp_path(target)
+        """Write `checkpoint` and replace the file at `path` when all of it has been written."""
+        final_path = Path(path)
+        final_path.parent.mkdir(parents=True, exist_ok=True)
+        partial = temp_path(final_path)
         try:
             torch.save(checkpoint, partial)
-            partial.replace(target)
+            partial.replace(final_path)
         finally:
             partial.unlink(missing_ok=True)
 
 
 class MidEpochCheckpoint(Callback):
-    """Saves the whole state between two optimizer steps: after a minute or more, and on Ctrl-C or SIGTERM.
+    """Save the state between two optimizer steps: at least a minute apart, and on SIGINT (Ctrl-C) or SIGTERM.
 
-    A signal ends the run after the step it falls into, as `KeyboardInterrupt`; after an epoch's last step only when
-    that epoch has been measured, and in the last epoch not at all. A second one ends it at once, with what was saved
-    before. Of several processes the first decides for all.
+    A signal ends the run with `KeyboardInterrupt` after the step in which it arrives. In an epoch's last step it ends
+    the run after the epoch's evaluation, and in the last epoch's not at all. A second signal ends the run at once, with
+    what was saved before. Rank zero decides for all processes.
     """
 
-    def __init__(self, path: Path, accumulate: int) -> None:
+    def __init__(self, path: Path, gradient_accumulation_steps: int) -> None:
         self._path = path
-        self._accumulate = accumulate
-        self._interval_s = _LEAST_INTERVAL_S
-        self._last = time.monotonic()
-        self._asked = False
+        self._gradient_accumulation_steps = gradient_accumulation_steps
+        self._interval_s = _MIN_INTERVAL_S
+        self._last_save = time.monotonic()
+        self._stop_requested = False
         self._handlers: dict[int, Any] = {}
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Takes the signals, in the place of Lightning, which would end between any two instructions."""
+        """Replace the signal handlers: Lightning's would end the run between any two instructions."""
         if threading.current_thread() is threading.main_thread():
-            self._handlers = {number: signal.signal(number, self._ask) for number in _SIGNALS}
+            self._handlers = {number: signal.signal(number, self._request_stop) for number in _SIGNALS}
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        self._asked = True
-        self._restore()  # the second one is as usual
+    def _request_stop(self, number: int, frame: FrameType | None) -> None:
+        self._stop_requested = True
+        self._restore_handlers()  # so that a second signal has its usual effect
 
-    def _restore(self) -> None:
+    def _restore_handlers(self) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers = {}
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Ends the run where it was asked to at the end of the epoch before, which has been saved."""
-        if trainer.strategy.broadcast(self._asked):
+        """End the run if a signal arrived at the end of the epoch before, which has been saved."""
+        if trainer.strategy.broadcast(self._stop_requested):
             raise KeyboardInterrupt
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Saves if it is time, where a step has just ended; an epoch's end is saved when it has been measured."""
-        ended = batch_idx + 1 == trainer.num_training_batches
-        if ended or (batch_idx + 1) % self._accumulate:
+        """Save after an optimizer step if it is due; the end of an epoch is saved after its evaluation instead."""
+        is_last = batch_idx + 1 == trainer.num_training_batches
+        if is_last or (batch_idx + 1) % self._gradient_accumulation_steps:
             return
-        due = time.monotonic() - self._last >= self._interval_s
-        asked, due = trainer.strategy.broadcast((self._asked, due))
-        if asked or due:
+        is_due = time.monotonic() - self._last_save >= self._interval_s
+        stop_requested, is_due = trainer.strategy.broadcast((self._stop_requested, is_due))
+        if stop_requested or is_due:
             self._save(trainer)
-        if asked:
+        if stop_requested:
             raise KeyboardInterrupt
 
     def _save(self, trainer: pl.Trainer) -> None:
-        begin = time.monotonic()
+        start = time.monotonic()
         trainer.save_checkpoint(self._path)
-        self._last = time.monotonic()
-        self._interval_s = max(_LEAST_INTERVAL_S, (self._last - begin) / _MOST_SHARE)
+        self._last_save = time.monotonic()
+        self._interval_s = max(_MIN_INTERVAL_S, (self._last_save - start) / _MAX_SAVE_FRACTION)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Gives the signals back."""
-        self._restore()
+        """Restore the signal handlers."""
+        self._restore_handlers()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """The same where the run ends otherwise."""
-        self._restore()
+        """Restore the signal handlers when the run ends with an error."""
+        self._restore_handlers()

@@ -1,16 +1,16 @@
-"""Lightning without what it says about itself."""
+"""Run Lightning without its tips and hardware messages."""
 
 import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["quiet"]
+__all__ = ["silence_lightning"]
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Silences what Lightning says about itself: hardware it did not find, workers it would start, tips."""
+def silence_lightning() -> Iterator[None]:
+    """Silence Lightning's messages about hardware that it did not find, data-loader workers, and products."""
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

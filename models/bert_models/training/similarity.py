@@ -1,4 +1,4 @@
-"""Training sentence embeddings: pairs with a score to match, or pairs that belong together."""
+"""Train sentence embeddings: on pairs with a similarity score, or on pairs that belong together."""
 
 from collections.abc import Sequence
 
@@ -11,19 +11,23 @@ from bert_runtime.tasks import Example, Task, TextInput
 
 __all__ = ["similarity_examples", "similarity_loss"]
 
-_SCALE = 20.0
-"""Cosines are multiplied by this before the softmax over a batch, as sentence-transformers does."""
+_COSINE_SCALE = 20.0
+"""Inverse temperature of the softmax over a batch; the default of sentence-transformers' MultipleNegativesRankingLoss.
+"""
 
 
 def similarity_examples(task: Task, records: Sequence[Record]) -> list[Example]:
-    """Pairs with their score, brought to at most 1; in a file without scores, pairs that are all alike (NaN).
+    """Return pairs with their score as target, or NaN if the file has no scores.
 
-    Raises `DataError` for a file in which only some rows have a score, or whose scores are no similarities.
+    Scores are divided by the largest absolute score if that exceeds 1, so that they are at most 1.
+
+    Raises:
+        DataError: Only some rows have a score, a score is not a number, or all scores are zero.
     """
     scored = [record for record in records if "score" in record.fields]
     if scored and len(scored) < len(records):
-        bare = next(record for record in records if "score" not in record.fields)
-        raise DataError(f"{bare.where}: expected a score as in {scored[0].where}, or none in the whole file")
+        unscored = next(record for record in records if "score" not in record.fields)
+        raise DataError(f"{unscored.where}: expected a score as in {scored[0].where}, or none in the whole file")
     if not scored:
         return [
             Example((TextInput(record.text()), TextInput(record.text("text_pair"))), float("nan")) for record in records
@@ -36,13 +40,18 @@ def similarity_examples(task: Task, records: Sequence[Record]) -> list[Example]:
 
 
 def similarity_loss(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The loss of B pairs, whose vectors follow each other in `outputs` [2 B, dimensions]; targets float32 [B].
+    """Return the mean loss of B pairs, float32 [].
 
-    With scores, the squared error of the cosine (Reimers & Gurevych, arXiv:1908.10084). Without (NaN), each first text
-    must find its second among those of the batch (Henderson et al., arXiv:1705.00652).
+    With scores, it is the squared error of the cosine (SBERT's regression objective, Reimers & Gurevych,
+    arXiv:1908.10084). Without, it is the cross-entropy of finding each first text's partner among all second texts of
+    the batch, `softmax(20 * cos(u_i, v_j))` (in-batch negatives, Henderson et al., arXiv:1705.00652).
+
+    Args:
+        outputs: Vectors, float [2 B, dimensions]; the two of a pair follow each other.
+        targets: Scores in [-1, 1], float32 [B]; NaN for pairs without scores.
     """
     first, second = outputs.float()[0::2], outputs.float()[1::2]
     if not bool(targets.isnan().any()):
         return F.mse_loss(F.cosine_similarity(first, second), targets)
     cosines = F.normalize(first, dim=-1) @ F.normalize(second, dim=-1).T
-    return F.cross_entropy(_SCALE * cosines, arange(len(targets), device=targets.device))
+    return F.cross_entropy(_COSINE_SCALE * cosines, arange(len(targets), device=targets.device))

@@ -67,9 +67,9 @@ def test_copy_of_the_teacher_has_no_loss_against_it(toy_config: EncoderConfig) -
     with torch.no_grad():
         measured = model.measure(ids, mask, segments, labels, torch.zeros(3, dtype=torch.int64))
     for name in ("soft_loss", "hidden_loss", "attention_loss"):
-        assert float(measured[name].total / measured[name].number) == pytest.approx(0.0, abs=1e-5)
+        assert float(measured[name].total / measured[name].num_items) == pytest.approx(0.0, abs=1e-5)
     assert float(model.loss(measured)) == pytest.approx(
-        float(measured["mlm_loss"].total / measured["mlm_loss"].number), abs=1e-4
+        float(measured["mlm_loss"].total / measured["mlm_loss"].num_items), abs=1e-4
     )
     owned = {name for name, _ in model.named_parameters()}
     assert owned == {

@@ -7,8 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from bert_models import TrainingError
+from bert_models.crf import IGNORE_INDEX
 from bert_models.pretraining import MaskingSettings, PretrainingVocabulary
-from bert_models.pretraining.masking import IGNORE_INDEX, MaskedBatch, mask_sequences
+from bert_models.pretraining.masking import MaskedBatch, mask_sequences
 from bert_runtime.numerics import IntArray
 
 from ..toy_corpus import toy_tokenizer

@@ -25,7 +25,7 @@ def test_a_sample_that_hits_the_token_replaces_nothing(toy_config: Any, monkeypa
     attention = (original != 0).long()
     monkeypatch.setattr(models, "sample", lambda logits: torch.tensor([10, 40]))
     measured = model.measure(masked, attention, torch.zeros_like(masked), labels, torch.zeros(1, dtype=torch.int64))
-    assert (int(measured["replaced_share"].total), int(measured["replaced_share"].number)) == (1, 6)
+    assert (int(measured["replaced_share"].total), int(measured["replaced_share"].num_items)) == (1, 6)
     corrupted = torch.tensor([[2, 10, 11, 40, 13, 3, 0]])
     logits = model.discriminator(corrupted, attention, torch.zeros_like(masked))[0, :6]
     truth = torch.tensor([0, 0, 0, 1, 0, 0]).float()
@@ -54,5 +54,5 @@ def test_the_head_scores_only_what_is_predicted(toy_config: Any) -> None:
     logits = model.model(ids, attention, segments)
     expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
     assert measured["mlm_loss"].total.item() == pytest.approx(expected.item(), rel=1e-5)
-    assert int(measured["mlm_loss"].number) == 9
-    assert int(measured["sentence_loss"].number) == 3
+    assert int(measured["mlm_loss"].num_items) == 9
+    assert int(measured["sentence_loss"].num_items) == 3

@@ -10,7 +10,7 @@ from bert_models import TrainingError
 from bert_models.corpus import open_corpus
 from bert_models.pretraining import TokenCache, tokenize_corpus
 from bert_models.pretraining.packing import (
-    Plan,
+    PackedSequences,
     pack_next_sentences,
     pack_sentence_order,
     pack_sentences,
@@ -20,7 +20,7 @@ from bert_models.tokenizer_files import read_tokenizer
 
 from ..toy_corpus import document_of, letters, random_documents, toy_cache
 
-Packer = Callable[[TokenCache, "np.ndarray[tuple[int], np.dtype[np.int64]]", int, int, int], Plan]
+Packer = Callable[[TokenCache, "np.ndarray[tuple[int], np.dtype[np.int64]]", int, int, int], PackedSequences]
 PAIRS = pytest.mark.parametrize("pack", [pack_next_sentences, pack_sentence_order])
 
 
@@ -30,7 +30,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, toy_vocab: Path) -> TokenCac
     return toy_cache(tmp_path_factory.mktemp("random"), toy_vocab, random_documents(300, 30))
 
 
-def texts(cache: TokenCache, vocab: Path, plan: Plan) -> list[str]:
+def texts(cache: TokenCache, vocab: Path, plan: PackedSequences) -> list[str]:
     """The sequences as letters, with | between spans."""
     return ["|".join(letters(cache, vocab, span) for span in plan.sequence(each)) for each in range(len(plan))]
 
@@ -196,7 +196,7 @@ def test_next_sentences_need_two_documents_and_room(tmp_path: Path, toy_vocab: P
     cache = toy_cache(tmp_path, toy_vocab, [["ab", "c"]])
     with pytest.raises(TrainingError, match="expected at least 2, found 1"):
         pack_next_sentences(cache, all_of(cache), 10, 0, 0)
-    with pytest.raises(TrainingError, match="room for at least 2 tokens beside the special ones, found 1"):
+    with pytest.raises(TrainingError, match="room for at least 2 tokens besides the special ones, found room for 1"):
         pack_sentence_order(cache, all_of(cache), 1, 0, 0)
 
 

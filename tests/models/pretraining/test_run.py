@@ -292,13 +292,13 @@ def test_the_head_for_pairs_is_trained_further(
 ) -> None:
     start = InitialModel(family=family, size="toy", tokenizer=tokenizer)
     pretrain(start, corpus, tmp_path / "first", settings(objective, steps=4), cache=tmp_path / "cache")
-    opened = InitialModel(base=tmp_path / "first").open(settings(objective))
+    opened = InitialModel(base=tmp_path / "first").load(settings(objective))
     assert isinstance(opened.model, MaskedLanguageModel)
     assert opened.model.sentence is not None
     saved = read_weights(tmp_path / "first").values()
     for name, parameter in opened.model.sentence.named_parameters():
         assert any(torch.equal(parameter, each) for each in saved), name
-    without = InitialModel(base=tmp_path / "first").open(settings("mlm")).model
+    without = InitialModel(base=tmp_path / "first").load(settings("mlm")).model
     assert isinstance(without, MaskedLanguageModel)
     assert without.sentence is None
 

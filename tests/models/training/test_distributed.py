@@ -158,7 +158,7 @@ def test_an_error_in_one_process_is_one_in_all(found: list[dict[str, Any]]) -> N
     assert found[0]["data"] == "process 1 of 2: a file that only this machine has"
     assert found[1]["data"] == "a file that only this machine has"
     for process in found:
-        assert process["output"].endswith("exists and was not written by a training run; choose another place")
+        assert process["output"].endswith("exists and was not written by a training run; choose another output folder")
         assert process["loss"].startswith("the loss became nan at step 0 ")
         assert process["turns"] == process["rank"]
         assert process["threads"] == 1
@@ -269,7 +269,7 @@ def test_ctrl_c_ends_both(folder: Path, tmp_path: Path, everybody: bool) -> None
         running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=60)
     assert (running.returncode, out) == (1, "")
-    assert err.rstrip().endswith("Error: interrupted; go on from where it was saved last with --resume")
+    assert err.rstrip().endswith("Error: interrupted; go on from the last save with --resume")
     assert err.count("Error") == 1
     while not gone(second):
         assert time.monotonic() < limit
@@ -340,4 +340,4 @@ def test_every_number_falls_to_somebody() -> None:
         shares = [ProcessGroup(devices=3, rank=rank).shard_indices(count) for rank in range(3)]
         assert {len(share) for share in shares} == {-(-count // 3)}
         assert {number for share in shares for number in share} == set(range(count))
-    assert [ProcessGroup(devices=3).threads(cores) for cores in (1, 3, 8)] == [1, 1, 2]
+    assert [ProcessGroup(devices=3).num_threads(cores) for cores in (1, 3, 8)] == [1, 1, 2]

@@ -88,9 +88,9 @@ def _text(text: str) -> Any:
 )
 def test_losses_that_a_task_does_not_have(task: Task, kind: str) -> None:
     both = TrainSettings(label_smoothing=0.1, class_weights="balanced")
-    with pytest.raises(TrainingError, match=f"^{kind} has no use for label_smoothing and class_weights; expected "):
+    with pytest.raises(TrainingError, match=f"^{kind} does not support label_smoothing and class_weights; expected "):
         check_loss_settings(task, both)
-    with pytest.raises(TrainingError, match=f"^{kind} has no use for class_weights; expected "):
+    with pytest.raises(TrainingError, match=f"^{kind} does not support class_weights; expected "):
         check_loss_settings(task, TrainSettings(class_weights="balanced"))
     check_loss_settings(task, TrainSettings())
 

@@ -194,7 +194,7 @@ def test_the_report_says_whether_training_stopped_early(classifier_checkpoint: P
 def order(examples: ExampleDataset, seed: int, epoch: int, batch_size: int = 6) -> list[list[int]]:
     loader = train_loader(examples, batch_size, seed, sort_by_length=True)
     loader.batch_sampler.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
-    return [batch.rows.tolist() for batch in loader]
+    return [batch.sequence_indices.tolist() for batch in loader]
 
 
 def test_batches_of_like_length_hold_every_item_once(examples: ExampleDataset) -> None:
@@ -227,7 +227,7 @@ def test_the_loop_tells_the_sampler_its_epoch(fitted: Fit) -> None:
 
     class Seen(FineTuning):
         def training_step(self, batch: Any, index: int) -> torch.Tensor:
-            seen.append(batch.rows.tolist())
+            seen.append(batch.sequence_indices.tolist())
             return super().training_step(batch, index)
 
     module = fitted(Seen, sort_by_length=True)

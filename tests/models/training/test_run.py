@@ -80,7 +80,11 @@ def test_all_strange_dev_labels_are_named(classifier: Checkpoint) -> None:
     ("name", "settings", "message"),
     [
         ("translation", {}, "unknown task 'translation'; expected one of text-classification, "),
-        ("next-sentence-prediction", {"problem_type": "regression"}, "^next-sentence-.* has no setting problem_type$"),
+        (
+            "next-sentence-prediction",
+            {"problem_type": "regression"},
+            "^next-sentence-.* has no setting problem_type; it has none$",
+        ),
         ("text-classification", {"labels": ("a", "b")}, "^text-classification has no setting labels"),
         ("text-classification", {"problem_type": "ranking"}, "^text-classification: expected a problem type of "),
     ],
@@ -106,8 +110,10 @@ def test_single_texts_are_items_of_their_own(examples: ExampleDataset) -> None:
 def test_outputs_are_those_of_the_sequences_whatever_batch_they_were_in(examples: ExampleDataset) -> None:
     rows: dict[int, FloatArray] = {}
     for batch in dev_loader(examples):
-        assert not rows.keys() & set(batch.rows.tolist())
-        rows |= examples.split(batch, torch.stack([batch.rows.float(), batch.input_ids[:, 1].float()], dim=1))
+        assert not rows.keys() & set(batch.sequence_indices.tolist())
+        rows |= examples.split(
+            batch, torch.stack([batch.sequence_indices.float(), batch.input_ids[:, 1].float()], dim=1)
+        )
     found = examples.outputs(rows)
     expected = [[i, each.ids[1]] for i, each in enumerate(examples.encodings)]
     assert stack_single_window(found).tolist() == expected
@@ -118,7 +124,7 @@ def test_epochs_are_shuffled_differently_and_reproducibly(examples: ExampleDatas
     def order(seed: int, epoch: int) -> list[int]:
         loader = train_loader(examples, 8, seed)
         loader.batch_sampler.sampler.set_epoch(epoch)
-        return [int(row) for batch in loader for row in batch.rows]
+        return [int(row) for batch in loader for row in batch.sequence_indices]
 
     assert sorted(order(0, 0)) == list(range(40))
     assert order(0, 0) == order(0, 0)
@@ -128,7 +134,7 @@ def test_epochs_are_shuffled_differently_and_reproducibly(examples: ExampleDatas
 
 def test_dev_batches_hold_every_row_once_with_its_target(examples: ExampleDataset) -> None:
     batches = list(dev_loader(examples))
-    rows = torch.cat([batch.rows for batch in batches])
+    rows = torch.cat([batch.sequence_indices for batch in batches])
     targets = torch.cat([batch.targets for batch in batches])
     assert sorted(rows.tolist()) == list(range(40))
     assert [int(t) for t in targets] == [int(examples.examples[int(row)].target) for row in rows]
@@ -168,7 +174,7 @@ def test_imitated_bf16_is_warned_of(monkeypatch: pytest.MonkeyPatch, name: str, 
     monkeypatch.setattr("bert_models.training.precision.has_instruction_set", lambda _: native)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     said: list[str] = []
-    ChosenPrecision(name, {}).tell(said.append)
+    ChosenPrecision(name, {}).report(said.append)
     assert [line.startswith("training in bf16, which this processor has no instructions for") for line in said] == (
         [True] if warned else []
     )

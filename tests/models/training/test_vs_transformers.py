@@ -11,11 +11,11 @@ import torch
 from bert_bench.experiments.transformers_fine_tuning import TransformersTaskModel, labelled_examples
 from bert_bench.experiments.transformers_pretraining import CollatedBatches, TransformersPretraining
 from bert_models import EncoderConfig, TaskModel, load_model, open_checkpoint, save_model
+from bert_models.crf import IGNORE_INDEX
 from bert_models.pretraining import PretrainingBatches, PretrainingVocabulary, PretrainSettings
-from bert_models.pretraining.masking import IGNORE_INDEX
+from bert_models.pretraining.loop import fit as fit_pretraining
 from bert_models.pretraining.model import MaskedLanguageModel, PretrainingModel
 from bert_models.pretraining.module import Pretraining
-from bert_models.pretraining.run import fit as fit_pretraining
 from bert_models.training import TrainSettings
 from bert_models.training.loop import fit
 from bert_models.training.module import FineTuning

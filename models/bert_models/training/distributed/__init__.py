@@ -1,1 +1,1 @@
-"""Training in several processes: where they run, their group, and sharded parameters."""
+"""Training in several processes: their placement, their process group, and sharded parameters."""

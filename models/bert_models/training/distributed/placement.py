@@ -1,4 +1,4 @@
-"""Where a run computes: one process or many, on one machine or several."""
+"""Where a run computes: processes, machines, and how they share the model."""
 
 import os
 from collections.abc import Iterator
@@ -14,26 +14,35 @@ from bert_models.training.settings import OptimizationSettings
 __all__ = ["DEFAULT_PLACEMENT", "STRATEGIES", "Placement", "settings_identity"]
 
 STRATEGIES = ("auto", "ddp", "fsdp")
-"""`ddp` keeps a copy of the model in every process, `fsdp` a share of it; `auto` is `ddp`."""
+"""Distributed strategies.
 
-_OF_SEVERAL_NODES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
-"""Environment variables without which Lightning cannot find the other machines, where torchrun has not set its own."""
+`ddp` keeps a copy of the model in every process (distributed data parallel, arXiv:2006.15704), `fsdp` a shard of it
+(fully sharded data parallel, arXiv:2304.11277). `auto` is `ddp`.
+"""
+
+_MULTI_NODE_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
+"""Environment variables that Lightning needs to find the other machines; torchrun sets its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """How many processes a run has and how they share the model. Another placement of the same recipe is the same run.
+    """Number of processes of a run, and how they share the model.
 
-    Every process computes batches of its own, so the batch of a step is the recipe's times the processes.
+    A run may be resumed with another placement, if the batch size over all processes stays the same.
+
+    Raises:
+        TrainingError: A value is out of range; the message names all of them.
     """
 
     devices: int | Literal["auto"] | None = None
-    """Processes on each machine, with a GPU each where there is CUDA. `auto` is every GPU that torch sees, and one
-    process on the CPU; `None` is one, or as many as torchrun has started."""
+    """Processes per machine, each with its own GPU where there is CUDA.
+
+    `auto` is every GPU that torch sees, or one process on the CPU; `None` is one, or as many as torchrun has started.
+    """
     nodes: int | None = None
     """Machines; `None` is one, or as many as torchrun has started on."""
     strategy: str = "auto"
-    """One of `STRATEGIES`; alone, a process has nothing to share."""
+    """One of `STRATEGIES`; without effect for a single process."""
 
     def __post_init__(self) -> None:
         if problems := list(self._problems()):
@@ -48,19 +57,20 @@ class Placement:
             yield f"strategy must be one of {', '.join(STRATEGIES)}, found {self.strategy!r}"
 
     def resolve(self) -> "Placement":
-        """The same with numbers, of this machine and of what has started the process.
+        """Return the placement with numbers in place of `auto` and `None`, from this machine or from torchrun.
 
-        Raises `TrainingError` for more GPUs than there are, for numbers that are not torchrun's, and for several
-        machines that do not know of each other.
+        Raises:
+            TrainingError: There are fewer GPUs than `devices`, torchrun has started other numbers, or several nodes
+                are given without the environment variables that connect them.
         """
         if distributed.is_available() and distributed.is_torchelastic_launched():
-            return self._of_torchrun(int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"]))
+            return self._from_torchrun(int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"]))
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else None
         devices = (gpus or 1) if self.devices == "auto" else self.devices or 1
         nodes = self.nodes or 1
         if gpus is not None and devices > gpus:
             raise TrainingError(f"expected at most {gpus} devices, which is how many GPUs torch sees, found {devices}")
-        if nodes > 1 and (missing := [name for name in _OF_SEVERAL_NODES if name not in os.environ]):
+        if nodes > 1 and (missing := [name for name in _MULTI_NODE_VARIABLES if name not in os.environ]):
             raise TrainingError(
                 f"{nodes} nodes: {', '.join(missing)} not set; start the command with torchrun on each of them: "
                 f"torchrun --nnodes {nodes} --nproc-per-node {devices} --rdzv-backend c10d "
@@ -68,7 +78,7 @@ class Placement:
             )
         return replace(self, devices=devices, nodes=nodes)
 
-    def _of_torchrun(self, world_size: int, devices: int) -> "Placement":
+    def _from_torchrun(self, world_size: int, devices: int) -> "Placement":
         nodes = world_size // devices
         if self.devices not in (None, "auto", devices) or self.nodes not in (None, nodes):
             raise TrainingError(
@@ -79,7 +89,7 @@ class Placement:
 
 
 DEFAULT_PLACEMENT = Placement()
-"""One, or what torchrun has started."""
+"""One process, or those that torchrun has started."""
 
 
 def settings_identity(settings: OptimizationSettings, world_size: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The processes of a run: started and joined by Lightning, and what they tell each other besides gradients."""
+"""The processes of a run: start them with Lightning, and exchange errors, objects and sums between them."""
 
 import atexit
 import signal
@@ -17,194 +17,204 @@ from torch import Tensor, distributed
 
 from bert_models.errors import TrainingError
 from bert_models.training.distributed.placement import Placement
-from bert_models.training.silence_lightning import quiet
+from bert_models.training.silence_lightning import silence_lightning
 from bert_runtime.errors import BertError
 
 __all__ = ["SINGLE_PROCESS", "ProcessGroup", "join_processes", "no_progress"]
 
 Result = TypeVar("Result")
 
-_LONGEST_WAIT = timedelta(days=30)
-"""For what one process does while the others wait, such as tokenizing a corpus; one that ends is noticed at once."""
+_OBJECT_TIMEOUT = timedelta(days=30)
+"""Maximum time that processes wait for one that works alone, such as tokenizing a corpus; a crash is noticed at once.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessGroup:
-    """One process's view of all that train together; alone it waits for nobody."""
+    """The processes that train together, as seen by one of them. With one process, no method waits."""
 
     devices: int = 1
+    """Processes on each machine."""
     nodes: int = 1
+    """Machines."""
     strategy: str = "auto"
+    """One of `placement.STRATEGIES`."""
     rank: int = 0
-    """From 0 over all machines. The first process alone writes, prints and decides."""
+    """Index of this process over all machines. Rank zero alone writes files, reports progress and decides."""
     local_rank: int = 0
-    """From 0 on this machine."""
-    group: Any = None
-    """What objects are exchanged over: a group of its own, on the CPU also where tensors are on GPUs."""
+    """Index of this process on its machine."""
+    object_group: Any = None
+    """torch's process group for the exchange of objects; it uses Gloo on the CPU, also where tensors are on GPUs."""
 
     @property
     def world_size(self) -> int:
-        """How many there are."""
+        """Number of processes over all machines."""
         return self.devices * self.nodes
 
     @property
     def is_rank_zero(self) -> bool:
-        """Whether this one writes and prints."""
+        """Whether this is the process that writes files and reports progress."""
         return self.rank == 0
 
     @property
     def is_sharded(self) -> bool:
-        """Whether each holds a share of the parameters only."""
+        """Whether each process holds a shard of the parameters only (FSDP)."""
         return self.world_size > 1 and self.strategy == "fsdp"
 
     @property
     def seed_key(self) -> tuple[int, ...]:
-        """What makes this process's random numbers its own; nothing in the first, which draws as one that is alone."""
+        """Seed key of this process's random numbers; empty for rank zero, which draws as a single process does."""
         return (self.rank,) if self.rank else ()
 
-    def threads(self, cores: int) -> int:
-        """Threads for this process where `cores` may be kept busy by all those on this machine."""
+    def num_threads(self, cores: int) -> int:
+        """Return the threads of this process, if all processes of this machine share `cores`."""
         return max(1, cores // self.devices)
 
     def trainer_options(self) -> dict[str, Any]:
-        """What Lightning's Trainer is told of them."""
+        """Return the arguments of Lightning's `Trainer` that depend on the processes."""
         options: dict[str, Any] = {"accelerator": _accelerator(), "devices": self.devices}
         if self.world_size == 1:
             return options
         strategy: Any = "ddp"
         if self.is_sharded:
             strategy = ModelParallelStrategy(self.world_size, 1, save_distributed_checkpoint=False)
-        # The loaders give every process its own part.
+        # The loaders give every process its own part of the data.
         return options | {"num_nodes": self.nodes, "strategy": strategy, "use_distributed_sampler": False}
 
-    def describe(self, batch_size: int, accumulate: int) -> dict[str, Any]:
-        """For reports; `batch_size` is that of one process, `global_batch` the sequences or pairs of one step."""
+    def describe(self, batch_size: int, gradient_accumulation_steps: int) -> dict[str, Any]:
+        """Return the `placement` entry of a report.
+
+        `batch_size` is that of one process; `global_batch` counts the sequences (or pairs) of one optimizer step.
+        """
         strategy = None if self.world_size == 1 else "fsdp" if self.is_sharded else "ddp"
         return {
             "accelerator": _accelerator(),
             "devices": self.devices,
             "nodes": self.nodes,
             "strategy": strategy,
-            "global_batch": batch_size * accumulate * self.world_size,
+            "global_batch": batch_size * gradient_accumulation_steps * self.world_size,
         }
 
     def shard_indices(self, count: int) -> list[int]:
-        """The numbers below `count` that fall to this process: every `world_size`-th, from its rank.
+        """Return this process's share of `range(count)`: every `world_size`-th index, starting from its rank.
 
-        All have equally many, which sharded models need: where numbers run out, they begin again at 0.
+        All shares have the same length, which sharded models need: at the end, indices are repeated from 0.
         """
         rounds = -(-count // self.world_size)
-        return [number % count for number in range(self.rank, rounds * self.world_size, self.world_size)]
+        return [index % count for index in range(self.rank, rounds * self.world_size, self.world_size)]
 
     @contextmanager
     def sync_errors(self) -> Iterator[None]:
-        """All leave the block, or all raise when one has: what it raised there, a `TrainingError` elsewhere.
+        """Raise in all processes if one of them raises in the block: its own error there, a `TrainingError` elsewhere.
 
-        Inside there must be nothing that waits for the other processes.
+        The block must not wait for other processes.
         """
         if self.world_size == 1:
             yield
             return
-        own: Exception | None = None
+        own_error: Exception | None = None
         try:
             yield
         except Exception as error:
-            own = error
-        found: list[str | None] = [None] * self.world_size
-        distributed.all_gather_object(found, _message(own), group=self.group)
-        if own is not None:
-            raise own
-        for rank, message in enumerate(found):
+            own_error = error
+        messages: list[str | None] = [None] * self.world_size
+        distributed.all_gather_object(messages, _message(own_error), group=self.object_group)
+        if own_error is not None:
+            raise own_error
+        for rank, message in enumerate(messages):
             if message is not None:
                 raise TrainingError(message if rank == 0 else f"process {rank} of {self.world_size}: {message}")
 
     def from_rank_zero(self, function: Callable[[], Result]) -> Result:
-        """What `function` returns in the first process, which alone calls it; its errors are raised in all."""
-        found: list[Any] = [None]
+        """Call `function` in rank zero only, and return its result (or raise its error) in all processes."""
+        result: list[Any] = [None]
         with self.sync_errors():
             if self.is_rank_zero:
-                found = [function()]
+                result = [function()]
         if self.world_size > 1:
-            distributed.broadcast_object_list(found, group=self.group)
-        return found[0]
+            distributed.broadcast_object_list(result, group=self.object_group)
+        return result[0]
 
     def local_rank_zero_first(self, function: Callable[[], Result]) -> Result:
-        """What `function` returns, called by one process of each machine first: the others find what it has kept."""
-        found: list[Result] = []
-        for turn in (self.local_rank == 0, self.local_rank > 0):
+        """Call `function` in every process, on each machine first in local rank zero, which may fill a cache."""
+        results: list[Result] = []
+        for is_turn in (self.local_rank == 0, self.local_rank > 0):
             with self.sync_errors():
-                if turn:
-                    found.append(function())
-        return found[0]
+                if is_turn:
+                    results.append(function())
+        return results[0]
 
     def gather(self, value: Result) -> list[Result]:
-        """The values of all processes by rank, in the first; nothing in the others."""
+        """Return the values of all processes by rank in rank zero, and an empty list elsewhere."""
         if self.world_size == 1:
             return [value]
-        found: list[Any] | None = [None] * self.world_size if self.is_rank_zero else None
-        distributed.gather_object(value, found, group=self.group)
-        return found or []
+        values: list[Any] | None = [None] * self.world_size if self.is_rank_zero else None
+        distributed.gather_object(value, values, group=self.object_group)
+        return values or []
 
     def all_reduce(self, values: Tensor) -> Tensor:
-        """The sums over all processes, in all of them; of a tensor where the model is."""
+        """Sum `values` over all processes, in place; the tensor must be on the model's device."""
         if self.world_size > 1:
             distributed.all_reduce(values)
         return values
 
 
 SINGLE_PROCESS = ProcessGroup()
-"""The one process of an ordinary run."""
+"""The group of a run that has one process."""
 
 
 @contextmanager
 def join_processes(placement: Placement) -> Iterator[ProcessGroup]:
-    """The processes of a run, which all enter the block; an error in the first one ends those that it has started.
+    """Start the processes of a run; all of them enter the block.
 
-    Lightning starts what torchrun has not: every further process runs the command of this one again, from its
-    beginning. They stay until this one ends, and further calls are answered by the same ones. Raises `TrainingError`
-    where one of them has ended.
+    Lightning starts those that torchrun has not started: each runs the command of this process again, from its
+    beginning. They live until this process ends, and further calls reuse them. An error in rank zero ends the
+    processes that it has started.
+
+    Raises:
+        TrainingError: See `Placement.resolve`; or another process has ended.
     """
-    here = placement.resolve()
-    assert isinstance(here.devices, int)
-    assert here.nodes is not None
-    if here.devices * here.nodes == 1:
+    resolved = placement.resolve()
+    assert isinstance(resolved.devices, int)
+    assert resolved.nodes is not None
+    if resolved.devices * resolved.nodes == 1:
         yield SINGLE_PROCESS
         return
-    fabric = _launched(here.devices, here.nodes)
+    fabric = _launch(resolved.devices, resolved.nodes)
     # Gloo's threads must have ended before this process does: one that loses its peer meanwhile aborts it. Lightning
-    # sees to NCCL's alone.
-    atexit.register(_leave)
+    # ends NCCL's only.
+    atexit.register(_destroy_process_group)
     try:
         yield ProcessGroup(
-            devices=here.devices,
-            nodes=here.nodes,
-            strategy=here.strategy,
+            devices=resolved.devices,
+            nodes=resolved.nodes,
+            strategy=resolved.strategy,
             rank=fabric.global_rank,
             local_rank=fabric.local_rank,
-            group=distributed.new_group(backend="gloo", timeout=_LONGEST_WAIT),
+            object_group=distributed.new_group(backend="gloo", timeout=_OBJECT_TIMEOUT),
         )
     except BaseException as error:
         started = getattr(fabric.strategy.launcher, "procs", ())
-        # At the very end: Lightning kills this process, too, soon after one that it has started ended with an error.
+        # At exit, not now: Lightning kills this process, too, soon after one that it has started ends with an error.
         for process in started:
             atexit.register(process.kill)
-        if isinstance(error, RuntimeError) and (ended := _ended(started)):
+        if isinstance(error, RuntimeError) and (ended := _find_ended(started)):
             raise TrainingError(
-                f"{ended}, and what it said of it is above; with --resume the run goes on from where it was saved last"
+                f"{ended}; its error is printed above; go on from the last save with --resume"
             ) from error
         raise
 
 
-def _leave() -> None:
-    """Ends what joins this process to the others, where it has not ended yet."""
+def _destroy_process_group() -> None:
+    """Disconnect this process from the others if it still is connected."""
     if distributed.is_initialized():
         distributed.destroy_process_group()
 
 
-def _ended(started: Sequence["subprocess.Popen[bytes]"], patience_s: float = 1.0) -> str:
-    """Which process has ended without having been asked to, and with which code; empty if none has."""
-    limit = time.monotonic() + patience_s
-    while time.monotonic() < limit:
+def _find_ended(started: Sequence["subprocess.Popen[bytes]"], timeout_s: float = 1.0) -> str:
+    """Describe the process that has failed and its exit code; empty if none fails within `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
         for number, process in enumerate(started, start=1):
             if process.poll():
                 return f"process {number} of this machine ended with code {process.returncode}"
@@ -212,15 +222,15 @@ def _ended(started: Sequence["subprocess.Popen[bytes]"], patience_s: float = 1.0
     return ""
 
 
-def _launched(devices: int, nodes: int) -> Fabric:
-    """Starts the other processes, where that is not done, and meets them.
+def _launch(devices: int, nodes: int) -> Fabric:
+    """Start the other processes if nobody has, and connect to them.
 
-    They inherit that interrupts are blocked here meanwhile: Ctrl-C, which a terminal sends to all, reaches the first
-    process alone, and it is what ends the others.
+    SIGINT is blocked meanwhile, and the started processes inherit that: Ctrl-C, which a terminal sends to all,
+    reaches rank zero only, which then ends the others.
     """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        with quiet():
+        with silence_lightning():
             fabric = Fabric(accelerator=_accelerator(), devices=devices, num_nodes=nodes, strategy="ddp")
             fabric.launch()
     finally:
@@ -228,8 +238,8 @@ def _launched(devices: int, nodes: int) -> Fabric:
     return fabric
 
 
-def no_progress(stage: str) -> None:
-    """The progress that a process reports which is not the first."""
+def no_progress(message: str) -> None:
+    """Ignore a progress message: the callback of processes other than rank zero."""
 
 
 def _accelerator() -> str:

@@ -1,4 +1,4 @@
-"""Models of which every process holds a share: PyTorch's fully sharded data parallel training."""
+"""Shard a model's parameters over processes: PyTorch's fully sharded data parallel (FSDP, arXiv:2304.11277)."""
 
 from typing import Any
 
@@ -9,30 +9,30 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 
 from bert_models.layers import EncoderLayer
 
-__all__ = ["full_state_dict", "shard"]
+__all__ = ["full_state_dict", "shard_module"]
 
-_STEPS = ("training_step", "validation_step")
+_FORWARD_METHODS = ("training_step", "validation_step")
 
 
-def shard(module: pl.LightningModule) -> None:
-    """Splits each encoder layer's parameters over the processes, and all others together; a second call does nothing.
+def shard_module(module: pl.LightningModule) -> None:
+    """Shard each encoder layer over the processes, and all other parameters together; do nothing the second time.
 
-    A layer is whole while it computes, the rest during a whole step: embeddings and what shares them, heads and chains
-    are used in many places. All processes must have the same weights before.
+    A layer is gathered while it computes, the rest for a whole step, because embeddings, heads and CRFs are used in
+    many parts of a step. All processes must have the same weights before.
     """
     if isinstance(module, FSDPModule):
         return
     mesh = module.device_mesh["data_parallel"]  # type: ignore[index]
-    for each in [each for each in module.modules() if isinstance(each, EncoderLayer)]:
-        fully_shard(each, mesh=mesh)
+    for layer in [layer for layer in module.modules() if isinstance(layer, EncoderLayer)]:
+        fully_shard(layer, mesh=mesh)
     fully_shard(module, mesh=mesh)
-    wrapped: Any = module
-    for step in _STEPS:
-        register_fsdp_forward_method(wrapped, step)
+    sharded: Any = module
+    for method in _FORWARD_METHODS:
+        register_fsdp_forward_method(sharded, method)
 
 
 def full_state_dict(module: pl.LightningModule) -> dict[str, Tensor]:
-    """The state dict of a sharded module put together, in the first process; empty in the others. All must call it."""
+    """Gather a sharded module's state dict in rank zero, on the CPU; empty elsewhere. All processes must call it."""
     weights: dict[str, Any] = get_model_state_dict(
         module, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
     )
