@@ -1,4 +1,4 @@
-"""`--config`: flags from a YAML file."""
+"""The option `--config`: options from a YAML file."""
 
 from pathlib import Path
 from typing import Any
@@ -7,19 +7,38 @@ import click
 
 __all__ = ["config_option"]
 
-_FOR_ONE_CALL = {"config", "force", "help", "json", "resume"}
-"""Flags that say something about one call, and would do harm if a file repeated them."""
+_ONE_CALL_ONLY = {"config", "force", "help", "json", "resume"}
+"""Options that concern a single call, and so may not be in a file that is used repeatedly."""
 
-_NOTHING = ("", "~", "null")
-"""YAML's ways to write a key without a value: as if it were not there."""
+_EMPTY = ("", "~", "null")
+"""YAML's spellings of a missing value; such a key is ignored."""
 
 
-def _values(command: click.Command, path: Path) -> dict[str, Any]:
-    """The file's values by parameter; each is the text that would stand on the command line, or a mapping of texts.
+def _read_values(command: click.Command, path: Path) -> dict[str, Any]:
+    """Read the file's values by parameter name.
 
-    Raises `click.UsageError` that names every key which is no flag.
+    Returns:
+        For each parameter the text that would be passed on the command line, a list of such, or a mapping of texts.
+
+    Raises:
+        click.UsageError: the file is no YAML mapping, or a key is no option; the message names all unknown keys.
     """
-    import yaml  # an extra; its loader is the one that leaves every value as it is written
+    options = {option.opts[0].lstrip("-"): option for option in command.params}
+    options = {name: option for name, option in options.items() if name not in _ONE_CALL_ONLY}
+    found = {name.replace("_", "-"): value for name, value in _read_yaml(path).items() if value not in _EMPTY}
+    if unknown := [name for name in found if name not in options]:
+        raise click.UsageError(f"{path}: unknown {', '.join(unknown)}; known are {', '.join(sorted(options))}")
+    repeatable = {name for name in found if getattr(options[name], "multiple", False)}
+    if lists := [name for name, value in found.items() if isinstance(value, list) and name not in repeatable]:
+        raise click.UsageError(f"{path}: expected one value for {', '.join(lists)}, found a list")
+    return {
+        str(options[name].name): [value] if name in repeatable and isinstance(value, str) else value
+        for name, value in found.items()
+    }
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    import yaml  # of the extra `train`; BaseLoader leaves every value as the text that is written
 
     try:
         found = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader) or {}
@@ -27,31 +46,20 @@ def _values(command: click.Command, path: Path) -> dict[str, Any]:
         raise click.UsageError(f"{path}: not a YAML file: {error}") from None
     if not isinstance(found, dict):
         raise click.UsageError(f"{path}: expected flags and their values, found a {type(found).__name__}")
-    flags = {option.opts[0].lstrip("-"): str(option.name) for option in command.params}
-    flags = {flag: name for flag, name in flags.items() if flag not in _FOR_ONE_CALL}
-    given = {str(key).replace("_", "-"): value for key, value in found.items() if value not in _NOTHING}
-    if unknown := [key for key in given if key not in flags]:
-        raise click.UsageError(f"{path}: unknown {', '.join(unknown)}; known are {', '.join(sorted(flags))}")
-    repeated = {flags[key] for key in given} & {
-        str(option.name) for option in command.params if getattr(option, "multiple", False)
-    }
-    if lists := [key for key, value in given.items() if isinstance(value, list) and flags[key] not in repeated]:
-        raise click.UsageError(f"{path}: expected one value for {', '.join(lists)}, found a list")
-    values = {flags[key]: value for key, value in given.items()}
-    return {name: [value] if name in repeated and isinstance(value, str) else value for name, value in values.items()}
+    return {str(key): value for key, value in found.items()}
 
 
-def _read(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+def _set_defaults(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
     if path is not None:
-        context.default_map = _values(context.command, path)
+        context.default_map = _read_values(context.command, path)
 
 
 config_option = click.option(
     "--config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    callback=_read,
-    is_eager=True,  # before the flags that it gives values to
+    callback=_set_defaults,
+    is_eager=True,  # before the options that it gives values to
     expose_value=False,
-    help="YAML file with flags and their values, such as `batch-size: 16`; flags on the command line go first.",
+    help="YAML file of options, such as `batch-size: 16`. Options on the command line take precedence.",
 )
-"""Takes the defaults of a command's flags from a file."""
+"""Reads defaults of a command's options from a file."""

@@ -6,19 +6,9 @@ from typing import Any
 
 import click
 
-from bert_export.cli.common import (
-    PATH,
-    bundle_argument,
-    columns_option,
-    device_option,
-    given,
-    json_option,
-    precision_option,
-    print_json,
-    table,
-    task_options,
-    threads_option,
-)
+from bert_export.cli.options import bundle_argument, columns_option, inference_options, json_option, load_model
+from bert_export.cli.output import format_table, print_json
+from bert_export.cli.param_types import PATH
 
 __all__ = ["evaluate"]
 
@@ -27,27 +17,23 @@ __all__ = ["evaluate"]
 @bundle_argument
 @click.argument("file", type=PATH)
 @columns_option
-@precision_option
-@device_option
-@threads_option
-@task_options
+@inference_options
 @json_option
 def evaluate(
     bundle: Path,
     file: Path,
     columns: dict[str, str] | None,
-    precision: str,
-    device: str,
-    threads: int | None,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Measure BUNDLE's task metric on a labelled FILE."""
-    from bert_runtime import load
+    """Measure BUNDLE's task metric on a labelled FILE.
+
+    Options of tasks, such as --top-k, default to the bundle's settings.
+    """
     from bert_runtime.evaluation import evaluate as evaluate_model
     from bert_runtime.records import read_records
 
-    model = load(bundle, precision=precision, device=device, threads=threads).with_options(**given(options))
+    model = load_model(bundle, **options)
     records = read_records(file, columns)
     with click.progressbar(length=len(records), label="evaluating", file=sys.stderr) as bar:
         metrics = evaluate_model(model, records, progress=bar.update)
@@ -56,4 +42,4 @@ def evaluate(
     if as_json:
         print_json(report)
     else:
-        click.echo(table(report.items()))
+        click.echo(format_table(report.items()))

@@ -5,18 +5,10 @@ from typing import Any
 
 import click
 
-from bert_export.cli.common import (
-    CHECKPOINT,
-    PATH,
-    bundle_argument,
-    columns_option,
-    given,
-    json_option,
-    print_json,
-    progress_printer,
-    task_options,
-)
-from bert_export.cli.inspect import summary
+from bert_export.cli.bundle_summary import format_bundle
+from bert_export.cli.options import bundle_argument, columns_option, drop_unset, json_option, task_options
+from bert_export.cli.output import print_json, progress_printer
+from bert_export.cli.param_types import CHECKPOINT, PATH
 from bert_export.targets import PRECISIONS
 from bert_runtime.bundle.manifest import PADDING_MODES
 
@@ -26,15 +18,15 @@ __all__ = ["export"]
 @click.command()
 @click.argument("checkpoint", type=CHECKPOINT)
 @bundle_argument
-@click.option("--task", help="What the model is for, where the checkpoint does not say.")
+@click.option("--task", help="Task of the model, if the checkpoint does not say.")
 @click.option(
     "--target",
-    "devices",
+    "targets",
     type=click.Choice(list(PRECISIONS)),
     multiple=True,
     default=["cpu"],
     show_default=True,
-    help="Device to export for; may be repeated. FP32 for the CPU is always made, as what others are judged by.",
+    help="Device to export for; repeatable. FP32 for the CPU is always included, as the reference for the others.",
 )
 @click.option(
     "--precision",
@@ -42,16 +34,22 @@ __all__ = ["export"]
     type=click.Choice(["auto", "fp32", "fp16", "int8"]),
     multiple=True,
     default=["auto"],
-    help="Variants to make; may be repeated. auto makes FP32 and INT8 for the CPU, where measurements choose the "
-    "default, and FP16 for a GPU.",
+    show_default=True,
+    help="Variants to export; repeatable. auto: FP32 and INT8 for the CPU, where measurements select the default, and "
+    "FP16 for a GPU.",
 )
-@click.option("--max-tokens", type=int, help="Longest sequence; by default the most that the checkpoint allows.")
-@click.option("--dimensions", type=int, help="Keep the first so many dimensions of embeddings (Matryoshka models).")
-@click.option("--evaluate", type=PATH, help="Labelled file; its task metric decides whether INT8 may be the default.")
+@click.option(
+    "--max-tokens", type=int, show_default="the checkpoint's maximum", help="Maximum tokens of an input sequence."
+)
+@click.option("--dimensions", type=int, help="Keep only the first dimensions of embeddings (Matryoshka models).")
+@click.option(
+    "--evaluate", type=PATH, help="Labelled file. Its task metric decides whether INT8 may be the default variant."
+)
 @click.option(
     "--calibrate",
     type=PATH,
-    help="A few hundred typical inputs, without labels, to measure INT8's ranges on; by default built-in texts.",
+    show_default="built-in texts",
+    help="A few hundred typical inputs, without labels, to calibrate INT8's ranges on.",
 )
 @columns_option
 @click.option(
@@ -59,14 +57,14 @@ __all__ = ["export"]
     type=click.FloatRange(min=0),
     default=1.0,
     show_default=True,
-    metavar="PCT",
-    help="Points (hundredths) of the task metric that INT8 may lose on the labelled file.",
+    metavar="POINTS",
+    help="Maximum loss of INT8 on the labelled file, in percentage points of the task metric.",
 )
 @click.option(
     "--weight-bits",
     type=click.IntRange(7, 8),
-    show_default="8, or 7 where layers share weights",
-    help="Bits of INT8's weights; 7 is faster on processors without VNNI, and less exact everywhere.",
+    show_default="8; 7 if layers share weights",
+    help="Bits of INT8's weights. 7 is faster on processors without VNNI, and less accurate everywhere.",
 )
 @click.option(
     "--padding",
@@ -74,18 +72,18 @@ __all__ = ["export"]
     multiple=True,
     type=click.Choice(PADDING_MODES),
     show_default="all",
-    help="For CUDA, a padding mode; graphs share their weights. masked: any batch, always made; unmasked: "
-    "large batches without padding; packed: large batches of mixed lengths. May be repeated.",
+    help="CUDA: padding mode of the graphs, which share their weights; repeatable. masked: any batch (always "
+    "included); unmasked: large batches without padding; packed: large batches of mixed lengths.",
 )
 @task_options
-@click.option("--opset", type=int, help="Version of ONNX's operators to write; by default the only one that works.")
-@click.option("--force", is_flag=True, help="Replace an existing bundle.")
+@click.option("--opset", type=int, help="ONNX opset version; only the default is supported.")
+@click.option("--force", is_flag=True, help="Overwrite an existing bundle.")
 @json_option
 def export(
     checkpoint: str,
     bundle: Path,
     task: str | None,
-    devices: tuple[str, ...],
+    targets: tuple[str, ...],
     precisions: tuple[str, ...],
     max_tokens: int | None,
     dimensions: int | None,
@@ -102,19 +100,19 @@ def export(
 ) -> None:
     """Export CHECKPOINT to BUNDLE: capture, fuse, quantize, verify.
 
-    CHECKPOINT is a folder, or a model of the Hugging Face hub: org/name or org/name@revision. Options that tasks have,
-    such as --top-k, become the bundle's defaults.
+    CHECKPOINT is a folder, or a model on the Hugging Face hub: org/name or org/name@revision. Options of tasks, such as
+    --top-k, become the bundle's defaults.
     """
     from bert_export import export as export_checkpoint
 
     manifest = export_checkpoint(
         checkpoint, bundle,
-        task=task, targets=devices, precisions=None if "auto" in precisions else precisions, max_tokens=max_tokens,
-        dimensions=dimensions, options=given(options), opset=opset,
+        task=task, targets=targets, precisions=None if "auto" in precisions else precisions, max_tokens=max_tokens,
+        dimensions=dimensions, options=drop_unset(options), opset=opset,
         evaluate=evaluate, calibrate=calibrate, columns=columns, max_drop=max_drop, weight_bits=weight_bits,
         paddings=paddings or None, force=force, progress=progress_printer(),
     )  # fmt: skip
     if as_json:
         print_json(manifest.to_dict())
     else:
-        click.echo(summary(bundle, manifest))
+        click.echo(format_bundle(bundle, manifest))

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from bert_export.cli.common import is_rank_zero
 from bert_export.cli.distill import distill
 from bert_export.cli.evaluate import evaluate
 from bert_export.cli.export import export
 from bert_export.cli.inspect import inspect
+from bert_export.cli.output import is_rank_zero
 from bert_export.cli.plugins import PluginGroup
 from bert_export.cli.predict import predict
 from bert_export.cli.pretrain import pretrain

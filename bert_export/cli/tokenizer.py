@@ -5,7 +5,9 @@ from pathlib import Path
 
 import click
 
-from bert_export.cli.common import PATH, columns_option, json_option, print_json, progress_printer
+from bert_export.cli.options import columns_option, json_option
+from bert_export.cli.output import print_json, progress_printer
+from bert_export.cli.param_types import PATH
 
 __all__ = ["tokenizer"]
 
@@ -16,18 +18,21 @@ __all__ = ["tokenizer"]
     "--kind",
     type=click.Choice(["wordpiece", "bpe", "unigram"]),
     required=True,
-    help="wordpiece as BERT has it, byte-level bpe as RoBERTa, unigram as ALBERT.",
+    help="wordpiece as in BERT, byte-level bpe as in RoBERTa, or unigram as in ALBERT.",
 )
-@click.option("--vocab-size", type=click.IntRange(min=1), required=True, help="Tokens, special ones included.")
-@click.option("--output", type=PATH, required=True, help="Folder to write.")
-@click.option("--cased", is_flag=True, help="Keep upper case and accents; bpe always does.")
+@click.option(
+    "--vocab-size", type=click.IntRange(min=1), required=True, help="Number of tokens, special tokens included."
+)
+@click.option("--output", type=PATH, required=True, help="Folder to write the tokenizer's files to.")
+@click.option("--cased", is_flag=True, help="Keep case and accents; bpe always does.")
 @click.option(
     "--min-frequency",
     type=click.IntRange(min=1),
-    help="wordpiece, bpe: how often two pieces must stand side by side to become one. Default: 2.",
+    show_default="2",
+    help="wordpiece, bpe: how often a pair of pieces must occur to be merged.",
 )
 @columns_option
-@click.option("--force", is_flag=True, help="Replace an existing tokenizer folder.")
+@click.option("--force", is_flag=True, help="Overwrite an existing tokenizer folder.")
 @json_option
 def tokenizer(
     corpus: tuple[Path, ...],
@@ -40,21 +45,23 @@ def tokenizer(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Train a tokenizer on the texts of CORPUS: files with one a line (.txt, .md) or a field text (.jsonl, .csv, .tsv;
-    .gz), or datasets of the datasets library: a folder, or dataset:NAME.
+    """Train a tokenizer on the texts of CORPUS.
 
-    The folder is read by transformers and by whatever here takes a checkpoint's tokenizer.
+    CORPUS is files with one text per line (.txt, .md) or with a field text (.jsonl, .csv, .tsv), optionally compressed
+    (.gz); or datasets of the datasets library: a folder, or dataset:NAME.
+
+    transformers and the other commands read the folder as a checkpoint's tokenizer.
     """
     from bert_models.tokenizer_files import train_tokenizer
 
-    made = train_tokenizer(
+    trained = train_tokenizer(
         corpus, kind, vocab_size, output,
         cased=cased, min_frequency=min_frequency, columns=columns, force=force, progress=progress_printer(),
     )  # fmt: skip
     if as_json:
-        print_json(asdict(made))
+        print_json(asdict(trained))
         return
-    fewer = made.vocab_size < made.requested_vocab_size
-    asked = f" of the {made.requested_vocab_size} asked for: the corpus has no more" if fewer else ""
-    click.echo(f"{made.vocab_size} tokens{asked}, from {made.texts} texts")
+    fewer = trained.vocab_size < trained.requested_vocab_size
+    requested = f" of the {trained.requested_vocab_size} requested: the corpus has no more" if fewer else ""
+    click.echo(f"{trained.vocab_size} tokens{requested}, from {trained.texts} texts")
     click.echo(f"wrote {output}")

@@ -1,20 +1,14 @@
 """`bert-export train`."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import click
 
-from bert_export.cli.common import (
-    CHECKPOINT,
-    PATH,
-    columns_option,
-    json_option,
-    print_training_report,
-    progress_printer,
-)
-from bert_export.cli.config_file import config_option
-from bert_export.cli.training_options import placement_options, recipe_options
+from bert_export.cli.options import columns_option, drop_unset
+from bert_export.cli.output import print_training_report, progress_printer
+from bert_export.cli.param_types import CHECKPOINT, PATH
+from bert_export.cli.training_options import fine_tuning_options, output_option, pop_placement, run_options
 from bert_runtime.tasks import TASKS
 from bert_runtime.tasks.sentence_embedding import POOLINGS
 from bert_runtime.tasks.text_classification import PROBLEM_TYPES
@@ -28,7 +22,7 @@ __all__ = ["train"]
     type=click.Choice(list(TASKS)),
     default="text-classification",
     show_default=True,
-    help="What to train for.",
+    help="Task to train for.",
 )
 @click.option("--base", type=CHECKPOINT, required=True, help="Folder or hub id (org/name@revision) to start from.")
 @click.option(
@@ -36,30 +30,28 @@ __all__ = ["train"]
     "train_file",
     type=PATH,
     required=True,
-    help="Labelled training file (JSONL, CSV, TSV, CoNLL, CoNLL-U, SQuAD JSON; .gz).",
+    help="Labelled training file: JSONL, CSV, TSV, CoNLL, CoNLL-U or SQuAD JSON; may be compressed (.gz).",
 )
-@click.option("--dev", "dev_file", type=PATH, required=True, help="Labelled file that decides which epoch is best.")
-@click.option("--output", type=PATH, required=True, help="Checkpoint to write.")
+@click.option("--dev", "dev_file", type=PATH, required=True, help="Labelled file that the best epoch is selected on.")
+@output_option
 @click.option(
     "--problem-type",
     type=click.Choice(PROBLEM_TYPES),
-    help="How text-classification reads a row: one label, any number of labels (a list, or names between commas), "
-    "or a number in the column score. Default: single_label.",
+    show_default="single_label",
+    help="text-classification: one label per text, any number of labels (a list, or comma-separated names), or a "
+    "number in the column score.",
 )
-@click.option("--crf/--no-crf", default=None, help="token-classification: train a linear chain over the labels.")
-@click.option("--bio/--no-bio", default=None, help="token-classification: allow only sequences that are BIO.")
+@click.option("--crf/--no-crf", default=None, help="token-classification: train a linear-chain CRF over the labels.")
+@click.option("--bio/--no-bio", default=None, help="token-classification: predict valid BIO sequences only.")
 @click.option(
     "--pooling",
     type=click.Choice(POOLINGS),
-    help="sentence-embedding: how token vectors become one; by default as the base does it.",
+    show_default="that of the base",
+    help="sentence-embedding: how token vectors are pooled into one.",
 )
 @columns_option
-@recipe_options
-@placement_options
-@config_option
-@click.option("--resume", is_flag=True, help="Go on from where an interrupted run was saved last.")
-@click.option("--force", is_flag=True, help="Replace what an earlier run wrote.")
-@json_option
+@fine_tuning_options
+@run_options()
 def train(
     task: str,
     base: str,
@@ -71,23 +63,22 @@ def train(
     bio: bool | None,
     pooling: str | None,
     columns: dict[str, str] | None,
-    devices: int | Literal["auto"] | None,
-    nodes: int | None,
-    strategy: str,
     resume: bool,
     force: bool,
     as_json: bool,
-    **recipe: int | float | str | None,
+    **options: Any,
 ) -> None:
-    """Fine-tune a checkpoint on a labelled file and keep the best epoch."""
-    from bert_models.training import Placement, TrainSettings, fine_tune
+    """Fine-tune a checkpoint on a labelled file.
 
-    given = {"problem_type": problem_type, "crf": crf, "bio": bio, "pooling": pooling}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    settings = TrainSettings(**recipe)  # type: ignore[arg-type] # click has checked the types
+    The output is the checkpoint of the epoch with the best dev metric.
+    """
+    from bert_models.training import TrainSettings, fine_tune
+
+    placement = pop_placement(options)
+    task_settings = drop_unset({"problem_type": problem_type, "crf": crf, "bio": bio, "pooling": pooling})
     report = fine_tune(
-        task, base, train_file, dev_file, output, settings,
-        task_settings=chosen, columns=columns, placement=Placement(devices=devices, nodes=nodes, strategy=strategy),
+        task, base, train_file, dev_file, output, TrainSettings(**options),
+        task_settings=task_settings, columns=columns, placement=placement,
         resume=resume, force=force, progress=progress_printer(),
     )  # fmt: skip
     print_training_report(report, "epochs", output, as_json=as_json)

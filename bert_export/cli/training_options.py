@@ -1,110 +1,160 @@
-"""The flags of training that become `TrainSettings` and a `Placement`."""
+"""Options of training runs: settings of fine-tuning and pre-training, and the processes of a run."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from bert_export.cli.config_file import config_option
+from bert_export.cli.options import Decorator, combine, force_option, json_option
+from bert_export.cli.param_types import PATH, DevicesType
+
 if TYPE_CHECKING:
-    _ParamType = click.ParamType[int | str]
-else:  # generic in recent releases only
-    _ParamType = click.ParamType
+    from bert_models.training import Placement
 
-__all__ = ["placement_options", "recipe_options"]
+__all__ = ["fine_tuning_options", "output_option", "pop_placement", "pretraining_options", "run_options"]
 
-
-class _Devices(_ParamType):
-    """A number, or `auto`."""
-
-    name = "N|auto"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        if value == "auto":
-            return "auto"
-        return click.IntRange(min=1).convert(value, param, ctx)
+output_option = click.option("--output", type=PATH, required=True, help="Folder of the checkpoint to write.")
 
 
-_OPTIONS = (
-    click.option("--epochs", type=int, default=3, show_default=True),
-    click.option("--batch-size", type=int, default=32, show_default=True, help="Examples in the batch of one process."),
-    click.option(
-        "--accumulate",
-        "gradient_accumulation_steps",
-        type=int,
-        default=1,
-        show_default=True,
-        help="Batches that make one step: as one of their joint size, in the memory of one.",
-    ),
-    click.option("--lr", type=float, default=1e-4, show_default=True, help="Peak learning rate."),
-    click.option(
+def _setting(flag: str, name: str | None = None, **attributes: Any) -> Decorator:
+    """Return an option that becomes the setting `name`, by default of the flag's name, and shows its default."""
+    return click.option(flag, *([] if name is None else [name]), **({"show_default": True} | attributes))
+
+
+_batch_size = _setting("--batch-size", type=int, default=32, help="Sequences per batch and process.")
+_accumulate = _setting(
+    "--accumulate",
+    "gradient_accumulation_steps",
+    type=int,
+    default=1,
+    help="Batches per optimizer step: gradients as of one larger batch, in the memory of a small one.",
+)
+_warmup_ratio = _setting(
+    "--warmup-ratio", type=float, default=0.1, help="Fraction of the steps in which the learning rate rises from 0."
+)
+_weight_decay = _setting("--weight-decay", type=float, default=0.01, help="Weight decay of AdamW.")
+_seed = _setting("--seed", type=int, default=0, help="Seed of new weights, batch order, dropout and masks.")
+_precision = _setting(
+    "--precision",
+    type=click.Choice(["auto", "fp32", "bf16", "fp16"]),
+    default="auto",
+    help="Arithmetic. auto: bf16 mixed precision if this machine supports it and it measures faster, else fp32; fp16 "
+    "needs CUDA.",
+)
+
+
+def _lr(default: float) -> Decorator:
+    return _setting("--lr", type=float, default=default, help="Peak learning rate.")
+
+
+fine_tuning_options = combine(
+    _setting("--epochs", type=int, default=3, help="Passes over the training file."),
+    _batch_size,
+    _accumulate,
+    _lr(1e-4),
+    _setting(
         "--layer-lr-decay",
         type=float,
         default=1.0,
-        show_default=True,
-        help="Factor on the learning rate for each layer further below the head, e.g. 0.9; 1 is off.",
+        help="Factor on the learning rate per layer below the head, e.g. 0.9; 1 is off.",
     ),
-    click.option("--warmup-ratio", type=float, default=0.1, show_default=True),
-    click.option("--weight-decay", type=float, default=0.01, show_default=True),
-    click.option("--max-grad-norm", type=float, default=1.0, show_default=True, help="Longest gradient of a step."),
-    click.option("--max-tokens", type=int, help="Longest training sequence."),
-    click.option("--patience", type=int, help="Stop after so many epochs without a better dev metric."),
-    click.option(
+    _warmup_ratio,
+    _weight_decay,
+    _setting("--max-grad-norm", type=float, default=1.0, help="Maximum norm that gradients are clipped to."),
+    _setting(
+        "--max-tokens", type=int, show_default="the checkpoint's maximum", help="Maximum tokens of a training sequence."
+    ),
+    _setting(
+        "--patience",
+        type=int,
+        show_default="no early stopping",
+        help="Epochs without a better dev metric after which training stops.",
+    ),
+    _setting(
         "--label-smoothing",
         type=float,
         default=0.0,
-        show_default=True,
-        help="Share of a label that is spread over all labels.",
+        help="Fraction of each target's probability that is spread over all labels.",
     ),
-    click.option(
+    _setting(
         "--class-weights",
         type=click.Choice(["balanced"]),
         help="Weight classes in the loss by the inverse of their frequency.",
     ),
-    click.option(
+    _setting(
         "--sort-by-length/--no-sort-by-length",
-        help="Batches of texts of like length: less padding, other batches.",
+        help="Group texts of similar length into batches: less padding.",
     ),
-    click.option(
+    _setting(
         "--gradient-checkpointing/--no-gradient-checkpointing",
-        help="Compute layers twice instead of keeping what they computed: less memory, slower.",
+        help="Recompute activations in the backward pass: less memory, slower.",
     ),
-    click.option("--seed", type=int, default=0, show_default=True),
-    click.option(
-        "--precision",
-        type=click.Choice(["auto", "fp32", "bf16", "fp16"]),
-        default="auto",
-        show_default=True,
-        help="auto takes bf16 mixed precision where this processor has it and it measures faster; fp16 needs CUDA.",
-    ),
+    _seed,
+    _precision,
 )
+"""Options that are the fields of `TrainSettings`."""
 
-_PLACEMENT = (
+pretraining_options = combine(
+    _setting("--steps", type=int, default=10_000, help="Optimizer steps."),
+    _batch_size,
+    _accumulate,
+    _lr(5e-4),
+    _warmup_ratio,
+    _weight_decay,
+    _setting("--max-tokens", type=int, default=128, help="Maximum tokens of a training sequence."),
+    _setting(
+        "--mask-share", "mlm_probability", type=float, default=0.15, help="Fraction of the tokens that are predicted."
+    ),
+    _setting("--whole-words", is_flag=True, help="Mask all tokens of a word together."),
+    _setting("--static-masking", is_flag=True, help="Use the same masks in every epoch."),
+    _setting(
+        "--dev-share",
+        "dev_fraction",
+        type=float,
+        default=0.01,
+        help="Fraction of the documents that is held out for evaluation.",
+    ),
+    _setting("--eval-every", type=int, default=500, help="Steps between two evaluations."),
+    _seed,
+    _precision,
+)
+"""Options that are fields of `PretrainSettings`."""
+
+_placement_options = combine(
     click.option(
         "--devices",
-        type=_Devices(),
-        help="Processes on this machine, each with a GPU where there is CUDA and with --batch-size of its own; auto is "
-        "every GPU, and 1 on the CPU. Default: 1, or what torchrun has started.",
+        type=DevicesType(),
+        metavar="[N|auto]",
+        help="Processes on this machine, each with its own batches and, if there is CUDA, its own GPU. auto: all GPUs, "
+        "or 1 process on the CPU.",
+        show_default="1, or what torchrun started",
     ),
-    click.option("--nodes", type=click.IntRange(min=1), help="Machines. Default: 1, or those of torchrun."),
+    click.option(
+        "--nodes", type=click.IntRange(min=1), show_default="1, or what torchrun started", help="Number of machines."
+    ),
     click.option(
         "--strategy",
         type=click.Choice(["auto", "ddp", "fsdp"]),
         default="auto",
         show_default=True,
-        help="How processes share the model: each has a copy (ddp, auto), or a part of the weights (fsdp).",
+        help="How processes share the model. ddp, auto: each has a copy; fsdp: each has a part of the weights.",
     ),
 )
 
 
-def placement_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the flags of a `Placement`, which the command gets as keyword arguments."""
-    for option in reversed(_PLACEMENT):
-        command = option(command)
-    return command
+def run_options(*, config: bool = True) -> Decorator:
+    """Return the options of a run that are no settings: processes, `--config`, `--resume`, `--force` and `--json`."""
+    return combine(
+        _placement_options,
+        *([config_option] if config else []),
+        click.option("--resume", is_flag=True, help="Continue an interrupted run from its last saved state."),
+        force_option,
+        json_option,
+    )
 
 
-def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the flags of all settings, which the command gets as keyword arguments."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+def pop_placement(options: dict[str, Any]) -> "Placement":
+    """Remove the placement's options from `options`, and return the placement."""
+    from bert_models.training import Placement
+
+    return Placement(**{name: options.pop(name) for name in ("devices", "nodes", "strategy")})

@@ -4,15 +4,9 @@ from pathlib import Path
 
 import click
 
-from bert_export.cli.common import (
-    PATH,
-    bundle_argument,
-    columns_option,
-    json_option,
-    print_json,
-    progress_printer,
-    table,
-)
+from bert_export.cli.options import bundle_argument, columns_option, json_option
+from bert_export.cli.output import format_table, print_json, progress_printer
+from bert_export.cli.param_types import PATH
 from bert_runtime.bundle.manifest import Manifest
 from bert_runtime.bundle.schema import to_plain
 from bert_runtime.plan import TUNING_NAME, Tuning
@@ -23,9 +17,11 @@ __all__ = ["tune"]
 
 @click.command()
 @bundle_argument
-@click.option("--input", "input_file", type=PATH, help="File of inputs like those that will come; their lengths count.")
+@click.option("--input", "input_file", type=PATH, help="File of typical inputs; their lengths matter.")
 @columns_option
-@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Times everything is timed.")
+@click.option(
+    "--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Repetitions of every measurement."
+)
 @json_option
 def tune(
     bundle: Path,
@@ -34,31 +30,32 @@ def tune(
     rounds: int,
     as_json: bool,
 ) -> None:
-    """Measure how BUNDLE runs fastest on this machine, and keep that in it: variant, threads, batches.
+    """Find the fastest settings for BUNDLE on this machine.
 
-    Whatever opens the bundle on such a machine then does the same. Let nothing else run meanwhile.
+    Measures variants, threads and batch sizes, and stores the fastest in the bundle, for every later load on such a
+    machine. Stop other work on the machine first.
     """
     from bert_runtime import tune as tune_bundle
 
     inputs = None
     if input_file is not None:
         task = Manifest.read(bundle).task
-        inputs = (each for record in iter_records(input_file, columns) for each in task.inputs(record))
+        inputs = (value for record in iter_records(input_file, columns) for value in task.inputs(record))
     tuning = tune_bundle(bundle, inputs=inputs, rounds=rounds, progress=progress_printer())
     if as_json:
         print_json(to_plain(tuning))
         return
-    click.echo(_summary(tuning))
+    click.echo(_format_measurements(tuning))
     click.echo(f"chosen: {tuning.plan}")
     click.echo(f"wrote {bundle / TUNING_NAME}")
 
 
-def _summary(tuning: Tuning) -> str:
-    """What was measured: one input, then many."""
+def _format_measurements(tuning: Tuning) -> str:
+    """Format the latency of one input and the throughput of many as two tables."""
     one, many = tuning.measured["one_input_ms"], tuning.measured["sequences_per_second"]
     shapes = list(next(iter(one.values())))
-    rows = [("ms of one input", *shapes), *((name, *times.values()) for name, times in one.items())]
-    ways = sorted(many.items(), key=lambda each: -each[1])
+    latencies = [("ms of one input", *shapes), *((name, *times.values()) for name, times in one.items())]
+    throughputs = sorted(many.items(), key=lambda item: -item[1])
     sequences = tuning.measured["sequences"]
-    heading = f"{sequences['number']} sequences at once, {sequences['mean_tokens']:g} tokens in the mean"
-    return table(rows) + "\n\n" + table([(heading, "per second"), *ways])
+    heading = f"{sequences['number']} sequences at once, {sequences['mean_tokens']:g} tokens on average"
+    return format_table(latencies) + "\n\n" + format_table([(heading, "per second"), *throughputs])

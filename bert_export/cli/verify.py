@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bert_export.cli.common import bundle_argument, json_option, print_json, table
+from bert_export.cli.options import bundle_argument, json_option
+from bert_export.cli.output import format_table, print_json
 
 if TYPE_CHECKING:
     from bert_runtime.verification import Check
@@ -18,17 +19,19 @@ __all__ = ["verify"]
 @bundle_argument
 @json_option
 def verify(bundle: Path, as_json: bool) -> None:
-    """Check BUNDLE's files against their hashes and its answers against the recorded ones."""
+    """Check BUNDLE's file hashes and self-test outputs."""
     from bert_runtime.verification import verify as verify_bundle
 
     checks = verify_bundle(bundle)
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
-        click.echo(table([(_verdict(check), check.name, check.detail) for check in checks]))
+        click.echo(format_table([(_verdict(check), check.name, check.detail) for check in checks]))
     failed = sum(not check.passed for check in checks)
     if failed:
-        raise click.ClickException(f"{failed} of {len(checks)} checks failed; export the bundle again or copy it anew")
+        raise click.ClickException(
+            f"{failed} of {len(checks)} checks failed; export the bundle again or make a new copy of it"
+        )
 
 
 def _verdict(check: "Check") -> str:

@@ -37,15 +37,18 @@ def test_a_teachers_task_is_distilled(run: Run, classifier_checkpoint: Path, tmp
         ([], "expected --train with --dev, or --corpus"),
         (["--train", "a.csv"], "expected --train with --dev, or --corpus"),
         (["--train", "a.csv", "--dev", "b.csv", "--corpus", "c.txt"], "expected --train with --dev, or --corpus"),
-        (["--train", "a.csv", "--dev", "b.csv", "--steps", "5"], "--steps cannot go with --train"),
-        (["--train", "a.csv", "--dev", "b.csv", "--cache", "d"], "--cache cannot go with --train"),
-        (["--train", "a.csv", "--dev", "b.csv", "--split", "dev"], "--split cannot go with --train"),
-        (["--corpus", "c.txt", "--split", "dev"], "--split goes with a dataset of the datasets library"),
-        (["--corpus", "c.txt", "--columns", "label=body"], "a corpus has the field text alone, found label"),
-        (["--corpus", "c.txt", "--epochs", "5", "--patience", "1"], "--epochs, --patience cannot go with --corpus"),
+        (["--train", "a.csv", "--dev", "b.csv", "--steps", "5"], "--steps cannot be combined with --train"),
+        (["--train", "a.csv", "--dev", "b.csv", "--cache", "d"], "--cache cannot be combined with --train"),
+        (["--train", "a.csv", "--dev", "b.csv", "--split", "dev"], "--split cannot be combined with --train"),
+        (["--corpus", "c.txt", "--split", "dev"], "--split applies to a dataset of the datasets library"),
+        (["--corpus", "c.txt", "--columns", "label=body"], "a corpus has only the field text, found label"),
+        (
+            ["--corpus", "c.txt", "--epochs", "5", "--patience", "1"],
+            "--epochs, --patience cannot be combined with --corpus",
+        ),
     ],
 )
-def test_options_of_the_other_kind_are_refused(
+def test_options_that_cannot_be_combined_are_refused(
     run: Run, classifier_checkpoint: Path, tmp_path: Path, options: list[Any], message: str
 ) -> None:
     result = run(
@@ -72,7 +75,7 @@ def test_every_setting_is_an_option_and_says_its_default(run: Run) -> None:
     pretraining_only = {"objective", "max_grad_norm"}
     missing = [name for name in settings - pretraining_only if f"--{name.replace('_', '-')}" not in shown]
     assert not missing
-    assert "Default: 0.0001. Default with --corpus: 0.0005." in " ".join(shown.split())
+    assert "[default: (0.0001; 0.0005 with --corpus)]" in " ".join(shown.split())
 
 
 def test_weights_that_make_no_sense(run: Run, classifier_checkpoint: Path, tmp_path: Path) -> None:

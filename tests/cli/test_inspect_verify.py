@@ -98,7 +98,7 @@ def test_inspect_says_what_would_be_faster_here(
         manifest["variants"][1]["instruction_set"] = made_for
 
     bundle = copy_bundle(classifier_bundle, edit)
-    monkeypatch.setattr("bert_export.cli.inspect.has_instruction_set", lambda name: vnni)
+    monkeypatch.setattr("bert_export.cli.bundle_summary.has_instruction_set", lambda name: vnni)
     assert run("inspect", bundle).stdout.count("faster here: INT8 of export --weight-bits 7") == advised
 
 
@@ -147,7 +147,7 @@ def test_verify_fails_a_damaged_bundle(run: Run, classifier_bundle: Path, copy_b
     result = run("verify", _damage(copy_bundle(classifier_bundle)))
     assert result.exit_code == 1
     assert [line.split()[0] for line in result.stdout.splitlines()] == [*["ok"] * 4, "FAILED", "ok", "FAILED"]
-    assert result.stderr == "Error: 2 of 7 checks failed; export the bundle again or copy it anew\n"
+    assert result.stderr == "Error: 2 of 7 checks failed; export the bundle again or make a new copy of it\n"
 
 
 def test_verify_as_json(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
@@ -165,4 +165,4 @@ def test_verify_says_which_extra_is_missing(run: Run, classifier_bundle: Path, m
     result = run("verify", classifier_bundle)
     assert result.exit_code == 1
     assert "pip install 'bert-export[cpu]'" in result.stderr
-    assert "copy it anew" not in result.stderr
+    assert "make a new copy of it" not in result.stderr

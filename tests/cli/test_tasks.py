@@ -177,9 +177,9 @@ def test_options_become_the_bundles_defaults(run: Run, bundle_of: Callable[[str]
     [
         ("fill-mask", ["my card"], 1, "input 0: expected at least one [MASK], found none"),
         ("fill-mask", ["my [MASK]", "--candidates", "cardbank"], 1, "found 'cardbank', which is 5 tokens"),
-        ("fill-mask", ["my [MASK]", "--candidates", "card,,bank"], 2, "expected words between commas"),
+        ("fill-mask", ["my [MASK]", "--candidates", "card,,bank"], 2, "expected comma-separated names"),
         ("fill-mask", ["my [MASK]", "--top-k", "0"], 1, "expected top_k to be a whole number of at least 1, found 0"),
-        ("fill-mask", ["my [MASK]", "--aggregation", "max"], 1, "fill-mask has the options top_k, targets"),
+        ("fill-mask", ["my [MASK]", "--aggregation", "max"], 1, "fill-mask has the options top_k, candidates"),
         ("question-answering", ["my card"], 1, "input 0: expected a pair of texts, found one"),
         (
             "question-answering",

@@ -52,7 +52,7 @@ def test_fewer_tokens_than_asked_for(run: Run, corpus: Path, place: Path) -> Non
     result = run("tokenizer", corpus, "--kind", "wordpiece", "--vocab-size", 900, "--output", place / "out")
     assert result.exit_code == 0
     found = read_tokenizer(place / "out", "bert").get_vocab_size()
-    assert result.stdout.startswith(f"{found} tokens of the 900 asked for: the corpus has no more, from 3 texts\n")
+    assert result.stdout.startswith(f"{found} tokens of the 900 requested: the corpus has no more, from 3 texts\n")
 
 
 def test_options(run: Run, corpus: Path, place: Path) -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import click
 
-from bert_export.cli.common import CHECKPOINT, PATH, bundle_argument, columns_option, progress_printer, threads_option
+from bert_export.cli.options import bundle_argument, columns_option, threads_option
+from bert_export.cli.output import progress_printer
+from bert_export.cli.param_types import CHECKPOINT, PATH
 from bert_runtime.records import read_records
 
 __all__ = ["bench"]
@@ -17,14 +19,17 @@ __all__ = ["bench"]
 @click.option(
     "--checkpoint",
     type=CHECKPOINT,
-    help="Folder or hub id (org/name@revision) for the peers; by default the one the bundle was made from.",
+    show_default="the one that the bundle was made from",
+    help="Folder or hub id (org/name@revision) of the checkpoint for the other engines.",
 )
-@click.option("--texts", type=PATH, help="Texts of the throughput workload; by default messages of mixed lengths.")
+@click.option(
+    "--texts", type=PATH, show_default="messages of mixed lengths", help="File of texts for the throughput workload."
+)
 @columns_option
 @threads_option
-@click.option("--quick", is_flag=True, help="Fewer repetitions: a first impression with more noise.")
-@click.option("--json", "json_file", type=PATH, help="Write the whole report here.")
-@click.option("--plot", type=PATH, help="Draw the report as a chart (PNG, SVG or PDF).")
+@click.option("--quick", is_flag=True, help="Run fewer repetitions: faster, with more noise.")
+@click.option("--json", "json_file", type=PATH, help="File for the whole report.")
+@click.option("--plot", type=PATH, help="File for a chart of the report (PNG, SVG or PDF).")
 def bench(
     bundle: Path,
     checkpoint: str | None,
@@ -35,17 +40,20 @@ def bench(
     json_file: Path | None,
     plot: Path | None,
 ) -> None:
-    """Compare BUNDLE's variants with PyTorch and ONNX Runtime's plain export on this machine."""
+    """Benchmark BUNDLE against PyTorch and ONNX Runtime.
+
+    Measures the bundle's variants, PyTorch, and ONNX Runtime with a plain export, on this machine.
+    """
     from bert_bench import Settings, bench_bundle, plot_report, report_table, require_plotting
 
-    for path in (json_file, plot):  # before the minutes of measuring, not after
+    for path in (json_file, plot):  # checked before measuring, which takes minutes
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise click.UsageError(f"{path}: expected a file in a folder that exists")
     if plot is not None:
         require_plotting(plot)
-    rows = None if texts is None else [record.text() for record in read_records(texts, columns)]
+    lines = None if texts is None else [record.text() for record in read_records(texts, columns)]
     settings = replace(Settings.quick() if quick else Settings(), threads=threads)
-    report = bench_bundle(bundle, checkpoint=checkpoint, texts=rows, settings=settings, progress=progress_printer())
+    report = bench_bundle(bundle, checkpoint=checkpoint, texts=lines, settings=settings, progress=progress_printer())
     if json_file is not None:
         json_file.write_text(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if plot is not None:

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bert_export.cli.common import PATH, json_option, print_json
+from bert_export.cli.options import json_option
+from bert_export.cli.output import print_json
+from bert_export.cli.param_types import PATH
 
 if TYPE_CHECKING:
     from bert_bench.reports.report_diff import Change

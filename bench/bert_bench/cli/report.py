@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from bert_export.cli.common import PATH
+from bert_export.cli.param_types import PATH
 
 __all__ = ["report"]
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import click
 
-from bert_export.cli.common import CHECKPOINT, PATH, columns_option, print_json, progress_printer, table, threads_option
+from bert_export.cli.options import columns_option, threads_option
+from bert_export.cli.output import format_table, print_json, progress_printer
+from bert_export.cli.param_types import CHECKPOINT, PATH
 
 __all__ = ["run"]
 
@@ -37,7 +39,7 @@ def _list_engines(context: click.Context, parameter: click.Parameter, value: boo
     for name, engine in COMPARED_ENGINES.items():
         tasks = "all tasks" if engine.spec.tasks is None else ", ".join(engine.spec.tasks)
         rows.append((name, engine.environment or "-", tasks, engine.config.label))
-    click.echo(table([("engine", "environment", "tasks", "description"), *rows]))
+    click.echo(format_table([("engine", "environment", "tasks", "description"), *rows]))
     context.exit()
 
 

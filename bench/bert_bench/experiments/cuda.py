@@ -38,7 +38,7 @@ from bert_bench.settings import GRID, Settings
 from bert_bench.timing_statistics import Timing, paired_speedup
 from bert_bench.workloads import build_workload, mixed_lengths
 from bert_export import export
-from bert_export.cli.common import table
+from bert_export.cli.output import format_table
 from bert_models import load_model, open_checkpoint
 from bert_runtime.batching import length_sorted_batches
 from bert_runtime.cpu.session import Session
@@ -167,7 +167,7 @@ def _report(timings: Mapping[str, Mapping[str, Timing]], workloads: Mapping[str,
             speedup = paired_speedup(timing, engines[EAGER])
             rate = workloads[workload].sequences / timing.p50_ms * 1e3
             rows.append((workload, name, f"{timing.p50_ms:.3f}", f"{rate:.0f}", f"{speedup.median:.2f}"))
-    return table(rows)
+    return format_table(rows)
 
 
 def _check_gpu() -> None:
@@ -211,7 +211,7 @@ def main(checkpoint: str, index: int, rounds: int, calls: int, labelled: Path | 
     gpu, goal_rows = torch.cuda.get_device_name(index), goals(timings, measured)
     click.echo(f"{gpu}, {checkpoint}, FP16")
     click.echo(_report(timings, workloads))
-    click.echo(table([("goal for BERT-base on an H200", "", "here"), *goal_rows]))
+    click.echo(format_table([("goal for BERT-base on an H200", "", "here"), *goal_rows]))
     for name, reason in missing.items():
         click.echo(f"{name} is missing: {reason}")
     if output is not None:

@@ -30,7 +30,7 @@ from bert_bench.experiments.harness import path_option, write_result
 from bert_bench.workers.artifact_cache import ArtifactCache
 from bert_bench.workers.environments import Environment
 from bert_bench.workloads import CORPUS
-from bert_export.cli.common import table
+from bert_export.cli.output import format_table
 from bert_runtime import Manifest
 from bert_runtime.cpu.native_kernels import register_kernels
 from bert_runtime.records import read_records
@@ -162,7 +162,7 @@ def _report(shape: str, engines: Mapping[str, Mapping[str, Any]]) -> str:
         for operator, totals in list(profile["operators"].items())[:_SHOWN_OPERATORS]:
             rows.append((*first_columns, operator, totals["count"], f"{totals['ms']:.2f}"))
             first_columns = ("", "")
-    return table(rows)
+    return format_table(rows)
 
 
 def _prepare_openvino(checkpoint: Path, bundle: Path, cache: Path) -> Path:

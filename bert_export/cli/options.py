@@ -1,0 +1,141 @@
+"""Options that several commands share."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bert_export.cli.param_types import PATH, ColumnsType, NamesType, NumbersType
+from bert_runtime.tasks.token_classification import AGGREGATIONS
+
+if TYPE_CHECKING:
+    from bert_runtime import Model
+
+__all__ = [
+    "Decorator",
+    "bundle_argument",
+    "columns_option",
+    "combine",
+    "drop_unset",
+    "force_option",
+    "inference_options",
+    "json_option",
+    "load_model",
+    "task_options",
+    "threads_option",
+]
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""A decorator that adds options to a command."""
+
+
+def combine(*decorators: Decorator) -> Decorator:
+    """Combine decorators into one that adds their options in the same order."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+def drop_unset(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop the options that the user did not pass, whose value is `None`."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+bundle_argument = click.argument("bundle", type=PATH)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+
+force_option = click.option("--force", is_flag=True, help="Overwrite the output of an earlier run.")
+
+columns_option = click.option(
+    "--columns",
+    type=ColumnsType(),
+    help="Columns of the file for the fields read, e.g. text=sentence,label=category; column numbers from 0 if the "
+    "file has no header.",
+)
+
+threads_option = click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    show_default="as measured by tune, else one per available core",
+    help="Threads per operator.",
+)
+
+task_options = combine(
+    click.option(
+        "--aggregation",
+        type=click.Choice(AGGREGATIONS),
+        help="token-classification: how labelled tokens are merged into entities.",
+    ),
+    click.option("--bio/--no-bio", default=None, help="token-classification: predict valid BIO sequences only."),
+    click.option(
+        "--top-k",
+        type=int,
+        help="Number of answers (question-answering), or of tokens for each mask (fill-mask).",
+    ),
+    click.option(
+        "--candidates",
+        type=NamesType(),
+        help="fill-mask: words to choose from, instead of the whole vocabulary.",
+    ),
+    click.option(
+        "--thresholds",
+        type=NumbersType(),
+        help="text-classification, multi-label: minimum probability of each label, in their order.",
+    ),
+    click.option(
+        "--threshold",
+        type=float,
+        help="Minimum probability of a predicted label (multi-label text-classification) or of a replaced token "
+        "(replaced-token-detection).",
+    ),
+    click.option("--max-answer-tokens", type=int, help="question-answering: maximum length of an answer, in tokens."),
+    click.option(
+        "--n-best",
+        type=int,
+        help="question-answering: number of candidate answers that probabilities are computed over.",
+    ),
+    click.option(
+        "--no-answer/--always-answer",
+        default=None,
+        help='question-answering: whether "no answer" is a possible answer.',
+    ),
+    click.option(
+        "--no-answer-threshold",
+        type=float,
+        help="question-answering: give no answer if its score exceeds the best answer's by more than this, in logits.",
+    ),
+)
+"""Options of all tasks. The command gets them as keyword arguments, `None` where the user did not pass one."""
+
+inference_options = combine(
+    click.option(
+        "--precision",
+        default="auto",
+        show_default=True,
+        type=click.Choice(["auto", "fp32", "fp16", "int8"]),
+        help="Variant to run. auto: the one that tune measured to be fastest, else the bundle's default; FP16 on CUDA.",
+    ),
+    click.option(
+        "--device",
+        default="auto",
+        show_default=True,
+        metavar="[auto|cpu|cuda[:N]|tensorrt[:N]]",
+        help="Device to run on. auto: CUDA if the bundle has a variant for it and it is available, else the CPU.",
+    ),
+    threads_option,
+    task_options,
+)
+"""Options that say how a bundle's model is run. Pass the keyword arguments on to `load_model`."""
+
+
+def load_model(bundle: Path, *, precision: str, device: str, threads: int | None, **options: Any) -> "Model":
+    """Load a bundle with the values of `inference_options`."""
+    from bert_runtime import load
+
+    return load(bundle, precision=precision, device=device, threads=threads).with_options(**drop_unset(options))

@@ -1,0 +1,70 @@
+"""Types of command-line parameters."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+__all__ = ["CHECKPOINT", "PATH", "ColumnsType", "DevicesType", "NamesType", "NumbersType"]
+
+if TYPE_CHECKING:
+    _Columns = click.ParamType[dict[str, str]]
+    _Names = click.ParamType[tuple[str, ...]]
+    _Numbers = click.ParamType[tuple[float, ...]]
+    _Devices = click.ParamType[int | str]
+else:  # click.ParamType is generic in recent releases only
+    _Columns = _Names = _Numbers = _Devices = click.ParamType
+
+PATH = click.Path(path_type=Path)
+
+CHECKPOINT = click.STRING
+"""A folder or a hub id. Not a path type, which would normalize the folder `./name` to `name`, a possible hub id."""
+
+
+class ColumnsType(_Columns):
+    """Comma-separated `FIELD=COLUMN` pairs."""
+
+    name = "FIELD=COLUMN,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, str]:
+        if isinstance(value, dict):
+            return value
+        pairs = [pair.partition("=") for pair in str(value).split(",")]
+        if not all(field.strip() and column.strip() for field, _, column in pairs):
+            self.fail(f"expected pairs such as text=sentence,label=category, found {value!r}", param, ctx)
+        return {field.strip(): column.strip() for field, _, column in pairs}
+
+
+class NamesType(_Names):
+    """Comma-separated names."""
+
+    name = "NAME,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        names = value if isinstance(value, tuple) else tuple(name.strip() for name in str(value).split(","))
+        if not all(names):
+            self.fail(f"expected comma-separated names, found {value!r}", param, ctx)
+        return names
+
+
+class NumbersType(_Numbers):
+    """Comma-separated numbers."""
+
+    name = "NUMBER,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        try:
+            return value if isinstance(value, tuple) else tuple(float(number) for number in str(value).split(","))
+        except ValueError:
+            self.fail(f"expected comma-separated numbers, found {value!r}", param, ctx)
+
+
+class DevicesType(_Devices):
+    """A number of at least 1, or `auto`."""
+
+    name = "N|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        if value == "auto":
+            return "auto"
+        return click.IntRange(min=1).convert(value, param, ctx)
