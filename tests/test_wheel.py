@@ -86,7 +86,7 @@ def test_kernels_that_cannot_be_loaded_are_warned_of(site: Path, classifier_bund
     finished = run(damaged, "-c", code)
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.strip() in ("greeting", "farewell", "question")
-    assert "running without bert-export's own kernels" in finished.stderr
+    assert "running without native kernels" in finished.stderr
     assert "reinstall bert-export" in finished.stderr
 
 

@@ -4,12 +4,12 @@ A sequence of labels y over T positions has the score
 
     start[y_1] + Σ_t emissions[t, y_t] + Σ_t moves[y_t, y_t+1] + end[y_T]
 
-and the probability exp(score) / Z, where Z sums exp(score) over all L^T sequences. One array holds what does not
-depend on the input: `transitions`, float [L + 2, L], of which rows 0..L-1 are `moves` (from-label → to-label), row L is
-`start` and row L + 1 is `end`. `bert_models.crf` trains it.
+and the probability exp(score) / Z, where Z sums exp(score) over all L^T sequences. The scores that do not depend on the
+input are one array `transitions`, float [L + 2, L]: rows 0..L-1 are `moves` (from-label → to-label), row L is `start`
+and row L + 1 is `end`. `bert_models.crf` trains it.
 
-Letters in shapes: T positions, L labels. Scores are summed in float64 whatever the arrays' dtype, so that a long
-sequence loses nothing.
+Letters in shapes: T positions, L labels. Scores are summed in float64 for any input dtype, so that long sequences lose
+no precision.
 """
 
 from collections.abc import Sequence
@@ -22,16 +22,22 @@ from bert_runtime.numerics import FloatArray, softmax
 __all__ = ["FORBIDDEN", "bio_transitions", "is_bio", "marginals", "viterbi"]
 
 FORBIDDEN = -1e4
-"""The score of a forbidden move: finite, since -inf - -inf is NaN; float32 still resolves 0.001 beside it.
+"""Score of a forbidden transition.
 
-exp(FORBIDDEN) is 0 in float64, and no sum of a few logits outweighs it.
+Finite, since -inf - -inf is NaN. exp(FORBIDDEN) is 0 in float64, no sum of a few logits outweighs it, and float32 still
+resolves 0.001 at this magnitude.
 """
 
 
 def viterbi(emissions: FloatArray, transitions: FloatArray) -> NDArray[np.int64]:
-    """The sequence of the highest score: emissions float [T, L], transitions float [L + 2, L] → label ids int64 [T].
+    """Return the label sequence of the highest score, by Viterbi's algorithm in O(T L²).
 
-    Viterbi's algorithm, in O(T L²). Ties go to the lower label id, decided from the last position backwards.
+    Args:
+        emissions: float [T, L].
+        transitions: float [L + 2, L].
+
+    Returns:
+        Label ids, int64 [T]. Ties go to the lower id, decided from the last position backwards.
     """
     path = np.zeros(len(emissions), dtype=np.int64)
     if not len(path):
@@ -50,39 +56,51 @@ def viterbi(emissions: FloatArray, transitions: FloatArray) -> NDArray[np.int64]
 
 
 def marginals(emissions: FloatArray, transitions: FloatArray) -> FloatArray:
-    """Each label's posterior probability at each position: float [T, L], [L + 2, L] → [T, L], emissions' dtype.
+    """Return the posterior probability of each label at each position, by the forward-backward algorithm in log space.
 
-    The forward-backward algorithm in log space: the sequences through a label weigh what all beginnings up to it weigh,
-    times what all endings from it on weigh. Rows sum to one.
+    Args:
+        emissions: float [T, L].
+        transitions: float [L + 2, L].
+
+    Returns:
+        Probabilities [T, L] in the dtype of `emissions`; each position's sum to 1.
     """
     moves, start, end = _parts(transitions)
     scores = emissions.astype(np.float64)
-    beginnings = _log_weights(scores, moves, start)
-    endings = _log_weights(scores[::-1], moves.T, end)[::-1]
-    # Both count the position's own emission.
-    return softmax(beginnings + endings - scores).astype(emissions.dtype)
+    forward = _log_weights(scores, moves, start)
+    backward = _log_weights(scores[::-1], moves.T, end)[::-1]
+    # Both include the position's own emission.
+    return softmax(forward + backward - scores).astype(emissions.dtype)
 
 
 def is_bio(labels: Sequence[str]) -> bool:
-    """Whether the label names follow the BIO scheme (IOB2), so that `bio_transitions` can constrain them.
+    """Return whether the label names follow the BIO scheme (IOB2), so that `bio_transitions` can constrain them.
 
-    Each is O, B-X or I-X for a type X, and every I-X has its B-X. Label sets of IOB1, where I-X may begin an entity
-    (Tjong Kim Sang & Veenstra, EACL 1999), pass when they have all of these: only their data tell the two apart.
+    Each label is O, B-X or I-X for a type X, and every I-X has its B-X. Label sets of IOB1, where I-X may begin an
+    entity (Tjong Kim Sang & Veenstra, EACL 1999), pass if they meet this: only the data tells the two apart.
     """
     return not _not_bio(labels)
 
 
 def bio_transitions(labels: Sequence[str], transitions: FloatArray | None = None) -> NDArray[np.float32]:
-    """Transitions with which no best sequence breaks BIO: float [L + 2, L], zeros if None → float32 [L + 2, L].
+    """Constrain transitions so that no best sequence violates BIO.
 
-    `FORBIDDEN` stands where I-X would follow anything but B-X or I-X, and where it would come first. It replaces what
-    training left there, so constraining twice is the same as once. The constraint holds as long as emissions and
-    transitions stay far below 1e4. Raises ValueError for labels that are not BIO (see `is_bio`) and for `transitions`
-    of another shape.
+    `FORBIDDEN` replaces the score where I-X would follow anything but B-X or I-X, and where it would come first. So
+    constraining twice is the same as once. The constraint holds while emissions and transitions stay far below 1e4.
+
+    Args:
+        labels: the L label names.
+        transitions: float [L + 2, L], by default zeros.
+
+    Returns:
+        The constrained transitions, float32 [L + 2, L]; the argument is not changed.
+
+    Raises:
+        ValueError: the labels are not BIO (see `is_bio`), or `transitions` has another shape.
     """
-    if offending := _not_bio(labels):
+    if invalid := _not_bio(labels):
         raise ValueError(
-            f"expected BIO labels (O, B-X, and I-X beside its B-X), found {', '.join(map(repr, offending))}"
+            f"expected BIO labels (O, B-X, and I-X only with its B-X), found {', '.join(map(repr, invalid))}"
         )
     shape = len(labels) + 2, len(labels)
     scores = np.zeros(shape, dtype=np.float32) if transitions is None else np.array(transitions, dtype=np.float32)
@@ -97,7 +115,7 @@ def bio_transitions(labels: Sequence[str], transitions: FloatArray | None = None
 
 
 def _parts(transitions: FloatArray) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """transitions [L + 2, L] → moves [L, L], start [L] and end [L]."""
+    """Split transitions [L + 2, L] into moves [L, L], start [L] and end [L]."""
     scores = transitions.astype(np.float64)
     return scores[:-2], scores[-2], scores[-1]
 
@@ -105,23 +123,23 @@ def _parts(transitions: FloatArray) -> tuple[NDArray[np.float64], NDArray[np.flo
 def _log_weights(
     emissions: NDArray[np.float64], moves: NDArray[np.float64], start: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Log of the summed exp(score) of all partial sequences up to each position that end in each label: [T, L]."""
+    """Return the log of the summed exp(score) of all sequences up to each position that end in each label, [T, L]."""
     totals = np.empty_like(emissions)
-    arriving = start
+    incoming = start
     for position, emission in enumerate(emissions):
-        totals[position] = arriving + emission
-        arriving = _log_sum_exp(totals[position][:, None] + moves)
+        totals[position] = incoming + emission
+        incoming = _log_sum_exp(totals[position][:, None] + moves)
     return totals
 
 
 def _log_sum_exp(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Log of the sum of exponentials over the first axis, without overflow: [N, M] → [M]."""
+    """Return the log of the sum of exponentials over the first axis, without overflow: [N, M] → [M]."""
     highest = values.max(axis=0)
     return highest + np.log(np.exp(values - highest).sum(axis=0))
 
 
 def _not_bio(labels: Sequence[str]) -> list[str]:
-    """The labels that `is_bio` objects to."""
+    """Return the labels that violate BIO."""
     known = set(labels)
     return [
         label

@@ -1,17 +1,17 @@
-"""Every error this project raises on purpose.
+"""The errors that this project raises on purpose.
 
     BertError
-    ├── BundleError               a directory that is no bundle, or one that is damaged
+    ├── BundleError               not a bundle, or a damaged one
     │   └── NewerFormatError      a bundle written by a later release
-    ├── DataError                 a data file that cannot be read as asked (names file and line)
+    ├── DataError                 a data file that cannot be read as asked; names file and line
     ├── InputError                a text or argument that cannot be processed
     ├── DeploymentError           this machine or process cannot do what was asked
-    │   ├── MissingExtraError     an optional dependency is not installed (names the extra)
-    │   ├── CudaUnavailableError  CUDA was asked for and is not there (says why)
-    │   └── ForkedSessionError    a loaded model used in a forked child
+    │   ├── MissingExtraError     an optional dependency is not installed; names the extra
+    │   ├── CudaUnavailableError  CUDA was asked for and is not available; says why
+    │   └── ForkedSessionError    a loaded model was used in a forked child
     ├── bert_models.errors        ConfigError, CheckpointError, TrainingError
-    ├── bert_export.errors        ExportError and what lies below it
-    └── bert_bench.errors         BenchError and what lies below it
+    ├── bert_export.errors        ExportError and its subclasses
+    └── bert_bench.errors         BenchError and its subclasses
 
 A message says what was expected, what was found, where, and what to do next.
 """
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class BertError(Exception):
-    """Base of every error raised on purpose; the command line prints it without a traceback."""
+    """Base of all errors raised on purpose; the command line prints them without a traceback."""
 
 
 class BundleError(BertError):
@@ -50,7 +50,7 @@ class InputError(BertError):
 
 
 class DeploymentError(BertError):
-    """This machine or process cannot do what was asked of it."""
+    """This machine or process cannot do what was asked."""
 
 
 class MissingExtraError(DeploymentError):
@@ -62,7 +62,9 @@ class MissingExtraError(DeploymentError):
             f"install it with: pip install 'bert-export[{extra}]'"
         )
         self.module = module
+        """The Python module that cannot be imported."""
         self.extra = extra
+        """The extra of bert-export that installs it."""
 
 
 class CudaUnavailableError(DeploymentError):

@@ -1,4 +1,4 @@
-"""The task metric of a model on labelled rows."""
+"""Evaluation of a model on a labelled file."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,14 +16,23 @@ __all__ = ["build_examples", "check_metrics", "evaluate"]
 def evaluate(
     model: Model, records: Sequence[Record], progress: Callable[[int], None] = lambda done: None
 ) -> dict[str, float]:
-    """The task's metrics on `records`; `progress` is called with the number of further examples that are done.
+    """Return the task's metrics of a model on labelled records.
 
-    Raises `DataError` for a row that does not fit the task.
+    Args:
+        model: the model to evaluate.
+        records: rows of a labelled file, at least one.
+        progress: called with the number of examples that have been processed since the last call.
+
+    Returns:
+        Metrics by name, such as `accuracy`.
+
+    Raises:
+        DataError: a row does not fit the task, or the metric is undefined for these rows.
     """
     examples = build_examples(model.task, model.tokenizer, records)
-    inputs = [each for example in examples for each in example.inputs]
+    inputs = [value for example in examples for value in example.inputs]
     outputs: list[Outputs] = []
-    for start in range(0, len(inputs), CHUNK_SIZE):  # as `Model.outputs` would split them, so that batches are the same
+    for start in range(0, len(inputs), CHUNK_SIZE):  # as `Model.outputs` divides them, so that batches are the same
         chunk = inputs[start : start + CHUNK_SIZE]
         outputs.extend(model.outputs(chunk))
         progress(len(chunk) * len(examples) // len(inputs))
@@ -31,20 +40,21 @@ def evaluate(
 
 
 def build_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Record]) -> list[Example]:
-    """The rows of a labelled file as examples that the model can answer and be compared with.
+    """Turn the rows of a labelled file into examples, and check that the model can process each.
 
-    Raises `DataError` naming the first row that is none, before a model has run.
+    Raises:
+        DataError: names the first row that does not fit, before any inference.
     """
     examples = []
     for record in records:
         example = task.example(record)
         try:
-            for place, value in enumerate(example.inputs):
+            for index, value in enumerate(example.inputs):
                 (windows,) = tokenizer.encode([value])
-                if (problem := task.input_error(value, windows)) is not None:
-                    raise InputError(problem)
-                if place == 0 and (problem := task.target_error(example, windows, tokenizer)) is not None:
-                    raise InputError(problem)
+                if (error := task.input_error(value, windows)) is not None:
+                    raise InputError(error)
+                if index == 0 and (error := task.target_error(example, windows, tokenizer)) is not None:
+                    raise InputError(error)
         except InputError as error:
             raise DataError(f"{record.where}: {str(error).removeprefix('input 0: ')}") from None
         examples.append(example)
@@ -52,7 +62,7 @@ def build_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Recor
 
 
 def check_metrics(metrics: dict[str, float], path: Path) -> dict[str, float]:
-    """The metrics of a labelled file; raises `DataError` for one that its rows leave undefined."""
+    """Return the metrics of a labelled file, or raise `DataError` if its rows leave one undefined (NaN)."""
     undefined = [name for name, value in metrics.items() if math.isnan(value)]
     if undefined:
         raise DataError(f"{path}: {', '.join(undefined)} is not defined for these rows: expected scores that differ")

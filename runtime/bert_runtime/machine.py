@@ -1,4 +1,4 @@
-"""What this machine grants the process: cores, instruction sets, names for reports."""
+"""The machine's resources: cores granted to this process, instruction sets, names for reports."""
 
 import os
 import platform
@@ -15,19 +15,20 @@ _CGROUP = Path("/sys/fs/cgroup")
 _CPUS = Path("/sys/devices/system/cpu")
 
 _INSTRUCTION_SETS = {
-    # INT8 kernels multiply unsigned by signed bytes. Without one of these, AVX2 adds the products in 16 bits, which
-    # saturates, and sessions have to take slower kernels. 64-bit Arm multiplies signed bytes and has no such problem.
+    # u8×s8 dot products. Without one of these, AVX2 adds pairs of products in 16 bits, which saturates, and sessions
+    # must use slower kernels. 64-bit Arm multiplies s8×s8 and has no such problem.
     "vnni": ("avx512_vnni", "avx_vnni", "amx_int8"),
     "bf16": ("avx512_bf16", "amx_bf16"),
 }
+"""CPU flags that provide an instruction set; one of them is enough."""
 
 
 def available_cores() -> int:
-    """Physical cores this process may keep busy: at least 1.
+    """Return the number of physical cores this process may keep busy, at least 1.
 
-    The smallest of the affinity mask's distinct cores (hyper-threads of one core count once, since two of them share
-    the units that a matrix product keeps busy) and the cgroup's CPU quota. ONNX Runtime looks at neither and sizes
-    its pool from the host.
+    This is the smaller of two numbers: the distinct cores of the affinity mask, and the cgroup's CPU quota. Two
+    hyper-threads of one core count once, since they share the units that matmuls keep busy. ONNX Runtime respects
+    neither and sizes its thread pool from the host.
     """
     cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     siblings = {_read(_CPUS / f"cpu{cpu}/topology/thread_siblings_list") or str(cpu) for cpu in cpus}
@@ -36,7 +37,7 @@ def available_cores() -> int:
 
 
 def _cgroup_quota() -> float | None:
-    """CPUs that the cgroup grants (version 2, then 1), or `None` without a limit."""
+    """Return the CPUs that the cgroup grants (version 2, then 1), or `None` without a limit."""
     if version2 := _read(_CGROUP / "cpu.max"):
         quota, _, period = version2.partition(" ")
         return None if quota == "max" else int(quota) / int(period)
@@ -45,7 +46,7 @@ def _cgroup_quota() -> float | None:
 
 
 def _read(path: Path) -> str:
-    """The stripped contents of a small file, empty where it cannot be read."""
+    """Return the stripped contents of a small file, empty where it cannot be read."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -54,27 +55,27 @@ def _read(path: Path) -> str:
 
 @lru_cache(maxsize=1)
 def _cpuinfo() -> dict[str, str]:
-    """The first processor's entries of /proc/cpuinfo; empty outside Linux."""
+    """Return the first processor's entries of /proc/cpuinfo; empty outside Linux."""
     first = _read(Path("/proc/cpuinfo")).partition("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def cpu_flags() -> frozenset[str]:
-    """Feature flags of the processor as Linux names them; empty where they cannot be read."""
+    """Return the CPU flags as Linux names them; empty where they cannot be read."""
     return frozenset(_cpuinfo().get("flags", "").split())
 
 
 def has_instruction_set(name: str | None) -> bool:
-    """Whether the processor has what a variant's `instruction_set` asks for."""
+    """Return whether the processor has an instruction set: `vnni` or `bf16`; true for `None`."""
     if name is None or (name == "vnni" and platform.machine() in ("aarch64", "arm64")):
         return True
     return not cpu_flags().isdisjoint(_INSTRUCTION_SETS.get(name, ()))
 
 
 def installed_versions(distributions: Iterable[str]) -> dict[str, str]:
-    """Versions of those distributions that are installed."""
-    from importlib.metadata import PackageNotFoundError, version  # 20 ms and more that no answer needs
+    """Return the versions of those distributions that are installed."""
+    from importlib.metadata import PackageNotFoundError, version  # takes 20 ms, which inference does not need
 
     found = {}
     for name in distributions:
@@ -84,7 +85,7 @@ def installed_versions(distributions: Iterable[str]) -> dict[str, str]:
 
 
 def describe() -> dict[str, Any]:
-    """The machine as reports and manifests state it."""
+    """Return a description of the machine for reports and manifests, as JSON values."""
     return {
         "cpu": _cpuinfo().get("model name") or platform.processor() or platform.machine(),
         # Clouds rename processors: "AMD EPYC" alone is five generations.

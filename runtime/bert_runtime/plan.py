@@ -1,4 +1,4 @@
-"""How a bundle runs on this machine: as `bert-export tune` measured it here, or as usually is fastest."""
+"""Execution plans: how a bundle runs on this machine, as `bert-export tune` measured it or by default."""
 
 import json
 import logging
@@ -30,28 +30,38 @@ __all__ = [
 _log = logging.getLogger("bert_runtime")
 
 TUNING_NAME = "tuning.json"
+"""File of a bundle that holds the measurements of `bert-export tune`."""
 
 _FORMAT_VERSION = 2
 
 _BATCH_TOKENS = 1024
+"""Padded tokens per batch that runs on several threads. A default; `bert-export tune` measures 128 to 2048."""
 
 _CORE_BATCH_TOKENS = 256
-"""Of a run that has one core: few enough for what that has of its own as a cache."""
+"""Padded tokens per single-core batch: activations fit in that core's L2 cache. A default, as above."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What runs, and on how much of the machine."""
+    """How a bundle runs on the CPU.
+
+    Raises:
+        InputError: a number is out of range.
+    """
 
     precision: str
+    """`fp32` or `int8`: the variant that runs."""
     threads: int
-    """Threads per operator of a run that is alone."""
+    """Threads per operator of a batch that runs alone."""
     inter_threads: int = 1
-    """Runs side by side, of one thread each, where there are enough batches or callers; 1 for none."""
+    """Batches run in parallel, one thread each, like CTranslate2's `inter_threads` and OpenVINO's `num_streams`.
+
+    1 runs one batch after another, on all threads.
+    """
     max_batch_tokens: int
-    """Padded tokens of one run."""
+    """Padded tokens per batch."""
     kernels: bool = True
-    """Whether the kernels of `bert_runtime.cpu.native_kernels` run what they can of a graph."""
+    """Whether native kernels run, see `bert_runtime.cpu.native_kernels`."""
 
     def __post_init__(self) -> None:
         for name in ("threads", "inter_threads"):
@@ -61,33 +71,30 @@ class Plan:
             raise InputError(f"max_batch_tokens must be at least 1, found {self.max_batch_tokens}")
 
     def __str__(self) -> str:
-        """For a person to read."""
-        many = "one run after the other"
-        if self.inter_threads > 1:
-            many = f"{self.inter_threads} runs side by side"
         threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
-        kernels = "" if self.kernels else ", without kernels of our own"
-        return (
-            f"{self.precision}, one input on {threads}, many inputs in {many}, {self.max_batch_tokens} tokens a run"
-            f"{kernels}"
-        )
+        batches = "one batch at a time"
+        if self.inter_threads > 1:
+            batches = f"{self.inter_threads} batches in parallel"
+        kernels = "" if self.kernels else ", without native kernels"
+        batches += f" of {self.max_batch_tokens} tokens"
+        return f"{self.precision}, one input on {threads}, many inputs as {batches}{kernels}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """What was measured on one machine, and the plan that came of it."""
+    """The measurements of one machine, and the plan that they chose."""
 
     machine: Mapping[str, Any]
     """See `this_machine`."""
     manifest_sha256: str
-    """The bundle's manifest when it was measured; what was measured of another one does not count."""
+    """SHA-256 of the bundle's manifest when it was measured; the measurement is void for any other manifest."""
     plan: Plan
     measured: Mapping[str, Any]
-    """Median milliseconds of one input, and sequences per second of many, by what was tried."""
+    """Median milliseconds of one input, and sequences per second of many, by configuration."""
 
 
 def this_machine() -> dict[str, Any]:
-    """What a measurement depends on: processor, cores granted, instruction sets, release of ONNX Runtime, kernels."""
+    """Return what a measurement depends on: CPU, granted cores, instruction sets, ONNX Runtime's version, kernels."""
     described = describe()
     versions = installed_versions(("onnxruntime", "onnxruntime-gpu"))
     return {key: described[key] for key in ("cpu", "cpu_model", "cores", "instruction_sets")} | {
@@ -97,7 +104,13 @@ def this_machine() -> dict[str, Any]:
 
 
 def default_plan(precision: str, threads: int | None = None, inter_threads: int | None = None) -> Plan:
-    """What usually is fastest: all threads for one input, by default the cores granted, and many runs of one thread."""
+    """Return the plan that is usually fastest: one input on all threads, many inputs on one thread per batch.
+
+    Args:
+        precision: the variant.
+        threads: threads per operator, by default all granted cores.
+        inter_threads: batches in parallel, by default as many as threads.
+    """
     threads = available_cores() if threads is None else threads
     inter_threads = threads if inter_threads is None else inter_threads
     return Plan(
@@ -109,23 +122,27 @@ def default_plan(precision: str, threads: int | None = None, inter_threads: int 
 
 
 def tuned_plan(bundle: Path) -> Plan | None:
-    """What was measured on a machine like this one, and still holds for the bundle; `None` where nothing was.
+    """Return the plan that was measured for this bundle on a machine like this one, or `None`.
 
-    A file that cannot be read is warned of and left alone: the bundle runs without it.
+    A tuning file that cannot be read is logged and ignored.
     """
     try:
         tunings = read_tuning(bundle)
     except BundleError as error:
-        _log.warning("%s; tune the bundle again, running as usual", error)
+        _log.warning("%s; using the default plan, tune the bundle again", error)
         return None
     if not tunings:
         return None
-    here, sha256 = this_machine(), sha256_file(bundle / MANIFEST_NAME)
-    return next((each.plan for each in tunings if (each.machine, each.manifest_sha256) == (here, sha256)), None)
+    key = (this_machine(), sha256_file(bundle / MANIFEST_NAME))
+    return next((tuning.plan for tuning in tunings if (tuning.machine, tuning.manifest_sha256) == key), None)
 
 
 def read_tuning(bundle: Path) -> list[Tuning]:
-    """What was measured of a bundle, a machine each; raises `BundleError` for a file that is no such thing."""
+    """Read a bundle's measurements, one per machine; empty where there are none.
+
+    Raises:
+        BundleError: `tuning.json` cannot be read, or is not a tuning file.
+    """
     path = bundle / TUNING_NAME
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -139,13 +156,13 @@ def read_tuning(bundle: Path) -> list[Tuning]:
     if not isinstance(tunings, list):
         raise BundleError(f"{path}: tunings: expected a list, found {tunings!r:.80}")
     try:
-        return [from_plain(Tuning, each, f"tunings[{number}]") for number, each in enumerate(tunings)]
+        return [from_plain(Tuning, tuning, f"tunings[{index}]") for index, tuning in enumerate(tunings)]
     except (BundleError, InputError) as error:
         raise BundleError(f"{path}: {error}") from None
 
 
 def check_writable(bundle: Path) -> None:
-    """Raises `BundleError` where no `tuning.json` can be written into the bundle."""
+    """Raise `BundleError` where `tuning.json` cannot be written into the bundle."""
     probe = temp_path(bundle / TUNING_NAME)
     try:
         probe.touch()
@@ -155,18 +172,19 @@ def check_writable(bundle: Path) -> None:
 
 
 def write_tuning(bundle: Path, plan: Plan, measured: Mapping[str, Any]) -> Tuning:
-    """Writes down what was measured here, in the place of what was measured here before.
+    """Write this machine's measurements into the bundle, in place of earlier ones of the same machine.
 
-    Raises `BundleError` where the bundle cannot be written to.
+    Raises:
+        BundleError: the directory is not a bundle, or cannot be written to.
     """
     Manifest.read(bundle)
     tuning = Tuning(
         machine=this_machine(), manifest_sha256=sha256_file(bundle / MANIFEST_NAME), plan=plan, measured=measured
     )
     try:
-        others = [each for each in read_tuning(bundle) if each.machine != tuning.machine]
+        others = [other for other in read_tuning(bundle) if other.machine != tuning.machine]
     except BundleError as error:
-        _log.warning("%s; writing it anew", error)
+        _log.warning("%s; replacing it", error)
         others = []
     path = bundle / TUNING_NAME
     try:

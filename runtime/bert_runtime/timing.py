@@ -1,4 +1,4 @@
-"""Timing calls against each other."""
+"""Timing of calls against each other."""
 
 import time
 from collections.abc import Callable, Hashable, Mapping
@@ -13,9 +13,12 @@ _Name = TypeVar("_Name", bound=Hashable)
 def interleaved_medians(
     calls: Mapping[_Name, Callable[[], object]], rounds: int, *, warm: bool = True
 ) -> dict[_Name, float]:
-    """Median seconds of each call, each round making all of them in turn.
+    """Return the median time of each call in seconds.
 
-    `warm` makes each call twice and times the second, since the caches belong to the one that ran last.
+    Args:
+        calls: functions to time, by name.
+        rounds: how often each is timed; a round makes all calls in turn.
+        warm: whether to make each call twice and time the second, since the caches hold the data of the last caller.
     """
     samples: dict[_Name, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):

@@ -1,8 +1,8 @@
-"""Texts to padded id arrays: a `tokenizers.Tokenizer` that is configured once and then only read."""
+"""Texts to padded token ids: a `tokenizers.Tokenizer` that is configured once and only read afterwards."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
@@ -12,33 +12,48 @@ from bert_runtime.numerics import IntArray
 from bert_runtime.tasks import TextInput, WindowedText
 from bert_runtime.tasks.tokens import window_overlap
 
-__all__ = ["Batch", "TextTokenizer", "as_text_input", "check_batch", "check_ids", "pad"]
+__all__ = ["Batch", "SingleInput", "TextTokenizer", "as_text_input", "check_batch", "check_ids", "pad"]
 
+SingleInput = str | tuple[str, str] | TextInput | Mapping[str, object]
+"""One input of a model: a text, a pair of texts, or a dict with `text` and `text_pair`, or `question` and `context`.
+
+A dict may have other keys, such as a label, which are ignored.
+"""
 
 _TEXT_NAMES = frozenset(("text", "text_pair", "pair", "question", "context"))
-"""What callers call texts in a dict; what does not belong to the others would be left out without a word."""
+"""Names that callers give texts in a dict. One that is not read is an error: its text would be ignored silently."""
 
 _UNKNOWN = ("[UNK]", "<unk>")
-"""How vocabularies of this family spell what they do not know."""
+"""Unknown tokens of the vocabularies of this family."""
 
 
 class Batch(NamedTuple):
-    """Right-padded sequences: three int64 arrays [B, S], `attention_mask` 1 at real tokens and 0 at padding."""
+    """Padded sequences as three int64 arrays [B, S].
+
+    A masked graph takes padding on any side, a packed one on the right only, an unmasked one none; see
+    `bert_runtime.bundle.manifest.Variant.padding`.
+    """
 
     input_ids: IntArray
     attention_mask: IntArray
+    """1 at real tokens and 0 at padding."""
     token_type_ids: IntArray
+    """1 at the second text of a pair, 0 elsewhere."""
 
 
 def check_batch(batch: Batch, limits: Mapping[str, int]) -> None:
-    """Raises `InputError` unless the arrays are int64 of one shape [B, S], with a row at least and ids in their limits.
+    """Raise `InputError` unless the arrays are int64 of one shape [B, S], B and S ≥ 1, with ids in range.
 
-    ONNX Runtime would take negative ids from the end of the table, and repeat a mask that has one row.
+    ONNX Runtime would look up negative ids from the table's end, and broadcast a mask that has one row.
+
+    Args:
+        batch: the arrays.
+        limits: see `check_ids`.
     """
     for name, array in batch._asdict().items():
         if not isinstance(array, np.ndarray) or array.dtype != np.int64 or array.ndim != 2 or not array.size:
             found = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
-            raise InputError(f"expected {name} to be an int64 array [batch, tokens] with a row or more, found {found}")
+            raise InputError(f"expected {name} to be a non-empty int64 array [batch, tokens], found {found}")
         if array.shape != batch.input_ids.shape:
             raise InputError(
                 f"expected {name} of the shape of input_ids, {list(batch.input_ids.shape)}, found {list(array.shape)}"
@@ -47,31 +62,33 @@ def check_batch(batch: Batch, limits: Mapping[str, int]) -> None:
 
 
 def check_ids(batch: Batch, limits: Mapping[str, int]) -> None:
-    """Raises `InputError` for an id outside 0 to its limit − 1, which would be looked up beyond the table's ends."""
+    """Raise `InputError` for an id that would be looked up beyond the ends of its table.
+
+    Args:
+        batch: the arrays.
+        limits: exclusive maximum of an input's values, by the input's name.
+    """
     for name, limit in limits.items():
         array: IntArray = getattr(batch, name)
-        if int(array.view(np.uint64).max(initial=0)) >= limit:  # read as unsigned, negative ids are large ones
+        if int(array.view(np.uint64).max(initial=0)) >= limit:  # as unsigned integers, negative ids are large
             low, high = int(array.min()), int(array.max())
             raise InputError(f"{name} must lie in 0 to {limit - 1}, found {low if low < 0 else high}")
 
 
-def as_text_input(value: Any) -> TextInput:
-    """What a caller passed as one input: a text, a tuple of two texts, or a mapping of their names.
-
-    These are `text` and optionally `text_pair`, or `question` and `context`. Raises `InputError` for anything else.
-    """
+def as_text_input(value: object) -> TextInput:
+    """Convert what a caller passed as one input, see `SingleInput`; raise `InputError` for anything else."""
     if isinstance(value, str):
         return TextInput(value)
     if isinstance(value, TextInput) and isinstance(value.text, str) and isinstance(value.text_pair, str | None):
         return value
     if isinstance(value, tuple) and len(value) == 2 and all(isinstance(text, str) for text in value):
         return TextInput(*value)
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         names = ("question", "context") if "question" in value else ("text", "text_pair")
         text, pair = (value.get(name) for name in names)
         if isinstance(text, str) and isinstance(pair, str | None):
-            if strange := sorted((_TEXT_NAMES - set(names)) & value.keys()):  # a row's label or number does no harm
-                raise InputError(f"expected texts called {' and '.join(names)}, found also {', '.join(strange)}")
+            if unread := sorted((_TEXT_NAMES - set(names)) & value.keys()):  # a label or a number does no harm
+                raise InputError(f"expected texts called {' and '.join(names)}, found also {', '.join(unread)}")
             return TextInput(text, pair)
     raise InputError(
         "expected a text, a tuple of two texts, or a dict with 'text' and optionally 'text_pair', "
@@ -81,32 +98,42 @@ def as_text_input(value: Any) -> TextInput:
 
 
 class TextTokenizer:
-    """Tokenizes and truncates, or cuts into windows. Safe to call from many threads.
+    """A tokenizer that truncates, or cuts long texts into overlapping windows.
 
-    Truncated is the end of a text, or its beginning where the tokenizer says so.
+    Truncation drops the end of a text, or its beginning where the tokenizer's own settings say so.
 
-    Truncation is set here once and padding happens in NumPy: reconfiguring a `Tokenizer` while another thread encodes
-    raises `Already borrowed`.
+    Safe to call from many threads: truncation is configured here once, and padding is done in NumPy. Reconfiguring a
+    `Tokenizer` while another thread encodes raises `Already borrowed`.
+
+    Args:
+        tokenizer: the tokenizer, which this object owns from now on.
+        max_tokens: longest sequence in tokens, special tokens included.
+        pad_token_id: the id that `pad` fills with.
+        windows: the text of an input that is cut into windows; `None` truncates.
+
+    Raises:
+        InputError: `max_tokens` leaves no room for text.
     """
 
     def __init__(
         self, tokenizer: Tokenizer, max_tokens: int, pad_token_id: int, windows: WindowedText | None = None
     ) -> None:
-        least = tokenizer.num_special_tokens_to_add(is_pair=True) + 1
-        if max_tokens < least:  # below, the tokenizer silently does not truncate at all
+        min_tokens = tokenizer.num_special_tokens_to_add(is_pair=True) + 1
+        if max_tokens < min_tokens:  # with less, the tokenizer silently does not truncate at all
             raise InputError(
-                f"max_tokens must be at least {least}, one more than a pair's special tokens, found {max_tokens}"
+                f"max_tokens must be at least {min_tokens}, one more than a pair's special tokens, found {max_tokens}"
             )
         tokenizer.no_padding()
         if windows is None:
-            side = (tokenizer.truncation or {}).get("direction", "right")  # which `tokenizer.json` keeps
+            side = (tokenizer.truncation or {}).get("direction", "right")  # as `tokenizer.json` says
             tokenizer.enable_truncation(max_tokens, direction=side)
         else:
             strategy = "only_second" if windows == "text_pair" else "only_first"
             tokenizer.enable_truncation(max_tokens, stride=window_overlap(max_tokens), strategy=strategy)
         self.windows = windows
-        """Which of an input's texts is read in overlapping windows; the others are never truncated then."""
+        """The text of an input that is cut into overlapping windows; then nothing is truncated."""
         self.max_tokens = max_tokens
+        """Longest sequence in tokens, special tokens included."""
         self.pad_token_id = pad_token_id
         self._tokenizer = tokenizer
 
@@ -114,7 +141,7 @@ class TextTokenizer:
     def from_file(
         cls, path: str | Path, max_tokens: int, pad_token_id: int, windows: WindowedText | None = None
     ) -> "TextTokenizer":
-        """Reads `tokenizer.json`; raises `BundleError` when it cannot be used."""
+        """Read `tokenizer.json`; raise `BundleError` where it is not a tokenizer file."""
         try:
             tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # tokenizers raises plain Exception
@@ -122,7 +149,7 @@ class TextTokenizer:
         return cls(tokenizer, max_tokens, pad_token_id, windows)
 
     def save(self, path: Path) -> None:
-        """Writes `tokenizer.json`, truncation included."""
+        """Write `tokenizer.json`, truncation included."""
         self._tokenizer.save(str(path))
 
     @property
@@ -136,14 +163,15 @@ class TextTokenizer:
         return self._tokenizer.num_special_tokens_to_add(is_pair=False)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """The text of token ids."""
+        """Return the text of token ids."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
     def token_ids(self, word: str) -> list[int]:
-        """The tokens of a word as it stands inside a text, without special tokens, or the entry of that spelling.
+        """Return the token ids of a word inside a text, without special tokens.
 
-        A word is looked up after a space: byte-level vocabularies have another entry for the start of a text. None for
-        what the vocabulary cannot express.
+        The word is encoded after a space, since byte-level vocabularies have another entry for the start of a text. If
+        that gives several tokens, a vocabulary entry that is spelled like the word takes precedence. Empty where the
+        vocabulary cannot express the word.
         """
         try:
             encoding = self._tokenizer.encode(f" {word}", add_special_tokens=False)
@@ -156,49 +184,53 @@ class TextTokenizer:
         return [] if unknown or not word.strip() else encoding.ids
 
     def encode(self, inputs: Sequence[TextInput], first: int = 0) -> list[tuple[Encoding, ...]]:
-        """The windows of each input: one, truncated to `max_tokens`, or for a task that reads long texts several.
+        """Return the windows of each input: one of at most `max_tokens`, or several for a task that reads long texts.
 
-        Raises `InputError` naming an input that cannot be encoded, counted from `first`.
+        Args:
+            inputs: the texts.
+            first: the number that an error gives the first input.
+
+        Raises:
+            InputError: names an input that cannot be encoded.
         """
         try:
             self._check_windows(inputs, first)
-            if len(inputs) == 1:  # the batch call starts threads, which one text does not repay
+            if len(inputs) == 1:  # the batch call starts threads, which does not pay off for one text
                 encodings = [self._tokenizer.encode(*inputs[0])]
             elif self.windows is None:
-                encodings = self._tokenizer.encode_batch_fast([_pair_or_text(each) for each in inputs])
-            else:  # the fast call leaves out the offsets that windows are put together by
-                encodings = self._tokenizer.encode_batch([_pair_or_text(each) for each in inputs])
+                encodings = self._tokenizer.encode_batch_fast([_pair_or_text(value) for value in inputs])
+            else:  # the fast call leaves out the offsets, by which windows are merged
+                encodings = self._tokenizer.encode_batch([_pair_or_text(value) for value in inputs])
         except (TypeError, UnicodeEncodeError):
-            raise _find_bad_input(inputs, first) from None
+            raise _invalid_unicode(inputs, first) from None
         if self.windows is None:
-            return [(each,) for each in encodings]
-        return [(each, *each.overflowing) for each in encodings]
+            return [(encoding,) for encoding in encodings]
+        return [(encoding, *encoding.overflowing) for encoding in encodings]
 
     def _check_windows(self, inputs: Sequence[TextInput], first: int) -> None:
-        """Raises `InputError` for inputs that cannot be cut into windows: where the tokenizer would panic."""
+        """Raise `InputError` for inputs that cannot be cut into windows: the tokenizer would panic."""
         if self.windows is None:
             return
-        wanted, found = ("a pair of texts", "one") if self.windows == "text_pair" else ("one text", "a pair")
+        expected, found = ("a pair of texts", "one") if self.windows == "text_pair" else ("one text", "a pair")
         for index, value in enumerate(inputs, start=first):
             if (value.text_pair is None) == (self.windows == "text_pair"):
-                raise InputError(f"input {index}: expected {wanted}, found {found}")
+                raise InputError(f"input {index}: expected {expected}, found {found}")
         if self.windows == "text":
             return
-        room = (
-            self.max_tokens
-            - self._tokenizer.num_special_tokens_to_add(is_pair=True)
-            - window_overlap(self.max_tokens)
-            - 1
-        )
+        num_special = self._tokenizer.num_special_tokens_to_add(is_pair=True)
+        room = self.max_tokens - num_special - window_overlap(self.max_tokens) - 1
         for index, value in enumerate(inputs, start=first):
-            if (found_tokens := self._num_tokens(value.text)) > room:
+            if (num_tokens := self._num_tokens(value.text)) > room:
                 raise InputError(
-                    f"input {index}: the first text has {found_tokens} tokens; expected at most {room}, so that "
+                    f"input {index}: the first text has {num_tokens} tokens; expected at most {room}, so that "
                     f"windows of {self.max_tokens} tokens have room for the second"
                 )
 
     def _num_tokens(self, text: str) -> int:
-        """Tokens of a text of any length, without special ones: as the second of a pair it is cut, and nothing lost."""
+        """Count the tokens of a text of any length, without special tokens.
+
+        It is encoded as the second text of a pair, which is cut into windows and so loses nothing.
+        """
         encoding = self._tokenizer.encode("", text, add_special_tokens=False)
         overlaps = len(encoding.overflowing) * window_overlap(self.max_tokens)
         return len(encoding) + sum(map(len, encoding.overflowing)) - overlaps
@@ -208,8 +240,8 @@ def _pair_or_text(value: TextInput) -> str | tuple[str, str]:
     return value.text if value.text_pair is None else (value.text, value.text_pair)
 
 
-def _find_bad_input(inputs: Sequence[TextInput], first: int) -> InputError:
-    """The error for the first input that is not valid Unicode text."""
+def _invalid_unicode(inputs: Sequence[TextInput], first: int) -> InputError:
+    """Return the error for the first input that is not valid Unicode."""
     for index, value in enumerate(inputs, start=first):
         for text in (value.text, value.text_pair or ""):
             try:
@@ -224,16 +256,16 @@ def _find_bad_input(inputs: Sequence[TextInput], first: int) -> InputError:
 
 
 def pad(encodings: Sequence[Encoding], pad_token_id: int) -> Batch:
-    """Encodings as one right-padded batch, as wide as the longest of them."""
-    if len(encodings) == 1:  # nothing to pad: spares the copies on the path that latency is judged by
-        only = encodings[0]
-        ids = np.array([only.ids], dtype=np.int64)
-        return Batch(ids, np.ones_like(ids), np.array([only.type_ids], dtype=np.int64))
+    """Return encodings as one batch, right-padded to the longest of them."""
+    if len(encodings) == 1:  # nothing to pad: no copies in the latency of a single text
+        encoding = encodings[0]
+        ids = np.array([encoding.ids], dtype=np.int64)
+        return Batch(ids, np.ones_like(ids), np.array([encoding.type_ids], dtype=np.int64))
     shape = len(encodings), max(map(len, encodings))
     batch = Batch(np.full(shape, pad_token_id, dtype=np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64))
-    for row, encoding in enumerate(encodings):
+    for index, encoding in enumerate(encodings):
         length = len(encoding)
-        batch.input_ids[row, :length] = encoding.ids
-        batch.attention_mask[row, :length] = 1
-        batch.token_type_ids[row, :length] = encoding.type_ids
+        batch.input_ids[index, :length] = encoding.ids
+        batch.attention_mask[index, :length] = 1
+        batch.token_type_ids[index, :length] = encoding.type_ids
     return batch

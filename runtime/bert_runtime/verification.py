@@ -1,4 +1,4 @@
-"""Checking a bundle: files against hashes, graphs against the runtime, answers against the recorded ones."""
+"""Verification of a bundle: files against hashes, and each variant's outputs against its recorded self-test."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,24 +17,36 @@ from bert_runtime.tasks import Outputs
 __all__ = ["Check", "self_test_values", "verify"]
 
 _MAX_SELF_TEST_VALUES = 1024
-"""As many as the widest usual embedding; a vocabulary's logits would fill the manifest."""
+"""Values per input that a self-test records: as many as the widest usual embedding has.
+
+More, such as a vocabulary's logits, would bloat the manifest.
+"""
+
+_TARGET_NAMES = {"cuda": "CUDA", "tensorrt": "TensorRT"}
+"""Targets as they are spelled in text."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was checked, and what was found."""
+    """The result of one check."""
 
     name: str
     passed: bool
     detail: str
+    """The measurement, or the reason for a failure."""
     skipped: bool = False
     """Whether this machine could not check it; counts as passed."""
 
 
 def verify(bundle: str | Path) -> list[Check]:
-    """Checks everything a bundle promises that can be checked without its checkpoint.
+    """Check a bundle: every file against its hash, and every variant against its self-test.
 
-    Raises `BundleError` when there is no manifest to check against; all other findings are in the list.
+    Returns:
+        One check per file, then one per variant. Damage is a failed check, not an exception.
+
+    Raises:
+        BundleError: there is no manifest to check against.
+        DeploymentError: this machine cannot run bundles, for example without onnxruntime.
     """
     path = Path(bundle)
     manifest = Manifest.read(path)
@@ -49,46 +61,47 @@ def verify(bundle: str | Path) -> list[Check]:
 
 
 def self_test_values(outputs: Outputs) -> FloatArray:
-    """The numbers by which a bundle is tested for one input: all of them, or of many every so many-th."""
+    """Return the values that a self-test records for one input: all of them, or an even sample of at most 1,024."""
     values = outputs.flat
     return values[:: -(-len(values) // _MAX_SELF_TEST_VALUES)]
 
 
 def _self_test(path: Path, manifest: Manifest, variant: Variant) -> Check:
-    """Loads a variant and compares its answers with those it gave when the bundle was made."""
+    """Run a variant on the manifest's self-test inputs, and compare the outputs with the recorded ones."""
     name = f"self-test {variant.title}"
     if not can_run(variant):
         return Check(name, True, f"this processor has no {variant.instruction_set}", skipped=True)
     try:
-        opened = _opened(path, manifest, variant)
+        opened = _open_on_target(path, manifest, variant)
         if opened is None:
-            return Check(name, True, "needs CUDA, whose operators it is made of", skipped=True)
+            return Check(name, True, "needs CUDA, since the CPU lacks its operators", skipped=True)
         model, remark = opened
-        found = [self_test_values(model.outputs([each])[0]) for each in manifest.self_test_inputs]
+        found = [self_test_values(model.outputs([value])[0]) for value in manifest.self_test_inputs]
     except DeploymentError:
         raise
     except BertError as error:
         return Check(name, False, str(error))
+    return _compare(name, variant, found, remark)
+
+
+def _compare(name: str, variant: Variant, found: list[FloatArray], remark: str) -> Check:
+    """Compare outputs with the recorded ones of a variant."""
     if not found:
         return Check(name, False, "the bundle has no self-tests")
-    expected = [np.array(each, dtype=np.float32) for each in variant.self_test.outputs]
-    sizes = [[len(each) for each in values] for values in (expected, found)]
-    if sizes[0] != sizes[1]:
-        return Check(name, False, f"expected outputs of {sizes[0]} numbers, found {sizes[1]}")
+    expected = [np.array(values, dtype=np.float32) for values in variant.self_test.outputs]
+    expected_sizes, found_sizes = ([len(values) for values in arrays] for arrays in (expected, found))
+    if expected_sizes != found_sizes:
+        return Check(name, False, f"expected outputs of {expected_sizes} values, found {found_sizes}")
     difference = float(np.abs(np.concatenate(found) - np.concatenate(expected)).max())
     tolerance = variant.self_test.tolerance
-    found_text = f"max abs difference {difference:.2g}, tolerance {tolerance:.2g}{remark}"
-    return Check(name, difference <= tolerance, found_text)
+    detail = f"max abs difference {difference:.2g}, tolerance {tolerance:.2g}{remark}"
+    return Check(name, difference <= tolerance, detail)
 
 
-_NAMES = {"cuda": "CUDA", "tensorrt": "TensorRT"}
-"""Targets as they are written."""
+def _open_on_target(path: Path, manifest: Manifest, variant: Variant) -> tuple[Model, str] | None:
+    """Open a variant on its target, or else on the CPU, which computes the same outputs slowly.
 
-
-def _opened(path: Path, manifest: Manifest, variant: Variant) -> tuple[Model, str] | None:
-    """The variant on the device it is made for, or else on the CPU, which gives the same answers slowly; and which.
-
-    `None` for one that the CPU has no operators for.
+    Return the model and a remark on where it runs, or `None` where the CPU lacks the graph's operators.
     """
     if variant.target == "cpu":
         return open_variant(path, manifest, variant, CPU), ""
@@ -97,4 +110,5 @@ def _opened(path: Path, manifest: Manifest, variant: Variant) -> tuple[Model, st
             return open_variant(path, manifest, variant, Device(kind=variant.target)), ""
     if variant.padding == PACKED:
         return None
-    return open_variant(path, manifest, variant, CPU), f"; evaluated on the CPU, for want of {_NAMES[variant.target]}"
+    target = _TARGET_NAMES[variant.target]
+    return open_variant(path, manifest, variant, CPU), f"; evaluated on the CPU, since {target} is not available"

@@ -85,7 +85,7 @@ def test_verify_evaluates_it_on_the_cpu(bundle: Path) -> None:
     for precision in ("fp32", "fp16"):
         check = checks[f"self-test {precision} tensorrt"]
         assert check.passed
-        assert check.detail.endswith("evaluated on the CPU, for want of TensorRT")
+        assert check.detail.endswith("evaluated on the CPU, since TensorRT is not available")
     assert load(bundle).session.device_name.endswith(" threads")
 
 

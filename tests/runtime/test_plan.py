@@ -61,7 +61,7 @@ def test_what_was_measured_here_is_what_runs(tuned: Path) -> None:
     model = load(tuned)
     assert (model.session.threads, model.max_batch_tokens) == (2, 128)
     assert model.parallel_sessions is not None
-    assert model.parallel_sessions.runs == 3
+    assert model.parallel_sessions.inter_threads == 3
     assert model.variant is not None
     assert model.variant.precision == "fp32"
 
@@ -162,13 +162,13 @@ def test_counts_lie_within_reason(name: str, value: int) -> None:
 
 def test_parallel_runs_are_at_least_one(classifier_bundle: Path) -> None:
     for runs in (0, 3):
-        with pytest.raises(InputError, match=f"inter_threads must lie in 1 to 2, the threads, found {runs}"):
+        with pytest.raises(InputError, match=f"inter_threads must lie in 1 to 2, the number of threads, found {runs}"):
             load(classifier_bundle, threads=2, inter_threads=runs)
 
 
 def test_a_plan_for_a_person_to_read() -> None:
-    assert str(MEASURED) == ("fp32, one input on 2 threads, many inputs in 3 runs side by side, 128 tokens a run")
-    assert "many inputs in one run after the other, 64 tokens" in str(
+    assert str(MEASURED) == ("fp32, one input on 2 threads, many inputs as 3 batches in parallel of 128 tokens")
+    assert "many inputs as one batch at a time of 64 tokens" in str(
         Plan(precision="fp32", threads=1, max_batch_tokens=64)
     )
 

@@ -14,7 +14,7 @@ from bert_runtime.plan import TUNING_NAME, Plan, read_tuning, tuned_plan
 from bert_runtime.tasks import task_from_dict
 from bert_runtime.timing import interleaved_medians
 from bert_runtime.tokenization import Batch
-from bert_runtime.tuner import _usual_lengths
+from bert_runtime.tuner import _typical_lengths
 
 CopyBundle = Any
 
@@ -74,7 +74,7 @@ def test_the_fastest_of_everything_is_chosen(bundle: Path, monkeypatch: pytest.M
     }  # fmt: skip
     ways = tuning.measured["sequences_per_second"]
     assert len(ways) == 10
-    assert max(ways, key=lambda way: ways[way]) == "4 runs side by side, 512 tokens"
+    assert max(ways, key=lambda way: ways[way]) == "4 batches in parallel, 512 tokens"
 
 
 @pytest.mark.parametrize("faster", [True, False], ids=["with", "without"])
@@ -99,7 +99,7 @@ def test_int8_runs_with_kernels_or_without_as_is_faster(
     tuning = tune(bundle, rounds=2)
     assert (tuning.plan.precision, tuning.plan.kernels) == ("int8", faster)
     assert set(tuning.measured["one_input_ms"]) == {
-        "fp32, 1 threads", "int8, 1 threads", "int8, 1 threads, without kernels of our own",
+        "fp32, 1 threads", "int8, 1 threads", "int8, 1 threads, without native kernels",
     }  # fmt: skip
     opened.clear()
     load(bundle)
@@ -166,8 +166,8 @@ def test_bad_input_writes_nothing(bundle: Path, tmp_path: Path) -> None:
 def test_long_texts_are_tuned_for_full_windows(bundle: Path) -> None:
     manifest = Manifest.read(bundle)
     task = task_from_dict({"name": "replaced-token-detection"})
-    assert set(_usual_lengths(replace(manifest, task=task))) == {64}
-    assert len(set(_usual_lengths(manifest))) > 10
+    assert set(_typical_lengths(replace(manifest, task=task))) == {64}
+    assert len(set(_typical_lengths(manifest))) > 10
 
 
 def test_an_export_in_its_place_forgets_what_was_measured(bundle: Path, classifier_bundle: Path) -> None:

@@ -144,11 +144,11 @@ def _put(*path: str | int, value: object) -> Callable[[dict[str, Any]], None]:
         (_put("variants", 0, "self_test", "tolerance", value=float("nan")), "tolerance nan"),
         (
             _put("variants", 0, "self_test", "outputs", value=[[1.0, 2.0, 3.0]]),
-            "expected outputs of [3] numbers, found [3, 3, 3, 3]",
+            "expected outputs of [3] values, found [3, 3, 3, 3]",
         ),
         (
             _put("variants", 0, "self_test", "outputs", 2, value=[1.0]),
-            "expected outputs of [3, 3, 1, 3] numbers, found [3, 3, 3, 3]",
+            "expected outputs of [3, 3, 1, 3] values, found [3, 3, 3, 3]",
         ),
         (_put("self_test_inputs", 1, value=5), "expected a text"),
         (_put("output", "name", value="scores"), "scores"),

@@ -1,1 +1,1 @@
-"""The bundle on disk: its manifest, the JSON schema of it, and files written whole or not at all."""
+"""The bundle on disk: its manifest, the manifest's JSON schema, and atomic writes."""

@@ -1,7 +1,7 @@
-"""The bundle's manifest: `bundle.json`, the only index of what a bundle holds.
+"""The bundle's manifest: `bundle.json`, the only index of a bundle's files.
 
-A bundle is a directory with `bundle.json`, `tokenizer.json` and one `model.<precision>.onnx` per variant. Format
-version 1 is described in the README under "Bundle format"; a golden file in the tests pins it.
+A bundle is a directory with `bundle.json`, `tokenizer.json` and one `model.<precision>.onnx` per variant. The README
+describes format version 1 under "Bundle format"; a golden file in the tests pins it.
 """
 
 import hashlib
@@ -31,109 +31,116 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 1
-"""The format this release writes, and the newest it reads."""
+"""The format version that this release writes, and the newest that it reads."""
 
 MANIFEST_NAME = "bundle.json"
 
 PADDING_MODES = (MASKED, UNMASKED, PACKED) = ("masked", "unmasked", "packed")
-"""What a graph may be made of padding; see `Variant.padding`."""
+"""How a graph reads padding; see `Variant.padding`."""
 
 MIN_TOKENS = 3
-"""Room for the special tokens around one token; the tokenizer does not truncate to less."""
+"""Smallest `Manifest.max_tokens`: one token and the special tokens around it. The tokenizer truncates to no less."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asset:
-    """A file of the bundle, by its name inside the directory."""
+    """A file of the bundle."""
 
     file: str
+    """Name inside the bundle's directory."""
     size_bytes: int
     sha256: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class TensorSpec:
-    """A graph input or output: its dtype in ONNX terms and one axis per dimension, a name where it may vary."""
+    """An input or output of the graph."""
 
     name: str
     dtype: str
+    """Element type in ONNX terms, such as `int64`."""
+
     axes: tuple[str | int, ...]
+    """Size of each dimension, or a name where it varies."""
 
     exclusive_max: int | None = field(default=None, metadata={"key": "below"})
-    """Values of an input are less than this, and at least 0; `None` where the bundle does not say (key `below`)."""
+    """Values of an input lie in 0 to this minus 1; `None` where the bundle does not say (JSON key `below`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SelfTest:
-    """What a variant answered to the manifest's `self_test_inputs` when the bundle was made."""
+    """A variant's outputs for the manifest's `self_test_inputs` when the bundle was made."""
 
     outputs: tuple[tuple[float, ...], ...]
-    """The raw outputs of each input, alone in its batch; see `bert_runtime.verification.self_test_values`."""
+    """Raw outputs of each input, run alone; see `bert_runtime.verification.self_test_values`."""
 
     tolerance: float
-    """Largest absolute difference that another machine's arithmetic explains."""
+    """Largest absolute difference that another machine's rounding explains."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """One graph of the bundle: precision × target, with the measurements that vouch for it."""
+    """One graph of the bundle: precision × target × padding mode, with the measurements that validate it."""
 
     precision: str
     """`fp32`, `fp16` or `int8`."""
 
     target: str = "cpu"
-    """The kind of device the graph is made for: `cpu`, `cuda` or `tensorrt`."""
+    """Kind of device that the graph is made for: `cpu`, `cuda` or `tensorrt`."""
 
     padding: str = field(default=MASKED, metadata={"key": "form"})
-    """How it takes padding: `masked` anywhere; `unmasked` none at all; `packed` at the rows' end, and computes real
-    tokens alone."""
+    """Padding mode (JSON key `form`): `masked` reads padding anywhere, `unmasked` reads none, `packed` reads
+    right-padded batches and computes their real tokens only."""
 
     model: Asset
     opset: int
     self_test: SelfTest
 
     external_data: Asset | None = None
-    """The weights, where they are beside the graph; several variants may share them."""
+    """The weights, where they are not inside the graph's file; several variants may share them."""
 
     instruction_set: str | None = None
-    """What the processor must have for the graph to be fast (`vnni`), `None` for any."""
+    """Instruction set that the graph is fast with (`vnni`); `None` for any."""
 
     fusions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Per fusion, how many were `expected` and how many `found`."""
+    """Per fusion, the `expected` and `found` counts."""
 
     functions: Mapping[str, int] = field(default_factory=dict)
-    """Calls of functions for which there are kernels (`bert_runtime.cpu.native_kernels`), how many of each."""
+    """Calls of functions that native kernels exist for (`bert_runtime.cpu.native_kernels`), by function."""
 
     int8_flops_share: float = 0.0
-    """Share of the matrix-multiply FLOPs at 128 tokens that run in INT8."""
+    """Share of the matmul FLOPs at 128 tokens that run in INT8."""
 
     quantization: Mapping[str, Any] = field(default_factory=dict)
-    """How weights and activations became 8-bit integers: the recipe, and what its `calibration` was made with."""
+    """How weights and activations were quantized: the recipe, and the data of its `calibration`."""
 
     parity: Mapping[str, Any] = field(default_factory=dict)
-    """Largest absolute difference from PyTorch, and the tolerance it was held against."""
+    """Largest absolute difference from PyTorch, and its tolerance."""
 
     kept_fp32: tuple[str, ...] = ()
-    """Values of an FP16 graph that are computed in FP32, since they grew too large for half precision."""
+    """Values of an FP16 graph that are computed in FP32, since FP16 would overflow."""
 
     evaluated_on: str = ""
-    """What computed parity, drift, metrics and self-test, where it was not the target itself."""
+    """Where parity, drift, metrics and self-test were computed, if not on the target."""
 
     drift: Mapping[str, Any] = field(default_factory=dict)
-    """How far the answers moved from the FP32 variant's."""
+    """Difference of the outputs from the FP32 variant's."""
 
     metrics: Mapping[str, Any] = field(default_factory=dict)
-    """The task metric on a labelled file, where one was given."""
+    """Task metrics on a labelled file, where one was given."""
 
     faithful: bool = False
-    """Of the CPU's variants: whether it is FP32, or was found close enough to it to be the default if it is fast."""
+    """On the CPU: whether the variant is FP32, or close enough to it to be the default where it is faster."""
 
     latency_ms: Mapping[str, float] = field(default_factory=dict)
-    """Median latency on the exporting machine per shape, such as `1x128`."""
+    """Median latency on the exporting machine by shape, such as `1x128`."""
+
+    def __repr__(self) -> str:
+        return f"Variant({self.title}, {self.model.file})"
 
     @property
     def title(self) -> str:
-        """What tells it from the bundle's others, such as `int8` and `fp16 cuda packed`."""
+        """A name that is unique in the bundle, such as `int8` or `fp16 cuda packed`."""
         return " ".join(
             [
                 self.precision,
@@ -144,17 +151,18 @@ class Variant:
 
     @property
     def assets(self) -> tuple[Asset, ...]:
-        """The graph's files."""
+        """The graph's files: the graph, and its external data if it has any."""
         return (self.model,) if self.external_data is None else (self.model, self.external_data)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Everything a runtime needs to know about a bundle before it opens a graph."""
+    """The contents of `bundle.json`: everything a runtime needs to know before it opens a graph."""
 
     task: Task
     max_tokens: int
-    """Longest sequence in tokens, special tokens included; longer inputs are truncated at the end."""
+    """Longest sequence in tokens, special tokens included. Longer inputs are truncated on the side that
+    `tokenizer.json` names, by default the right; tasks with `Task.windows` read them in overlapping windows instead."""
 
     pad_token_id: int
     tokenizer: Asset
@@ -163,32 +171,37 @@ class Manifest:
     variants: tuple[Variant, ...]
     default_precision: str
     default_reason: str = ""
-    """Why `default_precision` is the default."""
+    """The reason for `default_precision`, with its measurements."""
 
     self_test_inputs: tuple[Any, ...]
-    """Each a text or a pair of texts."""
+    """Inputs of the self-tests, a text or a pair of texts each."""
 
     source: Mapping[str, Any] = field(default_factory=dict)
-    """The checkpoint this was made from: family, sha256 of its weights, its path when it was exported."""
+    """The checkpoint that was exported: family, SHA-256 of its weights, path."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
     """Versions of the tools that made the bundle."""
 
     machine: Mapping[str, Any] = field(default_factory=dict)
-    """The machine on which latencies were measured."""
+    """The machine that latencies were measured on."""
 
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Top-level keys this release does not know; kept when the manifest is written again."""
+    """Top-level keys that this release does not know; kept when the manifest is written again."""
+
+    def __repr__(self) -> str:
+        variants = ", ".join(variant.title for variant in self.variants)
+        return f"Manifest({self.task.name}, max_tokens={self.max_tokens}, variants: {variants})"
 
     @property
     def id_limits(self) -> dict[str, int]:
-        """By input, the number below which its values lie, of those that the bundle says it of."""
-        return {each.name: each.exclusive_max for each in self.inputs if each.exclusive_max is not None}
+        """Exclusive maximum of each input's values, for the inputs that have one."""
+        return {spec.name: spec.exclusive_max for spec in self.inputs if spec.exclusive_max is not None}
 
     def variant(self, precision: str, target: str = "cpu") -> Variant:
-        """The variant of that precision and target; raises `BundleError` naming those there are for the target.
+        """Return the masked variant of a precision and target; for other padding modes see `padding_variants`.
 
-        It is the masked one; others may stand beside it, see `padding_variants`.
+        Raises:
+            BundleError: there is none; the message names those that the target has.
         """
         found = self.variants_for(target)
         for variant in found:
@@ -200,35 +213,40 @@ class Manifest:
         )
 
     def variants_for(self, target: str) -> tuple[Variant, ...]:
-        """The masked variants made for that kind of device."""
+        """Return the masked variants for a kind of device."""
         return tuple(variant for variant in self.variants if variant.target == target and variant.padding == MASKED)
 
     def padding_variants(self, variant: Variant) -> dict[str, Variant]:
-        """The variants of the same precision and target in other paddings than this one's, by padding."""
+        """Return the variants of the same precision and target that have another padding mode, by mode."""
         key = (variant.precision, variant.target)
         return {
-            each.padding: each
-            for each in self.variants
-            if (each.precision, each.target) == key and each.padding != variant.padding
+            other.padding: other
+            for other in self.variants
+            if (other.precision, other.target) == key and other.padding != variant.padding
         }
 
     @property
     def assets(self) -> tuple[Asset, ...]:
-        """Every file beside the manifest, once."""
+        """Every file of the bundle except the manifest, once each."""
         return tuple(dict.fromkeys((self.tokenizer, *(asset for variant in self.variants for asset in variant.assets))))
 
     def to_dict(self) -> dict[str, Any]:
-        """The manifest as JSON values."""
+        """Return the manifest as JSON values."""
         values = {"format_version": FORMAT_VERSION, **to_plain(self)}
         return values | values.pop("extra")
 
     def to_json(self) -> str:
-        """The manifest as `bundle.json` holds it."""
+        """Return the text of `bundle.json`."""
         return to_json(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> "Manifest":
-        """The inverse of `to_json`; raises `BundleError` with the key at fault, `NewerFormatError` for the future."""
+        """Parse the text of `bundle.json`.
+
+        Raises:
+            BundleError: the text is not JSON, or a key is missing or has a value of the wrong type.
+            NewerFormatError: a later release wrote it.
+        """
         try:
             values = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -243,7 +261,7 @@ class Manifest:
                 f"the bundle has format version {version}, this release reads up to {FORMAT_VERSION}; "
                 "upgrade with: pip install --upgrade bert-export"
             )
-        known = {each.name for each in fields(cls)} - {"extra"}
+        known = {item.name for item in fields(cls)} - {"extra"}
         values["extra"] = {key: values.pop(key) for key in list(values) if key not in known}
         manifest = from_plain(cls, values)
         manifest.variant(manifest.default_precision)
@@ -253,7 +271,12 @@ class Manifest:
 
     @classmethod
     def read(cls, bundle: Path) -> "Manifest":
-        """Reads `bundle/bundle.json`; raises `BundleError` when the directory is not a bundle."""
+        """Read the manifest of the bundle in a directory.
+
+        Raises:
+            BundleError: the directory is not a bundle, or its manifest is damaged.
+            NewerFormatError: a later release wrote it.
+        """
         path = bundle / MANIFEST_NAME
         if not path.is_file():
             found = "a file" if bundle.is_file() else "no such directory" if not bundle.exists() else "none"
@@ -270,6 +293,6 @@ class Manifest:
 
 
 def sha256_file(path: Path) -> str:
-    """The SHA-256 of a file's contents in hexadecimal."""
+    """Return the SHA-256 of a file's contents in hexadecimal."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

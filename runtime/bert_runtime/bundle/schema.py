@@ -1,4 +1,4 @@
-"""Dataclasses as JSON and back, with an error that names the key at fault."""
+"""Conversion of dataclasses to JSON and back, with errors that name the key at fault."""
 
 import json
 import re
@@ -10,29 +10,29 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from bert_runtime.errors import BundleError
 from bert_runtime.tasks import Task, task_from_dict
 
-__all__ = ["from_plain", "to_json", "to_plain"]
+__all__ = ["from_plain", "json_key", "to_json", "to_plain"]
 
-_Part = TypeVar("_Part")
+_Dataclass = TypeVar("_Dataclass")
 
 
-def json_key(part: "Field[Any]") -> str:
+def json_key(item: "Field[Any]") -> str:
     """Return the JSON key of a dataclass field: its name, or `metadata["key"]` where the format has another word."""
-    return str(part.metadata.get("key", part.name))
+    return str(item.metadata.get("key", item.name))
 
 
 def to_json(values: Any) -> str:
-    """JSON text of several lines, with lists of plain values on one; ends with a line break."""
+    """Return indented JSON text, with lists of plain values on one line; ends with a line break."""
     text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
-    # A JSON string holds no line break that this could touch.
+    # A JSON string contains no raw line break, so this cannot change one.
     return re.sub(r"\[\n[^\[\]{}]*\]", lambda match: re.sub(r"\n\s*", " ", match[0]), text) + "\n"
 
 
 def to_plain(value: Any) -> Any:
-    """Dataclasses and tuples as the dictionaries and lists that JSON knows."""
+    """Convert dataclasses and tuples to the dictionaries and lists of JSON."""
     if isinstance(value, Task):
         return to_plain(value.to_dict())
     if hasattr(value, "__dataclass_fields__"):
-        return {json_key(f): to_plain(getattr(value, f.name)) for f in fields(value)}
+        return {json_key(item): to_plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
         return {key: to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -40,50 +40,61 @@ def to_plain(value: Any) -> Any:
     return value
 
 
-def from_plain(kind: type[_Part], values: Any, where: str = "") -> _Part:
-    """A dataclass from JSON values, checking presence and type of every field; `where` is the path of keys.
+def from_plain(kind: type[_Dataclass], values: Any, path: str = "") -> _Dataclass:
+    """Build a dataclass from JSON values.
 
-    Raises `BundleError`.
+    Args:
+        kind: the dataclass.
+        values: a JSON object; unknown keys are ignored.
+        path: the keys that lead to `values`, for errors.
+
+    Raises:
+        BundleError: a key is missing, or its value has the wrong type.
     """
-    values = _checked(values, dict, where or "manifest")
+    values = _checked(values, dict, path or "manifest")
     hints = get_type_hints(kind)
-    keys = {json_key(part): part for part in fields(kind)}  # type: ignore[arg-type]
+    keys = {json_key(item): item for item in fields(kind)}  # type: ignore[arg-type]
     missing = [
         key
-        for key, part in keys.items()
-        if key not in values and part.default is MISSING and part.default_factory is MISSING
+        for key, item in keys.items()
+        if key not in values and item.default is MISSING and item.default_factory is MISSING
     ]
     if missing:
-        raise BundleError(f"{where or 'manifest'}: missing {', '.join(map(repr, missing))}")
+        raise BundleError(f"{path or 'manifest'}: missing {', '.join(map(repr, missing))}")
     return kind(
         **{
-            part.name: _value(hints[part.name], values[key], f"{where}.{key}".lstrip("."))
-            for key, part in keys.items()
+            item.name: _value(hints[item.name], values[key], f"{path}.{key}".lstrip("."))
+            for key, item in keys.items()
             if key in values
         }
     )
 
 
-def _value(hint: Any, value: Any, where: str) -> Any:
-    """A JSON value as the type `hint` asks for."""
+def _value(hint: Any, value: Any, path: str) -> Any:
+    """Convert a JSON value to the type that `hint` asks for."""
     if hint is Task:
-        return task_from_dict(_checked(value, dict, where))
+        return task_from_dict(_checked(value, dict, path))
     if is_dataclass(hint):
-        return from_plain(hint, value, where)  # type: ignore[arg-type]
-    if get_origin(hint) is tuple:
-        item = get_args(hint)[0]
-        return tuple(_value(item, each, f"{where}[{i}]") for i, each in enumerate(_checked(value, list, where)))
-    if get_origin(hint) is Mapping:
-        item = get_args(hint)[1]
-        return {key: _value(item, each, f"{where}.{key}") for key, each in _checked(value, dict, where).items()}
-    if get_origin(hint) is UnionType:
-        part = next((each for each in get_args(hint) if is_dataclass(each)), None)
-        if part is None:
-            return _checked(value, get_args(hint), where)
-        return None if value is None else _value(part, value, where)
+        return from_plain(hint, value, path)  # type: ignore[arg-type]
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        values = enumerate(_checked(value, list, path))
+        return tuple(_value(arguments[0], item, f"{path}[{index}]") for index, item in values)
+    if origin is Mapping:
+        return {key: _value(arguments[1], item, f"{path}.{key}") for key, item in _checked(value, dict, path).items()}
+    if origin is UnionType:
+        return _union_value(arguments, value, path)
     if hint is Any:
-        return tuple(value) if isinstance(value, list) and where.startswith("self_test_inputs") else value
-    return float(_checked(value, (int, float), where)) if hint is float else _checked(value, hint, where)
+        return tuple(value) if isinstance(value, list) and path.startswith("self_test_inputs") else value
+    return float(_checked(value, (int, float), path)) if hint is float else _checked(value, hint, path)
+
+
+def _union_value(kinds: tuple[Any, ...], value: Any, path: str) -> Any:
+    """Convert a JSON value to a union: of a dataclass and `None`, or of plain types."""
+    dataclass = next((kind for kind in kinds if is_dataclass(kind)), None)
+    if dataclass is None:
+        return _checked(value, kinds, path)
+    return None if value is None else _value(dataclass, value, path)
 
 
 _JSON_NAMES = {
@@ -96,10 +107,10 @@ _JSON_NAMES = {
 }
 
 
-def _checked(value: Any, kind: type[Any] | tuple[type[Any], ...], where: str) -> Any:
-    """`value` if it is of that type; raises `BundleError` otherwise. A boolean is no number."""
+def _checked(value: Any, kind: type[Any] | tuple[type[Any], ...], path: str) -> Any:
+    """Return `value` if it is of that type, and raise `BundleError` otherwise; a boolean is not a number."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         kinds = kind if isinstance(kind, tuple) else (kind,)
-        names = " or ".join(_JSON_NAMES.get(each, "null") for each in kinds)
-        raise BundleError(f"{where}: expected {names}, found {value!r:.80}")
+        names = " or ".join(_JSON_NAMES.get(type_, "null") for type_ in kinds)
+        raise BundleError(f"{path}: expected {names}, found {value!r:.80}")
     return value

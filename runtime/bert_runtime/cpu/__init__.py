@@ -1,1 +1,1 @@
-"""Inference on the CPU: a session, several in parallel, and the native kernels that they load."""
+"""CPU inference: one session, parallel sessions, and the native kernels that they load."""

@@ -20,50 +20,53 @@ __all__ = ["KERNEL_DOMAIN", "kernel_library", "kernel_names", "kernels_missing",
 _log = logging.getLogger("bert_runtime")
 
 KERNEL_DOMAIN = "bert_export"
+"""ONNX operator domain of the functions that have native kernels."""
 
 _LIBRARIES = {
     "kernels-avx512.so": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"},
     "kernels-avxvnni.so": {"avx2", "fma", "avx_vnni"},
     "kernels-avx2.so": {"avx2", "fma"},
 }
-"""The best first, each with the processor's flags that it needs. Compiled when the package is built on Linux for
-x86-64, see `runtime/native/hatch_build.py`."""
+"""File name of each library, best first, and the CPU flags that it needs.
+
+They are compiled when the package is built on Linux for x86-64, see `runtime/native/hatch_build.py`.
+"""
 
 
 def kernel_library() -> Path | None:
-    """The library for this processor, where there is one."""
-    if (name := _suitable()) is None:
+    """Return the path of the kernel library for this processor, or `None` where there is none."""
+    if (name := _best_library()) is None:
         return None
     library = Path(__file__).parents[1] / "lib" / name
     return library if library.is_file() else None
 
 
-def _suitable() -> str | None:
-    """The name of the best library for this processor; none where ONNX Runtime's own kernels are faster than it."""
+def _best_library() -> str | None:
+    """Return the name of the best library for this processor, or `None` where ONNX Runtime's kernels are faster."""
     flags = cpu_flags()
     best = next((name for name, needed in _LIBRARIES.items() if needed <= flags), None)
-    # With AVX-512 but no VNNI, ONNX Runtime's products take vectors twice as long as ours would.
+    # With AVX-512 but no VNNI, ONNX Runtime's matmuls use vectors twice as wide as the AVX2 library's.
     return None if "avx512f" in flags and best != next(iter(_LIBRARIES)) else best
 
 
 def register_kernels(options: "SessionOptions") -> None:
-    """Lets sessions with these options run the kernels; where they cannot be loaded, that is warned of."""
+    """Register the native kernels with sessions that are opened with `options`; log a warning where that fails."""
     if (library := kernel_library()) is None:
         return
     try:
         options.register_custom_ops_library(str(library))
     except Exception as error:  # onnxruntime's exceptions share no base class but Exception
-        _log.warning("running without bert-export's own kernels: %s; reinstall bert-export to build them anew", error)
+        _log.warning("running without native kernels: %s; reinstall bert-export to build them again", error)
 
 
 def kernels_missing() -> bool:
-    """Whether there are kernels for this processor, but not in this installation, or none that can be loaded."""
-    return _suitable() is not None and not kernel_names()
+    """Return whether native kernels exist for this processor, but are not installed or cannot be loaded."""
+    return _best_library() is not None and not kernel_names()
 
 
 @lru_cache(maxsize=1)
 def kernel_names() -> tuple[str, ...]:
-    """The functions that have a kernel on this processor; none where the library is missing or cannot be loaded."""
+    """Return the names of the functions that have a native kernel here; empty where no library can be loaded."""
     if (library := kernel_library()) is None:
         return ()
     import ctypes

@@ -1,1 +1,1 @@
-"""Inference on NVIDIA GPUs: CUDA and TensorRT sessions, CUDA graphs by shape, page-locked inputs."""
+"""GPU inference: CUDA and TensorRT sessions, CUDA graphs per shape, page-locked inputs."""
