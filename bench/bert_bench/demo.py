@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_runtime import Embedding, load
+from bert_runtime import Embedding, Result, load
 
 __all__ = ["main"]
 
@@ -86,9 +86,9 @@ def _search(bundle: Path) -> None:
             print(f"  {scores[index]:.3f}  {documents[index][:110]}")
 
 
-def _stack(embeddings: list[Embedding]) -> np.ndarray:
+def _stack(results: list[Result]) -> np.ndarray:
     """Stack the vectors of embeddings to [N, dimensions]."""
-    return np.stack([embedding.vector for embedding in embeddings])
+    return np.stack([result.vector for result in results if isinstance(result, Embedding)])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Where a model runs: the CPU, or a GPU that ONNX Runtime reaches with CUDA, and with TensorRT ahead of it."""
+"""The devices that a model can run on: the CPU, CUDA, and TensorRT with CUDA for what it lacks."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from bert_runtime.machine import installed_versions
 __all__ = [
     "CPU",
     "CUDA_PROVIDER",
-    "INSTALL_LINES",
+    "INSTALL_COMMANDS",
     "TENSORRT_PROVIDER",
     "Device",
     "cuda_unavailable_reason",
@@ -18,23 +18,24 @@ __all__ = [
 ]
 
 CUDA_PROVIDER = "CUDAExecutionProvider"
-"""ONNX Runtime's name for it."""
+"""ONNX Runtime's name for CUDA."""
 
 TENSORRT_PROVIDER = "TensorrtExecutionProvider"
-"""The same for TensorRT."""
+"""ONNX Runtime's name for TensorRT."""
 
 _INSTALL_CUDA = "pip uninstall onnxruntime onnxruntime-gpu; pip install 'bert-export[gpu]'"
-"""The two wheels own the same module: whichever was installed last wins, and removing it breaks the other."""
+"""Uninstall both first: the two wheels own the same module, so the last one wins, and removing it breaks the other."""
 
-INSTALL_LINES = {"cuda": _INSTALL_CUDA, "tensorrt": f"{_INSTALL_CUDA} 'tensorrt-cu13>=10,<11'"}
-"""What brings the libraries for each kind of device; ONNX Runtime 1.31 is built for TensorRT 10."""
+INSTALL_COMMANDS = {"cuda": _INSTALL_CUDA, "tensorrt": f"{_INSTALL_CUDA} 'tensorrt-cu13>=10,<11'"}
+"""Shell commands that install the libraries for each kind of GPU; ONNX Runtime 1.31 is built for TensorRT 10."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A device by its kind, `cpu`, `cuda` or `tensorrt`, and its number among those of its kind."""
+    """A device: its kind, and its number among the devices of that kind."""
 
     kind: str
+    """`cpu`, `cuda` or `tensorrt`."""
     index: int = 0
 
     def __str__(self) -> str:
@@ -42,11 +43,10 @@ class Device:
 
 
 CPU = Device(kind="cpu")
-"""The processor."""
 
 
 def parse_device(name: str) -> Device | None:
-    """`cpu`, `cuda` or `tensorrt:1` as a device, and `auto` as `None`; raises `InputError` for anything else."""
+    """Parse `cpu`, `cuda` or `tensorrt:1`; return `None` for `auto`, and raise `InputError` for anything else."""
     if name == "auto":
         return None
     match = re.fullmatch(r"cpu|(?:cuda|tensorrt)(?::(\d+))?", name)
@@ -56,9 +56,10 @@ def parse_device(name: str) -> Device | None:
 
 
 def cuda_unavailable_reason() -> str | None:
-    """Why this installation of ONNX Runtime cannot use CUDA, or `None` where it has the provider.
+    """Return why the installed ONNX Runtime cannot use CUDA, or `None` where it has the provider.
 
-    Whether there is a GPU, and the libraries for it, shows only when a session is opened.
+    Whether there is a GPU with its libraries is known only once a session is opened. Raises `MissingExtraError` where
+    onnxruntime is not installed.
     """
     try:
         import onnxruntime
@@ -71,13 +72,11 @@ def cuda_unavailable_reason() -> str | None:
         return f"onnxruntime {onnxruntime.__version__} is installed, which is for the CPU, and onnxruntime-gpu is not"
     return (
         f"onnxruntime-gpu is installed, but the module that Python finds has only {', '.join(providers)}: the wheel "
-        "onnxruntime, installed beside it, has replaced its files"
+        "onnxruntime, which is installed as well, has replaced its files"
     )
 
 
 def require_cuda() -> None:
-    """Raises `CudaUnavailableError` with the reason and the line that installs what is needed."""
-    if problem := cuda_unavailable_reason():
-        raise CudaUnavailableError(
-            f"CUDA was asked for and cannot be used: {problem}; install it with: {_INSTALL_CUDA}"
-        )
+    """Raise `CudaUnavailableError`, with the reason and an install command, where ONNX Runtime cannot use CUDA."""
+    if reason := cuda_unavailable_reason():
+        raise CudaUnavailableError(f"CUDA was asked for and cannot be used: {reason}; install it with: {_INSTALL_CUDA}")

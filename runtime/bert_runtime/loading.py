@@ -1,4 +1,4 @@
-"""Opening a bundle: which variant runs, where, and on how much of the machine."""
+"""Loading of bundles: choose the variant, the device and the plan, check the files, open the sessions."""
 
 import logging
 from dataclasses import replace
@@ -17,6 +17,7 @@ from bert_runtime.gpu.tensorrt_session import TensorrtSession
 from bert_runtime.machine import available_cores, has_instruction_set
 from bert_runtime.model import Model
 from bert_runtime.plan import Plan, default_plan, tuned_plan
+from bert_runtime.runner import Runner
 from bert_runtime.tokenization import TextTokenizer
 
 __all__ = [
@@ -34,7 +35,7 @@ __all__ = [
 _log = logging.getLogger("bert_runtime")
 
 _GPU_BATCH_TOKENS = 16384
-"""Padded tokens per run: enough to fill a GPU (not measured there yet)."""
+"""Padded tokens per batch that fill a GPU. A judgement (not measured on a GPU yet)."""
 
 
 def load(
@@ -48,34 +49,38 @@ def load(
     kernels: bool | None = None,
     verify: bool = True,
 ) -> Model:
-    """Opens a bundle for inference.
+    """Load a bundle for inference.
 
-    Where `bert-export tune` measured the bundle on a machine like this one, precision, threads, parallel runs and batch
-    size are those that it found; giving another precision, `threads` or `inter_threads` turns that off.
+    If `bert-export tune` has measured the bundle on a machine like this one, its plan sets precision, threads,
+    inter_threads and batch size. Another `precision`, `threads` or `inter_threads` turns the plan off.
 
     Args:
-        bundle: the directory that `bert-export export` wrote. Its weights stay mapped as long as the model lives:
-            replace the directory, and not the bytes of its files, while it is served.
-        precision: on the CPU `auto` takes the bundle's default variant, and on CUDA FP16 if the bundle has it; `fp32`,
-            `fp16` or `int8` pins one.
-        device: `cpu`, `cuda`, `tensorrt`, or these two with a number, as `cuda:1`; `auto` takes CUDA where the bundle
-            has that precision for it and ONNX Runtime can open it, and the CPU otherwise.
-        threads: threads per operator on the CPU; by default the cores that affinity and cgroup grant.
-        inter_threads: runs of one thread side by side on the CPU where there are several batches or callers; at most
-            and by default as many as threads. They have a session of their own, which without our own kernels, or
-            where the bundle's weights are links, holds them a second time from the first such call on; 1 spares that.
-        max_batch_tokens: padded tokens per run when many texts come at once; by default 256 on the CPU, 1024 where
-            a run alone has several threads, and 16384 on CUDA.
-        kernels: whether a variant on the CPU runs our own kernels for what they are faster at, see
-            `cpu/native_kernels.py`; without them the same operators run in ONNX Runtime's. By default it does, unless
-            `tune` measured otherwise.
-        verify: whether to compare the files that will be read with the manifest's hashes.
+        bundle: the directory that `bert-export export` wrote. Its weights stay memory-mapped while the model lives:
+            to update a bundle that is being served, replace the directory, not the bytes of its files.
+        precision: `fp32`, `fp16` or `int8`; `auto` takes the bundle's default on the CPU, and FP16 on CUDA if the
+            bundle has it.
+        device: `cpu`, `cuda`, `tensorrt`, or one of the latter two with a number (`cuda:1`). `auto` takes CUDA if the
+            bundle has a variant for it and ONNX Runtime can open it, and the CPU otherwise.
+        threads: threads per operator on the CPU, by default the cores that affinity mask and cgroup grant.
+        inter_threads: batches run in parallel on the CPU, one thread each, like CTranslate2's `inter_threads` and
+            OpenVINO's `num_streams`; 1 to `threads`, by default `threads`. They share a second session. It is opened
+            on first use, and holds the weights again where there are no native kernels or the weights are links; 1
+            avoids that.
+        max_batch_tokens: padded tokens per batch, by default 256 on the CPU (1024 if `inter_threads` is 1 and `threads`
+            is not) and 16384 on a GPU.
+        kernels: whether native kernels run on the CPU. They replace the operators that they are faster at; without
+            them, ONNX Runtime's run. By default they do, unless `bert-export tune` measured otherwise.
+        verify: whether to compare the files that are read with the manifest's hashes.
+
+    Returns:
+        The model. Call it with a text, a pair of texts or a list of them.
 
     Raises:
         BundleError: not a bundle, damaged, or without that precision for that device.
-        NewerFormatError: written by a later release.
+        NewerFormatError: the bundle was written by a later release.
+        InputError: an argument is out of range.
         MissingExtraError: onnxruntime is not installed.
-        CudaUnavailableError: CUDA was asked for and is not there; the message says why.
+        CudaUnavailableError: a GPU was asked for and is not available; says why.
     """
     path = Path(bundle)
     manifest = Manifest.read(path)
@@ -94,7 +99,7 @@ def load(
     else:
         plan, variant = None, choose_gpu_variant(manifest, precision, chosen.kind)
     variants = (variant, *manifest.padding_variants(variant).values())
-    for asset in dict.fromkeys((manifest.tokenizer, *(asset for each in variants for asset in each.assets))):
+    for asset in dict.fromkeys((manifest.tokenizer, *(asset for variant in variants for asset in variant.assets))):
         check_asset(path, asset, verify_hash=verify)
     return open_variant(path, manifest, variant, chosen, plan=plan, max_batch_tokens=max_batch_tokens)
 
@@ -107,11 +112,26 @@ def cpu_plan(
     inter_threads: int | None = None,
     max_batch_tokens: int | None = None,
 ) -> Plan:
-    """What `load` does on this machine's CPU with those arguments, see there; `measured` is what `tuned_plan` found."""
-    most = available_cores() if threads is None else threads
-    if inter_threads is not None and not 1 <= inter_threads <= most:
-        raise InputError(f"inter_threads must lie in 1 to {most}, the threads, found {inter_threads}")
-    if measured is None or precision not in ("auto", measured.precision):  # what another precision took says little
+    """Return the plan that `load` follows on this machine's CPU with these arguments.
+
+    Args:
+        manifest: the bundle's manifest.
+        measured: the result of `tuned_plan`.
+        precision: see `load`; so are the following.
+        threads: see `load`.
+        inter_threads: see `load`.
+        max_batch_tokens: see `load`.
+
+    Raises:
+        InputError: an argument is out of range.
+        BundleError: the bundle has no such variant for the CPU.
+    """
+    max_inter_threads = available_cores() if threads is None else threads
+    if inter_threads is not None and not 1 <= inter_threads <= max_inter_threads:
+        raise InputError(
+            f"inter_threads must lie in 1 to {max_inter_threads}, the number of threads, found {inter_threads}"
+        )
+    if measured is None or precision not in ("auto", measured.precision):  # measured for another precision
         plan = default_plan(choose_variant(manifest, precision).precision, threads, inter_threads)
     elif threads not in (None, measured.threads) or inter_threads not in (None, measured.inter_threads):
         plan = replace(default_plan(measured.precision, threads, inter_threads), kernels=measured.kernels)
@@ -129,13 +149,23 @@ def open_variant(
     plan: Plan | None = None,
     max_batch_tokens: int | None = None,
 ) -> Model:
-    """A variant of the bundle on that device, which need not be the variant's target.
+    """Open a variant of a bundle on a device, which need not be the variant's target.
 
-    `plan` is for the CPU; see `load`. One that takes no padding reads each row alone.
+    Args:
+        bundle: the bundle's directory.
+        manifest: its manifest.
+        variant: the variant. An unmasked one runs each sequence as a batch of its own.
+        device: the device.
+        plan: how to run on the CPU, by default `default_plan`.
+        max_batch_tokens: see `load`.
+
+    Raises:
+        BundleError: the files are missing or damaged.
+        CudaUnavailableError: the device is not available.
     """
     tokenizer = bundle_tokenizer(bundle, manifest)
     if variant.padding == UNMASKED:
-        max_batch_tokens = 1  # each row alone, since padding is what it cannot take
+        max_batch_tokens = 1  # each sequence alone, since the graph cannot read padding
     if device != CPU:
         return Model(
             manifest.task, tokenizer, _open_gpu(bundle, manifest, variant, device),
@@ -145,65 +175,67 @@ def open_variant(
     plan = plan or default_plan(variant.precision)
     if max_batch_tokens is not None:
         plan = replace(plan, max_batch_tokens=max_batch_tokens)
-    session, many = open_session(bundle, manifest, variant, plan.threads, kernels=plan.kernels), None
+    session, parallel = open_session(bundle, manifest, variant, plan.threads, kernels=plan.kernels), None
     if plan.inter_threads > 1:
-        again = partial(_open_again, bundle, manifest, variant, kernels=plan.kernels)
-        many = ParallelSessions(session, again, plan.inter_threads)
+        open_single_thread = partial(_open_single_thread, bundle, manifest, variant, kernels=plan.kernels)
+        parallel = ParallelSessions(session, open_single_thread, plan.inter_threads)
     return Model(
-        manifest.task, tokenizer, session, many,
+        manifest.task, tokenizer, session, parallel,
         max_batch_tokens=plan.max_batch_tokens, manifest=manifest, variant=variant,
     )  # fmt: skip
 
 
-def _open_gpu(
-    bundle: Path, manifest: Manifest, variant: Variant, device: Device
-) -> CudaSession | PaddingRouter | TensorrtSession:
-    """A session on a GPU, with those of the variant's other paddings beside it if there are any."""
+def _open_gpu(bundle: Path, manifest: Manifest, variant: Variant, device: Device) -> Runner:
+    """Open a session on a GPU, with a router if the variant has other padding modes."""
     if device.kind == "tensorrt":
         return TensorrtSession(bundle, manifest, variant, device)
 
-    def opened(variant: Variant) -> CudaSession:
+    def open_now(variant: Variant) -> CudaSession:
         shapes = None if variant.padding == MASKED else NO_BUCKETS
-        return CudaSession(bundle / variant.model.file, manifest, device, manifest.pad_token_id, shapes)
+        return CudaSession(bundle / variant.model.file, manifest, device, shapes)
 
-    def opened_later(variant: Variant) -> CudaSession:
+    def open_later(variant: Variant) -> CudaSession:
         _check_assets(bundle, variant)
-        return opened(variant)
+        return open_now(variant)
 
     others = manifest.padding_variants(variant) if variant.padding == MASKED else {}
-    session = opened(variant)
+    session = open_now(variant)
     if not others:
         return session
-    return PaddingRouter(session, {padding: partial(opened_later, each) for padding, each in others.items()})
+    return PaddingRouter(session, {padding: partial(open_later, other) for padding, other in others.items()})
 
 
-def _open_again(bundle: Path, manifest: Manifest, variant: Variant, *, kernels: bool) -> Session:
-    """A session of one thread, of the very files that were opened before."""
+def _open_single_thread(bundle: Path, manifest: Manifest, variant: Variant, *, kernels: bool) -> Session:
+    """Open a single-threaded session, of the same files that were opened before."""
     _check_assets(bundle, variant)
     return open_session(bundle, manifest, variant, 1, kernels=kernels)
 
 
 def _check_assets(bundle: Path, variant: Variant) -> None:
-    """Raises `BundleError` where a variant's files are no longer those of the manifest: the bundle was replaced."""
+    """Raise `BundleError` where the bundle was replaced: a variant's files are no longer those of the manifest."""
     for asset in variant.assets:
         check_asset(bundle, asset)
 
 
 def open_session(bundle: Path, manifest: Manifest, variant: Variant, threads: int, *, kernels: bool = True) -> Session:
-    """A session on the CPU for a variant's graph."""
+    """Open a CPU session for a variant's graph; see `Session` for arguments and errors."""
     path, int8 = bundle / variant.model.file, variant.precision == "int8"
     return Session(path, manifest.output.name, threads, int8=int8, kernels=kernels)
 
 
 def bundle_tokenizer(bundle: Path, manifest: Manifest) -> TextTokenizer:
-    """The tokenizer of a bundle, as its task reads texts."""
+    """Return a bundle's tokenizer, configured for its task; raise `BundleError` where it cannot be read."""
     return TextTokenizer.from_file(
         bundle / manifest.tokenizer.file, manifest.max_tokens, manifest.pad_token_id, manifest.task.windows
     )
 
 
 def choose_variant(manifest: Manifest, precision: str) -> Variant:
-    """The variant to run on this machine; see `load`."""
+    """Return the variant that `load` runs on this CPU.
+
+    Raises:
+        BundleError: the bundle has no such variant, or none that this processor can run.
+    """
     if precision != "auto":
         return manifest.variant(precision)
     variant = manifest.variant(manifest.default_precision)
@@ -220,27 +252,39 @@ def choose_variant(manifest: Manifest, precision: str) -> Variant:
 
 
 def can_run(variant: Variant) -> bool:
-    """Whether this processor computes the variant rightly; without VNNI it does too, only slower, see `Session`."""
+    """Return whether this processor computes the variant correctly.
+
+    INT8 is correct without VNNI, too, only slower; see `open_onnxruntime_session`.
+    """
     return variant.instruction_set == "vnni" or has_instruction_set(variant.instruction_set)
 
 
 def _made_for_cuda(manifest: Manifest, precision: str) -> bool:
-    """Whether the bundle has what `load` would run on a GPU."""
-    return any(precision in ("auto", each.precision) for each in manifest.variants_for("cuda"))
+    """Return whether the bundle has a variant that `load` would run on CUDA."""
+    return any(precision in ("auto", variant.precision) for variant in manifest.variants_for("cuda"))
 
 
 def choose_gpu_variant(manifest: Manifest, precision: str, kind: str = "cuda") -> Variant:
-    """The variant to run on a GPU, by `cuda` or `tensorrt`; see `load`."""
+    """Return the variant that `load` runs on a GPU.
+
+    Args:
+        manifest: the bundle's manifest.
+        precision: see `load`.
+        kind: `cuda` or `tensorrt`.
+
+    Raises:
+        BundleError: the bundle has no such variant.
+    """
     found = manifest.variants_for(kind)
     if not found:
         raise BundleError(f"this bundle has no variant for {kind}; export the checkpoint again with --target {kind}")
     if precision != "auto":
         return manifest.variant(precision, kind)
-    return next((each for each in found if each.precision == "fp16"), found[0])
+    return next((variant for variant in found if variant.precision == "fp16"), found[0])
 
 
 def check_asset(bundle: Path, asset: Asset, *, verify_hash: bool = True) -> None:
-    """Raises `BundleError` unless the file is there with the size and hash that the manifest states."""
+    """Raise `BundleError` unless the file exists with the size and hash that the manifest states."""
     path = bundle / asset.file
     if Path(asset.file).name != asset.file:
         raise BundleError(f"{bundle}: the manifest names {asset.file!r}, which is not a plain file name")

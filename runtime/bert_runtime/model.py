@@ -1,10 +1,10 @@
 """A loaded bundle: texts in, results out."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from tokenizers import Encoding
@@ -12,33 +12,55 @@ from tokenizers import Encoding
 from bert_runtime.batching import parallel_batches
 from bert_runtime.bundle.manifest import Manifest, Variant
 from bert_runtime.cpu.parallel_sessions import ParallelSessions
-from bert_runtime.cpu.session import Session
 from bert_runtime.errors import InputError
-from bert_runtime.gpu.cuda_session import CudaSession
-from bert_runtime.gpu.padding_router import PaddingRouter
 from bert_runtime.gpu.shape_buckets import accepts_batch
-from bert_runtime.gpu.tensorrt_session import TensorrtSession
 from bert_runtime.numerics import FloatArray
+from bert_runtime.runner import Runner
 from bert_runtime.tasks import Outputs, Result, Task
-from bert_runtime.tokenization import Batch, TextTokenizer, as_text_input, check_batch, pad
+from bert_runtime.tokenization import Batch, SingleInput, TextTokenizer, as_text_input, check_batch, pad
 
 __all__ = ["CHUNK_SIZE", "Model"]
 
 CHUNK_SIZE = 512
-"""Inputs that are sorted by length together: enough to pad little, few enough for `stream` to read ahead and hold."""
+"""Inputs that are read, sorted by length and run together.
+
+Enough for little padding, and few enough for `stream` to read ahead and hold. A judgement.
+"""
 
 
 class Model:
-    """A tokenizer, a session and a task. Safe to call from many threads; load it again after a fork.
+    """A loaded bundle: a tokenizer, a session and a task. Made by `bert_runtime.load`.
 
-    Use `bert_runtime.load` to make one.
+    Safe to call from many threads. After a fork, load it again in the child.
+
+    An input is a text, a pair of texts as a tuple, or a dict with `text` and `text_pair`, or `question` and `context`:
+
+        model("I lost my card")                     # one input: one Result
+        model(["I lost my card", "hello"])          # a list: a list of Results in the same order
+        model(question="Who?", context="She did.")  # one input by name
+        model.stream(lines)                         # an iterator: Results one by one
+
+    The class of the results depends on the task: `Classification`, `Entities`, `Answers`, … All have `to_dict()`, the
+    JSON shape of the Hugging Face pipeline.
+
+    Args:
+        task: decodes raw outputs into results.
+        tokenizer: turns texts into token ids.
+        session: runs one batch at a time.
+        parallel_sessions: runs several batches at the same time; `None` where `session` runs all.
+        max_batch_tokens: padded tokens per batch.
+        manifest: the bundle's manifest; `None` for a graph that is not in a bundle yet.
+        variant: the variant that runs; `None` as above.
+
+    Raises:
+        InputError: `max_batch_tokens` is less than 1.
     """
 
     def __init__(
         self,
         task: Task,
         tokenizer: TextTokenizer,
-        session: Session | CudaSession | PaddingRouter | TensorrtSession,
+        session: Runner,
         parallel_sessions: ParallelSessions | None = None,
         *,
         max_batch_tokens: int = 1024,
@@ -52,44 +74,72 @@ class Model:
         self.session = session
         """Runs one batch at a time."""
         self.parallel_sessions = parallel_sessions
-        """Runs several batches, also of several callers; `None` where `session` does all of it."""
+        """Runs several batches at the same time, also for several callers; `None` where `session` runs all."""
         self.max_batch_tokens = max_batch_tokens
+        """Padded tokens per batch."""
         self.manifest = manifest
-        """What the bundle says; `None` for a graph that is not in a bundle yet."""
+        """The bundle's manifest; `None` for a graph that is not in a bundle yet."""
         self.variant = variant
+        """The variant that runs; `None` for a graph that is not in a bundle yet."""
 
     def __repr__(self) -> str:
         precision = self.variant.precision if self.variant is not None else "no bundle"
         return f"Model({self.task.name}, {precision}, {self.session.device_name})"
 
-    def __call__(self, inputs: Any = None, **fields: str) -> Any:
-        """One input gives one `Result`; a list (or other sequence that is no tuple) gives a list in the same order.
+    @overload
+    def __call__(self, inputs: SingleInput) -> Result: ...  # type: ignore[overload-overlap] # a str is one input
 
-        An input is a text, a tuple of two texts, or a dict with `text` and `text_pair`, or `question` and `context`.
-        These may also be given by name: `model(question="…", context="…")`.
+    @overload
+    def __call__(self, inputs: Sequence[SingleInput]) -> list[Result]: ...
+
+    @overload
+    def __call__(self, *, text: str, text_pair: str | None = None) -> Result: ...
+
+    @overload
+    def __call__(self, *, question: str, context: str) -> Result: ...
+
+    def __call__(
+        self, inputs: SingleInput | Sequence[SingleInput] | None = None, **fields: str | None
+    ) -> Result | list[Result]:
+        """Return the result of one input, or the results of several in the same order.
+
+        Args:
+            inputs: one input, or a list (or another sequence that is no tuple) of inputs.
+            **fields: one input by name: `text` and optionally `text_pair`, or `question` and `context`.
+
+        Returns:
+            One `Result` for one input, a list of them for a sequence.
+
+        Raises:
+            InputError: something that is no input, or that the task cannot process; names its index.
+            ForkedSessionError: the model was loaded before the process forked.
         """
         if fields:
             if inputs is not None:
                 raise InputError("give an input either by position or by name, not both")
-            if strange := sorted(set(fields) - {"text", "text_pair", "question", "context"}):
-                raise InputError(f"expected text and text_pair, or question and context, found {', '.join(strange)}")
+            if unknown := sorted(set(fields) - {"text", "text_pair", "question", "context"}):
+                raise InputError(f"expected text and text_pair, or question and context, found {', '.join(unknown)}")
             inputs = fields
-        if isinstance(inputs, str | tuple | dict):
+        if isinstance(inputs, str | tuple | Mapping):
             return self.task.decode(self.outputs([inputs])[0])
         if not isinstance(inputs, Sequence):
             raise InputError(
                 f"expected a text or a list of texts, found {type(inputs).__name__}; for an iterator use model.stream"
             )
-        return list(self._answers(inputs))
+        return list(self._results(inputs))  # type: ignore[arg-type] # mypy adds TextInput again
 
-    def stream(self, inputs: Iterable[Any]) -> Iterator[Result]:
-        """Results one by one, in order, reading at most a few hundred inputs ahead."""
-        if isinstance(inputs, str | bytes | dict):
+    def stream(self, inputs: Iterable[SingleInput]) -> Iterator[Result]:
+        """Yield results one by one, in order, reading at most `CHUNK_SIZE` inputs ahead.
+
+        Raises:
+            InputError: see `__call__`.
+        """
+        if isinstance(inputs, str | bytes | Mapping):
             raise InputError(f"expected several inputs, found {type(inputs).__name__}; for one input call the model")
-        yield from self._answers(inputs)
+        yield from self._results(inputs)
 
-    def _answers(self, inputs: Iterable[Any]) -> Iterator[Result]:
-        """Results window by window, so that no more raw outputs are held."""
+    def _results(self, inputs: Iterable[SingleInput]) -> Iterator[Result]:
+        """Yield results chunk by chunk, so that raw outputs of one chunk at most are held."""
         iterator = iter(inputs)
         first = 0
         while chunk := list(islice(iterator, CHUNK_SIZE)):
@@ -97,79 +147,101 @@ class Model:
             first += len(chunk)
 
     def with_options(self, **options: Any) -> "Model":
-        """The same model decoding otherwise, such as `model.with_options(top_k=3)`; what may be set is `task.options`.
+        """Return a model that decodes differently and shares this one's session: `model.with_options(top_k=3)`.
 
-        Both share one session. Raises `InputError` for an option the task does not have, or a value it cannot take.
+        Args:
+            **options: new values for some of `model.task.options`.
+
+        Raises:
+            InputError: the task has no such option, or cannot take this value.
         """
         configured = copy(self)
         configured.task = self.task.with_options(**options)
         return configured
 
-    def outputs(self, inputs: Sequence[Any], first: int = 0) -> list[Outputs]:
-        """Raw outputs before post-processing, in the order of `inputs`.
+    def outputs(self, inputs: Sequence[SingleInput], first: int = 0) -> list[Outputs]:
+        """Return the raw outputs of inputs, before post-processing, in the same order.
 
-        `first` is the number that an error gives the first of `inputs`.
+        Args:
+            inputs: inputs as in `__call__`.
+            first: the number that an error gives the first input.
+
+        Raises:
+            InputError: see `__call__`.
         """
         if len(inputs) > CHUNK_SIZE:  # so that streaming, evaluating and calling at once make the same batches
-            parts = range(0, len(inputs), CHUNK_SIZE)
-            return [each for i in parts for each in self.outputs(inputs[i : i + CHUNK_SIZE], first + i)]
-        read = [as_text_input(each) for each in inputs]
+            starts = range(0, len(inputs), CHUNK_SIZE)
+            return [
+                outputs
+                for start in starts
+                for outputs in self.outputs(inputs[start : start + CHUNK_SIZE], first + start)
+            ]
+        read = [as_text_input(value) for value in inputs]
         encoded = self.tokenizer.encode(read, first)
         for number, (value, windows) in enumerate(zip(read, encoded, strict=True), start=first):
-            if (problem := self.task.input_error(value, windows)) is not None:
-                raise InputError(f"input {number}: {problem}")
-        rows = iter(self._rows([window for windows in encoded for window in windows]))
+            if (error := self.task.input_error(value, windows)) is not None:
+                raise InputError(f"input {number}: {error}")
+        arrays = iter(self._run_encodings([window for windows in encoded for window in windows]))
         return [
-            Outputs(value, windows, tuple(islice(rows, len(windows))), self.tokenizer)
+            Outputs(value, windows, tuple(islice(arrays, len(windows))), self.tokenizer)
             for value, windows in zip(read, encoded, strict=True)
         ]
 
     def run(self, batch: Batch) -> FloatArray:
-        """Raw outputs float32 [B, …] of token ids that are at hand: what the graph gives, [masks, …] for fill-mask.
+        """Return the raw outputs of token ids: what the graph computes, float32 [B, …], for fill-mask [masks, …].
 
-        The batch is divided as texts are, into runs of `max_batch_tokens` tokens, padding included. Raises `InputError`
-        for arrays that are no batch, or hold ids that the model has no row for.
+        Like texts, the sequences are divided into batches of `max_batch_tokens` padded tokens.
+
+        Args:
+            batch: int64 arrays [B, S].
+
+        Raises:
+            InputError: the arrays are no batch, hold ids out of range, or have padding that the graph cannot read.
         """
         check_batch(batch, {} if self.manifest is None else self.manifest.id_limits)
         if self.variant is not None and not accepts_batch(self.variant.padding, batch):
-            raise InputError(f"the {self.variant.title} graph does not take such padding; run what load(…) gives")
-        rows, tokens = batch.input_ids.shape
-        arrays = [array for _, array in self._runs([tokens] * rows, partial(_part, batch))]
+            raise InputError(
+                f"the {self.variant.title} graph cannot read this padding; run the model that bert_runtime.load returns"
+            )
+        batch_size, length = batch.input_ids.shape
+        arrays = [array for _, array in self._run_batches([length] * batch_size, partial(_slice, batch))]
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
-    def _rows(self, encodings: Sequence[Encoding]) -> list[FloatArray]:
-        """The raw output of each encoding, run in batches of similar length."""
+    def _run_encodings(self, encodings: Sequence[Encoding]) -> list[FloatArray]:
+        """Return the raw output of each encoding, run in batches of similar length."""
 
-        def padded(indices: list[int]) -> Batch:
-            return pad([encodings[i] for i in indices], self.tokenizer.pad_token_id)
+        def make_batch(indices: list[int]) -> Batch:
+            return pad([encodings[index] for index in indices], self.tokenizer.pad_token_id)
 
-        rows: list[FloatArray] = [np.empty(0)] * len(encodings)
-        for indices, array in self._runs([len(each) for each in encodings], padded):
-            for i, row in zip(indices, self.task.split(array, [encodings[i] for i in indices]), strict=True):
-                rows[i] = row
-        return rows
+        outputs: list[FloatArray] = [np.empty(0)] * len(encodings)
+        for indices, array in self._run_batches([len(encoding) for encoding in encodings], make_batch):
+            parts = self.task.split(array, [encodings[index] for index in indices])
+            for index, output in zip(indices, parts, strict=True):
+                outputs[index] = output
+        return outputs
 
-    def _runs(
-        self, lengths: Sequence[int], make: Callable[[list[int]], Batch]
+    def _run_batches(
+        self, lengths: Sequence[int], make_batch: Callable[[list[int]], Batch]
     ) -> Iterator[tuple[list[int], FloatArray]]:
-        """Divides rows of those lengths into runs: the rows of each, and its raw output; `make` gives a run's batch."""
-        alone = self.parallel_sessions or self.session
+        """Divide sequences of those lengths into batches; yield each batch's indices and raw output.
+
+        `make_batch` builds the batch of some indices.
+        """
+        session = self.parallel_sessions or self.session
         if len(lengths) == 1:
-            yield [0], alone.run(make([0]))
+            yield [0], session.run(make_batch([0]))
             return
-        parallel_sessions = self.parallel_sessions
-        batches = parallel_batches(
-            lengths, self.max_batch_tokens, 1 if parallel_sessions is None else parallel_sessions.runs
-        )
-        if parallel_sessions is not None and not (len(batches) > 1 and parallel_sessions.fills(len(batches))):
-            parallel_sessions, batches = None, parallel_batches(lengths, self.max_batch_tokens, 1)
-        if parallel_sessions is None:
-            arrays: Iterator[FloatArray] = (alone.run(make(indices)) for indices in batches)
+        parallel = self.parallel_sessions
+        batches = parallel_batches(lengths, self.max_batch_tokens, 1 if parallel is None else parallel.inter_threads)
+        if parallel is not None and not (len(batches) > 1 and parallel.fills_threads(len(batches))):
+            parallel, batches = None, parallel_batches(lengths, self.max_batch_tokens, 1)
+        if parallel is None:
+            arrays: Iterator[FloatArray] = (session.run(make_batch(indices)) for indices in batches)
         else:
-            arrays = parallel_sessions.run_many([partial(make, indices) for indices in batches])
+            arrays = parallel.run_many([partial(make_batch, indices) for indices in batches])
         yield from zip(batches, arrays, strict=True)
 
 
-def _part(batch: Batch, rows: list[int]) -> Batch:
-    """Rows of a batch that follow one another."""
-    return Batch(*(array[rows[0] : rows[-1] + 1] for array in batch))
+def _slice(batch: Batch, indices: list[int]) -> Batch:
+    """Return the sequences at consecutive indices."""
+    return Batch(*(array[indices[0] : indices[-1] + 1] for array in batch))

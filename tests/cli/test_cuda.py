@@ -98,11 +98,15 @@ def test_inspect_shows_targets(run: Run, both_bundle: Path) -> None:
 def test_verify_evaluates_on_the_cpu(run: Run, both_bundle: Path) -> None:
     result = run("verify", both_bundle)
     assert (result.exit_code, result.stderr) == (0, "")
-    remarks = [line for line in result.stdout.splitlines() if line.endswith("evaluated on the CPU, for want of CUDA")]
+    remarks = [
+        line
+        for line in result.stdout.splitlines()
+        if line.endswith("evaluated on the CPU, since CUDA is not available")
+    ]
     names = [" ".join(line.partition("max")[0].split()[2:]) for line in remarks]
     assert names == ["fp32 cuda", "fp16 cuda", "fp32 cuda unmasked", "fp16 cuda unmasked"]
     skipped = [
-        line for line in result.stdout.splitlines() if line.endswith("needs CUDA, whose operators it is made of")
+        line for line in result.stdout.splitlines() if line.endswith("needs CUDA, since the CPU lacks its operators")
     ]
     assert [line.split()[2:5] for line in skipped] == [["fp32", "cuda", "packed"], ["fp16", "cuda", "packed"]]
 
@@ -128,7 +132,7 @@ def test_auto_takes_the_cpu(run: Run, both_bundle: Path) -> None:
 def test_auto_says_why_cuda_did_not_open(
     both_bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def no_driver(path: Path, manifest: object, device: Device, pad_token_id: int, shapes: object) -> None:
+    def no_driver(path: Path, manifest: object, device: Device, shapes: object) -> None:
         raise CudaUnavailableError(f"{path.name} on {device}: no driver")
 
     monkeypatch.setattr(loading, "cuda_unavailable_reason", lambda: None)
@@ -193,11 +197,9 @@ def test_a_strange_device(run: Run, both_bundle: Path) -> None:
 def test_forms_are_opened_when_a_batch_needs_them(both_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[str, int | None]] = []
 
-    def session(path: Path, manifest: Manifest, device: Device, pad_token_id: int, shapes: ShapeBuckets | None) -> Any:
+    def session(path: Path, manifest: Manifest, device: Device, shapes: ShapeBuckets | None) -> Any:
         made.append((path.name, None if shapes is None else shapes.alignment))
-        return SimpleNamespace(
-            threads=1, device_name=str(device), run=lambda batch: made[-1], check_process=lambda: None
-        )
+        return SimpleNamespace(threads=1, device_name=str(device), run=lambda batch: made[-1])
 
     monkeypatch.setattr(loading, "CudaSession", session)
     model = load(both_bundle, device="cuda")

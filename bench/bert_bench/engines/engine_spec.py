@@ -12,15 +12,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from bert_bench.engines.engine import Engine, ModelEngine, TextEngine
 from bert_bench.workloads import Case
 from bert_runtime import Manifest
-from bert_runtime.cpu.session import Session
 from bert_runtime.loading import bundle_tokenizer
 from bert_runtime.model import Model
 from bert_runtime.numerics import FloatArray
+from bert_runtime.runner import FunctionRunner
 from bert_runtime.tasks import TextInput
 from bert_runtime.tokenization import Batch
 
@@ -94,14 +94,6 @@ class EngineSpec(ABC):
         """
 
 
-@dataclass(frozen=True)
-class _ForwardSession:
-    """Gives a forward function the interface of a `Session`."""
-
-    run: Forward
-    threads: int
-
-
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
     """Configuration of one engine in a family that shares an `EngineSpec` class."""
@@ -153,9 +145,9 @@ class ComparedEngineSpec(EngineSpec):
         manifest = Manifest.read(self.bundle)
         tokenizer = bundle_tokenizer(self.bundle, manifest)
         forward, size_bytes = self.open_session(manifest)
-        session = cast("Session", _ForwardSession(forward, self.threads))
+        runner = FunctionRunner(forward, self.threads)
         max_batch_tokens = self.max_batch_tokens or BATCH_TOKEN_CHOICES[0]
-        model = Model(manifest.task, tokenizer, session, max_batch_tokens=max_batch_tokens)
+        model = Model(manifest.task, tokenizer, runner, max_batch_tokens=max_batch_tokens)
         return ModelEngine(model, size_bytes, () if self.max_batch_tokens else BATCH_TOKEN_CHOICES)
 
 

@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 import numpy as np
@@ -41,11 +41,11 @@ from bert_export import export
 from bert_export.cli.output import format_table
 from bert_models import load_model, open_checkpoint
 from bert_runtime.batching import length_sorted_batches
-from bert_runtime.cpu.session import Session
 from bert_runtime.devices import Device, cuda_unavailable_reason
 from bert_runtime.loading import bundle_tokenizer, load
 from bert_runtime.model import Model
 from bert_runtime.records import read_records
+from bert_runtime.runner import FunctionRunner
 from bert_runtime.tasks import Task
 from bert_runtime.tokenization import Batch, TextTokenizer
 
@@ -131,7 +131,7 @@ def text_workloads(engines: Mapping[str, Engine], task: Task, tokenizer: TextTok
     workload = build_workload(task, tokenizer, {}, settings)
     (text,), texts = workload.singles[0].texts, list(workload.offline[0].texts)
     models = {
-        name: Model(task, tokenizer, cast("Session", engine), max_batch_tokens=_BATCH_TOKENS)
+        name: Model(task, tokenizer, FunctionRunner(engine.run), max_batch_tokens=_BATCH_TOKENS)
         for name, engine in engines.items()
         if engine.accepts_any_padding
     }

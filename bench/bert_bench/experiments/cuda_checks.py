@@ -1,8 +1,7 @@
 """Check GPU engines against PyTorch in FP32, on token ids and on real texts, and compare their speed with the goals."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import cast
+from functools import partial
 
 import click
 import numpy as np
@@ -12,23 +11,12 @@ from bert_bench.timing_statistics import Timing, paired_speedup
 from bert_export.cuda.build import HALF_TOLERANCE
 from bert_export.parity import reference_outputs
 from bert_models import TaskModel
-from bert_runtime.cpu.session import Session
 from bert_runtime.model import Model
-from bert_runtime.numerics import FloatArray
+from bert_runtime.runner import FunctionRunner
 from bert_runtime.tasks import TextInput, max_abs_difference
 from bert_runtime.tokenization import Batch
 
 __all__ = ["check_outputs", "fidelity", "goals"]
-
-
-@dataclass(frozen=True)
-class _TorchSession:
-    """A PyTorch model with the interface of a session."""
-
-    model: TaskModel
-
-    def run(self, batch: Batch) -> FloatArray:
-        return reference_outputs(self.model, batch)
 
 
 def check_outputs(engines: Mapping[str, Engine], model: TaskModel, batches: list[Batch]) -> dict[str, float]:
@@ -70,7 +58,9 @@ def fidelity(model: Model, reference: TaskModel, texts: Sequence[TextInput]) -> 
         The task's agreement, such as `label_agreement`, and the largest difference, `max_abs_difference`.
 
     """
-    reference_model = Model(reference.runtime_task(), model.tokenizer, cast("Session", _TorchSession(reference)))
+    reference_model = Model(
+        reference.runtime_task(), model.tokenizer, FunctionRunner(partial(reference_outputs, reference))
+    )
     outputs, expected = model.outputs(texts), reference_model.outputs(texts)
     return {**model.task.agreement(outputs, expected), "max_abs_difference": max_abs_difference(outputs, expected)}
 

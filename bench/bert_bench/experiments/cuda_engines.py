@@ -31,15 +31,13 @@ EAGER = "PyTorch eager"
 
 @dataclass(frozen=True)
 class Engine:
-    """An inference call and its limits. Has the interface of a session that `Model` needs."""
+    """An inference call and its limits."""
 
     run: RunBatch
     accepts: Callable[[Batch], bool] = lambda batch: True
     """Whether the engine can run a batch."""
     thread_safe: bool = True
     """Whether several threads may call it at the same time."""
-
-    threads = 1
 
     @property
     def accepts_any_padding(self) -> bool:
@@ -110,7 +108,7 @@ def _openers(checkpoint: str, bundle: Path, scratch: Path, device: Device) -> di
         return torch_engine(load_model(source, source.task()), f"cuda:{device.index}", compiled=compiled)
 
     def cuda_session(variant: Variant, buckets: ShapeBuckets) -> RunBatch:
-        return CudaSession(bundle / variant.model.file, manifest, device, manifest.pad_token_id, buckets).run
+        return CudaSession(bundle / variant.model.file, manifest, device, buckets).run
 
     def tensorrt() -> RunBatch:
         tensorrt_device = Device(kind="tensorrt", index=device.index)
@@ -121,7 +119,7 @@ def _openers(checkpoint: str, bundle: Path, scratch: Path, device: Device) -> di
         "torch.compile": lambda: Engine(pytorch(compiled=True), thread_safe=False),  # CUDA graphs belong to a thread
         "optimum O4": lambda: Engine(_optimum_o4(Path(checkpoint), bundle, manifest, scratch / "optimum", device)),
         "bundle": lambda: Engine(open_variant(bundle, manifest, padded, device).session.run),
-        "bundle, no CUDA graphs": lambda: Engine(cuda_session(padded, ShapeBuckets(rows=()))),
+        "bundle, no CUDA graphs": lambda: Engine(cuda_session(padded, ShapeBuckets(batch_sizes=()))),
         "bundle, packed": lambda: Engine(cuda_session(padding_variants[PACKED], NO_BUCKETS), is_right_padded),
         "bundle, unmasked": lambda: Engine(cuda_session(padding_variants[UNMASKED], NO_BUCKETS), is_full),
         "bundle, TensorRT": lambda: Engine(tensorrt()),

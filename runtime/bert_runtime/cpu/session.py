@@ -1,14 +1,14 @@
-"""One ONNX Runtime session, opened the way that measured fastest."""
+"""An ONNX Runtime session on the CPU."""
 
 import mmap
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bert_runtime.cpu.native_kernels import register_kernels
-from bert_runtime.errors import BundleError, ForkedSessionError, InputError, MissingExtraError
+from bert_runtime.errors import BundleError, InputError, MissingExtraError
+from bert_runtime.fork_guard import THREADS_LOST, ForkGuard
 from bert_runtime.machine import has_instruction_set
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tokenization import Batch
@@ -19,25 +19,29 @@ if TYPE_CHECKING:
 __all__ = ["MAX_THREADS", "Session", "linked_weights", "open_onnxruntime_session"]
 
 MAX_THREADS = 1024
-"""More threads than any processor has cores; ONNX Runtime would start as many as it is told, to the last byte."""
+"""More than any processor has cores. ONNX Runtime starts as many threads as it is told, until memory runs out."""
 
 
 @contextmanager
 def linked_weights(options: "SessionOptions", graph: str | Path) -> Iterator[None]:
-    """Lets a session that is opened within the block read weights beside its graph that are links.
+    """Within the block, let `options` open a graph whose external data files are symbolic links.
 
-    ONNX Runtime maps weights that are files, and refuses those that a link leads out of the folder to, as in a cache of
-    downloads. From memory it takes a copy of them for each session. Links that lead nowhere, of variants that are not
-    opened perhaps, are left to it.
+    ONNX Runtime maps external data from regular files. It refuses links that lead out of the graph's folder, as in a
+    download cache. This passes such files as mapped memory instead, which costs a copy of the weights per session.
+    Broken links are left alone: they may belong to variants that are not opened.
+
+    Args:
+        options: the options that the session is opened with, inside the block.
+        graph: path of the ONNX file; the links are the `*.onnx.data` files of its folder.
     """
-    links = (each for each in Path(graph).parent.glob("*.onnx.data") if each.is_symlink())
-    files = [each for each in links if each.is_file() and each.stat().st_size]
+    links = (path for path in Path(graph).parent.glob("*.onnx.data") if path.is_symlink())
+    files = [path for path in links if path.is_file() and path.stat().st_size]
     contents = []
-    for each in files:
-        with each.open("rb") as stream:
+    for path in files:
+        with path.open("rb") as stream:
             contents.append(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
     if files:
-        names, sizes = [each.name for each in files], [len(each) for each in contents]
+        names, sizes = [path.name for path in files], [len(content) for content in contents]
         options.add_external_initializers_from_files_in_memory(names, contents, sizes)
     yield
 
@@ -45,32 +49,30 @@ def linked_weights(options: "SessionOptions", graph: str | Path) -> Iterator[Non
 def open_onnxruntime_session(
     path: str | Path, threads: int, *, int8: bool = False, kernels: bool = True
 ) -> "InferenceSession":
-    """A CPU session for the graph in `path`, running each operator on `threads` threads.
+    """Open an ONNX Runtime session on the CPU.
 
-    `int8` says that the graph has integer products, which are then exact on every processor, and `kernels` whether our
-    own may run what they can. Raises `MissingExtraError` without onnxruntime and `BundleError` where the graph cannot
-    be loaded.
+    Args:
+        path: the ONNX graph.
+        threads: threads per operator.
+        int8: whether the graph has int8 matmuls; these are then exact on processors without VNNI, too.
+        kernels: whether native kernels run the functions that they exist for, see `bert_runtime.cpu.native_kernels`.
+
+    Raises:
+        MissingExtraError: onnxruntime is not installed.
+        BundleError: the graph cannot be loaded.
     """
     try:
         import onnxruntime
     except ImportError:
         raise MissingExtraError("onnxruntime", "cpu", "running a model") from None
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    # The exporter has done what the extended level would do, and it undoes some of it.
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    # Patterns are remembered per input shape: with lengths that vary, memory would grow with every new one.
-    options.enable_mem_pattern = False
-    # Threads that spin between calls steal cores from whatever else runs in the process.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
+    options = _cpu_options(threads)
     disabled = []
     if kernels:
         register_kernels(options)
     if int8 and not has_instruction_set("vnni"):
-        # ONNX Runtime then multiplies by unsigned weights, in kernels that do not saturate. It does so at the extended
-        # level, of which we do not want the fusion of LayerNormalization and its residual.
+        # Without VNNI, u8×s8 products saturate. This entry makes ONNX Runtime convert the weights to unsigned, for
+        # kernels that do not. It acts at the extended level only, which would also fuse LayerNormalization with its
+        # residual; that fusion is unwanted.
         options.add_session_config_entry("session.x64quantprecision", "1")
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         disabled = ["SkipLayerNormFusion"]
@@ -83,8 +85,40 @@ def open_onnxruntime_session(
         raise BundleError(f"{path}: ONNX Runtime {onnxruntime.__version__} cannot load this graph: {error}") from None
 
 
+def _cpu_options(threads: int) -> "SessionOptions":
+    """Return the options that all CPU sessions share."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # The exporter has already done what the extended level would do, and that level undoes some of it.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    # Memory patterns are cached per input shape: with varying lengths, memory would grow with every new shape.
+    options.enable_mem_pattern = False
+    # Threads that spin between calls take cores from whatever else runs in the process.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    return options
+
+
 class Session:
-    """Runs batches through one graph. Safe to call from many threads, but not after a fork."""
+    """A CPU session for one graph; a `bert_runtime.runner.Runner`.
+
+    Safe to call from many threads, but not after a fork.
+
+    Args:
+        path: the ONNX graph.
+        output: name of the output to compute.
+        threads: threads per operator, 1 to `MAX_THREADS`.
+        int8: see `open_onnxruntime_session`.
+        kernels: see `open_onnxruntime_session`.
+
+    Raises:
+        InputError: `threads` is out of range.
+        MissingExtraError: onnxruntime is not installed.
+        BundleError: the graph cannot be loaded, or has no such output.
+    """
 
     def __init__(self, path: Path, output: str, threads: int, *, int8: bool = False, kernels: bool = True) -> None:
         if not 1 <= threads <= MAX_THREADS:
@@ -92,16 +126,21 @@ class Session:
         self.threads = threads
         self.device_name = f"{threads} threads"
         self._session = open_onnxruntime_session(path, threads, int8=int8, kernels=kernels)
-        self._inputs = frozenset(each.name for each in self._session.get_inputs())
-        names = [each.name for each in self._session.get_outputs()]
+        self._inputs = frozenset(node.name for node in self._session.get_inputs())
+        names = [node.name for node in self._session.get_outputs()]
         if output not in names:
             raise BundleError(f"{path}: expected an output {output!r}, found {', '.join(names)}")
         self._outputs = [output]
-        self._pid = os.getpid()
+        self._fork_guard = ForkGuard(THREADS_LOST)
 
     def run(self, batch: Batch) -> FloatArray:
-        """Raw outputs float32 [B, …] of a batch."""
-        self.check_process()
+        """Return the raw outputs of a batch, float32 [B, …].
+
+        Raises:
+            ForkedSessionError: this process was forked from the one that opened the session.
+            BundleError: ONNX Runtime cannot run the graph on this batch.
+        """
+        self._fork_guard.check()
         feed = {name: array for name, array in batch._asdict().items() if name in self._inputs}
         try:
             outputs: FloatArray = self._session.run(self._outputs, feed)[0]
@@ -110,11 +149,3 @@ class Session:
                 f"ONNX Runtime cannot run this graph on {list(batch.input_ids.shape)} ids: {error}"
             ) from None
         return outputs
-
-    def check_process(self) -> None:
-        """Raises `ForkedSessionError` in a process that was forked from the one that made this."""
-        if os.getpid() != self._pid:
-            raise ForkedSessionError(
-                "this model was loaded before the process forked, and its threads do not exist in the child; "
-                "call bert_runtime.load in each worker (gunicorn: without --preload)"
-            )

@@ -1,4 +1,4 @@
-"""The paddings of a graph on a GPU: large batches take the one made for their padding, all others the masked one."""
+"""Routing of batches on a GPU to the graph that is made for their padding."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -6,9 +6,10 @@ from threading import Lock
 
 from bert_runtime.bundle.manifest import MASKED, PACKED, UNMASKED
 from bert_runtime.errors import BundleError, CudaUnavailableError
-from bert_runtime.gpu.cuda_session import CudaSession
+from bert_runtime.fork_guard import CUDA_LOST, ForkGuard
 from bert_runtime.gpu.shape_buckets import ShapeBuckets, is_full, is_right_padded
 from bert_runtime.numerics import FloatArray
+from bert_runtime.runner import Runner
 from bert_runtime.tokenization import Batch
 
 __all__ = ["MIN_PADDING_SHARE", "PaddingRouter", "choose_padding"]
@@ -16,13 +17,16 @@ __all__ = ["MIN_PADDING_SHARE", "PaddingRouter", "choose_padding"]
 _log = logging.getLogger("bert_runtime")
 
 MIN_PADDING_SHARE = 0.1
-"""Share of a batch that is padding from which on it is packed: packing and unpacking copy a little (not measured)."""
+"""Share of padding from which a batch is packed. A judgement: packing and unpacking copy a little (not measured)."""
 
 
 def choose_padding(batch: Batch) -> str:
-    """The padding that a batch is best run in; small ones are better off as CUDA graphs, which are masked."""
+    """Return the padding mode that a batch runs fastest in.
+
+    Small batches run masked, since only the masked graph is captured as CUDA graphs.
+    """
     mask = batch.attention_mask
-    if mask.size <= ShapeBuckets().most_tokens:
+    if mask.size <= ShapeBuckets().max_tokens:
         return MASKED
     if is_full(batch):
         return UNMASKED
@@ -30,26 +34,31 @@ def choose_padding(batch: Batch) -> str:
 
 
 class PaddingRouter:
-    """The sessions of one graph's paddings on one GPU; all but the masked one are opened when a batch first needs them.
+    """The sessions of one model on one GPU, a padding mode each; a `bert_runtime.runner.Runner`.
 
-    Each holds the weights once more. One that cannot be opened any more is warned of once, and the masked one runs its
-    batches. Safe to call from many threads.
+    Every session holds the weights once more, so all but the masked one are opened when a batch first needs them. If
+    one cannot be opened, that is logged once and the masked one runs its batches. Safe to call from many threads.
+
+    Args:
+        masked: the session of the masked graph.
+        others: opens the sessions of other padding modes, by mode.
     """
 
-    def __init__(self, masked: CudaSession, others: Mapping[str, Callable[[], CudaSession]]) -> None:
+    def __init__(self, masked: Runner, others: Mapping[str, Callable[[], Runner]]) -> None:
         self.threads = masked.threads
         self.device_name = masked.device_name
         self._masked = masked
         self._others = others
         self._opening = Lock()
-        self._opened: dict[str, CudaSession] = {}
+        self._opened: dict[str, Runner] = {}
+        self._fork_guard = ForkGuard(CUDA_LOST)
 
     def run(self, batch: Batch) -> FloatArray:
-        """Raw outputs float32 [B, …] of a batch; see `CudaSession.run`."""
-        self._masked.check_process()  # locks and CUDA do not survive a fork
+        """Return the raw outputs of a batch, float32 [B, …]; see `CudaSession.run`."""
+        self._fork_guard.check()
         return self._session(choose_padding(batch)).run(batch)
 
-    def _session(self, padding: str) -> CudaSession:
+    def _session(self, padding: str) -> Runner:
         """Return the session for a padding mode, opening it on first use; the masked one where that fails."""
         if padding not in self._others:
             return self._masked
@@ -59,5 +68,5 @@ class PaddingRouter:
                     self._opened[padding] = self._others[padding]()
                 except (BundleError, CudaUnavailableError) as error:
                     self._opened[padding] = self._masked
-                    _log.warning("%s; going on with the masked graph", error)
+                    _log.warning("%s; continuing with the masked graph", error)
             return self._opened[padding]

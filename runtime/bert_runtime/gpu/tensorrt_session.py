@@ -1,6 +1,6 @@
-"""One ONNX Runtime session on TensorRT: engines are built for the GPU at hand, and kept for the next start.
+"""An ONNX Runtime session on TensorRT, whose engines are built on the machine at hand and cached.
 
-Written against ONNX Runtime's documented options and those that the wheel lists; it has not run on a GPU yet.
+Written against ONNX Runtime's documentation and the options that its wheel lists; it has not run on a GPU yet.
 """
 
 import logging
@@ -23,45 +23,50 @@ __all__ = ["MAX_BATCH_SIZE", "TensorrtSession", "engine_folder", "tensorrt_optio
 _log = logging.getLogger("bert_runtime")
 
 MAX_BATCH_SIZE = 128
-"""Rows of a run. An engine is built for up to these, times the model's positions, and takes memory for so many."""
+"""Sequences per batch that an engine accepts; larger batches are split.
 
-_USUAL_SHAPE = (8, 128)
-"""Rows and tokens that the engine is tuned for."""
+An engine reserves memory for this many sequences of the model's full length. The value is a judgement: 128 sequences of
+128 tokens are the 16,384 tokens of a GPU batch.
+"""
+
+_OPTIMIZED_SHAPE = (8, 128)
+"""Batch size and sequence length that TensorRT optimizes the engine for. A judgement."""
 
 
 def engine_folder(variant: Variant) -> Path | None:
-    """Where a variant's engines are kept: the user's cache, as a bundle may be read-only, by graph and weights.
+    """Return the folder that a variant's engines are cached in, creating it.
 
-    `None`, with a warning, where nothing can be kept.
+    It lies in the user's cache, since a bundle may be read-only, and is named after the hashes of graph and weights.
+    Where it cannot be created, that is logged and `None` returned.
     """
     try:
         folder = cache_dir("tensorrt") / "-".join(asset.sha256[:16] for asset in variant.assets)
         folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError) as error:  # the latter where there is no home
-        _log.warning("TensorRT's engine cannot be kept, and is built at every start: %s", error)
+    except (OSError, RuntimeError) as error:  # RuntimeError where there is no home directory
+        _log.warning("TensorRT's engine cannot be cached, and is built again at every start: %s", error)
         return None
     return folder
 
 
 def tensorrt_options(variant: Variant, manifest: Manifest, device: Device) -> dict[str, str]:
-    """Options of the TensorRT provider: precision, range of shapes, and where engines are kept.
+    """Return the options of ONNX Runtime's TensorRT provider: device, precision, range of shapes, engine cache.
 
-    Without a range of shapes, an engine would be built anew for each that is larger or
-    smaller than all before.
+    Without a range of shapes, TensorRT would build a new engine for each batch that is larger or smaller than all
+    before.
     """
-    most = (MAX_BATCH_SIZE, manifest.max_tokens)
-    usual = tuple(min(each) for each in zip(_USUAL_SHAPE, most, strict=True))
+    largest = (MAX_BATCH_SIZE, manifest.max_tokens)
+    optimized = tuple(min(sizes) for sizes in zip(_OPTIMIZED_SHAPE, largest, strict=True))
     folder = engine_folder(variant)
 
     def shapes(shape: tuple[int, ...]) -> str:
-        return ",".join(f"{each.name}:{'x'.join(map(str, shape))}" for each in manifest.inputs)
+        return ",".join(f"{spec.name}:{'x'.join(map(str, shape))}" for spec in manifest.inputs)
 
     return {
         "device_id": str(device.index),
         "trt_fp16_enable": str(variant.precision == "fp16"),
         "trt_profile_min_shapes": shapes((1, 1)),
-        "trt_profile_opt_shapes": shapes(usual),
-        "trt_profile_max_shapes": shapes(most),
+        "trt_profile_opt_shapes": shapes(optimized),
+        "trt_profile_max_shapes": shapes(largest),
     } | (
         {
             "trt_engine_cache_enable": "True",
@@ -75,25 +80,29 @@ def tensorrt_options(variant: Variant, manifest: Manifest, device: Device) -> di
 
 
 class TensorrtSession:
-    """Runs batches through TensorRT, at most `MAX_BATCH_SIZE` rows at once. Safe to call from many threads.
+    """A session on TensorRT; a `bert_runtime.runner.Runner`. Operators that TensorRT lacks run on CUDA.
 
-    Making the first one on a machine builds the engine, which takes minutes; later ones read it. What TensorRT does not
-    take runs on CUDA.
+    The first session on a machine builds the engine, which takes minutes; later ones read it from the cache. Safe to
+    call from many threads.
+
+    Raises:
+        CudaUnavailableError: there is no such GPU, or CUDA's or TensorRT's libraries are not found.
+        BundleError: the graph cannot be loaded.
     """
 
     def __init__(self, bundle: Path, manifest: Manifest, variant: Variant, device: Device) -> None:
         with suppress(ImportError):
             import_module("tensorrt_libs")  # finds the libraries that pip installed
-        ahead = (TENSORRT_PROVIDER, tensorrt_options(variant, manifest, device))
-        path, shapes = bundle / variant.model.file, ShapeBuckets(rows=())
-        self._session = CudaSession(path, manifest, device, manifest.pad_token_id, shapes, ahead=ahead)
+        provider = (TENSORRT_PROVIDER, tensorrt_options(variant, manifest, device))
+        path, shapes = bundle / variant.model.file, ShapeBuckets(batch_sizes=())
+        self._session = CudaSession(path, manifest, device, shapes, preferred=provider)
         self.threads = self._session.threads
         self.device_name = str(device)
 
     def run(self, batch: Batch) -> FloatArray:
-        """Raw outputs float32 [B, …] of a batch; see `CudaSession.run`."""
+        """Return the raw outputs of a batch, float32 [B, …]; see `CudaSession.run`."""
         starts = range(0, len(batch.input_ids), MAX_BATCH_SIZE)
         parts = [
-            self._session.run(Batch(*(each[start : start + MAX_BATCH_SIZE] for each in batch))) for start in starts
+            self._session.run(Batch(*(array[start : start + MAX_BATCH_SIZE] for array in batch))) for start in starts
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -59,8 +59,11 @@ _IDS = np.array([[2, 7, 3]])
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"input_ids": np.zeros((0, 4), dtype=np.int64)}, r"with a row or more, found int64 \[0, 4\]"),
-        ({"input_ids": [[2, 7, 3]]}, r"expected input_ids to be an int64 array \[batch, tokens\].*, found list"),
+        (
+            {"input_ids": np.zeros((0, 4), dtype=np.int64)},
+            r"expected input_ids to be a non-empty int64 array \[batch, tokens\], found int64 \[0, 4\]",
+        ),
+        ({"input_ids": [[2, 7, 3]]}, r"expected input_ids to be a non-empty int64 array \[batch, tokens\], found list"),
         ({"input_ids": _IDS[0]}, r"found int64 \[3\]"),
         ({"input_ids": _IDS.astype(np.int32)}, r"found int32 \[1, 3\]"),
         ({"attention_mask": np.ones((1, 1), dtype=np.int64)}, r"the shape of input_ids, \[1, 3\], found \[1, 1\]"),
@@ -159,7 +162,7 @@ def test_a_bundle_that_was_replaced_is_not_mixed_in(
         path.write_bytes(path.read_bytes()[:-1] + b"\0")
     for _ in range(2):
         assert [each.label for each in model(TEXTS)][:1] == expected[:1]
-    assert [record.getMessage() for record in caplog.records if "side by side" in record.getMessage()] == [
+    assert [record.getMessage() for record in caplog.records if "parallel batches" in record.getMessage()] == [
         caplog.records[0].getMessage()
     ]
     assert "expected sha256" in caplog.text

@@ -100,7 +100,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
         values["inputs"] = values["inputs"][:2]
         values["inputs"][0]["below"] = 100
         manifest = Manifest.from_json(json.dumps(values))
-        return CudaSession(Path("model.fp16.onnx"), manifest, GPU, pad_token_id=1, shapes=shapes), session
+        return CudaSession(Path("model.fp16.onnx"), manifest, GPU, shapes), session
 
     return make
 
@@ -124,7 +124,7 @@ def test_the_interface_is_that_of_onnxruntime(classifier_bundle: Path, monkeypat
     """The same calls with buffers on the CPU, where ONNX Runtime ignores the graph's id."""
     monkeypatch.setattr(cuda, "open_cuda_session", lambda path, device, **options: open_onnxruntime_session(path, 1))
     path, manifest = classifier_bundle / "model.fp32.onnx", Manifest.read(classifier_bundle)
-    session = CudaSession(path, manifest, CPU, manifest.pad_token_id)
+    session = CudaSession(path, manifest, CPU)
     plain = Session(path, manifest.output.name, 1)
     answers = []
     for number in range(4):
@@ -152,7 +152,7 @@ def test_buffers_are_reused(opened: Opened) -> None:
 
 
 def test_graphs_are_bounded_in_number(opened: Opened) -> None:
-    session, fake = opened(shapes=ShapeBuckets(most=1))
+    session, fake = opened(shapes=ShapeBuckets(max_graphs=1))
     for length in (10, 30, 60) * 3:
         session.run(batch([1] * length))
     captured = {shape for graph, shape in fake.runs if graph != "-1"}
@@ -198,7 +198,7 @@ def test_a_mask_is_zeros_and_ones() -> None:
 
 def test_a_forked_child_is_refused(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     session, _ = opened()
-    monkeypatch.setattr(cuda.os, "getpid", lambda: -1)
+    monkeypatch.setattr("os.getpid", lambda: -1)
     with pytest.raises(ForkedSessionError, match="CUDA does not survive that"):
         session.run(batch([1]))
 
@@ -262,7 +262,7 @@ def test_a_session_that_fell_back_is_an_error(
     monkeypatch.setattr(onnxruntime, "InferenceSession", on_the_cpu)
     with pytest.raises(CudaUnavailableError, match=r"cuda:1 was asked for, and ONNX Runtime .* could not open it") as e:
         open_cuda_session(classifier_bundle / "model.fp32.onnx", GPU, capture=False)
-    assert f"could not open it: {reason}. The libraries" in str(e.value)
+    assert f"could not open it: {reason}. Install the libraries" in str(e.value)
     assert capsys.readouterr().out == ""
 
 

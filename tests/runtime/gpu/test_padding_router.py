@@ -1,13 +1,12 @@
-"""Which form of a graph a batch takes, and that its session opens when one comes."""
+"""The router on a GPU: which padding mode a batch runs in, and when that mode's session is opened."""
 
 import threading
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from bert_runtime import BundleError
-from bert_runtime.errors import CudaUnavailableError, ForkedSessionError
+from bert_runtime import BundleError, CudaUnavailableError, ForkedSessionError
 from bert_runtime.gpu.padding_router import PaddingRouter, choose_padding
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tokenization import Batch
@@ -20,22 +19,21 @@ def batch(*lengths: int, left: bool = False) -> Batch:
 
 
 class FakeSession:
-    """Answers with its name, and counts."""
+    """Outputs its number, and counts its batches."""
 
-    def __init__(self, name: float) -> None:
-        self.threads, self.device_name, self.name, self.runs, self.forked = 1, "cuda:0", name, 0, False
+    threads = 1
+    device_name = "cuda:0"
 
-    def check_process(self) -> None:
-        if self.forked:
-            raise ForkedSessionError("in the child")
+    def __init__(self, number: float) -> None:
+        self.number, self.num_batches = number, 0
 
     def run(self, batch: Batch) -> FloatArray:
-        self.runs += 1
-        return np.full((len(batch.input_ids), 1), self.name, dtype=np.float32)
+        self.num_batches += 1
+        return np.full((len(batch.input_ids), 1), self.number, dtype=np.float32)
 
 
 @pytest.mark.parametrize(
-    ("given", "form"),
+    ("given", "padding"),
     [
         (batch(128, *[10] * 31), "packed"),
         (batch(*[128] * 32), "unmasked"),
@@ -46,73 +44,72 @@ class FakeSession:
     ],
     ids=["mixed", "full", "nearly full", "small", "small and full", "left-padded"],
 )
-def test_large_batches_take_the_form_made_for_their_padding(given: Batch, form: str) -> None:
-    assert choose_padding(given) == form
+def test_large_batches_run_in_the_padding_mode_that_fits_them(given: Batch, padding: str) -> None:
+    assert choose_padding(given) == padding
     sessions = {name: FakeSession(number) for number, name in enumerate(("masked", "unmasked", "packed"))}
     opened: list[str] = []
 
-    def opener(name: str) -> Any:
-        def open_it() -> Any:
+    def opener(name: str) -> Callable[[], FakeSession]:
+        def open_session() -> FakeSession:
             opened.append(name)
             return sessions[name]
 
-        return open_it
+        return open_session
 
-    others = {name: opener(name) for name in ("unmasked", "packed")}
-    session = PaddingRouter(sessions["masked"], others)  # type: ignore[arg-type] # has what is used
-    assert (session.threads, session.device_name) == (1, "cuda:0")
+    router = PaddingRouter(sessions["masked"], {name: opener(name) for name in ("unmasked", "packed")})
+    assert (router.threads, router.device_name) == (1, "cuda:0")
     for _ in range(2):
-        assert session.run(given).tolist() == [[sessions[form].name]] * len(given.input_ids)
-    assert {name: each.runs for name, each in sessions.items() if each.runs} == {form: 2}
-    assert opened == ([] if form == "masked" else [form])
+        assert router.run(given).tolist() == [[sessions[padding].number]] * len(given.input_ids)
+    assert {name: s.num_batches for name, s in sessions.items() if s.num_batches} == {padding: 2}
+    assert opened == ([] if padding == "masked" else [padding])
 
 
-def test_a_form_that_is_not_there_is_run_masked() -> None:
+def test_padding_modes_that_the_bundle_lacks_run_masked() -> None:
     masked, packed = FakeSession(1.0), FakeSession(2.0)
-    session = PaddingRouter(masked, {"packed": lambda: packed})  # type: ignore[arg-type, dict-item] # has what is used
-    session.run(batch(*[128] * 32))
-    assert (masked.runs, packed.runs) == (1, 0)
+    router = PaddingRouter(masked, {"packed": lambda: packed})
+    router.run(batch(*[128] * 32))
+    assert (masked.num_batches, packed.num_batches) == (1, 0)
 
 
 def test_the_packed_session_is_opened_once() -> None:
-    other, opened = FakeSession(2.0), []
+    packed, opened = FakeSession(2.0), []
     entered = threading.Barrier(4)
 
-    def open_packed() -> Any:
+    def open_packed() -> FakeSession:
         opened.append(1)
-        return other
+        return packed
 
-    session = PaddingRouter(FakeSession(1.0), {"packed": open_packed})  # type: ignore[arg-type] # has what is used
+    router = PaddingRouter(FakeSession(1.0), {"packed": open_packed})
 
     def call() -> None:
         entered.wait(timeout=30)
-        session.run(batch(128, *[10] * 31))
+        router.run(batch(128, *[10] * 31))
 
     callers = [threading.Thread(target=call) for _ in range(4)]
     for caller in callers:
         caller.start()
     for caller in callers:
         caller.join()
-    assert (len(opened), other.runs) == (1, 4)
+    assert (len(opened), packed.num_batches) == (1, 4)
 
 
-def test_nothing_is_opened_after_a_fork() -> None:
-    masked = FakeSession(1.0)
-    masked.forked = True
-    session = PaddingRouter(masked, {"packed": lambda: pytest.fail("opened")})  # type: ignore[arg-type] # has what is used
-    with pytest.raises(ForkedSessionError):
-        session.run(batch(128, *[10] * 31))
+def test_a_forked_child_opens_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    router = PaddingRouter(FakeSession(1.0), {"packed": lambda: pytest.fail("opened")})
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    with pytest.raises(ForkedSessionError, match="CUDA does not survive that"):
+        router.run(batch(128, *[10] * 31))
 
 
 @pytest.mark.parametrize("kind", [BundleError, CudaUnavailableError])
-def test_a_packed_graph_that_is_gone_is_warned_of_once(caplog: pytest.LogCaptureFixture, kind: type[Exception]) -> None:
-    def gone() -> Any:
+def test_a_packed_graph_that_cannot_be_opened_is_logged_once(
+    caplog: pytest.LogCaptureFixture, kind: type[Exception]
+) -> None:
+    def missing() -> FakeSession:
         raise kind("model.fp16.packed.onnx: the manifest names this file, and it is missing")
 
-    padded = FakeSession(1.0)
-    session = PaddingRouter(padded, {"packed": gone})  # type: ignore[arg-type] # has what is used
+    router = PaddingRouter(FakeSession(1.0), {"packed": missing})
     for _ in range(2):
-        assert session.run(batch(128, *[10] * 31)).tolist() == [[1.0]] * 32
+        assert router.run(batch(128, *[10] * 31)).tolist() == [[1.0]] * 32
     assert [record.getMessage() for record in caplog.records] == [
-        "model.fp16.packed.onnx: the manifest names this file, and it is missing; going on with the masked graph"
+        "model.fp16.packed.onnx: the manifest names this file, and it is missing; continuing with the masked graph"
     ]

@@ -9,7 +9,7 @@ import pytest
 
 from bert_runtime.devices import CPU, Device
 from bert_runtime.gpu import pinned_memory
-from bert_runtime.gpu.pinned_memory import Staging
+from bert_runtime.gpu.pinned_memory import StagingBuffers
 from bert_runtime.tokenization import Batch
 
 NAMES = ("input_ids", "attention_mask", "token_type_ids")
@@ -22,7 +22,7 @@ def batch(rows: int, tokens: int, value: int = 5) -> Batch:
 
 
 def test_padding_goes_behind_rows_and_tokens() -> None:
-    staged = Staging(NAMES, 9, CPU).stage(batch(2, 3), (3, 4))
+    staged = StagingBuffers(NAMES, 9, CPU).stage(batch(2, 3), (3, 4))
     assert list(staged) == list(NAMES)
     assert staged["input_ids"].tolist() == [[5, 5, 5, 9], [5, 5, 5, 9], [9] * 4]
     for name in NAMES[1:]:
@@ -31,7 +31,7 @@ def test_padding_goes_behind_rows_and_tokens() -> None:
 
 
 def test_a_buffer_is_reused_and_nothing_of_the_last_batch_is_left() -> None:
-    staging = Staging(NAMES[:2], 0, CPU)
+    staging = StagingBuffers(NAMES[:2], 0, CPU)
     large = staging.stage(batch(4, 8), (4, 8))
     small = staging.stage(batch(1, 2, value=7), (2, 4))
     assert np.shares_memory(large["input_ids"], small["input_ids"])
@@ -75,7 +75,7 @@ class FakeRuntime:
 def test_memory_is_page_locked_and_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = FakeRuntime()
     monkeypatch.setattr(pinned_memory, "_cuda_runtime", lambda: runtime)
-    staging = Staging(NAMES, 0, GPU)
+    staging = StagingBuffers(NAMES, 0, GPU)
     for size in (2, 4, 3):
         staged = staging.stage(batch(1, size), (1, size))
         assert staged["input_ids"].tolist() == [[5] * size]
@@ -90,8 +90,8 @@ def test_memory_is_page_locked_and_freed(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_without_page_locked_memory_there_is_other(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = FakeRuntime(fails=True)
     monkeypatch.setattr(pinned_memory, "_cuda_runtime", lambda: runtime)
-    assert Staging(NAMES, 0, GPU).stage(batch(1, 2), (1, 2))["input_ids"].tolist() == [[5, 5]]
+    assert StagingBuffers(NAMES, 0, GPU).stage(batch(1, 2), (1, 2))["input_ids"].tolist() == [[5, 5]]
     assert runtime.last_error == 0  # nobody else takes it for theirs
     monkeypatch.undo()
     monkeypatch.setattr(pinned_memory, "_LIBRARIES", ("libcudart.so.nowhere",))
-    assert Staging(NAMES, 0, GPU).stage(batch(1, 3), (1, 3))["input_ids"].tolist() == [[5, 5, 5]]
+    assert StagingBuffers(NAMES, 0, GPU).stage(batch(1, 3), (1, 3))["input_ids"].tolist() == [[5, 5, 5]]

@@ -30,15 +30,15 @@ def test_the_smallest_shape_that_holds_a_batch(rows: int, tokens: int, max_token
 
 
 def test_without_rows_nothing_is_captured() -> None:
-    assert ShapeBuckets(rows=()).shape_for(1, 1, 512) is None
+    assert ShapeBuckets(batch_sizes=()).shape_for(1, 1, 512) is None
 
 
 @pytest.mark.parametrize(
     ("tokens", "max_tokens", "expected"), [(1, 512, 8), (8, 512, 8), (9, 512, 16), (505, 511, 511), (20, 20, 20)]
 )
 def test_tokens_are_rounded_up_within_the_positions(tokens: int, max_tokens: int, expected: int) -> None:
-    assert ShapeBuckets().aligned(tokens, max_tokens) == expected
-    assert NO_BUCKETS.aligned(tokens, max_tokens) == tokens
+    assert ShapeBuckets().align_length(tokens, max_tokens) == expected
+    assert NO_BUCKETS.align_length(tokens, max_tokens) == tokens
 
 
 def test_what_padding_added_is_taken_away() -> None:

@@ -72,7 +72,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(
     manifest = Manifest.read(classifier_bundle)
     options = tensorrt_options(manifest.variant("fp32"), manifest, GPU)
     assert not [name for name in options if "cache" in name]
-    assert caplog.messages[0].startswith("TensorRT's engine cannot be kept, and is built at every start: ")
+    assert caplog.messages[0].startswith("TensorRT's engine cannot be cached, and is built again at every start: ")
 
 
 def test_more_rows_than_the_engine_takes_are_several_runs(
@@ -81,9 +81,9 @@ def test_more_rows_than_the_engine_takes_are_several_runs(
     manifest = Manifest.read(classifier_bundle)
     session = TensorrtSession(classifier_bundle, manifest, manifest.variant("fp32"), GPU)
     assert session.device_name == "tensorrt:1"
-    name, options = opened[0]["ahead"]
+    name, options = opened[0]["preferred"]
     assert (name, options["trt_fp16_enable"]) == (TENSORRT_PROVIDER, "False")
-    assert opened[0]["arguments"][4].rows == ()  # no CUDA graphs
+    assert opened[0]["arguments"][3].batch_sizes == ()  # no CUDA graphs
     rows = 2 * MAX_BATCH_SIZE + 3
     mask = (np.arange(7)[None, :] < 1 + np.arange(rows)[:, None] % 7).astype(np.int64)
     assert session.run(Batch(mask, mask, mask)).ravel().tolist() == mask.sum(axis=1).tolist()
@@ -105,7 +105,7 @@ def test_a_bundle_is_loaded_on_it_only_when_asked(
     ("there", "reason"),
     [
         ([], "Please install TensorRT libraries as"),
-        ([CUDA_PROVIDER], "CUDA is there, and TensorRT's libraries are not found"),
+        ([CUDA_PROVIDER], "CUDA is available, but TensorRT's libraries are not found"),
         ([TENSORRT_PROVIDER, CUDA_PROVIDER], None),
     ],
     ids=["not installed", "not opened", "there"],
@@ -127,13 +127,13 @@ def test_libraries_that_are_missing_are_an_error(
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [TENSORRT_PROVIDER, CUDA_PROVIDER])
     monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
     monkeypatch.setattr(onnxruntime, "InferenceSession", session)
-    ahead = (TENSORRT_PROVIDER, {"device_id": "1"})
+    preferred = (TENSORRT_PROVIDER, {"device_id": "1"})
     graph = classifier_bundle / "model.fp32.onnx"
     if reason is not None:
         with pytest.raises(CudaUnavailableError, match=rf"tensorrt:1 was asked.*{reason}.*'tensorrt-cu13>=10,<11'"):
-            open_cuda_session(graph, GPU, capture=False, ahead=ahead)
+            open_cuda_session(graph, GPU, capture=False, preferred=preferred)
     else:
-        open_cuda_session(graph, GPU, capture=False, ahead=ahead)
+        open_cuda_session(graph, GPU, capture=False, preferred=preferred)
     assert [each if isinstance(each, str) else each[0] for each in asked[0]] == [
         TENSORRT_PROVIDER, CUDA_PROVIDER, "CPUExecutionProvider",
     ]  # fmt: skip
