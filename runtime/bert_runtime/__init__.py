@@ -1,30 +1,115 @@
-"""Run exported BERT bundles: tokenization, inference and post-processing, without PyTorch."""
+"""Run exported BERT bundles: tokenization, inference and post-processing, without PyTorch.
 
-from bert_runtime.bundle.manifest import Manifest, Variant
-from bert_runtime.errors import BertError, BundleError, DataError, InputError, NewerFormatError
+    from bert_runtime import load
+
+    model = load("bundle/")
+    model("I lost my card")     # one input: one result
+    model(["hello", "bye"])     # a list: a list of results in the same order
+
+`load` and `Model` are the whole interface for inference. `tune` measures the fastest configuration on a machine, and
+`verify` checks a bundle's files and outputs. The names of `__all__` are public; modules hold more for the exporter, the
+trainer and the benchmark.
+"""
+
+from bert_runtime.bundle.manifest import Asset, Manifest, SelfTest, TensorSpec, Variant
+from bert_runtime.errors import (
+    BertError,
+    BundleError,
+    CudaUnavailableError,
+    DataError,
+    DeploymentError,
+    ForkedSessionError,
+    InputError,
+    MissingExtraError,
+    NewerFormatError,
+)
+from bert_runtime.evaluation import evaluate
 from bert_runtime.loading import load
 from bert_runtime.model import Model
-from bert_runtime.tasks import TASKS, Classification, Embedding, SentenceEmbedding, TextClassification
-from bert_runtime.tokenization import Batch
+from bert_runtime.plan import Plan, Tuning
+from bert_runtime.records import Record, read_records
+from bert_runtime.runner import FunctionRunner, Runner
+from bert_runtime.tasks import (
+    TASKS,
+    Answer,
+    Answers,
+    Classification,
+    Embedding,
+    Entities,
+    Entity,
+    Filling,
+    Fillings,
+    FillMask,
+    MultiLabelClassification,
+    NextSentence,
+    NextSentencePrediction,
+    Outputs,
+    QuestionAnswering,
+    Regression,
+    ReplacedTokenDetection,
+    ReplacedTokens,
+    Result,
+    SentenceEmbedding,
+    Task,
+    TextClassification,
+    TextInput,
+    TokenClassification,
+)
+from bert_runtime.tokenization import Batch, SingleInput
 from bert_runtime.tuner import tune
-from bert_runtime.verification import verify
+from bert_runtime.verification import Check, verify
 
 __all__ = [
     "TASKS",
+    "Answer",
+    "Answers",
+    "Asset",
     "Batch",
     "BertError",
     "BundleError",
+    "Check",
     "Classification",
+    "CudaUnavailableError",
     "DataError",
+    "DeploymentError",
     "Embedding",
+    "Entities",
+    "Entity",
+    "FillMask",
+    "Filling",
+    "Fillings",
+    "ForkedSessionError",
+    "FunctionRunner",
     "InputError",
     "Manifest",
+    "MissingExtraError",
     "Model",
+    "MultiLabelClassification",
     "NewerFormatError",
+    "NextSentence",
+    "NextSentencePrediction",
+    "Outputs",
+    "Plan",
+    "QuestionAnswering",
+    "Record",
+    "Regression",
+    "ReplacedTokenDetection",
+    "ReplacedTokens",
+    "Result",
+    "Runner",
+    "SelfTest",
     "SentenceEmbedding",
+    "SingleInput",
+    "Task",
+    "TensorSpec",
     "TextClassification",
+    "TextInput",
+    "TokenClassification",
+    "Tuning",
     "Variant",
+    "evaluate",
     "load",
+    "read_records",
     "tune",
     "verify",
 ]
