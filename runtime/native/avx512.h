@@ -20,7 +20,7 @@ constexpr size_t kWeightBlockBytes = 640 * 1024;
 // ---- Masks
 
 inline LaneMask first_lanes(ptrdiff_t count) {
-  return count >= 16 ? LaneMask(0xffff) : count <= 0 ? LaneMask(0) : LaneMask((1U << count) - 1);
+  return static_cast<LaneMask>(count >= 16 ? 0xffffU : count <= 0 ? 0U : (1U << count) - 1);
 }
 // The first `count` lanes whose byte in memory is not 0.
 inline LaneMask load_mask(const bool* memory, ptrdiff_t count) {
@@ -97,11 +97,11 @@ inline I32 narrow_to_u8(I32 a, I32 b, I32 c, I32 d) {
 }
 // Stores the first `count` bytes, at any address.
 inline void store_u8_n(uint8_t* memory, I32 bytes, ptrdiff_t count) {
-  _mm512_mask_storeu_epi8(memory, count >= 64 ? ~__mmask64(0) : (__mmask64(1) << count) - 1, bytes);
+  _mm512_mask_storeu_epi8(memory, count >= 64 ? ~__mmask64{0} : (__mmask64{1} << count) - 1, bytes);
 }
 // Stores the first `count` bytes of the lower (0) or upper (1) half.
 inline void store_u8_half_n(uint8_t* memory, I32 bytes, int half, ptrdiff_t count) {
-  const __mmask32 mask = count >= 32 ? ~__mmask32(0) : (__mmask32(1) << count) - 1;
+  const __mmask32 mask = count >= 32 ? ~__mmask32{0} : (__mmask32{1} << count) - 1;
   _mm256_mask_storeu_epi8(memory, mask, half ? _mm512_extracti64x4_epi64(bytes, 1) : _mm512_castsi512_si256(bytes));
 }
 

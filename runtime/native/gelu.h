@@ -38,24 +38,25 @@ void fit_gelu_tail(double middle, double half, double origin, double (&coefficie
 struct FloatGelu {
   FloatGelu() {
     for (int piece = 0; piece < kPieces; ++piece) {
+      const double middle = piece * double{kPieceWidth};
       double c[kDegree + 1];
-      fit_gelu_tail<kDegree>(piece * kPieceWidth, kPieceWidth / 2, piece * kPieceWidth, c);
+      fit_gelu_tail<kDegree>(middle, double{kPieceWidth} / 2, middle, c);
       for (int k = 0; k <= kDegree; ++k) coefficients[k][piece] = static_cast<float>(c[k]);
     }
   }
   F32 operator()(F32 x) const {
     const F32 t = clamped_abs(x, set1(kMaxAbs));
-    const F32 shifted = fma(t, set1(1 / float(kPieceWidth)), set1(kRoundingShift));
+    const F32 shifted = fma(t, set1(1 / kPieceWidth), set1(kRoundingShift));
     const I32 piece = bit_cast_i32(shifted);
-    const F32 r = fnma(shifted - set1(kRoundingShift), set1(float(kPieceWidth)), t);
+    const F32 r = fnma(shifted - set1(kRoundingShift), set1(kPieceWidth), t);
     F32 tail = lookup<kPieces>(coefficients[kDegree], piece);
 #pragma GCC unroll 6
     for (int k = kDegree - 1; k >= 0; --k) tail = fma(tail, r, lookup<kPieces>(coefficients[k], piece));
     return max(set1(0.0F), x) + tail;  // in this order max keeps a NaN of x
   }
   static constexpr int kPieces = kLanes == 16 ? 32 : 8, kDegree = kLanes == 16 ? 3 : 6;
-  static constexpr double kPieceWidth = kLanes == 16 ? 0.1796875 : 0.75;  // exact in float32
-  static constexpr float kMaxAbs = 5.6F;                                  // where the tail is 6e-8
+  static constexpr float kPieceWidth = kLanes == 16 ? 0.1796875F : 0.75F;
+  static constexpr float kMaxAbs = 5.6F;  // where the tail is 6e-8
   alignas(64) float coefficients[kDegree + 1][kPieces];
 };
 

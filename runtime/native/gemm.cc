@@ -7,10 +7,9 @@
 //               <------------------------------->
 //             ^ +---+---+---+---+---+---+---+---+
 //   B, packed | |p0 |p1 |p2 |p3 |p4 |p5 |p6 |p7 |   panel: NR = kPanelColumns columns, all of K
-//           K | |   |   |   |   |   |   |   |   |   weight block: consecutive panels of about kWeightBlockBytes or
-//           less,
-//             v +---+---+---+---+---+---+---+---+     which stay in L2 while all row blocks are multiplied by them;
-//                block 0 block 1 block 2 block 3      at least 4 of them
+//           K | |   |   |   |   |   |   |   |   |   weight block: successive panels, about kWeightBlockBytes or less:
+//             v +---+---+---+---+---+---+---+---+     they stay in L2 while all row blocks are multiplied by
+//                block 0 block 1 block 2 block 3      them. There are at least 4 blocks.
 //        K                    C
 //     <----->   +-------+-------+-------+-------+
 //   ^ +-----+   | job 0 | job 2 | job 4 | job 6 |   row block: up to kBlockRows = 48 rows of A

@@ -1,7 +1,7 @@
 // GEMM microkernel: a tile of R × kPanelColumns (MR × NR) accumulators in registers, over all of K. The int8 and
 // float32 matmuls of gemm.cc and both matmuls of attention run it.
 //
-//                      B panel (packing.h): step k = kStepBytes
+//                      B panel (packing.h): kStepBytes per step
 //                      <-- kLanes --><-- kLanes -->
 //                   k  [     b0     ][     b1     ]
 //     A         k

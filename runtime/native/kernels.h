@@ -26,8 +26,8 @@ struct ThreadPool {
   ParallelFor run;
   template <class F>
   void parallel_for(size_t count, F& f) const {
-    run(
-        context, [](void* state, size_t index) { (*static_cast<F*>(state))(index); }, &f, count);
+    const Task call = [](void* state, size_t index) { (*static_cast<F*>(state))(index); };
+    run(context, call, &f, count);
   }
 };
 

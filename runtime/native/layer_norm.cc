@@ -1,10 +1,14 @@
 // LayerNorm of a residual sum, and its quantization for the next int8 matmul (AddNormQuantize).
 //
-//   s = x + residual                                     three passes over a row, which stays in L1:
-//   y = (s - mean(s)) / sqrt(var(s) + epsilon) · gamma + beta      sum and mean; variance; normalize and quantize
+//   s = x + residual
+//   y = (s - mean(s)) / sqrt(var(s) + epsilon) · gamma + beta
 //   quantized = saturate_u8(round(y · smoothing / scale + zero_point))
 //
-// A job is kJobRows rows; a row is walked in blocks of four vectors, which narrow to one vector of uint8.
+//   row [columns]  | block: 4 vectors of float32 | block | … |        job: kJobRows rows
+//                          narrow to
+//                  | 1 vector of uint8           |       | … |
+//
+// Three passes over a row, which stays in L1: sum and mean; variance; normalize and quantize.
 #include <algorithm>
 #include <type_traits>
 

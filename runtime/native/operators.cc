@@ -5,6 +5,7 @@
 #include <cpuid.h>
 
 #include <cstddef>
+#include <iterator>
 
 #include "attention_operators.h"
 #include "layer_norm_operator.h"
@@ -64,7 +65,7 @@ struct CpuidRegisters {
 
 // Number of operators, from the first on, that this processor supports and runs faster than ONNX Runtime's own.
 size_t count_operators() {
-  constexpr size_t kAll = sizeof kOperators / sizeof *kOperators;
+  constexpr size_t kAll = std::size(kOperators);
 #ifdef BERT_AVX2
   bool is_supported = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #ifdef BERT_AVXVNNI

@@ -87,7 +87,7 @@ std::shared_ptr<const PackedWeight<Weight>> find_or_pack(const Weight* weight, s
                                                          size_t out_features) noexcept {
   static std::mutex mutex;
   static auto& cache = *new std::vector<std::weak_ptr<const PackedWeight<Weight>>>;
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::scoped_lock lock(mutex);
   cache.erase(std::remove_if(cache.begin(), cache.end(), [](const auto& entry) { return entry.expired(); }),
               cache.end());
   const AlignedArray<Weight> panel = allocate_array<Weight>(kPanelColumns * in_features);
@@ -104,9 +104,9 @@ std::shared_ptr<const PackedWeight<Weight>> find_or_pack(const Weight* weight, s
 // Pages that were written since, or that never had a file, are anonymous; Linux describes each page by 64 bits
 // (Documentation/admin-guide/mm/pagemap.rst).
 bool are_pages_clean(uintptr_t first, uintptr_t end, uintptr_t page_bytes) {
-  constexpr uint64_t kPresent = uint64_t(1) << 63;
-  constexpr uint64_t kSwapped = uint64_t(1) << 62;
-  constexpr uint64_t kFileMapped = uint64_t(1) << 61;
+  constexpr uint64_t kPresent = uint64_t{1} << 63;
+  constexpr uint64_t kSwapped = uint64_t{1} << 62;
+  constexpr uint64_t kFileMapped = uint64_t{1} << 61;
   const int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
   if (pagemap < 0) return false;
   bool clean = true;
@@ -131,7 +131,7 @@ void release_mapped_pages(const void* weight, size_t bytes) {
   const auto address = reinterpret_cast<uintptr_t>(weight);
   const uintptr_t first = round_up(address, page_bytes), end = (address + bytes) / page_bytes * page_bytes;
   if (bytes >= kMinBytes && are_pages_clean(first, end, page_bytes))
-    madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
+    madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);  // NOLINT(performance-no-int-to-ptr)
 }
 
 }  // namespace

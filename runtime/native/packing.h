@@ -1,5 +1,4 @@
-// Packed weights: panels of C = kPanelColumns columns of B [K, N], in the order in which the GEMM microkernel reads
-// them.
+// Packed weights: panels of C = kPanelColumns columns of B [K, N], in the order of the GEMM microkernel's reads.
 //
 //   layout [N / C, K / G, C, G], with zeros for the columns beyond N
 //   G: weights of a column that meet 4 bytes of a row of A
@@ -10,8 +9,8 @@
 //
 //   B [K, N], row-major                        panel 0 of int8 weights with G = 4
 //
-//         n=0  1   2  …  C-1 | C  …            step 0  [a0 b0 c0 d0][a1 b1 c1 d1][a2 b2 c2 d2] … [d C-1]
-//   k=0   a0   a1  a2        |                 step 1  [e0 f0 g0 h0][e1 f1 g1 h1][e2 f2 g2 h2] … [h C-1]
+//         n=0  1   2  …  C-1 | C  …            step 0  [a0 b0 c0 d0][a1 b1 c1 d1][a2 b2 c2 d2] …
+//   k=0   a0   a1  a2        |                 step 1  [e0 f0 g0 h0][e1 f1 g1 h1][e2 f2 g2 h2] …
 //     1   b0   b1  b2        |                   …      <- column 0 -><- column 1 ->
 //     2   c0   c1  c2        |
 //     3   d0   d1  d2        |                 A step holds kStepBytes = C · G · sizeof(Weight) bytes: two vectors, or

@@ -27,7 +27,7 @@ namespace {
 
 constexpr double kMaxInt32 = 2147483647;
 constexpr float kMaxInt16 = 32767;
-constexpr float kValueSteps = 4095;           // values are int16 from -kValueSteps to kValueSteps
+constexpr float kValueSteps = 4095;  // values are attended keys' values are int16 from -kValueSteps to kValueSteps
 constexpr float kMaxProbabilitySum = 524288;  // of a row, in steps; times kValueSteps it is below kMaxInt32
 constexpr float kExponentUnit = 8388608;      // 2²³: the lowest exponent bit of a float32, as an integer
 constexpr size_t kPrefetchDistance = 8;       // rows between a prefetch and its use
