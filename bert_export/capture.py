@@ -1,4 +1,4 @@
-"""PyTorch to ONNX: the model as torch's own exporter captures it, before any fusion."""
+"""Capture a PyTorch model as an ONNX graph with torch's own exporter, before any fusion."""
 
 import logging
 import warnings
@@ -17,50 +17,61 @@ from bert_models import EncoderConfig, TaskModel
 __all__ = ["OPSET", "capture", "check_opset", "input_names"]
 
 OPSET = 23
-"""The first opset with the standard Attention operator, and the newest that torch exports (2.13)."""
+"""The first opset with the standard Attention operator, and the newest that torch 2.13 exports."""
 
 
 def check_opset(opset: int) -> None:
-    """Raises `ExportError` with the reason for an opset that no fused graph can be written in."""
+    """Check that fused graphs can be written in an opset.
+
+    Raises:
+        ExportError: They cannot; gives the reason.
+    """
     if opset < OPSET:
         raise ExportError(
-            f"opset {opset} has no Attention operator, which the fused graph is made of; export with opset {OPSET}"
+            f"opset {opset} has no Attention operator, which the fused graph needs; export with opset {OPSET}"
         )
     if opset > OPSET:
         raise ExportError(f"torch {torch.__version__} captures opsets up to {OPSET}, found {opset}")
 
 
 def input_names(config: EncoderConfig) -> tuple[str, ...]:
-    """Names of the graph's inputs, int64 [batch, sequence] each; segment ids only where they change something."""
+    """Return the names of the graph's inputs, int64 [B, S] each; segment ids only if the model reads them."""
     return ("input_ids", "attention_mask", *(("token_type_ids",) if config.uses_segment_ids else ()))
 
 
-def capture(model: TaskModel, opset: int = OPSET) -> ir.Model:
-    """The graph of `model` in evaluation mode with dynamic batch and sequence axes.
+def capture(torch_model: TaskModel, opset: int = OPSET) -> ir.Model:
+    """Capture the graph of a model in evaluation mode, with dynamic batch and sequence axes.
 
     From opset 23 on, `scaled_dot_product_attention` becomes one Attention node.
+
+    Args:
+        torch_model: The model; it is switched to evaluation mode.
+        opset: The ONNX opset to write.
+
+    Raises:
+        ExportError: torch's exporter returned no program.
     """
     batch = torch.export.Dim("batch", min=1)
-    sequence = torch.export.Dim("sequence", min=1, max=model.config.max_tokens)
-    # A tensor for each: torch.export takes one tensor passed twice for one input.
-    names = input_names(model.config)
+    sequence = torch.export.Dim("sequence", min=1, max=torch_model.config.max_tokens)
+    # One tensor per input: torch.export takes one tensor that is passed twice for one input.
+    names = input_names(torch_model.config)
     arguments = tuple(torch.ones((2, 5), dtype=torch.int64) for _ in names)
     with _quiet(), torch.no_grad():
         program = torch.onnx.export(
-            model.eval(),
+            torch_model.eval(),
             arguments,
             dynamo=True,
             opset_version=opset,
             dynamic_shapes={name: {0: batch, 1: sequence} for name in names},
             input_names=list(names),
-            output_names=[model.task.output],
+            output_names=[torch_model.task.output],
             verbose=False,
         )
     if program is None:
         raise ExportError("torch.onnx.export returned no program")
     graph = program.model
-    _fold_transpositions(graph)
-    NameFixPass()(graph)  # torch names an output without looking whether a value inside has that name
+    _fold_transposes(graph)
+    NameFixPass()(graph)  # torch may give an output the name of an inner value
     for value in graph.graph.initializers.values():
         array = value.const_value.numpy() if value.const_value is not None else None
         if array is not None and not array.flags.c_contiguous:  # a view of a transposed weight, which cannot be hashed
@@ -68,8 +79,8 @@ def capture(model: TaskModel, opset: int = OPSET) -> ir.Model:
     return graph
 
 
-def _fold_transpositions(graph: ir.Model) -> None:
-    """Transposes weights at once, where torch leaves it to every run: a large one that several operators read."""
+def _fold_transposes(graph: ir.Model) -> None:
+    """Transpose weights now. torch folds only some: it leaves large ones with several consumers to every inference."""
     folded: dict[ir.Value, ir.Value] = {}
     for node in operators(graph, "Transpose"):
         (weight,) = node.inputs
@@ -84,7 +95,7 @@ def _fold_transpositions(graph: ir.Model) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences what torch's exporter says about itself: torchvision's absence, axis names, its own deprecations."""
+    """Silence torch's exporter, which warns of torchvision's absence, axis names and its own deprecations."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -10,7 +10,7 @@ class ExportError(BertError):
 
 
 class FusionError(ExportError):
-    """A fusion fired fewer times than the model's configuration demands."""
+    """A fusion fired a different number of times than the model's configuration demands."""
 
 
 class ParityError(ExportError):
@@ -18,4 +18,4 @@ class ParityError(ExportError):
 
 
 class OutputExistsError(ExportError):
-    """The place to write to is taken."""
+    """The output path exists already."""

@@ -1,22 +1,24 @@
-"""A checkpoint to a bundle: capture, fuse, quantize, verify, write."""
+"""Export a checkpoint to a bundle: capture, fuse, quantize, verify, write."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
+from bert_export.calibration_texts import built_in_calibration, file_calibration
 from bert_export.capture import OPSET, check_opset, input_names
+from bert_export.cpu import build_fp32, build_int8
 from bert_export.cuda import build_cuda
-from bert_export.decision import Decision, choose_default, with_metrics
+from bert_export.default_precision import DefaultPrecision, choose_default_precision, with_metrics
 from bert_export.errors import ExportError, OutputExistsError
+from bert_export.graph_files import asset
 from bert_export.latency import median_latencies_ms
 from bert_export.quantization import choose_weight_bits
-from bert_export.samples import built_in_calibration, file_calibration
-from bert_export.targets import WHY_FP16, graphs_for, paddings_for
+from bert_export.targets import WHY_FP16, VariantPlan, plan_paddings, plan_variants
 from bert_export.tensorrt import build_tensorrt
-from bert_export.variants import BuiltVariant, Probe, asset, build_fp32, build_int8
+from bert_export.variants import BuildContext, BuiltVariant, Probe
 from bert_models import Checkpoint, load_model, open_checkpoint
 from bert_models.files import unowned_files
 from bert_runtime.bundle.atomic_folders import atomic_replace_dir
@@ -25,16 +27,17 @@ from bert_runtime.evaluation import build_examples
 from bert_runtime.machine import describe, installed_versions
 from bert_runtime.plan import TUNING_NAME
 from bert_runtime.records import read_records
-from bert_runtime.tasks import SentenceEmbedding, Task
+from bert_runtime.tasks import Example, SentenceEmbedding, Task
+from bert_runtime.tokenization import TextTokenizer
 from bert_runtime.verification import verify
 
 __all__ = ["export"]
 
-_SELF_TESTS = 4
+_NUM_SELF_TESTS = 4
 """How many of the reference texts become self-test vectors."""
 
 _BUNDLE_FILES = (MANIFEST_NAME, TUNING_NAME, "tokenizer.json", "model.*.onnx", "model.*.onnx.data")
-"""What a bundle consists of, and so is replaced with it."""
+"""The files of a bundle, which are replaced with it."""
 
 _TOOLS = (
     "bert-export",
@@ -47,6 +50,11 @@ _TOOLS = (
     "tokenizers",
     "numpy",
 )
+
+
+class _LabelledFile(NamedTuple):
+    path: Path
+    examples: list[Example]
 
 
 def export(
@@ -69,147 +77,193 @@ def export(
     force: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> Manifest:
-    """Exports a checkpoint to a bundle for the CPU, for CUDA, for TensorRT or for several, and returns its manifest.
+    """Export a checkpoint to a bundle for the CPU, CUDA or TensorRT.
 
     Args:
-        checkpoint: a directory in the Hugging Face layout, or a hub id, see `bert_models.hub`.
-        bundle: the directory to write; it appears whole when everything has passed, or not at all.
-        task: the task, where the checkpoint does not say.
-        targets: the devices to export for, `cpu`, `cuda` and `tensorrt`. No GPU is needed.
-        precisions: variants to make; FP32 for the CPU is always among them, since the others are judged by it. By
-            default also INT8 for the CPU, and FP16 for a GPU.
-        max_tokens: longest sequence in tokens; by default the most that the checkpoint allows.
-        dimensions: keep so many of an embedding's dimensions, the first ones, before it is normalised.
-        options: how the bundle decodes, see `Task.options`; callers may still decode otherwise.
-        opset: the version of ONNX's operators; only `OPSET` works, and others are refused with the reason.
-        evaluate: a labelled file; the task metric on it decides whether INT8 may be the default.
-        calibrate: a file of inputs like those that will come, for the ranges of INT8; labels are not read. By default
-            texts that are built in, which serve less well.
-        columns: field names to those of `evaluate` and `calibrate`, see `bert_runtime.records.read_records`.
-        max_drop: how many points (hundredths) of the metric INT8 may lose on `evaluate`.
-        weight_bits: bits of INT8's weights: 8, or 7, which is faster on processors without VNNI and less exact on all;
-            by default 8, but 7 where layers share their weights, see `choose_weight_bits`.
-        paddings: the paddings of each graph for CUDA, see `Variant` of the manifest: `masked`, which is always made,
-            `unmasked` for large batches without padding, `packed` for large ones of mixed lengths; by default all.
-        force: replace an existing bundle.
-        progress: called with a line at the start of each stage.
+        checkpoint: Directory in the Hugging Face layout, or a hub id, see `bert_models.hub`.
+        bundle: Directory to write; it appears whole when every check has passed, or not at all.
+        task: Task, if the checkpoint does not say.
+        targets: Devices to export for: `cpu`, `cuda`, `tensorrt`. No GPU is needed.
+        precisions: Variants to make: `fp32`, `fp16`, `int8`. FP32 for the CPU is always made, since the others are
+            compared with it. By default also INT8 for the CPU, and FP16 for a GPU.
+        max_tokens: Maximum length of a sequence in tokens; by default the checkpoint's.
+        dimensions: Number of an embedding's first dimensions to keep, before it is normalized (Matryoshka models).
+        options: Decoding options that become the bundle's defaults, see `Task.options`.
+        opset: ONNX opset; only `OPSET` works, others are refused with the reason.
+        evaluate: Labelled file; the task metric on it decides whether INT8 may be the default.
+        calibrate: File of typical inputs, without labels, to measure the ranges of INT8 on; by default built-in
+            texts, which serve less well.
+        columns: Column names by field in `evaluate` and `calibrate`, see `bert_runtime.records.read_records`.
+        max_drop: Points (hundredths) of the task metric that INT8 may lose on `evaluate`.
+        weight_bits: Bits of INT8's weights: 8, or 7, which is faster on processors without VNNI and less exact on all.
+            By default 8, or 7 where layers share their weights, see `choose_weight_bits`.
+        paddings: Padding modes of each CUDA graph, see `Variant.padding`: `masked`, which is always made, `unmasked`
+            for large batches without padding, `packed` for large batches of mixed lengths; by default all.
+        force: Replace an existing bundle.
+        progress: Called with a line at the start of each stage.
+
+    Returns:
+        The bundle's manifest.
 
     Raises:
-        BertError: the checkpoint, the file, the fusion, the parity or the place to write is at fault.
+        ExportError: The checkpoint cannot be exported as asked. Subclasses: `FusionError`, `ParityError`, and
+            `OutputExistsError` where `bundle` exists already.
+        BertError: The checkpoint or a file cannot be read.
     """
-    target = Path(bundle)
+    output = Path(bundle)
     check_opset(OPSET if opset is None else opset)
-    planned = graphs_for(targets, precisions)
-    chosen_paddings = paddings_for(paddings, planned)
-    _check_target(target, force=force)
+    plan = plan_variants(targets, precisions)
+    padding_modes = plan_paddings(paddings, plan)
+    _check_output(output, force=force)
     progress("reading the checkpoint")
     source = open_checkpoint(checkpoint)
     weight_bits = choose_weight_bits(source.config, weight_bits)
-    chosen = _narrowed(source.task(task), dimensions).with_options(**(options or {}))
-    tokenizer = source.text_tokenizer(max_tokens, chosen.windows)
-    examples = None if evaluate is None else build_examples(chosen, tokenizer, read_records(evaluate, columns))
-    calibration = built_in_calibration(chosen, tokenizer)
-    self_test_inputs = calibration.inputs[:_SELF_TESTS]
-    if calibrate is not None:
-        calibration = file_calibration(Path(calibrate), columns, chosen, tokenizer)
-    if examples is None:
-        calibration, texts = calibration.split()
-    else:
-        texts = [each for example in examples for each in example.inputs]
-    probe = Probe(tokenizer, texts, self_test_inputs, calibration)
-    model = load_model(source, chosen)
-    chosen = model.runtime_task()
-    with atomic_replace_dir(target) as folder:
-        built = [build_fp32(model, probe, folder, progress)]
-        if "int8" in planned.cpu:
-            built.append(build_int8(built[0], model, probe, folder, weight_bits, progress))
-        built += build_cuda(built[0], model, probe, folder, planned.cuda, progress, paddings=chosen_paddings)
-        built += build_tensorrt(
-            built[0], model, probe, folder, planned.tensorrt, progress, exactly=precisions is not None
-        )
-        if examples is not None and evaluate is not None:
-            built = with_metrics(chosen, built, examples, Path(evaluate))
-        progress("timing the variants")
-        built = _with_latencies(built, chosen, probe.tokenizer.max_tokens)
-        decision = choose_default(chosen, [each for each in built if each.variant.target == "cpu"], max_drop)
-        built = [
-            each.with_measurements(
-                faithful=each.variant.target == "cpu" and each.variant.precision in decision.faithful
-            )
-            for each in built
-        ]
-        if planned.cuda or planned.tensorrt:
-            decision = decision._replace(reason=f"{decision.reason}; {WHY_FP16}")
-        manifest = _write(folder, source, chosen, probe, built, decision)
-        progress("verifying the bundle with the runtime")
-        failed = [f"{check.name}: {check.detail}" for check in verify(folder) if not check.passed]
-        if failed:
-            raise ExportError(f"the finished bundle fails its own verification: {'; '.join(failed)}")
+    source_task = _truncate_dimensions(source.task(task), dimensions).with_options(**(options or {}))
+    tokenizer = source.text_tokenizer(max_tokens, source_task.windows)
+    labelled = _read_labelled(evaluate, columns, source_task, tokenizer)
+    probe = _make_probe(source_task, tokenizer, labelled, calibrate, columns)
+    torch_model = load_model(source, source_task)
+    with atomic_replace_dir(output) as folder:
+        context = BuildContext(torch_model=torch_model, probe=probe, folder=folder, progress=progress)
+        fp32 = build_fp32(context)
+        built: list[BuiltVariant] = [fp32]
+        if "int8" in plan.cpu:
+            built.append(build_int8(context, fp32, weight_bits))
+        built += build_cuda(context, fp32, plan.cuda, padding_modes)
+        built += build_tensorrt(context, fp32, plan.tensorrt, allow_fp32_fallback=precisions is None)
+        built = _measure(context, built, labelled)
+        default = _choose_default(context, built, plan, max_drop)
+        built = _mark_faithful(built, default)
+        (graph_output,) = fp32.graph.graph.outputs
+        manifest = _write_manifest(context, source, built, default, graph_output)
+        _verify(context)
     return manifest
 
 
-def _narrowed(task: Task, dimensions: int | None) -> Task:
-    """The task with as many dimensions as asked for."""
-    if dimensions is None:
-        return task
-    if not isinstance(task, SentenceEmbedding) or not 1 <= dimensions <= task.dimensions:
-        most = f"1 to {task.dimensions}" if isinstance(task, SentenceEmbedding) else f"none for {task.name}"
-        raise ExportError(f"expected a number of dimensions of {most}, found {dimensions}")
-    return replace(task, dimensions=dimensions)
-
-
-def _check_target(target: Path, *, force: bool) -> None:
-    """Raises `OutputExistsError` unless `target` is free or a bundle, which alone `force` may replace."""
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+def _check_output(output: Path, *, force: bool) -> None:
+    """Check that the output path is free or holds nothing but a bundle, which only `force` may replace."""
+    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return
-    if not (target / MANIFEST_NAME).is_file():
-        raise OutputExistsError(f"{target}: exists and is not a bundle; choose another place")
+    if not (output / MANIFEST_NAME).is_file():
+        raise OutputExistsError(f"{output}: exists and is not a bundle; choose another path")
     if not force:
-        raise OutputExistsError(f"{target}: a bundle is already there; replace it with --force")
-    if others := unowned_files(target, _BUNDLE_FILES):
+        raise OutputExistsError(f"{output}: a bundle is already there; replace it with --force")
+    if others := unowned_files(output, _BUNDLE_FILES):
         raise OutputExistsError(
-            f"{target}: beside the bundle there is also {', '.join(others)}, which would be lost; move that elsewhere "
+            f"{output}: besides the bundle there is also {', '.join(others)}, which would be lost; move that elsewhere "
             "first"
         )
 
 
-def _with_latencies(built: Sequence[BuiltVariant], task: Task, max_tokens: int) -> list[BuiltVariant]:
-    """The variants with the latencies of those that are made for the device they run on here, the CPU."""
-    runs = {each.variant.precision: each.model.session.run for each in built if each.variant.target == "cpu"}
-    latencies = median_latencies_ms(runs, task, max_tokens)
+def _truncate_dimensions(task: Task, dimensions: int | None) -> Task:
+    """Return the task with the first `dimensions` of its embedding; all by default."""
+    if dimensions is None:
+        return task
+    if not isinstance(task, SentenceEmbedding) or not 1 <= dimensions <= task.dimensions:
+        allowed = f"1 to {task.dimensions}" if isinstance(task, SentenceEmbedding) else f"none for {task.name}"
+        raise ExportError(f"expected a number of dimensions of {allowed}, found {dimensions}")
+    return replace(task, dimensions=dimensions)
+
+
+def _read_labelled(
+    evaluate: str | Path | None, columns: Mapping[str, str] | None, task: Task, tokenizer: TextTokenizer
+) -> _LabelledFile | None:
+    """Read the labelled file, if there is one."""
+    if evaluate is None:
+        return None
+    return _LabelledFile(Path(evaluate), build_examples(task, tokenizer, read_records(evaluate, columns)))
+
+
+def _make_probe(
+    task: Task,
+    tokenizer: TextTokenizer,
+    labelled: _LabelledFile | None,
+    calibrate: str | Path | None,
+    columns: Mapping[str, str] | None,
+) -> Probe:
+    """Choose the inputs for calibration, for drift and for self-tests.
+
+    Drift is measured on the labelled file; without one, on calibration inputs that are held out.
+    """
+    calibration = built_in_calibration(task, tokenizer)
+    self_test_inputs = calibration.inputs[:_NUM_SELF_TESTS]
+    if calibrate is not None:
+        calibration = file_calibration(Path(calibrate), columns, task, tokenizer)
+    texts: Sequence[Any]
+    if labelled is None:
+        calibration, texts = calibration.split()
+    else:
+        texts = [item for example in labelled.examples for item in example.inputs]
+    return Probe(tokenizer=tokenizer, texts=texts, self_test_inputs=self_test_inputs, calibration=calibration)
+
+
+def _measure(
+    context: BuildContext, built: Sequence[BuiltVariant], labelled: _LabelledFile | None
+) -> list[BuiltVariant]:
+    """Add the task metrics on the labelled file, and the latencies of the CPU variants."""
+    task = context.torch_model.runtime_task()
+    if labelled is not None:
+        built = with_metrics(task, built, labelled.examples, labelled.path)
+    context.progress("timing the variants")
+    on_cpu = {item.variant.precision: item for item in built if item.variant.target == "cpu"}
+    runs = {precision: item.runner.session.run for precision, item in on_cpu.items()}
+    latencies = median_latencies_ms(runs, task, context.max_tokens)
     return [
-        each.with_measurements(latency_ms=latencies[each.variant.precision]) if each.variant.target == "cpu" else each
-        for each in built
+        item.with_measurements(latency_ms=latencies[item.variant.precision]) if item.variant.target == "cpu" else item
+        for item in built
+    ]
+
+
+def _choose_default(
+    context: BuildContext, built: Sequence[BuiltVariant], plan: VariantPlan, max_drop: float
+) -> DefaultPrecision:
+    """Choose the default precision among the CPU variants."""
+    on_cpu = [item for item in built if item.variant.target == "cpu"]
+    default = choose_default_precision(context.torch_model.runtime_task(), on_cpu, max_drop)
+    if plan.cuda or plan.tensorrt:
+        default = default._replace(reason=f"{default.reason}; {WHY_FP16}")
+    return default
+
+
+def _mark_faithful(built: Sequence[BuiltVariant], default: DefaultPrecision) -> list[BuiltVariant]:
+    """Mark the CPU variants that are accurate enough to be the default."""
+    return [
+        item.with_measurements(faithful=item.variant.target == "cpu" and item.variant.precision in default.faithful)
+        for item in built
     ]
 
 
 def _axes(shape: ir.Shape | None) -> tuple[str | int, ...]:
-    """A graph output's axes as the manifest lists them."""
+    """Return a graph output's axes as the manifest lists them."""
     return tuple(axis if isinstance(axis, int) else str(axis.value) for axis in shape or ())
 
 
-def _write(
-    folder: Path, source: Checkpoint, task: Task, probe: Probe, built: Sequence[BuiltVariant], decision: Decision
+def _write_manifest(
+    context: BuildContext,
+    source: Checkpoint,
+    built: Sequence[BuiltVariant],
+    default: DefaultPrecision,
+    graph_output: ir.Value,
 ) -> Manifest:
-    """Writes the tokenizer and the manifest beside the graphs."""
-    tokenizer = folder / "tokenizer.json"
-    probe.tokenizer.save(tokenizer)
-    axes, config = ("batch", "sequence"), source.config
-    (output,) = built[0].graph.graph.outputs
-    limits = {"input_ids": config.vocab_size, "attention_mask": 2, "token_type_ids": config.type_vocab_size}
+    """Write the tokenizer and the manifest."""
+    probe, task, config = context.probe, context.torch_model.runtime_task(), source.config
+    tokenizer_path = context.folder / "tokenizer.json"
+    probe.tokenizer.save(tokenizer_path)
+    axes = ("batch", "sequence")
+    maxima = {"input_ids": config.vocab_size, "attention_mask": 2, "token_type_ids": config.type_vocab_size}
     manifest = Manifest(
         task=task,
-        max_tokens=probe.tokenizer.max_tokens,
+        max_tokens=context.max_tokens,
         pad_token_id=probe.tokenizer.pad_token_id,
-        tokenizer=asset(tokenizer),
+        tokenizer=asset(tokenizer_path),
         inputs=tuple(
-            TensorSpec(name=name, dtype="int64", axes=axes, exclusive_max=limits[name]) for name in input_names(config)
+            TensorSpec(name=name, dtype="int64", axes=axes, exclusive_max=maxima[name]) for name in input_names(config)
         ),
-        output=TensorSpec(name=task.output, dtype="float32", axes=_axes(output.shape)),
-        variants=tuple(each.variant for each in built),
-        default_precision=decision.precision,
-        default_reason=decision.reason,
-        self_test_inputs=tuple(each.text if each.text_pair is None else each for each in probe.self_test_inputs),
+        output=TensorSpec(name=task.output, dtype="float32", axes=_axes(graph_output.shape)),
+        variants=tuple(item.variant for item in built),
+        default_precision=default.precision,
+        default_reason=default.reason,
+        self_test_inputs=tuple(item.text if item.text_pair is None else item for item in probe.self_test_inputs),
         source={
             "path": source.name,
             **({"revision": source.revision} if source.revision else {}),
@@ -219,5 +273,13 @@ def _write(
         versions=installed_versions(_TOOLS),
         machine=describe(),
     )
-    (folder / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
+    (context.folder / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
     return manifest
+
+
+def _verify(context: BuildContext) -> None:
+    """Load the finished bundle with the runtime and repeat its self-tests."""
+    context.progress("verifying the bundle with the runtime")
+    failed = [f"{check.name}: {check.detail}" for check in verify(context.folder) if not check.passed]
+    if failed:
+        raise ExportError(f"the finished bundle fails its own verification: {'; '.join(failed)}")

@@ -1,8 +1,8 @@
-"""Groups of operators as functions, which the runtime's own kernels take the place of.
+"""Outline groups of operators as ONNX functions, for which the runtime has native kernels.
 
-A function of an ONNX model says in standard operators what it computes. ONNX Runtime runs a kernel of that name where
-the session has one (`bert_runtime.cpu.native_kernels`), and what the function consists of everywhere else: a bundle
-needs no kernel, and where there is one, what lies between two products is one pass instead of three.
+A function of an ONNX model defines in standard operators what it computes. ONNX Runtime runs a kernel of that name
+where the session has one (`bert_runtime.cpu.native_kernels`), and inlines the function's body everywhere else. So a
+bundle needs no kernel, and a kernel fuses the element-wise operators between two matmuls into one pass.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ __all__ = ["FUNCTIONS", "outline_kernels"]
 
 _HEADER = f'<domain: "{KERNEL_DOMAIN}", opset_import: ["": {OPSET}, "{MICROSOFT_DOMAIN}": 1]>'
 
-_PRODUCT = f"{MICROSOFT_DOMAIN}.MatMulIntegerToFloat (x, weight, x_scale, scales, x_zero_point, , bias)"
+_INT8_MATMUL = f"{MICROSOFT_DOMAIN}.MatMulIntegerToFloat (x, weight, x_scale, scales, x_zero_point, , bias)"
 
 _ATTENTION = """query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
         attended = If (is_full) <
@@ -42,7 +42,7 @@ _ATTENTION = """query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
                 masked_y = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
                     scale: float = @scale> (query, key, value, mask)
             }>"""
-"""A copy of the mask is made for every head where there is one, see `add_padding_branch`."""
+"""Attention of merged projections, with the branch of `add_padding_branch`."""
 
 _SOURCES = (
     f"""{_HEADER}
@@ -62,11 +62,11 @@ _SOURCES = (
     }}""",
     f"""{_HEADER}
     QuantizedLinear (x, weight, x_scale, scales, x_zero_point, bias) => (y) {{
-        y = {_PRODUCT}
+        y = {_INT8_MATMUL}
     }}""",
     f"""{_HEADER}
     QuantizedLinearGelu (x, weight, x_scale, scales, x_zero_point, bias, y_scale, y_zero_point) => (y) {{
-        sum = {_PRODUCT}
+        sum = {_INT8_MATMUL}
         activated = Gelu (sum)
         y = QuantizeLinear (activated, y_scale, y_zero_point)
     }}""",
@@ -76,11 +76,11 @@ _SOURCES = (
         y = QuantizeLinear (attended, y_scale, y_zero_point)
     }}""",
     f"""{_HEADER}
-    AddNormQuantize <epsilon> (x, residual, gamma, beta, smoothing, scale, zero_point) => (y, bytes) {{
+    AddNormQuantize <epsilon> (x, residual, gamma, beta, smoothing, scale, zero_point) => (y, y_uint8) {{
         sum = Add (x, residual)
         y = LayerNormalization <axis = -1, epsilon: float = @epsilon> (sum, gamma, beta)
         smoothed = Mul (y, smoothing)
-        bytes = QuantizeLinear (smoothed, scale, zero_point)
+        y_uint8 = QuantizeLinear (smoothed, scale, zero_point)
     }}""",
 )
 
@@ -88,22 +88,28 @@ FUNCTIONS = {
     function.name: function
     for function in (ir.serde.deserialize_function(onnx.parser.parse_function(source)) for source in _SOURCES)
 }
-"""By name."""
+"""The functions, by name. Names, inputs and attributes are those of the kernels in `runtime/native`."""
 
 
-def outline_kernels(model: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
-    """A copy of a fused graph that calls the functions, and how often each. Weights are shared with `model`.
+def outline_kernels(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
+    """Replace groups of operators by calls of `FUNCTIONS`.
 
-    What does not look as the kernels have it, such as another activation, stays as it is.
+    Groups that no kernel computes, such as those with another activation, stay as they are.
+
+    Args:
+        graph: A fused graph, in FP32 or INT8; it is not changed.
+
+    Returns:
+        A copy of the graph, which shares its weights, and the number of calls of each function.
     """
-    outlined = model.clone()
+    outlined = graph.clone()
     counts: Counter[str] = Counter()
     for op_type, outline in (
-        ("If", _attention),
-        ("Gelu", _linear_gelu),
-        ("MatMulIntegerToFloat", _quantized_linear),
-        ("MatMul", _linear),
-        ("LayerNormalization", _norm),
+        ("If", _outline_attention),
+        ("Gelu", _outline_linear_gelu),
+        ("MatMulIntegerToFloat", _outline_quantized_linear),
+        ("MatMul", _outline_linear),
+        ("LayerNormalization", _outline_add_norm),
     ):
         for node in operators(outlined, op_type):
             try:
@@ -126,93 +132,118 @@ def _call(
     outputs: Sequence[ir.Value],
     attributes: Mapping[str, Any] | None = None,
 ) -> str:
-    """Calls a function in the place of what computes `outputs`, and returns its name."""
+    """Insert a call of a function that computes `outputs` from now on, and return the function's name."""
     called = insert_before(anchor, name, inputs, like=outputs, attributes=attributes, domain=KERNEL_DOMAIN)
     for old, new in zip(outputs, called, strict=True):
-        if old.is_graph_output():  # which keeps its name
+        if old.is_graph_output():  # a graph output keeps its name
             old.name, new.name = f"{old.name} in parts", old.name
         old.replace_all_uses_with(new, replace_graph_outputs=True)
     return name
 
 
-_USUAL = {"q_num_heads", "kv_num_heads", "scale"}
+_ATTENTION_ATTRIBUTES = {"q_num_heads", "kv_num_heads", "scale"}
+"""Attributes of Attention that the kernels know."""
 
 
-def _attention(branch: ir.Node) -> str:
-    readers = branch.outputs[0].consumers()
-    quantize = readers[0] if len(readers) == 1 and readers[0].op_type == "QuantizeLinear" else None
-    masked = branch.attributes["else_branch"].as_graph()
-    found = [node.op_type for node in masked]
-    if found != ["Attention"]:
-        raise NoMatch(f"expected Attention in the branch, found {found}")
-    attention = masked[0]
-    query, key, value, mask = attention.inputs
-    split = producer(query, "Split")
-    if [*split.outputs] != [query, key, value]:
-        raise NoMatch("expected queries, keys and values of one projection")
-    unusual = {name: each.value for name, each in attention.attributes.items() if name not in _USUAL and each.value}
-    if unusual:
-        raise NoMatch(f"expected heads and a scale alone, found {unusual}")
-    heads, kv_heads = (attention.attributes[f"{each}_num_heads"].as_int() for each in ("q", "kv"))
-    if heads != kv_heads:
-        raise NoMatch(f"expected as many heads of keys as of queries, found {kv_heads} and {heads}")
-    width = query.shape[-1] if query is not None and query.shape is not None else None
-    if not isinstance(width, int):
-        raise NoMatch(f"expected queries of a fixed width, found {width}")
-    scale = attention.attributes["scale"].as_float() if "scale" in attention.attributes else (width // heads) ** -0.5
+def _outline_attention(branch: ir.Node) -> str:
+    """Outline attention in the branch of `add_padding_branch`, with the quantization of its output if there is one."""
+    consumers = branch.outputs[0].consumers()
+    quantize = consumers[0] if len(consumers) == 1 and consumers[0].op_type == "QuantizeLinear" else None
+    split, attention = _branched_attention(branch)
+    heads = attention.attributes["q_num_heads"].as_int()
+    if "scale" in attention.attributes:
+        scale = attention.attributes["scale"].as_float()
+    else:
+        scale = (_width(attention.inputs[0]) // heads) ** -0.5
     last, name = (branch, "SelfAttention") if quantize is None else (quantize, "QuantizedAttention")
-    inputs = [split.inputs[0], mask, branch.inputs[0], *last.inputs[1:]]
+    inputs = [split.inputs[0], attention.inputs[3], branch.inputs[0], *last.inputs[1:]]
     called = _call(last, name, inputs, last.outputs, {"num_heads": heads, "scale": scale})
-    for body in ("then_branch", "else_branch"):  # its nodes read the values of the graph around it until they go
+    for body in ("then_branch", "else_branch"):  # their nodes read values of the outer graph as long as they exist
         graph = branch.attributes[body].as_graph()
         graph.outputs.clear()
         graph.remove([*graph], safe=True)
     return called
 
 
-def _product(node: ir.Node) -> list[ir.Value | None]:
-    x, weight, x_scale, scales, x_zero, weight_zero, bias = [*node.inputs, None][:7]
-    for each in (x_scale, scales, x_zero, bias):
-        constant(each)
-    if constant(weight).shape[0] % 4 or weight_zero is not None:
+def _branched_attention(branch: ir.Node) -> tuple[ir.Node, ir.Node]:
+    """Return the Split and the masked Attention of a branch, if the kernels compute such attention."""
+    masked = branch.attributes["else_branch"].as_graph()
+    found = [node.op_type for node in masked]
+    if found != ["Attention"]:
+        raise NoMatch(f"expected Attention in the branch, found {found}")
+    attention = masked[0]
+    query, key, value, _ = attention.inputs
+    split = producer(query, "Split")
+    if [*split.outputs] != [query, key, value]:
+        raise NoMatch("expected queries, keys and values of one projection")
+    attributes = attention.attributes
+    unknown = {key: item.value for key, item in attributes.items() if key not in _ATTENTION_ATTRIBUTES and item.value}
+    if unknown:
+        raise NoMatch(f"expected heads and a scale alone, found {unknown}")
+    heads, kv_heads = (attributes[f"{side}_num_heads"].as_int() for side in ("q", "kv"))
+    if heads != kv_heads:
+        raise NoMatch(f"expected as many heads of keys as of queries, found {kv_heads} and {heads}")
+    _width(query)
+    return split, attention
+
+
+def _width(query: ir.Value | None) -> int:
+    """Return the size of the last axis."""
+    width = query.shape[-1] if query is not None and query.shape is not None else None
+    if not isinstance(width, int):
+        raise NoMatch(f"expected queries of a fixed width, found {width}")
+    return width
+
+
+def _int8_matmul_inputs(matmul: ir.Node) -> list[ir.Value | None]:
+    """Return the inputs of a MatMulIntegerToFloat as the kernels take them: [x, weight, scales, zero point, bias]."""
+    x, weight, x_scale, scales, x_zero_point, weight_zero_point, bias = [*matmul.inputs, None][:7]
+    for value in (x_scale, scales, x_zero_point, bias):
+        constant(value)
+    if constant(weight).shape[0] % 4 or weight_zero_point is not None:
         raise NoMatch("expected a bias, and a number of inputs that is a multiple of 4")
-    return [x, weight, x_scale, scales, x_zero, bias]
+    return [x, weight, x_scale, scales, x_zero_point, bias]
 
 
-def _linear_gelu(gelu: ir.Node) -> str:
+def _outline_linear_gelu(gelu: ir.Node) -> str:
+    """Outline a projection with exact GELU, and the quantization of its output if the projection is INT8."""
     if gelu.attributes.get("approximate") is not None and gelu.attributes["approximate"].as_string() != "none":
         raise NoMatch("expected exact GELU")
     before = gelu.inputs[0].producer() if gelu.inputs[0] is not None else None
     if before is None:
-        raise NoMatch("expected a product")
+        raise NoMatch("expected a projection")
     sole_consumer(before.outputs[0], "Gelu")
     if before.op_type == "Add":
         linear = as_linear(before.outputs[0])
         return _call(gelu, "LinearGelu", [linear.input, linear.weight, linear.bias], gelu.outputs)
-    product = producer(gelu.inputs[0], "MatMulIntegerToFloat")
+    matmul = producer(gelu.inputs[0], "MatMulIntegerToFloat")
     quantize = sole_consumer(gelu.outputs[0], "QuantizeLinear")
-    for each in quantize.inputs[1:]:
-        constant(each)
-    return _call(quantize, "QuantizedLinearGelu", [*_product(product), *quantize.inputs[1:]], quantize.outputs)
+    for value in quantize.inputs[1:]:
+        constant(value)
+    inputs = [*_int8_matmul_inputs(matmul), *quantize.inputs[1:]]
+    return _call(quantize, "QuantizedLinearGelu", inputs, quantize.outputs)
 
 
-def _quantized_linear(product: ir.Node) -> str:
-    if not product.outputs[0].consumers():
-        raise NoMatch("expected a product that is read")
-    return _call(product, "QuantizedLinear", _product(product), product.outputs)
+def _outline_quantized_linear(matmul: ir.Node) -> str:
+    """Outline an INT8 projection."""
+    if not matmul.outputs[0].consumers():
+        raise NoMatch("expected an output that is read")
+    return _call(matmul, "QuantizedLinear", _int8_matmul_inputs(matmul), matmul.outputs)
 
 
-def _linear(matmul: ir.Node) -> str:
+def _outline_linear(matmul: ir.Node) -> str:
+    """Outline an FP32 projection."""
     add = sole_consumer(matmul.outputs[0], "Add")
     linear = as_linear(add.outputs[0])
     return _call(add, "Linear", [linear.input, linear.weight, linear.bias], add.outputs)
 
 
-def _norm(norm: ir.Node) -> str:
+def _outline_add_norm(norm: ir.Node) -> str:
+    """Outline a sum, its LayerNormalization, and the smoothing and quantization of the result."""
     add = producer(norm.inputs[0], "Add")
     sole_consumer(add.outputs[0], "LayerNormalization")
-    shapes = [None if each is None or each.shape is None else [*each.shape] for each in add.inputs]
-    if shapes[0] is None or shapes[0] != shapes[1] or len(shapes[0]) != 3:  # a table of positions is shared by the rows
+    shapes = [None if value is None or value.shape is None else [*value.shape] for value in add.inputs]
+    if shapes[0] is None or shapes[0] != shapes[1] or len(shapes[0]) != 3:  # a table of positions is broadcast
         raise NoMatch(f"expected two tensors of one shape, found {shapes}")
     for smooth in norm.outputs[0].consumers():
         if smooth.op_type != "Mul" or smooth.inputs[0] is not norm.outputs[0]:
@@ -220,7 +251,5 @@ def _norm(norm: ir.Node) -> str:
         quantize = sole_consumer(smooth.outputs[0], "QuantizeLinear")
         inputs = [*add.inputs, *norm.inputs[1:3], smooth.inputs[1], *quantize.inputs[1:]]
         epsilon = norm.attributes["epsilon"].as_float()
-        return _call(
-            norm, "AddNormQuantize", inputs, [norm.outputs[0], quantize.outputs[0]], {"epsilon": epsilon}
-        )  # fmt: skip
-    raise NoMatch("expected bytes to be made of it")
+        return _call(norm, "AddNormQuantize", inputs, [norm.outputs[0], quantize.outputs[0]], {"epsilon": epsilon})
+    raise NoMatch("expected the output to be smoothed and quantized")

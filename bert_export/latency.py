@@ -1,4 +1,4 @@
-"""A short interleaved timing, to choose between variants. `bert-export bench` is the thorough one."""
+"""Time the variants briefly, to choose between them; `bert-export bench` is the thorough benchmark."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -10,22 +10,32 @@ from bert_runtime.tasks import Task
 from bert_runtime.timing import interleaved_medians
 from bert_runtime.tokenization import Batch
 
-__all__ = ["SHAPES", "median_latencies_ms"]
+__all__ = ["TIMED_SHAPES", "median_latencies_ms"]
 
-SHAPES = ((1, 16), (1, 128))
-"""Batch × tokens that are timed: a chat message and a paragraph."""
+TIMED_SHAPES = ((1, 16), (1, 128))
+"""Batch size × tokens that are timed: a chat message and a paragraph (a judgement)."""
 
 
 def median_latencies_ms(
     runs: Mapping[str, Callable[[Batch], FloatArray]], task: Task, max_tokens: int, rounds: int = 15
 ) -> dict[str, dict[str, float]]:
-    """Median milliseconds per call by name and shape (`1x128`), each round calling every one in turn."""
+    """Time functions in turn, round after round.
+
+    Args:
+        runs: Functions that run one batch, by name.
+        task: The task, which makes the token ids valid.
+        max_tokens: Longer shapes are shortened to this.
+        rounds: Calls of each function per shape.
+
+    Returns:
+        The median milliseconds per call, by name and shape (`1x128`).
+    """
     medians: dict[str, dict[str, float]] = {name: {} for name in runs}
-    for rows, tokens in SHAPES:
+    for batch_size, tokens in TIMED_SHAPES:
         tokens = min(tokens, max_tokens)
-        ones = np.ones((rows, tokens), dtype=np.int64)
+        ones = np.ones((batch_size, tokens), dtype=np.int64)
         batch = Batch(task.valid_probe_ids(ones), ones, np.zeros_like(ones))
         seconds = interleaved_medians({name: partial(run, batch) for name, run in runs.items()}, rounds)
-        for name, value in seconds.items():
-            medians[name][f"{rows}x{tokens}"] = round(value * 1e3, 4)
+        for name, median in seconds.items():
+            medians[name][f"{batch_size}x{tokens}"] = round(median * 1e3, 4)
     return medians

@@ -1,4 +1,7 @@
-"""Reading and editing onnx_ir graphs: what every fusion shares."""
+"""Read and edit onnx_ir graphs: the toolkit of all fusions and quantization.
+
+Throughout the exporter a `graph` is an `onnx_ir.Model`, which holds an `onnx_ir.Graph` and its functions.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,30 +34,34 @@ __all__ = [
 ]
 
 MICROSOFT_DOMAIN = "com.microsoft"
-"""ONNX Runtime's own operators."""
+"""The domain of ONNX Runtime's contributed operators."""
 
 FusionCounts = Mapping[str, Mapping[str, int]]
 """Per fusion, how many were `expected` and how many `found`."""
 
 
 class NoMatch(Exception):  # noqa: N818 - control flow inside a fusion, never an error for the user
-    """A place in the graph is not what a fusion looks for; the message says what was found instead."""
+    """A subgraph is not what a fusion looks for; the message says what was expected and found."""
 
 
-def operators(model: ir.Model, op_type: str) -> list[ir.Node]:
-    """All nodes of one type, in topological order."""
-    return [node for node in model.graph if node.op_type == op_type]
+def operators(graph: ir.Model, op_type: str) -> list[ir.Node]:
+    """Return all nodes of an operator type, in topological order."""
+    return [node for node in graph.graph if node.op_type == op_type]
 
 
 def scope(node: ir.Node) -> str:
-    """The PyTorch module a node came from, such as `encoder.layers.0.attention`."""
+    """Return the PyTorch module that a node comes from, such as `encoder.layers.0.attention`."""
     names = node.metadata_props.get("pkg.torch.onnx.name_scopes", "")
     parts = [name.strip(" '\"") for name in names.strip("[]").split(",")]
     return parts[-2] if len(parts) > 1 else ""
 
 
 def producer(value: ir.Value | None, op_type: str) -> ir.Node:
-    """The node that computes `value`, which must be of that type."""
+    """Return the node that computes `value`.
+
+    Raises:
+        NoMatch: There is none, or it is not an `op_type`.
+    """
     node = value.producer() if value is not None else None
     if node is None or node.op_type != op_type:
         found = node.op_type if node is not None else "a graph input or weight" if value is not None else "nothing"
@@ -63,7 +70,11 @@ def producer(value: ir.Value | None, op_type: str) -> ir.Node:
 
 
 def sole_consumer(value: ir.Value, op_type: str) -> ir.Node:
-    """The only node that reads `value`, which must be of that type."""
+    """Return the only node that reads `value`.
+
+    Raises:
+        NoMatch: There is none, there are several, it is not an `op_type`, or `value` is also a graph output.
+    """
     consumers = value.consumers()
     if len(consumers) != 1 or consumers[0].op_type != op_type or value.is_graph_output():
         found = ", ".join(node.op_type for node in consumers) or "nothing"
@@ -72,7 +83,11 @@ def sole_consumer(value: ir.Value, op_type: str) -> ir.Node:
 
 
 def constant(value: ir.Value | None) -> NDArray[Any]:
-    """The array behind an initializer, which nobody feeds another value for."""
+    """Return the array of an initializer.
+
+    Raises:
+        NoMatch: `value` is not an initializer, or callers may override it since it is also a graph input.
+    """
     if value is None or value.const_value is None or value.is_graph_input():
         raise NoMatch(f"expected {value.name if value is not None else 'an input'} to be a constant")
     return value.const_value.numpy()
@@ -80,14 +95,14 @@ def constant(value: ir.Value | None) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Linear:
-    """A projection x·W + b as the graph has it: MatMul, then Add unless the bias is zero."""
+    """A projection x·W + b in the graph: a MatMul, followed by an Add unless the bias is zero."""
 
     input: ir.Value
     output: ir.Value
     weight: ir.Value
     """A constant [in, out]."""
     bias: ir.Value | None
-    """A constant [out]; torch leaves out the Add of a bias that is all zero."""
+    """A constant [out]; `None` if it is all zero, for which torch leaves out the Add."""
     matmul: ir.Node
 
     @property
@@ -104,7 +119,11 @@ class Linear:
 
 
 def as_linear(value: ir.Value | None) -> Linear:
-    """The projection that computes `value`, with a constant 2-D weight and, if any, a constant 1-D bias."""
+    """Return the projection that computes `value`.
+
+    Raises:
+        NoMatch: `value` is not the product of an activation and a constant 2-D weight, with or without a 1-D bias.
+    """
     add = value.producer() if value is not None else None
     product, bias = value, None
     if add is not None and add.op_type == "Add":
@@ -122,28 +141,29 @@ def as_linear(value: ir.Value | None) -> Linear:
     return Linear(source, value, weight, bias, matmul)
 
 
-def linears(model: ir.Model) -> list[Linear]:
-    """Every projection of the graph, in topological order."""
+def linears(graph: ir.Model) -> list[Linear]:
+    """Return every projection of the graph, in topological order."""
     found = []
-    for matmul in operators(model, "MatMul"):
+    for matmul in operators(graph, "MatMul"):
         product = matmul.outputs[0]
-        readers = product.consumers()
-        biased = (
-            len(readers) == 1
-            and readers[0].op_type == "Add"
-            and any(
-                each is not product and each is not None and each.const_value is not None for each in readers[0].inputs
-            )
-        )
         try:
-            found.append(as_linear(readers[0].outputs[0] if biased else product))
+            found.append(as_linear(_after_bias(product) or product))
         except NoMatch:
-            continue  # a product of two activations
+            continue  # a matmul of two activations
     return found
 
 
+def _after_bias(product: ir.Value) -> ir.Value | None:
+    """Return the sum of a product and a constant, if that is all the product is read for."""
+    consumers = product.consumers()
+    if len(consumers) != 1 or consumers[0].op_type != "Add":
+        return None
+    others = [value for value in consumers[0].inputs if value is not None and value is not product]
+    return consumers[0].outputs[0] if any(value.const_value is not None for value in others) else None
+
+
 def add_initializer(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
-    """A new constant of the graph; a name that is taken gets a number."""
+    """Add a constant to the graph; a number is appended to a name that is taken."""
     unique, number = name, 1
     while unique in graph.initializers:
         unique, number = f"{name}_{number}", number + 1
@@ -163,9 +183,19 @@ def insert_before(
     shapes: Sequence[ir.Shape | None] | None = None,
     domain: str = "",
 ) -> list[ir.Value]:
-    """Adds a node before `anchor`. Its outputs take element type, and shape unless `shapes` is given, from `like`.
+    """Insert a node before `anchor`, in the same PyTorch scope.
 
-    The new node keeps the anchor's PyTorch scope.
+    Args:
+        anchor: The node to insert before.
+        op_type: The new node's operator.
+        inputs: Its inputs; `None` for an optional one that is left out.
+        like: Values that its outputs take their element type from, and their shape unless `shapes` is given.
+        attributes: Its attributes.
+        shapes: The shapes of its outputs.
+        domain: The operator's domain; standard ONNX by default.
+
+    Returns:
+        The new node's outputs, as many as `like` has values.
     """
     sources = [like] if isinstance(like, ir.Value) else list(like)
     shapes = shapes or [source.shape for source in sources]
@@ -179,21 +209,27 @@ def insert_before(
 
 
 def check_counts(found: Mapping[str, int], expected: Mapping[str, int], reasons: list[str]) -> FusionCounts:
-    """The counts side by side; raises `FusionError` where they differ."""
+    """Return the expected and found number of each fusion.
+
+    Raises:
+        FusionError: Two numbers differ; the message gives them and `reasons`.
+    """
     counts = {name: {"expected": number, "found": found.get(name, 0)} for name, number in expected.items()}
-    short = [
+    differing = [
         f"{name} (expected {count['expected']}, found {count['found']})"
         for name, count in counts.items()
         if count["found"] != count["expected"]
     ]
-    if short:
+    if differing:
         because = "; ".join(reasons) or "torch captured other operators than expected"
-        raise FusionError(f"the graph could not be fused as its configuration demands: {', '.join(short)}. {because}")
+        raise FusionError(
+            f"the graph could not be fused as its configuration demands: {', '.join(differing)}. {because}"
+        )
     return counts
 
 
-def tidy(model: ir.Model) -> None:
-    """Computes twice-computed values once, removes what nothing reads, and gives every value a name of its own."""
-    CommonSubexpressionEliminationPass()(model)
-    RemoveUnusedNodesPass()(model)
-    NameFixPass()(model)
+def tidy(graph: ir.Model) -> None:
+    """Merge common subexpressions, remove unused nodes, and make value names unique."""
+    CommonSubexpressionEliminationPass()(graph)
+    RemoveUnusedNodesPass()(graph)
+    NameFixPass()(graph)

@@ -1,4 +1,4 @@
-"""Whether a graph computes what the PyTorch model computes, for any padding."""
+"""Compare a graph's outputs with the PyTorch model's, for every kind of padding."""
 
 from collections.abc import Callable
 
@@ -15,24 +15,33 @@ __all__ = ["check_parity", "probe_batches", "reference_outputs", "tolerance"]
 
 
 def tolerance(task: Task) -> float:
-    """Largest absolute difference that float32 arithmetic in another order explains."""
+    """Return the maximum absolute difference that float32 arithmetic in another order explains (a judgement)."""
     return 1e-5 if isinstance(task, SentenceEmbedding) and task.normalize else 1e-4
 
 
-def probe_batches(model: TaskModel, max_tokens: int, seed: int = 0) -> dict[str, Batch]:
-    """Random token ids and segments under every kind of mask a caller may pass, by the kind's name."""
+def probe_batches(torch_model: TaskModel, max_tokens: int, seed: int = 0) -> dict[str, Batch]:
+    """Make batches of random token ids and segments, one for every kind of mask that callers may pass.
+
+    Args:
+        torch_model: The model; its vocabulary and task limit the ids.
+        max_tokens: Length of the longest batch.
+        seed: Seed of the random ids.
+
+    Returns:
+        The batches by kind of mask, such as `right-padded`.
+    """
     generator = np.random.default_rng(seed)
     long, short = max_tokens, max(1, min(max_tokens, 24))
 
     def batch(mask: np.ndarray) -> Batch:
-        ids = generator.integers(0, model.config.vocab_size, mask.shape)
-        segments = np.sort(generator.integers(0, max(1, model.config.type_vocab_size), mask.shape), axis=1)
-        return Batch(model.task.valid_probe_ids(ids), mask.astype(np.int64), segments)
+        ids = generator.integers(0, torch_model.config.vocab_size, mask.shape)
+        segments = np.sort(generator.integers(0, max(1, torch_model.config.type_vocab_size), mask.shape), axis=1)
+        return Batch(torch_model.task.valid_probe_ids(ids), mask.astype(np.int64), segments)
 
     lengths = np.array([[short], [short // 2 + 1], [2], [1]])
     right = np.arange(short)[None, :] < lengths
     holes = generator.random((3, short)) < 0.6
-    holes[:, short // 2] = True  # a row without any token has no answer to compare
+    holes[:, short // 2] = True  # a sequence without any token has no right output
     return {
         "unpadded": batch(np.ones((1, short))),
         "longest": batch(np.ones((1, long))),
@@ -43,23 +52,32 @@ def probe_batches(model: TaskModel, max_tokens: int, seed: int = 0) -> dict[str,
     }
 
 
-def reference_outputs(model: TaskModel, batch: Batch) -> FloatArray:
-    """What PyTorch computes: float32 [B, …]."""
+def reference_outputs(torch_model: TaskModel, batch: Batch) -> FloatArray:
+    """Compute the outputs of the PyTorch model that a graph has: float32 [B, …]."""
     with torch.inference_mode():
-        outputs: FloatArray = model(*(torch.from_numpy(np.ascontiguousarray(array)) for array in batch)).numpy()
-    chosen: FloatArray = model.task.graph_output(outputs, batch.input_ids)
-    return chosen
+        outputs: FloatArray = torch_model(*(torch.from_numpy(np.ascontiguousarray(array)) for array in batch)).numpy()
+    selected: FloatArray = torch_model.task.graph_output(outputs, batch.input_ids)
+    return selected
 
 
-def check_parity(model: TaskModel, run: Callable[[Batch], FloatArray], max_tokens: int) -> dict[str, float]:
-    """The largest absolute difference between `run` and PyTorch over `probe_batches`, with its tolerance.
+def check_parity(torch_model: TaskModel, run: Callable[[Batch], FloatArray], max_tokens: int) -> dict[str, float]:
+    """Compare a graph's outputs with PyTorch's on `probe_batches`.
 
-    Raises `ParityError` naming every kind of mask whose difference exceeds it, NaN included.
+    Args:
+        torch_model: Computes the reference outputs.
+        run: Runs the graph on a batch; returns float32 [B, …].
+        max_tokens: Length of the longest probe batch.
+
+    Returns:
+        The maximum absolute error, `max_abs_error`, and the `tolerance` it was compared with.
+
+    Raises:
+        ParityError: The error exceeds the tolerance or is NaN; names every kind of mask where it does.
     """
-    allowed = tolerance(model.task)
+    allowed = tolerance(torch_model.task)
     errors = {
-        kind: float(np.abs(run(batch) - reference_outputs(model, batch)).max())
-        for kind, batch in probe_batches(model, max_tokens).items()
+        kind: float(np.abs(run(batch) - reference_outputs(torch_model, batch)).max())
+        for kind, batch in probe_batches(torch_model, max_tokens).items()
     }
     failed = [f"{kind} ({error:.2g})" for kind, error in errors.items() if not error <= allowed]
     if failed:

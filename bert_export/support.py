@@ -1,4 +1,4 @@
-"""What this release supports, read from the registries: `python -m bert_export.support` prints the README's table."""
+"""List what this release supports, from the registries: `python -m bert_export.support` prints the README's table."""
 
 import click
 
@@ -10,8 +10,8 @@ __all__ = ["support_table"]
 
 
 def support_table() -> str:
-    """Tasks × families as a Markdown table; a cell lists the precisions a bundle can have for the CPU."""
-    precisions = ", ".join(f"`{each}`" for each in PRECISIONS["cpu"])
+    """Return tasks × families as a Markdown table; a cell lists the precisions that a bundle can have for the CPU."""
+    precisions = ", ".join(f"`{precision}`" for precision in PRECISIONS["cpu"])
     header = ["task", *(f"`{family}`" for family in FAMILIES)]
     rows = [
         [f"`{task}`", *(precisions if task in family.head_weights else "–" for family in FAMILIES.values())]

@@ -1,22 +1,22 @@
-"""The TensorRT variants of a bundle: one graph in plain ONNX operators, which TensorRT fuses itself.
+"""Build the TensorRT variants of a bundle: one graph in standard ONNX operators, which TensorRT fuses itself.
 
-TensorRT takes the operators that its parser knows. ONNX Runtime's fused ones are not among them, so attention is
-spelled out, and the graph stays in opset 20 and in FP32. Whether the engine computes in FP16 is said when it is built:
-TensorRT 10 then chooses a precision for each layer, which a graph cannot pin. So a model whose values grow too large
-for half precision gets FP32 alone.
+TensorRT takes the operators that its parser knows, and ONNX Runtime's fused ones are not among them. So attention is
+decomposed, and the graph stays in opset 20 and in FP32. Whether the engine computes in FP16 is decided when it is
+built; TensorRT 10 then chooses a precision for each layer, which a graph cannot pin. A model whose values overflow FP16
+therefore gets FP32 alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import sqrt
-from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.cuda.build import HALF_TOLERANCE, range_batches
-from bert_export.cuda.fp16_overflow import find_fp16_overflows
+from bert_export.cuda.fp16_overflow import find_fp16_overflows, overflow_batches
 from bert_export.cuda.fusion import additive_mask
+from bert_export.cuda.parity import FP16_TOLERANCE
 from bert_export.errors import ExportError
+from bert_export.graph_files import save_graph
 from bert_export.onnx_graph import (
     FusionCounts,
     NoMatch,
@@ -28,10 +28,8 @@ from bert_export.onnx_graph import (
     tidy,
 )
 from bert_export.parity import check_parity
-from bert_export.variants import BuiltVariant, Probe, open_runner, save_graph, self_test_of
-from bert_models import EncoderConfig, TaskModel
-from bert_runtime.bundle.manifest import Variant
-from bert_runtime.tasks import max_abs_difference
+from bert_export.variants import BuildContext, BuiltVariant, Fp32Variant, finish_variant, measure_drift
+from bert_models import EncoderConfig
 
 __all__ = ["TENSORRT_OPSET", "build_tensorrt", "decompose_attention"]
 
@@ -39,90 +37,96 @@ TENSORRT_OPSET = 20
 """The first opset with Gelu."""
 
 _MASKED_SCORES = "attention.masked_scores"
-"""What the names of scores begin with that are large on purpose."""
+"""Name prefix of attention scores after the mask is added, which are large on purpose."""
 
 EVALUATED_ON = "the CPU provider in FP32, not TensorRT"
-"""How the numbers of a TensorRT variant came about."""
+"""How a TensorRT variant was measured."""
 
 
 def build_tensorrt(
-    fp32: BuiltVariant,
-    model: TaskModel,
-    probe: Probe,
-    folder: Path,
-    precisions: Sequence[str],
-    progress: Callable[[str], None],
-    *,
-    exactly: bool = False,
+    context: BuildContext, fp32: Fp32Variant, precisions: Sequence[str], *, allow_fp32_fallback: bool = True
 ) -> list[BuiltVariant]:
-    """The TensorRT variants of those precisions, `fp32` and `fp16`, which are one graph.
+    """Build the TensorRT variants; all precisions share one graph.
 
-    FP32 alone for a model whose values are too large for FP16; `exactly` raises `ExportError` instead where FP16 alone
-    is asked for. Raises `FusionError` or `ParityError` where the graph is not what it should be.
+    Args:
+        context: The export's context.
+        fp32: The CPU's FP32 variant.
+        precisions: `fp32`, `fp16`, both or none.
+        allow_fp32_fallback: Whether a model whose values overflow FP16 gets FP32 where only `fp16` was asked for.
+
+    Raises:
+        ExportError: Values overflow FP16 and there is no fallback.
+        FusionError: Attention was decomposed in a different number of layers than the model has.
+        ParityError: The graph does not compute what the PyTorch model computes.
     """
     if not precisions:
         return []
-    progress("spelling attention out for TensorRT")
+    context.progress("decomposing attention for TensorRT")
     graph = fp32.graph.clone()
-    fusions = {**fp32.fusions, **decompose_attention(graph, model.config)}
-    if "fp16" in precisions:
-        found = find_fp16_overflows(graph, range_batches(model, probe))
-        if unsafe := [size for name, size in found.items() if not name.startswith(_MASKED_SCORES)]:
-            reason = f"{len(unsafe)} operators have values up to {max(unsafe):.3g}, too large for TensorRT in FP16"
-            if exactly and "fp32" not in precisions:
-                raise ExportError(f"{reason}; leave --precision out, or give fp32 as well")
-            progress(f"{reason}: making FP32 alone")
-            precisions = ("fp32",)
-    files = save_graph(graph, folder, "tensorrt")
-    progress("comparing the graph for TensorRT with PyTorch under every kind of padding")
-    runner = open_runner(model, probe, folder / files.model.file)
-    parity = check_parity(model, runner.session.run, probe.tokenizer.max_tokens)
-    outputs = runner.outputs(probe.texts)
-    largest = max_abs_difference(outputs, fp32.outputs)
-    drift = {**runner.task.agreement(outputs, fp32.outputs), "max_abs_difference": largest, "texts": len(probe.texts)}
-    scale = max(0.1, max(float(np.abs(each.flat).max(initial=0)) for each in fp32.outputs))
-    tolerances = {"fp32": parity["tolerance"], "fp16": HALF_TOLERANCE * scale}
+    fusions = {**fp32.fusions, **decompose_attention(graph, context.torch_model.config)}
+    if "fp16" in precisions and (reason := _fp16_overflow(context, graph)):
+        if not allow_fp32_fallback and "fp32" not in precisions:
+            raise ExportError(f"{reason}; leave --precision out, or give fp32 as well")
+        context.progress(f"{reason}: making FP32 alone")
+        precisions = ("fp32",)
+    files = save_graph(graph, context.folder, "tensorrt")
+    context.progress("comparing the graph for TensorRT with PyTorch under every kind of padding")
+    runner = context.open_runner(context.folder / files.model.file)
+    parity = check_parity(context.torch_model, runner.session.run, context.max_tokens)
+    outputs = runner.outputs(context.probe.texts)
+    drift = measure_drift(runner.task, outputs, fp32.outputs)
+    scale = max(0.1, max(float(np.abs(output.flat).max(initial=0)) for output in fp32.outputs))
+    tolerances = {"fp32": parity["tolerance"], "fp16": FP16_TOLERANCE * scale}
     return [
-        BuiltVariant(
-            Variant(
-                precision=precision, target="tensorrt", opset=TENSORRT_OPSET,
-                fusions=fusions, parity=parity, evaluated_on=EVALUATED_ON, drift=drift,
-                self_test=self_test_of(runner, probe, tolerances[precision]),
-                model=files.model, external_data=files.data,
-            ),
-            runner, outputs, graph, fusions,
+        finish_variant(
+            context, runner, outputs, files, tolerance=tolerances[precision],
+            precision=precision, target="tensorrt", opset=TENSORRT_OPSET, fusions=fusions, parity=parity, drift=drift,
+            evaluated_on=EVALUATED_ON,
         )
         for precision in precisions
     ]  # fmt: skip
 
 
-def decompose_attention(model: ir.Model, config: EncoderConfig) -> FusionCounts:
-    """Rewrites a graph that `fuse` has been through, in place and still in FP32, and returns the counts.
+def _fp16_overflow(context: BuildContext, graph: ir.Model) -> str | None:
+    """Return why the graph cannot run in FP16; `None` if it can."""
+    overflows = find_fp16_overflows(graph, overflow_batches(context.torch_model, context.probe))
+    unsafe = [maximum for name, maximum in overflows.items() if not name.startswith(_MASKED_SCORES)]
+    if not unsafe:
+        return None
+    return f"{len(unsafe)} operators have values up to {max(unsafe):.3g}, too large for TensorRT in FP16"
 
-    Raises `FusionError` where not every layer's attention was found as it should be.
+
+def decompose_attention(graph: ir.Model, config: EncoderConfig) -> FusionCounts:
+    """Replace the Attention operators of a graph that `fuse` returned by standard ones, in place and in FP32.
+
+    Raises:
+        FusionError: Attention was decomposed in a different number of layers than `config` has.
     """
     found, reasons = 0, []
-    for node in operators(model, "Attention"):
+    for node in operators(graph, "Attention"):
         try:
-            _spell_out(node)
+            _decompose(node)
             found += 1
         except NoMatch as reason:
             reasons.append(f"attention at {scope(node)}: {reason}")
-    model.graph.opset_imports.update({"": TENSORRT_OPSET})
-    tidy(model)
+    graph.graph.opset_imports.update({"": TENSORRT_OPSET})
+    tidy(graph)
+    # The key in bundles; the rewrite is called decomposition everywhere else.
     return check_counts({"attention_spelled_out": found}, {"attention_spelled_out": config.num_layers}, reasons)
 
 
-def _spell_out(node: ir.Node) -> None:
-    """Attention on [B, S, H] with a boolean mask → products, Softmax, and heads moved to and fro."""
+def _decompose(node: ir.Node) -> None:
+    """Replace Attention on [B, S, H] with a boolean mask by Reshape, Transpose, MatMul, Add and Softmax."""
     query, key, value = node.inputs[:3]
     mask = node.inputs[3] if len(node.inputs) > 3 else None
     graph = node.graph
     assert isinstance(graph, ir.Graph)
-    if any(each is None or each.shape is None for each in (query, key, value)) or query is None or query.shape is None:
+    if any(operand is None or operand.shape is None for operand in (query, key, value)):
         raise NoMatch("expected operands of known shape")
     if mask is not None and mask.dtype != ir.DataType.BOOL:
         raise NoMatch(f"expected a boolean mask, found {mask.dtype}")
+    assert query is not None
+    assert query.shape is not None
     heads, width = node.attributes["q_num_heads"].as_int(), query.shape[-1]
     if not isinstance(width, int):
         raise NoMatch(f"expected a fixed width, found {query.shape}")
@@ -130,21 +134,22 @@ def _spell_out(node: ir.Node) -> None:
     def add(op_type: str, *inputs: ir.Value | None, **attributes: object) -> ir.Value:
         return insert_before(node, op_type, inputs, like=node.outputs[0], shapes=[None], attributes=attributes)[0]
 
-    def split(operand: ir.Value | None, perm: tuple[int, ...]) -> ir.Value:
+    def split_heads(operand: ir.Value | None, perm: tuple[int, ...]) -> ir.Value:
         shape = add_initializer(graph, "attention.heads", np.array([0, 0, heads, width // heads], dtype=np.int64))
         return add("Transpose", add("Reshape", operand, shape), perm=perm)
 
     scale = node.attributes["scale"].as_float() if "scale" in node.attributes else 1 / sqrt(width // heads)
-    # Each side by its root, as the operator is defined: in FP16 a product that is scaled afterwards may overflow.
+    # Scale queries and keys by the root each, as ONNX defines the operator: scaled afterwards, their product may
+    # overflow in FP16.
     root = add_initializer(graph, "attention.scale", np.array(sqrt(scale), dtype=np.float32))
-    queries, keys = (add("Mul", split(*each), root) for each in ((query, (0, 2, 1, 3)), (key, (0, 2, 3, 1))))
+    queries = add("Mul", split_heads(query, (0, 2, 1, 3)), root)
+    keys = add("Mul", split_heads(key, (0, 2, 3, 1)), root)
     scores = add("MatMul", queries, keys)
     if mask is not None:
         scores = add("Add", scores, additive_mask(node, mask))
         scores.name = f"{_MASKED_SCORES}.{node.outputs[0].name}"
-    merged = add(
-        "Transpose", add("MatMul", add("Softmax", scores, axis=-1), split(value, (0, 2, 1, 3))), perm=(0, 2, 1, 3)
-    )
-    whole = add_initializer(graph, "attention.whole", np.array([0, 0, width], dtype=np.int64))
-    (output,) = insert_before(node, "Reshape", [merged, whole], like=node.outputs[0])
+    attended = add("MatMul", add("Softmax", scores, axis=-1), split_heads(value, (0, 2, 1, 3)))
+    transposed = add("Transpose", attended, perm=(0, 2, 1, 3))
+    shape = add_initializer(graph, "attention.whole", np.array([0, 0, width], dtype=np.int64))
+    (output,) = insert_before(node, "Reshape", [transposed, shape], like=node.outputs[0])
     node.outputs[0].replace_all_uses_with(output)

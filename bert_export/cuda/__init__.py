@@ -1,4 +1,4 @@
-"""The graphs of a bundle for CUDA: other operators than on the CPU, FP16 weights and activations, and their proof."""
+"""Build a bundle's graphs for CUDA: ONNX Runtime's CUDA operators, FP16, and what a CPU can verify of them."""
 
 from bert_export.cuda.build import build_cuda
 from bert_export.cuda.decompose_packing import decompose_packed_ops

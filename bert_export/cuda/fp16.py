@@ -1,8 +1,8 @@
-"""FP32 to FP16: weights and activations in half precision, between inputs and outputs that stay as they are.
+"""Convert weights and activations of a graph from FP32 to FP16; its inputs and outputs keep their types.
 
-Half precision is for the operators that gain by it and accumulate in FP32: matrix products, attention, normalization
-(`stash_type` 1, and the runtime's strict mode), GELU, and what moves their values about. All others, such as the sums,
-norms and quotients of pooling, stay in FP32, whose smallest divisors half precision would round to zero.
+FP16 is for the operators that gain by it and accumulate in FP32: matmul, attention, normalization (`stash_type` 1, and
+the runtime's strict mode), GELU, and those that only move values. All others, such as the sums, norms and quotients of
+pooling, stay in FP32: FP16 would round their smallest divisors to zero.
 """
 
 from collections.abc import Collection
@@ -12,12 +12,12 @@ import onnx_ir as ir
 
 from bert_export.onnx_graph import add_initializer, constant, insert_before, tidy
 
-__all__ = ["LARGEST", "convert_to_fp16", "fp16_nodes"]
+__all__ = ["FP16_MAX", "convert_to_fp16", "fp16_nodes"]
 
-LARGEST = float(np.finfo(np.float16).max)
-"""The largest number of half precision, 65504."""
+FP16_MAX = float(np.finfo(np.float16).max)
+"""The largest finite FP16 value, 65504."""
 
-_OPERATORS = frozenset(
+_FP16_OPERATORS = frozenset(
     (
         "Add", "BiasGelu", "FastGelu", "Gather", "GatherND", "Gelu", "Gemm", "LayerNormalization", "MatMul",
         "MultiHeadAttention", "Relu", "SkipLayerNormalization", "Slice", "Split", "Tanh", "Where",
@@ -25,66 +25,69 @@ _OPERATORS = frozenset(
 )  # fmt: skip
 
 
-def fp16_nodes(model: ir.Model) -> list[ir.Node]:
+def fp16_nodes(graph: ir.Model) -> list[ir.Node]:
     """Return the nodes that can run in FP16, in topological order."""
     return [
         node
-        for node in model.graph
-        if node.op_type in _OPERATORS
+        for node in graph.graph
+        if node.op_type in _FP16_OPERATORS
         and any(value.dtype == ir.DataType.FLOAT for value in node.outputs)
-        and not any(_overflows(value) for value in node.inputs)
+        and not any(_constant_overflows(value) for value in node.inputs)
     ]
 
 
-def _overflows(value: ir.Value | None) -> bool:
-    """Whether a constant has no value in half precision, such as the −1e9 that a pooling masks with."""
+def _constant_overflows(value: ir.Value | None) -> bool:
+    """Whether `value` is a constant beyond the range of FP16, such as the −1e9 that a pooling masks with."""
     if value is None or value.const_value is None or value.dtype != ir.DataType.FLOAT:
         return False
-    return bool(np.abs(constant(value)).max(initial=0) > LARGEST)
+    return bool(np.abs(constant(value)).max(initial=0) > FP16_MAX)
 
 
-def convert_to_fp16(model: ir.Model, kept: Collection[str] = ()) -> int:
-    """Converts a graph of `fuse_for_cuda` in place and returns how many nodes run in half precision.
+def convert_to_fp16(graph: ir.Model, keep_fp32: Collection[str] = ()) -> int:
+    """Convert a graph of `fuse_for_cuda` from FP32 to FP16 in place.
 
     Args:
-        model: the graph in FP32.
-        kept: names of values; the nodes that compute them stay in FP32, with casts around them.
+        graph: The graph in FP32.
+        keep_fp32: Names of values; the nodes that compute them stay in FP32, with casts around them.
+
+    Returns:
+        The number of nodes that run in FP16.
     """
-    half = {node for node in fp16_nodes(model) if not any(value.name in kept for value in node.outputs)}
+    converted = {node for node in fp16_nodes(graph) if not any(value.name in keep_fp32 for value in node.outputs)}
     casts: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
-    for node in list(model.graph):
-        target = ir.DataType.FLOAT16 if node in half else ir.DataType.FLOAT
-        other = ir.DataType.FLOAT if node in half else ir.DataType.FLOAT16
+    for node in list(graph.graph):
+        wanted = ir.DataType.FLOAT16 if node in converted else ir.DataType.FLOAT
+        other = ir.DataType.FLOAT if node in converted else ir.DataType.FLOAT16
         for index, value in enumerate(node.inputs):
             if value is None or value.dtype != other:
                 continue
-            if (value, target) not in casts:
-                casts[value, target] = _cast(node, value, target)
-            node.replace_input_with(index, casts[value, target])
-        if node in half:
+            if (value, wanted) not in casts:
+                casts[value, wanted] = _cast(node, value, wanted)
+            node.replace_input_with(index, casts[value, wanted])
+        if node in converted:
             for value in node.outputs:
                 if value.dtype == ir.DataType.FLOAT:
                     value.type = ir.TensorType(ir.DataType.FLOAT16)
-    for index, value in enumerate(model.graph.outputs):
+    for index, value in enumerate(graph.graph.outputs):
         if value.dtype == ir.DataType.FLOAT16:
-            model.graph.outputs[index] = _output(model.graph, value)
-    tidy(model)
-    return len(half)
+            graph.graph.outputs[index] = _cast_output(graph.graph, value)
+    tidy(graph)
+    return len(converted)
 
 
-def _cast(node: ir.Node, value: ir.Value, target: ir.DataType) -> ir.Value:
-    """`value` in the other precision: a constant at once, anything else by a Cast before `node`."""
+def _cast(node: ir.Node, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """Return `value` as `dtype`: constants are converted now, others by a Cast before `node`."""
     if value.const_value is not None:
-        assert target == ir.DataType.FLOAT16  # constants are FP32, so none is ever cast back
+        assert dtype == ir.DataType.FLOAT16  # constants are FP32, so none is ever cast back
         assert isinstance(node.graph, ir.Graph)
         return add_initializer(node.graph, f"{value.name}.half", constant(value).astype(np.float16))
-    (cast,) = insert_before(node, "Cast", [value], like=value, attributes={"to": target})
-    cast.type = ir.TensorType(target)
+    (cast,) = insert_before(node, "Cast", [value], like=value, attributes={"to": dtype})
+    cast.type = ir.TensorType(dtype)
     return cast
 
 
-def _output(graph: ir.Graph, value: ir.Value) -> ir.Value:
-    """A graph output back in FP32 under its own name."""
+def _cast_output(graph: ir.Graph, value: ir.Value) -> ir.Value:
+    """Cast a graph output back to FP32; the result takes its name."""
     name, value.name = value.name, None
     result = ir.Value(name=name, shape=value.shape, type=ir.TensorType(ir.DataType.FLOAT))
     graph.append(ir.node("Cast", [value], {"to": ir.DataType.FLOAT}, outputs=[result]))

@@ -1,4 +1,4 @@
-"""Which values of a graph are too large for half precision, measured and not guessed."""
+"""Measure which values of a graph are too large for FP16."""
 
 import tempfile
 from collections.abc import Iterable
@@ -7,72 +7,105 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.cuda.fp16 import LARGEST, fp16_nodes
+from bert_export.cuda.fp16 import FP16_MAX, fp16_nodes
 from bert_export.onnx_graph import constant
+from bert_export.parity import probe_batches
+from bert_export.variants import Probe
+from bert_models import TaskModel
 from bert_runtime.cpu.session import open_onnxruntime_session
 from bert_runtime.machine import available_cores
-from bert_runtime.tokenization import Batch
+from bert_runtime.tokenization import Batch, as_text_input, pad
 
-__all__ = ["SAFE", "find_fp16_overflows", "largest_values"]
+__all__ = ["SAFE_MAX", "find_fp16_overflows", "max_abs_values", "overflow_batches"]
 
-SAFE = LARGEST / 8
-"""What a value may reach on the texts that were measured; on others it may be larger, or its terms may be."""
+SAFE_MAX = FP16_MAX / 8
+"""Maximum of a value on the measured texts. Other texts may give larger ones, and so may the terms of a sum; the factor
+is a judgement."""
+
+_MAX_TEXTS = 64
+"""Texts that activations are measured on. Every text brings the outliers out, so that few suffice (a judgement)."""
 
 
-def find_fp16_overflows(model: ir.Model, batches: Iterable[Batch], limit: float = SAFE) -> dict[str, float]:
-    """The values of an FP32 graph, by name, whose nodes must not run in half precision, with the size they reach.
+def overflow_batches(torch_model: TaskModel, probe: Probe) -> list[Batch]:
+    """Return the batches to measure activations on: texts one by one, since padding adds no values, and random ids."""
+    texts = [as_text_input(text) for text in probe.texts[:_MAX_TEXTS]]
+    windows = [window for windows in probe.tokenizer.encode(texts) for window in windows]
+    batches = [pad([window], probe.tokenizer.pad_token_id) for window in windows[: 2 * _MAX_TEXTS]]
+    return [*batches, *probe_batches(torch_model, probe.tokenizer.max_tokens).values()]
 
-    Those are nodes whose outputs, inputs or constants exceed `limit`, or are no numbers, on any of the batches. An
-    addend counts as much as the sum: normalization adds before it scales.
+
+def find_fp16_overflows(graph: ir.Model, batches: Iterable[Batch], limit: float = SAFE_MAX) -> dict[str, float]:
+    """Find the nodes of an FP32 graph that must not run in FP16.
+
+    Those are nodes with an output, input or constant whose absolute value exceeds `limit`, or is not finite, on any of
+    the batches. Inputs count as well as outputs: normalization adds before it scales.
+
+    Args:
+        graph: A graph of `fuse_for_cuda` or for TensorRT, in FP32.
+        batches: What to run it on.
+        limit: Maximum absolute value.
+
+    Returns:
+        The maximum absolute value of each such node, by the name of its first output.
     """
-    largest = largest_values(model, batches)
-    found = {}
-    for node in _measured(model):
-        sizes = [largest[str(value.name)] for value in node.outputs]
+    measured = max_abs_values(graph, batches)
+    overflows = {}
+    for node in _measured_nodes(graph):
+        maxima = [measured[str(value.name)] for value in node.outputs]
         for value in node.inputs:
             if value is None or value.dtype != ir.DataType.FLOAT:
                 continue
             if value.const_value is None:
-                sizes.append(largest.get(str(value.name), 0.0))
+                maxima.append(measured.get(str(value.name), 0.0))
             else:
-                sizes.append(float(np.abs(constant(value)).max(initial=0)))
-        if not max(sizes) <= limit:
-            found[str(node.outputs[0].name)] = max(sizes)
-    return found
+                maxima.append(float(np.abs(constant(value)).max(initial=0)))
+        if not max(maxima) <= limit:
+            overflows[str(node.outputs[0].name)] = max(maxima)
+    return overflows
 
 
-def _measured(model: ir.Model) -> list[ir.Node]:
-    """The nodes that can run in half precision, but for those that make the mask of constants."""
+def _measured_nodes(graph: ir.Model) -> list[ir.Node]:
+    """Return the nodes that can run in FP16, except those that make the mask of constants."""
     return [
         node
-        for node in fp16_nodes(model)
+        for node in fp16_nodes(graph)
         if node.op_type != "Where" or any(value is None or value.const_value is None for value in node.inputs[1:])
     ]
 
 
-def largest_values(model: ir.Model, batches: Iterable[Batch]) -> dict[str, float]:
-    """The largest absolute element over all batches of each value that may be in half precision, by name."""
-    measured = model.clone()
+def max_abs_values(graph: ir.Model, batches: Iterable[Batch]) -> dict[str, float]:
+    """Return the maximum absolute element over all batches of each value that can be in FP16, by name."""
+    measured, names = _with_max_outputs(graph)
+    maxima = np.zeros(len(names))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "measured.onnx"
+        ir.save(measured, path, external_data="measured.data")
+        session = open_onnxruntime_session(path, available_cores())
+        inputs = {value.name for value in session.get_inputs()}
+        for batch in batches:
+            feed = {name: array for name, array in batch._asdict().items() if name in inputs}
+            found = session.run([_max_name(name) for name in names], feed)
+            maxima = np.maximum(maxima, np.array(found, dtype=np.float64))  # propagates NaN
+    return dict(zip(names, maxima.tolist(), strict=True))
+
+
+def _with_max_outputs(graph: ir.Model) -> tuple[ir.Model, list[str]]:
+    """Return a copy with an output for the maximum of each measured value, and the values' names."""
+    measured = graph.clone()
     names = []
     outputs = list(measured.graph.outputs)
-    for node in _measured(measured):
+    for node in _measured_nodes(measured):
         for value in node.outputs:
             absolute = ir.node("Abs", [value])
             largest = ir.node("ReduceMax", [absolute.outputs[0]], {"keepdims": 0})
-            largest.outputs[0].name = f"largest of {value.name}"
+            largest.outputs[0].name = _max_name(str(value.name))
             largest.outputs[0].type, largest.outputs[0].shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape([])
             measured.graph.extend([absolute, largest])
             outputs.append(largest.outputs[0])
             names.append(str(value.name))
     measured.graph.outputs[:] = outputs
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "measured.onnx"
-        ir.save(measured, path, external_data="measured.data")
-        session = open_onnxruntime_session(path, available_cores())
-        inputs = {each.name for each in session.get_inputs()}
-        found = np.zeros(len(names))
-        for batch in batches:
-            feed = {name: array for name, array in batch._asdict().items() if name in inputs}
-            sizes = session.run([f"largest of {name}" for name in names], feed)
-            found = np.maximum(found, np.array(sizes, dtype=np.float64))  # which keeps NaN
-    return dict(zip(names, found.tolist(), strict=True))
+    return measured, names
+
+
+def _max_name(name: str) -> str:
+    return f"maximum of {name}"

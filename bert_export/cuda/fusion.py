@@ -1,21 +1,22 @@
-"""The fused graph in the operators that ONNX Runtime's CUDA provider has fast kernels for.
+"""Replace operators of the fused graph by those that ONNX Runtime's CUDA provider has fast kernels for.
 
-What was chosen, read from the provider's sources (github.com/microsoft/onnxruntime, contrib_ops/cuda/bert), since there
-was no GPU to measure on:
+They were chosen by reading the provider's sources (github.com/microsoft/onnxruntime, contrib_ops/cuda/bert), since
+there was no GPU to measure on:
 
 * `MultiHeadAttention` instead of the standard Attention, whose CUDA kernel only the newest releases have. With an
-  additive mask it runs cutlass' memory-efficient kernel, where heads have a multiple of 8 channels and, in FP16,
-  queries a multiple of 8 rows, to which the runtime pads; the single query of a layer reduced to its first row runs
-  unfused. A mask [B, S] (`key_padding_mask`) would run the unfused kernel for all, and lengths are right for padding at
-  one end alone. Without any mask it runs FlashAttention 2, for batches without padding: a graph of its own, see
-  `bert_export.cuda.drop_mask`, whose weights are on the GPU a second time.
-* `SkipLayerNormalization` adds bias and residual on the way. It accumulates in the element type unless the session sets
-  `enable_skip_layer_norm_strict_mode`, as the runtime does. On the CPU it is slower than Add and LayerNormalization.
-* `BiasGelu` for the exact GELU and `FastGelu` for the tanh one: each adds the bias of the projection before it.
+  additive mask it runs cutlass' memory-efficient kernel if heads have a multiple of 8 channels and, in FP16, the number
+  of queries is a multiple of 8, to which the runtime pads. The single query of a layer that is reduced to its first
+  token runs unfused. A mask [B, S] (`key_padding_mask`) would run the unfused kernel everywhere, and sequence lengths
+  express padding at one end alone. Without any mask it runs FlashAttention 2, for batches without padding: a graph of
+  its own, see `bert_export.cuda.drop_mask`, whose weights are on the GPU a second time.
+* `SkipLayerNormalization` adds the bias and the residual itself. It accumulates in the element type unless the session
+  sets `enable_skip_layer_norm_strict_mode`, as the runtime does. On the CPU it is slower than Add and
+  LayerNormalization.
+* `BiasGelu` for the exact GELU and `FastGelu` for its tanh approximation: both add the bias of the projection before.
 
-The graph is in opset 20: kernels for later revisions of Cast, Shape, Squeeze and others came to the provider later
-(docs/OperatorKernels.md there). That of onnxruntime-gpu 1.31.1 takes every operator of these graphs but for a few that
-compute shapes.
+The graph is in opset 20: the provider got kernels for later revisions of Cast, Shape, Squeeze and others only later
+(docs/OperatorKernels.md there). The provider of onnxruntime-gpu 1.31.1 runs every operator of these graphs except a few
+that compute shapes.
 """
 
 from collections import Counter
@@ -43,13 +44,15 @@ CUDA_OPSET = 20
 """The first opset with Gelu, which heads keep."""
 
 MASKED_SCORE = -10000.0
-"""What is added to the score of a masked token: its weight is 0, and a row with no other token stays finite."""
+"""Added to the score of a masked token: its attention weight becomes 0, while a sequence with no other token still has
+finite scores."""
 
 
-def fuse_for_cuda(model: ir.Model, config: EncoderConfig) -> FusionCounts:
-    """Rewrites a graph that `fuse` has been through, in place and still in FP32, and returns the counts.
+def fuse_for_cuda(graph: ir.Model, config: EncoderConfig) -> FusionCounts:
+    """Rewrite a graph that `fuse` returned, in place and still in FP32, and return the counts.
 
-    Raises `FusionError` where an operator was replaced a different number of times than the configuration demands.
+    Raises:
+        FusionError: An operator was replaced a different number of times than the configuration demands.
     """
     layers = config.num_layers
     expected = {
@@ -65,7 +68,7 @@ def fuse_for_cuda(model: ir.Model, config: EncoderConfig) -> FusionCounts:
         ("bias_gelu", "Gelu", _bias_gelu),
     )
     for name, op_type, rewrite in rewrites:
-        for node in operators(model, op_type):
+        for node in operators(graph, op_type):
             if not scope(node).startswith("encoder.layers."):
                 continue
             try:
@@ -73,13 +76,13 @@ def fuse_for_cuda(model: ir.Model, config: EncoderConfig) -> FusionCounts:
                 found[name] += 1
             except NoMatch as reason:
                 reasons.append(f"{name} at {scope(node)}: {reason}")
-    model.graph.opset_imports.update({"": CUDA_OPSET, MICROSOFT_DOMAIN: 1})
-    tidy(model)
+    graph.graph.opset_imports.update({"": CUDA_OPSET, MICROSOFT_DOMAIN: 1})
+    tidy(graph)
     return check_counts(found, expected, reasons)
 
 
 def _attention(node: ir.Node) -> None:
-    """Attention on [B, S, H] with a boolean mask → MultiHeadAttention with an additive one."""
+    """Replace Attention on [B, S, H] with a boolean mask by MultiHeadAttention with an additive one."""
     attributes = node.attributes
     if any(name in attributes and attributes[name].value for name in ("softcap", "is_causal")):
         raise NoMatch("expected attention in both directions without a soft cap")
@@ -102,23 +105,23 @@ def _attention(node: ir.Node) -> None:
 
 
 def additive_mask(node: ir.Node, mask: ir.Value) -> ir.Value:
-    """A boolean mask [B, 1, Q, S] as what is added to the scores, float32 of the same shape; computed before `node`."""
+    """Convert a boolean mask [B, 1, Q, S] to a float32 one that is added to the scores; inserted before `node`."""
     graph = node.graph
     assert isinstance(graph, ir.Graph)
     constants = []
     for name, number in (("attention_bias.kept", 0.0), ("attention_bias.masked", MASKED_SCORE)):
-        known = graph.initializers.get(name)
-        constants.append(known or add_initializer(graph, name, np.array(number, dtype=np.float32)))
+        existing = graph.initializers.get(name)
+        constants.append(existing or add_initializer(graph, name, np.array(number, dtype=np.float32)))
     (bias,) = insert_before(node, "Where", [mask, *constants], like=mask)
     bias.type = ir.TensorType(ir.DataType.FLOAT)
     return bias
 
 
 def _skip_layer_normalization(node: ir.Node) -> None:
-    """LayerNormalization of a residual and a projection → one SkipLayerNormalization with the projection's bias."""
+    """Replace LayerNormalization of residual + projection by SkipLayerNormalization with the projection's bias."""
     add = node.inputs[0].producer() if node.inputs[0] is not None else None
     if add is None or add.op_type != "Add" or len(add.outputs[0].consumers()) != 1:
-        raise NoMatch("expected a sum that nothing else reads")
+        raise NoMatch("expected a sum that only the normalization reads")
     if node.attributes["axis"].as_int() != -1:
         raise NoMatch("expected the last axis")
     for residual, projected in (add.inputs, reversed(add.inputs)):
@@ -140,7 +143,10 @@ def _skip_layer_normalization(node: ir.Node) -> None:
 
 
 def _bias_gelu(node: ir.Node) -> None:
-    """Gelu of a projection → BiasGelu, or FastGelu for the tanh form; a bias that torch left out is zero."""
+    """Replace Gelu of a projection by BiasGelu, or by FastGelu for the tanh approximation.
+
+    torch leaves out a bias that is all zero, which is added again.
+    """
     linear = as_linear(node.inputs[0])
     approximate = node.attributes["approximate"].as_string() if "approximate" in node.attributes else "none"
     graph = node.graph

@@ -1,10 +1,11 @@
-"""A graph for CUDA without padding: the tokens of all sequences in one row, [T, H] in the place of [B, S, H].
+"""Pack the tokens of all sequences of a CUDA graph: [T, H] instead of [B, S, H], without padding.
 
-`RemovePadding` puts the real tokens together before the first layer, `PackedMultiHeadAttention` keeps each sequence to
-itself, and `RestorePadding` brings back [B, S, H] where an operator needs to know which row a token is in: for the last
-layer's first rows, for pooling, for the output. All others work on each token by itself and stay as they are. The three
-exist for CUDA alone and read sequences that are padded at their end; they need the number of tokens on the host, and so
-no packed graph can be captured as a CUDA graph (github.com/microsoft/onnxruntime, contrib_ops/cuda/bert).
+`RemovePadding` packs the real tokens before the first layer, `PackedMultiHeadAttention` attends within each sequence,
+and `RestorePadding` brings [B, S, H] back where an operator needs to know which sequence a token is in: for the first
+tokens of the last layer, for pooling, for the output. All other operators work on each token by itself and do not
+change. The three exist for CUDA alone and accept padding at the end of sequences only. They need the number of tokens
+on the host, so a packed graph cannot be captured as a CUDA graph (github.com/microsoft/onnxruntime,
+contrib_ops/cuda/bert).
 """
 
 import numpy as np
@@ -33,68 +34,71 @@ _TOKENWISE = frozenset(
         "SkipLayerNormalization", "Split", "Tanh",
     )
 )  # fmt: skip
-"""What may work on each token by itself, if all else that it reads is constant."""
+"""Operators that work on each token by itself if their other inputs are constant."""
 
 
-def pack(model: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
-    """Rewrites a graph of `fuse_for_cuda`, also one in half precision, in place and returns the counts.
+def pack(graph: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
+    """Pack a graph of `fuse_for_cuda`, in FP32 or FP16, in place and return the counts.
 
-    Raises `FusionError` where not every layer's attention could be packed, but for a last layer of first rows alone.
+    A last layer that is reduced to the first token of each sequence stays unpacked.
+
+    Raises:
+        FusionError: The attention of another layer could not be packed.
     """
     expected = {"packed_attention": config.num_layers - int(task.reads_first_token_only)}
     try:
-        _Packing(model, config).run()
+        _Packing(graph, config).run()
     except NoMatch as reason:
         return check_counts({}, expected, [f"packed_attention: {reason}"])
-    tidy(model)
-    return check_counts({"packed_attention": len(operators(model, "PackedMultiHeadAttention"))}, expected, [])
+    tidy(graph)
+    return check_counts({"packed_attention": len(operators(graph, "PackedMultiHeadAttention"))}, expected, [])
 
 
 class _Packing:
-    """One pass over the graph, in topological order."""
+    """Packs a graph in one pass, in topological order."""
 
-    def __init__(self, model: ir.Model, config: EncoderConfig) -> None:
-        self._graph = model.graph
-        self._embedded, first = _embedded(model, config)
-        mask = next((each for each in self._graph.inputs if each.name == "attention_mask"), None)
+    def __init__(self, graph: ir.Model, config: EncoderConfig) -> None:
+        self._graph = graph.graph
+        self._embeddings, first = _find_embeddings(graph, config)
+        mask = next((value for value in self._graph.inputs if value.name == "attention_mask"), None)
         if mask is None:
             raise NoMatch("expected an input attention_mask")
         axis = add_initializer(self._graph, "packed.axis", np.array([1], dtype=np.int64))
         (lengths,) = insert_before(
             first, "ReduceSum", [mask, axis], like=mask, shapes=[ir.Shape(["batch"])], attributes={"keepdims": 0}
         )
-        (counts,) = insert_before(first, "Cast", [lengths], like=lengths, attributes={"to": ir.DataType.INT32})
-        counts.type = ir.TensorType(ir.DataType.INT32)
+        (int32_lengths,) = insert_before(first, "Cast", [lengths], like=lengths, attributes={"to": ir.DataType.INT32})
+        int32_lengths.type = ir.TensorType(ir.DataType.INT32)
         batch, sequence = ir.Shape(["batch_plus_one"]), ir.Shape(["batch", "sequence"])
         self._remove = ir.node(
             "RemovePadding",
-            [self._embedded, counts],
+            [self._embeddings, int32_lengths],
             domain=MICROSOFT_DOMAIN,
             outputs=[
-                ir.Value(name="packed.tokens", shape=_packed_shape(self._embedded), type=self._embedded.type),
+                ir.Value(name="packed.tokens", shape=_packed_shape(self._embeddings), type=self._embeddings.type),
                 ir.Value(name="packed.places", shape=sequence, type=ir.TensorType(ir.DataType.INT32)),
                 ir.Value(name="packed.ends", shape=batch, type=ir.TensorType(ir.DataType.INT32)),
                 ir.Value(name="packed.longest", shape=ir.Shape([1]), type=ir.TensorType(ir.DataType.INT32)),
             ],
         )
         self._graph.insert_before(first, self._remove)
-        tokens, self._places, self._ends, _ = self._remove.outputs
-        self._packed = {self._embedded: tokens}
-        """What is known in packed form: a padded value's packed one, or a value that became packed itself."""
+        tokens, self._token_offsets, self._sequence_ends, _ = self._remove.outputs
+        self._packed = {self._embeddings: tokens}
+        """The packed value of each padded one, and of each value that has become packed itself."""
         self._restored: dict[ir.Value, ir.Value] = {}
 
     def run(self) -> None:
-        """Packs what can be, and restores what cannot."""
+        """Pack the nodes that can be packed, and restore the inputs of those that cannot."""
         nodes = list(self._graph)
         for node in nodes[nodes.index(self._remove) + 1 :]:
             if not any(value in self._packed for value in node.inputs):
                 continue
             if node.op_type == "MultiHeadAttention" and all(value in self._packed for value in node.inputs[:3]):
-                self._attention(node)
+                self._pack_attention(node)
             elif self._is_tokenwise(node):
-                self._keep(node)
+                self._pack_tokenwise(node)
             else:
-                self._restore(node)
+                self._restore_inputs(node)
         for index, value in enumerate(self._graph.outputs):
             if value in self._packed:
                 name, value.name = value.name, None
@@ -102,7 +106,7 @@ class _Packing:
                 self._graph.outputs[index].name = name
 
     def _is_tokenwise(self, node: ir.Node) -> bool:
-        """Whether the node reads packed values and constants alone, of which each token has all."""
+        """Whether the node reads only packed values and constants that are the same for every token."""
         if node.op_type not in _TOKENWISE:
             return False
         others = [value for value in node.inputs if value is not None and value not in self._packed]
@@ -112,22 +116,22 @@ class _Packing:
             return node.inputs[0] in self._packed and constant(node.inputs[1]).ndim == 2
         return node.op_type == "Split" or all(constant(value).ndim <= 1 for value in others)
 
-    def _keep(self, node: ir.Node) -> None:
+    def _pack_tokenwise(self, node: ir.Node) -> None:
         for index, value in enumerate(node.inputs):
             if value is not None and value in self._packed:
                 node.replace_input_with(index, self._packed[value])
         if "axis" in node.attributes:
-            node.attributes["axis"] = ir.AttrInt64("axis", -1)  # it was the last of three
+            node.attributes["axis"] = ir.AttrInt64("axis", -1)  # [T, H] has one axis less
         for value in node.outputs:
             value.shape = _packed_shape(value)
             self._packed[value] = value
 
-    def _attention(self, node: ir.Node) -> None:
+    def _pack_attention(self, node: ir.Node) -> None:
         inputs = [self._packed[value] for value in node.inputs[:3] if value is not None]
         (output,) = insert_before(
             node,
             "PackedMultiHeadAttention",
-            [*inputs, None, self._places, self._ends],
+            [*inputs, None, self._token_offsets, self._sequence_ends],
             like=node.outputs[0],
             shapes=[_packed_shape(node.outputs[0])],
             attributes={name: attribute.value for name, attribute in node.attributes.items()},
@@ -136,18 +140,18 @@ class _Packing:
         node.outputs[0].replace_all_uses_with(output)
         self._packed[output] = output
 
-    def _restore(self, node: ir.Node) -> None:
+    def _restore_inputs(self, node: ir.Node) -> None:
         for index, value in enumerate(node.inputs):
-            if value is not None and value in self._packed and value is not self._embedded:
+            if value is not None and value in self._packed and value is not self._embeddings:
                 node.replace_input_with(index, self._padded(value, node))
 
     def _padded(self, value: ir.Value, anchor: ir.Node | None) -> ir.Value:
-        """A packed value as [B, S, …], with zeros at the padding; `anchor` is the first node to read it."""
+        """Restore a packed value to [B, S, …], with zeros as padding; `anchor` is the first node that reads it."""
         if value not in self._restored:
             shape = ir.Shape(["batch", "sequence", *list(value.shape or ())[1:]])
             node = ir.node(
                 "RestorePadding",
-                [value, self._places],
+                [value, self._token_offsets],
                 domain=MICROSOFT_DOMAIN,
                 outputs=[ir.Value(name=f"{value.name}.padded", shape=shape, type=value.type)],
             )
@@ -159,9 +163,9 @@ class _Packing:
         return self._restored[value]
 
 
-def _embedded(model: ir.Model, config: EncoderConfig) -> tuple[ir.Value, ir.Node]:
-    """What the first layer reads, [B, S, H], and the first node that reads it."""
-    for node in model.graph:
+def _find_embeddings(graph: ir.Model, config: EncoderConfig) -> tuple[ir.Value, ir.Node]:
+    """Return the input of the first layer, [B, S, H], and the first node that reads it."""
+    for node in graph.graph:
         for value in node.inputs:
             if (
                 scope(node).startswith("encoder.layers.")
@@ -176,7 +180,7 @@ def _embedded(model: ir.Model, config: EncoderConfig) -> tuple[ir.Value, ir.Node
 
 
 def _packed_shape(value: ir.Value) -> ir.Shape:
-    """[B, S, H] as [T, H]."""
+    """Return the shape [T, H] of a value [B, S, H]."""
     if value.shape is None or len(value.shape) != 3:
         raise NoMatch(f"expected {value.name} to have three axes, found {value.shape}")
     return ir.Shape(["tokens", value.shape[2]])

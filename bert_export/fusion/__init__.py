@@ -1,4 +1,4 @@
-"""Graph fusion: our own small set of rewrites, aimed at the kernels that measured fast on the CPU."""
+"""Fuse a captured graph: a small set of rewrites for the operators that measured fastest on the CPU."""
 
 from bert_export.fusion.padding_branch import add_padding_branch
 from bert_export.fusion.pipeline import expected_fusions, fuse

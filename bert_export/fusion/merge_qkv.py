@@ -1,7 +1,7 @@
-"""One projection for query, key and value: their weights side by side, then a split.
+"""Merge the projections of query, key and value into one matmul with concatenated weights, and a Split.
 
-One large matrix product reads its input once and keeps the cores busier than three small ones; with dynamic
-quantization, the input is also quantized once and not three times.
+One large matmul reads its input once and keeps the cores busier than three small ones. With dynamic quantization, the
+input is also quantized once instead of three times.
 """
 
 import numpy as np
@@ -13,32 +13,39 @@ __all__ = ["merge_qkv"]
 
 
 def merge_qkv(attention: ir.Node) -> str:
-    """Merges the projections that share an input; says which: `qkv_projection` or `kv_projection`.
+    """Merge the projections of an Attention node that share an input.
 
-    Where the query is computed for the first row alone, only key and value share theirs. Raises `NoMatch` otherwise.
+    Where the query is computed for the first token alone, only key and value share theirs.
+
+    Returns:
+        The fusion that fired: `qkv_projection` or `kv_projection`.
+
+    Raises:
+        NoMatch: An operand is not a projection, or key and value do not share an input.
     """
-    query, key, value = (as_linear(each) for each in attention.inputs[:3])
+    query, key, value = (as_linear(operand) for operand in attention.inputs[:3])
     if key.input is not value.input:
         raise NoMatch(f"key and value of {scope(attention)} are projected from different values")
-    together = [query, key, value] if query.input is key.input else [key, value]
-    _merge(together, attention)
-    return "qkv_projection" if len(together) == 3 else "kv_projection"
+    merged = [query, key, value] if query.input is key.input else [key, value]
+    _merge(merged, attention)
+    return "qkv_projection" if len(merged) == 3 else "kv_projection"
 
 
 def _merge(linears: list[Linear], attention: ir.Node) -> None:
-    """Replaces projections of one input by one projection and a Split, placed before the earliest of them."""
+    """Replace projections of one input by one projection and a Split, inserted before the first of them."""
     graph, first = attention.graph, linears[0]
     assert isinstance(graph, ir.Graph)
     name = f"{scope(attention)}.{'qkv' if len(linears) == 3 else 'kv'}"
-    weight = add_initializer(graph, f"{name}.weight", np.concatenate([each.weight_array for each in linears], axis=1))
-    bias = add_initializer(graph, f"{name}.bias", np.concatenate([each.bias_array for each in linears]))
-    rows = first.output.shape
-    shape = ir.Shape([*rows[:-1], bias.shape[0]]) if rows is not None and bias.shape is not None else None
+    weights = [linear.weight_array for linear in linears]
+    weight = add_initializer(graph, f"{name}.weight", np.concatenate(weights, axis=1))
+    bias = add_initializer(graph, f"{name}.bias", np.concatenate([linear.bias_array for linear in linears]))
+    assert bias.shape is not None
+    shape = None if first.output.shape is None else ir.Shape([*first.output.shape[:-1], bias.shape[0]])
     (product,) = insert_before(first.matmul, "MatMul", [first.input, weight], like=first.output, shapes=[shape])
     (merged,) = insert_before(first.matmul, "Add", [product, bias], like=first.output, shapes=[shape])
-    widths = add_initializer(graph, f"{name}.widths", np.array([each.weight_array.shape[1] for each in linears]))
+    widths = add_initializer(graph, f"{name}.widths", np.array([array.shape[1] for array in weights]))
     parts = insert_before(
-        first.matmul, "Split", [merged, widths], like=[each.output for each in linears], attributes={"axis": -1}
+        first.matmul, "Split", [merged, widths], like=[linear.output for linear in linears], attributes={"axis": -1}
     )
     for linear, part in zip(linears, parts, strict=True):
         linear.output.replace_all_uses_with(part)

@@ -1,9 +1,9 @@
-"""Attention that leaves its mask out where a batch has no padding, in a branch of the graph.
+"""Branch around attention's mask: a batch without padding runs Attention without it.
 
-ONNX Runtime copies the mask into the scores of every head before it multiplies, which costs more the longer a
-sequence is (bench/results/fusions.json). A single text, or several of one length, have nothing to mask. The condition
-is computed once a run, and a branch costs about 10 µs. It is the last rewrite of a graph for the CPU: others look for
-Attention.
+ONNX Runtime copies the mask into the scores of every head before it multiplies, which costs more the longer a sequence
+is (measured by `python -m bert_bench.experiments.fusions`, in bench/results/fusions.json). A single text, or several of
+one length, have nothing to mask. The condition is computed once per batch, and a branch costs about 10 µs. This is the
+last rewrite of a graph for the CPU, since the others look for Attention.
 """
 
 import onnx_ir as ir
@@ -12,32 +12,40 @@ from bert_export.onnx_graph import FusionCounts, check_counts, insert_before, op
 
 __all__ = ["add_padding_branch"]
 
+_SCALAR = ir.Shape([])
 
-def add_padding_branch(model: ir.Model, fusions: FusionCounts) -> tuple[ir.Model, FusionCounts]:
-    """A copy with a branch around each masked Attention of several queries, and `fusions` with their number.
 
-    That of a single query, the first row, is too small to gain by it. Weights are shared with `model`. Raises
-    `FusionError` where `fusions`, what `fuse` returned, lets expect another number.
+def add_padding_branch(graph: ir.Model, fusions: FusionCounts) -> tuple[ir.Model, FusionCounts]:
+    """Add a branch around each masked Attention of more than one query.
+
+    A single query, that of the first token, is too little work to gain by it.
+
+    Args:
+        graph: A graph that `fuse` returned; it is not changed.
+        fusions: The counts that `fuse` returned.
+
+    Returns:
+        A copy of the graph, which shares its weights, and `fusions` with the number of branches.
+
+    Raises:
+        FusionError: The number of branches is not what `fusions` demands.
     """
-    branched = model.clone()
-    mask = next((each for each in branched.graph.inputs if each.name == "attention_mask"), None)
+    branched = graph.clone()
+    mask = next((value for value in branched.graph.inputs if value.name == "attention_mask"), None)
     nodes = [node for node in operators(branched, "Attention") if _is_masked(node) and not _has_one_query(node)]
     if mask is not None and nodes:
         first = next(iter(branched.graph))
-        (smallest,) = insert_before(first, "ReduceMin", [mask], like=mask, shapes=[_SCALAR], attributes={"keepdims": 0})
+        (minimum,) = insert_before(first, "ReduceMin", [mask], like=mask, shapes=[_SCALAR], attributes={"keepdims": 0})
         (is_full,) = insert_before(
-            first, "Cast", [smallest], like=smallest, shapes=[_SCALAR], attributes={"to": ir.DataType.BOOL}
+            first, "Cast", [minimum], like=minimum, shapes=[_SCALAR], attributes={"to": ir.DataType.BOOL}
         )
         is_full.type = ir.TensorType(ir.DataType.BOOL)
         for number, node in enumerate(nodes):
-            _branch(node, is_full, number)
+            _add_branch(node, is_full, number)
         tidy(branched)
     found = {"padding_branch": len(operators(branched, "If"))}
     expected = {"padding_branch": fusions["attention"]["found"] - fusions["first_row"]["found"]}
     return branched, {**fusions, **check_counts(found, expected, [])}
-
-
-_SCALAR = ir.Shape([])
 
 
 def _is_masked(node: ir.Node) -> bool:
@@ -49,16 +57,16 @@ def _has_one_query(node: ir.Node) -> bool:
     return query is not None and query.shape is not None and query.shape[1] == 1
 
 
-def _branch(node: ir.Node, is_full: ir.Value, number: int) -> None:
-    """Attention → If without padding Attention without its mask, else with it."""
+def _add_branch(node: ir.Node, is_full: ir.Value, number: int) -> None:
+    """Replace Attention by an If on `is_full`: Attention without its mask, or with it."""
     (output,) = node.outputs
 
     def body(name: str, inputs: list[ir.Value | None]) -> ir.Graph:
         result = ir.Value(name=f"attention.{number}.{name}", shape=output.shape, type=output.type)
         attributes = {key: attribute.value for key, attribute in node.attributes.items()}
-        inner = ir.node("Attention", inputs, attributes, outputs=[result])
-        inner.metadata_props.update(node.metadata_props)
-        return ir.Graph([], [result], nodes=[inner], name=f"attention.{number}.{name}.body")
+        attention = ir.node("Attention", inputs, attributes, outputs=[result])
+        attention.metadata_props.update(node.metadata_props)
+        return ir.Graph([], [result], nodes=[attention], name=f"attention.{number}.{name}.body")
 
     branches = {
         "then_branch": body("unmasked", list(node.inputs[:3])),

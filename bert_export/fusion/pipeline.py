@@ -1,4 +1,4 @@
-"""All fusions in order, counted and held against what the model's configuration demands."""
+"""Run all fusions in order, count them, and compare the counts with what the model's configuration demands."""
 
 from collections import Counter
 
@@ -17,65 +17,77 @@ __all__ = ["expected_fusions", "fuse"]
 
 
 def expected_fusions(config: EncoderConfig, task: Task) -> dict[str, int]:
-    """How often each fusion must fire for a model of this configuration with this head."""
-    first_row = int(task.reads_first_token_only)
+    """Return how often each fusion must fire for a model of this configuration with this task's head.
+
+    The keys are those in bundles: `first_row` is `fuse_first_token_only`, `masked_rows` is `fuse_mlm_gather_masks`.
+    """
+    first_token = int(task.reads_first_token_only)
     return {
         "attention": config.num_layers,
-        "first_row": first_row,
+        "first_row": first_token,
         "masked_rows": int(isinstance(task, FillMask)),
-        "qkv_projection": config.num_layers - first_row,
-        "kv_projection": first_row,
+        "qkv_projection": config.num_layers - first_token,
+        "kv_projection": first_token,
         "layer_normalization": 2 * config.num_layers + 1,
         "gelu": config.num_layers if config.activation.startswith("gelu") else 0,
     }
 
 
-def fuse(model: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
-    """Rewrites `model`, the graph of a `TaskModel` of this configuration and task, in place and returns the counts.
+def fuse(graph: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
+    """Fuse the captured graph of a `TaskModel` in place.
 
     LayerNormalization with a plain Add before it and exact Gelu are what torch captures from opset 20 on, and what is
-    fastest on the CPU: SkipLayerNormalization and FastGelu are slower there. These two are only counted.
+    fastest on the CPU, where SkipLayerNormalization and FastGelu are slower. These two are only counted.
 
-    Raises `FusionError` with the reasons where a fusion fired a different number of times than `expected_fusions` says.
+    Args:
+        graph: What `capture` returned.
+        config: The model's configuration.
+        task: The model's task.
+
+    Returns:
+        The expected and found number of each fusion.
+
+    Raises:
+        FusionError: A fusion fired a different number of times than `expected_fusions` demands; gives the reasons.
     """
     expected = expected_fusions(config, task)
     found: Counter[str] = Counter()
     reasons: list[str] = []
-    for node in operators(model, "Attention"):
+    for node in operators(graph, "Attention"):
         try:
             fuse_attention(node)
             found["attention"] += 1
         except NoMatch as reason:
             reasons.append(f"attention at {scope(node)}: {reason}")
-    tidy(model)
+    tidy(graph)
     if expected["first_row"]:
         try:
-            fuse_first_token_only(model)
+            fuse_first_token_only(graph)
             found["first_row"] += 1
         except NoMatch as reason:
             reasons.append(f"first_row: {reason}")
     if isinstance(task, FillMask):
         try:
-            fuse_mlm_gather_masks(model, task.mask_token_id)
+            fuse_mlm_gather_masks(graph, task.mask_token_id)
             found["masked_rows"] += 1
         except NoMatch as reason:
             reasons.append(f"masked_rows: {reason}")
-    for node in operators(model, "Attention"):
+    for node in operators(graph, "Attention"):
         try:
             found[merge_qkv(node)] += 1
         except NoMatch as reason:
             reasons.append(f"projections at {scope(node)}: {reason}")
-    _name_weights(model)
-    DeduplicateHashedInitializersPass()(model)  # layers that share parameters had them merged one by one
-    tidy(model)
+    _name_weights(graph)
+    DeduplicateHashedInitializersPass()(graph)  # layers that share parameters had them merged one by one
+    tidy(graph)
     for name, op_type in (("layer_normalization", "LayerNormalization"), ("gelu", "Gelu")):
-        found[name] = sum(scope(node).startswith("encoder") for node in operators(model, op_type))
+        found[name] = sum(scope(node).startswith("encoder") for node in operators(graph, op_type))
     return check_counts(found, expected, reasons)
 
 
-def _name_weights(model: ir.Model) -> None:
-    """Gives the weights that torch transposed, and left nameless, the name of their module."""
-    for linear in linears(model):
+def _name_weights(graph: ir.Model) -> None:
+    """Name the weights that torch transposed, and left nameless, after their module."""
+    for linear in linears(graph):
         name = f"{scope(linear.matmul)}.weight"
-        if str(linear.weight.name).startswith("val_") and name not in model.graph.initializers:
+        if str(linear.weight.name).startswith("val_") and name not in graph.graph.initializers:
             linear.weight.name = name

@@ -1,4 +1,4 @@
-"""What the projections of a graph read, measured on texts."""
+"""Measure the activations that the projections of a graph read, on calibration texts."""
 
 import tempfile
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from bert_export.onnx_graph import linears, scope
 from bert_runtime.cpu.session import open_onnxruntime_session
@@ -17,33 +18,40 @@ from bert_runtime.tokenization import Batch
 __all__ = ["Activations", "measure_activations"]
 
 _MAX_SAMPLES = 4096
-"""Tokens whose activations are kept, of all that are measured."""
+"""Maximum number of tokens whose activations are kept as samples (a judgement)."""
 
 _MAX_BYTES = 2**30
-"""Memory for the kept activations of all projections together; large models keep fewer tokens."""
+"""Maximum memory for the samples of all projections; large models keep fewer tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Activations:
-    """What one projection reads: the range of each channel over all tokens, and some of the tokens."""
+    """The inputs of one projection: the range of each channel over all tokens, and a sample of the tokens."""
 
     low: Float32Array
-    """Least value of each channel [in]."""
+    """Minimum of each channel [in]."""
     high: Float32Array
+    """Maximum of each channel [in]."""
     samples: Float32Array
-    """Rows of some of the tokens [n, in], the same tokens for every projection."""
+    """The inputs at some of the tokens [n, in], the same tokens for every projection."""
 
     def divided(self, factors: Float32Array) -> "Activations":
-        """The activations with each channel divided by its factor [in]."""
+        """Return the activations with each channel divided by its factor [in]."""
         return Activations(low=self.low / factors, high=self.high / factors, samples=self.samples / factors)
 
 
-def measure_activations(model: ir.Model, batches: Sequence[Batch], headroom: float = 1.0) -> dict[str, Activations]:
-    """Runs a fused FP32 graph and returns, by the value's name, what the encoder's projections read. Skips padding.
+def measure_activations(graph: ir.Model, batches: Sequence[Batch], headroom: float = 1.0) -> dict[str, Activations]:
+    """Run a fused FP32 graph and measure the inputs of the encoder's projections, without padding.
 
-    Ranges are widened by the factor `headroom`. The same tokens are kept in every run.
+    Args:
+        graph: The graph; it is not changed.
+        batches: Calibration batches.
+        headroom: Factor by which the ranges are widened.
+
+    Returns:
+        The activations by the name of the value. The same tokens are sampled for every value, and in every call.
     """
-    graph = model.clone()
+    graph = graph.clone()
     values = {
         linear.input.name: linear.input for linear in linears(graph) if scope(linear.matmul).startswith("encoder.")
     }
@@ -51,51 +59,53 @@ def measure_activations(model: ir.Model, batches: Sequence[Batch], headroom: flo
     names = [str(name) for name in values]
     limit = _MAX_BYTES // (4 * sum(_width(value) for value in values.values()))
     masks = [batch.attention_mask.astype(bool) for batch in batches]
-    kept = _kept_tokens(sum(int(mask.sum()) for mask in masks), max(1, min(_MAX_SAMPLES, limit)))
-    measured = {name: _Measured() for name in names}
+    sampled = _sample_tokens(sum(int(mask.sum()) for mask in masks), max(1, min(_MAX_SAMPLES, limit)))
+    collectors = {name: _Collector() for name in names}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         ir.save(graph, path, external_data="model.onnx.data")  # one file could not hold the largest models
         session = open_onnxruntime_session(path, available_cores())
-        wanted = {each.name for each in session.get_inputs()}
+        inputs = {value.name for value in session.get_inputs()}
         for batch, mask in zip(batches, masks, strict=True):
-            chosen, kept = np.split(kept, [int(mask.sum())])
-            feed = {name: array for name, array in batch._asdict().items() if name in wanted}
+            in_batch, sampled = np.split(sampled, [int(mask.sum())])
+            feed = {name: array for name, array in batch._asdict().items() if name in inputs}
             for name, array in zip(names, session.run(names, feed), strict=True):
                 if array.shape[1] == mask.shape[1]:
-                    measured[name].add(array[mask], chosen)
-                else:  # the first row alone
-                    measured[name].add(array[:, 0], np.ones(len(array), dtype=bool))
-    return {name: each.activations(headroom) for name, each in measured.items()}
+                    collectors[name].add(array[mask], in_batch)
+                else:  # a last layer that is reduced to the first token
+                    collectors[name].add(array[:, 0], np.ones(len(array), dtype=bool))
+    return {name: collector.activations(headroom) for name, collector in collectors.items()}
 
 
 def _width(value: ir.Value) -> int:
-    """Size of the last axis."""
+    """Return the size of the last axis."""
     width = value.shape[-1] if value.shape is not None else None
     assert isinstance(width, int)
     return width
 
 
-def _kept_tokens(count: int, limit: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which of `count` tokens to keep: bool [count], true at `limit` of them at random."""
-    kept = np.zeros(count, dtype=bool)
-    kept[np.random.default_rng(0).permutation(count)[:limit]] = True
-    return kept
+def _sample_tokens(count: int, limit: int) -> NDArray[np.bool_]:
+    """Choose `limit` of `count` tokens at random: bool [count]."""
+    sampled = np.zeros(count, dtype=bool)
+    sampled[np.random.default_rng(0).permutation(count)[:limit]] = True
+    return sampled
 
 
-class _Measured:
-    """Collects batches of one projection's input."""
+class _Collector:
+    """Collects the inputs of one projection over batches."""
 
     def __init__(self) -> None:
         self._low: list[Float32Array] = []
         self._high: list[Float32Array] = []
         self._samples: list[Float32Array] = []
 
-    def add(self, rows: Float32Array, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
-        self._low.append(rows.min(axis=0))
-        self._high.append(rows.max(axis=0))
-        self._samples.append(rows[chosen])
+    def add(self, inputs: Float32Array, sampled: NDArray[np.bool_]) -> None:
+        """Add the inputs at some tokens [n, in], and keep the sampled ones [n]."""
+        self._low.append(inputs.min(axis=0))
+        self._high.append(inputs.max(axis=0))
+        self._samples.append(inputs[sampled])
 
     def activations(self, headroom: float) -> Activations:
-        low, high = (headroom * each for each in (np.min(self._low, axis=0), np.max(self._high, axis=0)))
+        """Return the activations over all batches."""
+        low, high = headroom * np.min(self._low, axis=0), headroom * np.max(self._high, axis=0)
         return Activations(low=low, high=high, samples=np.concatenate(self._samples))

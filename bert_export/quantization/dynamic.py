@@ -1,7 +1,7 @@
-"""INT8 without calibration: what the plain recipe gives, and what `static` is measured against.
+"""Quantize to INT8 without calibration: the baseline that `static` is compared with.
 
-`DynamicQuantizeMatMul` finds the range of each activation at run time. Batch mates and padding share one range, so an
-answer depends on them.
+`DynamicQuantizeMatMul` finds the range of each activation tensor at run time. All sequences of a batch and the padding
+share one range, so that predictions depend on them.
 """
 
 from collections.abc import Sequence
@@ -23,25 +23,33 @@ from bert_export.quantization.weights import quantize_weight
 __all__ = ["quantize_dynamic"]
 
 
-def quantize_dynamic(model: ir.Model, expected: int, keep_fp32: Sequence[str] = ()) -> FusionCounts:
-    """Quantizes the encoder's projections of a fused graph in place and returns how many.
+def quantize_dynamic(graph: ir.Model, expected: int, keep_fp32: Sequence[str] = ()) -> FusionCounts:
+    """Quantize the encoder's projections of a fused graph in place.
 
-    Projections of modules whose name ends in one of `keep_fp32`, such as `feed_forward.down`, stay as they are. Raises
-    `FusionError` unless exactly `expected` projections were quantized.
+    Args:
+        graph: The graph.
+        expected: How many projections there are to quantize, see `expected_projections`.
+        keep_fp32: Ends of the names of modules that stay in FP32, such as `feed_forward.down`.
+
+    Returns:
+        The expected and found number of projections.
+
+    Raises:
+        FusionError: The two differ.
     """
     quantized: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
-    found = encoder_linears(model, keep_fp32)
+    found = encoder_linears(graph, keep_fp32)
     for linear in found:
-        if linear.weight not in quantized:  # layers that share a weight share its INT8 form
-            quantized[linear.weight] = _quantized(linear)
+        if linear.weight not in quantized:  # layers that share a weight share its INT8 constants
+            quantized[linear.weight] = _quantize(linear)
         _replace(linear, *quantized[linear.weight])
-    model.graph.opset_imports[MICROSOFT_DOMAIN] = 1
-    tidy(model)
+    graph.graph.opset_imports[MICROSOFT_DOMAIN] = 1
+    tidy(graph)
     return check_counts({"int8_matmul": len(found)}, {"int8_matmul": expected}, [])
 
 
-def _quantized(linear: Linear) -> tuple[ir.Value, ir.Value]:
-    """The INT8 weight and its scales as constants of the graph."""
+def _quantize(linear: Linear) -> tuple[ir.Value, ir.Value]:
+    """Add the INT8 weight and its scales to the graph."""
     graph = linear.matmul.graph
     assert isinstance(graph, ir.Graph)
     weight, scale = quantize_weight(linear.weight_array)
@@ -50,9 +58,9 @@ def _quantized(linear: Linear) -> tuple[ir.Value, ir.Value]:
 
 
 def _replace(linear: Linear, weight: ir.Value, scale: ir.Value) -> None:
-    """Puts one `DynamicQuantizeMatMul` in the place of MatMul and Add. Symmetric weights need no zero point.
+    """Replace MatMul and Add by one `DynamicQuantizeMatMul`. Symmetric weights need no zero point.
 
-    The input is read from the graph now: where it is a projection itself, its place may have been taken already.
+    The input is read from the graph, not from `linear`: if a projection computes it, that may be replaced by now.
     """
     (output,) = insert_before(
         linear.matmul,

@@ -1,4 +1,4 @@
-"""Large embedding tables as 8-bit integers: more than half of a small model's file is its token embedding."""
+"""Store large embedding tables as 8-bit integers: the token embedding is more than half of a small model's file."""
 
 import math
 
@@ -10,42 +10,48 @@ from bert_export.quantization.weights import quantize_weight
 
 __all__ = ["quantize_embeddings"]
 
-_LEAST_VALUES = 1 << 20
-"""Of a table that is worth three operators more."""
+_MIN_ELEMENTS = 1 << 20
+"""Smaller tables are not worth three more operators (a judgement)."""
 
 
-def quantize_embeddings(model: ir.Model, *, least_values: int = _LEAST_VALUES) -> list[str]:
-    """Rounds large tables that rows are only looked up in, in place: int8 [V, H] with a scale per row.
+def quantize_embeddings(graph: ir.Model, *, min_elements: int = _MIN_ELEMENTS) -> list[str]:
+    """Quantize large tables that are only gathered from, in place: int8 [V, H] with a scale per row.
 
-    Rows that are read become float32 again. A table that is also a product's weight, as in fill-mask models, stays.
+    The rows that are gathered are converted back to float32. A table that a matmul reads as well, as in fill-mask
+    models, stays in FP32.
+
+    Args:
+        graph: The graph.
+        min_elements: Smaller tables stay in FP32.
 
     Returns:
-        the names of the tables.
+        The names of the quantized tables.
     """
-    done = []
-    for gather in operators(model, "Gather"):
+    quantized = []
+    for gather in operators(graph, "Gather"):
         table, ids = gather.inputs
         if table is None or table.const_value is None or len(table.consumers()) > 1:
             continue
         shape, axis = table.const_value.shape, gather.attributes.get_int("axis", 0)
-        if len(shape) != 2 or math.prod(shape.numpy()) < least_values or axis != 0:
+        if len(shape) != 2 or math.prod(shape.numpy()) < min_elements or axis != 0:
             continue
         _replace(gather, table, ids)
-        done.append(str(table.name))
-    return done
+        quantized.append(str(table.name))
+    return quantized
 
 
 def _replace(gather: ir.Node, table: ir.Value, ids: ir.Value | None) -> None:
-    """Looks up integers and their scale, and multiplies."""
-    graph, rows = gather.graph, gather.outputs[0]
+    """Replace a Gather of float32 rows by Gathers of int8 rows and of their scales, and their product."""
+    graph, output = gather.graph, gather.outputs[0]
     assert isinstance(graph, ir.Graph)
     quantized, scales = quantize_weight(constant(table).T)
-    parts = (("int8", np.ascontiguousarray(quantized.T)), ("scale", scales[:, None]))
-    integers, steps = (add_initializer(graph, f"{table.name}.{part}", array) for part, array in parts)
-    assert rows.shape is not None
-    read = ir.Value(type=ir.TensorType(ir.DataType.INT8))
-    (found,) = insert_before(gather, "Gather", [integers, ids], like=read, shapes=[rows.shape])
-    (step,) = insert_before(gather, "Gather", [steps, ids], like=rows, shapes=[ir.Shape([*rows.shape[:-1], 1])])
-    (widened,) = insert_before(gather, "Cast", [found], like=rows, attributes={"to": ir.DataType.FLOAT})
-    (product,) = insert_before(gather, "Mul", [widened, step], like=rows)
-    rows.replace_all_uses_with(product)
+    int8_table = add_initializer(graph, f"{table.name}.int8", np.ascontiguousarray(quantized.T))
+    scale_table = add_initializer(graph, f"{table.name}.scale", scales[:, None])
+    assert output.shape is not None
+    like_int8 = ir.Value(type=ir.TensorType(ir.DataType.INT8))
+    scale_shape = ir.Shape([*output.shape[:-1], 1])
+    (rows,) = insert_before(gather, "Gather", [int8_table, ids], like=like_int8, shapes=[output.shape])
+    (scale,) = insert_before(gather, "Gather", [scale_table, ids], like=output, shapes=[scale_shape])
+    (cast,) = insert_before(gather, "Cast", [rows], like=output, attributes={"to": ir.DataType.FLOAT})
+    (dequantized,) = insert_before(gather, "Mul", [cast, scale], like=output)
+    output.replace_all_uses_with(dequantized)

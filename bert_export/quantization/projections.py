@@ -1,4 +1,4 @@
-"""The projections of an encoder: which there are, and those that share a weight."""
+"""Find the projections of an encoder, and group those that share a weight."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,59 +15,64 @@ __all__ = ["SharedWeight", "encoder_linears", "expected_projections", "shared_we
 
 
 def expected_projections(config: EncoderConfig, fusions: FusionCounts) -> int:
-    """How many projections a fused encoder has: merged ones, attention output, and feed-forward up and down per layer.
+    """Return how many projections a fused encoder has.
 
-    A layer reduced to its first row projects the query on its own. Narrow embeddings are projected once more.
+    Each layer has query, key and value merged, attention output, and feed-forward up and down. A last layer that is
+    reduced to the first token has a query of its own. Narrow embeddings have one more projection.
+
+    Args:
+        config: The model's configuration.
+        fusions: The counts that `fuse` returned.
     """
-    count = {name: each["found"] for name, each in fusions.items()}
+    count = {name: numbers["found"] for name, numbers in fusions.items()}
     embeddings = int(config.embedding_size is not None)
     return embeddings + count["qkv_projection"] + 2 * count["kv_projection"] + 3 * count["attention"]
 
 
-def encoder_linears(model: ir.Model, keep_fp32: Sequence[str] = ()) -> list[Linear]:
-    """The encoder's projections in topological order, but for modules whose name ends in one of `keep_fp32`."""
-    scopes = ((linear, scope(linear.matmul)) for linear in linears(model))
-    return [each for each, name in scopes if name.startswith("encoder.") and not name.endswith(tuple(keep_fp32))]
+def encoder_linears(graph: ir.Model, keep_fp32: Sequence[str] = ()) -> list[Linear]:
+    """Return the encoder's projections in topological order, without modules whose name ends in one of `keep_fp32`."""
+    scopes = ((linear, scope(linear.matmul)) for linear in linears(graph))
+    return [linear for linear, name in scopes if name.startswith("encoder.") and not name.endswith(tuple(keep_fp32))]
 
 
 @dataclass(kw_only=True, eq=False)
 class SharedWeight:
-    """Projections with one weight (ALBERT's layers share theirs), as they change on their way to INT8."""
+    """Projections that share a weight, as ALBERT's layers do. It changes until it is quantized."""
 
     linears: list[Linear]
     weight: Float32Array
-    """What the inputs are multiplied with [in, out]."""
+    """[in, out]."""
     bias: Float32Array
     """[out]."""
     inputs: list[Activations]
-    """What each of `linears` reads."""
+    """The inputs of each of `linears`."""
 
     @property
     def samples(self) -> Float32Array:
-        """Sampled rows of all inputs [n, in]."""
-        return np.concatenate([each.samples for each in self.inputs])
+        """The samples of all inputs [n, in]."""
+        return np.concatenate([inputs.samples for inputs in self.inputs])
 
     @property
-    def largest(self) -> Float32Array:
-        """Largest absolute value in each channel of the inputs [in]."""
-        return np.max([np.maximum(-each.low, each.high) for each in self.inputs], axis=0)
+    def input_abs_max(self) -> Float32Array:
+        """The maximum absolute value of each input channel [in]."""
+        return np.max([np.maximum(-inputs.low, inputs.high) for inputs in self.inputs], axis=0)
 
     def scale_inputs(self, factors: Float32Array) -> None:
-        """Inputs divided by `factors` [in] from now on, and the weight multiplied: the same product."""
+        """Divide the inputs by `factors` [in] and multiply the weight by them, which leaves the product as it is."""
         self.weight = self.weight * factors[:, None]
-        self.inputs = [each.divided(factors) for each in self.inputs]
+        self.inputs = [inputs.divided(factors) for inputs in self.inputs]
 
     def scale_outputs(self, factors: Float32Array, columns: slice) -> None:
-        """Divides some of the outputs by `factors`."""
+        """Divide the outputs in `columns` by `factors`."""
         self.weight, self.bias = self.weight.copy(), self.bias.copy()
         self.weight[:, columns] /= factors
         self.bias[columns] /= factors
 
 
-def shared_weights(found: Sequence[Linear], activations: Mapping[str, Activations]) -> list[SharedWeight]:
-    """The projections grouped by weight and bias, with what `measure_activations` saw of their inputs."""
+def shared_weights(projections: Sequence[Linear], activations: Mapping[str, Activations]) -> list[SharedWeight]:
+    """Group projections by weight and bias, with the activations that `measure_activations` returned for them."""
     groups: dict[tuple[ir.Value, ir.Value | None], list[Linear]] = {}
-    for linear in found:
+    for linear in projections:
         groups.setdefault((linear.weight, linear.bias), []).append(linear)
     return [
         SharedWeight(

@@ -1,7 +1,8 @@
-"""Outlier channels divided by a factor, and the weights that read them multiplied by it.
+"""Divide outlier channels of activations by a factor, and multiply the weights that read them by it.
 
-This is SmoothQuant (arXiv:2211.10438). Where attention comes before, the division is part of the values' projection and
-costs nothing. A LayerNorm's output also feeds the residual, so that there the division is a `Mul` of [B, S, H].
+This is SmoothQuant (Xiao et al., arXiv:2211.10438). After attention, the division is folded into the projection of the
+values and costs nothing. A LayerNorm's output also feeds the residual, so that there the division is a `Mul` of
+[B, S, H].
 """
 
 from collections import Counter
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from bert_export.onnx_graph import Linear, NoMatch, add_initializer, insert_before, producer
 from bert_export.quantization.projections import SharedWeight
@@ -17,25 +19,40 @@ from bert_runtime.numerics import Float32Array
 __all__ = ["SMOOTHING", "fold_into_values", "smooth", "smoothing_factors"]
 
 SMOOTHING = 0.9
-"""How much of a channel's range moves into the weights: 0 none, 1 all, after which all channels have one range."""
+"""SmoothQuant's migration strength α: 0 moves nothing into the weights, 1 gives all input channels one range.
+
+A judgement: the paper takes 0.5 for most models and more where activations have stronger outliers."""
+
+_MIN_SHARE = 1e-5
+"""Channels with maxima below this share of the largest are treated as if they had it."""
 
 
-def smoothing_factors(weight: Float32Array, largest: Float32Array, strength: float = SMOOTHING) -> Float32Array:
-    """What to divide each input by [in]: `largest^strength / max|weight|^(1 - strength)`, 1 in geometric mean.
+def smoothing_factors(weight: Float32Array, abs_max: Float32Array, strength: float = SMOOTHING) -> Float32Array:
+    """Compute what to divide each input channel by: `abs_max^α / max|weight|^(1 - α)` (arXiv:2211.10438, equation 4).
 
-    `largest` [in] is the input's largest absolute value, `weight` [in, out] what reads it.
+    Args:
+        weight: The weight that reads the inputs `[in, out]`.
+        abs_max: Maximum absolute value of each input channel `[in]`.
+        strength: Migration strength α.
+
+    Returns:
+        The factors `[in]`, whose geometric mean is 1.
     """
-    reach = np.maximum(largest.astype(np.float64), 1e-5 * max(float(largest.max()), 1e-30))
-    rows = np.abs(weight).max(axis=1).astype(np.float64)
-    rows = np.maximum(rows, 1e-5 * max(float(rows.max()), 1e-30))
-    exponents = strength * np.log(reach) - (1 - strength) * np.log(rows)
+    inputs = _floored(abs_max.astype(np.float64))
+    weights = _floored(np.abs(weight).max(axis=1).astype(np.float64))
+    exponents = strength * np.log(inputs) - (1 - strength) * np.log(weights)
     factors: Float32Array = np.exp(exponents - exponents.mean()).astype(np.float32)
     return factors
 
 
+def _floored(maxima: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Raise channels of zeros, whose logarithm is infinite, to a small share of the largest."""
+    return np.maximum(maxima, _MIN_SHARE * max(float(maxima.max()), 1e-30))
+
+
 def smooth(projection: SharedWeight) -> None:
-    """Smooths what a projection reads by a `Mul` before it."""
-    factors = smoothing_factors(projection.weight, projection.largest)
+    """Smooth the inputs of a projection by a `Mul` before it."""
+    factors = smoothing_factors(projection.weight, projection.input_abs_max)
     projection.scale_inputs(factors)
     graph = projection.linears[0].matmul.graph
     assert isinstance(graph, ir.Graph)
@@ -46,29 +63,33 @@ def smooth(projection: SharedWeight) -> None:
 
 
 def fold_into_values(projections: Sequence[SharedWeight]) -> list[SharedWeight]:
-    """Smooths what attention outputs read, and returns these: their inputs are means of values, which can be divided.
+    """Smooth the inputs of attention outputs by scaling the projections of the values instead.
 
-    An output is left out where its values are not all quantized, or feed another output as well.
+    Those inputs are weighted means of values, so that dividing the values divides them. An attention output is left out
+    if its values are not all quantized, or feed another output as well.
+
+    Returns:
+        The attention outputs that were smoothed.
     """
-    by_output = {linear.output: each for each in projections for linear in each.linears}
+    by_output = {linear.output: projection for projection in projections for linear in projection.linears}
     folds: list[tuple[SharedWeight, list[SharedWeight]]] = []
-    for each in projections:
-        sources = [_values_projection(linear) for linear in each.linears]
+    for projection in projections:
+        sources = [_values_projection(linear) for linear in projection.linears]
         if all(source in by_output for source in sources):
             values = [by_output[source] for source in sources if source is not None]
-            folds.append((each, [value for i, value in enumerate(values) if value not in values[:i]]))
+            folds.append((projection, [value for i, value in enumerate(values) if value not in values[:i]]))
     uses = Counter(id(value) for _, values in folds for value in values)
-    folds = [(each, values) for each, values in folds if all(uses[id(value)] == 1 for value in values)]
-    for each, values in folds:
-        factors = smoothing_factors(each.weight, each.largest)
-        each.scale_inputs(factors)
+    folds = [(output, values) for output, values in folds if all(uses[id(value)] == 1 for value in values)]
+    for output, values in folds:
+        factors = smoothing_factors(output.weight, output.input_abs_max)
+        output.scale_inputs(factors)
         for value in values:
             value.scale_outputs(factors, slice(-len(factors), None))  # values come last in a merged projection
-    return [each for each, _ in folds]
+    return [output for output, _ in folds]
 
 
 def _values_projection(linear: Linear) -> ir.Value | None:
-    """The output of the projection that gives the values whose attention this one reads; `None` if it reads others."""
+    """Return the output of the projection whose values the attention before `linear` reads; `None` if there is none."""
     try:
         return producer(producer(linear.input, "Attention").inputs[2], "Split").inputs[0]
     except NoMatch:

@@ -1,7 +1,7 @@
-"""INT8 with scales that were measured on calibration texts.
+"""Quantize to INT8 with static scales, measured on calibration texts.
 
-A projection becomes `QuantizeLinear` and `MatMulIntegerToFloat`. With fixed scales an answer does not depend on what
-else is in its batch, and the range need not be looked for at run time, which pays for the smoothing.
+A projection becomes `QuantizeLinear` and `MatMulIntegerToFloat`. With static scales a prediction does not depend on the
+rest of its batch, and no range is computed at run time, which pays for the smoothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,37 +23,45 @@ __all__ = ["quantize"]
 
 
 def quantize(
-    model: ir.Model,
+    graph: ir.Model,
     expected: int,
     activations: Mapping[str, Activations],
     keep_fp32: Sequence[str] = (),
     weight_bits: int = 8,
 ) -> tuple[FusionCounts, dict[str, Any]]:
-    """Quantizes the encoder's projections and large embeddings of a fused graph in place.
+    """Quantize the encoder's projections and large embeddings of a fused graph in place.
+
+    Outliers of the activations are removed first: by SmoothQuant, folded into the values where attention comes before,
+    and by splitting channels in feed-forward blocks. Then weights are rounded with GPTQ.
 
     Args:
-        model: the graph.
-        expected: how many projections there are to quantize; raises `FusionError` where it is another number.
-        activations: what `measure_activations` saw in the same graph.
-        keep_fp32: ends of names of modules whose projections stay as they are, such as `feed_forward.down`.
-        weight_bits: 8, or 7 for weights that no processor's products of bytes saturate with.
+        graph: The graph.
+        expected: How many projections there are to quantize, see `expected_projections`.
+        activations: What `measure_activations` returned for the same graph.
+        keep_fp32: Ends of the names of modules that stay in FP32, such as `feed_forward.down`.
+        weight_bits: 8, or 7, with which u8 × s8 GEMM saturates on no processor.
 
     Returns:
-        how many were quantized, and the recipe as the manifest states it.
+        The expected and found number of projections, and the recipe as the manifest states it.
+
+    Raises:
+        FusionError: The numbers differ.
     """
-    found = encoder_linears(model, keep_fp32)
+    found = encoder_linears(graph, keep_fp32)
     projections = shared_weights(found, activations)
     folded = fold_into_values(projections)
     blocks = feed_forward_blocks(projections)
     splits = [split_outlier_channels(block) for block in blocks]
-    smoothed = [each for each in projections if each not in folded and all(each is not down for _, down, _ in blocks)]
-    for each in smoothed:
-        smooth(each)
-    for each in projections:
-        _replace(each, weight_bits)
-    model.graph.opset_imports[MICROSOFT_DOMAIN] = 1
-    tables = quantize_embeddings(model)
-    tidy(model)
+    downs = [block.down for block in blocks]
+    smoothed = [projection for projection in projections if projection not in folded and projection not in downs]
+    for projection in smoothed:
+        smooth(projection)
+    for projection in projections:
+        _replace(projection, weight_bits)
+    graph.graph.opset_imports[MICROSOFT_DOMAIN] = 1
+    tables = quantize_embeddings(graph)
+    tidy(graph)
+    # Bundles keep the keys split_neurons and added_neurons: how many channels were split, and how many copies added.
     recipe = {
         "scales": "static",
         "weight_bits": weight_bits,
@@ -69,55 +77,60 @@ def quantize(
 
 
 def _replace(projection: SharedWeight, bits: int) -> None:
-    """Puts integer products in the place of MatMul and Add, rounding the weight for the inputs as they are rounded."""
+    """Replace MatMul and Add by an INT8 matmul, whose weight is rounded for the inputs as they are quantized."""
     graph = projection.linears[0].matmul.graph
     assert isinstance(graph, ir.Graph)
-    ranges = [_scale(each) for each in projection.inputs]
-    rounded = [_rounded(each.samples, *range_) for each, range_ in zip(projection.inputs, ranges, strict=True)]
-    inputs = np.concatenate(rounded)
+    parameters = [_quantization_parameters(inputs) for inputs in projection.inputs]
+    inputs = np.concatenate(
+        [
+            _fake_quantize(inputs.samples, scale, zero_point)
+            for inputs, (scale, zero_point) in zip(projection.inputs, parameters, strict=True)
+        ]
+    )
     quantized, scales = gptq_quantize(projection.weight, inputs, bits)
-    # Rounding errors that do not average out move the output as a whole, which the bias can undo.
+    # Rounding errors that do not average out shift the outputs by a constant, for which the bias compensates.
     shift = projection.samples.mean(axis=0) @ projection.weight - inputs.mean(axis=0) @ (quantized * scales)
     name = projection.linears[0].weight.name
     constants = [
         add_initializer(graph, f"{name}.{part}", array)
         for part, array in (("int8", quantized), ("scale", scales), ("bias", projection.bias + shift))
     ]
-    for linear, (scale, zero_point) in zip(projection.linears, ranges, strict=True):
+    for linear, (scale, zero_point) in zip(projection.linears, parameters, strict=True):
         _insert(linear.matmul, linear.output, constants, scale, zero_point)
 
 
 def _insert(
     matmul: ir.Node, like: ir.Value, constants: Sequence[ir.Value], scale: np.float32, zero_point: np.uint8
 ) -> None:
-    """Quantizes the input of a MatMul and multiplies it by a quantized weight, its scales and its bias."""
+    """Replace a MatMul, whose output `like` was, by QuantizeLinear and MatMulIntegerToFloat.
+
+    `constants` are the quantized weight, its scales and the bias.
+    """
     graph, source, (weight, scales, bias) = matmul.graph, matmul.inputs[0], constants
     assert isinstance(graph, ir.Graph)
     assert source is not None
-    step, zero = (
+    input_scale, input_zero_point = (
         add_initializer(graph, f"{weight.name}.input_{part}", np.asarray(value))
         for part, value in (("scale", scale), ("zero_point", zero_point))
     )
-    (bytes_,) = insert_before(
-        matmul, "QuantizeLinear", [source, step, zero], like=ir.Value(type=ir.TensorType(ir.DataType.UINT8)),
-        shapes=[source.shape],
-    )  # fmt: skip
+    like_uint8 = ir.Value(type=ir.TensorType(ir.DataType.UINT8), shape=source.shape)
+    (uint8,) = insert_before(matmul, "QuantizeLinear", [source, input_scale, input_zero_point], like=like_uint8)
     (output,) = insert_before(
-        matmul, "MatMulIntegerToFloat", [bytes_, weight, step, scales, zero, None, bias], like=like,
-        domain=MICROSOFT_DOMAIN,
+        matmul, "MatMulIntegerToFloat", [uint8, weight, input_scale, scales, input_zero_point, None, bias],
+        like=like, domain=MICROSOFT_DOMAIN,
     )  # fmt: skip
     like.replace_all_uses_with(output)
 
 
-def _scale(inputs: Activations) -> tuple[np.float32, np.uint8]:
-    """Step and zero point of the 8-bit range that holds all of the inputs, and zero exactly."""
+def _quantization_parameters(inputs: Activations) -> tuple[np.float32, np.uint8]:
+    """Return the scale and zero point of the uint8 range that holds all inputs, and zero exactly."""
     low, high = min(0.0, float(inputs.low.min())), max(0.0, float(inputs.high.max()))
     scale = np.float32(max(high - low, 1e-8) / 255)
     return scale, np.uint8(np.clip(np.rint(-low / scale), 0, 255))
 
 
-def _rounded(samples: Float32Array, scale: np.float32, zero_point: np.uint8) -> Float32Array:
-    """The samples as the integer product sees them."""
+def _fake_quantize(samples: Float32Array, scale: np.float32, zero_point: np.uint8) -> Float32Array:
+    """Quantize and dequantize the samples."""
     steps = np.clip(np.rint(samples / scale) + np.float32(zero_point), 0, 255)
     rounded: Float32Array = (steps - np.float32(zero_point)) * scale
     return rounded

@@ -16,9 +16,10 @@ from click.testing import Result
 from onnx import numpy_helper
 
 from bert_export import variants
+from bert_export.calibration_texts import reference_texts
 from bert_export.errors import ParityError
 from bert_export.quantization import static
-from bert_export.samples import reference_texts
+from bert_export.variants import BuildContext
 from bert_models import EncoderConfig, TaskModel, save_model
 from bert_runtime import Manifest, load
 from bert_runtime.bundle.manifest import sha256_file
@@ -32,8 +33,8 @@ WRONG = {"greeting": "farewell", "farewell": "question", "question": "greeting"}
 def fails_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes exports fail after their first graph has been written, without the seconds that capturing takes."""
 
-    def write_then_fail(model: object, probe: object, folder: Path, progress: object) -> None:
-        (folder / "model.fp32.onnx").write_bytes(b"half a graph")
+    def write_then_fail(context: BuildContext) -> None:
+        (context.folder / "model.fp32.onnx").write_bytes(b"half a graph")
         raise ParityError("the exported graph differs from PyTorch")
 
     monkeypatch.setattr("bert_export.exporter.build_fp32", write_then_fail)
@@ -104,7 +105,7 @@ def test_a_bundle_is_replaced_with_force_alone(
     (bundle / "left over").write_text("from before")
     spared = run("export", classifier_checkpoint, bundle, "--force")
     assert spared.exit_code == 1
-    assert "beside the bundle there is also left over, which would be lost; move that elsewhere first" in spared.stderr
+    assert "besides the bundle there is also left over, which would be lost; move that elsewhere first" in spared.stderr
     assert (bundle / "left over").read_text() == "from before"
     (bundle / "left over").unlink()
     (bundle / "tuning.json").write_text("{}")
@@ -129,7 +130,7 @@ def test_what_is_no_bundle_is_safe_even_from_force(
     for options in ([], ["--force"]):
         result = run("export", classifier_checkpoint, target, *options)
         assert result.exit_code == 1
-        assert result.stderr == f"Error: {target}: exists and is not a bundle; choose another place\n"
+        assert result.stderr == f"Error: {target}: exists and is not a bundle; choose another path\n"
     if kind == "checkpoint":
         assert (target / "model.safetensors").is_file()
     else:
@@ -161,7 +162,7 @@ def test_an_interrupted_export_leaves_nothing_behind(
     def interrupt(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(variants, "capture", interrupt)
+    monkeypatch.setattr("bert_export.cpu.capture", interrupt)
     result = run("export", classifier_checkpoint, place / "bundle")
     assert result.exit_code == 1
     assert "Aborted!" in result.stderr

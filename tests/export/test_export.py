@@ -7,8 +7,8 @@ import onnx_ir as ir
 import pytest
 
 from bert_export import export
+from bert_export.calibration_texts import reference_texts
 from bert_export.errors import ExportError
-from bert_export.samples import reference_texts
 from bert_runtime import load
 from bert_runtime.tasks import stack_single_window
 

@@ -14,7 +14,7 @@ import transformers
 
 from bert_export.capture import capture
 from bert_export.cuda import convert_to_fp16, decompose_packed_ops, drop_attention_mask, fuse_for_cuda, pack
-from bert_export.cuda.build import check_cuda_parity
+from bert_export.cuda.parity import check_cuda_parity
 from bert_export.errors import FusionError
 from bert_export.flops import int8_flops_share
 from bert_export.fusion import fuse
@@ -132,20 +132,20 @@ def runs_in_half_precision(model: TaskModel, graph: ir.Model, folder: Path) -> N
     assert {name: count["found"] for name, count in counts.items()} == {
         "multi_head_attention": 3, "skip_layer_normalization": 6, "bias_gelu": 3,
     }  # fmt: skip
-    check_cuda_parity(model, runner(graph, folder / "cuda.onnx"), model.config.max_tokens, half=False)
+    check_cuda_parity(model, runner(graph, folder / "cuda.onnx"), model.config.max_tokens, fp16=False)
     convert_to_fp16(graph)
     assert embeddings_stored(graph, model.config) == 1
     assert {node.inputs[1].dtype for node in operators(graph, "MatMul")} == {ir.DataType.FLOAT16}
     run = runner(graph, folder / "fp16.onnx")
-    assert check_cuda_parity(model, run, model.config.max_tokens, half=True)["max_abs_error"] > 0
+    assert check_cuda_parity(model, run, model.config.max_tokens, fp16=True)["max_abs_error"] > 0
     unmasked = graph.clone()
     assert drop_attention_mask(unmasked, model.config) == {"unmasked_attention": {"expected": 3, "found": 3}}
     run = runner(unmasked, folder / "unmasked.onnx")
-    assert check_cuda_parity(model, run, model.config.max_tokens, half=True, padding="unmasked")["max_abs_error"] > 0
+    assert check_cuda_parity(model, run, model.config.max_tokens, fp16=True, padding="unmasked")["max_abs_error"] > 0
     assert pack(graph, model.config, model.task)["packed_attention"]["found"] >= 2
     assert embeddings_stored(graph, model.config) == 1
     run = runner(decompose_packed_ops(graph), folder / "packed.onnx")
-    assert check_cuda_parity(model, run, model.config.max_tokens, half=True, padding="packed")["max_abs_error"] > 0
+    assert check_cuda_parity(model, run, model.config.max_tokens, fp16=True, padding="packed")["max_abs_error"] > 0
 
 
 @pytest.mark.parametrize(("family", "task"), MATRIX)
@@ -263,10 +263,10 @@ def before_activation(graph: ir.Model, op_type: str, *inputs: ir.Value, **attrib
 @pytest.mark.parametrize(
     ("alter", "reason"),
     [
-        (untied, "expected the head to score by the token embedding, found another matrix"),
+        (untied, "expected the head to score with the token embedding, found another matrix"),
         (
             lambda graph: before_activation(graph, "Softmax", axis=1),
-            "expected a head that works row by row, found Softmax",
+            "expected a head that works on each token by itself, found Softmax",
         ),
         (
             lambda graph: before_activation(graph, "Mul", graph.graph.inputs[1]),

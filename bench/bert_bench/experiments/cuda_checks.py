@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_bench.experiments.cuda_engines import EAGER, Engine
 from bert_bench.timing_statistics import Timing, paired_speedup
-from bert_export.cuda.build import HALF_TOLERANCE
+from bert_export.cuda.parity import FP16_TOLERANCE
 from bert_export.parity import reference_outputs
 from bert_models import TaskModel
 from bert_runtime.model import Model
@@ -44,9 +44,9 @@ def check_outputs(engines: Mapping[str, Engine], model: TaskModel, batches: list
         )
         for name, engine in engines.items()
     }
-    if wrong := [f"{name} ({error:.2g})" for name, error in errors.items() if not error <= HALF_TOLERANCE]:
+    if wrong := [f"{name} ({error:.2g})" for name, error in errors.items() if not error <= FP16_TOLERANCE]:
         raise click.ClickException(
-            f"outputs differ from PyTorch in FP32 by more than {HALF_TOLERANCE} of the largest: {', '.join(wrong)}"
+            f"outputs differ from PyTorch in FP32 by more than {FP16_TOLERANCE} of the largest: {', '.join(wrong)}"
         )
     return errors
 

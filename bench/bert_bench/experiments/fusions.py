@@ -17,6 +17,7 @@ import click
 import onnx_ir as ir
 
 from bert_bench.experiments.harness import path_option, time_full_batch, write_result
+from bert_export.calibration_texts import built_in_calibration
 from bert_export.capture import capture
 from bert_export.fusion import add_padding_branch, fuse
 from bert_export.fusion.attention import fuse_attention
@@ -25,7 +26,6 @@ from bert_export.fusion.merge_qkv import merge_qkv
 from bert_export.kernel_functions import outline_kernels
 from bert_export.onnx_graph import operators, tidy
 from bert_export.quantization import expected_projections, measure_activations, quantize, quantize_dynamic
-from bert_export.samples import built_in_calibration
 from bert_models import Checkpoint, TaskModel, load_model, open_checkpoint
 from bert_runtime.cpu.native_kernels import kernel_names
 from bert_runtime.cpu.session import Session

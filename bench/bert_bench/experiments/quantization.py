@@ -22,10 +22,10 @@ import numpy as np
 import onnx_ir as ir
 
 from bert_bench.experiments.harness import path_option, write_result
+from bert_export.calibration_texts import CalibrationTexts, built_in_calibration, file_calibration
 from bert_export.capture import capture
 from bert_export.fusion import fuse
 from bert_export.quantization import expected_projections, measure_activations, quantize, quantize_dynamic
-from bert_export.samples import CalibrationTexts, built_in_calibration, file_calibration
 from bert_models import TaskModel, load_model, open_checkpoint
 from bert_runtime.cpu.session import Session
 from bert_runtime.evaluation import build_examples

@@ -11,14 +11,14 @@ import torch
 
 from bert_export.capture import capture
 from bert_export.cuda import convert_to_fp16, find_fp16_overflows, fuse_for_cuda
-from bert_export.cuda.build import check_cuda_parity
 from bert_export.cuda.fp16 import fp16_nodes
 from bert_export.cuda.fusion import MASKED_SCORE
+from bert_export.cuda.parity import check_cuda_parity
 from bert_export.errors import ExportError, FusionError, ParityError
 from bert_export.fusion import fuse
 from bert_export.onnx_graph import operators
 from bert_export.parity import probe_batches, reference_outputs
-from bert_export.targets import Graphs, graphs_for, paddings_for
+from bert_export.targets import VariantPlan, plan_paddings, plan_variants
 from bert_models import TaskModel
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Task
@@ -52,7 +52,7 @@ def test_the_graph_computes_what_torch_computes(task: Task, tmp_path: Path) -> N
     errors = [np.abs(run(b) - reference_outputs(model, b)).max() for b in probe_batches(model, 32).values()]
     assert max(errors) <= 1e-5
     convert_to_fp16(graph)
-    parity = check_cuda_parity(model, runner(graph, tmp_path / "fp16.onnx"), 32, half=True)
+    parity = check_cuda_parity(model, runner(graph, tmp_path / "fp16.onnx"), 32, fp16=True)
     assert 1e-6 < parity["max_abs_error"] <= 1e-2
 
 
@@ -140,13 +140,13 @@ def test_operators_with_large_values_stay_in_fp32(tmp_path: Path) -> None:
     broken = graph.clone()
     convert_to_fp16(broken)
     with pytest.raises(ParityError, match="unpadded"):
-        check_cuda_parity(model, runner(broken, tmp_path / "broken.onnx"), 32, half=True)
+        check_cuda_parity(model, runner(broken, tmp_path / "broken.onnx"), 32, fp16=True)
 
     total = len(fp16_nodes(graph))
     assert convert_to_fp16(graph, kept) == total - 2
     down = operators(graph, "MatMul")
     assert sum(node.outputs[0].dtype == ir.DataType.FLOAT for node in down) == 1
-    check_cuda_parity(model, runner(graph, tmp_path / "fp16.onnx"), 32, half=True)
+    check_cuda_parity(model, runner(graph, tmp_path / "fp16.onnx"), 32, fp16=True)
 
 
 def test_weights_count_as_values() -> None:
@@ -177,7 +177,7 @@ def test_biases_of_zero(tmp_path: Path) -> None:
     graph = capture(model)
     fuse(graph, CONFIG, CLASSIFIER)
     assert fuse_for_cuda(graph, CONFIG)["bias_gelu"] == {"expected": 3, "found": 3}
-    check_cuda_parity(model, runner(graph, tmp_path / "fp32.onnx"), 32, half=False)
+    check_cuda_parity(model, runner(graph, tmp_path / "fp32.onnx"), 32, fp16=False)
 
 
 def test_rows_of_no_numbers_fail_parity() -> None:
@@ -188,36 +188,36 @@ def test_rows_of_no_numbers_fail_parity() -> None:
         outputs[batch.attention_mask.sum(axis=1) == 0] = np.nan
         return outputs
 
-    with pytest.raises(ParityError, match=r"fully masked \(no numbers\)"):
-        check_cuda_parity(model, softmax_of_infinities, 32, half=True)
+    with pytest.raises(ParityError, match=r"fully masked \(not finite\)"):
+        check_cuda_parity(model, softmax_of_infinities, 32, fp16=True)
 
 
 def test_forms_that_are_made() -> None:
-    cuda, cpu = (graphs_for([target], None) for target in ("cuda", "cpu"))
-    assert paddings_for(None, cuda) == ("masked", "unmasked", "packed")
-    assert paddings_for(["masked"], cuda) == ("masked",)
-    assert paddings_for(["packed"], cuda) == ("masked", "packed")
-    assert paddings_for(None, cpu)
+    cuda, cpu = (plan_variants([target], None) for target in ("cuda", "cpu"))
+    assert plan_paddings(None, cuda) == ("masked", "unmasked", "packed")
+    assert plan_paddings(["masked"], cuda) == ("masked",)
+    assert plan_paddings(["packed"], cuda) == ("masked", "packed")
+    assert plan_paddings(None, cpu)
     with pytest.raises(ExportError, match="packed graphs are for CUDA"):
-        paddings_for(["packed"], cpu)
-    with pytest.raises(ExportError, match="expected paddings of masked, unmasked, packed, found lengths"):
-        paddings_for(["lengths"], cuda)
+        plan_paddings(["packed"], cpu)
+    with pytest.raises(ExportError, match="expected padding modes among masked, unmasked, packed, found lengths"):
+        plan_paddings(["lengths"], cuda)
 
 
 @pytest.mark.parametrize(
     ("targets", "precisions", "expected"),
     [
-        (["cpu"], None, Graphs(("fp32", "int8"), (), ())),
-        (["cuda"], None, Graphs(("fp32",), ("fp16",), ())),
-        (["tensorrt"], None, Graphs(("fp32",), (), ("fp16",))),
-        (["cpu", "cuda"], None, Graphs(("fp32", "int8"), ("fp16",), ())),
-        (["cuda"], ["fp32"], Graphs(("fp32",), ("fp32",), ())),
-        (["cpu", "cuda"], ["int8", "fp16"], Graphs(("fp32", "int8"), ("fp16",), ())),
-        (["cuda", "tensorrt"], ["fp16", "fp32"], Graphs(("fp32",), ("fp32", "fp16"), ("fp32", "fp16"))),
+        (["cpu"], None, VariantPlan(("fp32", "int8"), (), ())),
+        (["cuda"], None, VariantPlan(("fp32",), ("fp16",), ())),
+        (["tensorrt"], None, VariantPlan(("fp32",), (), ("fp16",))),
+        (["cpu", "cuda"], None, VariantPlan(("fp32", "int8"), ("fp16",), ())),
+        (["cuda"], ["fp32"], VariantPlan(("fp32",), ("fp32",), ())),
+        (["cpu", "cuda"], ["int8", "fp16"], VariantPlan(("fp32", "int8"), ("fp16",), ())),
+        (["cuda", "tensorrt"], ["fp16", "fp32"], VariantPlan(("fp32",), ("fp32", "fp16"), ("fp32", "fp16"))),
     ],
 )
-def test_what_is_made(targets: list[str], precisions: list[str] | None, expected: Graphs) -> None:
-    assert graphs_for(targets, precisions) == expected
+def test_what_is_made(targets: list[str], precisions: list[str] | None, expected: VariantPlan) -> None:
+    assert plan_variants(targets, precisions) == expected
 
 
 @pytest.mark.parametrize(
@@ -225,11 +225,11 @@ def test_what_is_made(targets: list[str], precisions: list[str] | None, expected
     [
         (["cuda"], ["int8"], "FP16 for a GPU: the fused INT8 operators have kernels on the CPU alone"),
         (["cpu", "cuda"], ["int8"], "export with --precision fp16"),
-        (["cpu"], ["fp16"], "FP16 is for a GPU: ONNX Runtime's CPU provider has no FP16 matrix product"),
-        (["tpu"], None, "expected targets of cpu, cuda, tensorrt, found tpu"),
-        (["cpu"], ["fp4"], "expected precisions of fp32, fp16, int8, found fp4"),
+        (["cpu"], ["fp16"], "FP16 is for a GPU: ONNX Runtime's CPU provider has no FP16 matmul"),
+        (["tpu"], None, "expected targets among cpu, cuda, tensorrt, found tpu"),
+        (["cpu"], ["fp4"], "expected precisions among fp32, fp16, int8, found fp4"),
     ],
 )
 def test_what_no_target_can_run(targets: list[str], precisions: list[str] | None, message: str) -> None:
     with pytest.raises(ExportError, match=message):
-        graphs_for(targets, precisions)
+        plan_variants(targets, precisions)

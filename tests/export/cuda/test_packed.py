@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 from bert_export.cuda import convert_to_fp16, decompose_packed_ops, pack
-from bert_export.cuda.build import check_cuda_parity
+from bert_export.cuda.parity import check_cuda_parity
 from bert_export.errors import FusionError, ParityError
 from bert_export.onnx_graph import insert_before, operators
 from bert_runtime.numerics import FloatArray
@@ -20,16 +20,16 @@ from .test_build import for_cuda
 PACKING = ("RemovePadding", "PackedMultiHeadAttention", "RestorePadding", "MultiHeadAttention")
 
 
-@pytest.mark.parametrize("half", [False, True], ids=["fp32", "fp16"])
+@pytest.mark.parametrize("fp16", [False, True], ids=["fp32", "fp16"])
 @pytest.mark.parametrize("task", [CLASSIFIER, MEAN], ids=["classifier", "mean"])
-def test_the_graph_computes_what_torch_computes(task: Task, half: bool, tmp_path: Path) -> None:
+def test_the_graph_computes_what_torch_computes(task: Task, fp16: bool, tmp_path: Path) -> None:
     model, graph = for_cuda(task)
-    if half:
+    if fp16:
         convert_to_fp16(graph)
     pack(graph, CONFIG, task)
     run = runner(decompose_packed_ops(graph), tmp_path / "packed.onnx")
-    parity = check_cuda_parity(model, run, 32, half=half, padding="packed")
-    assert 0 < parity["max_abs_error"] <= (1e-2 if half else 1e-5)
+    parity = check_cuda_parity(model, run, 32, fp16=fp16, padding="packed")
+    assert 0 < parity["max_abs_error"] <= (1e-2 if fp16 else 1e-5)
 
 
 @pytest.mark.parametrize(("task", "found"), [(CLASSIFIER, (1, 2, 3, 1)), (MEAN, (1, 3, 1, 0))])
@@ -59,7 +59,7 @@ def test_padding_before_tokens_fails_parity(tmp_path: Path) -> None:
     model, graph = for_cuda(CLASSIFIER)
     pack(graph, CONFIG, CLASSIFIER)
     with pytest.raises(ParityError, match="left-padded"):
-        check_cuda_parity(model, runner(decompose_packed_ops(graph), tmp_path / "packed.onnx"), 32, half=False)
+        check_cuda_parity(model, runner(decompose_packed_ops(graph), tmp_path / "packed.onnx"), 32, fp16=False)
 
 
 def test_parity_of_a_packed_graph_reads_right_padding_alone() -> None:
@@ -71,7 +71,7 @@ def test_parity_of_a_packed_graph_reads_right_padding_alone() -> None:
         return np.full((len(batch.input_ids), 3), np.nan, dtype=np.float32)
 
     with pytest.raises(ParityError, match=r"that are unpadded .*right-padded .*fully masked"):
-        check_cuda_parity(model, run, 32, half=False, padding="packed")
+        check_cuda_parity(model, run, 32, fp16=False, padding="packed")
     assert all((np.diff(batch.attention_mask, axis=1) <= 0).all() for batch in seen)
     assert not seen[-1].attention_mask[0].any()
 
@@ -92,13 +92,13 @@ def test_a_graph_without_a_mask_is_an_error_with_the_reason() -> None:
         pack(graph, CONFIG, MEAN)
 
 
-@pytest.mark.parametrize("half", [False, True], ids=["fp32", "fp16"])
-def test_onnxruntime_knows_the_graph_and_lacks_kernels_alone(half: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fp16", [False, True], ids=["fp32", "fp16"])
+def test_onnxruntime_knows_the_graph_and_lacks_kernels_alone(fp16: bool, tmp_path: Path) -> None:
     """It checks operators' inputs, types and shapes before it looks for kernels, which the CPU has none of."""
     import onnxruntime
 
     _, graph = for_cuda(CLASSIFIER)
-    if half:
+    if fp16:
         convert_to_fp16(graph)
     pack(graph, CONFIG, CLASSIFIER)
     ir.save(graph, tmp_path / "packed.onnx")

@@ -129,7 +129,7 @@ def test_first_row_does_not_fire_where_all_rows_are_read() -> None:
     graph = captured(MEAN)
     for node in operators(graph, "Attention"):
         fuse_attention(node)
-    with pytest.raises(NoMatch, match="expected the head to gather row 0"):
+    with pytest.raises(NoMatch, match="expected the head to gather position 0"):
         fuse_first_token_only(graph)
 
 

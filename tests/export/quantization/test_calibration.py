@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from bert_export.calibration_texts import built_in_calibration
 from bert_export.capture import capture
 from bert_export.fusion import fuse
 from bert_export.parity import probe_batches
 from bert_export.quantization import expected_projections, measure_activations, quantize, quantize_dynamic
-from bert_export.quantization.outlier_splitting import best_split
+from bert_export.quantization.outlier_splitting import find_best_split
 from bert_export.quantization.smoothing import smoothing_factors
 from bert_export.quantization.weights import gptq_quantize, quantize_weight
-from bert_export.samples import built_in_calibration
 from bert_models import EncoderConfig, TaskModel, load_model, open_checkpoint
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import TextInput
@@ -178,7 +178,7 @@ def test_a_neuron_is_split_where_it_reaches_far(name: str, tolerance: float) -> 
     reach = activation(hidden).max(axis=0)
     weight = random.standard_normal((200, 16)).astype(np.float32)
     candidates = np.argsort(-reach)[:48]
-    split = best_split(weight, reach, -0.17, candidates, hidden[:, candidates], activation)
+    split = find_best_split(weight, reach, -0.17, candidates, hidden[:, candidates], activation)
     assert np.flatnonzero(split.copies).tolist() == [7]
     assert split.copies[7] == 2
     assert split.ceiling == pytest.approx(reach[7] / 3)
@@ -190,7 +190,7 @@ def test_nothing_is_split_where_nothing_reaches_far() -> None:
     hidden = np.full((5, 200), 2, dtype=np.float32)
     weight = np.ones((200, 4), dtype=np.float32)
     every = np.arange(48)
-    split = best_split(weight, hidden[0], 0.0, every, hidden[:, every], lambda h: np.maximum(h, 0))
+    split = find_best_split(weight, hidden[0], 0.0, every, hidden[:, every], lambda h: np.maximum(h, 0))
     assert not split.copies.any()
     assert split.ceiling == 2
 

@@ -81,7 +81,7 @@ def test_embeddings_become_integers_with_a_scale_per_row(tmp_path: Path) -> None
     table = model.encoder.embeddings.token.weight.detach().numpy()
     exact = runner(graph.clone(), tmp_path / "fp32.onnx")
     assert quantize_embeddings(graph) == []  # toys are not worth it
-    assert quantize_embeddings(graph, least_values=table.size) == ["encoder.embeddings.token.weight"]
+    assert quantize_embeddings(graph, min_elements=table.size) == ["encoder.embeddings.token.weight"]
     tidy(graph)
     arrays = {name: value.const_value.numpy() for name, value in graph.graph.initializers.items() if value.const_value}
     integers, scales = (arrays[f"encoder.embeddings.token.weight.{part}"] for part in ("int8", "scale"))
@@ -97,14 +97,14 @@ def test_an_embedding_that_is_a_weight_too_stays(tmp_path: Path) -> None:
     task = FillMask(mask_token="[MASK]", mask_token_id=4)
     graph = capture(toy_model(task))
     fuse(graph, CONFIG, task)
-    assert "encoder.embeddings.token.weight" not in quantize_embeddings(graph, least_values=1)
+    assert "encoder.embeddings.token.weight" not in quantize_embeddings(graph, min_elements=1)
 
 
 def test_a_row_of_zeros_stays_zero(tmp_path: Path) -> None:
     model = toy_model(MEAN)
     model.encoder.embeddings.token.weight.data[7] = 0
     graph = capture(model)
-    quantize_embeddings(graph, least_values=1)
+    quantize_embeddings(graph, min_elements=1)
     name = "encoder.embeddings.token.weight"
     parts = [graph.graph.initializers[f"{name}.{part}"].const_value for part in ("int8", "scale")]
     assert [None if part is None else part.numpy()[7].max() for part in parts] == [0, 1]

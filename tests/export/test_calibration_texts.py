@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from bert_export.calibration_texts import built_in_calibration, file_calibration, reference_texts
 from bert_export.errors import ExportError
-from bert_export.samples import built_in_calibration, file_calibration, reference_texts
 from bert_models import open_checkpoint
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.errors import DataError
@@ -102,7 +102,7 @@ def test_a_file_without_answerable_rows(classifier_checkpoint: Path, tmp_path: P
     path = tmp_path / "questions.jsonl"
     path.write_text(json.dumps({"question": "where is it? " * 9, "context": "here"}) + "\n", encoding="utf-8")
     with pytest.raises(
-        ExportError, match=r"expected inputs for question-answering, found 1 rows that the model cannot"
+        ExportError, match=r"expected inputs for question-answering, found 1 that the model cannot read"
     ):
         file_calibration(path, None, questions, tokenizer)
     with pytest.raises(DataError, match=r"absent\.txt"):

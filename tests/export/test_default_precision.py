@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bert_export.decision import choose_default
+from bert_export.default_precision import choose_default_precision
 from bert_runtime.bundle.manifest import Asset, SelfTest, Variant
 from bert_runtime.tasks import SentenceEmbedding, TextClassification
 
@@ -41,7 +41,9 @@ def variants(speedup: float, *, accuracy: tuple[float, float] | None = None, **d
     [(0.9, 0.9, 0.0, "int8"), (0.9, 0.895, 0.6, "int8"), (0.9, 0.88, 1.0, "fp32"), (0.9, 0.95, 0.0, "int8")],
 )
 def test_metric_gates_int8(before: float, after: float, max_drop: float, chosen: str) -> None:
-    decision = choose_default(CLASSIFIER, variants(2.0, accuracy=(before, after), label_agreement=0.5), max_drop)
+    decision = choose_default_precision(
+        CLASSIFIER, variants(2.0, accuracy=(before, after), label_agreement=0.5), max_drop
+    )
     assert decision.precision == chosen
     assert decision.faithful == (("fp32", "int8") if chosen == "int8" else ("fp32",))
     assert f"INT8 accuracy {after:.4f} against {before:.4f} in FP32 on 200 examples" in decision.reason
@@ -49,23 +51,23 @@ def test_metric_gates_int8(before: float, after: float, max_drop: float, chosen:
 
 
 def test_int8_that_is_slower_is_not_the_default() -> None:
-    decision = choose_default(CLASSIFIER, variants(0.9, accuracy=(0.9, 0.9), label_agreement=1.0), 1.0)
+    decision = choose_default_precision(CLASSIFIER, variants(0.9, accuracy=(0.9, 0.9), label_agreement=1.0), 1.0)
     assert (decision.precision, decision.faithful) == ("fp32", ("fp32", "int8"))
     assert "0.90× as fast" in decision.reason
 
 
 @pytest.mark.parametrize(("agreement", "chosen"), [(0.96, "int8"), (0.94, "fp32")])
 def test_agreement_gates_int8_without_labels(agreement: float, chosen: str) -> None:
-    decision = choose_default(CLASSIFIER, variants(2.0, label_agreement=agreement), 1.0)
+    decision = choose_default_precision(CLASSIFIER, variants(2.0, label_agreement=agreement), 1.0)
     assert decision.precision == chosen
     assert "no labelled file was given" in decision.reason
 
 
 @pytest.mark.parametrize(("similarity", "chosen"), [(0.995, "int8"), (0.985, "fp32")])
 def test_cosine_gates_int8_embeddings(similarity: float, chosen: str) -> None:
-    assert choose_default(EMBEDDING, variants(2.0, mean_cosine=similarity), 1.0).precision == chosen
+    assert choose_default_precision(EMBEDDING, variants(2.0, mean_cosine=similarity), 1.0).precision == chosen
 
 
 def test_single_variant() -> None:
-    decision = choose_default(CLASSIFIER, variants(2.0, label_agreement=1.0)[:1], 1.0)
+    decision = choose_default_precision(CLASSIFIER, variants(2.0, label_agreement=1.0)[:1], 1.0)
     assert decision == ("fp32", "the only variant", ("fp32",))

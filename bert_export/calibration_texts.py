@@ -1,0 +1,145 @@
+"""Provide the inputs that INT8 is calibrated on: built-in texts, or those of a file."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from bert_export.errors import ExportError
+from bert_runtime.batching import length_sorted_batches
+from bert_runtime.bundle.manifest import sha256_file
+from bert_runtime.errors import DataError, InputError
+from bert_runtime.records import Record, read_records
+from bert_runtime.tasks import Task, TextInput
+from bert_runtime.tokenization import Batch, TextTokenizer, pad
+
+__all__ = ["CalibrationTexts", "built_in_calibration", "file_calibration", "reference_texts", "valid_inputs"]
+
+_MAX_INPUTS = 300
+"""Inputs of a file that are used, evenly spread. A judgement, as are the next three: a few seconds of work."""
+
+_MAX_TOKENS = 32768
+"""Tokens to calibrate on, in windows evenly spread over the inputs."""
+
+_BATCH_TOKENS = 1024
+"""Padded tokens per calibration batch."""
+
+_MIN_OWN_INPUTS = 200
+"""Inputs of a file from which its ranges are trusted with little headroom."""
+
+_OWN_TEXTS_HEADROOM, _DEFAULT_HEADROOM = 1.15, 1.3
+"""How much wider than measured the 8-bit ranges are: with enough of the model's own texts, and otherwise.
+
+A narrow range has finer steps, a wide one saturates less. With own texts, factors from 1 to 1.15 drift alike; the
+built-in ones need the headroom on BANKING77 (measured by `python -m bert_bench.experiments.quantization`, in
+bench/results/quantization)."""
+
+_HOLD_OUT_EVERY = 3
+"""Without a labelled file, every third input is held out from calibration to measure drift on (a judgement)."""
+
+_INPUT_FIELDS = ("text", "text_pair", "question", "context", "tokens")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationTexts:
+    """Inputs on which activations are measured before they are quantized."""
+
+    inputs: Sequence[TextInput]
+    source: str
+    """The file's name, or `built-in texts`."""
+    sha256: str
+    headroom: float
+    """How much wider than measured the 8-bit ranges are to be."""
+
+    def batches(self, tokenizer: TextTokenizer) -> list[Batch]:
+        """Tokenize the inputs and batch their windows; evenly spread windows of long inputs are kept."""
+        windows = [window for windows in tokenizer.encode(self.inputs) for window in windows]
+        share = min(1.0, _MAX_TOKENS / sum(map(len, windows)))
+        windows = _spread(windows, max(1, int(share * len(windows))))
+        parts = length_sorted_batches([len(window) for window in windows], _BATCH_TOKENS)
+        return [pad([windows[i] for i in part], tokenizer.pad_token_id) for part in parts]
+
+    def split(self) -> tuple["CalibrationTexts", Sequence[TextInput]]:
+        """Split into the inputs to calibrate on and those to measure drift on; too few serve as both."""
+        if len(self.inputs) < _HOLD_OUT_EVERY:
+            return self, self.inputs
+        calibrated = [item for i, item in enumerate(self.inputs) if i % _HOLD_OUT_EVERY]
+        return replace(self, inputs=calibrated), self.inputs[::_HOLD_OUT_EVERY]
+
+
+def reference_texts() -> list[str]:
+    """Return the built-in texts."""
+    return _reference_file().decode("utf-8").splitlines()
+
+
+def _reference_file() -> bytes:
+    return files("bert_export").joinpath("reference_texts.txt").read_bytes()
+
+
+def built_in_calibration(task: Task, tokenizer: TextTokenizer) -> CalibrationTexts:
+    """Make inputs for a task of the built-in texts.
+
+    Raises:
+        ExportError: None of them fits the tokenizer's maximum length.
+    """
+    inputs = valid_inputs(task, tokenizer, task.sample_inputs(reference_texts()))
+    if not inputs:
+        raise ExportError(f"{tokenizer.max_tokens} tokens are too few for {task.name}; export with more --max-tokens")
+    sha256 = hashlib.sha256(_reference_file()).hexdigest()
+    return CalibrationTexts(inputs=inputs, source="built-in texts", sha256=sha256, headroom=_DEFAULT_HEADROOM)
+
+
+def file_calibration(
+    path: Path, columns: Mapping[str, str] | None, task: Task, tokenizer: TextTokenizer
+) -> CalibrationTexts:
+    """Read inputs from a file; labels are not read.
+
+    Args:
+        path: The file, in a format of `read_records`. Plain texts become inputs by `Task.sample_inputs`.
+        columns: Column names by field, as `read_records` takes them; those of label fields are ignored.
+        task: The task.
+        tokenizer: The model's tokenizer.
+
+    Raises:
+        DataError: The file cannot be read.
+        ExportError: None of its inputs is valid for the model.
+    """
+    input_columns = {field: column for field, column in (columns or {}).items() if field in _INPUT_FIELDS}
+    found = [item for record in read_records(path, input_columns) for item in _inputs_of(record, task)]
+    found = _spread(found, _MAX_INPUTS)
+    inputs = valid_inputs(task, tokenizer, found)
+    plain = [item.text for item in found if item.text_pair is None and item not in inputs]
+    inputs += valid_inputs(task, tokenizer, task.sample_inputs(plain))
+    if not inputs:
+        raise ExportError(f"{path}: expected inputs for {task.name}, found {len(found)} that the model cannot read")
+    headroom = _OWN_TEXTS_HEADROOM if len(inputs) >= _MIN_OWN_INPUTS else _DEFAULT_HEADROOM
+    return CalibrationTexts(inputs=inputs, source=path.name, sha256=sha256_file(path), headroom=headroom)
+
+
+def _inputs_of(record: Record, task: Task) -> tuple[TextInput, ...]:
+    """Return a record's inputs, or its plain text if the task reads fields that it lacks."""
+    try:
+        return task.inputs(record)
+    except DataError:
+        if "text" not in record.fields:
+            raise
+        return (TextInput(record.text()),)
+
+
+def valid_inputs(task: Task, tokenizer: TextTokenizer, inputs: Sequence[TextInput]) -> list[TextInput]:
+    """Return the inputs that the task accepts at the tokenizer's maximum length."""
+    valid = []
+    for item in inputs:
+        with suppress(InputError):
+            (encodings,) = tokenizer.encode([item])
+            if task.input_error(item, encodings) is None:
+                valid.append(item)
+    return valid
+
+
+def _spread(items: Sequence[Any], count: int) -> list[Any]:
+    """Return `count` of the items, evenly spread and in order; all if there are fewer."""
+    return [items[i * len(items) // count] for i in range(count)] if count < len(items) else list(items)

@@ -1,0 +1,100 @@
+"""Build the CPU variants of a bundle: FP32, the baseline of all others, and INT8."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_export.calibration_texts import CalibrationTexts
+from bert_export.capture import OPSET, capture
+from bert_export.errors import ExportError
+from bert_export.flops import int8_flops_share
+from bert_export.fusion import add_padding_branch, fuse
+from bert_export.graph_files import save_graph
+from bert_export.kernel_functions import outline_kernels
+from bert_export.parity import check_parity
+from bert_export.quantization import expected_projections, measure_activations, quantize
+from bert_export.variants import BuildContext, BuiltVariant, Fp32Variant, finish_variant, measure_drift
+from bert_runtime.tokenization import Batch
+
+__all__ = ["build_fp32", "build_int8"]
+
+_INT8_SELF_TEST_SHARE = 0.25
+"""Tolerance of INT8's self-test on another machine, as a share of the maximum drift from FP32. Float32 rounds
+differently there before an activation is quantized, which moves the quantized value by one step at most. The share is a
+judgement."""
+
+
+def build_fp32(context: BuildContext) -> Fp32Variant:
+    """Capture and fuse the model, and compare the graph with PyTorch.
+
+    Raises:
+        FusionError: A fusion fired a different number of times than the model's configuration demands.
+        ParityError: The graph does not compute what the PyTorch model computes.
+    """
+    torch_model = context.torch_model
+    context.progress("capturing the graph with torch.onnx")
+    graph = capture(torch_model)
+    context.progress("fusing")
+    fusions = fuse(graph, torch_model.config, torch_model.task)
+    branched, branches = add_padding_branch(graph, fusions)
+    outlined, calls = outline_kernels(branched)
+    files = save_graph(outlined, context.folder, "fp32")
+    context.progress("comparing FP32 with PyTorch under every kind of padding")
+    runner = context.open_runner(context.folder / files.model.file)
+    parity = check_parity(torch_model, runner.session.run, context.max_tokens)
+    built = finish_variant(
+        context, runner, runner.outputs(context.probe.texts), files, tolerance=parity["tolerance"],
+        precision="fp32", target="cpu", opset=OPSET, fusions=branches, functions=calls, parity=parity,
+    )  # fmt: skip
+    return Fp32Variant(built.variant, built.runner, built.outputs, graph, fusions)
+
+
+def build_int8(context: BuildContext, fp32: Fp32Variant, weight_bits: int) -> BuiltVariant:
+    """Quantize a copy of the fused FP32 graph, and measure its drift.
+
+    Args:
+        context: The export's context.
+        fp32: The FP32 variant.
+        weight_bits: 7 or 8, see `choose_weight_bits`.
+
+    Raises:
+        FusionError: The number of quantized projections is not what the model's configuration demands.
+        ExportError: An output on the probe's texts is not finite.
+    """
+    probe, calibration = context.probe, context.probe.calibration
+    context.progress(f"calibrating INT8 on {len(calibration.inputs)} inputs of {calibration.source}")
+    batches = calibration.batches(probe.tokenizer)
+    activations = measure_activations(fp32.graph, batches, calibration.headroom)
+    context.progress("quantizing to INT8")
+    graph = fp32.graph.clone()
+    expected = expected_projections(context.torch_model.config, fp32.fusions)
+    counts, recipe = quantize(graph, expected, activations, weight_bits=weight_bits)
+    branched, branches = add_padding_branch(graph, fp32.fusions)
+    outlined, calls = outline_kernels(branched)
+    files = save_graph(outlined, context.folder, "int8")
+    context.progress(f"measuring INT8 drift on {len(probe.texts)} texts")
+    runner = context.open_runner(context.folder / files.model.file, int8=True)
+    outputs = runner.outputs(probe.texts)
+    if not all(np.isfinite(output.flat).all() for output in outputs):
+        raise ExportError("the INT8 graph's outputs are not all finite; export with --precision fp32")
+    drift = measure_drift(runner.task, outputs, fp32.outputs)
+    return finish_variant(
+        context, runner, outputs, files,
+        tolerance=max(1e-4, _INT8_SELF_TEST_SHARE * drift["max_abs_difference"]),
+        precision="int8", target="cpu", opset=OPSET, instruction_set="vnni" if weight_bits == 8 else None,
+        fusions={**branches, **counts}, functions=calls,
+        int8_flops_share=round(int8_flops_share(graph), 4), drift=drift,
+        quantization=recipe | {"calibration": _calibration_record(calibration, batches)},
+    )  # fmt: skip
+
+
+def _calibration_record(calibration: CalibrationTexts, batches: Sequence[Batch]) -> dict[str, Any]:
+    """Return the calibration as the manifest states it."""
+    return {
+        "source": calibration.source,
+        "sha256": calibration.sha256,
+        "inputs": len(calibration.inputs),
+        "tokens": sum(int(batch.attention_mask.sum()) for batch in batches),
+        "headroom": calibration.headroom,
+    }

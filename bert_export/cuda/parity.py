@@ -1,0 +1,79 @@
+"""Compare a graph for CUDA, run on the CPU, with PyTorch."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from bert_export.errors import ParityError
+from bert_export.parity import probe_batches, reference_outputs, tolerance
+from bert_models import TaskModel
+from bert_runtime.bundle.manifest import MASKED, PACKED
+from bert_runtime.gpu.shape_buckets import accepts_batch
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import QuestionAnswering, ReplacedTokenDetection, TokenClassification
+from bert_runtime.tokenization import Batch
+
+__all__ = ["FP16_TOLERANCE", "check_cuda_parity"]
+
+FP16_TOLERANCE = 2e-2
+"""Maximum difference of FP16 from PyTorch in FP32, as a share of the largest output or of 0.1, whichever is larger.
+
+A judgement: BERT-family models differ by less than a tenth of it."""
+
+_PER_TOKEN = (TokenClassification, QuestionAnswering, ReplacedTokenDetection)
+"""Tasks whose outputs are [B, S, …]."""
+
+
+def check_cuda_parity(
+    torch_model: TaskModel, run: Callable[[Batch], FloatArray], max_tokens: int, *, fp16: bool, padding: str = MASKED
+) -> dict[str, float]:
+    """Compare a CUDA graph's outputs with PyTorch's on those of `probe_batches` that its padding mode accepts.
+
+    A packed graph takes sequences that are padded at the end and has no outputs for padding; an unmasked one takes
+    batches without padding. A sequence that is masked entirely has no right output, but must give finite numbers and
+    leave the other sequences alone.
+
+    Args:
+        torch_model: Computes the reference outputs.
+        run: Runs the graph on a batch; returns float32 `[B, …]`.
+        max_tokens: Length of the longest probe batch.
+        fp16: Whether the graph computes in FP16, which widens the tolerance to `FP16_TOLERANCE`.
+        padding: Padding mode of the graph: `masked`, `packed` or `unmasked`.
+
+    Returns:
+        The maximum absolute error, `max_abs_error`, and the `tolerance` it was compared with.
+
+    Raises:
+        ParityError: The error exceeds the tolerance; names every kind of mask where it does.
+    """
+    batches = {
+        kind: batch for kind, batch in probe_batches(torch_model, max_tokens).items() if accepts_batch(padding, batch)
+    }
+    expected = {kind: reference_outputs(torch_model, batch) for kind, batch in batches.items()}
+    skips_padding = padding == PACKED and isinstance(torch_model.task, _PER_TOKEN)
+    scale = max(0.1, *(_abs_max(outputs) for outputs in expected.values()))
+    allowed = FP16_TOLERANCE * scale if fp16 else tolerance(torch_model.task)
+    errors = {}
+    for kind, batch in batches.items():
+        difference = run(batch) - expected[kind]
+        errors[kind] = _abs_max(difference[batch.attention_mask == 1] if skips_padding else difference)
+    failed = [f"{kind} ({error:.2g})" for kind, error in errors.items() if not error <= allowed]
+    padded = batches.get("holes", batches.get("right-padded"))
+    if padded is not None and not np.isfinite(run(_mask_first_sequence(padded))).all():
+        failed.append("fully masked (not finite)")
+    if failed:
+        raise ParityError(
+            f"the graph for CUDA differs from PyTorch by more than {allowed:.2g} on inputs that are {', '.join(failed)}"
+        )
+    return {"max_abs_error": max(errors.values()), "tolerance": allowed}
+
+
+def _abs_max(array: FloatArray) -> float:
+    return float(np.abs(array).max(initial=0))  # a batch without mask tokens has no fill-mask outputs
+
+
+def _mask_first_sequence(batch: Batch) -> Batch:
+    """Mask every token of the first sequence."""
+    mask = batch.attention_mask.copy()
+    mask[0] = 0
+    return batch._replace(attention_mask=mask)
