@@ -96,7 +96,7 @@ def build_workload(
         _texts_case(f"text{n}", task.sample_inputs([corpus.text(n)]), tokenizer)
         for n in _lengths(tokenizer.max_tokens, settings, notes)
     )
-    chosen = {name: _sample(name, rows, task, tokenizer, settings, notes) for name, rows in texts.items()}
+    chosen = {name: _sample(name, given, task, tokenizer, settings, notes) for name, given in texts.items()}
     if not chosen:
         lengths = mixed_lengths(settings.num_texts, settings.seed, tokenizer.max_tokens)
         chosen = {SYNTHETIC: [corpus.text(n) for n in lengths]}
@@ -104,7 +104,7 @@ def build_workload(
         shapes=tuple(_shape_case(task, batch, tokens, tokenizer, settings.seed) for batch, tokens in shapes),
         singles=singles,
         stages=tuple(_stages(singles[0], tokenizer)),
-        offline=tuple(_texts_case(name, task.sample_inputs(rows), tokenizer) for name, rows in chosen.items()),
+        offline=tuple(_texts_case(name, task.sample_inputs(sample), tokenizer) for name, sample in chosen.items()),
         notes=tuple(notes),
     )
 

@@ -22,17 +22,11 @@ _LONG_CASE_TOKENS = 2048
 
 
 class Engine(ABC):
-    """An opened engine.
-
-    Args:
-        size_bytes: size of graph and weights on disk.
-    """
-
-    size_bytes: int
-    """Graph and weights on disk."""
+    """An opened engine."""
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
+        """Size of graph and weights on disk."""
         self.batch_tokens: dict[str, int] = {}
         """By case: padded tokens per batch, where the engine chose them by trial."""
 

@@ -31,7 +31,7 @@ class PipelineSpec(TextEngineSpec):
 
     @property
     def artifact_config(self) -> EngineConfig:
-        """optimum's INT8 configuration, or its own."""
+        """The configuration of optimum's INT8 model, or the engine's own."""
         return INT8 if self.config.precision == "int8" else self.config
 
     def prepare(self, folder: Path, texts: Sequence[TextInput]) -> None:

@@ -49,7 +49,7 @@ def run_scenario(
     """Run one scenario and return LoadGen's summary.
 
     Args:
-        engine: the engine that answers the queries.
+        engine: the engine that serves the queries.
         modules: the site-packages folder that holds LoadGen's Python module.
         scenario: one of `SCENARIOS`.
         texts: LoadGen's query samples.
@@ -119,7 +119,7 @@ def _import_loadgen(modules: Path) -> ModuleType:
 def _query_handler(engine: "Engine", loadgen: ModuleType, scenario: str, texts: Sequence[TextInput]) -> "Iterator[Any]":
     """Yield the function that LoadGen issues queries to; raise the engine's first error when the block ends.
 
-    Queries of the Server scenario arrive on a schedule, so another thread answers them in their order.
+    Queries of the Server scenario arrive on a schedule, so another thread serves them in their order.
     """
     errors: list[BaseException] = []
 

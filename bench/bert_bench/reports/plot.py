@@ -1,4 +1,4 @@
-"""A report as a bar chart: a panel per case, each with its own scale so that short and long inputs can both be read."""
+"""A report as a bar chart: a panel per case with its own scale, so that short and long inputs can both be read."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
