@@ -20,7 +20,7 @@ def run() -> Run:
     """Invokes `bert-export` with the given arguments; an exception that is no message to the user fails the test."""
 
     def invoke(*arguments: object, stdin: str | bytes = b"", **options: Any) -> Result:
-        result = CliRunner().invoke(main, [str(each) for each in arguments], input=stdin, **options)
+        result = CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin, **options)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return result
@@ -62,4 +62,4 @@ def train_arguments(classifier_checkpoint: Path, training_files: dict[str, Path]
 def whole_run(train_arguments: list[Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     """The checkpoint of an uninterrupted run with the default seed, and what the command said."""
     output = tmp_path_factory.mktemp("whole") / "trained"
-    return output, CliRunner().invoke(main, [str(each) for each in (*train_arguments, "--output", output)])
+    return output, CliRunner().invoke(main, [str(argument) for argument in (*train_arguments, "--output", output)])

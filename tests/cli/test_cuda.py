@@ -46,10 +46,10 @@ def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
 
 
-def test_a_bundle_for_both(both_bundle: Path) -> None:
+def test_export_for_cpu_and_cuda(both_bundle: Path) -> None:
     manifest = json.loads((both_bundle / "bundle.json").read_text(encoding="utf-8"))
     keys = ("target", "precision", "form")
-    assert [(*(each[key] for key in keys), each["model"]["file"]) for each in manifest["variants"]] == [
+    assert [(*(variant[key] for key in keys), variant["model"]["file"]) for variant in manifest["variants"]] == [
         ("cpu", "fp32", "masked", "model.fp32.onnx"),
         ("cuda", "fp32", "masked", "model.cuda.fp32.onnx"),
         ("cuda", "fp16", "masked", "model.fp16.onnx"),
@@ -60,7 +60,7 @@ def test_a_bundle_for_both(both_bundle: Path) -> None:
     ]
     assert manifest["default_precision"] == "fp32"
     assert "FP16 for a GPU: the fused INT8 operators have kernels on the CPU alone" in manifest["default_reason"]
-    assert [each["below"] for each in manifest["inputs"]][1:] == [2, 2]
+    assert [tensor["below"] for tensor in manifest["inputs"]][1:] == [2, 2]
     for variant in manifest["variants"][1:]:
         assert variant["parity"]["max_abs_error"] <= variant["parity"]["tolerance"]
         assert variant["fusions"]["multi_head_attention"] == {"expected": 2, "found": 2}
@@ -70,10 +70,10 @@ def test_a_bundle_for_both(both_bundle: Path) -> None:
         assert variant["drift"]["max_abs_difference"] <= 2e-2
 
 
-def test_forms_share_their_weights(both_bundle: Path) -> None:
+def test_padding_modes_share_weights(both_bundle: Path) -> None:
     variants = Manifest.read(both_bundle).variants
     shared = {variant.precision: variant.external_data for variant in variants if variant.target == "cuda"}
-    assert {precision: each and each.file for precision, each in shared.items()} == {
+    assert {precision: asset and asset.file for precision, asset in shared.items()} == {
         "fp32": "model.cuda.fp32.onnx.data", "fp16": "model.fp16.onnx.data",
     }  # fmt: skip
     fp32, fp16 = shared["fp32"], shared["fp16"]
@@ -95,7 +95,7 @@ def test_inspect_shows_targets(run: Run, both_bundle: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_cuda")
-def test_verify_evaluates_on_the_cpu(run: Run, both_bundle: Path) -> None:
+def test_verify_runs_cuda_variants_on_the_cpu(run: Run, both_bundle: Path) -> None:
     result = run("verify", both_bundle)
     assert (result.exit_code, result.stderr) == (0, "")
     remarks = [
@@ -113,7 +113,7 @@ def test_verify_evaluates_on_the_cpu(run: Run, both_bundle: Path) -> None:
 
 @pytest.mark.usefixtures("no_cuda")
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
-def test_cuda_that_is_not_there(run: Run, both_bundle: Path, tmp_path: Path, command: str) -> None:
+def test_unavailable_cuda_is_an_error(run: Run, both_bundle: Path, tmp_path: Path, command: str) -> None:
     (tmp_path / "data.jsonl").write_text('{"text": "hello", "label": "greeting"}\n', encoding="utf-8")
     result = run(command, both_bundle, "hello" if command == "predict" else tmp_path / "data.jsonl", "--device", "cuda")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -122,14 +122,14 @@ def test_cuda_that_is_not_there(run: Run, both_bundle: Path, tmp_path: Path, com
 
 
 @pytest.mark.usefixtures("no_cuda")
-def test_auto_takes_the_cpu(run: Run, both_bundle: Path) -> None:
+def test_auto_device_is_cpu_without_cuda(run: Run, both_bundle: Path) -> None:
     expected = [result.label for result in load(both_bundle, device="cpu")(TEXTS)]
     result = run("predict", both_bundle, *TEXTS, "--json")
     assert [json.loads(line)["label"] for line in result.stdout.splitlines()] == expected
     assert load(both_bundle).session.device_name.endswith(" threads")
 
 
-def test_auto_says_why_cuda_did_not_open(
+def test_auto_device_logs_why_cuda_failed(
     both_bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def no_driver(path: Path, manifest: object, device: Device, shapes: object) -> None:
@@ -145,28 +145,32 @@ def test_auto_says_why_cuda_did_not_open(
         load(both_bundle, device="cuda:3", precision="fp32")
 
 
-def test_auto_takes_the_cpu_for_what_is_not_made_for_cuda(
+def test_auto_device_is_cpu_for_bundles_without_cuda_variants(
     classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "cuda_unavailable_reason", lambda: None)
     assert load(classifier_bundle, precision="fp32").session.device_name.endswith(" threads")
 
 
-def test_half_precision_is_not_for_the_cpu(both_bundle: Path) -> None:
+def test_fp16_on_the_cpu_is_an_error(both_bundle: Path) -> None:
     with pytest.raises(BundleError, match="the bundle has no variant 'fp16'; it has fp32"):
         load(both_bundle, device="cpu", precision="fp16")
 
 
-def test_answers_in_half_precision_are_those_of_fp32(both_bundle: Path) -> None:
+def test_fp16_outputs_are_close_to_fp32(both_bundle: Path) -> None:
     """As evaluated by the CPU provider, in batches with padding."""
     from bert_runtime.bundle.manifest import Manifest
     from bert_runtime.devices import CPU
     from bert_runtime.loading import open_variant
 
     manifest = Manifest.read(both_bundle)
-    models = [open_variant(both_bundle, manifest, each, CPU) for each in manifest.variants if each.padding != "packed"]
+    models = [
+        open_variant(both_bundle, manifest, variant, CPU)
+        for variant in manifest.variants
+        if variant.padding != "packed"
+    ]
     fp32, *others = (np.array([row.flat for row in model.outputs(TEXTS)]) for model in models)
-    cuda, half, cuda_unmasked, half_unmasked = (np.abs(fp32 - each).max() for each in others)
+    cuda, half, cuda_unmasked, half_unmasked = (np.abs(fp32 - other).max() for other in others)
     assert max(cuda, cuda_unmasked) <= 1e-5
     assert 0 < max(half, half_unmasked) <= 2e-2
 
@@ -179,7 +183,7 @@ def test_answers_in_half_precision_are_those_of_fp32(both_bundle: Path) -> None:
         (["--padding", "packed"], "packed graphs are for CUDA, whose operators they need; export with --target cuda"),
     ],
 )
-def test_precisions_that_a_target_cannot_run(
+def test_unsupported_precision_of_a_target_is_an_error(
     run: Run, classifier_checkpoint: Path, place: Path, options: list[str], message: str
 ) -> None:
     result = run("export", classifier_checkpoint, place / "bundle", *options)
@@ -188,13 +192,13 @@ def test_precisions_that_a_target_cannot_run(
     assert list(place.iterdir()) == []
 
 
-def test_a_strange_device(run: Run, both_bundle: Path) -> None:
+def test_unknown_device_is_an_error(run: Run, both_bundle: Path) -> None:
     result = run("predict", both_bundle, "hello", "--device", "tpu")
     assert result.exit_code == 1
     assert "expected a device of auto, cpu, cuda[:N] or tensorrt[:N], found 'tpu'" in result.stderr
 
 
-def test_forms_are_opened_when_a_batch_needs_them(both_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_of_padding_modes_are_opened_on_demand(both_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[str, int | None]] = []
 
     def session(path: Path, manifest: Manifest, device: Device, shapes: ShapeBuckets | None) -> Any:
@@ -214,7 +218,7 @@ def test_forms_are_opened_when_a_batch_needs_them(both_bundle: Path, monkeypatch
     assert made[2:] == [("model.fp16.unmasked.onnx", 1)]
 
 
-def test_a_form_that_is_missing_is_found_when_loading(copy_bundle: CopyBundle, both_bundle: Path) -> None:
+def test_load_checks_the_graphs_of_all_padding_modes(copy_bundle: CopyBundle, both_bundle: Path) -> None:
     copied = copy_bundle(both_bundle)
     (copied / "model.fp16.packed.onnx").unlink()
     with pytest.raises(BundleError, match=r"model\.fp16\.packed\.onnx: the manifest names this file"):

@@ -13,7 +13,7 @@ from .conftest import Run
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_a_teachers_task_is_distilled(run: Run, classifier_checkpoint: Path, tmp_path: Path) -> None:
+def test_distill_a_fine_tuned_teacher(run: Run, classifier_checkpoint: Path, tmp_path: Path) -> None:
     train, dev = tmp_path / "train.jsonl", tmp_path / "dev.jsonl"
     texts = ["hello", "bye", "what is lost", "good morning"] * 4
     train.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
@@ -59,7 +59,7 @@ def test_options_that_cannot_be_combined_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_every_setting_is_an_option_and_says_its_default(run: Run) -> None:
+def test_every_setting_is_an_option_with_its_default(run: Run) -> None:
     from dataclasses import fields
 
     from bert_models.distillation import DistillationSettings
@@ -68,9 +68,9 @@ def test_every_setting_is_an_option_and_says_its_default(run: Run) -> None:
 
     shown = run("distill", "-h").stdout
     settings = {
-        each.metadata.get("key", each.name)
+        field.metadata.get("key", field.name)
         for kind in (TrainSettings, PretrainSettings, DistillationSettings)
-        for each in fields(kind)
+        for field in fields(kind)
     }
     pretraining_only = {"objective", "max_grad_norm"}
     missing = [name for name in settings - pretraining_only if f"--{name.replace('_', '-')}" not in shown]
@@ -78,7 +78,7 @@ def test_every_setting_is_an_option_and_says_its_default(run: Run) -> None:
     assert "[default: (0.0001; 0.0005 with --corpus)]" in " ".join(shown.split())
 
 
-def test_weights_that_make_no_sense(run: Run, classifier_checkpoint: Path, tmp_path: Path) -> None:
+def test_invalid_temperature_is_refused(run: Run, classifier_checkpoint: Path, tmp_path: Path) -> None:
     result = run(
         "distill", "--teacher", classifier_checkpoint, "--student", "1", "--train", "a.csv", "--dev", "b.csv",
         "--output", tmp_path / "out", "--temperature", 0,

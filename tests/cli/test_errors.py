@@ -47,7 +47,7 @@ def test_version(run: Run) -> None:
     assert run("--version").stdout == f"bert-export, version {version('bert-export')}\n"
 
 
-def test_the_command_is_installed() -> None:
+def test_console_script_is_installed() -> None:
     """The script that pip puts beside the interpreter."""
     script = Path(sys.executable).with_name("bert-export")
     done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=60, check=False)
@@ -62,7 +62,7 @@ def test_wrong_usage(run: Run, arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", READERS)
-def test_what_is_no_bundle(run: Run, tmp_path: Path, command: str) -> None:
+def test_missing_bundle_is_reported(run: Run, tmp_path: Path, command: str) -> None:
     (tmp_path / "file").write_text("hello")
     (tmp_path / "folder").mkdir()
     for name, found in (("file", "a file"), ("folder", "none"), ("absent", "no such directory")):
@@ -83,7 +83,7 @@ def test_what_is_no_bundle(run: Run, tmp_path: Path, command: str) -> None:
         (lambda manifest: manifest.update(max_tokens="64"), "max_tokens: expected a whole number, found '64'"),
     ],
 )  # fmt: skip
-def test_manifests_that_cannot_be_read(
+def test_invalid_manifests_are_reported(
     run: Run,
     classifier_bundle: Path,
     copy_bundle: CopyBundle,
@@ -98,7 +98,7 @@ def test_manifests_that_cannot_be_read(
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
-def test_damaged_bundles(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle, command: str) -> None:
+def test_damaged_bundles_are_reported(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle, command: str) -> None:
     bundle = copy_bundle(classifier_bundle)
     with (bundle / "model.fp32.onnx").open("ab") as stream:
         stream.write(b"!")
@@ -109,7 +109,7 @@ def test_damaged_bundles(run: Run, classifier_bundle: Path, copy_bundle: CopyBun
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
-def test_without_onnxruntime_the_extra_is_named(
+def test_missing_onnxruntime_names_the_extra(
     run: Run, classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
@@ -144,7 +144,7 @@ HEAVY = ["torch", "safetensors", "lightning", "onnx", "onnx_ir", "onnxscript"]
     ],
     ids=["export", "export without onnx_ir", "tokenizer", "train", "train without lightning"],
 )
-def test_the_extra_that_is_named_brings_all_that_the_command_needs(
+def test_missing_extra_error_names_the_extra_of_the_command(
     tmp_path: Path, arguments: list[str], absent: list[str], extra: str
 ) -> None:
     """`HEAVY` is what an installation with the extra `cpu` lacks. A process of its own has imported none of it."""

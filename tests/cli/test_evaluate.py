@@ -32,7 +32,7 @@ def labelled(tmp_path: Path, model: Model) -> Path:
     return path
 
 
-def test_report_as_text(run: Run, classifier_bundle: Path, labelled: Path) -> None:
+def test_metrics_as_text(run: Run, classifier_bundle: Path, labelled: Path) -> None:
     result = run("evaluate", classifier_bundle, labelled, "--precision", "fp32")
     assert result.exit_code == 0
     lines = [line.split() for line in result.stdout.splitlines()]
@@ -42,7 +42,7 @@ def test_report_as_text(run: Run, classifier_bundle: Path, labelled: Path) -> No
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_report_as_json(run: Run, classifier_bundle: Path, labelled: Path, precision: str) -> None:
+def test_metrics_as_json(run: Run, classifier_bundle: Path, labelled: Path, precision: str) -> None:
     result = run("evaluate", classifier_bundle, labelled, "--precision", precision, "--json")
     report = json.loads(result.stdout)
     assert list(report) == ["precision", "examples", "accuracy", "macro_f1"]
@@ -50,7 +50,7 @@ def test_report_as_json(run: Run, classifier_bundle: Path, labelled: Path, preci
     assert report["accuracy"] == 0.75 or precision == "int8"
 
 
-def test_columns(run: Run, classifier_bundle: Path, labelled: Path) -> None:
+def test_columns_option(run: Run, classifier_bundle: Path, labelled: Path) -> None:
     labelled.write_text(labelled.read_text().removeprefix("text,label\n"))
     result = run(
         "evaluate", classifier_bundle, labelled, "--columns", "text=0,label=1", "--precision", "fp32", "--json"
@@ -58,7 +58,7 @@ def test_columns(run: Run, classifier_bundle: Path, labelled: Path) -> None:
     assert json.loads(result.stdout)["accuracy"] == 0.75
 
 
-def test_embeddings_are_judged_by_correlation(run: Run, embedding_bundle: Path, tmp_path: Path) -> None:
+def test_embeddings_are_evaluated_by_correlation(run: Run, embedding_bundle: Path, tmp_path: Path) -> None:
     path = tmp_path / "pairs.jsonl"
     rows = [("hello there", "hello there", 5), ("hello there", "hello", 4), ("hello there", "the bus was late", 0.5)]
     path.write_text("".join(json.dumps({"text": a, "text_pair": b, "score": s}) + "\n" for a, b, s in rows))
@@ -76,7 +76,9 @@ def test_embeddings_are_judged_by_correlation(run: Run, embedding_bundle: Path, 
         ("text,label\n", ": expected at least one row, found none"),
     ],
 )
-def test_bad_files(run: Run, classifier_bundle: Path, tmp_path: Path, content: str, message: str) -> None:
+def test_invalid_labelled_files_are_reported(
+    run: Run, classifier_bundle: Path, tmp_path: Path, content: str, message: str
+) -> None:
     path = tmp_path / "data.csv"
     path.write_text(content)
     result = run("evaluate", classifier_bundle, path)
@@ -84,7 +86,7 @@ def test_bad_files(run: Run, classifier_bundle: Path, tmp_path: Path, content: s
     assert f"Error: {path}{message}" in result.stderr
 
 
-def test_a_correlation_that_is_not_defined(run: Run, embedding_bundle: Path, tmp_path: Path) -> None:
+def test_undefined_correlation_is_an_error(run: Run, embedding_bundle: Path, tmp_path: Path) -> None:
     path = tmp_path / "pairs.jsonl"
     path.write_text('{"text": "hello", "text_pair": "bye", "score": 3}\n')
     for options in ([], ["--json"]):

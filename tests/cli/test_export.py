@@ -59,7 +59,7 @@ def latencies(fp32: float, int8: float) -> Callable[..., Mapping[str, Mapping[st
     }
 
 
-def test_a_bundle_and_its_summary(run: Run, classifier_checkpoint: Path, place: Path) -> None:
+def test_export_writes_bundle_and_prints_summary(run: Run, classifier_checkpoint: Path, place: Path) -> None:
     result = run("export", classifier_checkpoint, place / "new" / "bundle")
     assert result.exit_code == 0
     bundle = place / "new" / "bundle"
@@ -92,7 +92,7 @@ def test_json_and_a_single_precision(run: Run, embedding_checkpoint: Path, place
     assert load(place / "bundle").tokenizer.max_tokens == 20
 
 
-def test_a_bundle_is_replaced_with_force_alone(
+def test_existing_bundle_is_replaced_only_with_force(
     run: Run, classifier_checkpoint: Path, classifier_bundle: Path, place: Path
 ) -> None:
     bundle = Path(shutil.copytree(classifier_bundle, place / "bundle"))
@@ -118,7 +118,7 @@ def test_a_bundle_is_replaced_with_force_alone(
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "checkpoint"])
-def test_what_is_no_bundle_is_safe_even_from_force(
+def test_force_does_not_overwrite_other_files(
     run: Run, classifier_checkpoint: Path, broken: Path, place: Path, kind: str
 ) -> None:
     target = broken if kind == "checkpoint" else place / "precious"
@@ -138,7 +138,7 @@ def test_what_is_no_bundle_is_safe_even_from_force(
 
 
 @pytest.mark.usefixtures("fails_late")
-def test_a_failed_export_leaves_nothing_behind(run: Run, classifier_checkpoint: Path, place: Path) -> None:
+def test_failed_export_leaves_no_files(run: Run, classifier_checkpoint: Path, place: Path) -> None:
     for target in (place / "bundle", place / "not" / "there" / "yet"):
         result = run("export", classifier_checkpoint, target)
         assert result.exit_code == 1
@@ -147,7 +147,7 @@ def test_a_failed_export_leaves_nothing_behind(run: Run, classifier_checkpoint: 
 
 
 @pytest.mark.usefixtures("fails_late")
-def test_a_failed_export_leaves_the_old_bundle(
+def test_failed_export_keeps_the_existing_bundle(
     run: Run, classifier_checkpoint: Path, classifier_bundle: Path, place: Path
 ) -> None:
     bundle = Path(shutil.copytree(classifier_bundle, place / "bundle"))
@@ -156,7 +156,7 @@ def test_a_failed_export_leaves_the_old_bundle(
     assert run("verify", bundle).exit_code == 0
 
 
-def test_an_interrupted_export_leaves_nothing_behind(
+def test_interrupted_export_leaves_no_files(
     run: Run, classifier_checkpoint: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*arguments: object, **options: object) -> None:
@@ -169,7 +169,7 @@ def test_an_interrupted_export_leaves_nothing_behind(
     assert list(place.iterdir()) == []
 
 
-def test_a_graph_that_differs_from_pytorch_is_no_bundle(
+def test_graph_that_differs_from_pytorch_fails_the_export(
     run: Run, classifier_checkpoint: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The graph is right; the reference is made to differ."""
@@ -182,7 +182,7 @@ def test_a_graph_that_differs_from_pytorch_is_no_bundle(
     assert list(place.iterdir()) == []
 
 
-def test_a_finished_bundle_that_fails_its_verification_is_none(
+def test_bundle_that_fails_verification_is_not_kept(
     run: Run, classifier_checkpoint: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(variants, "self_test_of", _wrong(variants.self_test_of))
@@ -200,7 +200,7 @@ def _wrong(self_test: Callable[..., Any]) -> Callable[..., Any]:
     return record
 
 
-def test_int8_is_the_default_where_it_is_faithful_and_faster(
+def test_int8_becomes_default_if_accurate_and_faster(
     run: Run, classifier_checkpoint: Path, labelled: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bert_export.exporter.median_latencies_ms", latencies(fp32=4, int8=2))
@@ -240,18 +240,18 @@ def test_calibration_is_recorded_and_repeats(run: Run, classifier_checkpoint: Pa
     assert Manifest.read(built_in).variant("int8").quantization["calibration"]["source"] == "built-in texts"
 
 
-def test_weights_of_seven_bits_need_no_instruction_set(run: Run, classifier_checkpoint: Path, place: Path) -> None:
+def test_7_bit_weights_need_no_instruction_set(run: Run, classifier_checkpoint: Path, place: Path) -> None:
     assert run("export", classifier_checkpoint, place / "bundle", "--weight-bits", 7).exit_code == 0
     variant = Manifest.read(place / "bundle").variant("int8")
     assert (variant.instruction_set, variant.quantization["weight_bits"]) == (None, 7)
     constants = onnx.load(place / "bundle" / "model.int8.onnx").graph.initializer
-    weights = [numpy_helper.to_array(each) for each in constants if each.data_type == onnx.TensorProto.INT8]
+    weights = [numpy_helper.to_array(constant) for constant in constants if constant.data_type == onnx.TensorProto.INT8]
     assert len(weights) == 9
-    assert {int(np.abs(each).max()) for each in weights} == {64}
+    assert {int(np.abs(weight).max()) for weight in weights} == {64}
     assert run("export", classifier_checkpoint, place / "other", "--weight-bits", 6).exit_code == 2
 
 
-def test_layers_that_share_their_weights_load_without_vnni(
+def test_shared_layers_are_exported_with_7_bit_weights(
     run: Run, toy_config: EncoderConfig, classifier_checkpoint: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = replace(toy_config, family="albert", num_layer_groups=1, embedding_size=16)
@@ -267,10 +267,10 @@ def test_layers_that_share_their_weights_load_without_vnni(
     expected = load(place / "bundle", precision="fp32")(["hello there", "my card"])
     monkeypatch.setattr("bert_runtime.cpu.session.has_instruction_set", lambda name: False)
     found = load(place / "bundle", precision="int8")(["hello there", "my card"])
-    assert [each.scores for each in found] == [pytest.approx(each.scores, abs=0.05) for each in expected]
+    assert [result.scores for result in found] == [pytest.approx(result.scores, abs=0.05) for result in expected]
 
 
-def test_int8_that_loses_too_much_stays_out_of_the_way(
+def test_inaccurate_int8_does_not_become_default(
     run: Run, classifier_checkpoint: Path, labelled: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights rounded to three values destroy the model, and make it no slower."""

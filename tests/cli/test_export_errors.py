@@ -26,7 +26,7 @@ def edit_config(checkpoint: Path, **changes: object) -> None:
         (None, ": no such file"),
     ],
 )  # fmt: skip
-def test_bad_labelled_files(
+def test_invalid_labelled_files_are_reported(
     run: Run, classifier_checkpoint: Path, place: Path, tmp_path: Path, content: str | None, message: str
 ) -> None:
     path = tmp_path / "data.jsonl"
@@ -38,7 +38,7 @@ def test_bad_labelled_files(
     assert list(place.iterdir()) == []
 
 
-def test_a_labelled_file_without_a_defined_metric(
+def test_labelled_file_with_undefined_metric_is_an_error(
     run: Run, embedding_checkpoint: Path, place: Path, tmp_path: Path
 ) -> None:
     """All scores are equal: nothing correlates with them."""
@@ -108,7 +108,7 @@ def _more_words(checkpoint: Path) -> None:
         (_more_words, ["the tokenizer has ", " tokens and the model only ", "they do not belong together"]),
     ],
 )  # fmt: skip
-def test_checkpoints_that_cannot_be_exported(
+def test_damaged_checkpoints_are_reported(
     run: Run, broken: Path, place: Path, damage: Callable[[Path], None], messages: list[str]
 ) -> None:
     damage(broken)
@@ -121,7 +121,7 @@ def test_checkpoints_that_cannot_be_exported(
 
 
 @pytest.mark.parametrize(("kind", "found"), [("absent", "nothing"), ("file", "a file")])
-def test_what_is_no_checkpoint(run: Run, place: Path, tmp_path: Path, kind: str, found: str) -> None:
+def test_missing_checkpoint_is_reported(run: Run, place: Path, tmp_path: Path, kind: str, found: str) -> None:
     (tmp_path / "file").write_text("hello")
     result = run("export", tmp_path / kind, place / "bundle")
     assert result.exit_code == 1
@@ -142,7 +142,7 @@ def test_what_is_no_checkpoint(run: Run, place: Path, tmp_path: Path, kind: str,
         (["--precision", "fp4"], 2, "'fp4' is not one of"),
     ],
 )  # fmt: skip
-def test_requests_that_cannot_be_met(
+def test_invalid_options_are_reported(
     run: Run, classifier_checkpoint: Path, place: Path, options: list[str], code: int, message: str
 ) -> None:
     result = run("export", classifier_checkpoint, place / "bundle", *options)
@@ -151,7 +151,7 @@ def test_requests_that_cannot_be_met(
     assert list(place.iterdir()) == []
 
 
-def test_a_place_inside_a_file(run: Run, classifier_checkpoint: Path, place: Path) -> None:
+def test_output_below_a_file_is_an_error(run: Run, classifier_checkpoint: Path, place: Path) -> None:
     (place / "file").write_text("hello")
     result = run("export", classifier_checkpoint, place / "file" / "bundle", "--precision", "fp32")
     assert (result.exit_code, result.stdout) == (1, "")

@@ -16,7 +16,7 @@ Run = Callable[..., Result]
 CopyBundle = Callable[..., Path]
 
 
-def test_inspect_shows_what_was_measured(run: Run, classifier_bundle: Path) -> None:
+def test_inspect_shows_measurements(run: Run, classifier_bundle: Path) -> None:
     manifest = json.loads((classifier_bundle / "bundle.json").read_text(encoding="utf-8"))
     result = run("inspect", classifier_bundle)
     assert (result.exit_code, result.stderr) == (0, "")
@@ -48,14 +48,14 @@ def test_inspect_shortens_many_labels(run: Run, classifier_bundle: Path, copy_bu
     )
 
 
-def test_inspect_as_json_is_the_manifest_and_what_runs_here(run: Run, embedding_bundle: Path) -> None:
+def test_inspect_json_is_the_manifest_and_the_plan(run: Run, embedding_bundle: Path) -> None:
     shown = json.loads(run("inspect", embedding_bundle, "--json").stdout)
     here = shown.pop("here")
     assert shown == json.loads((embedding_bundle / "bundle.json").read_text(encoding="utf-8"))
     assert (here["threads"], here["tuned"]) == (available_cores(), False)
 
 
-def test_tune_measures_and_inspect_shows_it(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+def test_inspect_shows_the_plan_of_tune(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
     bundle = copy_bundle(classifier_bundle, lambda manifest: None)
     texts = bundle.parent / "texts.txt"
     texts.write_text("hello\nwhere is my card?\n", encoding="utf-8")
@@ -72,7 +72,7 @@ def test_tune_measures_and_inspect_shows_it(run: Run, classifier_bundle: Path, c
     assert run("verify", bundle).exit_code == 0
 
 
-def test_inspect_says_what_cannot_run_here(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+def test_inspect_says_why_nothing_runs_here(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
     def edit(manifest: dict[str, Any]) -> None:
         manifest["default_precision"] = "int8"
         manifest["variants"][1]["instruction_set"] = "avx10_2"
@@ -85,7 +85,7 @@ def test_inspect_says_what_cannot_run_here(run: Run, classifier_bundle: Path, co
 
 
 @pytest.mark.parametrize(("vnni", "made_for", "advised"), [(False, "vnni", 1), (True, "vnni", 0), (False, None, 0)])
-def test_inspect_says_what_would_be_faster_here(
+def test_inspect_advises_7_bit_weights_without_vnni(
     vnni: bool,
     made_for: str | None,
     advised: int,
@@ -102,7 +102,7 @@ def test_inspect_says_what_would_be_faster_here(
     assert run("inspect", bundle).stdout.count("faster here: INT8 of export --weight-bits 7") == advised
 
 
-def test_a_damaged_measurement_is_warned_of_once(
+def test_damaged_tuning_file_warns_once(
     run: Run, classifier_bundle: Path, copy_bundle: CopyBundle, caplog: pytest.LogCaptureFixture
 ) -> None:
     bundle = copy_bundle(classifier_bundle, lambda manifest: None)
@@ -113,17 +113,17 @@ def test_a_damaged_measurement_is_warned_of_once(
         assert caplog.text.count("tuning.json: cannot be read") == 1
 
 
-def test_inspect_keeps_what_it_does_not_know(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+def test_inspect_keeps_unknown_manifest_keys(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
     bundle = copy_bundle(classifier_bundle, lambda manifest: manifest.update(license="MIT"))
     assert json.loads(run("inspect", bundle, "--json").stdout)["license"] == "MIT"
 
 
-def test_inspect_does_without_onnxruntime(run: Run, classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inspect_works_without_onnxruntime(run: Run, classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert run("inspect", classifier_bundle).exit_code == 0
 
 
-def test_verify_passes_a_sound_bundle(run: Run, classifier_bundle: Path) -> None:
+def test_verify_passes_an_intact_bundle(run: Run, classifier_bundle: Path) -> None:
     result = run("verify", classifier_bundle)
     assert (result.exit_code, result.stderr) == (0, "")
     assert [line.split()[:2] for line in result.stdout.splitlines()] == [
@@ -159,7 +159,7 @@ def test_verify_as_json(run: Run, classifier_bundle: Path, copy_bundle: CopyBund
     assert run("verify", classifier_bundle, "--json").exit_code == 0
 
 
-def test_verify_says_which_extra_is_missing(run: Run, classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_names_the_missing_extra(run: Run, classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bundle is sound: telling the user to copy it again would be wrong."""
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     result = run("verify", classifier_bundle)

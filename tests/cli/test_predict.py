@@ -51,13 +51,13 @@ def same(found: str, answers: list[dict[str, Any]]) -> bool:
     ] == pytest.approx([answer["score"] for answer in answers], abs=1e-5)
 
 
-def test_arguments_give_a_line_each(run: Run, classifier_bundle: Path, lines: list[str]) -> None:
+def test_one_output_line_per_argument(run: Run, classifier_bundle: Path, lines: list[str]) -> None:
     result = run("predict", classifier_bundle, *TEXTS, "--precision", "fp32")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.splitlines() == lines
 
 
-def test_embeddings_show_their_beginning(run: Run, embedding_bundle: Path) -> None:
+def test_embedding_output_shows_first_values(run: Run, embedding_bundle: Path) -> None:
     result = run("predict", embedding_bundle, "hello", "--precision", "fp32")
     answer = load(embedding_bundle, precision="fp32")("hello")
     assert isinstance(answer, Embedding)
@@ -65,7 +65,7 @@ def test_embeddings_show_their_beginning(run: Run, embedding_bundle: Path) -> No
     assert (result.exit_code, result.stdout) == (0, f"[{shown}, …] (32)\thello\n")
 
 
-def test_json_has_the_shape_of_the_pipelines(run: Run, classifier_bundle: Path, embedding_bundle: Path) -> None:
+def test_json_has_the_shape_of_the_pipeline(run: Run, classifier_bundle: Path, embedding_bundle: Path) -> None:
     classified = json.loads(run("predict", classifier_bundle, "hello", "--json").stdout)
     assert list(classified) == ["label", "score"]
     embedded = json.loads(run("predict", embedding_bundle, "hello", "--json", "--precision", "fp32").stdout)
@@ -85,18 +85,18 @@ def test_pairs(run: Run, classifier_bundle: Path, model: Model) -> None:
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_stdin_gives_a_line_each(run: Run, classifier_bundle: Path, lines: list[str], newline: str) -> None:
+def test_one_output_line_per_line_of_stdin(run: Run, classifier_bundle: Path, lines: list[str], newline: str) -> None:
     stdin = newline.join(["", TEXTS[0], "  ", *TEXTS[1:], ""]).encode()
     result = run("predict", classifier_bundle, "--precision", "fp32", stdin=stdin)
     assert (result.exit_code, result.stdout.splitlines(), result.stderr) == (0, lines, "")
 
 
-def test_empty_stdin_gives_nothing(run: Run, classifier_bundle: Path) -> None:
+def test_empty_stdin_prints_nothing(run: Run, classifier_bundle: Path) -> None:
     result = run("predict", classifier_bundle, stdin="")
     assert (result.exit_code, result.stdout) == (0, "")
 
 
-def test_stdin_that_is_no_text(run: Run, classifier_bundle: Path) -> None:
+def test_stdin_that_is_not_utf8_is_an_error(run: Run, classifier_bundle: Path) -> None:
     result = run("predict", classifier_bundle, stdin=b"hello\n\xff\xfe\n")
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: <stdin>: expected UTF-8 text")
@@ -126,7 +126,7 @@ def test_files_of_every_format(
     [("n,sentence\n" + "".join(f"1,{text}\n" for text in TEXTS), "text=sentence")]
     + [("".join(f"1,{text}\n" for text in TEXTS), columns) for columns in ("text=1", " text = 1 ")],
 )
-def test_columns(
+def test_columns_option(
     run: Run, classifier_bundle: Path, answers: list[dict[str, Any]], tmp_path: Path, content: str, columns: str
 ) -> None:
     path = tmp_path / "data.csv"
@@ -139,10 +139,10 @@ def test_pairs_from_a_file(run: Run, classifier_bundle: Path, model: Model, tmp_
     path = tmp_path / "data.jsonl"
     path.write_text('{"text": "hello", "text_pair": "bye"}\n{"text": "hello", "text_pair": ""}\n{"text": "hello"}\n')
     result = run("predict", classifier_bundle, "--input", path, "--json", "--precision", "fp32")
-    assert same(result.stdout, [model(each).to_dict() for each in (("hello", "bye"), "hello", "hello")])
+    assert same(result.stdout, [model(value).to_dict() for value in (("hello", "bye"), "hello", "hello")])
 
 
-def test_a_text_over_several_lines_gives_one(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:
+def test_multi_line_text_is_printed_on_one_line(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     path.write_text(json.dumps({"text": "hello\nthere\r\n\tmy card"}) + '\n{"text": "bye"}\n')
     result = run("predict", classifier_bundle, "--input", path)
@@ -159,7 +159,7 @@ def test_output_file(run: Run, classifier_bundle: Path, answers: list[dict[str, 
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
 
 
-def test_output_goes_where_a_link_leads(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:
+def test_output_follows_symbolic_links(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "out.jsonl").write_text("what was there before")
     (tmp_path / "out.jsonl").chmod(0o600)
     (tmp_path / "link").symlink_to("out.jsonl")
@@ -169,7 +169,7 @@ def test_output_goes_where_a_link_leads(run: Run, classifier_bundle: Path, tmp_p
     assert stat.S_IMODE((tmp_path / "out.jsonl").stat().st_mode) == 0o600
 
 
-def test_a_file_is_read_for_what_the_task_answers(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:
+def test_columns_of_other_tasks_are_ignored(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:
     """Columns that other tasks would read do no harm."""
     row = {"text": "hello there", "question": "bye", "context": "where is my card?", "tokens": 3, "label": "a"}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
@@ -177,7 +177,7 @@ def test_a_file_is_read_for_what_the_task_answers(run: Run, classifier_bundle: P
     assert found.stdout == run("predict", classifier_bundle, "hello there", "--precision", "fp32").stdout
 
 
-def test_a_file_of_pairs_is_not_embedded_as_one_text(run: Run, embedding_bundle: Path, tmp_path: Path) -> None:
+def test_embedding_a_file_of_pairs_is_an_error(run: Run, embedding_bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("text,text_pair,score\nhello,bye,0.5\n")
     found = run("predict", embedding_bundle, "--input", tmp_path / "rows.csv")
     assert found.exit_code == 1
@@ -191,7 +191,7 @@ def _bad_row(folder: Path) -> Path:
     return path
 
 
-def test_a_bad_row_is_named_and_nothing_is_written(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:
+def test_malformed_row_is_reported_and_nothing_is_written(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:
     path = _bad_row(tmp_path)
     (tmp_path / "out").mkdir()
     output = tmp_path / "out" / "out.jsonl"
@@ -205,7 +205,7 @@ def test_a_bad_row_is_named_and_nothing_is_written(run: Run, classifier_bundle: 
     assert output.read_text() == "what was there before"
 
 
-def test_an_interruption_leaves_no_output(
+def test_interrupted_predict_leaves_no_output(
     run: Run, classifier_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stream(model: Model, inputs: Iterator[Any]) -> Iterator[Any]:
@@ -219,7 +219,7 @@ def test_an_interruption_leaves_no_output(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_output_that_cannot_be_written(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:
+def test_unwritable_output_is_reported(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
     for output in (tmp_path / "absent" / "out.jsonl", tmp_path / "folder", tmp_path / "file" / "out.jsonl"):
@@ -230,7 +230,7 @@ def test_output_that_cannot_be_written(run: Run, classifier_bundle: Path, tmp_pa
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_output_to_what_is_no_file_does_not_replace_it(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:
+def test_output_to_a_pipe_does_not_replace_it(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:
     """`--output /dev/null` by root must not turn /dev/null into a file; a named pipe stands for it here."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -266,7 +266,7 @@ def test_wrong_usage(run: Run, classifier_bundle: Path, arguments: list[str], me
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="this system has no pseudo-terminals")
-def test_a_terminal_without_texts_is_wrong_usage(classifier_bundle: Path) -> None:
+def test_terminal_as_stdin_is_wrong_usage(classifier_bundle: Path) -> None:
     """Without it the command would wait in silence for someone to type."""
     controller, terminal = os.openpty()
     try:
@@ -289,7 +289,7 @@ def test_a_terminal_without_texts_is_wrong_usage(classifier_bundle: Path) -> Non
         ("absent.csv", None, ": no such file"),
     ],
 )
-def test_bad_input_files(
+def test_invalid_input_files_are_reported(
     run: Run, classifier_bundle: Path, tmp_path: Path, name: str, content: str | None, message: str
 ) -> None:
     path = tmp_path / name
@@ -307,7 +307,7 @@ def test_undecodable_arguments_are_refused(run: Run, classifier_bundle: Path) ->
     assert result.stderr.startswith("Error: input 0 holds a lone surrogate (U+DCE9) at character 3")
 
 
-def test_a_reader_that_leaves_early_is_no_error(classifier_bundle: Path, tmp_path: Path) -> None:
+def test_closed_stdout_pipe_is_not_an_error(classifier_bundle: Path, tmp_path: Path) -> None:
     """`bert-export predict … | head -1`."""
     path = tmp_path / "data.txt"
     path.write_text("hello there\n" * 20_000)
@@ -326,7 +326,7 @@ def test_a_reader_that_leaves_early_is_no_error(classifier_bundle: Path, tmp_pat
     assert process.wait(60) in (0, 1)
 
 
-def test_int8_answers_are_those_of_int8(run: Run, classifier_bundle: Path) -> None:
+def test_precision_option_selects_int8(run: Run, classifier_bundle: Path) -> None:
     answer = load(classifier_bundle, precision="int8")("where is my card?")
     assert isinstance(answer, Classification)
     found = json.loads(run("predict", classifier_bundle, "where is my card?", "--json", "--precision", "int8").stdout)

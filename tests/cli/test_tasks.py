@@ -105,7 +105,7 @@ def as_input(task: str, text: str) -> TextInput:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_predict_prints_what_python_gives(run: Run, bundle_of: Callable[[str], Path], task: str) -> None:
+def test_predict_equals_python_api(run: Run, bundle_of: Callable[[str], Path], task: str) -> None:
     bundle = bundle_of(task)
     result = run("predict", bundle, *TEXTS[task], *asked(task), "--json")
     assert result.exit_code == 0, result.output
@@ -144,7 +144,7 @@ def test_evaluate_and_predict_a_file(run: Run, bundle_of: Callable[[str], Path],
 @pytest.mark.parametrize(
     ("task", "options", "check"),
     [
-        ("token-classification", ["--aggregation", "none"], lambda found: all("entity" in each for each in found)),
+        ("token-classification", ["--aggregation", "none"], lambda found: all("entity" in entity for entity in found)),
         ("question-answering", ["--top-k", 3], lambda found: len(found) == 3),
         ("question-answering", ["--max-answer-tokens", 1], lambda found: len(found["answer"].split()) == 1),
         ("question-answering", ["--no-answer-threshold", -100], lambda found: found["answer"] == ""),
@@ -153,7 +153,7 @@ def test_evaluate_and_predict_a_file(run: Run, bundle_of: Callable[[str], Path],
         ("token-classification", ["--bio", "--aggregation", "first"], lambda found: isinstance(found, list)),
         ("fill-mask", ["--top-k", 2], lambda found: len(found) == 2),
         ("fill-mask", ["--candidates", "card,bank"], lambda found: {x["token_str"] for x in found} == {"card", "bank"}),
-        ("replaced-token-detection", ["--threshold", 0], lambda found: all(each["replaced"] for each in found)),
+        ("replaced-token-detection", ["--threshold", 0], lambda found: all(token["replaced"] for token in found)),
     ],
 )
 def test_options_of_a_task(
@@ -164,7 +164,7 @@ def test_options_of_a_task(
     assert check(json.loads(result.stdout))
 
 
-def test_options_become_the_bundles_defaults(run: Run, bundle_of: Callable[[str], Path], place: Path) -> None:
+def test_task_options_become_bundle_defaults(run: Run, bundle_of: Callable[[str], Path], place: Path) -> None:
     checkpoint = bundle_of("fill-mask").parent / "fill-mask"
     result = run("export", checkpoint, place, "--precision", "fp32", "--top-k", 2, "--candidates", "card,bank,rain")
     assert result.exit_code == 0, result.output
@@ -195,7 +195,7 @@ def test_options_become_the_bundles_defaults(run: Run, bundle_of: Callable[[str]
         ("next-sentence-prediction", ["a", "--top-k", "2"], 1, "next-sentence-prediction has no options, found top_k"),
     ],
 )
-def test_inputs_that_a_task_cannot_answer(
+def test_invalid_inputs_and_options_are_reported(
     run: Run, bundle_of: Callable[[str], Path], task: str, arguments: list[str], exit_code: int, message: str
 ) -> None:
     result = run("predict", bundle_of(task), *arguments)
@@ -219,7 +219,7 @@ def test_inputs_that_a_task_cannot_answer(
         ("replaced-token-detection", "a.conll", "my O\n", "expected tags original and replaced, found O"),
     ],
 )
-def test_rows_that_do_not_fit_the_task(
+def test_rows_of_other_tasks_are_reported(
     run: Run, bundle_of: Callable[[str], Path], tmp_path: Path, task: str, name: str, text: str, message: str
 ) -> None:
     file = tmp_path / name
@@ -232,7 +232,7 @@ def test_rows_that_do_not_fit_the_task(
 @pytest.mark.parametrize(
     ("opset", "message"), [(22, "opset 22 has no Attention operator"), (24, "captures opsets up to 23, found 24")]
 )
-def test_an_opset_that_cannot_work_says_why(
+def test_unsupported_opset_is_explained(
     run: Run, classifier_checkpoint: Path, place: Path, opset: int, message: str
 ) -> None:
     result = run("export", classifier_checkpoint, place, "--opset", opset)

@@ -21,13 +21,13 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
-def test_every_kind_can_be_asked_for() -> None:
+def test_kind_option_offers_every_tokenizer_kind() -> None:
     (kind,) = (option.type for option in tokenizer.params if option.name == "kind")
     assert tuple(kind.choices) == TOKENIZER_KINDS  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("kind", "size"), [("wordpiece", 36), ("bpe", 270), ("unigram", 24)])
-def test_trains(run: Run, corpus: Path, place: Path, kind: str, size: int) -> None:
+def test_train_each_tokenizer_kind(run: Run, corpus: Path, place: Path, kind: str, size: int) -> None:
     result = run("tokenizer", corpus, "--kind", kind, "--vocab-size", size, "--output", place / "out")
     assert (result.exit_code, result.stdout) == (0, f"{size} tokens, from 3 texts\nwrote {place / 'out'}\n")
     assert f"reading {corpus}\n" in result.stderr
@@ -35,7 +35,7 @@ def test_trains(run: Run, corpus: Path, place: Path, kind: str, size: int) -> No
     assert read_tokenizer(place / "out", family).get_vocab_size() == size
 
 
-def test_json(run: Run, corpus: Path, place: Path) -> None:
+def test_json_output(run: Run, corpus: Path, place: Path) -> None:
     result = run("tokenizer", corpus, "--kind", "bpe", "--vocab-size", 270, "--output", place / "out", "--json")
     assert json.loads(result.stdout) == {
         "kind": "bpe",
@@ -48,14 +48,14 @@ def test_json(run: Run, corpus: Path, place: Path) -> None:
     }
 
 
-def test_fewer_tokens_than_asked_for(run: Run, corpus: Path, place: Path) -> None:
+def test_vocabulary_smaller_than_requested_is_reported(run: Run, corpus: Path, place: Path) -> None:
     result = run("tokenizer", corpus, "--kind", "wordpiece", "--vocab-size", 900, "--output", place / "out")
     assert result.exit_code == 0
     found = read_tokenizer(place / "out", "bert").get_vocab_size()
     assert result.stdout.startswith(f"{found} tokens of the 900 requested: the corpus has no more, from 3 texts\n")
 
 
-def test_options(run: Run, corpus: Path, place: Path) -> None:
+def test_tokenizer_options(run: Run, corpus: Path, place: Path) -> None:
     rows = "".join(json.dumps({"body": line}) + "\n" for line in corpus.read_text().splitlines())
     (place / "rows.jsonl").write_text(rows)
     made: dict[str, Any] = {}
@@ -73,7 +73,7 @@ def test_options(run: Run, corpus: Path, place: Path) -> None:
     assert len(made["often"]) < len(made["lower"])
 
 
-def test_existing_output(run: Run, corpus: Path, place: Path) -> None:
+def test_existing_tokenizer_is_replaced_only_with_force(run: Run, corpus: Path, place: Path) -> None:
     arguments = ["tokenizer", corpus, "--kind", "bpe", "--vocab-size", 270, "--output", place / "out"]
     assert run(*arguments).exit_code == 0
     again = run(*arguments)
@@ -110,7 +110,7 @@ def test_wrong_usage(run: Run, options: list[str], message: str) -> None:
         ("unigram", 5, b"a\n", "at least 7 (5 special tokens and 2 characters), found 5"),
     ],
 )
-def test_what_cannot_be_trained(
+def test_invalid_corpora_and_sizes_are_reported(
     run: Run, corpus: Path, place: Path, kind: str, size: int, content: bytes | None, message: str
 ) -> None:
     corpus.unlink()

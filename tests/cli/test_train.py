@@ -17,7 +17,7 @@ from .training_data import THINGS, equal
 Run = Callable[..., Result]
 
 
-def test_the_report_of_a_run(whole_run: tuple[Path, Result]) -> None:
+def test_training_report(whole_run: tuple[Path, Result]) -> None:
     trained, result = whole_run
     assert result.exit_code == 0
     header, *epochs, best, wrote = [line.split() for line in result.stdout.splitlines()]
@@ -56,7 +56,7 @@ def test_train_export_evaluate_predict(
     assert json.loads(predicted.stdout) == {"label": "lost", "score": pytest.approx(answer.score)}
 
 
-def test_json_alone_is_on_stdout(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
+def test_stdout_is_json_only(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
     result = run(*train_arguments, "--epochs", 1, "--output", tmp_path / "trained", "--json")
     assert result.exit_code == 0
     report = json.loads(result.stdout)
@@ -65,21 +65,23 @@ def test_json_alone_is_on_stdout(run: Run, train_arguments: list[Any], tmp_path:
     assert report["task"]["labels"] == ["lost", "money"]
 
 
-def test_the_seed_decides(run: Run, train_arguments: list[Any], whole_run: tuple[Path, Result], tmp_path: Path) -> None:
+def test_same_seed_gives_same_weights(
+    run: Run, train_arguments: list[Any], whole_run: tuple[Path, Result], tmp_path: Path
+) -> None:
     for name, seed in (("same", 0), ("other", 1)):
         assert run(*train_arguments, "--seed", seed, "--output", tmp_path / name).exit_code == 0
     assert equal(whole_run[0], tmp_path / "same")
     assert not equal(whole_run[0], tmp_path / "other")
 
 
-def test_a_loss_that_explodes_says_what_to_do(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
+def test_diverging_loss_suggests_a_lower_lr(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
     result = run(*train_arguments, "--lr", 1e30, "--warmup-ratio", 0, "--output", tmp_path / "trained")
     assert (result.exit_code, result.stdout) == (1, "")
     assert re.search(r"\nError: the loss became (nan|inf) at step \d+ .*; lower --lr", result.stderr)
     assert run(*train_arguments, "--epochs", 1, "--output", tmp_path / "trained").exit_code == 0
 
 
-def test_a_pair_is_trained_on_as_a_pair(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
+def test_text_pairs_are_encoded_together(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
     """The label says whether both texts are the same; either text alone says nothing."""
     pairs = [(a, b) for a in THINGS[:4] for b in THINGS[:4]] * 3
     path = tmp_path / "pairs.tsv"
@@ -91,7 +93,7 @@ def test_a_pair_is_trained_on_as_a_pair(run: Run, train_arguments: list[Any], tm
     assert report["best"]["macro_f1"] > 0.8
 
 
-def test_a_trained_checkpoint_is_replaced_with_force_alone(
+def test_existing_checkpoint_is_replaced_only_with_force(
     run: Run, train_arguments: list[Any], whole_run: tuple[Path, Result], tmp_path: Path
 ) -> None:
     output = Path(shutil.copytree(whole_run[0], tmp_path / "trained"))
@@ -112,7 +114,7 @@ def test_a_trained_checkpoint_is_replaced_with_force_alone(
 
 
 @pytest.mark.parametrize("options", [[], ["--force"]])
-def test_what_was_not_trained_here_is_safe(
+def test_other_files_are_never_overwritten(
     run: Run, train_arguments: list[Any], tmp_path: Path, options: list[str]
 ) -> None:
     (tmp_path / "folder").mkdir()
@@ -141,7 +143,7 @@ def test_what_was_not_trained_here_is_safe(
         ("sentence,label\na,x\nb,y\n", "text,label\na,x\n", "{train}:1: expected a header with a column 'text'"),
     ],
 )  # fmt: skip
-def test_bad_data(
+def test_invalid_training_data_is_reported(
     run: Run, train_arguments: list[Any], tmp_path: Path, train: str, dev: str | None, message: str
 ) -> None:
     files = {"train": tmp_path / "bad train.csv", "dev": tmp_path / "bad dev.csv"}
@@ -170,7 +172,7 @@ def test_bad_data(
         (["--epochs", "some"], 2, "'some' is not a valid integer"),
     ],
 )
-def test_requests_that_cannot_be_met(
+def test_invalid_options_are_reported(
     run: Run, train_arguments: list[Any], tmp_path: Path, options: list[str], code: int, message: str
 ) -> None:
     result = run(*train_arguments, "--output", tmp_path / "trained", *options)
@@ -179,13 +181,13 @@ def test_requests_that_cannot_be_met(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_base_that_is_none(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
+def test_missing_base_is_reported(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
     result = run(*train_arguments, "--base", tmp_path / "absent", "--output", tmp_path / "trained")
     assert result.exit_code == 1
     assert result.stderr.startswith(f"Error: {tmp_path / 'absent'}: expected a checkpoint")
 
 
-def test_a_place_inside_a_file(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
+def test_output_below_a_file_is_an_error(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("hello")
     result = run(*train_arguments, "--output", tmp_path / "file" / "trained")
     assert (result.exit_code, result.stdout) == (1, "")

@@ -32,7 +32,7 @@ def test_every_setting_has_a_flag_with_its_default() -> None:
     assert {name: context.params[name] for name in settings} == settings
 
 
-def test_the_recipe_of_the_command_line_is_the_one_that_is_run(
+def test_training_uses_the_settings_of_the_command_line(
     run: Run, train_arguments: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layers: list[object] = []
@@ -59,7 +59,7 @@ def test_the_recipe_of_the_command_line_is_the_one_that_is_run(
     assert (report["stopped_early"], len(report["epochs"])) == (True, 2)
 
 
-def test_losses_that_the_task_does_not_have(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
+def test_label_smoothing_of_regression_is_an_error(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
     data = tmp_path / "x.csv"
     data.write_text("text,score\na,1\nb,2\n")
     files = ["--train", data, "--dev", data, "--problem-type", "regression", "--output", tmp_path / "trained"]
@@ -69,7 +69,7 @@ def test_losses_that_the_task_does_not_have(run: Run, train_arguments: list[Any]
     assert not (tmp_path / "trained").exists()
 
 
-def test_a_file_holds_flags_and_the_command_line_goes_first(
+def test_command_line_takes_precedence_over_config_file(
     run: Run,
     classifier_checkpoint: Path,
     training_files: dict[str, Path],
@@ -109,7 +109,7 @@ def test_a_file_holds_flags_and_the_command_line_goes_first(
         ("gradient-checkpointing: maybe\n", "'maybe' is not a valid boolean"),
     ],
 )
-def test_files_that_hold_no_flags(
+def test_invalid_config_files_are_reported(
     run: Run, classifier_checkpoint: Path, config: Callable[[str], Path], tmp_path: Path, text: str, message: str
 ) -> None:
     needed = ["--base", classifier_checkpoint, "--train", "t.csv", "--dev", "d.csv", "--output", tmp_path / "out"]
@@ -119,7 +119,7 @@ def test_files_that_hold_no_flags(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_that_is_not_there(run: Run, tmp_path: Path) -> None:
+def test_missing_config_file_is_wrong_usage(run: Run, tmp_path: Path) -> None:
     result = run("train", "--config", tmp_path / "none.yaml")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "none.yaml' does not exist" in result.stderr

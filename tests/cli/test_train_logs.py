@@ -56,11 +56,11 @@ def test_every_step_and_epoch_is_logged(whole_run: tuple[Path, Result]) -> None:
     assert [row["step"] for row in epochs] == [4, 8, 12]
     for row, entry in zip(epochs, report["epochs"], strict=True):
         assert row["dev_accuracy"] == pytest.approx(entry["accuracy"])
-        losses = [each["loss"] for each in steps if row["step"] - 4 <= each["step"] < row["step"]]
+        losses = [step["loss"] for step in steps if row["step"] - 4 <= step["step"] < row["step"]]
         assert sum(losses) / 4 == pytest.approx(entry["train_loss"])
 
 
-def test_tensorboard_reads_the_same(whole_run: tuple[Path, Result]) -> None:
+def test_tensorboard_log_equals_csv_log(whole_run: tuple[Path, Result]) -> None:
     events = list((whole_run[0] / "logs").glob("events.out.tfevents.*"))
     assert bool(events) == (find_spec("tensorboard") is not None)
     if not events:
@@ -75,12 +75,12 @@ def test_tensorboard_reads_the_same(whole_run: tuple[Path, Result]) -> None:
         assert found == [(step, pytest.approx(value)) for step, value in expected]
 
 
-def test_without_tensorboard_there_is_csv_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_csv_is_logged_without_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    assert [type(each).__name__ for each in build_loggers(tmp_path)] == ["CSVLogger"]
+    assert [type(logger).__name__ for logger in build_loggers(tmp_path)] == ["CSVLogger"]
 
 
-def test_the_log_of_a_resumed_run_is_that_of_a_whole_one(
+def test_log_of_resumed_run_equals_uninterrupted_one(
     run: Run,
     train_arguments: list[Any],
     whole_run: tuple[Path, Result],
@@ -98,7 +98,7 @@ def test_the_log_of_a_resumed_run_is_that_of_a_whole_one(
     assert metrics(tmp_path / "parts") == metrics(whole_run[0])
 
 
-def test_a_run_whose_result_could_not_be_written_has_its_log(
+def test_log_is_kept_if_the_checkpoint_cannot_be_written(
     run: Run,
     train_arguments: list[Any],
     whole_run: tuple[Path, Result],
@@ -118,7 +118,7 @@ def test_a_run_whose_result_could_not_be_written_has_its_log(
     assert equal(tmp_path / "trained", whole_run[0])
 
 
-def test_a_refused_resumption_leaves_the_log(
+def test_refused_resume_keeps_the_log(
     run: Run, train_arguments: list[Any], tmp_path: Path, crash: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crash(1)
@@ -132,7 +132,7 @@ def test_a_refused_resumption_leaves_the_log(
     assert metrics(tmp_path / "trained") == before
 
 
-def test_logs_do_not_make_a_folder_ours(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
+def test_folder_with_logs_only_is_not_overwritten(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
     """A run's state says whose logs they are; without it, or with anything else, they are somebody's."""
     for place, others in (("logs", []), ("both", ["training", "thesis"])):
         for name in ("logs", *others):
@@ -143,7 +143,7 @@ def test_logs_do_not_make_a_folder_ours(run: Run, train_arguments: list[Any], tm
         assert (tmp_path / place / "logs" / "file").read_text() == "precious"
 
 
-def test_the_logs_of_a_run_that_stopped_at_once_do_not_block_the_next(
+def test_logs_of_a_run_stopped_at_once_do_not_block_the_next(
     run: Run, train_arguments: list[Any], tmp_path: Path, crash: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crash(0)
@@ -155,7 +155,9 @@ def test_the_logs_of_a_run_that_stopped_at_once_do_not_block_the_next(
     assert [row["step"] for row in metrics(tmp_path / "trained")] == [0, 1, 2, 3, 4]
 
 
-def test_the_plot(whole_run: tuple[Path, Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_plot_is_written(
+    whole_run: tuple[Path, Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert (whole_run[0] / "training.png").read_bytes().startswith(b"\x89PNG")
     rows = [{"step": 0, "loss": 1.0, "lr": 0.1}, {"step": 1, "dev_accuracy": float("nan")}]
     plot_metrics(tmp_path / "undefined.png", rows, ["accuracy"])
@@ -165,7 +167,7 @@ def test_the_plot(whole_run: tuple[Path, Result], tmp_path: Path, monkeypatch: p
     assert not (tmp_path / "missing.png").exists()
 
 
-def test_a_full_disk_is_found_before_anything_is_written(
+def test_full_disk_is_detected_before_training(
     run: Run, train_arguments: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places: list[Path] = []
@@ -183,7 +185,7 @@ def test_a_full_disk_is_found_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_an_interrupted_run_wrote_counts_as_free(
+def test_disk_check_counts_files_of_the_interrupted_run_as_free(
     run: Run, train_arguments: list[Any], tmp_path: Path, crash: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crash(1)
@@ -196,7 +198,7 @@ def test_what_an_interrupted_run_wrote_counts_as_free(
     assert run(*train_arguments, "--output", tmp_path / "new").exit_code == 1
 
 
-def test_a_place_that_takes_no_files(
+def test_unwritable_output_folder_is_an_error(
     run: Run, train_arguments: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: Path, data: bytes) -> int:

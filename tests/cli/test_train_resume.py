@@ -61,8 +61,8 @@ def interrupted(
     return tmp_path / "trained"
 
 
-@pytest.mark.parametrize("exception", [KeyboardInterrupt(), Crash()], ids=lambda each: type(each).__name__)
-def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
+@pytest.mark.parametrize("exception", [KeyboardInterrupt(), Crash()], ids=lambda error: type(error).__name__)
+def test_resumed_run_equals_an_uninterrupted_one(
     run: Run,
     train_arguments: list[Any],
     whole_run: tuple[Path, Result],
@@ -104,7 +104,7 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
     ],
     ids=["first step", "SIGTERM", "within a step of two batches", "last step of an epoch"],
 )
-def test_a_signal_saves_the_step_it_falls_into(
+def test_signal_saves_state_after_the_current_step(
     run: Run,
     train_arguments: list[Any],
     tmp_path: Path,
@@ -115,7 +115,7 @@ def test_a_signal_saves_the_step_it_falls_into(
 ) -> None:
     """Within the first epoch, too; the resumed run ends with the weights of a whole one."""
     step = FineTuning.training_step
-    handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     steps: list[tuple[int, int]] = []
 
     def told_to_stop(self: FineTuning, batch: Any, index: int) -> Tensor:
@@ -132,7 +132,7 @@ def test_a_signal_saves_the_step_it_falls_into(
     assert "\nError: interrupted; go on from the last save with --resume" in result.stderr
     stopped = list(steps)
     assert stopped[-1] == ((2, 1) if "--accumulate" in options else place)
-    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
     place = (-1, -1)
     resumed = run(*train_arguments, *options, "--output", parts, "--resume")
     assert resumed.exit_code == 0, resumed.stderr
@@ -144,7 +144,7 @@ def test_a_signal_saves_the_step_it_falls_into(
     assert rows[0] == rows[1]
 
 
-def test_the_state_is_saved_now_and_then(
+def test_state_is_saved_within_epochs(
     run: Run,
     train_arguments: list[Any],
     whole_run: tuple[Path, Result],
@@ -164,7 +164,7 @@ def test_the_state_is_saved_now_and_then(
     assert equal(whole_run[0], tmp_path / "trained")
 
 
-def test_a_run_is_not_resumed_with_other_labels(
+def test_resume_with_other_labels_is_refused(
     run: Run, train_arguments: list[Any], tmp_path: Path, interrupted: Path
 ) -> None:
     for labels in (["x", "y", "z"], ["x", "y"]):
@@ -175,7 +175,7 @@ def test_a_run_is_not_resumed_with_other_labels(
     assert run(*train_arguments, "--output", interrupted, "--resume").exit_code == 0
 
 
-def test_a_run_is_not_resumed_with_other_files_or_another_base(
+def test_resume_with_other_files_or_base_is_refused(
     run: Run, train_arguments: list[Any], tmp_path: Path, interrupted: Path
 ) -> None:
     named = {name: Path(train_arguments[train_arguments.index(name) + 1]) for name in ("--base", "--train", "--dev")}
@@ -195,7 +195,7 @@ def test_a_run_is_not_resumed_with_other_files_or_another_base(
     assert run(*train_arguments, "--train", moved, "--output", interrupted, "--resume").exit_code == 0
 
 
-def test_the_best_epoch_stays_the_best_where_the_folder_was_moved(
+def test_moved_run_folder_keeps_the_best_epoch(
     run: Run,
     train_arguments: list[Any],
     tmp_path: Path,
@@ -222,7 +222,7 @@ def test_the_best_epoch_stays_the_best_where_the_folder_was_moved(
     assert all(torch.equal(found[name], best[f"model.{name}"]) for name in found)
 
 
-def test_a_damaged_state_is_named(run: Run, train_arguments: list[Any], interrupted: Path) -> None:
+def test_damaged_training_state_is_reported(run: Run, train_arguments: list[Any], interrupted: Path) -> None:
     state = interrupted / "training" / "last.ckpt"
     with state.open("r+b") as stream:
         stream.truncate(1000)
@@ -231,13 +231,13 @@ def test_a_damaged_state_is_named(run: Run, train_arguments: list[Any], interrup
     assert f"{state}: " in result.stderr
 
 
-def test_an_interrupted_run_can_start_over(run: Run, train_arguments: list[Any], interrupted: Path) -> None:
+def test_force_restarts_an_interrupted_run(run: Run, train_arguments: list[Any], interrupted: Path) -> None:
     assert run(*train_arguments, "--epochs", 1, "--output", interrupted, "--force").exit_code == 0
     assert not (interrupted / "training").exists()
 
 
-@pytest.mark.parametrize("exception", [KeyboardInterrupt(), Crash()], ids=lambda each: type(each).__name__)
-def test_a_run_that_stopped_in_its_first_epoch_does_not_block_the_next(
+@pytest.mark.parametrize("exception", [KeyboardInterrupt(), Crash()], ids=lambda error: type(error).__name__)
+def test_run_stopped_in_first_epoch_does_not_block_the_next(
     run: Run,
     train_arguments: list[Any],
     tmp_path: Path,
@@ -265,7 +265,7 @@ def test_nothing_to_resume(run: Run, train_arguments: list[Any], tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_saving_that_fails_leaves_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_save_keeps_the_previous_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "training" / "last.ckpt"
     files = saving.AtomicCheckpointIO()
     files.save_checkpoint({"step": 1}, target)
@@ -281,11 +281,11 @@ def test_a_saving_that_fails_leaves_the_last_one(tmp_path: Path, monkeypatch: py
     assert [path.name for path in target.parent.iterdir()] == ["last.ckpt"]
 
 
-def test_labels_that_the_dev_file_has_not_are_told(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
+def test_labels_missing_in_dev_file_are_reported(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
     rows = Path(train_arguments[train_arguments.index("--train") + 1]).read_text(encoding="utf-8").splitlines()
     more = tmp_path / "more.csv"
     more.write_text("\n".join([*rows, "what a day,surprise"]) + "\n", encoding="utf-8")
-    arguments = [more if each == train_arguments[4] else each for each in train_arguments]
+    arguments = [more if argument == train_arguments[4] else argument for argument in train_arguments]
     result = run(*arguments, "--epochs", 1, "--output", tmp_path / "trained")
     assert result.exit_code == 0
     assert "dev.csv has no example of 1 of the labels: surprise" in result.stderr

@@ -82,13 +82,13 @@ def test_spearman_by_hand() -> None:
     assert spearman(np.array([1.0, 2.0, 3.0, 4.0]), np.array([10.0, 30.0, 20.0, 40.0])) == pytest.approx(0.8)
 
 
-def test_spearman_gives_ties_their_mean_rank() -> None:
+def test_spearman_uses_mean_ranks_for_ties() -> None:
     """Ranks 0, 1.5, 1.5, 3 against 0, 1, 2, 3: covariance 4.5, variances 4.5 and 5."""
     found = spearman(np.array([1.0, 2.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0, 4.0]))
     assert found == pytest.approx(4.5 / math.sqrt(4.5 * 5))
 
 
-def test_spearman_sees_only_the_order() -> None:
+def test_spearman_depends_on_order_only() -> None:
     values = np.array([0.3, -2.0, 5.0, 1.0])
     assert spearman(values, np.exp(values)) == pytest.approx(1)
     assert spearman(values, -(values**3)) == pytest.approx(-1)
@@ -107,7 +107,7 @@ def test_correlations_match_torchmetrics(seed: int, distinct: int) -> None:
 
 @pytest.mark.parametrize("correlation", [pearson, spearman])
 @pytest.mark.parametrize("constant", [0.0, 1.0, 0.1, 1 / 3])
-def test_a_constant_correlates_with_nothing(correlation: object, constant: float) -> None:
+def test_correlation_with_a_constant_is_nan(correlation: object, constant: float) -> None:
     """The mean of equal values may differ from them by a rounding error, which must not pass for variation."""
     constants, values = np.full(7, constant), np.arange(7.0) ** 2
     assert callable(correlation)

@@ -64,7 +64,7 @@ def test_spans_follow_the_boundary_rules_of_conlleval(seed: int, vocabulary: lis
 
 @SCHEMES
 @pytest.mark.parametrize("seed", range(3))
-def test_spans_cover_what_is_tagged_in_order_and_once(seed: int, vocabulary: list[str]) -> None:
+def test_spans_cover_every_tagged_token_once(seed: int, vocabulary: list[str]) -> None:
     for tags in random_texts(seed, vocabulary):
         covered = [position for _, first, end in entity_spans(tags) for position in range(first, end)]
         assert covered == [position for position, tag in enumerate(tags) if tag != "O"]
@@ -86,7 +86,7 @@ def test_spans_and_f1_match_seqeval(seed: int, vocabulary: list[str]) -> None:
 
 
 @pytest.mark.parametrize("tag", ["PER", "NOUN", "b-PER", "BPER", "U-PER", "O-PER", "-PER", ""])
-def test_an_unknown_tag_is_an_error(tag: str) -> None:
+def test_unknown_tag_prefix_is_an_error(tag: str) -> None:
     with pytest.raises(ValueError, match=f"found '{tag}' at 1"):
         entity_spans(["O", tag])
 
@@ -98,11 +98,11 @@ def test_entity_f1_by_hand() -> None:
     assert entity_f1(predicted, expected) == pytest.approx({"precision": 2 / 3, "recall": 2 / 4, "f1": 4 / 7})
 
 
-def test_the_type_and_the_text_of_an_entity_count() -> None:
+def test_entities_match_only_with_equal_type_and_text() -> None:
     assert entity_f1([["B-PER"], ["O"]], [["B-LOC"], ["B-PER"]])["f1"] == 0
 
 
-def test_entities_do_not_reach_into_the_next_text() -> None:
+def test_entities_end_with_their_text() -> None:
     texts = [["B-PER"], ["I-PER"]]
     assert entity_f1(texts, texts) == {"precision": 1, "recall": 1, "f1": 1}
     assert entity_f1(texts, [["B-PER"], ["B-PER"]])["f1"] == 1
@@ -113,11 +113,11 @@ def test_entities_do_not_reach_into_the_next_text() -> None:
     [([], []), ([["O"]], [["O"]]), ([["B-PER"]], [["O"]]), ([["O"]], [["B-PER"]])],
     ids=["no text", "no entity", "none expected", "none predicted"],
 )
-def test_an_undefined_entity_f1_is_zero(predicted: list[list[str]], expected: list[list[str]]) -> None:
+def test_undefined_entity_f1_is_zero(predicted: list[list[str]], expected: list[list[str]]) -> None:
     assert entity_f1(predicted, expected) == {"precision": 0, "recall": 0, "f1": 0}
 
 
-def test_entity_f1_takes_one_tag_per_token_of_every_text() -> None:
+def test_entity_f1_needs_equal_lengths() -> None:
     with pytest.raises(ValueError, match=r"text 1: expected 2 predicted tags.*found 1"):
         entity_f1([["O"], ["O"]], [["O"], ["O", "O"]])
     with pytest.raises(ValueError, match=r"tags of 2 texts, found those of 1"):

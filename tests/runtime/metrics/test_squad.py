@@ -48,13 +48,13 @@ def test_normalize_answer_by_hand(text: str, normal: str) -> None:
         ("fox", ["the"], 0, 0),
     ],
 )
-def test_an_answer_by_hand(prediction: str, answers: list[str], exact: float, f1: float) -> None:
+def test_exact_match_and_f1_by_hand(prediction: str, answers: list[str], exact: float, f1: float) -> None:
     assert exact_match(prediction, answers) == exact
     assert answer_f1(prediction, answers) == pytest.approx(f1)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_answers_match_torchmetrics(seed: int) -> None:
+def test_squad_metrics_match_torchmetrics(seed: int) -> None:
     """torchmetrics has the rules of SQuAD 1.1, which are the same where no gold answer normalizes to nothing."""
     generator = np.random.default_rng(seed)
 
@@ -80,17 +80,17 @@ def mean_f1(threshold: float, scores: np.ndarray, f1: np.ndarray, answerable: np
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("distinct", [3, 1000], ids=["many ties", "few ties"])
 @pytest.mark.parametrize("seed", range(20))
-def test_no_threshold_is_better(seed: int, distinct: int, dtype: type[np.floating]) -> None:
+def test_best_threshold_equals_exhaustive_search(seed: int, distinct: int, dtype: type[np.floating]) -> None:
     generator = np.random.default_rng(seed)
     count = int(generator.integers(1, 30))
     scores = ((generator.integers(0, distinct, count) - distinct / 2) / 7).astype(dtype)
     answerable = generator.random(count) < generator.random()
     f1 = np.where(answerable, generator.choice([0, 0.25, 0.5, 1], count), generator.random(count) < 0.2).astype(dtype)
     threshold, best = best_threshold(scores, f1, answerable)
-    tried = {each: mean_f1(each, scores, f1, answerable) for each in (-np.inf, *sorted(scores))}
+    tried = {candidate: mean_f1(candidate, scores, f1, answerable) for candidate in (-np.inf, *sorted(scores))}
     assert best == pytest.approx(max(tried.values()))
     assert mean_f1(threshold, scores, f1, answerable) == pytest.approx(best)
-    fewest = next(each for each, mean in tried.items() if mean == pytest.approx(best))
+    fewest = next(candidate for candidate, mean in tried.items() if mean == pytest.approx(best))
     assert (scores > threshold).tolist() == (scores > fewest).tolist()
 
 
@@ -100,7 +100,7 @@ def test_best_threshold_by_hand() -> None:
     assert best_threshold(scores, f1, np.array([False, True, False, True])) == (3.5, 3.5 / 4)
 
 
-def test_equal_scores_are_answered_together() -> None:
+def test_threshold_does_not_separate_equal_scores() -> None:
     """At the score 1, a gain of 0.75 comes with a loss of 1, so that nothing below 2 is worth an answer."""
     scores, f1 = np.array([1.0, 1.0, 2.0]), np.array([0.75, 0.0, 0.0])
     threshold, best = best_threshold(scores, f1, np.array([True, False, False]))
@@ -108,12 +108,12 @@ def test_equal_scores_are_answered_together() -> None:
     assert best_threshold(np.array([1.0, 1.1, 2.0]), f1, np.array([True, False, False])) == (1.05, 2.75 / 3)
 
 
-def test_where_every_answer_helps_the_threshold_is_the_largest_score() -> None:
+def test_threshold_is_largest_score_if_every_answer_helps() -> None:
     scores = np.array([-3.0, 4.0, 0.0])
     assert best_threshold(scores, np.array([1.0, 0.5, 0.0]), np.array([True, True, True])) == (4.0, 0.5)
 
 
-def test_an_empty_answer_to_an_unanswerable_question_changes_nothing() -> None:
+def test_threshold_with_empty_predictions_answers_fewest() -> None:
     """Its F1 is 1 either way; the fewest answers are chosen."""
     scores = np.array([0.0, 1.0, 2.0])
     assert best_threshold(scores, np.array([1.0, 1.0, 1.0]), np.array([True, False, False])) == (0.5, 1.0)
@@ -121,7 +121,7 @@ def test_an_empty_answer_to_an_unanswerable_question_changes_nothing() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("smallest", [0.0, -0.5, 0.1, 1e-30, 1e9, -1e9])
-def test_where_no_answer_helps_the_threshold_is_below_every_score(smallest: float, dtype: type[np.floating]) -> None:
+def test_threshold_is_below_every_score_if_no_answer_helps(smallest: float, dtype: type[np.floating]) -> None:
     scores = np.array([smallest, smallest + 1], dtype=dtype)
     threshold, best = best_threshold(scores, np.zeros(2, dtype), np.array([False, False]))
     assert (threshold, best) == (pytest.approx(float(scores[0]) - max(1, abs(smallest))), 1)
@@ -130,7 +130,7 @@ def test_where_no_answer_helps_the_threshold_is_below_every_score(smallest: floa
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("score", [1.0, -1.0, 0.0, 0.1, 3e38, -3e38])
-def test_neighbouring_numbers_are_still_parted(score: float, dtype: type[np.floating]) -> None:
+def test_threshold_separates_adjacent_floats(score: float, dtype: type[np.floating]) -> None:
     lower = np.array(score, dtype)
     scores = np.array([lower, np.nextafter(lower, np.array(np.inf, dtype))])
     threshold, best = best_threshold(scores, np.array([1.0, 0.0], dtype), np.array([True, False]))
@@ -138,7 +138,7 @@ def test_neighbouring_numbers_are_still_parted(score: float, dtype: type[np.floa
     assert (scores > threshold).tolist() == [False, True]
 
 
-def test_distant_scores_do_not_overflow() -> None:
+def test_threshold_between_large_scores_does_not_overflow() -> None:
     scores = np.array([2e38, 3e38], dtype=np.float32)
     threshold, _ = best_threshold(scores, np.array([1.0, 0.0]), np.array([True, False]))
     assert threshold == pytest.approx(2.5e38)

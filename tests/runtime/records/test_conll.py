@@ -47,11 +47,11 @@ def sentences(path: Path, columns: dict[str, str] | None = None) -> list[tuple[l
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
 @pytest.mark.parametrize("content", [CONLL, CONLL_2003], ids=["tabs", "spaces"])
-def test_conll_gives_a_record_a_sentence(tmp_path: Path, content: str, ending: str) -> None:
+def test_conll_yields_one_record_per_sentence(tmp_path: Path, content: str, ending: str) -> None:
     assert sentences(write(tmp_path / f"data.conll{ending}", content)) == SENTENCES
 
 
-def test_jsonl_gives_the_same(tmp_path: Path) -> None:
+def test_jsonl_yields_the_same_sentences(tmp_path: Path) -> None:
     rows = "".join(json.dumps({"tokens": tokens, "tags": tags}) + "\n" for tokens, tags in SENTENCES)
     assert sentences(write(tmp_path / "data.jsonl", rows)) == SENTENCES
     renamed = rows.replace('"tags"', '"ner_tags"')
@@ -59,7 +59,7 @@ def test_jsonl_gives_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("separator", ["\n", "\t\n", " \t \n", "\r\n", "\n\n\t\n"])
-def test_sentences_end_at_blank_lines_of_any_kind(tmp_path: Path, separator: str) -> None:
+def test_sentences_end_at_blank_lines(tmp_path: Path, separator: str) -> None:
     path = write(tmp_path / "data.conll", separator + CONLL.replace("\n\n", "\n" + separator) + separator)
     assert sentences(path) == SENTENCES
 
@@ -70,7 +70,7 @@ def test_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
         assert sentences(write(tmp_path / name, b"\xef\xbb\xbf" + content.replace("\n", "\r\n").encode())) == expected
 
 
-def test_sentences_are_numbered_by_their_first_token(tmp_path: Path) -> None:
+def test_line_of_a_sentence_is_its_first_token(tmp_path: Path) -> None:
     for name, content, lines in (("a.conll", CONLL, [1, 6]), ("a.conllu", CONLLU, [4, 11])):
         path = write(tmp_path / name, content)
         assert [(record.line, record.where) for record in read_records(path)] == [
@@ -78,7 +78,7 @@ def test_sentences_are_numbered_by_their_first_token(tmp_path: Path) -> None:
         ]
 
 
-def test_tokens_keep_white_space_that_is_no_separator(tmp_path: Path) -> None:
+def test_tokens_keep_other_white_space(tmp_path: Path) -> None:
     tokens = ["a\u00a0b", "\u00a0", "\u2028", "\x85x", "New York", "tail\u200b"]
     content = "".join(f"{token}\tO\n" for token in tokens)
     assert sentences(write(tmp_path / "tabs.conll", content)) == [(tokens, ["O"] * 6)]
@@ -86,7 +86,7 @@ def test_tokens_keep_white_space_that_is_no_separator(tmp_path: Path) -> None:
     assert sentences(write(tmp_path / "spaces.conll", content)) == [(["a\u00a0b", "\u00a0"], ["O", "O"])]
 
 
-def test_a_line_about_a_document_is_no_token(tmp_path: Path) -> None:
+def test_docstart_line_is_not_a_token(tmp_path: Path) -> None:
     """Some corpora name the document in that line and go on without a blank one."""
     path = write(tmp_path / "data.conll", "-DOCSTART- (1 EU)\n" + CONLL.replace("\n\n", "\n-DOCSTART-\n"))
     assert sentences(path) == SENTENCES
@@ -103,7 +103,7 @@ def test_conll_columns_are_chosen_by_number(tmp_path: Path) -> None:
     assert sentences(path, {"tokens": "0", "tags": "3"}) == SENTENCES
 
 
-def test_a_single_column_has_no_tags(tmp_path: Path) -> None:
+def test_single_column_conll_has_no_tags(tmp_path: Path) -> None:
     path = write(tmp_path / "data.conll", "EU\nrejects\n\nPeter\n")
     records = read_records(path)
     assert [record.fields for record in records] == [{"tokens": ["EU", "rejects"]}, {"tokens": ["Peter"]}]
@@ -111,13 +111,13 @@ def test_a_single_column_has_no_tags(tmp_path: Path) -> None:
         records[1].tags()
 
 
-def test_the_last_column_is_no_tag_where_it_is_the_token(tmp_path: Path) -> None:
+def test_last_column_used_as_tokens_is_not_tags(tmp_path: Path) -> None:
     (record,) = read_records(write(tmp_path / "data.conll", "1\tEU\n2\trejects\n"), {"tokens": "1"})
     assert record.fields == {"tokens": ["EU", "rejects"]}
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
-def test_conllu_gives_words_and_their_parts_of_speech(tmp_path: Path, ending: str) -> None:
+def test_conllu_yields_words_and_upos_tags(tmp_path: Path, ending: str) -> None:
     path = write(tmp_path / f"data.conllu{ending}", CONLLU)
     assert sentences(path) == [
         (["Do", "n't", "go", "there"], ["AUX", "PART", "VERB", "ADV"]),
@@ -135,7 +135,7 @@ def test_conllu_columns_are_chosen_by_name_or_number(tmp_path: Path) -> None:
     )
 
 
-def test_sentences_come_lazily(tmp_path: Path) -> None:
+def test_sentences_are_read_lazily(tmp_path: Path) -> None:
     rows = iter_records(write(tmp_path / "data.conll", "fine\tO\n\nbroken\tO\tO\nhere\tO\n"))
     assert next(rows).tokens() == ["fine"]
     with pytest.raises(DataError, match=r"data\.conll:4: expected 3 columns as in line 3, found 2"):
@@ -154,7 +154,7 @@ def test_sentences_come_lazily(tmp_path: Path) -> None:
         ("data.conll", "-DOCSTART- -X- O\n\n", ": expected at least one row, found none"),
     ],
 )
-def test_malformed_sentences_are_named_by_line(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_malformed_sentences_are_reported_with_line(tmp_path: Path, name: str, content: str, message: str) -> None:
     path = write(tmp_path / name, content)
     with pytest.raises(DataError, match=re.escape(f"{path}{message}")):
         read_records(path)
@@ -179,13 +179,15 @@ NAMES = (
         ("data.conllu", {"tags": "10"}, ":4: expected a column 10, counted from 0, found 10 columns"),
     ],
 )
-def test_columns_that_a_format_does_not_have(tmp_path: Path, name: str, columns: dict[str, str], message: str) -> None:
+def test_unknown_columns_of_a_format_are_reported(
+    tmp_path: Path, name: str, columns: dict[str, str], message: str
+) -> None:
     path = write(tmp_path / name, CONLLU if name == "data.conllu" else CONLL)
     with pytest.raises(DataError, match=re.escape(f"{path}{message}")):
         read_records(path, columns)
 
 
-def test_tokens_are_strings_with_something_in_them() -> None:
+def test_tokens_must_be_nonempty_strings() -> None:
     assert record(tokens=["a", "\u00a0"]).tokens() == ["a", "\u00a0"]
     for fields, message in (
         ({"text": "a"}, "expected a field 'tokens', found only 'text'"),
@@ -199,7 +201,7 @@ def test_tokens_are_strings_with_something_in_them() -> None:
             record(**fields).tokens()
 
 
-def test_tags_are_names_one_a_token() -> None:
+def test_tags_must_be_one_name_per_token() -> None:
     assert record(tokens=["a", "b"], tags=["O", "B-PER"]).tags() == ["O", "B-PER"]
     assert record(tokens=["a", "b"], pos=[0, 12]).tags("pos") == ["0", "12"]
     for tags, message in (
@@ -234,7 +236,7 @@ WNUT_TAGS = {"O"} | {
         ("ud_english_ewt/en_ewt-ud-dev.conllu.gz", 2001, 25_147, None),
     ],
 )
-def test_public_tagged_sentences(shared_data: Path, name: str, count: int, tokens: int, tags: set[str] | None) -> None:
+def test_public_conll_files(shared_data: Path, name: str, count: int, tokens: int, tags: set[str] | None) -> None:
     """Counts as the datasets' README states them."""
     records = read_records(shared_data / name)
     assert len(records) == count

@@ -32,12 +32,12 @@ def pairs(path: Path, columns: dict[str, str] | None = None) -> list[tuple[str, 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
 @pytest.mark.parametrize("suffix", CONTENTS)
-def test_formats_give_the_same_rows(tmp_path: Path, suffix: str, ending: str) -> None:
+def test_formats_yield_the_same_rows(tmp_path: Path, suffix: str, ending: str) -> None:
     assert pairs(write(tmp_path / f"data{suffix}{ending}", CONTENTS[suffix])) == ROWS
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
-def test_plain_text_is_one_text_a_line(tmp_path: Path, ending: str) -> None:
+def test_plain_text_is_one_text_per_line(tmp_path: Path, ending: str) -> None:
     path = write(tmp_path / f"data.txt{ending}", 'first, "line"\r\n\n  \n  indented\tline\n')
     assert [(record.text(), record.line) for record in read_records(path)] == [
         ('first, "line"', 1),
@@ -97,13 +97,13 @@ def test_columns_may_swap_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "separator"), [("data.csv", ","), ("data.tsv", "\t")])
-def test_numbered_columns_have_no_header(tmp_path: Path, name: str, separator: str) -> None:
+def test_numbered_columns_mean_no_header(tmp_path: Path, name: str, separator: str) -> None:
     path = write(tmp_path / name, "\n".join(separator.join(row) for row in [("0", "hello", "a"), ("1", "bye", "b")]))
     records = read_records(path, {"text": "1", "label": "2"})
     assert [(record.text(), record.label(), record.line) for record in records] == [("hello", "a", 1), ("bye", "b", 2)]
 
 
-def test_rows_come_lazily(tmp_path: Path) -> None:
+def test_rows_are_read_lazily(tmp_path: Path) -> None:
     path = write(tmp_path / "data.jsonl", '{"text": "fine"}\nbroken\n')
     rows = iter_records(path)
     assert next(rows).text() == "fine"
@@ -127,13 +127,13 @@ def test_rows_come_lazily(tmp_path: Path) -> None:
         ("data.tsv", "text,label\na,b\n", ":1: expected a header with a column 'text'"),
     ],
 )
-def test_malformed_rows_are_named_by_line(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_malformed_rows_are_reported_with_line(tmp_path: Path, name: str, content: str, message: str) -> None:
     path = write(tmp_path / name, content)
     with pytest.raises(DataError, match=re.escape(f"{path}{message}")):
         read_records(path)
 
 
-def test_a_missing_header_is_explained_with_the_option_that_helps(tmp_path: Path) -> None:
+def test_missing_header_error_suggests_columns_option(tmp_path: Path) -> None:
     path = write(tmp_path / "data.csv", "I lost it,help\n")
     with pytest.raises(DataError, match=re.escape("found 'I lost it', 'help'") + ".*--columns text=0,label=1"):
         read_records(path)
@@ -147,7 +147,7 @@ def test_a_missing_header_is_explained_with_the_option_that_helps(tmp_path: Path
         ("data.jsonl", '{"s": "a"}\n{"t": "a"}\n', {"text": "s"}, ":2: expected 's', found t"),
     ],
 )
-def test_columns_that_the_file_lacks(
+def test_missing_columns_are_reported(
     tmp_path: Path, name: str, content: str, columns: dict[str, str], message: str
 ) -> None:
     path = write(tmp_path / name, content)
@@ -159,18 +159,18 @@ def test_columns_that_the_file_lacks(
     "name", ["data.jsonl", "data.csv", "data.tsv", "data.txt", "data.conll", "data.conllu", "data.jsonl.gz"]
 )
 @pytest.mark.parametrize("content", ["", "\n \n"])
-def test_empty_files(tmp_path: Path, name: str, content: str) -> None:
+def test_empty_files_are_an_error(tmp_path: Path, name: str, content: str) -> None:
     path = write(tmp_path / name, content)
     with pytest.raises(DataError, match=re.escape(f"{path}: expected at least one row, found none")):
         read_records(path)
 
 
-def test_a_header_alone_is_empty(tmp_path: Path) -> None:
+def test_header_without_rows_is_an_empty_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="expected at least one row, found none"):
         read_records(write(tmp_path / "data.csv", "text,label\n"))
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_files_are_reported(tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
     for name, message in (("absent.csv", "no such file"), ("folder.csv", "cannot be read: .*directory")):
         with pytest.raises(DataError, match=f"{re.escape(name)}: {message}"):
@@ -178,7 +178,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["data.xml", "data", "data.gz", "data.csv.zip", ".csv"])
-def test_unknown_extensions(tmp_path: Path, name: str) -> None:
+def test_unknown_extensions_are_an_error(tmp_path: Path, name: str) -> None:
     formats = ".jsonl, .csv, .tsv, .txt, .md, .conll, .conllu, .json (or one of these with .gz)"
     with pytest.raises(DataError, match=re.escape(f"{name}: expected a file that ends in {formats}")):
         read_records(tmp_path / name)
@@ -202,7 +202,7 @@ def _gzip_damage() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("damage", _gzip_damage())
-def test_damaged_gzip(tmp_path: Path, damage: str) -> None:
+def test_damaged_gzip_is_reported(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "data.csv.gz"
     path.write_bytes(_gzip_damage()[damage])
     with pytest.raises(DataError, match=re.escape(f"{path}: cannot be read")):
@@ -212,13 +212,13 @@ def test_damaged_gzip(tmp_path: Path, damage: str) -> None:
 @pytest.mark.parametrize(
     "line", ['{"text": "a", "n": ' + "1" * 5000 + "}", '{"text": ' + "[" * 100_000], ids=["huge number", "deep nesting"]
 )
-def test_json_that_python_refuses_is_malformed(tmp_path: Path, line: str) -> None:
+def test_json_beyond_python_limits_is_reported(tmp_path: Path, line: str) -> None:
     path = write(tmp_path / "data.jsonl", f'{{"text": "a"}}\n{line}\n')
     with pytest.raises(DataError, match=re.escape(f"{path}:2: not JSON")):
         read_records(path)
 
 
-def test_long_cells(tmp_path: Path) -> None:
+def test_cells_longer_than_csv_default_limit(tmp_path: Path) -> None:
     """A document may be longer than the 131,072 characters that Python's csv module allows by default."""
     text = "word " * 40_000
     assert pairs(write(tmp_path / "data.csv", f'text,label\n"{text}",a\n')) == [(text, "a")]
@@ -228,7 +228,7 @@ def record(**fields: object) -> Record:
     return Record(fields, Path("some.jsonl"), 7)
 
 
-def test_text_must_be_a_string_with_something_in_it() -> None:
+def test_text_must_be_a_nonempty_string() -> None:
     assert record(text=" a ").text() == " a "
     for fields, message in (
         ({}, "expected a field 'text', found only nothing"),
@@ -241,7 +241,7 @@ def test_text_must_be_a_string_with_something_in_it() -> None:
             record(**fields).text()
 
 
-def test_optional_text_may_be_absent_but_not_wrong() -> None:
+def test_optional_text_may_be_missing_but_not_malformed() -> None:
     assert record(text_pair="b").optional_text("text_pair") == "b"
     assert [record(**fields).optional_text("text_pair") for fields in ({}, {"text_pair": None}, {"text_pair": ""})] == [
         None
@@ -257,7 +257,7 @@ def test_labels_are_names_or_whole_numbers() -> None:
             record(label=label).label()
 
 
-def test_numbers_are_finite() -> None:
+def test_numbers_must_be_finite() -> None:
     assert [record(score=score).number("score") for score in ("4.75", 3, 2.5, " 1e-3 ")] == [4.75, 3.0, 2.5, 0.001]
     for score in ("", "high", None, [1], "nan", "inf", "-inf", float("nan"), 10**400):
         with pytest.raises(DataError, match=r"some\.jsonl:7: expected a (finite )?number in 'score'"):

@@ -55,7 +55,7 @@ def squad(folder: Path, document: object = DOCUMENT, name: str = "dev.json") -> 
 
 
 @pytest.mark.parametrize("name", ["dev.json", "dev.json.gz"])
-def test_one_record_a_question(tmp_path: Path, name: str) -> None:
+def test_squad_yields_one_record_per_question(tmp_path: Path, name: str) -> None:
     found, impossible, unlabelled = read_records(squad(tmp_path, name=name))
     assert found.fields == {
         "id": "56be4db0",
@@ -69,7 +69,7 @@ def test_one_record_a_question(tmp_path: Path, name: str) -> None:
     assert unlabelled.fields == {"id": "7", "question": "Why?", "context": "None."}
 
 
-def test_a_place_in_the_document_is_the_question(tmp_path: Path) -> None:
+def test_location_of_a_squad_record_is_its_question_id(tmp_path: Path) -> None:
     path = squad(tmp_path)
     records = read_records(path)
     assert [record.line for record in records] == [None] * 3
@@ -82,7 +82,7 @@ def test_a_place_in_the_document_is_the_question(tmp_path: Path) -> None:
         records[2].answers()
 
 
-def test_an_impossible_question_has_no_answers(tmp_path: Path) -> None:
+def test_impossible_question_has_no_gold_answers(tmp_path: Path) -> None:
     document = copy.deepcopy(DOCUMENT)
     question = document["data"][0]["paragraphs"][0]["qas"][1]
     question["answers"] = question["plausible_answers"]
@@ -146,7 +146,7 @@ IN_ANSWER = f"{IN_QUESTION}.answers[1]"
         ),
     ],
 )
-def test_malformed_documents_are_named_by_the_path_inside(
+def test_malformed_squad_documents_are_reported_with_json_path(
     tmp_path: Path, keys: tuple[str | int, ...], value: object, message: str
 ) -> None:
     document = copy.deepcopy(DOCUMENT)
@@ -171,20 +171,20 @@ def test_malformed_documents_are_named_by_the_path_inside(
         (b'{"data": "d\xe9j\xe0"}', ": expected UTF-8 text, found byte 0xe9"),
     ],
 )
-def test_files_that_are_no_squad_documents(tmp_path: Path, content: str | bytes, message: str) -> None:
+def test_malformed_squad_files_are_reported(tmp_path: Path, content: str | bytes, message: str) -> None:
     path = write(tmp_path / "dev.json", content)
     with pytest.raises(DataError, match=re.escape(f"{path}{message}")):
         read_records(path)
 
 
-def test_damaged_gzip(tmp_path: Path) -> None:
+def test_damaged_gzip_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "dev.json.gz"
     path.write_bytes(gzip.compress(json.dumps(DOCUMENT).encode())[:-20])
     with pytest.raises(DataError, match=re.escape(f"{path}: cannot be read")):
         read_records(path)
 
 
-def test_columns_do_not_apply(tmp_path: Path) -> None:
+def test_squad_files_take_no_columns(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"dev\.json: expected no columns, .* found question=q, context=c"):
         read_records(squad(tmp_path), {"question": "q", "context": "c"})
 
@@ -235,7 +235,7 @@ def test_jsonl_rows_have_answers_in_either_shape(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_answers_that_are_wrong(fields: dict[str, object], message: str) -> None:
+def test_malformed_answers_are_reported(fields: dict[str, object], message: str) -> None:
     with pytest.raises(DataError, match=re.escape(f"some.jsonl:7: {message}")):
         record(**fields).answers()
 
@@ -249,7 +249,7 @@ def test_answers_that_are_wrong(fields: dict[str, object], message: str) -> None
         ("squad_v2.0/dev-v2.0.json.gz", 6078, 3168),
     ],
 )
-def test_public_questions(shared_data: Path, name: str, questions: int, impossible: int) -> None:
+def test_public_squad_files(shared_data: Path, name: str, questions: int, impossible: int) -> None:
     """Counts as the datasets' README states them."""
     records = read_records(shared_data / name)
     assert len(records) == questions == len({record.text("id") for record in records})

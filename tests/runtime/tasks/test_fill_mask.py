@@ -71,17 +71,19 @@ def pair(request: pytest.FixtureRequest, toy_vocab: Path, tmp_path_factory: pyte
 
 def same(found: Any, expected: Any) -> None:
     """Compares the fillings of one text, of one mask or several."""
-    found, expected = ([each] if isinstance(each[0], dict) else each for each in (found, expected))
+    found, expected = ([value] if isinstance(value[0], dict) else value for value in (found, expected))
     assert len(found) == len(expected)
     for ours, theirs in zip(found, expected, strict=True):
-        assert [each["token"] for each in ours] == [each["token"] for each in theirs]
-        assert [each["score"] for each in ours] == pytest.approx([each["score"] for each in theirs], abs=1e-4)
-        assert [each["token_str"] for each in ours] == [each["token_str"] for each in theirs]
-        assert [each["sequence"] for each in ours] == [each["sequence"] for each in theirs]
+        assert [filling["token"] for filling in ours] == [filling["token"] for filling in theirs]
+        assert [filling["score"] for filling in ours] == pytest.approx(
+            [filling["score"] for filling in theirs], abs=1e-4
+        )
+        assert [filling["token_str"] for filling in ours] == [filling["token_str"] for filling in theirs]
+        assert [filling["sequence"] for filling in ours] == [filling["sequence"] for filling in theirs]
 
 
 @pytest.mark.parametrize("top_k", [1, 5, 20])
-def test_fillings_are_those_of_transformers(pair: Pair, top_k: int) -> None:
+def test_fillings_equal_transformers(pair: Pair, top_k: int) -> None:
     strange = [f"{text} [MASK] end" for text in NASTY if "[MASK]" not in text]
     texts = list(map(pair.masked, [*TEXTS, *strange]))
     for text, found in zip(texts, pair.model.with_options(top_k=top_k)(texts), strict=True):
@@ -101,7 +103,7 @@ def masked_words(texts: Sequence[str], mask: str) -> list[str]:
 
 @pytest.mark.shared_data
 @pytest.mark.parametrize("part", ["wnut", "stsb"])
-def test_real_texts_are_filled_as_by_transformers(pair: Pair, part: str, shared_data: Path) -> None:
+def test_fillings_of_real_texts_equal_transformers(pair: Pair, part: str, shared_data: Path) -> None:
     texts = masked_words(wnut(shared_data, 60) if part == "wnut" else stsb(shared_data, 60), pair.mask)
     for ours, theirs in zip(pair.model(texts), pair.pipeline(texts), strict=True):
         same(ours.to_dict(), theirs)
@@ -114,13 +116,13 @@ def in_vocabulary(pair: Pair, word: str) -> str:
 
 @pytest.mark.parametrize("targets", [("bank",), ("late", "rain", "bank"), ("bank", "rain", "bank"), ["old", "late"]])
 @pytest.mark.parametrize("top_k", [1, 2, 5])
-def test_targets_are_those_of_transformers(pair: Pair, targets: Any, top_k: int) -> None:
+def test_candidates_equal_targets_of_transformers(pair: Pair, targets: Any, top_k: int) -> None:
     for text in map(pair.masked, TEXTS):
         expected = pair.pipeline(text, targets=[in_vocabulary(pair, word) for word in targets], top_k=top_k)
         same(pair.model.with_options(candidates=targets, top_k=top_k)(text).to_dict(), expected)
 
 
-def test_one_word_is_one_target(pair: Pair) -> None:
+def test_string_candidate_is_one_word_or_refused(pair: Pair) -> None:
     """transformers takes a string for one target; its letters are none of them."""
     text = pair.masked("the [MASK] is late")
     try:
@@ -130,7 +132,7 @@ def test_one_word_is_one_target(pair: Pair) -> None:
     same(model(text).to_dict(), pair.pipeline(text, targets=in_vocabulary(pair, "bank")))
 
 
-def test_a_target_is_looked_up_as_it_stands_in_a_text(pair: Pair) -> None:
+def test_candidate_is_tokenized_as_inside_a_text(pair: Pair) -> None:
     """After a space where the vocabulary tells the difference, and in lower case where it has nothing else."""
     (best,) = pair.model.with_options(candidates=("bank",))(pair.masked("the [MASK] is late")).masks[0]
     assert best.token_str.strip() == "bank"
@@ -139,21 +141,21 @@ def test_a_target_is_looked_up_as_it_stands_in_a_text(pair: Pair) -> None:
     assert best.token == pipeline("the bank is", add_special_tokens=False)["input_ids"][1]
 
 
-def test_a_part_of_a_word_is_a_target_by_its_spelling(pair: Pair) -> None:
+def test_subword_candidate_is_found_by_its_spelling(pair: Pair) -> None:
     spelling = "Ġbank" if pair.mask == "<mask>" else "##s"
     (best,) = pair.model.with_options(candidates=(spelling,))(pair.masked("the [MASK] is late")).masks[0]
     assert best.token == pair.pipeline.tokenizer.convert_tokens_to_ids(spelling)
 
 
 @pytest.mark.parametrize("target", ["bank late", "unhelpfullyness", "", " ", "\ud800"])
-def test_a_target_that_is_not_one_token_is_named(pair: Pair, target: str) -> None:
+def test_candidate_of_several_tokens_is_an_error(pair: Pair, target: str) -> None:
     with pytest.raises(InputError) as error:
         pair.model.with_options(candidates=("bank", target))(pair.masked("the [MASK] is late"))
     assert repr(target) in str(error.value)
 
 
 @pytest.mark.parametrize("target", ["☃", "ꙮ", "x" * 120, "😀"])
-def test_an_unknown_target_is_refused(pair: Pair, target: str) -> None:
+def test_unknown_candidate_is_an_error(pair: Pair, target: str) -> None:
     """The vocabulary's entry for unknown words is no word."""
     with pytest.raises(InputError) as error:
         pair.model.with_options(candidates=("bank", target))(pair.masked("the [MASK] is late"))
@@ -161,14 +163,14 @@ def test_an_unknown_target_is_refused(pair: Pair, target: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "no mask", "[mask]", "[ MASK ]", "<MASK>"])
-def test_a_text_without_a_mask_is_refused(pair: Pair, text: str) -> None:
+def test_text_without_mask_is_an_error(pair: Pair, text: str) -> None:
     fine = pair.masked("[MASK]")
     for at, inputs in ((0, text), (0, [text, fine]), (2, [fine, fine, text])):
         with pytest.raises(InputError, match=rf"^input {at}: expected at least one {re.escape(pair.mask)}, found none"):
             pair.model(inputs)
 
 
-def test_a_mask_that_is_cut_off_is_missed(pair: Pair) -> None:
+def test_truncated_masks_are_not_filled(pair: Pair) -> None:
     assert len(pair.model(pair.masked("[MASK] " + TOO_LONG)).masks) == 1
     assert len(pair.model(pair.masked("[MASK] " + TOO_LONG + "[MASK]")).masks) == 1
     for value in (TOO_LONG + pair.mask, ["fine " + pair.mask, TOO_LONG + pair.mask]):
@@ -180,20 +182,20 @@ def test_batch_and_single_agree(pair: Pair) -> None:
     """Rows of masks are told apart by how many each text has."""
     texts = [pair.masked(text) for text in (*TEXTS, "[MASK] " + TOO_LONG, "late " * 50 + "[MASK] [MASK]")] * 3
     for found in (pair.model(texts), list(pair.model.stream(texts)), pair.model(texts[::-1])[::-1]):
-        for text, each in zip(texts, found, strict=True):
-            same(each.to_dict(), pair.model(text).to_dict())
-            assert each.logits.shape == (len(each.masks), pair.theirs.config.vocab_size)
+        for text, result in zip(texts, found, strict=True):
+            same(result.to_dict(), pair.model(text).to_dict())
+            assert result.logits.shape == (len(result.masks), pair.theirs.config.vocab_size)
 
 
-def test_scores_are_shares_of_the_whole_vocabulary(pair: Pair) -> None:
+def test_scores_sum_to_one_over_the_vocabulary(pair: Pair) -> None:
     text = pair.masked("the [MASK] is late")
     size = pair.theirs.config.vocab_size
     everything = pair.model.with_options(top_k=size)(text).masks[0]
-    assert sum(each.score for each in everything) == pytest.approx(1, abs=1e-4)
-    assert sorted(each.token for each in everything) == list(range(size))
-    scores = {each.token: each.score for each in everything}
-    for each in pair.model.with_options(candidates=("bank", "rain"))(text).masks[0]:
-        assert each.score == pytest.approx(scores[each.token], abs=1e-6)
+    assert sum(filling.score for filling in everything) == pytest.approx(1, abs=1e-4)
+    assert sorted(filling.token for filling in everything) == list(range(size))
+    scores = {filling.token: filling.score for filling in everything}
+    for filling in pair.model.with_options(candidates=("bank", "rain"))(text).masks[0]:
+        assert filling.score == pytest.approx(scores[filling.token], abs=1e-6)
 
 
 TASK = FillMask(mask_token="[MASK]", mask_token_id=4)
@@ -212,17 +214,17 @@ TASK = FillMask(mask_token="[MASK]", mask_token_id=4)
     ],
     ids=str,
 )
-def test_bad_options_are_refused(options: dict[str, Any], toy_vocab: Path) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], toy_vocab: Path) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
         dice(TASK, toy_vocab, 64).with_options(**options)
 
 
-def test_configuring_leaves_the_model_as_it_was(pair: Pair) -> None:
+def test_with_options_does_not_change_the_original_model(pair: Pair) -> None:
     text = pair.masked("the [MASK] is late")
     before, task = pair.model(text).to_dict(), pair.model.task
     other = pair.model.with_options(top_k=1, candidates=("bank",))
     assert other.session is pair.model.session
-    assert [each["token_str"].strip() for each in other(text).to_dict()] == ["bank"]
+    assert [filling["token_str"].strip() for filling in other(text).to_dict()] == ["bank"]
     assert pair.model.task is task
     assert pair.model(text).to_dict() == before
 
@@ -239,7 +241,7 @@ LABELLED = [
 ] * 3
 
 
-def test_score_is_torchs_cross_entropy(pair: Pair) -> None:
+def test_perplexity_equals_torch_cross_entropy(pair: Pair) -> None:
     tokenizer = pair.pipeline.tokenizer
     rows, targets = [], []
     for text, words in LABELLED:
@@ -250,7 +252,7 @@ def test_score_is_torchs_cross_entropy(pair: Pair) -> None:
         targets += [tokenizer.convert_tokens_to_ids(in_vocabulary(pair, word)) for word in words]
     logits, expected = torch.cat(rows).double(), torch.tensor(targets)
     examples = [pair.model.task.example(record(text=pair.masked(text), labels=words)) for text, words in LABELLED]
-    found = pair.model.task.score(pair.model.outputs([each.inputs[0] for each in examples]), examples)
+    found = pair.model.task.score(pair.model.outputs([example.inputs[0] for example in examples]), examples)
     ranks = (logits > logits.gather(1, expected[:, None])).sum(dim=1)
     assert found == {
         "accuracy": float((ranks == 0).double().mean()),
@@ -259,17 +261,19 @@ def test_score_is_torchs_cross_entropy(pair: Pair) -> None:
     }
 
 
-def test_score_counts_right_answers(pair: Pair) -> None:
+def test_accuracy_and_top_5_accuracy(pair: Pair) -> None:
     """The model's best word, its third, its sixth, and one of many tokens' rank."""
     text = pair.masked("the [MASK] is late")
-    ranked = [each for each in pair.model.with_options(top_k=2000)(text).masks[0] if word_of(pair, each.token_str)]
+    ranked = [
+        filling for filling in pair.model.with_options(top_k=2000)(text).masks[0] if word_of(pair, filling.token_str)
+    ]
     task = pair.model.task
     outputs = pair.model.outputs([text] * 3)
     order = np.argsort(-outputs[0].arrays[0][0], kind="stable").tolist()
     chosen = [ranked[0], ranked[1], ranked[-1]]
-    examples = [task.example(record(text=text, label=each.token_str.strip())) for each in chosen]
+    examples = [task.example(record(text=text, label=filling.token_str.strip())) for filling in chosen]
     found = task.score(outputs, examples)
-    ranks = np.array([order.index(each.token) for each in chosen])
+    ranks = np.array([order.index(filling.token) for filling in chosen])
     assert (found["accuracy"], found["top_5_accuracy"]) == (np.mean(ranks == 0), np.mean(ranks < 5))
 
 
@@ -279,15 +283,15 @@ def word_of(pair: Pair, text: str) -> bool:
     return spaced and text.strip().isalpha() and text.isascii()
 
 
-def test_masks_that_are_cut_off_do_not_count(pair: Pair) -> None:
+def test_truncated_masks_are_left_out_of_the_score(pair: Pair) -> None:
     task, text = pair.model.task, pair.masked("the [MASK] is " + TOO_LONG + "[MASK]")
     both = task.example(record(text=text, labels=["bank", "rain"]))
     one = task.example(record(text=pair.masked("the [MASK] is " + TOO_LONG), label="bank"))
-    found, expected = (task.score(pair.model.outputs(each.inputs), [each]) for each in (both, one))
+    found, expected = (task.score(pair.model.outputs(example.inputs), [example]) for example in (both, one))
     assert found == pytest.approx(expected, rel=1e-4)
 
 
-def test_a_row_has_a_word_for_each_mask() -> None:
+def test_row_needs_one_word_per_mask() -> None:
     example = TASK.example(record(text="a [MASK] b [MASK]", labels=["x", "y"]))
     assert (example.inputs, example.target) == ((TextInput("a [MASK] b [MASK]"),), ["x", "y"])
     assert TASK.example(record(text="a [MASK]", label="x")).target == ["x"]
@@ -296,7 +300,7 @@ def test_a_row_has_a_word_for_each_mask() -> None:
             TASK.example(record(text="a [MASK] b [MASK]", **fields))
 
 
-def test_an_unknown_word_is_no_label(pair: Pair) -> None:
+def test_unknown_word_as_label_is_an_error(pair: Pair) -> None:
     """Or else it would be right to answer that a word is unknown."""
     task, text = pair.model.task, pair.masked("the [MASK]")
     example = task.example(record(text=text, label="☃"))
@@ -304,7 +308,7 @@ def test_an_unknown_word_is_no_label(pair: Pair) -> None:
         task.score(pair.model.outputs([text]), [example])
 
 
-def test_the_same_settings_after_a_round_trip() -> None:
+def test_settings_round_trip() -> None:
     task = replace(TASK, top_k=2, candidates=("a", "b"))
     assert FillMask.from_dict(task.to_dict()) == task
 

@@ -46,7 +46,7 @@ def test_sigmoid_is_exact_and_does_not_overflow() -> None:
     assert np.allclose(found, [0, 1 / (1 + np.exp(2)), 0.5, 1 / (1 + np.exp(-2)), 1])
 
 
-def test_labels_above_the_threshold_best_first() -> None:
+def test_multi_label_returns_labels_above_threshold_best_first() -> None:
     answer = MULTI.decode(logit(0.6, 0.1, 0.9))
     assert isinstance(answer, MultiLabelClassification)
     assert [label for label, _ in answer.chosen] == ["blue", "red"]
@@ -70,7 +70,7 @@ def test_thresholds_per_label() -> None:
         ({"problem_type": "ranking"}, "expected a problem type of single_label, multi_label, regression"),
     ],
 )
-def test_settings_that_make_no_sense(settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TextClassification(**{"labels": LABELS, "problem_type": "multi_label", **settings})
 
@@ -79,7 +79,7 @@ def test_multi_label_metrics_agree_with_torchmetrics() -> None:
     generator = np.random.default_rng(0)
     logits = generator.standard_normal((40, 3)).astype(np.float32)
     truth = generator.random((40, 3)) < 0.4
-    examples = [MULTI.example(row(labels=[LABELS[i] for i in np.flatnonzero(each)])) for each in truth]
+    examples = [MULTI.example(row(labels=[LABELS[i] for i in np.flatnonzero(labels)])) for labels in truth]
     scores = MULTI.score(outputs_of(logits), examples)
     for average in ("micro", "macro"):
         expected = multilabel_f1_score(torch.tensor(logits), torch.tensor(truth).long(), num_labels=3, average=average)
@@ -88,7 +88,7 @@ def test_multi_label_metrics_agree_with_torchmetrics() -> None:
     assert micro_f1(np.zeros(3, dtype=bool), np.zeros(3, dtype=bool)) == 0.0
 
 
-def test_multi_label_rows() -> None:
+def test_multi_label_examples() -> None:
     assert MULTI.example(row(labels=["blue", "red"])).target == [2, 0]
     assert MULTI.example(row(labels="blue, red")).target == [2, 0]
     assert MULTI.example(row(label="green")).target == [1]
@@ -99,7 +99,7 @@ def test_multi_label_rows() -> None:
         MULTI.example(row(labels=[1.5]))
 
 
-def test_regression_gives_the_number() -> None:
+def test_regression_returns_raw_outputs() -> None:
     (outputs,) = outputs_of(np.array([[3.25]], dtype=np.float32))
     answer = NUMBER.decode(outputs)
     assert answer.to_dict() == {"label": "score", "score": 3.25}
@@ -117,7 +117,7 @@ def test_regression_metrics() -> None:
     assert agreed["pearson"] == pytest.approx(1.0)
 
 
-def test_next_sentence_decides_between_two() -> None:
+def test_next_sentence_prediction() -> None:
     first, second = map(PAIRS.decode, outputs_of(np.array([[2.0, -1.0], [0.0, 1.0]], dtype=np.float32)))
     assert isinstance(first, NextSentence)
     assert isinstance(second, NextSentence)
@@ -134,7 +134,7 @@ def test_next_sentence_decides_between_two() -> None:
     assert PAIRS.sample_inputs(["a", "b"]) == [TextInput("a", "b"), TextInput("b", "a")]
 
 
-def test_a_threshold_decides_only_where_several_labels_may_hold() -> None:
+def test_threshold_is_an_option_of_multi_label_models_only() -> None:
     with pytest.raises(InputError, match="text-classification has no options, found threshold"):
         TextClassification(labels=("a", "b")).with_options(threshold=0.9)
     several = TextClassification(labels=("a", "b"), problem_type="multi_label", thresholds=(0.1, 0.2))
@@ -142,7 +142,7 @@ def test_a_threshold_decides_only_where_several_labels_may_hold() -> None:
     assert several.with_options(thresholds=[0.3, 0.4]).thresholds == (0.3, 0.4)
 
 
-def test_a_model_of_several_numbers_is_not_measured_by_the_first() -> None:
+def test_model_of_several_numbers_cannot_be_evaluated() -> None:
     task = TextClassification(labels=("a", "b"), problem_type="regression")
     with pytest.raises(DataError, match=r"x\.csv:1: the model predicts 2 numbers \(a, b\)"):
         task.example(Record({"text": "t", "score": "1"}, Path("x.csv"), 1))

@@ -1,14 +1,8 @@
-"""question-answering: answers against every span of every window, and SQuAD's own answers as tokens and back."""
+"""question-answering: decoding, compared with an exhaustive search over all spans, and options."""
 
-import gzip
 import json
-import random
-import re
-import string
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,25 +10,12 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tokenizers import Encoding, Tokenizer
 
 from bert_runtime import InputError, Model
-from bert_runtime.errors import DataError
-from bert_runtime.records import Record
-from bert_runtime.tasks import Answers, Example, Outputs, QuestionAnswering, TextInput
-from bert_runtime.tasks.tokens import answer_token_span
+from bert_runtime.tasks import Answers, Outputs, QuestionAnswering
 
 from ..task_models import Dice, check_agreement, dice, exported, reference, text_of, with_session, wordpiece
-
-SPANS = QuestionAnswering()
-OR_NONE = QuestionAnswering(no_answer=True)
-
-WORDS = ("the", "train", "zebra", "bank", "of", "Köln", "東京", "is", "😀", "late", ",", "xyz", "(rain)", "e\u0301t")
-
-
-def words_of(num_words: int, seed: int) -> str:
-    generator = random.Random(f"{num_words} {seed}")
-    return " ".join(generator.choice(WORDS) for _ in range(num_words))
+from .reading_data import OR_NONE, SPANS, VOCABULARIES, paragraphs, real_tokenizer, words_of
 
 
 class Span(NamedTuple):
@@ -104,19 +85,17 @@ def check(outputs: Outputs, task: QuestionAnswering) -> None:
     else:
         order = best
     expected = order[: task.n_best]
-    assert [(each.answer, each.start, each.end) for each in answers.answers] == [
+    assert [(answer.answer, answer.start, answer.end) for answer in answers.answers] == [
         (span.text, span.start, span.end) for span in expected
     ]
-    assert [each.score for each in answers.answers] == pytest.approx([chances[span] for span in expected], abs=1e-5)
+    assert [answer.score for answer in answers.answers] == pytest.approx([chances[span] for span in expected], abs=1e-5)
     assert answers.no_answer_score == pytest.approx(null - best[0].score, abs=1e-4)
 
 
 @pytest.mark.parametrize("no_answer", [False, True])
 @pytest.mark.parametrize("n_best", [1, 4, 20])
 @pytest.mark.parametrize("max_answer_tokens", [1, 3, 30, 1000])
-def test_answers_are_the_best_of_every_span(
-    max_answer_tokens: int, n_best: int, no_answer: bool, toy_vocab: Path
-) -> None:
+def test_answers_equal_exhaustive_search(max_answer_tokens: int, n_best: int, no_answer: bool, toy_vocab: Path) -> None:
     task = QuestionAnswering(no_answer=no_answer, max_answer_tokens=max_answer_tokens, n_best=n_best)
     for max_tokens in (20, 41, 64):
         model = dice(task, toy_vocab, max_tokens, 2)
@@ -126,7 +105,7 @@ def test_answers_are_the_best_of_every_span(
 
 
 @pytest.mark.parametrize("threshold", [-np.inf, -10.0, -4.0, 0.0, np.inf])
-def test_only_the_threshold_decides_between_the_best_span_and_none(threshold: float, toy_vocab: Path) -> None:
+def test_threshold_alone_decides_between_best_span_and_no_answer(threshold: float, toy_vocab: Path) -> None:
     model = dice(OR_NONE, toy_vocab, 30, 2).with_options(no_answer_threshold=threshold)
     decisions = set()
     for seed in range(30):
@@ -138,7 +117,7 @@ def test_only_the_threshold_decides_between_the_best_span_and_none(threshold: fl
     assert decisions == ({True} if threshold == -np.inf else {False} if threshold == np.inf else {True, False})
 
 
-def test_no_answer_is_the_empty_text_at_zero(toy_vocab: Path) -> None:
+def test_no_answer_is_the_empty_span_at_zero(toy_vocab: Path) -> None:
     model = dice(OR_NONE, toy_vocab, 30, 2).with_options(no_answer_threshold=-np.inf)
     answer = model(question="who", context="the bank")
     assert answer.to_dict() == {"answer": "", "score": answer.score, "start": 0, "end": 0}
@@ -147,14 +126,14 @@ def test_no_answer_is_the_empty_text_at_zero(toy_vocab: Path) -> None:
     assert several.answers[1] == model.with_options(no_answer_threshold=np.inf)(("who", "the bank")).answers[0]
 
 
-def test_the_same_words_twice_do_not_crowd_out_other_answers(toy_vocab: Path) -> None:
+def test_candidates_with_equal_text_are_merged(toy_vocab: Path) -> None:
     """Candidates are counted after those of equal text have been merged."""
     task = QuestionAnswering(n_best=3, top_k=3, max_answer_tokens=1)
     tokenizer = wordpiece(toy_vocab)
     best = ("bank", "train", "rain")
     model = with_session(Ranked(*map(tokenizer.token_to_id, best)), task, tokenizer, 64)
     answers = model(question="who", context="late bank bank train bank bank train rain")
-    assert tuple(each.answer for each in answers.answers) == best
+    assert tuple(answer.answer for answer in answers.answers) == best
 
 
 class Ranked(Dice):
@@ -170,7 +149,7 @@ class Ranked(Dice):
 
 
 @pytest.mark.parametrize("top_k", [1, 2, 20])
-def test_json_is_an_object_or_a_list_of_them(top_k: int, toy_vocab: Path) -> None:
+def test_json_is_an_object_or_a_list(top_k: int, toy_vocab: Path) -> None:
     model = dice(SPANS, toy_vocab, 64, 2)
     context = words_of(20, 0)
     best = model(("who", context))
@@ -184,15 +163,15 @@ def test_json_is_an_object_or_a_list_of_them(top_k: int, toy_vocab: Path) -> Non
     assert all(row["answer"] == context[row["start"] : row["end"]] for row in rows)
 
 
-def test_a_short_context_has_few_answers(toy_vocab: Path) -> None:
+def test_short_context_yields_every_span(toy_vocab: Path) -> None:
     answers = dice(SPANS, toy_vocab, 64, 2).with_options(top_k=20)(("who", "late train"))
-    assert {each.answer for each in answers.answers} == {"late", "train", "late train"}
-    assert sum(each.score for each in answers.answers) == pytest.approx(1)
+    assert {answer.answer for answer in answers.answers} == {"late", "train", "late train"}
+    assert sum(answer.score for answer in answers.answers) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("question", ["", "who", "[SEP] who [SEP]"])
 @pytest.mark.parametrize("max_tokens", [16, 40])
-def test_neither_the_question_nor_special_tokens_answer(question: str, max_tokens: int, toy_vocab: Path) -> None:
+def test_answers_are_never_in_question_or_special_tokens(question: str, max_tokens: int, toy_vocab: Path) -> None:
     """Even where the model would like them best."""
     model = with_session(OutsideIsBest(), SPANS, wordpiece(toy_vocab), max_tokens)
     context = "late " + "bank " * 40
@@ -217,7 +196,7 @@ def exported_reader(toy_vocab: Path, tmp_path_factory: pytest.TempPathFactory) -
     return theirs, exported(theirs, tokenizer, tmp_path_factory.mktemp("reader"))
 
 
-def test_a_bundle_gives_the_logits_of_transformers(exported_reader: tuple[Any, Model]) -> None:
+def test_bundle_logits_equal_transformers(exported_reader: tuple[Any, Model]) -> None:
     """With the segments of a pair, in every window."""
     theirs, model = exported_reader
     inputs = [(words_of(n % 7, n), words_of(n, 5)) for n in (1, 5, 20, 60, 120)]
@@ -239,29 +218,9 @@ def test_batch_single_and_stream_agree(exported_reader: tuple[Any, Model], max_t
     check_agreement(model, [(text_of(i % (max_tokens // 2), 1), text_of(i)) for i in (*range(1, 61), 90, 200)])
 
 
-def paragraphs(shared_data: Path) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Contexts of SQuAD 1.1 with their questions."""
-    with gzip.open(shared_data / "squad_v1.1" / "dev-articles.json.gz", "rt", encoding="utf-8") as stream:
-        articles = json.load(stream)["data"]
-    return [(each["context"], each["qas"]) for article in articles for each in article["paragraphs"]]
-
-
-@cache
-def real_tokenizer(vocab: Path, name: str) -> Tokenizer:
-    """A Rust tokenizer, which is made once: tests that truncate work on a copy."""
-    if name == "roberta-base":
-        files = str(vocab / name / "vocab.json"), str(vocab / "gpt2" / "merges.txt")
-        return transformers.RobertaTokenizer(*files)._tokenizer
-    lower = name.endswith("uncased")
-    return transformers.BertTokenizer(str(vocab / name / "vocab.txt"), do_lower_case=lower)._tokenizer
-
-
-VOCABULARIES = ["bert-base-uncased", "bert-base-cased", "roberta-base"]
-
-
 @pytest.mark.shared_data
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
-def test_real_contexts_give_the_best_of_every_span(vocabulary: str, shared_data: Path) -> None:
+def test_real_contexts_equal_exhaustive_search(vocabulary: str, shared_data: Path) -> None:
     tokenizer = real_tokenizer(shared_data / "vocab", vocabulary)
     for max_tokens, task in ((64, SPANS), (384, replace(OR_NONE, max_answer_tokens=4))):
         model = with_session(Dice(2), task, tokenizer, max_tokens)
@@ -275,189 +234,14 @@ STRANGE = "Zoë  fährt   nach 東京 — 😀😀  e\u0301te\u0301\u200b in   K
 
 @pytest.mark.shared_data
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
-def test_answers_are_parts_of_the_context_that_say_something(vocabulary: str, shared_data: Path) -> None:
+def test_answers_are_nonempty_spans_of_the_context(vocabulary: str, shared_data: Path) -> None:
     """A byte-level vocabulary has tokens that stand for no character; an empty text would say "no answer"."""
     tokenizer = real_tokenizer(shared_data / "vocab", vocabulary)
     model = with_session(Dice(2), replace(SPANS, top_k=20), tokenizer, 64)
     for seed in range(10):
-        for each in model((f"who {seed}", STRANGE)).answers:
-            assert each.answer == STRANGE[each.start : each.end]
-            assert each.answer
-
-
-class Held(NamedTuple):
-    """A window and the characters of each of its tokens, `None` for those that are not the context's."""
-
-    encoding: Encoding
-    offsets: list[tuple[int, int] | None]
-
-
-def held_by(windows: Sequence[Encoding]) -> list[Held]:
-    return [
-        Held(each, [offset if i == 1 else None for offset, i in zip(each.offsets, each.sequence_ids, strict=True)])
-        for each in windows
-    ]
-
-
-def check_answer_tokens(windows: Sequence[Held], tokens: Sequence[Any], start: int, end: int, *, exact: bool) -> int:
-    """How many windows hold an answer, after comparing what `answer_token_span` says of each.
-
-    `exact` where no token reaches beyond the answer.
-    """
-    wanted = [token for token in tokens if token[1] > start and token[0] < end]
-    found = 0
-    for encoding, offsets in windows:
-        first, last = answer_token_span(encoding, start, end)
-        if not all(token in offsets for token in wanted):
-            assert (first, last) == (0, 0)
-            continue
-        assert (offsets[first], offsets[last]) == (wanted[0], wanted[-1])
-        assert not exact or (wanted[0][0], wanted[-1][1]) == (start, end)
-        found += 1
-    return found
-
-
-@pytest.mark.shared_data
-@pytest.mark.parametrize("max_tokens", [64, 384])
-@pytest.mark.parametrize("vocabulary", VOCABULARIES)
-def test_word_spans_become_tokens_and_back(vocabulary: str, max_tokens: int, shared_data: Path) -> None:
-    tokenizer, generator = real_tokenizer(shared_data / "vocab", vocabulary), random.Random(0)
-    model = with_session(Dice(2), SPANS, tokenizer, max_tokens)
-    held = 0
-    for context, qas in paragraphs(shared_data)[::20]:
-        whole = tokenizer.encode(context, add_special_tokens=False).offsets
-        windows = held_by(model.tokenizer.encode([TextInput(qas[0]["question"], context)])[0])
-        words = [match.span() for match in re.finditer(r"\S+", context)]
-        for first in range(0, len(words), 3):
-            last = min(len(words) - 1, first + generator.randrange(6))
-            held += check_answer_tokens(windows, whole, words[first][0], words[last][1], exact=True)
-    assert held > 300
-
-
-@pytest.mark.shared_data
-@pytest.mark.parametrize("max_tokens", [64, 384])
-def test_squads_answers_become_tokens_and_back(max_tokens: int, shared_data: Path) -> None:
-    tokenizer = real_tokenizer(shared_data / "vocab", "bert-base-uncased")
-    model = with_session(Dice(2), SPANS, tokenizer, max_tokens)
-    counts: Counter[bool] = Counter()
-    for context, qas in paragraphs(shared_data)[::4]:
-        whole = tokenizer.encode(context, add_special_tokens=False).offsets
-        for each in qas:
-            windows = held_by(model.tokenizer.encode([TextInput(each["question"], context)])[0])
-            for text, start in {(answer["text"], answer["answer_start"]) for answer in each["answers"]}:
-                held = check_answer_tokens(windows, whole, start, start + len(text), exact=False)
-                counts[held > 0] += 1
-    assert counts[True] > 0.9 * counts.total() > 300
-
-
-@pytest.mark.parametrize(
-    ("context", "answer"),
-    [
-        ("late train rain", "train "),
-        ("late train rain", " train"),
-        ("late train rain", "rai"),
-        ("late train\u200b rain", "train\u200b"),
-    ],
-)
-def test_an_answer_may_end_inside_a_token_or_beyond_it(context: str, answer: str, toy_vocab: Path) -> None:
-    model = dice(SPANS, toy_vocab, 64, 2)
-    start = context.index(answer)
-    (outputs,) = model.outputs([("who", context)])
-    (encoding,) = outputs.encodings
-    first, last = answer_token_span(encoding, start, start + len(answer))
-    assert first == last > 0
-    assert encoding.tokens[first] in ("train", "late", "rain")
-
-
-def test_windows_without_the_whole_answer_point_at_the_first_token(toy_vocab: Path) -> None:
-    model = dice(SPANS, toy_vocab, 16, 2)
-    context = "late bank " * 10 + "train book film " + "rain " * 20
-    start, end = context.index("train"), context.index("film") + len("film")
-    (outputs,) = model.outputs([("who", context)])
-    whole = wordpiece(toy_vocab).encode(context, add_special_tokens=False).offsets
-    windows = held_by(outputs.encodings)
-    assert 0 < check_answer_tokens(windows, whole, start, end, exact=True) < len(windows)
-
-
-def squad_normal(text: str) -> list[str]:
-    """As evaluate-v2.0.py of SQuAD has it."""
-    text = "".join(character for character in text.lower() if character not in set(string.punctuation))
-    return re.sub(r"\b(a|an|the)\b", " ", text).split()
-
-
-def squad_scores(found: str, answers: Sequence[str]) -> tuple[float, float]:
-    """Exact match and F1."""
-
-    def f1(answer: str) -> float:
-        one, other = squad_normal(found), squad_normal(answer)
-        shared = sum((Counter(one) & Counter(other)).values())
-        if not one or not other:
-            return float(one == other)
-        return 2 * shared / (len(one) + len(other))
-
-    gold = list(answers) or [""]
-    return float(any(squad_normal(found) == squad_normal(each) for each in gold)), max(map(f1, gold))
-
-
-def questions(task: QuestionAnswering, model: Model, count: int = 60) -> tuple[list[Outputs], list[Example]]:
-    """Questions on random texts; the right answers are parts of the contexts, some what the model says, some none."""
-    generator, outputs, examples = random.Random(0), [], []
-    for number in range(count):
-        context = words_of(12, number)
-        value = TextInput(words_of(3, number), context)
-        (each,) = model.outputs([value])
-        words = context.split()
-        first = generator.randrange(len(words))
-        texts = [" ".join(words[first : first + generator.randint(1, 4)]), words[generator.randrange(len(words))]]
-        if generator.random() < 0.5:
-            texts[0] = replace(task, no_answer_threshold=np.inf).decode(each).answer  # type: ignore[attr-defined]
-        if task.no_answer and generator.random() < 0.5:
-            texts = []
-        outputs.append(each)
-        examples.append(Example((value,), [(text, context.index(text)) for text in texts]))
-    return outputs, examples
-
-
-@pytest.mark.parametrize("task", [SPANS, OR_NONE, replace(OR_NONE, no_answer_threshold=3.0)])
-def test_score_is_squads(task: QuestionAnswering, toy_vocab: Path) -> None:
-    outputs, examples = questions(task, dice(task, toy_vocab, 40, 2))
-    given = [task.decode(each).answer for each in outputs]  # type: ignore[attr-defined]
-    gold = [[text for text, _ in example.target] for example in examples]
-    exact, f1 = np.mean([squad_scores(*pair) for pair in zip(given, gold, strict=True)], axis=0)
-    found = task.score(outputs, examples)
-    assert (found["exact_match"], found["f1"]) == (pytest.approx(exact), pytest.approx(f1))
-    assert 0.1 < exact < f1 < 0.9
-    if task.no_answer:
-        assert found["answerability_accuracy"] == pytest.approx(
-            np.mean([bool(text) == bool(right) for text, right in zip(given, gold, strict=True)])
-        )
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_no_threshold_beats_the_best(seed: int, toy_vocab: Path) -> None:
-    outputs, examples = questions(OR_NONE, dice(OR_NONE, toy_vocab, 40, 2), count=40 + seed)
-    found = OR_NONE.score(outputs, examples)
-
-    def f1(threshold: float) -> float:
-        return replace(OR_NONE, no_answer_threshold=threshold).score(outputs, examples)["f1"]
-
-    assert f1(found["best_threshold"]) == pytest.approx(found["best_f1"])
-    assert max(map(f1, np.linspace(-30, 30, 101))) <= found["best_f1"] + 1e-9
-    assert found["best_f1"] > found["f1"]
-
-
-def record(**fields: Any) -> Record:
-    return Record(fields, Path("squad.json"), location="question 7")
-
-
-def test_a_row_becomes_a_question_with_its_answers() -> None:
-    answers = [{"text": "bank", "answer_start": 4}]
-    example = SPANS.example(record(question="what?", context="the bank", answers=answers))
-    assert example == Example((TextInput("what?", "the bank"),), [("bank", 4)])
-    empty = record(question="what?", context="the bank", answers=[])
-    assert OR_NONE.example(empty).target == []
-    with pytest.raises(DataError, match=r"^squad\.json: question 7: the question has no answer"):
-        SPANS.example(empty)
+        for answer in model((f"who {seed}", STRANGE)).answers:
+            assert answer.answer == STRANGE[answer.start : answer.end]
+            assert answer.answer
 
 
 @pytest.mark.parametrize(
@@ -480,12 +264,12 @@ def test_a_row_becomes_a_question_with_its_answers() -> None:
     ],
     ids=str,
 )
-def test_bad_options_are_refused(options: dict[str, Any], toy_vocab: Path) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], toy_vocab: Path) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
         dice(SPANS, toy_vocab, 64, 2).with_options(**options)
 
 
-def test_configuring_leaves_the_model_as_it_was(toy_vocab: Path) -> None:
+def test_with_options_does_not_change_the_original_model(toy_vocab: Path) -> None:
     model = dice(SPANS, toy_vocab, 64, 2)
     before = model(("who", "late train")).to_dict()
     other = model.with_options(top_k=3, no_answer=True, no_answer_threshold=-np.inf)
@@ -495,11 +279,11 @@ def test_configuring_leaves_the_model_as_it_was(toy_vocab: Path) -> None:
     assert model(("who", "late train")).to_dict() == before
 
 
-def test_inputs_may_be_named(toy_vocab: Path) -> None:
+def test_inputs_by_keyword_and_as_dict(toy_vocab: Path) -> None:
     model = dice(SPANS, toy_vocab, 64, 2)
     expected = model(("who", "late train")).to_dict()
     assert model(question="who", context="late train").to_dict() == expected
     assert model({"question": "who", "context": "late train"}).to_dict() == expected
-    assert [each.to_dict() for each in model([{"question": "who", "context": "late train"}])] == [expected]
+    assert [result.to_dict() for result in model([{"question": "who", "context": "late train"}])] == [expected]
     with pytest.raises(InputError, match="either by position or by name"):
         model("who", context="late train")

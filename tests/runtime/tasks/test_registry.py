@@ -55,7 +55,7 @@ def test_softmax_survives_large_logits(offset: float) -> None:
     assert softmax(np.array([-1e38, 1e38], dtype=np.float32)).tolist() == [0, 1]
 
 
-def test_classification_keeps_what_it_was_decided_from() -> None:
+def test_classification_keeps_scores_and_logits() -> None:
     logits = np.log(np.array([[1.0, 2.0, 5.0], [6.0, 1.0, 1.0]], dtype=np.float32))
     first, second = map(COLOURS.decode, outputs_of(logits))
     assert isinstance(first, Classification)
@@ -99,12 +99,12 @@ def test_classification_example() -> None:
         ({"text": "a", "text_pair": 4, "label": "red"}, "expected 'text_pair' to be a string, found int"),
     ],
 )
-def test_rows_that_are_no_classification_example(fields: dict[str, Any], message: str) -> None:
+def test_invalid_classification_rows_are_reported(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=f"^data.jsonl:3: {message}"):
         COLOURS.example(record(**fields))
 
 
-def test_an_unknown_label_does_not_list_hundreds() -> None:
+def test_unknown_label_error_lists_at_most_ten_labels() -> None:
     task = TextClassification(labels=tuple(f"intent {i}" for i in range(77)))
     with pytest.raises(DataError, match=r"77 labels \(intent 0, .*, intent 9, …\)"):
         task.example(record(text="a", label="other"))
@@ -225,14 +225,14 @@ def test_every_task_is_sampled() -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_key_that_decides_is_among_those_measured(name: str, classifier_checkpoint: Path) -> None:
+def test_score_and_agreement_have_the_deciding_keys(name: str, classifier_checkpoint: Path) -> None:
     task, rows, shape = SAMPLES[name]
     tokenizer = open_checkpoint(classifier_checkpoint).text_tokenizer(windows=task.windows)
     examples = [task.example(record(**row)) for row in rows]
-    inputs = [each for example in examples for each in example.inputs]
+    inputs = [value for example in examples for value in example.inputs]
     generator = np.random.default_rng(0)
     outputs = [
-        Outputs(value, windows, tuple(generator.normal(size=shape(each)) for each in windows), tokenizer)
+        Outputs(value, windows, tuple(generator.normal(size=shape(window)) for window in windows), tokenizer)
         for value, windows in zip(inputs, tokenizer.encode(inputs), strict=True)
     ]
     assert task.metric in task.score(outputs, examples)
@@ -240,7 +240,7 @@ def test_the_key_that_decides_is_among_those_measured(name: str, classifier_chec
     assert task.agreement(outputs, outputs)[key] >= floor
 
 
-def test_only_cls_pooling_reads_the_first_row_only() -> None:
+def test_reads_first_token_only() -> None:
     assert COLOURS.reads_first_token_only
     assert SentenceEmbedding(dimensions=2, pooling="cls").reads_first_token_only
     assert not SentenceEmbedding(dimensions=2, pooling="mean").reads_first_token_only
@@ -285,6 +285,6 @@ EMBEDDER = {"name": "sentence-embedding", "dimensions": 4}
         (EMBEDDER | {"normalize": "no"}, "normalize"),
     ],
 )
-def test_malformed_settings(settings: dict[str, Any], message: str) -> None:
+def test_malformed_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(BundleError, match=message):
         task_from_dict(settings)

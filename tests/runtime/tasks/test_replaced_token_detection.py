@@ -73,7 +73,7 @@ def test_batch_single_and_stream_agree(toy_pair: Pair, max_tokens: int, toy_voca
     check_agreement(model, [text_of(length) for length in (*range(60), 200)])
 
 
-def test_scores_are_the_sigmoid_of_transformers_logits(pair: Pair) -> None:
+def test_scores_equal_sigmoid_of_transformers_logits(pair: Pair) -> None:
     for text, found in zip(pair.texts, pair.model(pair.texts), strict=True):
         with torch.no_grad():
             logits = pair.theirs(**pair.tokenizer(text, return_tensors="pt")).logits[0]
@@ -84,17 +84,17 @@ def test_scores_are_the_sigmoid_of_transformers_logits(pair: Pair) -> None:
         assert found.tokens.values == pytest.approx(logits[1:-1].numpy(), abs=1e-4)
 
 
-def test_tokens_are_those_of_transformers(pair: Pair) -> None:
+def test_tokens_equal_transformers(pair: Pair) -> None:
     for text, found in zip(pair.texts, pair.model(pair.texts), strict=True):
         encoding = pair.tokenizer(text, return_offsets_mapping=True)
         rows = found.to_dict()
-        assert [each["token"] for each in rows] == pair.tokenizer.convert_ids_to_tokens(encoding["input_ids"])[1:-1]
-        assert [(each["start"], each["end"]) for each in rows] == encoding["offset_mapping"][1:-1]
+        assert [row["token"] for row in rows] == pair.tokenizer.convert_ids_to_tokens(encoding["input_ids"])[1:-1]
+        assert [(row["start"], row["end"]) for row in rows] == encoding["offset_mapping"][1:-1]
 
 
-def test_the_random_model_decides_both_ways(pair: Pair) -> None:
+def test_random_model_predicts_both_classes(pair: Pair) -> None:
     """Or else the comparisons would say little."""
-    found = [replaced for each in pair.model(pair.texts) for replaced in each.replaced]
+    found = [replaced for result in pair.model(pair.texts) for replaced in result.replaced]
     assert min(found.count(True), found.count(False)) > 3
 
 
@@ -121,7 +121,7 @@ def test_json_by_hand(toy_vocab: Path) -> None:
     ]
 
 
-def test_a_text_without_tokens_has_no_answers(toy_vocab: Path) -> None:
+def test_text_without_tokens_has_no_predictions(toy_vocab: Path) -> None:
     model = dice(TASK, toy_vocab, 16)
     assert [model(text).to_dict() for text in ("", " \n", "\x00")] == [[], [], []]
 
@@ -147,7 +147,7 @@ def words_by_hand(model: Model, words: Sequence[str]) -> list[bool]:
     """Whether each word's first token counts as replaced; one without tokens does not."""
     found, start, replaced = model(" ".join(words)).to_dict(), 0, []
     for word in words:
-        inside = [each for each in found if each["end"] > start and each["start"] < start + len(word)]
+        inside = [token for token in found if token["end"] > start and token["start"] < start + len(word)]
         replaced.append(bool(inside) and inside[0]["replaced"])
         start += len(word) + 1
     return replaced
@@ -155,14 +155,14 @@ def words_by_hand(model: Model, words: Sequence[str]) -> list[bool]:
 
 @pytest.mark.parametrize("threshold", [0.2, 0.5])
 @pytest.mark.parametrize("max_tokens", [16, 64])
-def test_score_counts_the_words_of_the_file(max_tokens: int, threshold: float, toy_vocab: Path) -> None:
+def test_score_is_computed_over_words_of_the_file(max_tokens: int, threshold: float, toy_vocab: Path) -> None:
     model, generator = dice(TASK, toy_vocab, max_tokens).with_options(threshold=threshold), np.random.default_rng(0)
     sentences = [generator.choice(WORDS, generator.integers(1, 30)).tolist() for _ in range(8)]
     predicted = [words_by_hand(model, words) for words in sentences]
-    gold = [[bool(each ^ (generator.random() < 0.3)) for each in row] for row in predicted]
-    tags = [["replaced" if each else "original" for each in row] for row in gold]
+    gold = [[bool(tag ^ (generator.random() < 0.3)) for tag in row] for row in predicted]
+    tags = [["replaced" if tag else "original" for tag in row] for row in gold]
     examples = [model.task.example(record(*pair)) for pair in zip(sentences, tags, strict=True)]
-    found = model.task.score(model.outputs([each.inputs[0] for each in examples]), examples)
+    found = model.task.score(model.outputs([example.inputs[0] for example in examples]), examples)
     flat = torch.tensor([list(chain(*predicted)), list(chain(*gold))]).int()
     assert found == {
         "f1": pytest.approx(float(binary_f1_score(*flat))),
@@ -170,10 +170,10 @@ def test_score_counts_the_words_of_the_file(max_tokens: int, threshold: float, t
     }
 
 
-def test_a_row_has_words_with_tags() -> None:
+def test_row_of_tagged_words_becomes_example() -> None:
     example = TASK.example(record(["the", "xy"], ["original", "replaced"]))
     assert example.inputs == (TextInput("the xy"),)
-    assert [each.tolist() for each in example.target] == [[[0, 3], [4, 6]], [0, 1]]
+    assert [array.tolist() for array in example.target] == [[[0, 3], [4, 6]], [0, 1]]
     with pytest.raises(DataError, match=r"^data\.jsonl:3: expected tags original and replaced, found B, C$"):
         TASK.example(record(["a", "b", "c"], ["B", "C", "B"]))
 
@@ -190,12 +190,12 @@ def test_a_row_has_words_with_tags() -> None:
     ],
     ids=str,
 )
-def test_bad_options_are_refused(options: dict[str, Any], toy_vocab: Path) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], toy_vocab: Path) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
         dice(TASK, toy_vocab, 16).with_options(**options)
 
 
-def test_configuring_leaves_the_model_as_it_was(toy_vocab: Path) -> None:
+def test_with_options_does_not_change_the_original_model(toy_vocab: Path) -> None:
     model = dice(TASK, toy_vocab, 16)
     before = model("zebra").to_dict()
     other = model.with_options(threshold=0.0)

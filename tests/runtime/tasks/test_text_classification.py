@@ -30,13 +30,13 @@ def pair(
 
 @pytest.mark.shared_data
 @pytest.mark.parametrize("kind", ["texts", "pairs"])
-def test_the_answers_of_the_pipeline(pair: tuple[Any, Model], shared_data: Path, kind: str) -> None:
+def test_predictions_equal_pipeline(pair: tuple[Any, Model], shared_data: Path, kind: str) -> None:
     pipeline, model = pair
     texts = [*wnut(shared_data, 60), *stsb(shared_data)]
     inputs = texts if kind == "texts" else list(zip(texts, reversed(texts), strict=True))
     theirs = pipeline(inputs if kind == "texts" else [{"text": x, "text_pair": y} for x, y in inputs])
     for found, expected in zip(model(inputs), theirs, strict=True):
-        scores = {each["label"]: pytest.approx(each["score"], abs=1e-4) for each in expected}
+        scores = {row["label"]: pytest.approx(row["score"], abs=1e-4) for row in expected}
         if isinstance(found, Regression):
             assert found.to_dict() == {"label": "score", "score": scores["score"]}
         elif isinstance(found, MultiLabelClassification):
@@ -45,4 +45,4 @@ def test_the_answers_of_the_pipeline(pair: tuple[Any, Model], shared_data: Path,
         else:
             assert isinstance(found, Classification)
             assert found.to_dict() == {"label": expected[0]["label"], "score": scores[expected[0]["label"]]}
-            assert [label for label, _ in found.top()] == [each["label"] for each in expected]
+            assert [label for label, _ in found.top()] == [row["label"] for row in expected]

@@ -55,13 +55,13 @@ def windows_by_hand(tokenizer: Tokenizer, text: str, max_tokens: int, question: 
 
 def best_windows(windows: list[Window], token: int) -> list[Window]:
     """Those of the windows with a token in which it is farthest from the edge."""
-    having = [each for each in windows if each.first <= token < each.first + each.size]
-    return [each for each in having if each.margin(token) == max(other.margin(token) for other in having)]
+    having = [window for window in windows if window.first <= token < window.first + window.size]
+    return [window for window in having if window.margin(token) == max(other.margin(token) for other in having)]
 
 
 @pytest.mark.parametrize(("task", "width"), TOKEN_TASKS)
 @pytest.mark.parametrize("max_tokens", SIZES)
-def test_every_token_once_with_the_most_context(
+def test_tokens_come_from_the_window_with_most_context(
     task: Task, width: tuple[int, ...], max_tokens: int, toy_vocab: Path
 ) -> None:
     tokenizer, model = wordpiece(toy_vocab), dice(task, toy_vocab, max_tokens, *width)
@@ -77,15 +77,15 @@ def check_tokens(model: Model, tokenizer: Tokenizer, text: str, session: Dice) -
     assert found.word_ids.tolist() == whole.word_ids
     assert list(found.strings) == whole.tokens
     windows = windows_by_hand(tokenizer, text, model.tokenizer.max_tokens)
-    assert [each.ids for each in outputs.encodings] == [each.ids for each in windows]
-    values = {each.first: session.values(each.ids) for each in windows}
+    assert [window.ids for window in outputs.encodings] == [window.ids for window in windows]
+    values = {window.first: session.values(window.ids) for window in windows}
     for token, (index, value) in enumerate(zip(found.indices, found.values, strict=True)):
-        places = {(each.first, token - each.first + each.lead) for each in best_windows(windows, token)}
+        places = {(window.first, token - window.first + window.lead) for window in best_windows(windows, token)}
         assert any(place == index and (value == values[first][place]).all() for first, place in places)
 
 
 @pytest.mark.parametrize("max_tokens", SIZES)
-def test_a_text_that_fits_is_read_as_it_is(max_tokens: int, toy_vocab: Path) -> None:
+def test_text_that_fits_is_one_window(max_tokens: int, toy_vocab: Path) -> None:
     tokenizer, model = wordpiece(toy_vocab), dice(ReplacedTokenDetection(), toy_vocab, max_tokens)
     fits = text_of(max_tokens - 2)
     for text in ("", text_of(1), fits):
@@ -99,7 +99,7 @@ def test_a_text_that_fits_is_read_as_it_is(max_tokens: int, toy_vocab: Path) -> 
 
 @pytest.mark.parametrize("text", [*NASTY, " ".join(NASTY)])
 @pytest.mark.parametrize("max_tokens", [8, 29])
-def test_strange_texts_lose_no_token(text: str, max_tokens: int, toy_vocab: Path) -> None:
+def test_unusual_texts_keep_every_token(text: str, max_tokens: int, toy_vocab: Path) -> None:
     tokenizer, model = wordpiece(toy_vocab), dice(TokenClassification(labels=LABELS), toy_vocab, max_tokens, 5)
     check_tokens(model, tokenizer, text, Dice(5))
 
@@ -107,7 +107,7 @@ def test_strange_texts_lose_no_token(text: str, max_tokens: int, toy_vocab: Path
 @pytest.mark.shared_data
 @pytest.mark.parametrize("text", [" ".join(NASTY), "a  b   c \n\n 😀😀 naïve 東京 " * 9])
 @pytest.mark.parametrize("max_tokens", [16, 37])
-def test_a_byte_level_vocabulary_loses_no_token(text: str, max_tokens: int, shared_data: Path) -> None:
+def test_byte_level_vocabulary_keeps_every_token(text: str, max_tokens: int, shared_data: Path) -> None:
     """Where several tokens stand for one character, and some for none."""
     vocab = shared_data / "vocab"
     files = str(vocab / "roberta-base" / "vocab.json"), str(vocab / "gpt2" / "merges.txt")
@@ -119,7 +119,7 @@ def test_a_byte_level_vocabulary_loses_no_token(text: str, max_tokens: int, shar
 
 
 @pytest.mark.parametrize("max_tokens", [16, 19, 64])
-def test_every_start_in_the_window_with_the_most_context(max_tokens: int, toy_vocab: Path) -> None:
+def test_start_tokens_come_from_the_window_with_most_context(max_tokens: int, toy_vocab: Path) -> None:
     """Questions of every length that leaves room, down to windows that move on by one token."""
     from bert_runtime.tasks.tokens import kept_token_indices
 
@@ -128,7 +128,7 @@ def test_every_start_in_the_window_with_the_most_context(max_tokens: int, toy_vo
         question, context = text_of(question_length, seed=1), text_of(60)
         (outputs,) = model.outputs([(question, context)])
         windows = windows_by_hand(tokenizer, context, max_tokens, question)
-        assert [each.ids for each in outputs.encodings] == [each.ids for each in windows]
+        assert [window.ids for window in outputs.encodings] == [window.ids for window in windows]
         kept = [
             (place - window.lead + window.first, window)
             for window, places in zip(windows, kept_token_indices(outputs, 1), strict=True)
@@ -170,7 +170,7 @@ BAD_INPUTS = [
 
 @pytest.mark.parametrize(("task", "value", "message"), BAD_INPUTS)
 @pytest.mark.parametrize("at", [0, 1, 600])
-def test_what_cannot_be_read_is_named_by_its_number(
+def test_invalid_inputs_are_reported_with_their_index(
     task: Task, value: Any, message: str, at: int, toy_vocab: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     model = dice(task, toy_vocab, 27, *((5,) if task is TAGS else (2,) if task is ANSWERS else ()))
@@ -184,7 +184,7 @@ def test_what_cannot_be_read_is_named_by_its_number(
     assert capfd.readouterr().err == ""  # the tokenizer's own library would print a backtrace
 
 
-def test_a_question_that_just_leaves_room_is_answered(toy_vocab: Path) -> None:
+def test_longest_possible_question_is_answered(toy_vocab: Path) -> None:
     model = dice(ANSWERS, toy_vocab, 27, 2)
     assert len(model((text_of(17), LONG)).logits) == 500 - 6
     assert len(model((text_of(17), text_of(7))).logits) == 1
