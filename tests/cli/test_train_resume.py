@@ -207,12 +207,12 @@ def test_moved_run_folder_keeps_the_best_epoch(
     def worse(self: FineTuning, parts: Any) -> dict[str, float]:
         return {self.model.task.metric: 0.9 - 0.1 * self.current_epoch}
 
-    monkeypatch.setattr(FineTuning, "_metrics", worse)
+    monkeypatch.setattr(FineTuning, "_score", worse)
     stop_in_epoch(1, Crash())
     with pytest.raises(Crash):
         run(*train_arguments, "--output", tmp_path / "first")
     monkeypatch.undo()
-    monkeypatch.setattr(FineTuning, "_metrics", worse)
+    monkeypatch.setattr(FineTuning, "_score", worse)
     best = torch.load(tmp_path / "first" / "training" / "best.ckpt", weights_only=True)["state_dict"]
     (tmp_path / "first").rename(tmp_path / "second")
     assert run(*train_arguments, "--output", tmp_path / "second", "--resume").exit_code == 0

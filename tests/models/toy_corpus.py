@@ -37,7 +37,7 @@ def random_documents(num_documents: int, longest: int, seed: int = 0) -> list[li
 def letters(cache: TokenCache, vocab: Path, span: NDArray[np.int64]) -> str:
     """The text of a span of tokens, without spaces."""
     tokenizer = toy_tokenizer(vocab)
-    return "".join(tokenizer.id_to_token(int(each)) for each in cache.tokens[span[0] : span[1]])
+    return "".join(tokenizer.id_to_token(int(token)) for token in cache.tokens[span[0] : span[1]])
 
 
 def document_of(cache: TokenCache, position: int) -> int:

@@ -88,13 +88,10 @@ def pretrain(
         loaded = process_group.local_rank_zero_first(lambda: _load_model(source, settings))
         model = loaded.model
         report_progress("tokenizing the corpus, or reading its tokens from the cache")
+        cache_folder = default_cache_dir() if cache is None else cache
+        on_tokens = _throttled_progress(report_progress)
         tokens = process_group.local_rank_zero_first(
-            lambda: tokenize_corpus(
-                corpus,
-                loaded.tokenizer,
-                default_cache_dir() if cache is None else cache,
-                _throttled_progress(report_progress),
-            )
+            lambda: tokenize_corpus(corpus, loaded.tokenizer, cache_folder, on_tokens)
         )
         with process_group.sync_errors():
             vocabulary = PretrainingVocabulary.from_tokenizer(loaded.tokenizer)
@@ -102,12 +99,7 @@ def pretrain(
         report_progress(
             f"{tokens.num_tokens} tokens in {tokens.num_documents} documents, {len(dev.documents)} of these held out"
         )
-        described = source.describe()
-        identity = {
-            **settings_identity(settings, process_group.world_size),
-            "start": described,
-            "corpus": tokens.folder.name,
-        }
+        identity = _identity(settings, process_group.world_size, source, tokens)
         precision = process_group.from_rank_zero(
             lambda: prepare_run(
                 folder, model, identity, lambda: _choose_precision(settings, model, train), report_progress,
@@ -116,20 +108,14 @@ def pretrain(
         )  # fmt: skip
         module = Pretraining(model, train, dev, settings, precision.name, identity, process_group)
         start = time.monotonic()
-        fit(
-            module, settings, precision, folder / STATE_DIR,
-            resume=resume, loggers=build_loggers(folder / LOGS_DIR),
-        )  # fmt: skip
+        loggers = build_loggers(folder / LOGS_DIR)
+        fit(module, settings, precision, folder / STATE_DIR, resume=resume, loggers=loggers)
         report = {
             "objective": settings.objective,
             "measured": module.history,
             **describe_run(module, precision, time.monotonic() - start),
-            "corpus": {
-                "key": tokens.folder.name,
-                "tokens": tokens.num_tokens,
-                "documents": {"train": len(train.documents), "dev": len(dev.documents)},
-            },
-            "start": described,
+            "corpus": _describe_corpus(tokens, train, dev),
+            "start": source.describe(),
             "base_revision": loaded.revision,
             "parameters": sum(p.numel() for p in model.parameters()),
             **describe_environment(),
@@ -137,6 +123,23 @@ def pretrain(
         report_progress("writing the checkpoint")
         process_group.from_rank_zero(lambda: _write(folder, module, loaded.tokenizer_from, settings, report))
         return report
+
+
+def _identity(settings: PretrainSettings, world_size: int, source: ModelSource, tokens: TokenCache) -> dict[str, Any]:
+    """Return what must match for a run to be resumed."""
+    return {
+        **settings_identity(settings, world_size),
+        "start": source.describe(),
+        "corpus": tokens.folder.name,
+    }
+
+
+def _describe_corpus(tokens: TokenCache, train: PretrainingBatches, dev: PretrainingBatches) -> dict[str, Any]:
+    return {
+        "key": tokens.folder.name,
+        "tokens": tokens.num_tokens,
+        "documents": {"train": len(train.documents), "dev": len(dev.documents)},
+    }
 
 
 def _throttled_progress(report_progress: Callable[[str], None]) -> Callable[[int], None]:

@@ -1,4 +1,4 @@
-"""Padded batches of each objective: what is in them, over ranks, epochs and worker processes."""
+"""Padded batches of every objective: their contents, and how they depend on ranks, epochs and workers."""
 
 import pickle
 from pathlib import Path
@@ -64,7 +64,7 @@ def same(first: list[PretrainingBatch], second: list[PretrainingBatch]) -> bool:
 
 @pytest.mark.parametrize("whole_words", [False, True])
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_batch_is_framed_padded_and_masked(
+def test_batch_is_framed_padded_and_masked(
     cache: TokenCache, vocabulary: PretrainingVocabulary, objective: str, whole_words: bool
 ) -> None:
     masking = MaskingSettings(whole_words=whole_words)
@@ -73,8 +73,8 @@ def test_a_batch_is_framed_padded_and_masked(
     for batch in all_of(source):
         ids = original(batch)
         seen += len(ids)
-        assert {each.dtype for each in batch if each is not None} == {torch.int64}
-        assert len({each.shape for each in batch[:4]}) == 1
+        assert {tensor.dtype for tensor in batch if tensor is not None} == {torch.int64}
+        assert len({tensor.shape for tensor in batch[:4]}) == 1
         assert ids.shape[1] == batch.attention_mask.sum(dim=1).max() <= 32
         assert torch.equal(batch.attention_mask, (ids != PAD).long())
         assert torch.equal(batch.attention_mask, batch.attention_mask.sort(dim=1, descending=True).values)
@@ -94,7 +94,7 @@ def test_a_batch_is_framed_padded_and_masked(
     assert (source[0].sentence_labels is None) == (objective in ("mlm", "rtd"))
 
 
-def test_a_sequence_by_hand(tmp_path: Path, toy_vocab: Path, vocabulary: PretrainingVocabulary) -> None:
+def test_sequences_of_two_documents(tmp_path: Path, toy_vocab: Path, vocabulary: PretrainingVocabulary) -> None:
     tokenizer = toy_tokenizer(toy_vocab)
     cache = toy_cache(tmp_path, toy_vocab, [["ab", "c"], ["de"]])
     one = all_of(batches(cache, vocabulary, seed=1))
@@ -107,7 +107,7 @@ def test_a_sequence_by_hand(tmp_path: Path, toy_vocab: Path, vocabulary: Pretrai
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_the_same_epoch_is_the_same_data_and_another_is_not(
+def test_batches_depend_on_seed_and_epoch_only(
     cache: TokenCache, vocabulary: PretrainingVocabulary, objective: str
 ) -> None:
     source, again = (batches(cache, vocabulary, objective=objective, seed=3) for _ in range(2))
@@ -123,9 +123,7 @@ def test_the_same_epoch_is_the_same_data_and_another_is_not(
     assert not same(first, all_of(batches(cache, vocabulary, objective=objective, seed=4)))
 
 
-def test_static_sequences_keep_their_masks_in_another_order(
-    cache: TokenCache, vocabulary: PretrainingVocabulary
-) -> None:
+def test_static_masking_only_reorders_sequences(cache: TokenCache, vocabulary: PretrainingVocabulary) -> None:
     def rows(epoch: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         source.set_epoch(epoch)
         return [
@@ -141,8 +139,10 @@ def test_static_sequences_keep_their_masks_in_another_order(
 
 
 @pytest.mark.parametrize("batch_size", [8, 11, 20])
-def test_ranks_share_the_batches_of_one(cache: TokenCache, vocabulary: PretrainingVocabulary, batch_size: int) -> None:
-    """Which sequences are in a batch, and what is masked in them, does not depend on the number of ranks."""
+def test_ranks_share_the_batches_of_a_single_rank(
+    cache: TokenCache, vocabulary: PretrainingVocabulary, batch_size: int
+) -> None:
+    """The sequences of a batch, and their masks, do not depend on the number of ranks."""
 
     def rows(batch: PretrainingBatch) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         real = batch.attention_mask.bool()
@@ -159,7 +159,7 @@ def test_ranks_share_the_batches_of_one(cache: TokenCache, vocabulary: Pretraini
         assert [row for part in turn for row in rows(part)] == rows(batch)
 
 
-def test_worker_processes_give_the_same_batches(cache: TokenCache, vocabulary: PretrainingVocabulary) -> None:
+def test_worker_processes_build_the_same_batches(cache: TokenCache, vocabulary: PretrainingVocabulary) -> None:
     source = batches(cache, vocabulary, objective="mlm+nsp")
     source.set_epoch(2)
     assert same(list(batch_loader(source)), all_of(source))
@@ -167,15 +167,15 @@ def test_worker_processes_give_the_same_batches(cache: TokenCache, vocabulary: P
     assert same(all_of(pickle.loads(pickle.dumps(source))), all_of(source))  # as a spawned process gets it
 
 
-def test_a_roberta_pair_has_its_own_frame(tmp_path: Path) -> None:
+def test_roberta_pair_has_two_separators(tmp_path: Path) -> None:
     train_bpe(tmp_path)
     tokenizer = read_tokenizer(tmp_path, "roberta")
     (tmp_path / "a.txt").write_text("the card was charged\ntwice on Monday\n\nthe parcel left\nour warehouse")
     cache = tokenize_corpus(TextFiles([tmp_path / "a.txt"]), tokenizer, tmp_path / "cache")
     # <s> 0, <pad> 1, </s> 2
     vocabulary = PretrainingVocabulary.from_tokenizer(tokenizer)
-    frame = vocabulary.template
-    assert (frame.prefix, frame.middle, frame.suffix, frame.second_type) == ((0,), (2, 2), (2,), 0)
+    template = vocabulary.template
+    assert (template.prefix, template.middle, template.suffix, template.second_type) == ((0,), (2, 2), (2,), 0)
     batch = batches(cache, vocabulary, objective="mlm+sop", max_tokens=40)[0]
     assert not batch.token_type_ids.any()
     ids = original(batch)[0].tolist()
@@ -185,7 +185,7 @@ def test_a_roberta_pair_has_its_own_frame(tmp_path: Path) -> None:
     assert full.count(2) == 2
 
 
-def test_settings_and_data_that_do_not_fit(cache: TokenCache, vocabulary: PretrainingVocabulary) -> None:
+def test_invalid_settings_and_data_are_rejected(cache: TokenCache, vocabulary: PretrainingVocabulary) -> None:
     with pytest.raises(TrainingError, match=r"one of mlm, mlm\+nsp, mlm\+sop, rtd, found 'nsp'; batch_size must be"):
         BatchSettings(objective="nsp", batch_size=0)
     with pytest.raises(TrainingError, match="seed must lie"):

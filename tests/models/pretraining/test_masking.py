@@ -1,4 +1,4 @@
-"""BERT's masking: how many tokens, which, and what stands in their place."""
+"""BERT's masking: how many tokens are chosen, which, and what replaces them."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def vocabulary(toy_vocab: Path) -> PretrainingVocabulary:
 
 
 def batch(vocabulary: PretrainingVocabulary, rows: int, width: int, seed: int = 0) -> IntArray:
-    """Rows of random tokens between special ones, the odd ones padded."""
+    """Sequences of random tokens between special ones; every other one is padded."""
     ids = np.random.default_rng(seed).choice(vocabulary.regular_ids, (rows, width))
     ids[:, 0], ids[:, -1], ids[:, width // 3] = CLS, SEP, SEP
     ids[1::2, -width // 4 - 1] = SEP
@@ -38,12 +38,12 @@ def mask_batch(
     settings: MaskingSettings,
     generator: np.random.Generator,
 ) -> MaskedBatch:
-    """Every sequence with a generator that follows from the one given."""
+    """Mask every sequence with its own generator, spawned from the one given."""
     return mask_sequences(ids, starts, vocabulary, settings, generator.spawn(len(ids)))
 
 
 def check(ids: IntArray, masked: MaskedBatch, vocabulary: PretrainingVocabulary) -> NDArray[np.bool_]:
-    """What must hold of any masking; returns what was chosen."""
+    """Check what holds for any masking, and return which tokens were chosen."""
     chosen: NDArray[np.bool_] = masked.labels != IGNORE_INDEX
     assert np.array_equal(masked.labels[chosen], ids[chosen])
     assert np.array_equal(masked.input_ids[~chosen], ids[~chosen])
@@ -53,7 +53,7 @@ def check(ids: IntArray, masked: MaskedBatch, vocabulary: PretrainingVocabulary)
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
-def test_a_million_tokens_have_the_shares_of_the_recipe(vocabulary: PretrainingVocabulary, whole_words: bool) -> None:
+def test_masking_fractions_match_the_settings(vocabulary: PretrainingVocabulary, whole_words: bool) -> None:
     settings = MaskingSettings(whole_words=whole_words)
     generator = np.random.default_rng(1)
     ordinary = selected = hidden = replaced = kept = 0
@@ -72,7 +72,7 @@ def test_a_million_tokens_have_the_shares_of_the_recipe(vocabulary: PretrainingV
     assert ordinary > 950_000
     assert selected / ordinary == pytest.approx(0.15, abs=0.005)
     assert hidden / selected == pytest.approx(0.8, abs=0.005)
-    # A random entry is the token itself once in as many times as there are entries.
+    # A random token is the original one with probability 1 / number of regular tokens.
     same = 0.1 / len(vocabulary.regular_ids)
     assert replaced / selected == pytest.approx(0.1 - same, abs=0.005)
     assert kept / selected == pytest.approx(0.1 + same, abs=0.005)
@@ -81,14 +81,14 @@ def test_a_million_tokens_have_the_shares_of_the_recipe(vocabulary: PretrainingV
     assert counts.max() < 1.5 * counts.mean()
 
 
-def test_every_place_is_as_likely_as_any_other(vocabulary: PretrainingVocabulary) -> None:
+def test_every_position_is_equally_likely(vocabulary: PretrainingVocabulary) -> None:
     ids = np.tile(batch(vocabulary, 1, 40), (20_000, 1))
     chosen = mask_batch(ids, None, vocabulary, MaskingSettings(), np.random.default_rng(0)).labels != IGNORE_INDEX
     shares = chosen.mean(axis=0)[~np.isin(ids[0], vocabulary.special_ids)]
     assert np.abs(shares - 0.15).max() < 0.01
 
 
-def test_words_are_chosen_whole(vocabulary: PretrainingVocabulary) -> None:
+def test_whole_words_are_chosen_together(vocabulary: PretrainingVocabulary) -> None:
     ids = batch(vocabulary, 200, 96)
     starts = np.random.default_rng(5).random(ids.shape) < 0.5
     settings = MaskingSettings(whole_words=True)
@@ -101,7 +101,7 @@ def test_words_are_chosen_whole(vocabulary: PretrainingVocabulary) -> None:
     assert (chosen.sum(axis=1) <= budgets).all()
 
 
-def test_a_word_that_is_too_long_is_left_out_unless_there_is_no_other(vocabulary: PretrainingVocabulary) -> None:
+def test_word_above_the_budget_is_chosen_only_if_alone(vocabulary: PretrainingVocabulary) -> None:
     # One word of 8 tokens and two of one; 15 % of ten tokens are one or two of them.
     ids = np.array([[CLS, *range(10, 20), SEP]])
     starts = np.array([[False, *[True] + [False] * 7, True, True, False]])
@@ -115,13 +115,13 @@ def test_a_word_that_is_too_long_is_left_out_unless_there_is_no_other(vocabulary
     assert chosen.tolist() == [False, *[True] * 8, False]
 
 
-def test_no_sequence_is_left_without_a_question(vocabulary: PretrainingVocabulary) -> None:
+def test_every_sequence_with_a_regular_token_has_a_label(vocabulary: PretrainingVocabulary) -> None:
     ids = np.array([[CLS, 10, SEP, PAD], [CLS, SEP, PAD, PAD]])
     labels = mask_batch(ids, None, vocabulary, MaskingSettings(), np.random.default_rng(0)).labels
     assert labels.tolist() == [[IGNORE_INDEX, 10, IGNORE_INDEX, IGNORE_INDEX], [IGNORE_INDEX] * 4]
 
 
-def test_a_batch_depends_on_its_generators_alone(vocabulary: PretrainingVocabulary) -> None:
+def test_masks_depend_on_the_generators_only(vocabulary: PretrainingVocabulary) -> None:
     ids = batch(vocabulary, 8, 64)
     first, again, other = (
         mask_batch(ids, None, vocabulary, MaskingSettings(), np.random.default_rng(seed)) for seed in (1, 1, 2)
@@ -132,7 +132,7 @@ def test_a_batch_depends_on_its_generators_alone(vocabulary: PretrainingVocabula
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
-def test_masks_do_not_depend_on_the_batch(vocabulary: PretrainingVocabulary, whole_words: bool) -> None:
+def test_masks_do_not_depend_on_other_sequences(vocabulary: PretrainingVocabulary, whole_words: bool) -> None:
     settings = MaskingSettings(whole_words=whole_words)
     ids = batch(vocabulary, 6, 48)
     starts = np.random.default_rng(3).random(ids.shape) < 0.6
@@ -146,7 +146,7 @@ def test_masks_do_not_depend_on_the_batch(vocabulary: PretrainingVocabulary, who
     assert np.array_equal(parts.labels[:, :48], whole.labels[order])
 
 
-def test_all_of_what_is_chosen_may_be_masked(vocabulary: PretrainingVocabulary) -> None:
+def test_all_chosen_tokens_can_become_masks(vocabulary: PretrainingVocabulary) -> None:
     ids = batch(vocabulary, 8, 64)
     masked = mask_batch(
         ids, None, vocabulary, MaskingSettings(mask_replace_prob=1, random_replace_prob=0), np.random.default_rng(0)
@@ -154,7 +154,7 @@ def test_all_of_what_is_chosen_may_be_masked(vocabulary: PretrainingVocabulary) 
     assert (masked.input_ids[check(ids, masked, vocabulary)] == MASK).all()
 
 
-def test_settings_that_make_no_sense() -> None:
+def test_invalid_probabilities_are_rejected() -> None:
     with pytest.raises(
         TrainingError, match=r"mlm_probability must lie in \(0, 1\], found 0; mask_replace_prob must lie in"
     ):
@@ -163,7 +163,7 @@ def test_settings_that_make_no_sense() -> None:
         MaskingSettings(mask_replace_prob=0.8, random_replace_prob=0.3)
 
 
-def test_whole_words_need_to_know_words(vocabulary: PretrainingVocabulary) -> None:
+def test_whole_word_masking_needs_word_starts(vocabulary: PretrainingVocabulary) -> None:
     with pytest.raises(TrainingError, match="where words start"):
         settings = MaskingSettings(whole_words=True)
         mask_batch(batch(vocabulary, 2, 9), None, vocabulary, settings, np.random.default_rng(0))

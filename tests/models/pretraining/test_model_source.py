@@ -1,4 +1,4 @@
-"""What pre-training starts from: which weights of a base go on, and which are new."""
+"""Models that pre-training starts from: which weights come from a base, and which are new."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ MASK = FillMask(mask_token="[MASK]", mask_token_id=4)
 RTD = PretrainSettings(objective="rtd", max_tokens=32)
 
 
-def opened(base: Path, settings: PretrainSettings = RTD) -> tuple[LoadedModel, ReplacedTokenModel]:
+def load(base: Path, settings: PretrainSettings = RTD) -> tuple[LoadedModel, ReplacedTokenModel]:
     found = InitialModel(base=base).load(settings)
     assert isinstance(found.model, ReplacedTokenModel)
     return found, found.model
@@ -35,8 +35,8 @@ def electra(toy_config: Any, toy_vocab: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_discriminator_and_generator_go_on_together(electra: Path) -> None:
-    _, model = opened(electra)
+def test_discriminator_and_generator_are_loaded_together(electra: Path) -> None:
+    _, model = load(electra)
     for folder, task, ours in (
         (electra, ReplacedTokenDetection(), model.discriminator),
         (electra / GENERATOR_FOLDER, MASK, model.generator),
@@ -49,16 +49,16 @@ def test_discriminator_and_generator_go_on_together(electra: Path) -> None:
     assert model.generator.encoder.embeddings.token is shared
 
 
-def test_a_discriminator_alone_gets_a_new_generator(electra: Path) -> None:
+def test_discriminator_without_generator_gets_a_new_one(electra: Path) -> None:
     before = load_model(open_checkpoint(electra / GENERATOR_FOLDER), MASK)
     (electra / GENERATOR_FOLDER).rename(electra.parent / "elsewhere")
-    _, model = opened(electra)
+    _, model = load(electra)
     assert model.generator.config == generator_config(model.config)
     query = "encoder.layers.0.attention.query.weight"
     assert not torch.equal(model.generator.state_dict()[query], before.state_dict()[query])
 
 
-def test_a_generator_of_another_width_is_refused(electra: Path, toy_config: Any, toy_vocab: Path) -> None:
+def test_generator_of_another_size_is_rejected(electra: Path, toy_config: Any, toy_vocab: Path) -> None:
     other = electra.parent / "other"
     other.mkdir()
     ReplacedTokenModel(replace(toy_config, family="electra", num_layers=1), MASK).save(other, toy_vocab, 64)
@@ -67,15 +67,15 @@ def test_a_generator_of_another_width_is_refused(electra: Path, toy_config: Any,
     with pytest.raises(
         TrainingError, match=r"generator: expected a generator with .*num_layers=2.*, found .*num_layers=1"
     ):
-        opened(electra)
+        load(electra)
 
 
-def test_an_encoder_of_bert_becomes_a_discriminator(embedding_checkpoint: Path) -> None:
-    found, model = opened(embedding_checkpoint)
+def test_bert_encoder_becomes_a_discriminator(embedding_checkpoint: Path) -> None:
+    found, model = load(embedding_checkpoint)
     assert (found.tokenizer_from, model.config.family) == (embedding_checkpoint, "electra")
     base = load_model(open_checkpoint(embedding_checkpoint), SentenceEmbedding(dimensions=32))
     ours = model.discriminator.encoder.state_dict()
-    assert all(torch.equal(ours[name], each) for name, each in base.encoder.state_dict().items())
+    assert all(torch.equal(ours[name], weight) for name, weight in base.encoder.state_dict().items())
     ids = torch.tensor([[2, 10, 11, 12, 3]])
     mask, segments = torch.ones_like(ids), torch.zeros_like(ids)
     with torch.no_grad():
@@ -83,33 +83,33 @@ def test_an_encoder_of_bert_becomes_a_discriminator(embedding_checkpoint: Path) 
         assert torch.allclose(model.discriminator.eval().encoder(ids, mask, segments), expected, atol=1e-6)
 
 
-def test_bases_without_such_an_encoder_are_refused(toy_config: Any, toy_vocab: Path, tmp_path: Path) -> None:
+def test_base_of_another_family_is_rejected(toy_config: Any, toy_vocab: Path, tmp_path: Path) -> None:
     model = TaskModel(replace(toy_config, family="distilbert", type_vocab_size=0), MASK)
     save_model(model, tmp_path, tokenizer_from=toy_vocab)
     with pytest.raises(TrainingError, match="distilbert has no head for replaced-token-detection, which rtd needs"):
-        opened(tmp_path)
+        load(tmp_path)
 
 
-def test_a_base_that_reads_fewer_tokens(electra: Path) -> None:
+def test_base_with_fewer_positions_is_rejected(electra: Path) -> None:
     with pytest.raises(TrainingError, match="expected at most 64 max_tokens, found 512"):
-        opened(electra, PretrainSettings(objective="rtd", max_tokens=512))
+        load(electra, PretrainSettings(objective="rtd", max_tokens=512))
 
 
-def test_new_weights_are_as_large_as_was_asked_for(toy_vocab: Path) -> None:
-    start = InitialModel(family="bert", size="tiny", tokenizer=toy_vocab, initializer_range=0.1)
-    model = start.load(PretrainSettings(objective="mlm")).model
+def test_initializer_range_scales_new_weights(toy_vocab: Path) -> None:
+    source = InitialModel(family="bert", size="tiny", tokenizer=toy_vocab, initializer_range=0.1)
+    model = source.load(PretrainSettings(objective="mlm")).model
     assert model.config.initializer_range == 0.1
-    matrices = torch.cat([each.detach().flatten() for each in model.parameters() if each.ndim == 2])
+    matrices = torch.cat([p.detach().flatten() for p in model.parameters() if p.ndim == 2])
     assert 0.09 < float(matrices.std()) < 0.11
     for wrong in ({"initializer_range": 0.0}, {"base": "b", "family": None, "size": None, "tokenizer": None}):
         with pytest.raises(TrainingError, match="expected an initializer_range above 0, and new weights"):
-            replace(start, **wrong)
+            replace(source, **wrong)
 
 
 @pytest.mark.parametrize(
     "start", [{}, {"family": "bert"}, {"family": "bert", "size": "toy", "tokenizer": "t", "base": "b"}]
 )
-def test_what_to_start_from_must_be_clear(start: dict[str, str]) -> None:
+def test_incomplete_or_contradictory_sources_are_rejected(start: dict[str, str]) -> None:
     with pytest.raises(
         TrainingError, match="either a family, a size and a tokenizer to start from, or a base checkpoint"
     ):

@@ -1,4 +1,4 @@
-"""What pre-training trains: which tokens are scored, what counts as replaced, and what models share."""
+"""Pre-training models: which tokens are scored, which count as replaced, and which weights are shared."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ from ..toy import inputs
 MASK = FillMask(mask_token="[MASK]", mask_token_id=4)
 
 
-def test_a_sample_that_hits_the_token_replaces_nothing(toy_config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sample_equal_to_the_original_is_not_replaced(toy_config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(toy_config, family="electra")
     model = ReplacedTokenModel(config, MASK).eval()
     original = torch.tensor([[2, 10, 11, 12, 13, 3, 0]])
@@ -45,7 +45,7 @@ def test_generator_and_discriminator_share_their_embeddings(toy_config: Any) -> 
     assert generator_config(toy_config).embedding_size == toy_config.hidden_size
 
 
-def test_the_head_scores_only_what_is_predicted(toy_config: Any) -> None:
+def test_head_scores_predicted_tokens_only(toy_config: Any) -> None:
     model = MaskedLanguageModel(toy_config, MASK, pairs=True).eval()
     ids, attention, segments = inputs(3, "full", toy_config.vocab_size)
     labels = torch.full_like(ids, -100)

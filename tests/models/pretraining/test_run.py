@@ -1,4 +1,4 @@
-"""Pre-training runs: every objective learns, loads in transformers, and goes on after an interruption."""
+"""Pre-training runs: every objective trains, loads in transformers, and resumes after an interruption."""
 
 import csv
 import json
@@ -30,7 +30,7 @@ NSP = "next-sentence-prediction"
 
 @pytest.fixture(autouse=True)
 def toy_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A size of every family that trains in a second."""
+    """Give every family a size that trains in a second."""
     for name in set(FAMILY.values()):
         sizes = {
             "num_layers": 2,
@@ -47,7 +47,7 @@ def toy_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> TextFiles:
-    """Forty documents of sentences whose words follow each other."""
+    """Forty documents of sentences whose words come in a fixed order."""
     text = "my card is lost at the bank please help good morning where is your train it was late see you later"
     words = text.split()
     lines = []
@@ -78,19 +78,19 @@ def settings(objective: str, **changes: Any) -> PretrainSettings:
 
 
 def run(objective: str, corpus: TextFiles, vocab: Path, output: Path, **options: Any) -> dict[str, Any]:
-    start = InitialModel(family=FAMILY[objective], size="toy", tokenizer=vocab)
+    source = InitialModel(family=FAMILY[objective], size="toy", tokenizer=vocab)
     chosen = options.pop("settings", settings(objective))
-    return pretrain(start, corpus, output, chosen, cache=output.parent / "cache", **options)
+    return pretrain(source, corpus, output, chosen, cache=output.parent / "cache", **options)
 
 
 def metrics(folder: Path) -> list[dict[str, float]]:
-    """The rows of the log, each with the columns that it fills."""
+    """Return the rows of the log without empty columns."""
     with (folder / "logs" / "metrics.csv").open(newline="") as stream:
         return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(stream)]
 
 
 @pytest.mark.parametrize("objective", FAMILY)
-def test_every_objective_learns(objective: str, corpus: TextFiles, tokenizer: Path, tmp_path: Path) -> None:
+def test_every_objective_lowers_its_loss(objective: str, corpus: TextFiles, tokenizer: Path, tmp_path: Path) -> None:
     report = run(objective, corpus, tokenizer, tmp_path / "out", settings=settings(objective, steps=64, eval_every=32))
     first, *_, last = report["measured"]
     assert [first["step"], last["step"]] == [32, 64]
@@ -101,16 +101,16 @@ def test_every_objective_learns(objective: str, corpus: TextFiles, tokenizer: Pa
         assert 0.02 < last["replaced_share"] < 0.15
 
 
-def test_the_discriminator_finds_what_was_replaced(
+def test_discriminator_beats_the_majority_class(
     corpus: TextFiles, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who calls every token original is right as often as tokens are."""
+    """Calling every token original is right for all tokens that are not replaced."""
     sizes = {"hidden_size": 64, "embedding_size": 64, "hidden_dropout": 0.0, "attention_dropout": 0.0}
     electra = FAMILIES["electra"]
     monkeypatch.setitem(FAMILIES, "electra", replace(electra, sizes={"toy": {**electra.sizes["toy"], **sizes}}))
-    start = InitialModel(family="electra", size="toy", tokenizer=tokenizer, initializer_range=0.1)
+    source = InitialModel(family="electra", size="toy", tokenizer=tokenizer, initializer_range=0.1)
     chosen = settings("rtd", steps=240, eval_every=240, batch_size=16, lr=2e-3)
-    last = pretrain(start, corpus, tmp_path / "out", chosen, cache=tmp_path / "cache")["measured"][-1]
+    last = pretrain(source, corpus, tmp_path / "out", chosen, cache=tmp_path / "cache")["measured"][-1]
     assert last["rtd_accuracy"] > 1 - last["replaced_share"] + 0.02
 
 
@@ -118,10 +118,10 @@ def test_the_discriminator_finds_what_was_replaced(
     ("objective", "losses"),
     [("mlm", {}), ("mlm+sop", {"mlm_loss": 1.0, "sentence_loss": 1.0}), ("rtd", {"mlm_loss": 1.0, "rtd_loss": 50.0})],
 )
-def test_every_step_and_measurement_is_logged(
+def test_every_step_and_evaluation_is_logged(
     objective: str, losses: dict[str, float], corpus: TextFiles, tokenizer: Path, tmp_path: Path
 ) -> None:
-    """Also the measurement at the end, where the last ones are further apart than the steps that are left."""
+    """Also the evaluation after the last step, which is no multiple of `eval_every`."""
     chosen = settings(objective, steps=10, eval_every=4, gradient_accumulation_steps=2, batch_size=4)
     report = run(objective, corpus, tokenizer, tmp_path / "out", settings=chosen)
     rows = metrics(tmp_path / "out")
@@ -140,7 +140,7 @@ def test_every_step_and_measurement_is_logged(
     assert (tmp_path / "out" / "training.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_too_few_batches_for_a_step(corpus: TextFiles, tokenizer: Path, tmp_path: Path) -> None:
+def test_too_few_batches_for_a_step_are_rejected(corpus: TextFiles, tokenizer: Path, tmp_path: Path) -> None:
     chosen = settings("mlm", gradient_accumulation_steps=100)
     with pytest.raises(TrainingError, match="of 8 sequences in an epoch are too few for a step of 100; lower --accum"):
         run("mlm", corpus, tokenizer, tmp_path / "out", settings=chosen)
@@ -155,7 +155,7 @@ def test_too_few_batches_for_a_step(corpus: TextFiles, tokenizer: Path, tmp_path
         ("rtd", "ElectraForPreTraining", {"replaced-token-detection": "logits"}),
     ],
 )  # fmt: skip
-def test_transformers_loads_what_was_pretrained(
+def test_transformers_loads_pretrained_checkpoints(
     objective: str, architecture: str, outputs: dict[str, str], corpus: TextFiles, tokenizer: Path, tmp_path: Path
 ) -> None:
     run(objective, corpus, tokenizer, tmp_path / "out", settings=settings(objective, steps=2, eval_every=2))
@@ -172,7 +172,7 @@ def test_transformers_loads_what_was_pretrained(
             assert float((found - expected[name]).abs().max()) < 1e-5
 
 
-def test_the_generator_is_a_checkpoint_of_its_own(corpus: TextFiles, tokenizer: Path, tmp_path: Path) -> None:
+def test_generator_is_saved_as_a_checkpoint(corpus: TextFiles, tokenizer: Path, tmp_path: Path) -> None:
     run("rtd", corpus, tokenizer, tmp_path / "out", settings=settings("rtd", steps=2, eval_every=2))
     generator = open_checkpoint(tmp_path / "out" / "generator")
     assert generator.task().name == "fill-mask"
@@ -189,12 +189,12 @@ def test_the_generator_is_a_checkpoint_of_its_own(corpus: TextFiles, tokenizer: 
 
 
 class KilledError(Exception):
-    """Stands for a kill; has the rows of the log that are on the disk at that moment."""
+    """Stands in for a kill; holds the rows of the log that are on disk at that moment."""
 
 
 @pytest.fixture
 def killed_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """Ends the process in the middle of a step."""
+    """Raise in the middle of a step, as a kill would."""
     from bert_models.pretraining.module import Pretraining
 
     original = Pretraining.training_step
@@ -233,7 +233,7 @@ KILLS = [
 
 
 @pytest.mark.parametrize(("killed_at", "objective", "accumulate"), KILLS, indirect=["killed_at"])
-def test_a_resumed_run_ends_where_a_whole_one_does(
+def test_resumed_run_matches_an_uninterrupted_run(
     objective: str,
     accumulate: int,
     killed_at: pytest.MonkeyPatch,
@@ -253,16 +253,16 @@ def test_a_resumed_run_ends_where_a_whole_one_does(
     parts = run(objective, corpus, tokenizer, tmp_path / "parts", resume=True, settings=chosen)
     folder, whole = whole_run(chosen)
     assert parts["measured"] == whole["measured"]
-    assert [each["step"] for each in whole["measured"]] == [8, 16, 24]
+    assert [entry["step"] for entry in whole["measured"]] == [8, 16, 24]
     assert metrics(tmp_path / "parts") == metrics(folder)
     assert metrics(folder)[: len(before)] == before
-    found, expected = (read_weights(each) for each in (tmp_path / "parts", folder))
+    found, expected = (read_weights(checkpoint) for checkpoint in (tmp_path / "parts", folder))
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[key], expected[key]) for key in expected)
 
 
 @pytest.mark.parametrize("killed_at", [9], indirect=True)
-def test_a_run_is_not_resumed_with_another_corpus_or_seed(
+def test_resume_with_another_corpus_or_seed_is_rejected(
     killed_at: pytest.MonkeyPatch, corpus: TextFiles, tokenizer: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(KilledError):
@@ -276,28 +276,28 @@ def test_a_run_is_not_resumed_with_another_corpus_or_seed(
         run("mlm", corpus, tokenizer, tmp_path / "out", resume=True, settings=settings("mlm", seed=1))
 
 
-def test_a_checkpoint_is_trained_further(corpus: TextFiles, tokenizer: Path, tmp_path: Path) -> None:
+def test_base_checkpoint_is_trained_further(corpus: TextFiles, tokenizer: Path, tmp_path: Path) -> None:
     run("mlm", corpus, tokenizer, tmp_path / "first", settings=settings("mlm", steps=64, eval_every=64))
-    start = InitialModel(base=tmp_path / "first")
+    source = InitialModel(base=tmp_path / "first")
     chosen = settings("mlm", steps=8, lr=1e-3, seed=0)
-    report = pretrain(start, corpus, tmp_path / "second", chosen, cache=tmp_path / "cache")
+    report = pretrain(source, corpus, tmp_path / "second", chosen, cache=tmp_path / "cache")
     before = json.loads((tmp_path / "first" / "training.json").read_text())["measured"][-1]["mlm_loss"]
     assert report["measured"][-1]["mlm_loss"] < before + 0.1
     assert (report["start"], report["base_revision"]) == ({"base": str(tmp_path / "first")}, None)
 
 
 @pytest.mark.parametrize(("family", "objective"), [("bert", "mlm+nsp"), ("albert", "mlm+sop")])
-def test_the_head_for_pairs_is_trained_further(
+def test_sentence_pair_head_is_loaded_from_the_base(
     family: str, objective: str, corpus: TextFiles, tokenizer: Path, tmp_path: Path
 ) -> None:
-    start = InitialModel(family=family, size="toy", tokenizer=tokenizer)
-    pretrain(start, corpus, tmp_path / "first", settings(objective, steps=4), cache=tmp_path / "cache")
-    opened = InitialModel(base=tmp_path / "first").load(settings(objective))
-    assert isinstance(opened.model, MaskedLanguageModel)
-    assert opened.model.sentence is not None
+    source = InitialModel(family=family, size="toy", tokenizer=tokenizer)
+    pretrain(source, corpus, tmp_path / "first", settings(objective, steps=4), cache=tmp_path / "cache")
+    loaded = InitialModel(base=tmp_path / "first").load(settings(objective))
+    assert isinstance(loaded.model, MaskedLanguageModel)
+    assert loaded.model.sentence is not None
     saved = read_weights(tmp_path / "first").values()
-    for name, parameter in opened.model.sentence.named_parameters():
-        assert any(torch.equal(parameter, each) for each in saved), name
+    for name, parameter in loaded.model.sentence.named_parameters():
+        assert any(torch.equal(parameter, weight) for weight in saved), name
     without = InitialModel(base=tmp_path / "first").load(settings("mlm")).model
     assert isinstance(without, MaskedLanguageModel)
     assert without.sentence is None
@@ -311,16 +311,16 @@ def test_the_head_for_pairs_is_trained_further(
         ("gpt", "mlm", "expected a family of bert, "),
     ],
 )  # fmt: skip
-def test_objectives_that_a_family_cannot_learn(
+def test_unsupported_objectives_are_rejected(
     family: str, objective: str, message: str, corpus: TextFiles, tokenizer: Path, tmp_path: Path
 ) -> None:
-    start = InitialModel(family=family, size="toy", tokenizer=tokenizer)
+    source = InitialModel(family=family, size="toy", tokenizer=tokenizer)
     with pytest.raises(TrainingError, match=message):
-        pretrain(start, corpus, tmp_path / "out", settings(objective), cache=tmp_path / "cache")
+        pretrain(source, corpus, tmp_path / "out", settings(objective), cache=tmp_path / "cache")
     assert not (tmp_path / "out").exists()
 
 
-def test_all_bad_settings_are_named_at_once() -> None:
+def test_all_invalid_settings_are_reported_at_once() -> None:
     with pytest.raises(TrainingError) as error:
         PretrainSettings(steps=0, lr=-1, dev_fraction=1, eval_every=0, precision="fp8")
     for name in ("steps", "lr", "dev_fraction", "eval_every", "precision"):

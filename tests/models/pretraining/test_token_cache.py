@@ -1,4 +1,4 @@
-"""A corpus tokenized into flat files, once for every content."""
+"""Token caches: their files, their key, and damage."""
 
 import json
 import pickle
@@ -19,14 +19,14 @@ from bert_runtime.errors import DataError
 from ..toy_corpus import toy_cache, toy_tokenizer
 
 
-def test_tokens_words_sentences_and_documents(tmp_path: Path, toy_vocab: Path) -> None:
+def test_cache_holds_tokens_words_sentences_and_documents(tmp_path: Path, toy_vocab: Path) -> None:
     (tmp_path / "a.txt").write_text("the cab\n\x07\n\n\x07\n\nbank\nab, c [SEP]\n")
     tokenizer = toy_tokenizer(toy_vocab)
     cache = tokenize_corpus(TextFiles([tmp_path / "a.txt"]), tokenizer, tmp_path / "cache")
-    tokens = [tokenizer.id_to_token(int(each)) for each in cache.tokens]
-    # The spelling of a special token in a text is text; lines without a token, and documents of these, are left out.
+    tokens = [tokenizer.id_to_token(int(token)) for token in cache.tokens]
+    # A special token's spelling is tokenized as text; lines and documents without a token are left out.
     assert tokens == ["the", "c", "##a", "##b", "bank", "a", "##b", ",", "c", "[UNK]", "s", "##e", "##p", "[UNK]"]
-    assert cache.word_starts.tolist() == [not each.startswith("##") for each in tokens]
+    assert cache.word_starts.tolist() == [not token.startswith("##") for token in tokens]
     assert cache.sentences.tolist() == [0, 4, 5, len(tokens)]
     assert cache.documents.tolist() == [0, 1, 3]
     assert cache.sentence_bounds(1).tolist() == [4, 5, len(tokens)]
@@ -34,7 +34,7 @@ def test_tokens_words_sentences_and_documents(tmp_path: Path, toy_vocab: Path) -
     assert cache.tokens.dtype == np.uint16
 
 
-def test_many_chunks_give_what_one_gives(tmp_path: Path, toy_vocab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunk_size_does_not_change_the_cache(tmp_path: Path, toy_vocab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     documents = [["ab", "c"], ["d"], ["efg", "h", "i"]]
     whole = toy_cache(tmp_path / "whole", toy_vocab, documents)
     monkeypatch.setattr("bert_models.pretraining.tokenizing._CHUNK_CHARACTERS", 1)
@@ -46,7 +46,7 @@ def test_many_chunks_give_what_one_gives(tmp_path: Path, toy_vocab: Path, monkey
     assert calls == [2, 3, 4, 7, 8, 9]
 
 
-def test_a_large_vocabulary_has_wider_tokens(tmp_path: Path) -> None:
+def test_large_vocabulary_is_stored_as_uint32(tmp_path: Path) -> None:
     vocab = {"[UNK]": 0, **{f"w{number}": number for number in range(1, 2**16 + 1)}}
     tokenizer = Tokenizer(models.WordLevel(vocab, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -56,12 +56,12 @@ def test_a_large_vocabulary_has_wider_tokens(tmp_path: Path) -> None:
     assert cache.tokens.tolist() == [1, 65536]
 
 
-def test_a_second_run_reads_the_cache_and_a_changed_byte_makes_another(
+def test_cache_key_depends_on_corpus_and_tokenizer(
     tmp_path: Path, toy_vocab: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = toy_cache(tmp_path, toy_vocab, [["ab"], ["c"]])
     tokenizer = toy_tokenizer(toy_vocab)
-    tokenizer.enable_truncation(8)  # of no consequence here, and so not part of the key
+    tokenizer.enable_truncation(8)  # ignored here, and so not part of the key
     corpus = TextFiles([tmp_path / "corpus.txt"])
     with monkeypatch.context() as patch:
         patch.setattr(TextFiles, "sentences", lambda self: pytest.fail("read again"))
@@ -75,7 +75,7 @@ def test_a_second_run_reads_the_cache_and_a_changed_byte_makes_another(
 
 
 class Interrupted:
-    """A corpus that the user gives up on."""
+    """A corpus whose reading is interrupted."""
 
     def sentences(self) -> Iterator[Sentence]:
         yield Sentence("a b", True)
@@ -85,21 +85,21 @@ class Interrupted:
         return "interrupted"
 
 
-def test_an_interrupted_build_leaves_nothing(tmp_path: Path, toy_vocab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_build_leaves_no_files(tmp_path: Path, toy_vocab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bert_models.pretraining.tokenizing._CHUNK_CHARACTERS", 1)
     with pytest.raises(KeyboardInterrupt):
         tokenize_corpus(Interrupted(), toy_tokenizer(toy_vocab), tmp_path / "cache")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_corpus_without_a_word_is_refused(tmp_path: Path, toy_vocab: Path) -> None:
+def test_empty_corpus_is_rejected(tmp_path: Path, toy_vocab: Path) -> None:
     (tmp_path / "a.txt").write_text("\n \n\x07\n")
     with pytest.raises(DataError, match="at least one word"):
         tokenize_corpus(TextFiles([tmp_path / "a.txt"]), toy_tokenizer(toy_vocab), tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
 
 
-def test_damage_is_found_and_named(tmp_path: Path, toy_vocab: Path) -> None:
+def test_damaged_files_are_named(tmp_path: Path, toy_vocab: Path) -> None:
     folder = toy_cache(tmp_path, toy_vocab, [["ab"], ["c"]]).folder
     path = folder / "tokens.bin"
     contents = path.read_bytes()
@@ -116,22 +116,22 @@ def test_damage_is_found_and_named(tmp_path: Path, toy_vocab: Path) -> None:
         TokenCache(folder)
 
 
-def test_a_cache_is_pickled_as_its_folder(tmp_path: Path, toy_vocab: Path) -> None:
+def test_cache_pickles_as_its_folder(tmp_path: Path, toy_vocab: Path) -> None:
     cache = toy_cache(tmp_path, toy_vocab, [["ab" * 5000]])
     data = pickle.dumps(cache)
     assert len(data) < 1000
     assert np.array_equal(pickle.loads(data).tokens, cache.tokens)
 
 
-def test_documents_are_split_by_a_seed() -> None:
+def test_documents_are_split_by_seed() -> None:
     train, dev = split_documents(1000, 0.1, seed=3)
     assert len(dev) == 100
     assert sorted([*train, *dev]) == list(range(1000))
     assert np.array_equal(dev, split_documents(1000, 0.1, seed=3)[1])
     assert not np.array_equal(dev, split_documents(1000, 0.1, seed=4)[1])
-    assert [len(each) for each in split_documents(3, 0.01, seed=0)] == [2, 1]
-    assert [len(each) for each in split_documents(3, 0.99, seed=0)] == [1, 2]
-    assert [len(each) for each in split_documents(3, 0, seed=0)] == [3, 0]
+    assert [len(part) for part in split_documents(3, 0.01, seed=0)] == [2, 1]
+    assert [len(part) for part in split_documents(3, 0.99, seed=0)] == [1, 2]
+    assert [len(part) for part in split_documents(3, 0, seed=0)] == [3, 0]
     with pytest.raises(DataError, match="at least 2 documents"):
         split_documents(1, 0.1, seed=0)
     with pytest.raises(DataError, match="found 1"):

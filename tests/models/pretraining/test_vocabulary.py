@@ -1,4 +1,4 @@
-"""What pre-training reads off a tokenizer."""
+"""The special tokens and templates that pre-training reads from tokenizers."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from ..toy_tokenizers import ALBERT_OPTIONS, train_bpe, train_sentencepiece
 BERT = SequenceTemplate(prefix=(2,), middle=(3,), suffix=(3,), second_type=1)
 
 
-def test_the_roles_of_a_vocabulary(toy_vocab: Path) -> None:
+def test_roles_are_read_from_a_bert_tokenizer(toy_vocab: Path) -> None:
     tokenizer = toy_tokenizer(toy_vocab)
     found = PretrainingVocabulary.from_tokenizer(tokenizer)
     assert (found.pad_id, found.mask_id, found.template) == (0, 4, BERT)
@@ -28,7 +28,7 @@ def test_the_roles_of_a_vocabulary(toy_vocab: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "pad", "frame"),
+    ("family", "pad", "template"),
     [
         ("albert", 0, BERT),
         ("roberta", 1, SequenceTemplate(prefix=(0,), middle=(2, 2), suffix=(2,), second_type=0)),
@@ -36,7 +36,7 @@ def test_the_roles_of_a_vocabulary(toy_vocab: Path) -> None:
         ("camembert", 1, SequenceTemplate(prefix=(5,), middle=(6, 6), suffix=(6,), second_type=0)),
     ],
 )
-def test_each_family_has_its_frame(tmp_path: Path, family: str, pad: int, frame: SequenceTemplate) -> None:
+def test_template_by_family(tmp_path: Path, family: str, pad: int, template: SequenceTemplate) -> None:
     if family == "roberta":
         train_bpe(tmp_path)
     elif family == "albert":
@@ -46,12 +46,12 @@ def test_each_family_has_its_frame(tmp_path: Path, family: str, pad: int, frame:
     tokenizer = read_tokenizer(tmp_path, family)
     found = PretrainingVocabulary.from_tokenizer(tokenizer)
     assert found.mask_id == tokenizer.token_to_id("[MASK]" if family == "albert" else "<mask>")
-    assert (found.pad_id, found.template) == (pad, frame)
+    assert (found.pad_id, found.template) == (pad, template)
     assert found.size == tokenizer.get_vocab_size()
     assert len(found.special_ids) + len(found.regular_ids) == len(set(tokenizer.get_vocab().values()))
 
 
-def test_gaps_are_no_tokens_and_special_ones_need_not_be_declared() -> None:
+def test_gaps_and_undeclared_special_tokens() -> None:
     vocab = {"[PAD]": 0, "[MASK]": 1, "[CLS]": 2, "[SEP]": 3, "[UNK]": 4, "a": 5, "b": 9}
     tokenizer = framed(vocab)
     assert PretrainingVocabulary.from_tokenizer(tokenizer).special_ids.tolist() == [0, 1, 2, 3, 4]
@@ -66,7 +66,7 @@ def framed(vocab: dict[str, int]) -> Tokenizer:
     return tokenizer
 
 
-def test_a_tokenizer_without_a_mask_padding_or_frame_is_refused() -> None:
+def test_tokenizer_without_mask_padding_or_template_is_rejected() -> None:
     tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "[PAD]": 1, "a": 2}, unk_token="[UNK]"))
     with pytest.raises(TrainingError, match=r"no mask token; expected \[MASK\] or <mask>"):
         PretrainingVocabulary.from_tokenizer(tokenizer)
@@ -78,7 +78,7 @@ def test_a_tokenizer_without_a_mask_padding_or_frame_is_refused() -> None:
         PretrainingVocabulary.from_tokenizer(tokenizer)
 
 
-def test_a_plain_tokenizer_leaves_the_given_one_as_it_was(toy_vocab: Path) -> None:
+def test_plain_tokenizer_is_a_copy(toy_vocab: Path) -> None:
     tokenizer = toy_tokenizer(toy_vocab)
     tokenizer.enable_truncation(4)
     tokenizer.enable_padding(length=9)

@@ -1,7 +1,7 @@
-"""Runs that one process and two can do, for test_distributed.py; as a script, two processes do all of them.
+"""Runs for one process or two, for test_distributed.py; as a script, two processes do all of them.
 
-`python distributed_runs.py FOLDER` is started again by Lightning for the second process. Nothing is drawn at random but
-the data's order and masks: dropout is off, and replaced tokens are the likeliest.
+Lightning starts `python distributed_runs.py FOLDER` again as the second process. Only the order of the data and masks
+are random: dropout is off, and the generator replaces tokens by the likeliest ones.
 """
 
 import json
@@ -27,35 +27,35 @@ from bert_models.training.module import FineTuning
 from bert_runtime.errors import DataError
 
 BATCH = 8
-"""Of all processes together."""
+"""Batch size of all processes together."""
 
 _SIZES = {"num_layers": 2, "hidden_size": 32, "num_heads": 4, "intermediate_size": 64, "max_positions": 64}
 _NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "type_vocab_size": 2}
 
 
 class KilledError(Exception):
-    """Stands for a kill."""
+    """Stands in for a kill."""
 
 
-def toys(patch: pytest.MonkeyPatch) -> None:
-    """Families of a size that trains in a second, without dropout, and a generator that does not draw."""
+def patch_families(patch: pytest.MonkeyPatch) -> None:
+    """Give families a size that trains in a second, without dropout, and make the generator deterministic."""
     for name, changes in (("bert", {}), ("albert", {"num_layer_groups": 1}), ("electra", {"embedding_size": 16})):
         sizes = {"toy": {**_SIZES, **_NO_DROPOUT, **changes}}
         patch.setitem(FAMILIES, name, replace(FAMILIES[name], sizes=sizes))
     patch.setattr("bert_models.pretraining.model.sample", lambda logits: logits.argmax(dim=-1))
 
 
-def _of_each(placement: Placement) -> int:
-    """The batch of one process."""
+def _batch_size(placement: Placement) -> int:
+    """Return the batch size of one process."""
     assert placement.devices != "auto"
     return BATCH // (placement.devices or 1)
 
 
 def tune(folder: Path, output: Path, placement: Placement, task: str = "text-classification", **options: Any) -> Any:
-    """45 rows, which leave 5 for the last batch of an epoch."""
+    """Fine-tune on 45 rows, which leave 5 for the last batch of an epoch."""
     kind = "conll" if task == "token-classification" else "csv"
     changes, task_settings = options.pop("settings", {}), options.pop("task_settings", None)
-    values = {"epochs": 2, "batch_size": _of_each(placement), "lr": 1e-3, "precision": "fp32"}
+    values = {"epochs": 2, "batch_size": _batch_size(placement), "lr": 1e-3, "precision": "fp32"}
     settings = TrainSettings(**{**values, **changes})
     files = (folder / f"train.{kind}", folder / f"dev.{kind}")
     return fine_tune(
@@ -64,24 +64,24 @@ def tune(folder: Path, output: Path, placement: Placement, task: str = "text-cla
 
 
 def labels(folder: Path, output: Path, placement: Placement) -> Any:
-    """Sorted by length, and weighted: a batch of each process counts by its labels' classes."""
+    """Text classification with sorting by length and class weights, by which a process's part of a batch counts."""
     settings = {"class_weights": "balanced", "label_smoothing": 0.1, "sort_by_length": True}
     return tune(folder, output, placement, settings=settings)
 
 
 def tokens(folder: Path, output: Path, placement: Placement) -> Any:
-    """Sentences of 1 to 14 words: batches of each process have unlike numbers of labels."""
+    """Token classification of 1 to 14 words: the processes' parts of a batch have different numbers of labels."""
     return tune(folder, output, placement, "token-classification", settings={"gradient_accumulation_steps": 2})
 
 
-def chain(folder: Path, output: Path, placement: Placement) -> Any:
-    """Parameters that are used outside of the model's forward pass, and layers that are computed twice."""
+def crf(folder: Path, output: Path, placement: Placement) -> Any:
+    """A CRF, whose parameters are used outside of the model's forward pass, and gradient checkpointing."""
     settings = {"gradient_checkpointing": True}
     return tune(folder, output, placement, "token-classification", task_settings={"crf": True}, settings=settings)
 
 
 def distilled(folder: Path, output: Path, placement: Placement) -> Any:
-    """45 rows in batches of 22 leave one for the last: one process has none."""
+    """Distillation on 45 rows in batches of 22, which leave one row for the last batch: one process has none."""
     assert placement.devices != "auto"
     settings = TrainSettings(epochs=2, batch_size=22 // (placement.devices or 1), lr=1e-3, precision="fp32")
     files = folder / "train.csv", folder / "dev.csv"
@@ -91,12 +91,12 @@ def distilled(folder: Path, output: Path, placement: Placement) -> Any:
 def _pretrain(family: str, objective: str) -> Callable[[Path, Path, Placement], Any]:
     def run(folder: Path, output: Path, placement: Placement) -> Any:
         settings = PretrainSettings(
-            objective=objective, steps=12, batch_size=_of_each(placement), lr=1e-3, max_tokens=24,
+            objective=objective, steps=12, batch_size=_batch_size(placement), lr=1e-3, max_tokens=24,
             dev_fraction=0.2, eval_every=1, precision="fp32",
         )  # fmt: skip
-        start = InitialModel(family=family, size="toy", tokenizer=folder / "tokenizer")
+        source = InitialModel(family=family, size="toy", tokenizer=folder / "tokenizer")
         corpus = TextFiles([folder / "corpus.txt"])
-        return pretrain(start, corpus, output, settings, cache=folder / "cache", placement=placement)
+        return pretrain(source, corpus, output, settings, cache=folder / "cache", placement=placement)
 
     return run
 
@@ -104,18 +104,18 @@ def _pretrain(family: str, objective: str) -> Callable[[Path, Path, Placement], 
 RUNS: dict[str, Callable[[Path, Path, Placement], Any]] = {
     "labels": labels,
     "tokens": tokens,
-    "chain": chain,
+    "crf": crf,
     "distilled": distilled,
     "mlm+sop": _pretrain("albert", "mlm+sop"),
     "rtd": _pretrain("electra", "rtd"),
 }
-"""One function for each run; the batch of its processes together is always the same."""
+"""Functions of a folder, an output and a placement; the batch of all processes together is always the same."""
 
-STRATEGIES = {"labels": "ddp", "tokens": "ddp", "chain": "fsdp", "distilled": "ddp", "mlm+sop": "fsdp", "rtd": "ddp"}
+STRATEGIES = {"labels": "ddp", "tokens": "ddp", "crf": "fsdp", "distilled": "ddp", "mlm+sop": "fsdp", "rtd": "ddp"}
 
 
 def in_step(epoch: int, index: int, action: Callable[[FineTuning, Tensor], Tensor], patch: pytest.MonkeyPatch) -> None:
-    """Changes what one step gives."""
+    """Let `action` change the loss of one step."""
     step = FineTuning.training_step
 
     def changed(self: FineTuning, batch: Any, number: int) -> Tensor:
@@ -130,7 +130,7 @@ def killed(module: FineTuning, loss: Tensor) -> Tensor:
 
 
 def interrupted(folder: Path) -> None:
-    """Runs that are killed in their second epoch: `parts` go on as they were, `state` is left as it is."""
+    """Kill runs in their second epoch; resume those named `parts`, and leave `state` as it is."""
     for name, strategy in (("parts-ddp", "ddp"), ("parts-fsdp", "fsdp"), ("state", "ddp")):
         placement = Placement(devices=2, strategy=strategy)
         with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledError):
@@ -142,7 +142,7 @@ def interrupted(folder: Path) -> None:
 
 
 def messages(folder: Path, placement: Placement) -> dict[str, Any]:
-    """What this process is told of errors that only the second one has, and of one that only the first has."""
+    """Return the errors that this process raises where only the second one fails, or only the first."""
     found: dict[str, Any] = {}
     with join_processes(placement) as process_group:
         with pytest.raises((DataError, TrainingError)) as data, process_group.sync_errors():
@@ -150,7 +150,7 @@ def messages(folder: Path, placement: Placement) -> dict[str, Any]:
                 raise DataError("a file that only this machine has")
         found["data"] = str(data.value)
         with pytest.raises(TrainingError) as output:
-            tune(folder, folder / "base", placement)  # a folder that no run has written, and that the first looks at
+            tune(folder, folder / "base", placement)  # a folder that no run has written; rank zero checks it
         found["output"] = str(output.value)
         found["turns"] = process_group.local_rank_zero_first(lambda: process_group.rank)
         found["threads"] = torch.get_num_threads()
@@ -169,12 +169,12 @@ def messages(folder: Path, placement: Placement) -> dict[str, Any]:
 
 
 def sharded_sizes(folder: Path, placement: Placement) -> dict[str, Any]:
-    """How many of the parameters are here, and how many there are."""
+    """Return the number of parameters in this process's shard, and of all parameters."""
     sizes: list[int] = []
 
     def look(module: FineTuning, loss: Tensor) -> Tensor:
-        parameters = [each for each in module.model.encoder.layers.parameters() if isinstance(each, DTensor)]
-        sizes.extend([sum(each.to_local().numel() for each in parameters), sum(each.numel() for each in parameters)])
+        parameters = [p for p in module.model.encoder.layers.parameters() if isinstance(p, DTensor)]
+        sizes.extend([sum(p.to_local().numel() for p in parameters), sum(p.numel() for p in parameters)])
         return loss
 
     with pytest.MonkeyPatch.context() as patch:
@@ -184,8 +184,8 @@ def sharded_sizes(folder: Path, placement: Placement) -> dict[str, Any]:
 
 
 def main(folder: Path) -> None:
-    """All runs, in two processes; what each one finds is in a file of its own."""
-    toys(pytest.MonkeyPatch())
+    """Do all runs in two processes, each of which writes its results to its own file."""
+    patch_families(pytest.MonkeyPatch())
     found: dict[str, Any] = {"reports": {}}
     for name, run in RUNS.items():
         placement = Placement(devices=2, strategy=STRATEGIES[name])

@@ -1,4 +1,4 @@
-"""Label smoothing and class weights: what they do to the loss, and the tasks that have them."""
+"""Label smoothing and class weights: their effect on the loss, and the tasks that support them."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 TASK = TextClassification(labels=("x", "y"))
 
 
-def test_smoothing_and_weights_are_those_of_cross_entropy() -> None:
+def test_smoothing_and_weights_match_torch_cross_entropy() -> None:
     torch.manual_seed(0)
     logits, targets, weights = torch.randn(4, 3), torch.tensor([0, 2, 1, 2]), torch.tensor([0.5, 1.0, 1.5])
     task = TextClassification(labels=("a", "b", "c"))
@@ -38,7 +38,7 @@ def test_smoothing_and_weights_are_those_of_cross_entropy() -> None:
     assert found != build_objective(task).loss(model, logits, targets)
 
 
-def test_smoothing_leaves_out_tokens_without_a_label(toy_config: EncoderConfig) -> None:
+def test_smoothing_ignores_unlabelled_tokens(toy_config: EncoderConfig) -> None:
     torch.manual_seed(0)
     logits, targets = torch.randn(1, 4, 3), torch.tensor([[-100, 1, 2, -100]])
     task = TokenClassification(labels=("O", "B-x", "I-x"))
@@ -53,8 +53,8 @@ def test_balanced_weights_are_inverse_frequencies() -> None:
     assert balanced_weights(tokens, 3).tolist() == [0.5, 1.5, 1.0]
 
 
-def test_balanced_weights_find_the_rare_class(classifier_checkpoint: Path, tmp_path: Path) -> None:
-    """The texts say nothing of the class, and so its share is learnt; with weights no class is more frequent."""
+def test_balanced_weights_raise_the_probability_of_a_rare_class(classifier_checkpoint: Path, tmp_path: Path) -> None:
+    """Texts are the same for both classes, so the model learns the class frequencies; weights make them equal."""
     data = tmp_path / "x.csv"
     data.write_text("text,label\n" + ("hello,x\n" * 7 + "hello,y\n") * 160)
     probability = {}
@@ -86,7 +86,7 @@ def _text(text: str) -> Any:
         (FillMask(mask_token="[MASK]", mask_token_id=4), "fill-mask"),
     ],
 )
-def test_losses_that_a_task_does_not_have(task: Task, kind: str) -> None:
+def test_unsupported_loss_settings_are_rejected(task: Task, kind: str) -> None:
     both = TrainSettings(label_smoothing=0.1, class_weights="balanced")
     with pytest.raises(TrainingError, match=f"^{kind} does not support label_smoothing and class_weights; expected "):
         check_loss_settings(task, both)
@@ -96,7 +96,7 @@ def test_losses_that_a_task_does_not_have(task: Task, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "task", [TASK, TokenClassification(labels=("O", "B-x")), NextSentencePrediction()], ids=lambda each: each.name
+    "task", [TASK, TokenClassification(labels=("O", "B-x")), NextSentencePrediction()], ids=lambda task: task.name
 )
-def test_losses_that_a_task_has(task: Task) -> None:
+def test_supported_loss_settings_are_accepted(task: Task) -> None:
     check_loss_settings(task, TrainSettings(label_smoothing=0.1, class_weights="balanced"))

@@ -1,37 +1,26 @@
-"""Every task learns from a file of its kind, and what it learnt is in the checkpoint."""
+"""Fine-tuning every task on a file of its kind, and what the checkpoint holds afterwards."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from bert_export import export
-from bert_models import TaskModel, TrainingError, load_model, open_checkpoint
+from bert_models import TrainingError, load_model, open_checkpoint
 from bert_models.training import TrainSettings, fine_tune
-from bert_models.training.data import ExampleDataset
-from bert_models.training.objectives import build_objective, stack_targets
-from bert_models.training.optimizer import parameter_groups
-from bert_models.training.similarity import similarity_examples, similarity_loss
 from bert_runtime import load
 from bert_runtime.errors import DataError
 from bert_runtime.evaluation import evaluate
 from bert_runtime.metrics import entity_spans
-from bert_runtime.records import Record, read_records
+from bert_runtime.records import read_records
 from bert_runtime.tasks import (
-    FillMask,
-    QuestionAnswering,
-    ReplacedTokenDetection,
     SentenceEmbedding,
-    Task,
     TokenClassification,
 )
 from bert_runtime.tasks.tokens import join_words
-from bert_runtime.tokenization import TextTokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -70,7 +59,7 @@ def write(path: Path, rows: list[dict[str, Any]], times: int = 1) -> Path:
 
 
 @pytest.mark.parametrize("task", FILES)
-def test_every_task_learns(task: str, classifier_checkpoint: Path, tmp_path: Path) -> None:
+def test_every_task_reaches_a_perfect_dev_metric(task: str, classifier_checkpoint: Path, tmp_path: Path) -> None:
     train, dev = write(tmp_path / "train.jsonl", FILES[task], 8), write(tmp_path / "dev.jsonl", FILES[task])
     settings = TrainSettings(epochs=30 if task == "fill-mask" else 12, batch_size=8, lr=2e-3, precision="fp32")
     report = fine_tune(task, classifier_checkpoint, train, dev, tmp_path / "out", settings)
@@ -80,7 +69,7 @@ def test_every_task_learns(task: str, classifier_checkpoint: Path, tmp_path: Pat
     assert load_model(checkpoint, checkpoint.task()).task.name == task
 
 
-def test_a_linear_chain_is_trained_and_saved(classifier_checkpoint: Path, tmp_path: Path) -> None:
+def test_crf_is_trained_and_saved(classifier_checkpoint: Path, tmp_path: Path) -> None:
     file = write(tmp_path / "train.jsonl", FILES["token-classification"], 8)
     settings = TrainSettings(epochs=3, batch_size=8, lr=2e-3, precision="fp32")
     options = {"crf": True, "bio": True, "aggregation": "first"}
@@ -99,8 +88,8 @@ def test_a_linear_chain_is_trained_and_saved(classifier_checkpoint: Path, tmp_pa
     assert transitions[begin, inside] > transitions[inside, inside]  # the only place where I-item was seen
 
 
-def test_answers_are_what_was_measured(classifier_checkpoint: Path, tmp_path: Path) -> None:
-    """Words are decoded as they are trained and scored: by their first token, as sequences that BIO allows."""
+def test_predictions_match_the_dev_metric(classifier_checkpoint: Path, tmp_path: Path) -> None:
+    """Decoding uses the first token of a word, as training and evaluation do, and valid BIO sequences only."""
     file = write(tmp_path / "train.jsonl", FILES["token-classification"], 8)
     settings = TrainSettings(epochs=4, batch_size=8, lr=1e-3, precision="fp32")
     fine_tune("token-classification", classifier_checkpoint, file, file, tmp_path / "out", settings)
@@ -110,18 +99,18 @@ def test_answers_are_what_was_measured(classifier_checkpoint: Path, tmp_path: Pa
     export(tmp_path / "out", tmp_path / "bundle", precisions=["fp32"])
     model = load(tmp_path / "bundle")
     records = read_records(file)
-    found = [{(e.label, e.start, e.end) for e in model(join_words(each.tokens())[0]).entities} for each in records]
+    found = [{(e.label, e.start, e.end) for e in model(join_words(record.tokens())[0]).entities} for record in records]
     gold = []
-    for each in records:
-        _, spans = join_words(each.tokens())
-        entities = entity_spans(each.tags())
+    for record in records:
+        _, spans = join_words(record.tokens())
+        entities = entity_spans(record.tags())
         gold.append({(kind, int(spans[first, 0]), int(spans[after - 1, 1])) for kind, first, after in entities})
     hits, total = sum(len(x & y) for x, y in zip(found, gold, strict=True)), sum(len(x) for x in (*found, *gold))
     assert evaluate(model, records)["f1"] == pytest.approx(2 * hits / total)
     assert 0 < 2 * hits / total < 1
 
 
-def test_attention_pooling_is_saved_and_read(embedding_checkpoint: Path, tmp_path: Path) -> None:
+def test_attention_pooling_is_saved_and_loaded(embedding_checkpoint: Path, tmp_path: Path) -> None:
     file = write(tmp_path / "train.jsonl", FILES["sentence-embedding"], 8)
     settings = TrainSettings(epochs=2, batch_size=8, lr=2e-3, precision="fp32")
     arguments = ("sentence-embedding", embedding_checkpoint, file, file, tmp_path / "out", settings)
@@ -135,7 +124,7 @@ def test_attention_pooling_is_saved_and_read(embedding_checkpoint: Path, tmp_pat
     assert torch.equal(score, again)
 
 
-def test_thresholds_are_those_of_the_dev_file(classifier_checkpoint: Path, tmp_path: Path) -> None:
+def test_threshold_is_tuned_on_the_dev_file(classifier_checkpoint: Path, tmp_path: Path) -> None:
     rows = [
         {"text": "my card", "labels": ["a", "b"]},
         {"text": "good rain", "labels": ["b"]},
@@ -148,135 +137,6 @@ def test_thresholds_are_those_of_the_dev_file(classifier_checkpoint: Path, tmp_p
     assert report["task"]["threshold"] == report["best"]["best_threshold"]
     assert report["best"]["micro_f1"] == pytest.approx(report["best"]["best_micro_f1"])
     assert open_checkpoint(tmp_path / "out").task().to_dict() == report["task"]
-
-
-def test_a_linear_chain_has_a_learning_rate_of_its_own(toy_config: Any) -> None:
-    model = TaskModel(toy_config, TokenClassification(labels=("O", "B-x"), crf=True))
-    *_, chain = parameter_groups(model, 0.01)
-    assert [p.shape for p in chain["params"]] == [(4, 2)]
-    assert chain["weight_decay"] == 0
-    assert chain["lr"] > 1e-3
-    grouped = [p for group in parameter_groups(model, 0.01) for p in group["params"]]
-    assert len(grouped) == len(list(model.parameters())) == len({id(p) for p in grouped})
-
-
-@pytest.fixture
-def tokenizer_for(classifier_checkpoint: Path) -> Callable[[Task, int], TextTokenizer]:
-    return lambda task, length: open_checkpoint(classifier_checkpoint).text_tokenizer(length, task.windows)
-
-
-def first_target(task: Task, row: dict[str, Any], tokenizer: TextTokenizer) -> list[tuple[list[str], list[Any]]]:
-    """Tokens and target of every window of one example."""
-    example = task.example(Record(row, Path("x.jsonl"), 1))
-    (windows,) = tokenizer.encode(example.inputs)
-    objective = build_objective(task)
-    return [(each.tokens, objective.target(example, each, tokenizer).tolist()) for each in windows]
-
-
-def test_labels_sit_on_the_first_token_of_a_word(tokenizer_for: Callable[[Task, int], TextTokenizer]) -> None:
-    task = TokenClassification(labels=("O", "B-x"))
-    row = {"tokens": ["my", "cardz", "bank"], "tags": ["O", "B-x", "O"]}
-    ((tokens, target),) = first_target(task, row, tokenizer_for(task, 64))
-    assert tokens == ["[CLS]", "my", "card", "##z", "bank", "[SEP]"]
-    assert target == [-100, 0, 1, -100, 0, -100]
-
-
-def test_every_label_is_in_some_window_and_none_on_a_word_that_began_before(
-    tokenizer_for: Callable[[Task, int], TextTokenizer],
-) -> None:
-    task = TokenClassification(labels=("O", "B-x"))
-    row = {"tokens": ["zebra", "card"] * 12, "tags": ["B-x", "O"] * 12}
-    windows = first_target(task, row, tokenizer_for(task, 16))
-    assert len(windows) > 3
-    for tokens, target in windows:
-        labelled = {token: label for token, label in zip(tokens, target, strict=True) if label != -100}
-        assert labelled.keys() <= {"z", "card"}
-        assert all(label == (token == "z") for token, label in labelled.items())
-
-
-def test_every_token_of_a_replaced_word_is_replaced(tokenizer_for: Callable[[Task, int], TextTokenizer]) -> None:
-    task = ReplacedTokenDetection()
-    row = {"tokens": ["my", "cardz", "bank"], "tags": ["original", "replaced", "original"]}
-    ((_, target),) = first_target(task, row, tokenizer_for(task, 64))
-    assert target == [-100, 0, 1, 1, 0, -100]
-
-
-def test_an_answer_is_in_the_windows_that_hold_it(tokenizer_for: Callable[[Task, int], TextTokenizer]) -> None:
-    task = QuestionAnswering()
-    context = "hello my card is late. " * 8 + "see the bank now"
-    row = {
-        "question": "where",
-        "context": context,
-        "answers": [{"text": "the bank", "answer_start": context.index("the bank")}],
-    }
-    windows = first_target(task, row, tokenizer_for(task, 24))
-    assert len(windows) > 2
-    for tokens, (start, end) in windows:
-        assert tokens[start : end + 1] == (["the", "bank"] if "bank" in tokens else ["[CLS]"])
-
-
-def test_masks_are_compared_with_their_words(tokenizer_for: Callable[[Task, int], TextTokenizer]) -> None:
-    task = FillMask(mask_token="[MASK]", mask_token_id=4)
-    tokenizer = tokenizer_for(task, 64)
-    ((tokens, target),) = first_target(task, {"text": "[MASK] is [MASK]", "labels": ["card", "lost"]}, tokenizer)
-    assert tokens == ["[CLS]", "[MASK]", "is", "[MASK]", "[SEP]"]
-    assert target == [-100, *tokenizer.token_ids("card"), -100, *tokenizer.token_ids("lost"), -100]
-
-
-def test_targets_of_different_lengths_are_filled_up() -> None:
-    assert stack_targets([np.array([1, 2, 3]), np.array([4])]).tolist() == [[1, 2, 3], [4, -100, -100]]
-    assert stack_targets([np.array(2), np.array(1)]).tolist() == [2, 1]
-
-
-def similar(rows: list[dict[str, Any]]) -> list[Any]:
-    records = [Record(row, Path("x.jsonl"), number) for number, row in enumerate(rows, start=1)]
-    return [example.target for example in similarity_examples(SentenceEmbedding(dimensions=2), records)]
-
-
-def test_scores_of_pairs_are_brought_to_one() -> None:
-    pair = {"text": "a", "text_pair": "b"}
-    assert similar([{**pair, "score": 5}, {**pair, "score": 2.5}]) == [1.0, 0.5]
-    assert similar([{**pair, "score": 0.2}, {**pair, "score": -0.4}]) == [0.2, -0.4]
-    assert np.isnan(similar([pair, pair])).all()
-
-
-@pytest.mark.parametrize(
-    ("scores", "message"),
-    [((1.0, None), r"x\.jsonl:2: expected a score as in x\.jsonl:1"), ((0, 0), "expected scores that differ")],
-)
-def test_scores_that_cannot_be_matched(scores: tuple[Any, ...], message: str) -> None:
-    rows = [{"text": "a", "text_pair": "b"} | ({} if score is None else {"score": score}) for score in scores]
-    with pytest.raises(DataError, match=message):
-        similar(rows)
-
-
-def test_pairs_without_scores_find_each_other() -> None:
-    vectors: Tensor = torch.eye(4)[[0, 0, 1, 1, 2, 2]]
-    nan = torch.full((3,), float("nan"))
-    assert similarity_loss(vectors, nan) < 1e-6
-    assert similarity_loss(vectors[[0, 2, 3, 5, 4, 1]], nan) > 10
-
-
-def test_pairs_without_scores_train(embedding_checkpoint: Path, tmp_path: Path) -> None:
-    words = ("card", "rain", "bank", "train", "book", "film", "parcel", "refund")
-    rows = [{"text": f"my {word}", "text_pair": f"the {word} is {word}"} for word in words]
-    train = write(tmp_path / "train.jsonl", rows)
-    pairs = [(x, y) for x in words for y in words]
-    scored = [{"text": f"my {x}", "text_pair": f"the {y} is {y}", "score": float(x == y)} for x, y in pairs]
-    dev = write(tmp_path / "dev.jsonl", scored)
-    settings = TrainSettings(epochs=20, batch_size=8, lr=5e-4, precision="fp32")
-    fine_tune("sentence-embedding", embedding_checkpoint, train, dev, tmp_path / "out", settings)
-
-    def loss_of(folder: Path) -> float:
-        checkpoint = open_checkpoint(folder)
-        task = checkpoint.task()
-        examples = ExampleDataset(task, similarity_examples(task, read_records(train)), checkpoint.text_tokenizer())
-        batch = examples.collate(range(len(examples)))
-        with torch.no_grad():
-            vectors = load_model(checkpoint, task)(batch.input_ids, batch.attention_mask, batch.token_type_ids)
-        return float(similarity_loss(vectors, batch.targets))
-
-    assert loss_of(tmp_path / "out") < 0.5 * loss_of(embedding_checkpoint)
 
 
 @pytest.mark.parametrize(
@@ -295,7 +155,7 @@ def test_pairs_without_scores_train(embedding_checkpoint: Path, tmp_path: Path) 
         ),
     ],
 )
-def test_rows_that_cannot_be_learnt_are_named(
+def test_unusable_rows_are_named(
     task: str, row: dict[str, Any], message: str, classifier_checkpoint: Path, tmp_path: Path
 ) -> None:
     file = write(tmp_path / "train.jsonl", [row])
@@ -303,7 +163,7 @@ def test_rows_that_cannot_be_learnt_are_named(
         fine_tune(task, classifier_checkpoint, file, file, tmp_path / "out", TrainSettings())
 
 
-def test_fewer_dimensions_are_kept_in_the_checkpoint(embedding_checkpoint: Path, tmp_path: Path) -> None:
+def test_dimensions_are_saved_in_the_checkpoint(embedding_checkpoint: Path, tmp_path: Path) -> None:
     file = write(tmp_path / "train.jsonl", FILES["sentence-embedding"], 2)
     arguments = ("sentence-embedding", embedding_checkpoint, file, file, tmp_path / "out")
     fine_tune(*arguments, TrainSettings(epochs=1, precision="fp32"), task_settings={"dimensions": 8})
@@ -312,7 +172,7 @@ def test_fewer_dimensions_are_kept_in_the_checkpoint(embedding_checkpoint: Path,
     assert task.dimensions == 8
 
 
-def test_another_pooling_than_the_attention_of_the_base(embedding_checkpoint: Path, tmp_path: Path) -> None:
+def test_pooling_of_the_base_can_be_replaced(embedding_checkpoint: Path, tmp_path: Path) -> None:
     file = write(tmp_path / "train.jsonl", FILES["sentence-embedding"], 2)
     base = embedding_checkpoint
     for pooling in ("attention", "mean"):
@@ -340,7 +200,7 @@ def test_another_pooling_than_the_attention_of_the_base(embedding_checkpoint: Pa
         ("sentence-embedding", {"pooling": "median"}, "expected a pooling of mean"),
     ],
 )
-def test_settings_that_a_task_does_not_have(
+def test_unknown_task_settings_are_rejected(
     task: str, settings: dict[str, Any], message: str, embedding_checkpoint: Path, tmp_path: Path
 ) -> None:
     file = write(tmp_path / "train.jsonl", FILES[task])
@@ -349,7 +209,7 @@ def test_settings_that_a_task_does_not_have(
     assert not (tmp_path / "out").exists()
 
 
-def test_bio_needs_bio_labels(classifier_checkpoint: Path, tmp_path: Path) -> None:
+def test_bio_with_other_labels_is_rejected(classifier_checkpoint: Path, tmp_path: Path) -> None:
     rows = [{"tokens": ["my", "card"], "tags": ["DET", "NOUN"]}]
     file = write(tmp_path / "train.jsonl", rows)
     with pytest.raises(TrainingError, match=r"bio needs labels O, B-… and I-…, found DET, NOUN"):
@@ -359,7 +219,7 @@ def test_bio_needs_bio_labels(classifier_checkpoint: Path, tmp_path: Path) -> No
         )  # fmt: skip
 
 
-def test_labels_of_tags_are_in_a_readable_order(classifier_checkpoint: Path, tmp_path: Path) -> None:
+def test_bio_labels_are_grouped_by_type(classifier_checkpoint: Path, tmp_path: Path) -> None:
     file = write(tmp_path / "train.jsonl", FILES["token-classification"], 2)
     settings = TrainSettings(epochs=1, precision="fp32")
     report = fine_tune("token-classification", classifier_checkpoint, file, file, tmp_path / "out", settings)

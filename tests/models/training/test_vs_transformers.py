@@ -1,4 +1,4 @@
-"""Without dropout, our loop on our models takes the steps that it takes on transformers' models of the same weights."""
+"""Without dropout, the training loop has the same losses on our models and on transformers' with the same weights."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +47,7 @@ def config(toy_config: EncoderConfig) -> EncoderConfig:
 
 
 def varied(fields: dict[str, Any]) -> list[Record]:
-    """Records of different lengths, whose first words say what is right."""
+    """Records of different lengths, whose first words determine the label."""
     rows = []
     for i in range(8 * STEPS // 2):
         row = dict(fields)
@@ -61,7 +61,9 @@ def varied(fields: dict[str, Any]) -> list[Record]:
 
 
 @pytest.mark.parametrize("kind", LABELLED)
-def test_fine_tuning(kind: str, config: EncoderConfig, toy_vocab: Path, tmp_path: Path) -> None:
+def test_fine_tuning_losses_match_transformers(
+    kind: str, config: EncoderConfig, toy_vocab: Path, tmp_path: Path
+) -> None:
     task, fields = LABELLED[kind]
     torch.manual_seed(0)
     (tmp_path / "base").mkdir()
@@ -90,7 +92,7 @@ def base(config: EncoderConfig, toy_vocab: Path, tmp_path: Path) -> tuple[Masked
 
 @pytest.fixture
 def batches(base: tuple[MaskedLanguageModel, Path], toy_vocab: Path, tmp_path: Path) -> dict[str, PretrainingBatches]:
-    """The same sequences with our masks and with transformers', and a few to measure on."""
+    """The same sequences with our masks and with transformers', and a few dev batches."""
     cache = toy_cache(tmp_path / "corpus", toy_vocab, random_documents(60, 20))
     settings = PretrainSettings(objective="mlm+nsp", batch_size=8, max_tokens=32).batch_settings()
     arguments = (
@@ -105,10 +107,10 @@ def batches(base: tuple[MaskedLanguageModel, Path], toy_vocab: Path, tmp_path: P
     }
 
 
-def test_pretraining(
+def test_pretraining_losses_match_transformers(
     base: tuple[MaskedLanguageModel, Path], batches: dict[str, PretrainingBatches], tmp_path: Path
 ) -> None:
-    """One loop, once with our class and once with transformers', on our masks."""
+    """Both model classes train on our masks."""
     settings = PretrainSettings(
         objective="mlm+nsp", steps=STEPS, eval_every=STEPS, batch_size=8, max_tokens=32, lr=4e-3, precision="fp32"
     )
@@ -124,12 +126,14 @@ def test_pretraining(
     assert losses[0][-1] < 0.9 * losses[0][0]
 
 
-def test_the_collator_reads_the_same_sequences(batches: dict[str, PretrainingBatches]) -> None:
-    """And hides other tokens of these."""
+def test_collator_masks_the_same_sequences(batches: dict[str, PretrainingBatches]) -> None:
+    """It masks other tokens of them."""
     masked = tokens = 0
     for number in range(len(batches["ours"])):
         ours, theirs = (batches[name][number] for name in ("ours", "theirs"))
-        originals = [torch.where(each.labels == IGNORE_INDEX, each.input_ids, each.labels) for each in (ours, theirs)]
+        originals = [
+            torch.where(batch.labels == IGNORE_INDEX, batch.input_ids, batch.labels) for batch in (ours, theirs)
+        ]
         assert torch.equal(*originals)
         for name in ("attention_mask", "token_type_ids", "sentence_labels"):
             assert torch.equal(getattr(ours, name), getattr(theirs, name))
