@@ -1,13 +1,22 @@
-"""A check that a session is used in the process that opened it."""
+"""What a forked process may do with sessions that it inherits: nothing, but it may end."""
 
+import ctypes
 import os
+import sys
+import weakref
+from functools import cache
+from typing import Any
 
 from bert_runtime.errors import ForkedSessionError
 
-__all__ = ["CUDA_LOST", "THREADS_LOST", "ForkGuard"]
+__all__ = ["CUDA_LOST", "THREADS_LOST", "ForkGuard", "let_children_exit"]
 
 THREADS_LOST = "its threads do not exist in the child"
 CUDA_LOST = "CUDA does not survive that"
+
+
+_sessions: "weakref.WeakSet[Any]" = weakref.WeakSet()
+"""ONNX Runtime's sessions of this process."""
 
 
 class ForkGuard:
@@ -27,3 +36,36 @@ class ForkGuard:
                 f"this model was loaded before the process forked, and {self._reason}; "
                 "call bert_runtime.load in each worker (gunicorn: without --preload)"
             )
+
+
+def let_children_exit(session: Any) -> None:
+    """Keep an ONNX Runtime session from blocking processes that are forked from this one.
+
+    Destroying a thread pool waits for its threads, which a forked child does not have. So a child never destroys the
+    sessions that it inherits, and ends without the destructors of ONNX Runtime's static objects, of which one waits as
+    soon as the module is imported (1.31.1: a child of `import onnxruntime; os.fork()` does not exit). Python's own
+    `atexit` functions run, and buffers of C are written.
+
+    Args:
+        session: an `onnxruntime.InferenceSession`.
+    """
+    _register_once()
+    if (owner_of_threads := getattr(session, "_sess", None)) is not None:
+        _sessions.add(owner_of_threads)
+
+
+@cache
+def _register_once() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _after_fork_in_child() -> None:
+    for session in _sessions:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "on_exit"):  # glibc; the functions run in the reverse order
+        libc.on_exit(libc._exit, None)
+        libc.__cxa_atexit(libc.fflush, None, None)

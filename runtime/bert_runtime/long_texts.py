@@ -55,8 +55,8 @@ class TextShortener:
     def shorten_pair(self, first: str, second: str, tokens: int) -> tuple[str, str]:
         """Return the parts of both texts that decide the `tokens` tokens which truncation keeps of the pair.
 
-        The strategy is `longest_first`. Where both texts exceed their half of an odd number of tokens, the one that has
-        more tokens keeps the odd one, so the longer part is that of the longer text.
+        The strategy is the library's longest-first. Where both texts exceed their half of an odd number of tokens, the
+        one that has more tokens keeps the odd one, so the longer part is that of the longer text.
         """
         (first_part, first_count), (second_part, second_count) = (
             self._shorten(text, tokens) for text in (first, second)

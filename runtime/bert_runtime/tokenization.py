@@ -8,6 +8,7 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from bert_runtime.errors import BundleError, InputError
+from bert_runtime.long_texts import TextShortener
 from bert_runtime.numerics import IntArray
 from bert_runtime.tasks import TextInput, WindowedText
 from bert_runtime.tasks.tokens import window_overlap
@@ -22,6 +23,10 @@ A dict may have other keys, such as a label, which are ignored.
 
 _TEXT_NAMES = frozenset(("text", "text_pair", "pair", "question", "context"))
 """Names that callers give texts in a dict. One that is not read is an error: its text would be ignored silently."""
+
+MAX_WINDOWED_CHARACTERS = 1_000_000
+"""Longest input of a task that reads all of a text in windows: 140 MB of memory in the tokenizer, 1,000 windows of 256
+tokens. Texts of other tasks are truncated and may be longer. A judgement."""
 
 _UNKNOWN = ("[UNK]", "<unk>")
 """Unknown tokens of the vocabularies of this family."""
@@ -136,6 +141,10 @@ class TextTokenizer:
         """Longest sequence in tokens, special tokens included."""
         self.pad_token_id = pad_token_id
         self._tokenizer = tokenizer
+        self._shortener = TextShortener(tokenizer)
+        self._single_tokens, self._pair_tokens = (
+            max_tokens - tokenizer.num_special_tokens_to_add(is_pair=is_pair) for is_pair in (False, True)
+        )
 
     @classmethod
     def from_file(
@@ -195,6 +204,7 @@ class TextTokenizer:
         """
         try:
             self._check_windows(inputs, first)
+            inputs = [self._shortened(value) for value in inputs]
             if len(inputs) == 1:  # the batch call starts threads, which does not pay off for one text
                 encodings = [self._tokenizer.encode(*inputs[0])]
             elif self.windows is None:
@@ -207,10 +217,26 @@ class TextTokenizer:
             return [(encoding,) for encoding in encodings]
         return [(encoding, *encoding.overflowing) for encoding in encodings]
 
+    def _shortened(self, value: TextInput) -> TextInput:
+        """Return an input without what truncation drops from its long texts, unless it is cut into windows."""
+        text, pair = value
+        if pair is None:
+            if self.windows is None and self._shortener.is_long(text, self._single_tokens):
+                return TextInput(self._shortener.shorten(text, self._single_tokens))
+        elif self.windows is None and any(self._shortener.is_long(part, self._pair_tokens) for part in (text, pair)):
+            return TextInput(*self._shortener.shorten_pair(text, pair, self._pair_tokens))
+        return value
+
     def _check_windows(self, inputs: Sequence[TextInput], first: int) -> None:
         """Raise `InputError` for inputs that cannot be cut into windows: the tokenizer would panic."""
         if self.windows is None:
             return
+        for index, value in enumerate(inputs, start=first):
+            if (size := max(map(len, filter(None, value)), default=0)) > MAX_WINDOWED_CHARACTERS:
+                raise InputError(
+                    f"input {index}: expected at most {MAX_WINDOWED_CHARACTERS:,} characters, since all of the text is "
+                    f"read, found {size:,}; divide it into several inputs"
+                )
         expected, found = ("a pair of texts", "one") if self.windows == "text_pair" else ("one text", "a pair")
         for index, value in enumerate(inputs, start=first):
             if (value.text_pair is None) == (self.windows == "text_pair"):

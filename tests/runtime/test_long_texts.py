@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, Encoding, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+from bert_runtime.errors import InputError
 from bert_runtime.long_texts import TextShortener
+from bert_runtime.tasks import TextInput
+from bert_runtime.tokenization import TextTokenizer
 
 _FRAGMENTS = (
     *("they're ", "don't", " ", "  ", "\t", "\n\n", "a" * 150, "中文字符", "日本語テキスト", "e\u0301\u0301", "é", "ﬁ"),
@@ -99,7 +102,7 @@ def random_texts(seed: int) -> Iterator[str]:
 
 
 def truncated(first: list[int], second: list[int], tokens: int, side: str) -> tuple[list[int], list[int]]:
-    """Truncate the ids of a pair as the strategy `longest_first` of the library does."""
+    """Truncate the ids of a pair by the longest-first strategy of the library."""
     short, long = sorted((len(first), len(second)))
     if short + long > tokens:
         long = short if short > tokens else max(short, tokens - short)
@@ -174,3 +177,21 @@ def test_cost_does_not_grow_with_the_text(tokens: int) -> None:
     # An odd token goes to the longer text, so that tokens must be counted, in chunks and once.
     assert sum(counting.characters) < (2.1 * len(text) if tokens % 2 else 10_000)
     assert max(counting.characters) < 5_000
+
+
+def test_text_tokenizer_shortens_texts_and_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "where is my card, and who has it now? " * 300
+    inputs = [TextInput(text), TextInput(text, text[:-7]), TextInput("hello"), TextInput("hello", text)]
+    tokenizer = TextTokenizer(wordpiece(), 32, 0)
+    one_by_one = [tokenizer.encode([value])[0][0].ids for value in inputs]
+    assert [encoding.ids for (encoding,) in tokenizer.encode(inputs)] == one_by_one
+    monkeypatch.setattr(TextShortener, "is_long", lambda *_: False)
+    assert [tokenizer.encode([value])[0][0].ids for value in inputs] == one_by_one
+
+
+def test_texts_that_are_read_in_windows_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bert_runtime.tokenization.MAX_WINDOWED_CHARACTERS", 100)
+    tokenizer = TextTokenizer(wordpiece(), 32, 0, windows="text")
+    assert len(tokenizer.encode([TextInput("card " * 20)])[0]) >= 1
+    with pytest.raises(InputError, match=r"input 1: expected at most 100 characters, .* found 105; divide it"):
+        tokenizer.encode([TextInput("card"), TextInput("card " * 21)])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bert_runtime.cpu.native_kernels import register_kernels
 from bert_runtime.errors import BundleError, InputError, MissingExtraError
-from bert_runtime.fork_guard import THREADS_LOST, ForkGuard
+from bert_runtime.fork_guard import THREADS_LOST, ForkGuard, let_children_exit
 from bert_runtime.machine import has_instruction_set
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tokenization import Batch
@@ -78,11 +78,13 @@ def open_onnxruntime_session(
         disabled = ["SkipLayerNormFusion"]
     try:
         with linked_weights(options, path):
-            return onnxruntime.InferenceSession(
+            session = onnxruntime.InferenceSession(
                 path, options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
             )
     except Exception as error:  # onnxruntime's exceptions share no base class but Exception
         raise BundleError(f"{path}: ONNX Runtime {onnxruntime.__version__} cannot load this graph: {error}") from None
+    let_children_exit(session)
+    return session
 
 
 def _cpu_options(threads: int) -> "SessionOptions":

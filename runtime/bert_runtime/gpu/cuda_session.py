@@ -19,7 +19,7 @@ from bert_runtime.bundle.manifest import Manifest
 from bert_runtime.cpu.session import linked_weights
 from bert_runtime.devices import CUDA_PROVIDER, INSTALL_COMMANDS, Device, require_cuda
 from bert_runtime.errors import BundleError, CudaUnavailableError
-from bert_runtime.fork_guard import CUDA_LOST, ForkGuard
+from bert_runtime.fork_guard import CUDA_LOST, ForkGuard, let_children_exit
 from bert_runtime.gpu.pinned_memory import StagingBuffers
 from bert_runtime.gpu.shape_buckets import Shape, ShapeBuckets, unpad
 from bert_runtime.numerics import FloatArray
@@ -103,6 +103,7 @@ def open_cuda_session(
         ) from None
     _check_providers(session, device, preferred, load_errors.getvalue())
     _log_fallbacks(session, Path(path).name, device, preferred)
+    let_children_exit(session)
     return session
 
 
