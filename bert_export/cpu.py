@@ -41,13 +41,13 @@ def build_fp32(context: BuildContext) -> Fp32Variant:
     outlined, calls = outline_kernels(branched)
     files = save_graph(outlined, context.folder, "fp32")
     context.progress("comparing FP32 with PyTorch under every kind of padding")
-    runner = context.open_runner(context.folder / files.model.file)
-    parity = check_parity(torch_model, runner.session.run, context.max_tokens)
+    runtime_model = context.open_runtime_model(context.folder / files.model.file)
+    parity = check_parity(torch_model, runtime_model.session.run, context.max_tokens)
     built = finish_variant(
-        context, runner, runner.outputs(context.probe.texts), files, tolerance=parity["tolerance"],
+        context, runtime_model, runtime_model.outputs(context.probe.texts), files, tolerance=parity["tolerance"],
         precision="fp32", target="cpu", opset=OPSET, fusions=branches, functions=calls, parity=parity,
     )  # fmt: skip
-    return Fp32Variant(built.variant, built.runner, built.outputs, graph, fusions)
+    return Fp32Variant(built.variant, built.runtime_model, built.outputs, graph, fusions)
 
 
 def build_int8(context: BuildContext, fp32: Fp32Variant, weight_bits: int) -> BuiltVariant:
@@ -74,13 +74,13 @@ def build_int8(context: BuildContext, fp32: Fp32Variant, weight_bits: int) -> Bu
     outlined, calls = outline_kernels(branched)
     files = save_graph(outlined, context.folder, "int8")
     context.progress(f"measuring INT8 drift on {len(probe.texts)} texts")
-    runner = context.open_runner(context.folder / files.model.file, int8=True)
-    outputs = runner.outputs(probe.texts)
+    runtime_model = context.open_runtime_model(context.folder / files.model.file, int8=True)
+    outputs = runtime_model.outputs(probe.texts)
     if not all(np.isfinite(output.flat).all() for output in outputs):
         raise ExportError("the INT8 graph's outputs are not all finite; export with --precision fp32")
-    drift = measure_drift(runner.task, outputs, fp32.outputs)
+    drift = measure_drift(runtime_model.task, outputs, fp32.outputs)
     return finish_variant(
-        context, runner, outputs, files,
+        context, runtime_model, outputs, files,
         tolerance=max(1e-4, _INT8_SELF_TEST_SHARE * drift["max_abs_difference"]),
         precision="int8", target="cpu", opset=OPSET, instruction_set="vnni" if weight_bits == 8 else None,
         fusions={**branches, **counts}, functions=calls,

@@ -206,7 +206,7 @@ def _measure(
         built = with_metrics(task, built, labelled.examples, labelled.path)
     context.progress("timing the variants")
     on_cpu = {item.variant.precision: item for item in built if item.variant.target == "cpu"}
-    runs = {precision: item.runner.session.run for precision, item in on_cpu.items()}
+    runs = {precision: item.runtime_model.session.run for precision, item in on_cpu.items()}
     latencies = median_latencies_ms(runs, task, context.max_tokens)
     return [
         item.with_measurements(latency_ms=latencies[item.variant.precision]) if item.variant.target == "cpu" else item

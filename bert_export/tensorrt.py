@@ -71,15 +71,15 @@ def build_tensorrt(
         precisions = ("fp32",)
     files = save_graph(graph, context.folder, "tensorrt")
     context.progress("comparing the graph for TensorRT with PyTorch under every kind of padding")
-    runner = context.open_runner(context.folder / files.model.file)
-    parity = check_parity(context.torch_model, runner.session.run, context.max_tokens)
-    outputs = runner.outputs(context.probe.texts)
-    drift = measure_drift(runner.task, outputs, fp32.outputs)
+    runtime_model = context.open_runtime_model(context.folder / files.model.file)
+    parity = check_parity(context.torch_model, runtime_model.session.run, context.max_tokens)
+    outputs = runtime_model.outputs(context.probe.texts)
+    drift = measure_drift(runtime_model.task, outputs, fp32.outputs)
     scale = max(0.1, max(float(np.abs(output.flat).max(initial=0)) for output in fp32.outputs))
     tolerances = {"fp32": parity["tolerance"], "fp16": FP16_TOLERANCE * scale}
     return [
         finish_variant(
-            context, runner, outputs, files, tolerance=tolerances[precision],
+            context, runtime_model, outputs, files, tolerance=tolerances[precision],
             precision=precision, target="tensorrt", opset=TENSORRT_OPSET, fusions=fusions, parity=parity, drift=drift,
             evaluated_on=EVALUATED_ON,
         )

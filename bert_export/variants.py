@@ -1,8 +1,8 @@
 """The variants of a bundle under construction: what every builder takes, measures and returns.
 
 A builder (`bert_export.cpu`, `bert_export.cuda`, `bert_export.tensorrt`) makes a graph, writes it, opens it with
-`BuildContext.open_runner`, checks its parity with PyTorch, measures its drift from FP32 with `measure_drift`, and
-returns `finish_variant`.
+`BuildContext.open_runtime_model`, checks its parity with PyTorch, measures its drift from FP32 with `measure_drift`,
+and returns `finish_variant`.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,7 +56,7 @@ class BuildContext:
         """The maximum length of a sequence, in tokens."""
         return self.probe.tokenizer.max_tokens
 
-    def open_runner(self, path: Path, *, int8: bool = False) -> Model:
+    def open_runtime_model(self, path: Path, *, int8: bool = False) -> Model:
         """Open a graph on the CPU as the runtime runs it."""
         session = Session(path, self.torch_model.task.output, available_cores(), int8=int8)
         return Model(self.torch_model.runtime_task(), self.probe.tokenizer, session)
@@ -64,10 +64,10 @@ class BuildContext:
 
 @dataclass(frozen=True)
 class BuiltVariant:
-    """A variant on disk, its runner, and its raw outputs on the probe's texts."""
+    """A variant on disk, the runtime's model of it, and its raw outputs on the probe's texts."""
 
     variant: Variant
-    runner: Model
+    runtime_model: Model
     outputs: list[Outputs]
 
     def with_measurements(self, **measured: Any) -> Self:
@@ -96,26 +96,32 @@ def measure_drift(task: Task, outputs: Sequence[Outputs], fp32: Sequence[Outputs
     return {**task.agreement(outputs, fp32), "max_abs_difference": largest, "texts": len(outputs)}
 
 
-def self_test_of(runner: Model, probe: Probe, tolerance: float) -> SelfTest:
+def self_test_of(runtime_model: Model, probe: Probe, tolerance: float) -> SelfTest:
     """Record a graph's outputs on the self-test inputs, for other machines to compare with."""
-    outputs = (self_test_values(runner.outputs([item])[0]) for item in probe.self_test_inputs)
+    outputs = (self_test_values(runtime_model.outputs([item])[0]) for item in probe.self_test_inputs)
     # Nine digits identify a float32; more would only make the manifest longer.
     return SelfTest(outputs=tuple(tuple(float(f"{x:.9g}") for x in values) for values in outputs), tolerance=tolerance)
 
 
 def finish_variant(
-    context: BuildContext, runner: Model, outputs: list[Outputs], files: GraphFiles, *, tolerance: float, **fields: Any
+    context: BuildContext,
+    runtime_model: Model,
+    outputs: list[Outputs],
+    files: GraphFiles,
+    *,
+    tolerance: float,
+    **fields: Any,
 ) -> BuiltVariant:
     """Record the self-test of a graph on disk, and assemble the variant's manifest entry.
 
     Args:
         context: The export's context.
-        runner: Runs the graph.
+        runtime_model: Runs the graph.
         outputs: What it computed on the probe's texts.
         files: What the graph was written to.
         tolerance: Maximum absolute difference of the self-test's outputs on another machine.
         fields: The other fields of `Variant`: `precision`, `target`, `opset`, `parity`, `drift` and so on.
     """
-    self_test = self_test_of(runner, context.probe, tolerance)
+    self_test = self_test_of(runtime_model, context.probe, tolerance)
     variant = Variant(**fields, self_test=self_test, model=files.model, external_data=files.data)
-    return BuiltVariant(variant, runner, outputs)
+    return BuiltVariant(variant, runtime_model, outputs)

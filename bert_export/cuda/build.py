@@ -113,31 +113,31 @@ def _build_variant(context: BuildContext, fp32: Fp32Variant, cuda: _CudaGraph, f
     """Measure on the CPU a graph that has been written."""
     title = f"{'' if cuda.padding == MASKED else f'{cuda.padding} '}{cuda.precision.upper()}"
     context.progress(f"comparing {title} for CUDA with PyTorch on the CPU, under {_PROBED_PADDING[cuda.padding]}")
-    runner = _open_runner(context, cuda, files)
+    runtime_model = _open_runtime_model(context, cuda, files)
     parity = check_cuda_parity(
         context.torch_model,
-        runner.session.run,
+        runtime_model.session.run,
         context.max_tokens,
         fp16=cuda.precision == "fp16",
         padding=cuda.padding,
     )
-    outputs = runner.outputs(context.probe.texts)
-    drift = measure_drift(runner.task, outputs, fp32.outputs)
+    outputs = runtime_model.outputs(context.probe.texts)
+    drift = measure_drift(runtime_model.task, outputs, fp32.outputs)
     return finish_variant(
-        context, runner, outputs, files, tolerance=max(parity["tolerance"], 2 * drift["max_abs_difference"]),
+        context, runtime_model, outputs, files, tolerance=max(parity["tolerance"], 2 * drift["max_abs_difference"]),
         precision=cuda.precision, target="cuda", padding=cuda.padding, opset=CUDA_OPSET, fusions=cuda.fusions,
         parity=parity, kept_fp32=cuda.kept_fp32, drift=drift,
         evaluated_on=PACKED_EVALUATED_ON if cuda.padding == PACKED else EVALUATED_ON,
     )  # fmt: skip
 
 
-def _open_runner(context: BuildContext, cuda: _CudaGraph, files: GraphFiles) -> Model:
+def _open_runtime_model(context: BuildContext, cuda: _CudaGraph, files: GraphFiles) -> Model:
     """Open a graph on the CPU; of a packed one, a copy whose packing operators are decomposed."""
     if cuda.padding == PACKED:
         with tempfile.TemporaryDirectory() as folder:
             decomposed = save_graph(decompose_packed_ops(cuda.graph), Path(folder), cuda.name)
-            return context.open_runner(Path(folder) / decomposed.model.file)
-    runner = context.open_runner(context.folder / files.model.file)
+            return context.open_runtime_model(Path(folder) / decomposed.model.file)
+    runtime_model = context.open_runtime_model(context.folder / files.model.file)
     if cuda.padding == UNMASKED:
-        runner.max_batch_tokens = 1  # one sequence per batch, since the graph accepts no padding
-    return runner
+        runtime_model.max_batch_tokens = 1  # one sequence per batch, since the graph accepts no padding
+    return runtime_model

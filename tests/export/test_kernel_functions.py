@@ -18,7 +18,7 @@ from bert_runtime.cpu.native_kernels import kernel_names
 from bert_runtime.cpu.session import Session
 from bert_runtime.tasks import Task
 
-from .fusion.test_pipeline import CLASSIFIER, CONFIG, MEAN, captured, probed_activations, toy_model
+from .toy_models import CLASSIFIER, CONFIG, MEAN, captured, probed_activations, toy_model
 
 EVEN = replace(CONFIG, intermediate_size=40)
 

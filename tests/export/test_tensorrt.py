@@ -17,8 +17,7 @@ from bert_runtime.devices import CPU
 from bert_runtime.loading import open_variant
 from bert_runtime.tasks import Task
 
-from .cuda.test_build import fused
-from .fusion.test_pipeline import CLASSIFIER, CONFIG, MEAN, runner
+from .toy_models import CLASSIFIER, CONFIG, MEAN, fused, graph_runner
 
 
 def spelled_out(task: Task) -> tuple[Any, ir.Model]:
@@ -32,7 +31,7 @@ def spelled_out(task: Task) -> tuple[Any, ir.Model]:
 @pytest.mark.parametrize("task", [CLASSIFIER, MEAN], ids=["classifier", "mean"])
 def test_the_graph_computes_what_torch_computes(task: Task, tmp_path: Path) -> None:
     model, graph = spelled_out(task)
-    run = runner(graph, tmp_path / "tensorrt.onnx")
+    run = graph_runner(graph, tmp_path / "tensorrt.onnx")
     assert 0 < check_parity(model, run, 32)["max_abs_error"] <= 1e-5
 
 

@@ -18,7 +18,7 @@ from bert_models import CheckpointError, load_model, open_checkpoint, save_model
 from bert_runtime.tasks import SentenceEmbedding
 from bert_runtime.tasks.sentence_embedding import POOLINGS
 
-from ..export.fusion.test_pipeline import runner
+from ..export.toy_models import graph_runner
 from .toy import TOLERANCE, inputs, randomize, save_reference, toy_config
 
 
@@ -61,7 +61,7 @@ def test_pooling_by_its_definition_and_in_the_graph(
     assert float((found - expected).abs().max()) <= TOLERANCE
     graph = capture(ours)
     fuse(graph, source.config, task)
-    check_parity(ours, runner(graph, tmp_path / "model.onnx"), 48)
+    check_parity(ours, graph_runner(graph, tmp_path / "model.onnx"), 48)
     (tmp_path / "saved").mkdir()
     save_model(ours, tmp_path / "saved", tokenizer_from=classifier_checkpoint)
     again = open_checkpoint(tmp_path / "saved")
@@ -125,7 +125,7 @@ def test_dense_layer_between_pooling_and_normalisation(tmp_path: Path, classifie
         assert torch.equal(load_model(again, again.task())(ids, attention, segments), ours(ids, attention, segments))
     graph = capture(ours)
     fuse(graph, source.config, task)
-    check_parity(ours, runner(graph, tmp_path / "model.onnx"), 48)
+    check_parity(ours, graph_runner(graph, tmp_path / "model.onnx"), 48)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from bert_models import load_model, open_checkpoint, save_model
 from bert_models.families import FAMILIES
 from bert_runtime.tasks import SentenceEmbedding
 
-from ..export.fusion.test_pipeline import probed_activations, runner
+from ..export.toy_models import graph_runner, probed_activations
 from .families import CONFIGS, reference
 from .toy import BATCHES, MASKS, TOLERANCE, inputs, randomize, save_reference
 
@@ -91,9 +91,9 @@ def test_exports_with_every_fusion(family: str, first_row: bool, tmp_path: Path)
     model = load_model(source, task)
     graph = capture(model)
     fusions = fuse(graph, source.config, task)
-    check_parity(model, runner(graph, tmp_path / "fp32.onnx"), source.config.max_tokens)
+    check_parity(model, graph_runner(graph, tmp_path / "fp32.onnx"), source.config.max_tokens)
     quantize(graph, expected_projections(source.config, fusions), probed_activations(model, graph))
-    runner(graph, tmp_path / "int8.onnx")
+    graph_runner(graph, tmp_path / "int8.onnx")
     names = [value.name for value in graph.graph.inputs]
     assert ("token_type_ids" in names) == source.config.uses_segment_ids
 

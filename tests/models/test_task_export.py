@@ -37,7 +37,7 @@ from bert_runtime.tasks import (
 )
 from bert_runtime.tokenization import Batch
 
-from ..export.fusion.test_pipeline import probed_activations, runner
+from ..export.toy_models import graph_runner, probed_activations
 from .families import CONFIGS
 from .toy import randomize, save_reference
 
@@ -127,24 +127,24 @@ def runs_in_half_precision(model: TaskModel, graph: ir.Model, folder: Path) -> N
     """The graph for CUDA, in FP32 and in FP16, as the CPU provider evaluates it."""
     spelled = graph.clone()
     assert decompose_attention(spelled, model.config)["attention_spelled_out"]["found"] == 3
-    check_parity(model, runner(spelled, folder / "tensorrt.onnx"), model.config.max_tokens)
+    check_parity(model, graph_runner(spelled, folder / "tensorrt.onnx"), model.config.max_tokens)
     counts = fuse_for_cuda(graph, model.config)
     assert {name: count["found"] for name, count in counts.items()} == {
         "multi_head_attention": 3, "skip_layer_normalization": 6, "bias_gelu": 3,
     }  # fmt: skip
-    check_cuda_parity(model, runner(graph, folder / "cuda.onnx"), model.config.max_tokens, fp16=False)
+    check_cuda_parity(model, graph_runner(graph, folder / "cuda.onnx"), model.config.max_tokens, fp16=False)
     convert_to_fp16(graph)
     assert embeddings_stored(graph, model.config) == 1
     assert {node.inputs[1].dtype for node in operators(graph, "MatMul")} == {ir.DataType.FLOAT16}
-    run = runner(graph, folder / "fp16.onnx")
+    run = graph_runner(graph, folder / "fp16.onnx")
     assert check_cuda_parity(model, run, model.config.max_tokens, fp16=True)["max_abs_error"] > 0
     unmasked = graph.clone()
     assert drop_attention_mask(unmasked, model.config) == {"unmasked_attention": {"expected": 3, "found": 3}}
-    run = runner(unmasked, folder / "unmasked.onnx")
+    run = graph_runner(unmasked, folder / "unmasked.onnx")
     assert check_cuda_parity(model, run, model.config.max_tokens, fp16=True, padding="unmasked")["max_abs_error"] > 0
     assert pack(graph, model.config, model.task)["packed_attention"]["found"] >= 2
     assert embeddings_stored(graph, model.config) == 1
-    run = runner(decompose_packed_ops(graph), folder / "packed.onnx")
+    run = graph_runner(decompose_packed_ops(graph), folder / "packed.onnx")
     assert check_cuda_parity(model, run, model.config.max_tokens, fp16=True, padding="packed")["max_abs_error"] > 0
 
 
@@ -161,7 +161,7 @@ def test_exports_with_every_fusion(captured: Captured, family: str, task: str, t
     (output,) = graph.graph.outputs
     assert (output.name, axes(output)) == (model.task.output, AXES[task])
     assert embeddings_stored(graph, config) == 1
-    check_parity(model, runner(graph, tmp_path / "fp32.onnx"), config.max_tokens)
+    check_parity(model, graph_runner(graph, tmp_path / "fp32.onnx"), config.max_tokens)
     assert int8_flops_share(graph) == 0
     runs_in_half_precision(model, graph.clone(), tmp_path)
     projections = 12 + first + int(family in ("albert", "electra"))
@@ -236,7 +236,7 @@ def test_bias_of_zeros(captured: Captured, tmp_path: Path) -> None:
     graph = capture(model)
     fuse(graph, model.config, MASK)
     assert embeddings_stored(graph, model.config) == 1
-    check_parity(model, runner(graph, tmp_path / "model.onnx"), 40)
+    check_parity(model, graph_runner(graph, tmp_path / "model.onnx"), 40)
 
 
 def token_embedding(graph: ir.Model) -> ir.Node:

@@ -1,4 +1,4 @@
-"""Packed graphs for CUDA, as far as a machine without a GPU can tell: what is packed, and that the wiring is right."""
+"""Packed graphs for CUDA: what is packed, and that the wiring is right, without a GPU."""
 
 from pathlib import Path
 
@@ -14,30 +14,28 @@ from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Task
 from bert_runtime.tokenization import Batch
 
-from ..fusion.test_pipeline import CLASSIFIER, CONFIG, MEAN, runner
-from .test_build import for_cuda
+from ..toy_models import CLASSIFIER, CONFIG, MEAN, fused_for_cuda, graph_runner
 
 PACKING = ("RemovePadding", "PackedMultiHeadAttention", "RestorePadding", "MultiHeadAttention")
 
 
 @pytest.mark.parametrize("fp16", [False, True], ids=["fp32", "fp16"])
 @pytest.mark.parametrize("task", [CLASSIFIER, MEAN], ids=["classifier", "mean"])
-def test_the_graph_computes_what_torch_computes(task: Task, fp16: bool, tmp_path: Path) -> None:
-    model, graph = for_cuda(task)
+def test_graph_computes_what_torch_computes(task: Task, fp16: bool, tmp_path: Path) -> None:
+    model, graph = fused_for_cuda(task)
     if fp16:
         convert_to_fp16(graph)
     pack(graph, CONFIG, task)
-    run = runner(decompose_packed_ops(graph), tmp_path / "packed.onnx")
+    run = graph_runner(decompose_packed_ops(graph), tmp_path / "packed.onnx")
     parity = check_cuda_parity(model, run, 32, fp16=fp16, padding="packed")
     assert 0 < parity["max_abs_error"] <= (1e-2 if fp16 else 1e-5)
 
 
-@pytest.mark.parametrize(("task", "found"), [(CLASSIFIER, (1, 2, 3, 1)), (MEAN, (1, 3, 1, 0))])
-def test_rows_come_back_where_they_are_asked_for(task: Task, found: tuple[int, ...]) -> None:
-    _, graph = for_cuda(task)
-    counts = pack(graph, CONFIG, task)
-    assert counts == {"packed_attention": {"expected": found[1], "found": found[1]}}
-    assert tuple(len(operators(graph, name)) for name in PACKING) == found
+@pytest.mark.parametrize(("task", "counts"), [(CLASSIFIER, (1, 2, 3, 1)), (MEAN, (1, 3, 1, 0))])
+def test_padding_is_restored_where_an_operator_needs_it(task: Task, counts: tuple[int, ...]) -> None:
+    _, graph = fused_for_cuda(task)
+    assert pack(graph, CONFIG, task) == {"packed_attention": {"expected": counts[1], "found": counts[1]}}
+    assert tuple(len(operators(graph, name)) for name in PACKING) == counts
     assert {node.domain for name in PACKING for node in operators(graph, name)} == {"com.microsoft"}
     (remove,) = operators(graph, "RemovePadding")
     assert remove.inputs[1].dtype == ir.DataType.INT32
@@ -47,23 +45,23 @@ def test_rows_come_back_where_they_are_asked_for(task: Task, found: tuple[int, .
         assert list(node.inputs[3:]) == [None, *remove.outputs[1:3]]
 
 
-def test_no_product_of_a_layer_sees_padding() -> None:
-    _, graph = for_cuda(MEAN)
+def test_matmuls_of_layers_run_on_packed_tokens() -> None:
+    _, graph = fused_for_cuda(MEAN)
     pack(graph, CONFIG, MEAN)
-    products = operators(graph, "MatMul")
-    assert len(products) == 4 * 3
-    assert {len(node.inputs[0].shape) for node in products} == {2}
+    matmuls = operators(graph, "MatMul")
+    assert len(matmuls) == 4 * 3
+    assert {len(node.inputs[0].shape) for node in matmuls} == {2}
 
 
-def test_padding_before_tokens_fails_parity(tmp_path: Path) -> None:
-    model, graph = for_cuda(CLASSIFIER)
+def test_left_padding_fails_parity(tmp_path: Path) -> None:
+    model, graph = fused_for_cuda(CLASSIFIER)
     pack(graph, CONFIG, CLASSIFIER)
     with pytest.raises(ParityError, match="left-padded"):
-        check_cuda_parity(model, runner(decompose_packed_ops(graph), tmp_path / "packed.onnx"), 32, fp16=False)
+        check_cuda_parity(model, graph_runner(decompose_packed_ops(graph), tmp_path / "packed.onnx"), 32, fp16=False)
 
 
-def test_parity_of_a_packed_graph_reads_right_padding_alone() -> None:
-    model, _ = for_cuda(CLASSIFIER)
+def test_parity_of_a_packed_graph_is_checked_with_right_padding_alone() -> None:
+    model, _ = fused_for_cuda(CLASSIFIER)
     seen: list[Batch] = []
 
     def run(batch: Batch) -> FloatArray:
@@ -76,8 +74,8 @@ def test_parity_of_a_packed_graph_reads_right_padding_alone() -> None:
     assert not seen[-1].attention_mask[0].any()
 
 
-def test_a_layer_that_cannot_be_packed_is_an_error() -> None:
-    _, graph = for_cuda(MEAN)
+def test_layer_that_cannot_be_packed_is_an_error() -> None:
+    _, graph = fused_for_cuda(MEAN)
     node = operators(graph, "MultiHeadAttention")[1]
     (reversed_,) = insert_before(node, "Identity", [node.inputs[0]], like=node.inputs[0])
     node.replace_input_with(0, reversed_)
@@ -85,19 +83,19 @@ def test_a_layer_that_cannot_be_packed_is_an_error() -> None:
         pack(graph, CONFIG, MEAN)
 
 
-def test_a_graph_without_a_mask_is_an_error_with_the_reason() -> None:
-    _, graph = for_cuda(MEAN)
+def test_graph_without_a_mask_input_is_an_error_with_the_reason() -> None:
+    _, graph = fused_for_cuda(MEAN)
     next(value for value in graph.graph.inputs if value.name == "attention_mask").name = "mask"
     with pytest.raises(FusionError, match=r"found 0\)\. packed_attention: expected an input attention_mask"):
         pack(graph, CONFIG, MEAN)
 
 
 @pytest.mark.parametrize("fp16", [False, True], ids=["fp32", "fp16"])
-def test_onnxruntime_knows_the_graph_and_lacks_kernels_alone(fp16: bool, tmp_path: Path) -> None:
-    """It checks operators' inputs, types and shapes before it looks for kernels, which the CPU has none of."""
+def test_onnxruntime_accepts_the_graph_but_has_no_cpu_kernels(fp16: bool, tmp_path: Path) -> None:
+    """It checks the operators' inputs, types and shapes before it looks for kernels."""
     import onnxruntime
 
-    _, graph = for_cuda(CLASSIFIER)
+    _, graph = fused_for_cuda(CLASSIFIER)
     if fp16:
         convert_to_fp16(graph)
     pack(graph, CONFIG, CLASSIFIER)

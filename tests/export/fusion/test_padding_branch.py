@@ -1,4 +1,4 @@
-"""The branch that leaves the mask out: where it is, and that a batch takes the right one."""
+"""The branch around attention's mask: where it is added, and which batches take it."""
 
 from pathlib import Path
 
@@ -12,8 +12,7 @@ from bert_export.onnx_graph import operators
 from bert_export.parity import check_parity, probe_batches
 from bert_runtime.tasks import Task
 
-from ..cuda.test_build import fused
-from .test_pipeline import CLASSIFIER, CONFIG, MEAN, runner
+from ..toy_models import CLASSIFIER, CONFIG, MEAN, fused, graph_runner
 
 
 def counts(task: Task) -> dict[str, dict[str, int]]:
@@ -21,22 +20,22 @@ def counts(task: Task) -> dict[str, dict[str, int]]:
 
 
 @pytest.mark.parametrize(("task", "branches"), [(CLASSIFIER, 2), (MEAN, 3)], ids=["classifier", "mean"])
-def test_every_attention_of_several_queries_has_one(task: Task, branches: int, tmp_path: Path) -> None:
+def test_every_attention_of_several_queries_gets_a_branch(task: Task, branches: int, tmp_path: Path) -> None:
     model, graph = fused(task)
     before = len(operators(graph, "Attention"))
     branched, fusions = add_padding_branch(graph, counts(task))
     assert fusions["padding_branch"] == {"expected": branches, "found": branches}
     assert fusions["attention"] == counts(task)["attention"]
     assert len(operators(branched, "Attention")) == before - branches
-    assert len(operators(graph, "Attention")) == before  # which is untouched
-    check_parity(model, runner(branched, tmp_path / "branched.onnx"), 32)
+    assert len(operators(graph, "Attention")) == before  # the graph itself is not changed
+    check_parity(model, graph_runner(branched, tmp_path / "branched.onnx"), 32)
 
 
 def bodies(graph: ir.Model, branch: str) -> list[ir.Node]:
     return [node.attributes[branch].as_graph()[0] for node in operators(graph, "If")]
 
 
-def test_only_a_batch_without_padding_leaves_the_mask_out(tmp_path: Path) -> None:
+def test_only_batches_without_padding_skip_the_mask(tmp_path: Path) -> None:
     model, graph = fused(MEAN)
     branched, _ = add_padding_branch(graph, counts(MEAN))
     assert [len(node.inputs) for node in bodies(branched, "then_branch")] == [3, 3, 3]
@@ -44,7 +43,9 @@ def test_only_a_batch_without_padding_leaves_the_mask_out(tmp_path: Path) -> Non
     wrong = branched.clone()
     for node in bodies(wrong, "then_branch"):
         node.attributes["scale"] = ir.AttrFloat32("scale", 5.0)
-    right, changed = (runner(each, tmp_path / f"{name}.onnx") for name, each in (("a", branched), ("b", wrong)))
+    right, changed = (
+        graph_runner(graph, tmp_path / f"{name}.onnx") for name, graph in (("right", branched), ("wrong", wrong))
+    )
     differs = {
         kind: bool(np.abs(right(batch) - changed(batch)).max() > 1e-4)
         for kind, batch in probe_batches(model, 32).items()
@@ -55,7 +56,7 @@ def test_only_a_batch_without_padding_leaves_the_mask_out(tmp_path: Path) -> Non
     }  # fmt: skip
 
 
-def test_another_number_than_expected_is_an_error() -> None:
+def test_unexpected_number_of_branches_is_an_error() -> None:
     _, graph = fused(MEAN)
     fusions = {**counts(MEAN), "attention": {"expected": 4, "found": 4}}
     with pytest.raises(FusionError, match=r"padding_branch \(expected 4, found 3\)"):

@@ -21,7 +21,7 @@ from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import TextInput
 from bert_runtime.tokenization import Batch, TextTokenizer, pad
 
-from ..fusion.test_pipeline import CLS, MEAN, runner, toy_model
+from ..toy_models import CLS, MEAN, graph_runner, toy_model
 
 CONFIG = EncoderConfig(
     family="bert", vocab_size=61, hidden_size=24, num_layers=2, num_heads=4, intermediate_size=384, max_positions=32,
@@ -73,7 +73,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Plant], tuple[
         quantize(static, expected, measure_activations(graph, random_batches(model, range(100, 110))))
         folder = tmp_path_factory.mktemp("graphs")
         named = {"fp32": graph, "dynamic": dynamic, "static": static}
-        return model, {name: runner(each, folder / f"{name}.onnx") for name, each in named.items()}
+        return model, {name: graph_runner(each, folder / f"{name}.onnx") for name, each in named.items()}
 
     return make
 
@@ -209,7 +209,7 @@ def test_a_trained_model_drifts_less(pretrained_minilm: Path, tmp_path: Path) ->
     quantize_dynamic(dynamic, expected)
     quantize(static, expected, measure_activations(graph, texts.batches(tokenizer), texts.headroom))
     exact, *found = (
-        embeddings(tokenizer, runner(each, tmp_path / f"{i}.onnx"), held_out)
+        embeddings(tokenizer, graph_runner(each, tmp_path / f"{i}.onnx"), held_out)
         for i, each in enumerate((graph, dynamic, static))
     )
     before, after = (1 - (exact * each).sum(axis=1).mean() for each in found)

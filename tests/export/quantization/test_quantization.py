@@ -16,7 +16,7 @@ from bert_export.quantization import expected_projections, quantize, quantize_dy
 from bert_export.quantization.embeddings import quantize_embeddings
 from bert_runtime.tasks import FillMask, Task
 
-from ..fusion.test_pipeline import CLASSIFIER, CONFIG, MEAN, captured, probed_activations, runner, toy_model
+from ..toy_models import CLASSIFIER, CONFIG, MEAN, captured, graph_runner, probed_activations, toy_model
 
 INT8 = {
     "DynamicQuantizeMatMul": lambda model, graph, expected: quantize_dynamic(graph, expected),
@@ -45,7 +45,7 @@ def test_every_encoder_projection_is_quantized_and_nothing_else(
     assert all(
         v.const_value.dtype == ir.DataType.FLOAT for name, v in graph.graph.initializers.items() if "embeddings" in name
     )
-    run, exact = runner(graph, tmp_path / "int8.onnx"), runner(fp32, tmp_path / "fp32.onnx")
+    run, exact = graph_runner(graph, tmp_path / "int8.onnx"), graph_runner(fp32, tmp_path / "fp32.onnx")
     for batch in probe_batches(model, 32).values():
         expected = reference_outputs(model, batch)
         assert np.abs(exact(batch) - expected).max() <= 1e-5  # the clone was not touched
@@ -79,7 +79,7 @@ def test_embeddings_become_integers_with_a_scale_per_row(tmp_path: Path) -> None
     graph = captured(MEAN)
     fuse(graph, CONFIG, MEAN)
     table = model.encoder.embeddings.token.weight.detach().numpy()
-    exact = runner(graph.clone(), tmp_path / "fp32.onnx")
+    exact = graph_runner(graph.clone(), tmp_path / "fp32.onnx")
     assert quantize_embeddings(graph) == []  # toys are not worth it
     assert quantize_embeddings(graph, min_elements=table.size) == ["encoder.embeddings.token.weight"]
     tidy(graph)
@@ -88,7 +88,7 @@ def test_embeddings_become_integers_with_a_scale_per_row(tmp_path: Path) -> None
     assert (integers.dtype, integers.shape, scales.shape) == (np.int8, table.shape, (len(table), 1))
     assert np.abs(integers * scales - table).max() <= scales.max() / 2 * 1.001
     assert "encoder.embeddings.token.weight" not in arrays
-    run = runner(graph, tmp_path / "int8.onnx")
+    run = graph_runner(graph, tmp_path / "int8.onnx")
     for batch in probe_batches(model, 32).values():
         assert 0 < np.abs(run(batch) - exact(batch)).max() <= 0.02
 
