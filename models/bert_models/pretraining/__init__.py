@@ -8,7 +8,7 @@ from bert_models.pretraining.batches import (
     batch_loader,
 )
 from bert_models.pretraining.masking import MaskingSettings
-from bert_models.pretraining.model_source import InitialModel
+from bert_models.pretraining.model_source import InitialModel, LoadedModel, ModelSource
 from bert_models.pretraining.run import default_cache_dir, pretrain
 from bert_models.pretraining.settings import PretrainSettings
 from bert_models.pretraining.token_cache import TokenCache, split_documents
@@ -19,7 +19,9 @@ __all__ = [
     "OBJECTIVES",
     "BatchSettings",
     "InitialModel",
+    "LoadedModel",
     "MaskingSettings",
+    "ModelSource",
     "PretrainSettings",
     "PretrainingBatch",
     "PretrainingBatches",

@@ -115,7 +115,7 @@ def pretrain(
             "measured": module.history,
             **describe_run(module, precision, time.monotonic() - start),
             "corpus": _describe_corpus(tokens, train, dev),
-            "start": source.describe(),
+            "start": identity["start"],
             "base_revision": loaded.revision,
             "parameters": sum(p.numel() for p in model.parameters()),
             **describe_environment(),

@@ -102,7 +102,7 @@ class _Writer:
         encodings = self._tokenizer.encode_batch([sentence.text for sentence in sentences], add_special_tokens=False)
         sentence_starts: list[int] = []
         document_starts: list[int] = []
-        kept: list[Encoding] = []
+        nonempty: list[Encoding] = []
         for sentence, encoding in zip(sentences, encodings, strict=True):
             self._starts_document |= sentence.starts_document
             if not len(encoding):
@@ -113,11 +113,11 @@ class _Writer:
             sentence_starts.append(self.num_tokens)
             self._num_sentences += 1
             self.num_tokens += len(encoding)
-            kept.append(encoding)
+            nonempty.append(encoding)
         self._num_documents += len(document_starts)
-        flat = chain.from_iterable(encoding.ids for encoding in kept)
+        flat = chain.from_iterable(encoding.ids for encoding in nonempty)
         self._append("tokens", np.fromiter(flat, self._dtype))
-        self._append("word_starts", _word_starts(kept))
+        self._append("word_starts", _word_starts(nonempty))
         self._append("sentences", np.array(sentence_starts, dtype=np.int64))
         self._append("documents", np.array(document_starts, dtype=np.int64))
 

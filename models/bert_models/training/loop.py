@@ -154,6 +154,11 @@ class _BestCheckpoint(ModelCheckpoint):
     Lightning compares folders by name, and would take the first epoch after a move for the best.
     """
 
+    @property
+    def state_key(self) -> str:
+        """The key in saved states, which keeps the class's first name."""
+        return super().state_key.replace(type(self).__qualname__, "_Best", 1)
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         def relocate(path: str) -> str:
             return str(Path(str(self.dirpath)) / Path(path).name) if path else path
@@ -192,6 +197,11 @@ def _interruptible(state: Path) -> Iterator[None]:
 
 class _EarlyStopping(EarlyStopping):
     """Stop after `patience` epochs without a better metric; an undefined metric (NaN) is not better."""
+
+    @property
+    def state_key(self) -> str:
+        """The key in saved states, which keeps the class's first name."""
+        return super().state_key.replace(type(self).__qualname__, "_Patience", 1)
 
     def __init__(self, metric: str, patience: int) -> None:
         super().__init__(metric, mode="max", patience=patience, check_finite=False)
