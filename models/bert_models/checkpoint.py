@@ -111,8 +111,11 @@ class Checkpoint:
 
     @property
     def max_tokens(self) -> int:
-        """Maximum sequence length in tokens: the minimum of what the position embeddings, the tokenizer's
-        `model_max_length` and the `max_seq_length` of a sentence-transformers folder allow."""
+        """Maximum sequence length in tokens.
+
+        It is the minimum of what the position embeddings, the tokenizer's `model_max_length` and the `max_seq_length`
+        of a sentence-transformers folder allow.
+        """
         limits = [self.config.max_tokens, read_max_tokens(self.path)]
         path = self.path / "tokenizer_config.json"
         limits.append(read_json(path).get("model_max_length") if path.is_file() else None)

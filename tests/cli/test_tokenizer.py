@@ -82,7 +82,9 @@ def test_existing_tokenizer_is_replaced_only_with_force(run: Run, corpus: Path, 
     assert run(*arguments, "--force").exit_code == 0
     (place / "out" / "config.json").write_text("{}")
     spared = run(*arguments, "--force")
-    assert spared.stderr == f"Error: {place / 'out'}: exists and is not a tokenizer folder; choose another place\n"
+    assert (
+        spared.stderr == f"Error: {place / 'out'}: exists and is not a tokenizer folder; choose another output folder\n"
+    )
 
 
 @pytest.mark.parametrize(

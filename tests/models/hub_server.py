@@ -1,4 +1,4 @@
-"""A hub on loopback: as much of the Hugging Face hub's file interface as downloading a model needs."""
+"""A hub on loopback with the part of the Hugging Face hub's file interface that downloads need."""
 
 import hashlib
 import json
@@ -9,20 +9,20 @@ from threading import Event, Thread
 from urllib.parse import unquote, urlsplit
 
 OTHERS = ("tf_model.h5", "flax_model.msgpack", "onnx/model.onnx", "README.md", "model.fp16.safetensors")
-"""What real repositories hold beside a checkpoint's files."""
+"""Other files of real repositories."""
 
 
 class Hub:
-    """A hub with some models; `log` has each file that was asked for, and the API calls as `api`."""
+    """A hub with some models; `log` lists the requested files, and API calls as `api`."""
 
     def __init__(self) -> None:
         self.revisions: dict[str, dict[str, dict[str, bytes]]] = {}
-        """Model id → branch or tag → file name → contents."""
+        """Contents by model id, branch or tag, and file name."""
         self.refused: dict[str, tuple[int, str]] = {}
-        """Model id → HTTP status and error code of its files."""
+        """HTTP status and error code of the files of refused models."""
         self.log: list[str] = []
         self.silent = False
-        """Take requests, and leave them without an answer until the hub stops."""
+        """Accept requests, but answer none until the hub stops."""
         self._stopped = Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -30,29 +30,29 @@ class Hub:
         self._thread.start()
 
     def add(self, repo: str, folder: Path, revision: str = "main") -> None:
-        """Puts the files of a checkpoint, and others, on the hub."""
+        """Add the files of a checkpoint, and `OTHERS`, to the hub."""
         files = {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
         self.revisions.setdefault(repo, {})[revision] = {**dict.fromkeys(OTHERS, b"not needed"), **files}
 
     def commit(self, repo: str, revision: str = "main") -> str:
-        """The commit of a branch or tag."""
+        """Return the commit of a branch or tag."""
         return hashlib.sha1(f"{repo} {revision}".encode()).hexdigest()
 
-    def asked(self) -> set[str]:
-        """The files that were asked for since the last call, API calls left out."""
-        files = {each for each in self.log if each != "api"}
+    def requested_files(self) -> set[str]:
+        """Return the files requested since the last call, without API calls."""
+        files = {name for name in self.log if name != "api"}
         self.log.clear()
         return files
 
     def stop(self) -> None:
-        """Ends the server; from then on the connection is refused."""
+        """Stop the server; connections are refused afterwards."""
         self._stopped.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
     def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of a request."""
+        """Return status, headers and body for a request."""
         if self.silent:
             self._stopped.wait()
         api = re.fullmatch(r"/api/models/(.+?)/(revision|tree)/([^/]+)/?", path)

@@ -1,4 +1,4 @@
-"""Opening, loading and saving checkpoints, and every way in which they can be wrong."""
+"""Opening, loading and saving checkpoints, and errors of invalid ones."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ from bert_runtime.tasks import SentenceEmbedding, TextClassification, TextInput
 
 @pytest.fixture
 def copy(classifier_checkpoint: Path, tmp_path: Path) -> Path:
-    """A classifier checkpoint that a test may damage."""
+    """A classifier checkpoint that a test may change."""
     return Path(shutil.copytree(classifier_checkpoint, tmp_path / "checkpoint"))
 
 
@@ -35,13 +35,13 @@ def edit_weights(folder: Path, edit: Callable[[dict[str, torch.Tensor]], object]
     save_file(tensors, folder / "model.safetensors")
 
 
-def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+def load_state(folder: Path) -> dict[str, torch.Tensor]:
     checkpoint = open_checkpoint(folder)
     return load_model(checkpoint, checkpoint.task()).state_dict()
 
 
 def assert_same_weights(folder: Path, other: Path) -> None:
-    found, expected = weights_of(folder), weights_of(other)
+    found, expected = load_state(folder), load_state(other)
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
@@ -56,14 +56,14 @@ def test_saved_checkpoint_loads_back_unchanged(classifier_checkpoint: Path, tmp_
     assert_same_weights(tmp_path, classifier_checkpoint)
 
 
-def test_embedding_settings_survive_saving(embedding_checkpoint: Path, tmp_path: Path) -> None:
+def test_saved_embedding_settings_load_back(embedding_checkpoint: Path, tmp_path: Path) -> None:
     source = open_checkpoint(embedding_checkpoint)
     task = SentenceEmbedding(dimensions=source.config.hidden_size, pooling="cls", normalize=False)
     save_model(load_model(source, task), tmp_path, tokenizer_from=embedding_checkpoint)
     assert open_checkpoint(tmp_path).task() == task
 
 
-def test_old_layer_norm_names_are_understood(copy: Path, classifier_checkpoint: Path) -> None:
+def test_old_layer_norm_names_are_read(copy: Path, classifier_checkpoint: Path) -> None:
     def rename(tensors: dict[str, torch.Tensor]) -> None:
         for key in [key for key in tensors if "LayerNorm" in key]:
             tensors[key.replace(".weight", ".gamma").replace(".bias", ".beta")] = tensors.pop(key)
@@ -95,7 +95,7 @@ def test_pickle_cannot_run_code(copy: Path, tmp_path: Path) -> None:
     torch.save({"weight": _Payload(f"touch {proof}")}, copy / "pytorch_model.bin")
     (copy / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"pytorch_model\.bin: the weights cannot be read"):
-        weights_of(copy)
+        load_state(copy)
     assert not proof.exists()
 
 
@@ -118,10 +118,10 @@ def test_shard_outside_the_folder_is_refused(copy: Path) -> None:
 
 def test_half_precision_weights_become_float32(copy: Path) -> None:
     edit_weights(copy, lambda tensors: tensors.update({k: t.to(torch.bfloat16) for k, t in tensors.items()}))
-    assert {tensor.dtype for tensor in weights_of(copy).values()} == {torch.float32}
+    assert {tensor.dtype for tensor in load_state(copy).values()} == {torch.float32}
 
 
-def test_all_wrong_keys_are_in_one_error(copy: Path) -> None:
+def test_one_error_lists_all_wrong_keys(copy: Path) -> None:
     def damage(tensors: dict[str, torch.Tensor]) -> None:
         del tensors["bert.encoder.layer.0.output.dense.bias"]
         del tensors["bert.embeddings.LayerNorm.weight"]
@@ -130,7 +130,7 @@ def test_all_wrong_keys_are_in_one_error(copy: Path) -> None:
 
     edit_weights(copy, damage)
     with pytest.raises(CheckpointError) as caught:
-        weights_of(copy)
+        load_state(copy)
     message = str(caught.value)
     assert "2 missing" in message
     assert "bert.encoder.layer.0.output.dense.bias" in message
@@ -140,10 +140,10 @@ def test_all_wrong_keys_are_in_one_error(copy: Path) -> None:
     assert "found [5])" in message
 
 
-def test_label_count_that_differs_from_the_weights(copy: Path) -> None:
+def test_label_count_must_match_the_weights(copy: Path) -> None:
     edit_json(copy / "config.json", lambda c: c.update(id2label={"0": "a", "1": "b"}, label2id={"a": 0, "b": 1}))
     with pytest.raises(CheckpointError, match=r"mis-shaped: classifier\.weight \(expected \[2, "):
-        weights_of(copy)
+        load_state(copy)
 
 
 @pytest.mark.parametrize(
@@ -158,13 +158,15 @@ def test_label_count_that_differs_from_the_weights(copy: Path) -> None:
         (lambda c: c.update(hidden_dropout_prob=1.5), r"hidden_dropout must lie in \[0, 1\), found 1.5"),
     ],
 )
-def test_unsupported_configuration_is_named(copy: Path, edit: Callable[[dict[str, Any]], object], message: str) -> None:
+def test_unsupported_configuration_error_names_the_option(
+    copy: Path, edit: Callable[[dict[str, Any]], object], message: str
+) -> None:
     edit_json(copy / "config.json", edit)
     with pytest.raises((CheckpointError, ConfigError), match=message):
         open_checkpoint(copy)
 
 
-def test_several_configuration_problems_come_together(copy: Path) -> None:
+def test_one_error_lists_all_configuration_problems(copy: Path) -> None:
     edit_json(copy / "config.json", lambda c: c.update(num_attention_heads=5, hidden_act="swish"))
     with pytest.raises(ConfigError, match=r"multiple of num_heads.*activation must be one of"):
         open_checkpoint(copy)
@@ -180,25 +182,27 @@ def test_several_configuration_problems_come_together(copy: Path) -> None:
         (lambda c: c.update(architectures=["BertForPreTraining"]), "choose one with --task"),
     ],
 )
-def test_head_that_cannot_be_understood(copy: Path, edit: Callable[[dict[str, Any]], object], message: str) -> None:
+def test_invalid_head_configuration_is_refused(
+    copy: Path, edit: Callable[[dict[str, Any]], object], message: str
+) -> None:
     edit_json(copy / "config.json", edit)
     with pytest.raises(CheckpointError, match=message):
         open_checkpoint(copy).task()
 
 
-def test_labels_that_transformers_leaves_out_are_its_default_ones(copy: Path) -> None:
+def test_missing_labels_are_the_defaults_of_transformers(copy: Path) -> None:
     edit_json(copy / "config.json", lambda c: c.pop("id2label"))
     source = open_checkpoint(copy)
     task = source.task()
     assert task == TextClassification(labels=("LABEL_0", "LABEL_1"))
     with pytest.raises(CheckpointError, match=r"classifier\.weight"):
-        load_model(source, task)  # the weights are those of three labels
+        load_model(source, task)  # the weights have three labels
     edit_json(copy / "config.json", lambda c: c.update(architectures=["BertModel"]))
     with pytest.raises(CheckpointError, match=r"expected 'id2label' .* found None.* is fine-tuned first"):
         open_checkpoint(copy).task("text-classification")
 
 
-def test_what_is_no_checkpoint(tmp_path: Path, copy: Path) -> None:
+def test_folder_that_is_not_a_checkpoint_is_refused(tmp_path: Path, copy: Path) -> None:
     with pytest.raises(CheckpointError, match=r"expected a checkpoint .* found nothing"):
         open_checkpoint(tmp_path / "absent")
     with pytest.raises(CheckpointError, match=r"config\.json: no such file"):
@@ -208,31 +212,31 @@ def test_what_is_no_checkpoint(tmp_path: Path, copy: Path) -> None:
         open_checkpoint(copy)
 
 
-def test_missing_weights_and_damaged_weights(copy: Path) -> None:
+def test_damaged_and_missing_weights_are_refused(copy: Path) -> None:
     weights = copy / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(CheckpointError, match=r"model\.safetensors: the weights cannot be read"):
-        weights_of(copy)
+        load_state(copy)
     weights.unlink()
     with pytest.raises(CheckpointError, match=r"expected weights in one of model\.safetensors"):
         open_checkpoint(copy)
 
 
-def test_missing_tokenizer(copy: Path) -> None:
+def test_missing_tokenizer_error_names_the_expected_files(copy: Path) -> None:
     for name in ("tokenizer.json", "vocab.txt"):
         (copy / name).unlink(missing_ok=True)
     with pytest.raises(CheckpointError, match=r"expected a tokenizer in tokenizer\.json or vocab\.txt, found neither"):
         open_checkpoint(copy).tokenizer()
 
 
-def test_tokenizer_of_another_model(copy: Path, classifier_checkpoint: Path) -> None:
+def test_tokenizer_larger_than_the_model_is_refused(copy: Path, classifier_checkpoint: Path) -> None:
     size = open_checkpoint(classifier_checkpoint).tokenizer().get_vocab_size() - 1
     edit_json(copy / "config.json", lambda c: c.update(vocab_size=size))
     with pytest.raises(CheckpointError, match=f"the model only {size}; they do not belong together"):
         open_checkpoint(copy).tokenizer()
 
 
-def test_max_tokens_is_the_smallest_limit(copy: Path) -> None:
+def test_max_tokens_is_the_minimum_of_all_limits(copy: Path) -> None:
     positions = open_checkpoint(copy).config.max_positions
     (copy / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 10**30}))
     assert open_checkpoint(copy).max_tokens == positions
@@ -243,12 +247,12 @@ def test_max_tokens_is_the_smallest_limit(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [2, 10_000])
-def test_max_tokens_out_of_range(classifier_checkpoint: Path, length: int) -> None:
+def test_max_tokens_out_of_range_is_refused(classifier_checkpoint: Path, length: int) -> None:
     with pytest.raises(BertError, match=f"expected a maximum length of 3 to .* found {length}"):
         open_checkpoint(classifier_checkpoint).text_tokenizer(length)
 
 
-def test_texts_are_cut_where_transformers_cuts_them(classifier_checkpoint: Path, tmp_path: Path) -> None:
+def test_texts_are_truncated_like_in_transformers(classifier_checkpoint: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(classifier_checkpoint, tmp_path / "copy"))
     (copy / "tokenizer_config.json").write_text(
         json.dumps({"tokenizer_class": "BertTokenizer", "truncation_side": "left"})
@@ -266,7 +270,7 @@ def test_texts_are_cut_where_transformers_cuts_them(classifier_checkpoint: Path,
 @pytest.mark.parametrize(
     "settings", [{"do_lower_case": False}, {"do_lower_case": True, "strip_accents": False}, {}], ids=str
 )
-def test_the_normalizer_follows_the_configuration(copy: Path, settings: dict[str, bool]) -> None:
+def test_normalizer_uses_tokenizer_config(copy: Path, settings: dict[str, bool]) -> None:
     (copy / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer", **settings}))
     text = "Hello THERE, h\u00e9llo my card"
     theirs = transformers.AutoTokenizer.from_pretrained(copy)

@@ -1,4 +1,4 @@
-"""The loss of a linear-chain CRF: enumerated, and in agreement with the runtime's decoding."""
+"""The CRF loss, compared with enumeration of all label sequences and with the runtime's decoding."""
 
 from itertools import pairwise, product
 
@@ -19,14 +19,14 @@ def random_crf(labels: int, seed: int = 0) -> LinearChainCrf:
     return crf
 
 
-def random_batch(rows: int, length: int, labels: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+def random_batch(num_sequences: int, length: int, labels: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    emissions = 2 * torch.randn(rows, length, labels, generator=generator)
-    return emissions, torch.randint(labels, (rows, length), generator=generator)
+    emissions = 2 * torch.randn(num_sequences, length, labels, generator=generator)
+    return emissions, torch.randint(labels, (num_sequences, length), generator=generator)
 
 
 def enumerated(emissions: Tensor, transitions: Tensor, path: list[int]) -> float:
-    """Negative log-likelihood of one row, [T, L] and T labels, from the scores of all label sequences."""
+    """Compute the negative log-likelihood of one sequence, [T, L] and T labels, by enumerating all label sequences."""
     scores, moves = emissions.double().numpy(), transitions.detach().double().numpy()
     length, labels = scores.shape
 
@@ -40,7 +40,7 @@ def enumerated(emissions: Tensor, transitions: Tensor, path: list[int]) -> float
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("length", "labels"), [(1, 1), (1, 3), (2, 2), (4, 3), (5, 4)])
-def test_loss_is_that_of_the_enumeration(length: int, labels: int, seed: int) -> None:
+def test_loss_equals_that_of_enumeration(length: int, labels: int, seed: int) -> None:
     crf = random_crf(labels, seed)
     emissions, gold = random_batch(3, length, labels, seed)
     rows = zip(emissions, gold.tolist(), strict=True)
@@ -48,32 +48,32 @@ def test_loss_is_that_of_the_enumeration(length: int, labels: int, seed: int) ->
     assert crf(emissions, gold).item() == pytest.approx(expected, abs=1e-5)
 
 
-def test_rows_of_different_lengths_weigh_by_their_labels() -> None:
+def test_sequences_weigh_by_their_number_of_labels() -> None:
     crf = random_crf(3)
     emissions, gold = random_batch(4, 5, 3)
     lengths = [5, 1, 0, 3]
     total = 0.0
-    for row, length in enumerate(lengths):
-        gold[row, length:] = IGNORE_INDEX
+    for i, length in enumerate(lengths):
+        gold[i, length:] = IGNORE_INDEX
         if length:
-            total += enumerated(emissions[row, :length], crf.transitions, gold[row, :length].tolist())
+            total += enumerated(emissions[i, :length], crf.transitions, gold[i, :length].tolist())
     assert crf(emissions, gold).item() == pytest.approx(total / sum(lengths), abs=1e-5)
 
 
-def test_new_crf_has_the_loss_of_a_token_classifier() -> None:
+def test_untrained_crf_has_the_token_cross_entropy() -> None:
     emissions, gold = random_batch(4, 9, 5)
     gold[torch.rand(gold.shape, generator=torch.Generator().manual_seed(1)) < 0.4] = IGNORE_INDEX
     expected = F.cross_entropy(emissions.flatten(0, 1), gold.flatten())
     torch.testing.assert_close(LinearChainCrf(5)(emissions, gold), expected)
 
 
-def test_unlabelled_positions_are_no_part_of_the_chain() -> None:
-    """Values, gradients and all: as if the sequences had never had them, whatever their emissions are."""
+def test_unlabelled_tokens_are_not_part_of_the_chain() -> None:
+    """Loss and gradients are those of the sequences without them, whatever their emissions are."""
     crf = random_crf(4)
     dense, gold = random_batch(2, 3, 4)
-    places = torch.tensor([[1, 2, 6], [0, 4, 5]])
-    sparse = torch.full((2, 8, 4), float("inf")).scatter(1, places.unsqueeze(-1).expand(-1, -1, 4), dense)
-    labels = torch.full((2, 8), IGNORE_INDEX).scatter(1, places, gold)
+    positions = torch.tensor([[1, 2, 6], [0, 4, 5]])
+    sparse = torch.full((2, 8, 4), float("inf")).scatter(1, positions.unsqueeze(-1).expand(-1, -1, 4), dense)
+    labels = torch.full((2, 8), IGNORE_INDEX).scatter(1, positions, gold)
     losses, gradients = [], []
     for emissions, target in ((dense, gold), (sparse, labels)):
         emissions.requires_grad_()
@@ -82,11 +82,11 @@ def test_unlabelled_positions_are_no_part_of_the_chain() -> None:
     torch.testing.assert_close(losses[0], losses[1])
     holes = gradients[1][0].masked_fill((labels != IGNORE_INDEX).unsqueeze(-1), 0)
     assert not holes.any()
-    kept = gradients[1][0].gather(1, places.unsqueeze(-1).expand(-1, -1, 4))
+    kept = gradients[1][0].gather(1, positions.unsqueeze(-1).expand(-1, -1, 4))
     torch.testing.assert_close((kept, gradients[1][1]), gradients[0])
 
 
-def test_rows_without_labels_change_nothing() -> None:
+def test_sequences_without_labels_have_no_effect() -> None:
     crf = random_crf(3)
     emissions, gold = random_batch(3, 4, 3)
     alone = crf(emissions[:2], gold[:2])
@@ -96,7 +96,7 @@ def test_rows_without_labels_change_nothing() -> None:
     torch.testing.assert_close(*(torch.autograd.grad(loss, [crf.transitions]) for loss in (alone, together)))
 
 
-def test_batch_without_labels_has_no_loss_but_a_graph() -> None:
+def test_batch_without_labels_has_zero_loss_and_gradients() -> None:
     crf = random_crf(3)
     emissions, gold = random_batch(2, 4, 3)
     loss = crf(emissions.requires_grad_(), torch.full_like(gold, IGNORE_INDEX))
@@ -108,20 +108,20 @@ def test_batch_without_labels_has_no_loss_but_a_graph() -> None:
         assert not gradient.any()
 
 
-def test_gradient_of_the_partition_is_what_the_runtime_decodes_as_marginals() -> None:
+def test_gradient_of_log_partition_equals_the_runtimes_marginals() -> None:
     crf = random_crf(4)
     emissions, gold = random_batch(3, 7, 4)
     gold[1, 5:] = gold[2, ::2] = IGNORE_INDEX
     chains, _, mask = compact_labelled(emissions, gold)
     chains.requires_grad_()
     (found,) = torch.autograd.grad(log_partition(chains, mask, crf.transitions).sum(), chains)
-    for row, length in enumerate(mask.sum(dim=1).tolist()):
-        expected = marginals(chains[row, :length].detach().numpy(), crf.transitions.detach().numpy())
-        np.testing.assert_allclose(found[row, :length].numpy(), expected, atol=1e-5)
-        assert not found[row, length:].any()
+    for i, length in enumerate(mask.sum(dim=1).tolist()):
+        expected = marginals(chains[i, :length].detach().numpy(), crf.transitions.detach().numpy())
+        np.testing.assert_allclose(found[i, :length].numpy(), expected, atol=1e-5)
+        assert not found[i, length:].any()
 
 
-def test_no_sequence_is_likelier_than_the_decoded_one() -> None:
+def test_viterbi_path_has_the_minimum_loss() -> None:
     crf = random_crf(3)
     emissions, _ = random_batch(1, 4, 3)
     best = viterbi(emissions[0].numpy(), crf.transitions.detach().numpy())
@@ -129,7 +129,7 @@ def test_no_sequence_is_likelier_than_the_decoded_one() -> None:
     assert min(losses, key=lambda path: losses[path]) == tuple(best)
 
 
-def test_autocast_does_not_coarsen_the_recursion() -> None:
+def test_loss_is_computed_in_float32_under_autocast() -> None:
     crf = random_crf(5)
     emissions, gold = random_batch(2, 64, 5)
     halved = emissions.bfloat16()
@@ -140,8 +140,8 @@ def test_autocast_does_not_coarsen_the_recursion() -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
-def test_training_learns_which_labels_follow_each_other() -> None:
-    """The emissions tell where a pair of labels begins, nothing of its second half: only its neighbour does."""
+def test_training_learns_transitions() -> None:
+    """Emissions predict the first label of every pair; only transitions predict the second one."""
     generator = torch.Generator().manual_seed(3)
     first = torch.randint(2, (64, 5), generator=generator)
     gold = torch.stack([first, first + 2], dim=2).flatten(1)  # 0 → 2 and 1 → 3
@@ -154,7 +154,7 @@ def test_training_learns_which_labels_follow_each_other() -> None:
         crf(emissions, gold).backward()
         optimizer.step()
     moves = crf.transitions.detach()
-    decoded = np.stack([viterbi(row, moves.numpy()) for row in emissions.numpy()])
+    decoded = np.stack([viterbi(scores, moves.numpy()) for scores in emissions.numpy()])
     assert (emissions.argmax(dim=2) != gold).float().mean() > 0.3
     np.testing.assert_array_equal(decoded, gold.numpy())
     assert moves[0].argmax() == 2

@@ -1,4 +1,4 @@
-"""Checkpoints by hub id, from a small server on loopback that speaks the hub's file interface."""
+"""Checkpoints by hub id, from a server on loopback that implements the hub's file interface."""
 
 import shutil
 import socket
@@ -29,7 +29,7 @@ ID = "toys/classifier"
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home of huggingface_hub, so that nothing of the user's is read or written."""
+    """An empty home for huggingface_hub, so that the user's is neither read nor written."""
     home = tmp_path / "huggingface"
     for name, value in vars(constants).items():
         if isinstance(value, str) and value.startswith(constants.HF_HOME):
@@ -44,17 +44,17 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def hub(cache: Path, monkeypatch: pytest.MonkeyPatch, classifier_checkpoint: Path) -> Iterator[Hub]:
-    """A running hub with the toy classifier, which is the one that huggingface_hub asks."""
+    """A running hub with the toy classifier, set as huggingface_hub's endpoint."""
     hub = Hub()
     hub.add(ID, classifier_checkpoint)
-    _ask(hub.url, monkeypatch)
+    _set_endpoint(hub.url, monkeypatch)
     huggingface_hub.close_session()
     yield hub
     huggingface_hub.close_session()
     hub.stop()
 
 
-def _ask(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def _set_endpoint(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "ENDPOINT", url)
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url + "/{repo_id}/resolve/{revision}/{filename}")
 
@@ -63,39 +63,40 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
 
 
-def test_a_model_of_the_hub_is_the_same_as_its_folder(hub: Hub, classifier_checkpoint: Path) -> None:
+def test_hub_model_equals_its_folder(hub: Hub, classifier_checkpoint: Path) -> None:
     ours, theirs = open_checkpoint(ID), open_checkpoint(classifier_checkpoint)
     assert (ours.name, ours.revision) == (ID, hub.commit(ID))
     assert (theirs.name, theirs.revision) == (str(classifier_checkpoint), None)
     assert ours.sha256() == theirs.sha256()
     assert ours.tokenizer().to_str() == theirs.tokenizer().to_str()
-    models = [load_model(each, each.task()) for each in (ours, theirs)]
+    models = [load_model(checkpoint, checkpoint.task()) for checkpoint in (ours, theirs)]
     assert all(map(torch.equal, *(model.state_dict().values() for model in models)))
 
 
-def test_only_the_files_that_are_read_are_downloaded(hub: Hub, classifier_checkpoint: Path) -> None:
+def test_only_needed_files_are_downloaded(hub: Hub, classifier_checkpoint: Path) -> None:
     folder = local_checkpoint(ID)
-    assert hub.asked() == {each.name for each in classifier_checkpoint.iterdir()}
-    assert {each.name for each in folder.iterdir()} == {each.name for each in classifier_checkpoint.iterdir()}
+    expected = {path.name for path in classifier_checkpoint.iterdir()}
+    assert hub.requested_files() == expected
+    assert {path.name for path in folder.iterdir()} == expected
 
 
-def test_every_file_that_can_be_read_can_be_downloaded() -> None:
+def test_download_patterns_cover_every_file_that_is_read() -> None:
     assert {*WEIGHT_FILES, *TOKENIZER_FILES, "config.json", "modules.json"} <= {*CHECKPOINT_FILES, *PICKLE_FILES}
 
 
-def test_a_sentence_transformers_folder_comes_whole(hub: Hub, embedding_checkpoint: Path) -> None:
+def test_sentence_transformers_model_is_downloaded_completely(hub: Hub, embedding_checkpoint: Path) -> None:
     hub.add("toys/embedding", embedding_checkpoint)
     assert open_checkpoint("toys/embedding").task() == open_checkpoint(embedding_checkpoint).task()
 
 
-def test_pickled_weights_are_downloaded_only_where_there_are_no_safetensors(
+def test_pickled_weights_are_downloaded_only_without_safetensors(
     hub: Hub, classifier_checkpoint: Path, tmp_path: Path
 ) -> None:
     both = Path(shutil.copytree(classifier_checkpoint, tmp_path / "both"))
     (both / "pytorch_model.bin").write_bytes(b"an older copy")
     hub.add("toys/both", both)
     local_checkpoint("toys/both")
-    assert "pytorch_model.bin" not in hub.asked()
+    assert "pytorch_model.bin" not in hub.requested_files()
 
     (both / "model.safetensors").unlink()
     hub.add("toys/pickled", both)
@@ -103,14 +104,14 @@ def test_pickled_weights_are_downloaded_only_where_there_are_no_safetensors(
     assert (folder / "pytorch_model.bin").read_bytes() == b"an older copy"
 
 
-def test_the_second_time_nothing_is_downloaded(hub: Hub) -> None:
+def test_cached_model_is_not_downloaded_again(hub: Hub) -> None:
     first = local_checkpoint(ID)
-    hub.asked()
+    hub.requested_files()
     assert local_checkpoint(ID) == first
-    assert not hub.asked()
+    assert not hub.requested_files()
 
 
-def test_the_cache_serves_in_offline_mode_without_a_word(
+def test_offline_mode_uses_the_cache_without_a_warning(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = local_checkpoint(ID)
@@ -121,11 +122,11 @@ def test_the_cache_serves_in_offline_mode_without_a_word(
     assert not caplog.records
 
 
-def test_the_cache_serves_with_a_warning_where_the_hub_is_down(
+def test_unreachable_hub_falls_back_to_the_cache_with_a_warning(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = local_checkpoint(ID)
-    _ask(_closed_port(), monkeypatch)
+    _set_endpoint(_closed_port(), monkeypatch)
     assert local_checkpoint(ID) == first
     assert f"using commit {hub.commit(ID)} from the cache" in caplog.text
 
@@ -136,7 +137,7 @@ def _closed_port() -> str:
         return f"http://127.0.0.1:{free.getsockname()[1]}"
 
 
-def test_a_revision_is_a_branch_a_tag_or_a_commit(hub: Hub, embedding_checkpoint: Path) -> None:
+def test_revision_may_be_a_branch_tag_or_commit(hub: Hub, embedding_checkpoint: Path) -> None:
     for revision in ("v2", "refs/pr/1"):
         hub.add(ID, embedding_checkpoint, revision)
         commit = hub.commit(ID, revision)
@@ -147,14 +148,16 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(hub: Hub, embedding_checkpoint
     assert open_checkpoint(ID).revision == hub.commit(ID)
 
 
-def test_a_branch_that_moved_is_followed(hub: Hub, embedding_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moved_branch_is_downloaded_again(
+    hub: Hub, embedding_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = local_checkpoint(ID)
     hub.add(ID, embedding_checkpoint)
     monkeypatch.setattr(hub, "commit", lambda repo, revision="main": "f" * 40)
     assert local_checkpoint(ID).name == "f" * 40 != old.name
 
 
-def test_a_folder_goes_before_a_model_of_the_same_name(hub: Hub, classifier_checkpoint: Path, tmp_path: Path) -> None:
+def test_folder_takes_precedence_over_a_hub_model(hub: Hub, classifier_checkpoint: Path, tmp_path: Path) -> None:
     shutil.copytree(classifier_checkpoint, tmp_path / ID)
     assert open_checkpoint(ID).path == Path(ID)
     assert open_checkpoint(Path(ID)).revision is None
@@ -164,17 +167,17 @@ def test_a_folder_goes_before_a_model_of_the_same_name(hub: Hub, classifier_chec
 @pytest.mark.parametrize(
     "name", ["./toys/classifier", "../x", "a/b/c", "/toys/classifier", "~/x", "a--b", "org/", "x@"]
 )
-def test_what_cannot_be_an_id_is_a_path_and_the_hub_is_not_asked(hub: Hub, name: str) -> None:
+def test_invalid_id_is_a_path_and_sends_no_request(hub: Hub, name: str) -> None:
     with pytest.raises(CheckpointError, match=r"expected a checkpoint \(a directory with config.json\), found nothing"):
         open_checkpoint(name)
     assert not hub.log
 
 
-def test_a_path_object_can_hold_an_id(hub: Hub) -> None:
+def test_path_object_may_be_an_id(hub: Hub) -> None:
     assert local_checkpoint(Path(ID)) == local_checkpoint(ID)
 
 
-def test_a_mistyped_name_is_neither_a_folder_nor_on_the_hub(hub: Hub) -> None:
+def test_unknown_name_error_mentions_folder_and_hub(hub: Hub) -> None:
     with pytest.raises(CheckpointError) as error:
         open_checkpoint("toys/clasifier")
     assert str(error.value) == (
@@ -184,7 +187,7 @@ def test_a_mistyped_name_is_neither_a_folder_nor_on_the_hub(hub: Hub) -> None:
     )
 
 
-def test_an_unknown_revision_is_named(hub: Hub) -> None:
+def test_unknown_revision_error_names_it(hub: Hub) -> None:
     with pytest.raises(CheckpointError, match=rf"{hub.url}/{ID} has no revision 'v9'; name one of its branches"):
         open_checkpoint(f"{ID}@v9")
 
@@ -197,53 +200,53 @@ def test_an_unknown_revision_is_named(hub: Hub) -> None:
         (403, "", rf"refuses access to '{ID}' \(.*403.*\); log in with 'hf auth login' or set HF_TOKEN"),
     ],
 )
-def test_files_that_the_hub_keeps_back_ask_for_a_login(hub: Hub, status: int, code: str, message: str) -> None:
+def test_refused_access_error_suggests_a_login(hub: Hub, status: int, code: str, message: str) -> None:
     hub.refused[ID] = status, code
     with pytest.raises(CheckpointError, match=message):
         open_checkpoint(ID)
 
 
-def test_offline_and_not_in_the_cache(hub: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_mode_without_cached_model_fails(hub: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _offline(monkeypatch)
     with pytest.raises(CheckpointError, match=rf"the hub's cache {cache}/hub does not have .* HF_HUB_OFFLINE=0"):
         open_checkpoint(ID)
     assert not hub.log
 
 
-def test_offline_and_only_partly_in_the_cache(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_mode_with_partly_cached_model_fails(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     (local_checkpoint(ID) / "model.safetensors").unlink()
     _offline(monkeypatch)
     with pytest.raises(CheckpointError, match=r"does not have all of its files while HF_HUB_OFFLINE forbids"):
         open_checkpoint(ID)
 
 
-def test_no_network_and_not_in_the_cache(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    _ask(_closed_port(), monkeypatch)
+def test_unreachable_hub_without_cached_model_fails(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    _set_endpoint(_closed_port(), monkeypatch)
     with pytest.raises(CheckpointError, match=r"getting .* from the hub .* failed \(ConnectError: .*its cache"):
         open_checkpoint(ID)
 
 
 @pytest.mark.timeout(20)
-def test_a_hub_that_never_answers_is_given_up(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_hub_times_out(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.silent = True
     monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 0.1)
     with pytest.raises(CheckpointError, match=r"failed \(ReadTimeout: timed out\)"):
         open_checkpoint(ID)
 
 
-def test_a_model_that_is_no_checkpoint_says_what_it_lacks(hub: Hub, tmp_path: Path) -> None:
+def test_hub_model_error_names_missing_parts(hub: Hub, tmp_path: Path) -> None:
     hub.add("toys/other", tmp_path / "nothing")
     with pytest.raises(CheckpointError, match=r"found a model on the hub .*without config.json and weights"):
         open_checkpoint("toys/other")
 
 
-def test_without_huggingface_hub_the_extra_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_huggingface_hub_error_names_the_extra(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(MissingExtraError, match=r"^toys/x: expected a .*'huggingface_hub'.*bert-export\[hub\]"):
         open_checkpoint("toys/x")
 
 
-def test_from_hub_id_to_bundle_on_the_command_line(hub: Hub, tmp_path: Path) -> None:
+def test_export_command_accepts_a_hub_id(hub: Hub, tmp_path: Path) -> None:
     bundle = tmp_path / "bundle"
     result = CliRunner().invoke(main, ["export", ID, str(bundle), "--precision", "fp32"])
     assert result.exit_code == 0, result.output
@@ -255,14 +258,14 @@ def test_from_hub_id_to_bundle_on_the_command_line(hub: Hub, tmp_path: Path) -> 
     assert check_checkpoint(name, sha256).path == local_checkpoint(ID)
 
 
-def test_the_command_line_tells_a_folder_from_an_id(hub: Hub, tmp_path: Path) -> None:
+def test_export_command_takes_a_dotted_path_for_a_folder(hub: Hub, tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["export", f"./{ID}", str(tmp_path / "bundle")])
     assert result.exit_code == 1
     assert "expected a checkpoint (a directory with config.json), found nothing" in result.output
     assert not hub.log
 
 
-def test_training_starts_from_a_hub_id(hub: Hub, tmp_path: Path) -> None:
+def test_training_accepts_a_hub_id(hub: Hub, tmp_path: Path) -> None:
     data = tmp_path / "data.csv"
     data.write_text("text,label\nhello there,greeting\nbye then,farewell\nwhat is it,question\n", encoding="utf-8")
     settings = TrainSettings(epochs=1, batch_size=3, precision="fp32")

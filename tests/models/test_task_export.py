@@ -1,4 +1,4 @@
-"""Every family's head for every task as a graph: all fusions, PyTorch's numbers under every padding, and INT8."""
+"""Every family's head for every task as a graph: all fusions, parity in every padding mode, FP16 and INT8."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -38,8 +38,8 @@ from bert_runtime.tasks import (
 from bert_runtime.tokenization import Batch
 
 from ..export.toy_models import graph_runner, probed_activations
-from .families import CONFIGS
 from .toy import randomize, save_reference
+from .toy_families import CONFIGS
 
 MASK = FillMask(mask_token="[MASK]", mask_token_id=4)
 
@@ -57,8 +57,8 @@ SIZES = {
     "vocab_size": 1031, "hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 111,
     "max_position_embeddings": 40,
 }  # fmt: skip
-"""Small, but no matrix as small as 8,192 elements, from where on torch's exporter treats weights otherwise: it leaves
-the transposition of one that two operators read in the graph."""
+"""Small, but every matrix has more than 8,192 elements. Below, torch's exporter treats weights differently: it leaves
+the transposition of a weight that two operators read in the graph."""
 
 DISTILBERT_SIZES = {
     "vocab_size": 1031, "dim": 96, "n_layers": 3, "n_heads": 4, "hidden_dim": 111, "max_position_embeddings": 40,
@@ -71,12 +71,12 @@ FAST = [
     ("albert", "fill-mask"),
     ("electra", "replaced-token-detection"),
 ]
-"""What runs without `slow`: `test_families.py` exports every family with a classifier already."""
+"""Cases that are not `slow`; `families/test_families.py` exports every family with a classifier."""
 
 MATRIX = [
     pytest.param(family, task, marks=[] if (family, task) in FAST else [pytest.mark.slow])
-    for family, each in FAMILIES.items()
-    for task in each.head_weights
+    for family, entry in FAMILIES.items()
+    for task in entry.head_weights
 ]
 
 AXES = {
@@ -94,7 +94,7 @@ Captured = Callable[[str, str], tuple[TaskModel, ir.Model]]
 
 @pytest.fixture(scope="module")
 def captured(tmp_path_factory: pytest.TempPathFactory) -> Captured:
-    """`captured(family, task)`: a model all of whose parameters matter, and a copy of its graph before any fusion."""
+    """`captured(family, task)` returns a randomized model and a copy of its graph before any fusion."""
 
     @cache
     def build(family: str, task: str) -> tuple[TaskModel, ir.Model]:
@@ -114,7 +114,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Captured:
 
 
 def embeddings_stored(graph: ir.Model, config: EncoderConfig) -> int:
-    """How many constants of the graph are as large as the token embedding."""
+    """Count the constants of the graph with the shape of the token embedding."""
     shapes = [sorted(value.const_value.shape.numpy()) for value in graph.graph.initializers.values()]
     return shapes.count(sorted((config.vocab_size, config.embedding_width)))
 
@@ -123,11 +123,11 @@ def axes(value: ir.Value) -> list[str]:
     return [str(axis) for axis in value.shape]
 
 
-def runs_in_half_precision(model: TaskModel, graph: ir.Model, folder: Path) -> None:
-    """The graph for CUDA, in FP32 and in FP16, as the CPU provider evaluates it."""
-    spelled = graph.clone()
-    assert decompose_attention(spelled, model.config)["attention_spelled_out"]["found"] == 3
-    check_parity(model, graph_runner(spelled, folder / "tensorrt.onnx"), model.config.max_tokens)
+def check_cuda_graphs(model: TaskModel, graph: ir.Model, folder: Path) -> None:
+    """Check the graphs for TensorRT and CUDA, in FP32 and FP16, evaluated by the CPU provider."""
+    decomposed = graph.clone()
+    assert decompose_attention(decomposed, model.config)["attention_spelled_out"]["found"] == 3
+    check_parity(model, graph_runner(decomposed, folder / "tensorrt.onnx"), model.config.max_tokens)
     counts = fuse_for_cuda(graph, model.config)
     assert {name: count["found"] for name, count in counts.items()} == {
         "multi_head_attention": 3, "skip_layer_normalization": 6, "bias_gelu": 3,
@@ -136,16 +136,18 @@ def runs_in_half_precision(model: TaskModel, graph: ir.Model, folder: Path) -> N
     convert_to_fp16(graph)
     assert embeddings_stored(graph, model.config) == 1
     assert {node.inputs[1].dtype for node in operators(graph, "MatMul")} == {ir.DataType.FLOAT16}
-    run = graph_runner(graph, folder / "fp16.onnx")
-    assert check_cuda_parity(model, run, model.config.max_tokens, fp16=True)["max_abs_error"] > 0
+    fp16 = graph_runner(graph, folder / "fp16.onnx")
+    assert check_cuda_parity(model, fp16, model.config.max_tokens, fp16=True)["max_abs_error"] > 0
     unmasked = graph.clone()
     assert drop_attention_mask(unmasked, model.config) == {"unmasked_attention": {"expected": 3, "found": 3}}
-    run = graph_runner(unmasked, folder / "unmasked.onnx")
-    assert check_cuda_parity(model, run, model.config.max_tokens, fp16=True, padding="unmasked")["max_abs_error"] > 0
+    no_mask = graph_runner(unmasked, folder / "unmasked.onnx")
+    assert (
+        check_cuda_parity(model, no_mask, model.config.max_tokens, fp16=True, padding="unmasked")["max_abs_error"] > 0
+    )
     assert pack(graph, model.config, model.task)["packed_attention"]["found"] >= 2
     assert embeddings_stored(graph, model.config) == 1
-    run = graph_runner(decompose_packed_ops(graph), folder / "packed.onnx")
-    assert check_cuda_parity(model, run, model.config.max_tokens, fp16=True, padding="packed")["max_abs_error"] > 0
+    packed = graph_runner(decompose_packed_ops(graph), folder / "packed.onnx")
+    assert check_cuda_parity(model, packed, model.config.max_tokens, fp16=True, padding="packed")["max_abs_error"] > 0
 
 
 @pytest.mark.parametrize(("family", "task"), MATRIX)
@@ -163,7 +165,7 @@ def test_exports_with_every_fusion(captured: Captured, family: str, task: str, t
     assert embeddings_stored(graph, config) == 1
     check_parity(model, graph_runner(graph, tmp_path / "fp32.onnx"), config.max_tokens)
     assert int8_flops_share(graph) == 0
-    runs_in_half_precision(model, graph.clone(), tmp_path)
+    check_cuda_graphs(model, graph.clone(), tmp_path)
     projections = 12 + first + int(family in ("albert", "electra"))
     assert expected_projections(config, fusions) == projections
     bits = choose_weight_bits(config, None)
@@ -177,49 +179,50 @@ def test_exports_with_every_fusion(captured: Captured, family: str, task: str, t
     for kind, batch in probe_batches(model, config.max_tokens).items():
         found, expected = run(batch), reference_outputs(model, batch)
         assert found.shape == expected.shape, kind
-        if "sequence" in AXES[task]:  # what is computed for padding is never read
+        if "sequence" in AXES[task]:  # outputs at padding are never read
             found, expected = (array[batch.attention_mask.astype(bool)] for array in (found, expected))
         assert 0 < np.abs(found - expected).max() <= 0.1 * max(1.0, np.abs(expected).max()), kind
 
 
-# The masked-language head at the masks alone.
+# The masked-language-model head computes masked tokens only.
 
 
-def batch_of(*rows: list[int]) -> Batch:
-    ids = np.array(rows, dtype=np.int64)
+def batch_of(*sequences: list[int]) -> Batch:
+    ids = np.array(sequences, dtype=np.int64)
     return Batch(ids, np.ones_like(ids), np.zeros_like(ids))
 
 
 @pytest.mark.parametrize(
-    ("rows", "masks"),
+    ("sequences", "masks"),
     [
         (([2, 9, 3], [2, 8, 3]), 0),
         (([2, 4, 3], [2, 8, 3]), 1),
         (([2, 9, 3], [4, 4, 4], [2, 7, 4]), 4),
     ],
-    ids=["none", "one", "in several rows"],
+    ids=["none", "one", "in several sequences"],
 )
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_graph_gives_a_row_per_mask(
-    captured: Captured, precision: str, rows: tuple[list[int], ...], masks: int, tmp_path: Path
+def test_graph_has_one_output_vector_per_mask(
+    captured: Captured, precision: str, sequences: tuple[list[int], ...], masks: int, tmp_path: Path
 ) -> None:
     model, graph = captured("bert", "fill-mask")
     fusions = fuse(graph, model.config, MASK)
     if precision == "int8":
         quantize(graph, expected_projections(model.config, fusions), probed_activations(model, graph))
     ir.save(graph, tmp_path / "model.onnx")
-    batch = batch_of(*rows)
+    batch = batch_of(*sequences)
     found = Session(tmp_path / "model.onnx", "logits", threads=1).run(batch)
     with torch.no_grad():
-        every = model(*(torch.from_numpy(array) for array in batch)).numpy()
-    places = [(row, place) for row, ids in enumerate(rows) for place, token in enumerate(ids) if token == 4]
-    assert found.shape == (len(places), 1031) == (masks, 1031)
-    for logits, place in zip(found, places, strict=True):
-        assert np.abs(logits - every[place]).max() <= (1e-4 if precision == "fp32" else 0.1 * np.abs(every).max())
+        expected = model(*(torch.from_numpy(array) for array in batch)).numpy()
+    positions = [(i, j) for i, ids in enumerate(sequences) for j, token in enumerate(ids) if token == 4]
+    assert found.shape == (len(positions), 1031) == (masks, 1031)
+    tolerance = 1e-4 if precision == "fp32" else 0.1 * np.abs(expected).max()
+    for logits, position in zip(found, positions, strict=True):
+        assert np.abs(logits - expected[position]).max() <= tolerance
 
 
-def test_head_works_on_masks_alone(captured: Captured) -> None:
-    """Nothing of the vocabulary's width is computed for other tokens, and the embedding is read as it is stored."""
+def test_head_computes_masked_tokens_only(captured: Captured) -> None:
+    """Other tokens get no scores over the vocabulary, and the embedding is read without a transposed copy."""
     model, graph = captured("bert", "fill-mask")
     fuse(graph, model.config, MASK)
     head = [node for node in graph.graph if scope(node).startswith("head") and node.op_type in ("MatMul", "Gemm")]
@@ -228,8 +231,8 @@ def test_head_works_on_masks_alone(captured: Captured) -> None:
 
 
 @pytest.mark.slow
-def test_bias_of_zeros(captured: Captured, tmp_path: Path) -> None:
-    """As initialised: torch leaves out the addition of a bias that is all zero."""
+def test_zero_bias_exports_with_every_fusion(captured: Captured, tmp_path: Path) -> None:
+    """As after initialisation: torch's exporter removes the addition of an all-zero bias."""
     model = deepcopy(captured("bert", "fill-mask")[0])
     with torch.no_grad():
         model.head.bias.zero_()
@@ -245,7 +248,7 @@ def token_embedding(graph: ir.Model) -> ir.Node:
 
 
 def untied(graph: ir.Model) -> None:
-    """Another embedding than the matrix that the head scores by."""
+    """Make the embedding differ from the head's output matrix."""
     gather = token_embedding(graph)
     other = gather.inputs[0].const_value.numpy().copy()
     other[-1, -1] += 1
@@ -253,7 +256,7 @@ def untied(graph: ir.Model) -> None:
 
 
 def before_activation(graph: ir.Model, op_type: str, *inputs: ir.Value, **attributes: Any) -> None:
-    """One more operator in the head."""
+    """Insert an operator before the head's activation."""
     (gelu,) = (node for node in operators(graph, "Gelu") if scope(node) == "head")
     source = gelu.inputs[0]
     (output,) = insert_before(gelu, op_type, [source, *inputs], like=source, attributes=attributes)
@@ -275,7 +278,9 @@ def before_activation(graph: ir.Model, op_type: str, *inputs: ir.Value, **attrib
     ],
     ids=["untied", "rows are mixed", "the mask is read"],
 )
-def test_altered_head_is_named(captured: Captured, alter: Callable[[ir.Model], None], reason: str) -> None:
+def test_fusion_error_names_the_reason_for_an_altered_head(
+    captured: Captured, alter: Callable[[ir.Model], None], reason: str
+) -> None:
     model, graph = captured("bert", "fill-mask")
     alter(graph)
     with pytest.raises(FusionError, match=rf"masked_rows \(expected 1, found 0\)\. masked_rows: {reason}"):

@@ -1,4 +1,4 @@
-"""Toy-size random reference models, and the one comparison that every family's parity test makes."""
+"""Toy-size random reference models and inputs, and their comparison with ours."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ MASKS = [pytest.param("full", id="full-mask"), pytest.param("random", id="random
 
 
 def toy_config(**changes: Any) -> dict[str, Any]:
-    """Sizes small enough to run in milliseconds, no two of them equal so that mixed-up axes show."""
+    """Return sizes that run in milliseconds; no two are equal, so that confused axes show."""
     return {
         "vocab_size": 101,
         "hidden_size": 24,
@@ -30,7 +30,7 @@ def toy_config(**changes: Any) -> dict[str, Any]:
 
 
 def randomize(model: torch.nn.Module, seed: int = 0) -> None:
-    """Every parameter away from its initial value: LayerNorm and biases start where mistakes do not show."""
+    """Change every parameter at random: LayerNorm and biases are initialised to values that hide mistakes."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -38,7 +38,7 @@ def randomize(model: torch.nn.Module, seed: int = 0) -> None:
 
 
 def inputs(batch: int, mask: str, vocab_size: int = 101, tokens: int = 19, seed: int = 0) -> tuple[Tensor, ...]:
-    """Token ids, attention mask and segment ids, int64 [batch, tokens]."""
+    """Return random token ids, attention mask and segment ids, int64 [batch, tokens]."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(vocab_size, (batch, tokens), generator=generator)
     segments = torch.randint(2, (batch, tokens), generator=generator)
@@ -50,7 +50,7 @@ def inputs(batch: int, mask: str, vocab_size: int = 101, tokens: int = 19, seed:
 
 
 def max_difference(ours: TaskModel, theirs: Any, batch: int, mask: str, output: str, vocab_size: int = 101) -> float:
-    """Largest absolute difference between our output and the named output of a transformers model."""
+    """Return the maximum absolute difference between our output and the named output of transformers."""
     ids, attention, segments = inputs(batch, mask, vocab_size)
     with torch.no_grad():
         found = ours(ids, attention, segments)
@@ -60,6 +60,6 @@ def max_difference(ours: TaskModel, theirs: Any, batch: int, mask: str, output: 
 
 
 def save_reference(model: Any, folder: Path) -> Path:
-    """A transformers model as a checkpoint on disk."""
+    """Save a transformers model as a checkpoint."""
     model.save_pretrained(folder)
     return folder

@@ -1,4 +1,4 @@
-"""Token caches of a few letters: every letter is a token, and a sentence is a string of them."""
+"""Toy token caches: every letter is a token, and a sentence is a string of letters."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,30 +17,30 @@ def toy_tokenizer(vocab: Path) -> Tokenizer:
 
 
 def toy_cache(folder: Path, vocab: Path, documents: Sequence[Sequence[str]]) -> TokenCache:
-    """The cache of documents whose sentences are given as letters, `"abc"` for the text `a b c`."""
+    """Tokenize documents whose sentences are given as letters, `"abc"` for the text `a b c`."""
     folder.mkdir(parents=True, exist_ok=True)
     text = "\n\n".join("\n".join(" ".join(sentence) for sentence in document) for document in documents)
     (folder / "corpus.txt").write_text(text)
     return tokenize_corpus(TextFiles([folder / "corpus.txt"]), toy_tokenizer(vocab), folder / "cache")
 
 
-def random_documents(num_documents: int, longest: int, seed: int = 0) -> list[list[str]]:
-    """Documents of 1 to 12 sentences of 1 to `longest` letters."""
+def random_documents(num_documents: int, max_letters: int, seed: int = 0) -> list[list[str]]:
+    """Return random documents of 1 to 12 sentences of 1 to `max_letters` letters."""
     generator = np.random.default_rng(seed)
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
     return [
-        ["".join(generator.choice(letters, generator.integers(1, longest + 1))) for _ in range(count)]
+        ["".join(generator.choice(letters, generator.integers(1, max_letters + 1))) for _ in range(count)]
         for count in generator.integers(1, 13, num_documents)
     ]
 
 
 def letters(cache: TokenCache, vocab: Path, span: NDArray[np.int64]) -> str:
-    """The text of a span of tokens, without spaces."""
+    """Decode a span of tokens, without spaces."""
     tokenizer = toy_tokenizer(vocab)
     return "".join(tokenizer.id_to_token(int(token)) for token in cache.tokens[span[0] : span[1]])
 
 
 def document_of(cache: TokenCache, position: int) -> int:
-    """The document that a token is in."""
+    """Return the index of the document that a token is in."""
     sentence = int(np.searchsorted(cache.sentences, position, side="right")) - 1
     return int(np.searchsorted(cache.documents, sentence, side="right")) - 1

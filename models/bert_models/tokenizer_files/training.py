@@ -260,6 +260,6 @@ def _check_output(output: Path, *, force: bool) -> None:
     if names == set():
         return
     if names is None or "tokenizer.json" not in names or not names <= set(TOKENIZER_FILES):
-        raise TrainingError(f"{output}: exists and is not a tokenizer folder; choose another place")
+        raise TrainingError(f"{output}: exists and is not a tokenizer folder; choose another output folder")
     if not force:
         raise TrainingError(f"{output}: a tokenizer is already there; replace it with --force")

@@ -106,7 +106,7 @@ def test_force_does_not_replace_other_folders_and_files(corpus: Path, tmp_path: 
     (tmp_path / "out" / extra).write_text("precious")
     (tmp_path / "file").write_text("precious")
     for output in (tmp_path / "out", tmp_path / "file"):
-        with pytest.raises(TrainingError, match="exists and is not a tokenizer folder; choose another place"):
+        with pytest.raises(TrainingError, match="exists and is not a tokenizer folder; choose another output folder"):
             train_tokenizer([corpus], "wordpiece", SIZE, output, force=True)
     assert (tmp_path / "out" / extra).read_text() == (tmp_path / "file").read_text() == "precious"
 

@@ -1,4 +1,4 @@
-"""BERT against transformers: same checkpoint, same numbers, in both directions."""
+"""BERT compared with transformers: same checkpoint, same outputs, in both directions."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from transformers import AutoModel, BertConfig, BertForSequenceClassification, B
 from bert_models import TaskModel, load_model, open_checkpoint, save_model
 from bert_runtime.tasks import SentenceEmbedding, TextClassification
 
-from .toy import BATCHES, MASKS, TOLERANCE, inputs, max_difference, randomize, save_reference, toy_config
+from ..toy import BATCHES, MASKS, TOLERANCE, inputs, max_difference, randomize, save_reference, toy_config
 
 
 def reference(activation: str = "gelu", **changes: object) -> BertForSequenceClassification:
@@ -23,7 +23,7 @@ def reference(activation: str = "gelu", **changes: object) -> BertForSequenceCla
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
-def test_classifier_gives_the_same_logits(tmp_path: Path, activation: str, batch: int, mask: str) -> None:
+def test_classifier_logits_equal_those_of_transformers(tmp_path: Path, activation: str, batch: int, mask: str) -> None:
     theirs = reference(activation)
     checkpoint = open_checkpoint(save_reference(theirs, tmp_path))
     ours = load_model(checkpoint, checkpoint.task())
@@ -33,7 +33,7 @@ def test_classifier_gives_the_same_logits(tmp_path: Path, activation: str, batch
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize(("pooling", "normalize"), [("mean", True), ("mean", False), ("cls", True), ("cls", False)])
-def test_embedding_is_the_pooled_hidden_state(
+def test_embedding_is_the_pooled_and_normalized_hidden_state(
     tmp_path: Path, pooling: str, normalize: bool, batch: int, mask: str
 ) -> None:
     theirs = BertModel(BertConfig(**toy_config())).eval()
@@ -44,10 +44,11 @@ def test_embedding_is_the_pooled_hidden_state(
     with torch.no_grad():
         hidden = theirs(input_ids=ids, attention_mask=attention, token_type_ids=segments).last_hidden_state
         found = ours(ids, attention, segments)
-    rows = [
-        row[kept.bool()].mean(0) if pooling == "mean" else row[0] for row, kept in zip(hidden, attention, strict=True)
+    vectors = [
+        tokens[mask.bool()].mean(0) if pooling == "mean" else tokens[0]
+        for tokens, mask in zip(hidden, attention, strict=True)
     ]
-    expected = torch.stack([row / row.norm() if normalize else row for row in rows])
+    expected = torch.stack([vector / vector.norm() if normalize else vector for vector in vectors])
     assert float((found - expected).abs().max()) <= TOLERANCE
 
 
@@ -77,7 +78,7 @@ def test_our_embedding_checkpoint_loads_in_transformers(embedding_checkpoint: Pa
     assert float((found - expected).abs().max()) <= TOLERANCE
 
 
-def test_segment_ids_may_be_left_out(classifier_checkpoint: Path) -> None:
+def test_segment_ids_default_to_zero(classifier_checkpoint: Path) -> None:
     source = open_checkpoint(classifier_checkpoint)
     model = load_model(source, source.task())
     ids, attention, segments = inputs(2, "random", source.config.vocab_size)
@@ -99,7 +100,9 @@ def test_same_seed_gives_the_same_initial_weights(classifier_checkpoint: Path) -
 @pytest.mark.pretrained
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("batch", BATCHES)
-def test_pretrained_minilm_has_the_same_hidden_states(pretrained_minilm: Path, batch: int, mask: str) -> None:
+def test_pretrained_minilm_hidden_states_equal_those_of_transformers(
+    pretrained_minilm: Path, batch: int, mask: str
+) -> None:
     checkpoint = open_checkpoint(pretrained_minilm)
     ours = load_model(checkpoint, checkpoint.task())
     theirs = AutoModel.from_pretrained(pretrained_minilm).eval()

@@ -1,4 +1,4 @@
-"""Sentence embeddings: every pooling by its definition, and dense layers from a sentence-transformers folder."""
+"""Dense layers, pooling and normalisation from a sentence-transformers folder."""
 
 import json
 import shutil
@@ -16,68 +16,13 @@ from bert_export.fusion import fuse
 from bert_export.parity import check_parity
 from bert_models import CheckpointError, load_model, open_checkpoint, save_model
 from bert_runtime.tasks import SentenceEmbedding
-from bert_runtime.tasks.sentence_embedding import POOLINGS
 
 from ..export.toy_models import graph_runner
 from .toy import TOLERANCE, inputs, randomize, save_reference, toy_config
 
 
-def pooled(hidden: torch.Tensor, kept: torch.Tensor, pooling: str, scores: torch.nn.Linear) -> torch.Tensor:
-    """One row by the definition: hidden [S, H], kept bool [S] → [H]; `scores` is what attention has learned."""
-    tokens, places = hidden[kept], torch.arange(1, len(kept) + 1)[kept].float()
-    return {
-        "attention": lambda: (tokens * (exp := scores(tokens).exp())).sum(0) / exp.sum(),
-        "cls": lambda: hidden[0],
-        "mean": lambda: tokens.mean(0),
-        "max": lambda: tokens.max(0).values,
-        "mean_sqrt_len": lambda: tokens.sum(0) / len(tokens) ** 0.5,
-        "weighted_mean": lambda: (tokens * places[:, None]).sum(0) / places.sum(),
-    }[pooling]()
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> tuple[BertModel, Path]:
-    theirs = BertModel(BertConfig(**toy_config())).eval()
-    randomize(theirs)
-    return theirs, save_reference(theirs, tmp_path_factory.mktemp("encoder"))
-
-
-@pytest.mark.parametrize("pooling", POOLINGS)
-def test_pooling_by_its_definition_and_in_the_graph(
-    encoder: tuple[BertModel, Path], pooling: str, tmp_path: Path, classifier_checkpoint: Path
-) -> None:
-    theirs, folder = encoder
-    source = open_checkpoint(folder)
-    task = SentenceEmbedding(dimensions=24, pooling=pooling, normalize=False)
-    ours = load_model(source, task, new_head=pooling == "attention")
-    randomize(ours.head)  # what attention has learned; the others have no parameters
-    scores = getattr(ours.head.pooling, "score", torch.nn.Linear(24, 1))
-    ids, attention, segments = inputs(3, "random")
-    with torch.no_grad():
-        hidden = theirs(input_ids=ids, attention_mask=attention, token_type_ids=segments).last_hidden_state
-        found = ours(ids, attention, segments)
-        rows = zip(hidden, attention.bool(), strict=True)
-        expected = torch.stack([pooled(*row, pooling, scores) for row in rows])
-    assert float((found - expected).abs().max()) <= TOLERANCE
-    graph = capture(ours)
-    fuse(graph, source.config, task)
-    check_parity(ours, graph_runner(graph, tmp_path / "model.onnx"), 48)
-    (tmp_path / "saved").mkdir()
-    save_model(ours, tmp_path / "saved", tokenizer_from=classifier_checkpoint)
-    again = open_checkpoint(tmp_path / "saved")
-    assert again.task() == task
-    with torch.no_grad():
-        assert torch.equal(load_model(again, task)(ids, attention, segments), found)
-
-
-def test_pooling_that_has_to_be_learned_first(encoder: tuple[BertModel, Path]) -> None:
-    source = open_checkpoint(encoder[1])
-    with pytest.raises(CheckpointError, match=r"2 missing: pooling\.score\.weight, pooling\.score\.bias"):
-        load_model(source, SentenceEmbedding(dimensions=24, pooling="attention"))
-
-
 def write_pipeline(folder: Path, *kinds: str) -> None:
-    """`modules.json`, and a dense layer of 24 to 7 with tanh for every `Dense`."""
+    """Write `modules.json`, and a dense layer from 24 to 7 with tanh for every `Dense`."""
     modules = [
         {
             "idx": i,
@@ -132,7 +77,7 @@ def test_dense_layer_between_pooling_and_normalisation(tmp_path: Path, classifie
     "kinds",
     [("Transformer", "Dense"), ("Transformer", "Pooling", "Normalize", "Dense"), ("Transformer", "Pooling", "LSTM")],
 )
-def test_pipeline_that_is_not_supported(tmp_path: Path, kinds: tuple[str, ...]) -> None:
+def test_unsupported_pipeline_is_refused(tmp_path: Path, kinds: tuple[str, ...]) -> None:
     folder = save_reference(BertModel(BertConfig(**toy_config())), tmp_path)
     write_pipeline(folder, *kinds)
     with pytest.raises(CheckpointError, match=f"expected the modules Transformer, Pooling.*found {', '.join(kinds)}"):
@@ -155,15 +100,15 @@ def edit_json(path: Path, edit: Callable[[Any], object]) -> None:
 
 
 @pytest.mark.pretrained
-def test_sentence_transformers_folder_is_understood(pretrained_minilm: Path) -> None:
+def test_minilm_settings_are_read(pretrained_minilm: Path) -> None:
     checkpoint = open_checkpoint(pretrained_minilm)
     assert checkpoint.task() == SentenceEmbedding(dimensions=384, pooling="mean", normalize=True)
     assert checkpoint.max_tokens == 256
 
 
 @pytest.mark.parametrize("mode", ["max", ["max"]], ids=str)
-def test_later_releases_name_the_pooling(embedding_checkpoint: Path, tmp_path: Path, mode: Any) -> None:
-    """sentence-transformers 5.7 and 6.2 write these keys and no others."""
+def test_pooling_mode_of_later_releases_is_read(embedding_checkpoint: Path, tmp_path: Path, mode: Any) -> None:
+    """sentence-transformers 5.7 and 6.2 write only these keys."""
     folder = Path(shutil.copytree(embedding_checkpoint, tmp_path / "checkpoint"))
     values = {"embedding_dimension": 32, "pooling_mode": mode, "include_prompt": True}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(values))
@@ -191,7 +136,7 @@ def test_later_releases_name_the_pooling(embedding_checkpoint: Path, tmp_path: P
         ("sentence_bert_config.json", lambda s: s.update(max_seq_length="long"), "expected a positive max_seq_length"),
     ],
 )
-def test_sentence_transformers_folder_that_is_not_supported(
+def test_unsupported_settings_are_refused(
     embedding_checkpoint: Path, tmp_path: Path, name: str, edit: Callable[[Any], object], message: str
 ) -> None:
     folder = Path(shutil.copytree(embedding_checkpoint, tmp_path / "checkpoint"))

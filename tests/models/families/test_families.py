@@ -1,4 +1,4 @@
-"""Every family against transformers: same checkpoint, same numbers, in both directions."""
+"""Every family compared with transformers: same checkpoint, same outputs, in both directions."""
 
 from pathlib import Path
 
@@ -14,9 +14,9 @@ from bert_models import load_model, open_checkpoint, save_model
 from bert_models.families import FAMILIES
 from bert_runtime.tasks import SentenceEmbedding
 
-from ..export.toy_models import graph_runner, probed_activations
-from .families import CONFIGS, reference
-from .toy import BATCHES, MASKS, TOLERANCE, inputs, randomize, save_reference
+from ...export.toy_models import graph_runner, probed_activations
+from ..toy import BATCHES, MASKS, TOLERANCE, inputs, randomize, save_reference
+from ..toy_families import CONFIGS, reference
 
 
 def test_every_family_is_tested() -> None:
@@ -26,12 +26,12 @@ def test_every_family_is_tested() -> None:
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_hidden_states_are_the_same(family: str, batch: int, mask: str, tmp_path: Path) -> None:
+def test_hidden_states_equal_those_of_transformers(family: str, batch: int, mask: str, tmp_path: Path) -> None:
     theirs = reference(family, "Model")
     checkpoint = open_checkpoint(save_reference(theirs, tmp_path))
     ours = load_model(checkpoint, checkpoint.task("sentence-embedding"))
     ids, attention, segments = inputs(batch, mask)
-    if checkpoint.config.positions == "after_padding":  # positions follow the padding id, not the mask
+    if checkpoint.config.positions == "after_padding":  # position ids depend on the padding id, not on the mask
         ids = ids.where(attention.bool(), torch.tensor(checkpoint.config.pad_token_id))
     extra = {"token_type_ids": segments} if checkpoint.config.uses_segment_ids else {}
     with torch.no_grad():
@@ -43,7 +43,7 @@ def test_hidden_states_are_the_same(family: str, batch: int, mask: str, tmp_path
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_classifier_gives_the_same_logits(family: str, batch: int, mask: str, tmp_path: Path) -> None:
+def test_classifier_logits_equal_those_of_transformers(family: str, batch: int, mask: str, tmp_path: Path) -> None:
     theirs = reference(family, "ForSequenceClassification", num_labels=5)
     checkpoint = open_checkpoint(save_reference(theirs, tmp_path))
     ours = load_model(checkpoint, checkpoint.task())
@@ -78,16 +78,16 @@ def test_our_checkpoint_loads_in_transformers(family: str, tmp_path: Path, class
 
 
 SAME_GRAPH = ("xlm-roberta", "camembert")
-"""Families whose graph is RoBERTa's."""
+"""Families with the graph of RoBERTa."""
 
 
 @pytest.mark.parametrize(
     "family", [pytest.param(name, marks=[pytest.mark.slow] if name in SAME_GRAPH else []) for name in FAMILIES]
 )
-@pytest.mark.parametrize("first_row", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_exports_with_every_fusion(family: str, first_row: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("first_token_only", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_exports_with_every_fusion(family: str, first_token_only: bool, tmp_path: Path) -> None:
     source = open_checkpoint(save_reference(reference(family, "ForSequenceClassification", num_labels=4), tmp_path))
-    task = source.task() if first_row else SentenceEmbedding(dimensions=24)
+    task = source.task() if first_token_only else SentenceEmbedding(dimensions=24)
     model = load_model(source, task)
     graph = capture(model)
     fusions = fuse(graph, source.config, task)
@@ -98,7 +98,7 @@ def test_exports_with_every_fusion(family: str, first_row: bool, tmp_path: Path)
     assert ("token_type_ids" in names) == source.config.uses_segment_ids
 
 
-def test_shared_weights_are_stored_once(tmp_path: Path) -> None:
+def test_shared_layers_are_stored_once_in_the_graph(tmp_path: Path) -> None:
     source = open_checkpoint(save_reference(reference("albert", "Model"), tmp_path))
     model = load_model(source, SentenceEmbedding(dimensions=24))
     graph = capture(model)

@@ -1,4 +1,4 @@
-"""A toy-size random checkpoint of every family, made by transformers."""
+"""Toy-size random models of every family, built by transformers."""
 
 from typing import Any
 
@@ -23,12 +23,12 @@ CONFIGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "albert": ("Albert", transformers.AlbertConfig, {**_SMALL, "embedding_size": 10, "num_hidden_groups": 2}),
     "electra": ("Electra", transformers.ElectraConfig, {**_SMALL, "embedding_size": 10}),
 }
-"""Per `model_type`: what its classes' names begin with, its configuration class, and toy sizes."""
+"""By `model_type`: prefix of its class names, configuration class, toy sizes."""
 
 
 def reference(family: str, architecture: str, **changes: Any) -> nn.Module:
-    """A random transformers model in evaluation mode; `architecture` ends its class's name, such as `Model`."""
-    torch.manual_seed(0)  # what transformers draws would depend on the tests before
+    """Return a random transformers model in evaluation mode; `architecture` is its class name without the prefix."""
+    torch.manual_seed(0)  # otherwise the weights depend on the tests before
     prefix, config, sizes = CONFIGS[family]
     model: nn.Module = getattr(transformers, prefix + architecture)(config(**sizes, **changes)).eval()
     randomize(model)

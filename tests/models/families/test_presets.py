@@ -1,4 +1,4 @@
-"""Named sizes: as large as their papers say."""
+"""Named sizes have the published numbers of parameters."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ MILLIONS = {
     ("electra", "base"): 108.9,
     ("electra", "large"): 334.1,
 }
-"""Parameters of the published checkpoints' encoders, the pooler of the families that have one included."""
+"""Parameters of the published encoders in millions, including the pooler if the family has one."""
 
 
 def test_every_preset_is_listed() -> None:
@@ -45,10 +45,10 @@ def test_presets_have_the_published_number_of_parameters(family: str, size: str)
     assert found / 1e6 == pytest.approx(MILLIONS[family, size], abs=0.06)
 
 
-def test_presets_can_be_changed() -> None:
+def test_preset_accepts_changed_fields() -> None:
     assert FAMILIES["bert"].preset("base", vocab_size=28996).vocab_size == 28996
 
 
-def test_an_unknown_size_names_those_there_are() -> None:
+def test_unknown_size_error_lists_the_sizes() -> None:
     with pytest.raises(ConfigError, match=r"bert has the sizes tiny, mini, .*, found 'huge'"):
         FAMILIES["bert"].preset("huge")
