@@ -3,8 +3,8 @@
 python -m bert_bench.experiments.fusions --checkpoint CKPT --output FILE
 
 Every stage's graph is opened in ONNX Runtime in this process. Per shape, all stages are timed interleaved on one batch
-without padding: 25 rounds, each starting with another stage. Reported are the median latency and the speed-up over the
-first stage, whose median over the rounds is taken.
+without padding: 25 rounds, each starting with another stage. The result has the median latency and the median over the
+rounds of the speed-up over the first stage.
 
 Made bench/results/fusions.json, with MiniLM-L6.
 """

@@ -13,165 +13,41 @@ Made bench/results/pretraining.
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
-import lightning.pytorch as pl
 import torch
-from tokenizers import Tokenizer
 
 from bert_bench.experiments.accuracy_vs_chance import auc_interval, replaced_token_accuracy, sentence_pair_accuracy
 from bert_bench.experiments.book_corpus import book_corpus
 from bert_bench.experiments.harness import path_option, write_result
-from bert_bench.experiments.transformers_pretraining import CollatedBatches, TransformersPretraining
-from bert_models.config import EncoderConfig
+from bert_bench.experiments.pretraining_runs import RUNS, NewModelSettings, continued_model, new_model
 from bert_models.corpus import TextFiles
-from bert_models.families import FAMILIES
-from bert_models.families.bert import bert_size
-from bert_models.pretraining import InitialModel, PretrainingBatches, PretrainSettings, split_documents, tokenize_corpus
+from bert_models.pretraining import PretrainSettings
 from bert_models.pretraining.loop import fit
-from bert_models.pretraining.model import MaskedLanguageModel, PretrainingModel, ReplacedTokenModel
+from bert_models.pretraining.model import ReplacedTokenModel
 from bert_models.pretraining.module import Pretraining
-from bert_models.pretraining.vocabulary import PretrainingVocabulary
-from bert_models.task_settings import read_mask_token
-from bert_models.tokenizer_files import read_tokenizer, train_tokenizer
 from bert_models.training.lifecycle import resumed_precision
 from bert_models.training.precision import ChosenPrecision
 from bert_models.training.run_dir import LAST_NAME
 from bert_runtime.machine import available_cores
-from bert_runtime.tasks import FillMask
 
-__all__ = ["RUNS", "Run", "main", "results_table"]
-
-_SIZE = bert_size(4, 256)
-"""BERT's size `mini`, for every family."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """A model family, the objective to train it on, and whose model and collator to use."""
-
-    family: str
-    objective: str
-    transformers: bool = False
-    """Whether transformers' model and collator are trained instead of bert_models'."""
-
-    @property
-    def tokenizer_kind(self) -> str:
-        """The kind of tokenizer that the family is pre-trained with."""
-        return "bpe" if self.family == "roberta" else "wordpiece"
-
-    def described(self) -> dict[str, Any]:
-        """Return the fields by their keys in result files."""
-        return {"family": self.family, "objective": self.objective, "theirs": self.transformers}
-
-
-RUNS = {
-    "mlm": Run("bert", "mlm"),
-    "mlm-transformers": Run("bert", "mlm", transformers=True),
-    "nsp": Run("bert", "mlm+nsp"),
-    "nsp-transformers": Run("bert", "mlm+nsp", transformers=True),
-    "sop": Run("bert", "mlm+sop"),
-    "sop-transformers": Run("bert", "mlm+sop", transformers=True),
-    "rtd": Run("electra", "rtd"),
-    "roberta": Run("roberta", "mlm"),
-    "roberta-transformers": Run("roberta", "mlm", transformers=True),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class _NewModel:
-    """Settings of a model with new weights."""
-
-    dropout: float = 0.0
-    initializer_range: float = 0.02
-    vocab_size: int = 8192
-
-
-@dataclass(frozen=True)
-class _Data:
-    """Batches of a run and what they were made with."""
-
-    mask: FillMask
-    train: PretrainingBatches
-    dev: PretrainingBatches
-    corpus_key: str
-    """Name of the tokenized corpus."""
-
-
-def _tokenize(
-    text: TextFiles,
-    tokenizer: Tokenizer,
-    tokenizer_folder: Path,
-    work: Path,
-    settings: PretrainSettings,
-    *,
-    transformers: bool,
-) -> _Data:
-    """Tokenize the text and split its documents into training and dev batches."""
-    tokens, vocabulary = (
-        tokenize_corpus(text, tokenizer, work / "tokens"),
-        PretrainingVocabulary.from_tokenizer(tokenizer),
-    )
-    train_documents, dev_documents = split_documents(tokens.num_documents, settings.dev_fraction, settings.seed)
-    train = (
-        CollatedBatches(tokenizer_folder, tokens, train_documents, vocabulary, settings.batch_settings())
-        if transformers
-        else PretrainingBatches(tokens, train_documents, vocabulary, settings.batch_settings())
-    )
-    dev = PretrainingBatches(tokens, dev_documents, vocabulary, settings.batch_settings())
-    return _Data(FillMask(**read_mask_token(tokenizer, tokenizer_folder)), train, dev, tokens.folder.name)
-
-
-def _new_model(
-    run: Run, text: TextFiles, work: Path, settings: PretrainSettings, new: _NewModel
-) -> tuple[PretrainingModel, EncoderConfig, _Data]:
-    """Train a tokenizer, unless it is there; return a model with new weights, its configuration and its batches."""
-    folder = work / f"tokenizer-{run.tokenizer_kind}-{new.vocab_size}"
-    if not folder.is_dir():
-        train_tokenizer(text.paths, run.tokenizer_kind, new.vocab_size, folder, progress=click.echo)
-    tokenizer = read_tokenizer(folder, run.family)
-    vocabulary = PretrainingVocabulary.from_tokenizer(tokenizer)
-    config = FAMILIES[run.family].preset(
-        "base", **_SIZE, vocab_size=vocabulary.size, pad_token_id=vocabulary.pad_id,
-        hidden_dropout=new.dropout, attention_dropout=new.dropout, initializer_range=new.initializer_range,
-    )  # fmt: skip
-    data = _tokenize(text, tokenizer, folder, work, settings, transformers=run.transformers)
-    pl.seed_everything(settings.seed, verbose=False)
-    model: PretrainingModel
-    pairs = run.objective != "mlm"
-    if run.transformers:
-        model = TransformersPretraining(config, pairs=pairs)
-    elif run.objective == "rtd":
-        model = ReplacedTokenModel(config, data.mask)
-    else:
-        model = MaskedLanguageModel(config, data.mask, pairs=pairs)
-    return model, config, data
-
-
-def _continued_model(
-    base: Path, text: TextFiles, work: Path, settings: PretrainSettings
-) -> tuple[PretrainingModel, EncoderConfig, _Data]:
-    """Return a checkpoint's model, its configuration and the batches of its tokenizer."""
-    pl.seed_everything(settings.seed, verbose=False)
-    opened = InitialModel(base=base).load(settings)
-    data = _tokenize(text, opened.tokenizer, opened.tokenizer_from, work, settings, transformers=False)
-    return opened.model, opened.model.config, data
+__all__ = ["main", "results_table"]
 
 
 def _train(
-    name: str, text: TextFiles, work: Path, settings: PretrainSettings, new: _NewModel, base: Path | None
+    name: str, text: TextFiles, work: Path, settings: PretrainSettings, new: NewModelSettings, base: Path | None
 ) -> dict[str, Any]:
     """Pre-train one run, or resume it, and return its result."""
     run, state = RUNS[name], work / (name if base is None else f"{name}-continued")
     torch.set_num_threads(available_cores())
     if base is None:
-        model, config, data = _new_model(run, text, work, settings, new)
+        model, config, data = new_model(run, text, work, settings, new)
         start = asdict(new)
     else:
-        model, config, data = _continued_model(base, text, work, settings)
+        model, config, data = continued_model(base, text, work, settings)
         start = {"base": base.name, "dropout": "the checkpoint's"}
     described = {**settings.to_dict(), **run.described(), "corpus": data.corpus_key, **start}
     resume = (state / LAST_NAME).is_file()
@@ -239,9 +115,9 @@ def _accuracy(accuracy: dict[str, float] | None) -> str:
     return f"{accuracy['accuracy']:.4f} ± {accuracy['interval']:.4f}{auc}"
 
 
-def _check_same_settings(path: Path, settings: PretrainSettings, new: _NewModel, base: Path | None) -> None:
+def _check_same_settings(path: Path, settings: PretrainSettings, new: NewModelSettings, base: Path | None) -> None:
     """Raise `ClickException` if the result file holds a run with other settings."""
-    found = {**asdict(_NewModel()), **json.loads(path.read_text("utf-8"))["run"]}
+    found = {**asdict(NewModelSettings()), **json.loads(path.read_text("utf-8"))["run"]}
     expected = settings.to_dict() | (asdict(new) if base is None else {"base": base.name})
     if found != {**found, **expected}:
         raise click.ClickException(f"{path}: holds a run with other settings; choose another --output and --work")
@@ -293,7 +169,7 @@ def main(
     for folder in (work, output):
         folder.mkdir(parents=True, exist_ok=True)
     text = book_corpus(books, work, None if paragraphs else document_start)
-    new = _NewModel(dropout=dropout, initializer_range=initializer_range, vocab_size=vocab_size)
+    new = NewModelSettings(dropout=dropout, initializer_range=initializer_range, vocab_size=vocab_size)
     for name in only or RUNS:
         if base is not None and RUNS[name].transformers:
             raise click.ClickException(f"{name} cannot start from a checkpoint; leave out --base")
