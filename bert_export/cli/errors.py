@@ -1,4 +1,4 @@
-"""Turn errors into one-line messages, in one place."""
+"""Conversion of errors into one-line messages."""
 
 from typing import Any
 

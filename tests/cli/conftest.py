@@ -1,4 +1,4 @@
-"""Running the command line in this process, and what its commands are run on."""
+"""Fixtures for the command line: running it in this process, output folders, checkpoints and training data."""
 
 import shutil
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run() -> Run:
-    """Invokes `bert-export` with the given arguments; an exception that is no message to the user fails the test."""
+    """Run `bert-export` with arguments; an unhandled exception fails the test."""
 
     def invoke(*arguments: object, stdin: str | bytes = b"", **options: Any) -> Result:
         result = CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin, **options)
@@ -29,9 +29,9 @@ def run() -> Run:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def output_folder(tmp_path: Path) -> Path:
     """An empty folder to export into."""
-    folder = tmp_path / "place"
+    folder = tmp_path / "output"
     folder.mkdir()
     return folder
 
@@ -51,7 +51,7 @@ def training_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def train_arguments(classifier_checkpoint: Path, training_files: dict[str, Path], one_thread: None) -> list[Any]:
-    """The command but for its output: three epochs of four steps."""
+    """Arguments of a training of three epochs of four steps, without --output."""
     return [
         "train", "--base", classifier_checkpoint, "--train", training_files["train"], "--dev", training_files["dev"],
         "--epochs", 3, "--batch-size", 16, "--lr", 3e-3, "--precision", "fp32",
@@ -60,6 +60,6 @@ def train_arguments(classifier_checkpoint: Path, training_files: dict[str, Path]
 
 @pytest.fixture(scope="module")
 def whole_run(train_arguments: list[Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
-    """The checkpoint of an uninterrupted run with the default seed, and what the command said."""
+    """The checkpoint of an uninterrupted run with the default seed, and the command's result."""
     output = tmp_path_factory.mktemp("whole") / "trained"
     return output, CliRunner().invoke(main, [str(argument) for argument in (*train_arguments, "--output", output)])

@@ -1,4 +1,4 @@
-"""The command line for CUDA on a machine that has none."""
+"""Bundles for CUDA on the command line, on a machine without CUDA."""
 
 import json
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def both_bundle(classifier_checkpoint: Path, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without CUDA, whatever this one has."""
+    """Make this machine appear to have no CUDA."""
     import onnxruntime
 
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
@@ -158,7 +158,7 @@ def test_fp16_on_the_cpu_is_an_error(both_bundle: Path) -> None:
 
 
 def test_fp16_outputs_are_close_to_fp32(both_bundle: Path) -> None:
-    """As evaluated by the CPU provider, in batches with padding."""
+    """Evaluated by the CPU provider, in batches with padding."""
     from bert_runtime.bundle.manifest import Manifest
     from bert_runtime.devices import CPU
     from bert_runtime.loading import open_variant
@@ -170,9 +170,9 @@ def test_fp16_outputs_are_close_to_fp32(both_bundle: Path) -> None:
         if variant.padding != "packed"
     ]
     fp32, *others = (np.array([row.flat for row in model.outputs(TEXTS)]) for model in models)
-    cuda, half, cuda_unmasked, half_unmasked = (np.abs(fp32 - other).max() for other in others)
+    cuda, fp16, cuda_unmasked, fp16_unmasked = (np.abs(fp32 - other).max() for other in others)
     assert max(cuda, cuda_unmasked) <= 1e-5
-    assert 0 < max(half, half_unmasked) <= 2e-2
+    assert 0 < max(fp16, fp16_unmasked) <= 2e-2
 
 
 @pytest.mark.parametrize(
@@ -184,12 +184,12 @@ def test_fp16_outputs_are_close_to_fp32(both_bundle: Path) -> None:
     ],
 )
 def test_unsupported_precision_of_a_target_is_an_error(
-    run: Run, classifier_checkpoint: Path, place: Path, options: list[str], message: str
+    run: Run, classifier_checkpoint: Path, output_folder: Path, options: list[str], message: str
 ) -> None:
-    result = run("export", classifier_checkpoint, place / "bundle", *options)
+    result = run("export", classifier_checkpoint, output_folder / "bundle", *options)
     assert (result.exit_code, result.stdout) == (1, "")
     assert message in result.stderr
-    assert list(place.iterdir()) == []
+    assert list(output_folder.iterdir()) == []
 
 
 def test_unknown_device_is_an_error(run: Run, both_bundle: Path) -> None:
@@ -199,11 +199,11 @@ def test_unknown_device_is_an_error(run: Run, both_bundle: Path) -> None:
 
 
 def test_graphs_of_padding_modes_are_opened_on_demand(both_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[tuple[str, int | None]] = []
+    opened: list[tuple[str, int | None]] = []
 
     def session(path: Path, manifest: Manifest, device: Device, shapes: ShapeBuckets | None) -> Any:
-        made.append((path.name, None if shapes is None else shapes.alignment))
-        return SimpleNamespace(threads=1, device_name=str(device), run=lambda batch: made[-1])
+        opened.append((path.name, None if shapes is None else shapes.alignment))
+        return SimpleNamespace(threads=1, device_name=str(device), run=lambda batch: opened[-1])
 
     monkeypatch.setattr(loading, "CudaSession", session)
     model = load(both_bundle, device="cuda")
@@ -211,11 +211,11 @@ def test_graphs_of_padding_modes_are_opened_on_demand(both_bundle: Path, monkeyp
     assert model.variant.padding == "masked"
     ids = np.ones((32, 128), dtype=np.int64)
     model.session.run(Batch(ids, np.tril(ids)[:, ::-1].copy(), ids))
-    assert made == [("model.fp16.onnx", None)]
+    assert opened == [("model.fp16.onnx", None)]
     model.session.run(Batch(ids, np.tril(ids), ids))
-    assert made[1:] == [("model.fp16.packed.onnx", 1)]
+    assert opened[1:] == [("model.fp16.packed.onnx", 1)]
     model.session.run(Batch(ids, ids, ids))
-    assert made[2:] == [("model.fp16.unmasked.onnx", 1)]
+    assert opened[2:] == [("model.fp16.unmasked.onnx", 1)]
 
 
 def test_load_checks_the_graphs_of_all_padding_modes(copy_bundle: CopyBundle, both_bundle: Path) -> None:

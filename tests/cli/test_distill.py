@@ -1,4 +1,4 @@
-"""`bert-export distill`: a student of a toy teacher, and what is refused."""
+"""`bert-export distill`: training of a toy student, and errors."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What every command shares: help, usage errors, missing extras, and bundles that are none."""
+"""Behaviour of all commands: help, usage errors, missing extras and invalid bundles."""
 
 import re
 import subprocess
@@ -23,7 +23,7 @@ READERS = {
     "predict": ["hello"],
     "evaluate": ["data.csv"],
 }
-"""Commands that read a bundle, with what else they need."""
+"""Commands that read a bundle, with their other arguments."""
 
 
 COMMANDS = main.list_commands(click.Context(main))
@@ -48,7 +48,7 @@ def test_version(run: Run) -> None:
 
 
 def test_console_script_is_installed() -> None:
-    """The script that pip puts beside the interpreter."""
+    """The console script that pip installs next to the interpreter."""
     script = Path(sys.executable).with_name("bert-export")
     done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, f"bert-export, version {version('bert-export')}\n")
@@ -147,7 +147,7 @@ HEAVY = ["torch", "safetensors", "lightning", "onnx", "onnx_ir", "onnxscript"]
 def test_missing_extra_error_names_the_extra_of_the_command(
     tmp_path: Path, arguments: list[str], absent: list[str], extra: str
 ) -> None:
-    """`HEAVY` is what an installation with the extra `cpu` lacks. A process of its own has imported none of it."""
+    """An installation with the extra `cpu` lacks the modules in `HEAVY`. A new process has imported none of them."""
     command = [sys.executable, "-c", BARE.format(absent=absent, arguments=arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")

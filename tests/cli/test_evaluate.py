@@ -22,7 +22,7 @@ def model(classifier_bundle: Path) -> Model:
 
 @pytest.fixture
 def labelled(tmp_path: Path, model: Model) -> Path:
-    """Six of eight rows have the label that the FP32 model gives."""
+    """Eight rows, six of them with the label that the FP32 model predicts."""
     labels = [model(text).label for text in TEXTS]
     path = tmp_path / "labelled.csv"
     rows = [

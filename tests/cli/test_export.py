@@ -1,4 +1,4 @@
-"""`bert-export export`: a whole bundle or nothing, and the reasons for either."""
+"""`bert-export export`: a complete bundle or none, overwriting, INT8 and its conditions."""
 
 import json
 import re
@@ -31,7 +31,7 @@ WRONG = {"greeting": "farewell", "farewell": "question", "question": "greeting"}
 
 @pytest.fixture
 def fails_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes exports fail after their first graph has been written, without the seconds that capturing takes."""
+    """Make exports fail after writing their first graph, without the seconds that capturing takes."""
 
     def write_then_fail(context: BuildContext) -> None:
         (context.folder / "model.fp32.onnx").write_bytes(b"half a graph")
@@ -42,7 +42,7 @@ def fails_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def labelled(classifier_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The reference texts with the labels that FP32 gives them, one in ten wrong."""
+    """The reference texts with the labels that FP32 predicts, one in ten replaced by a wrong one."""
     path = tmp_path_factory.mktemp("labelled") / "labelled.jsonl"
     texts = reference_texts()
     labels = [result.label for result in load(classifier_bundle, precision="fp32")(texts)]
@@ -53,17 +53,17 @@ def labelled(classifier_bundle: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def latencies(fp32: float, int8: float) -> Callable[..., Mapping[str, Mapping[str, float]]]:
-    """Stands for the timing, whose result depends on what else the machine does."""
+    """Replace timing, which depends on the machine's load."""
     return lambda runs, task, max_tokens: {
         name: {"1x16": ms / 8, "1x64": ms} for name, ms in (("fp32", fp32), ("int8", int8)) if name in runs
     }
 
 
-def test_export_writes_bundle_and_prints_summary(run: Run, classifier_checkpoint: Path, place: Path) -> None:
-    result = run("export", classifier_checkpoint, place / "new" / "bundle")
+def test_export_writes_bundle_and_prints_summary(run: Run, classifier_checkpoint: Path, output_folder: Path) -> None:
+    result = run("export", classifier_checkpoint, output_folder / "new" / "bundle")
     assert result.exit_code == 0
-    bundle = place / "new" / "bundle"
-    assert [path.name for path in (place / "new").iterdir()] == ["bundle"]
+    bundle = output_folder / "new" / "bundle"
+    assert [path.name for path in (output_folder / "new").iterdir()] == ["bundle"]
     assert sorted(path.name for path in bundle.iterdir()) == [
         "bundle.json", "model.fp32.onnx", "model.fp32.onnx.data", "model.int8.onnx", "model.int8.onnx.data",
         "tokenizer.json",
@@ -76,26 +76,26 @@ def test_export_writes_bundle_and_prints_summary(run: Run, classifier_checkpoint
         "reading the checkpoint",
         "capturing the graph with torch.onnx",
     ]
-    assert run("verify", shutil.copytree(bundle, place / "elsewhere")).exit_code == 0
+    assert run("verify", shutil.copytree(bundle, output_folder / "elsewhere")).exit_code == 0
 
 
-def test_json_and_a_single_precision(run: Run, embedding_checkpoint: Path, place: Path) -> None:
-    (place / "bundle").mkdir()  # an empty folder is no obstacle
+def test_json_and_a_single_precision(run: Run, embedding_checkpoint: Path, output_folder: Path) -> None:
+    (output_folder / "bundle").mkdir()  # an empty folder is no obstacle
     options = ["--precision", "fp32", "--max-tokens", "20", "--json"]
-    result = run("export", embedding_checkpoint, place / "bundle", *options)
+    result = run("export", embedding_checkpoint, output_folder / "bundle", *options)
     assert result.exit_code == 0
     manifest = json.loads(result.stdout)
-    assert manifest == json.loads((place / "bundle" / "bundle.json").read_text(encoding="utf-8"))
+    assert manifest == json.loads((output_folder / "bundle" / "bundle.json").read_text(encoding="utf-8"))
     assert [variant["precision"] for variant in manifest["variants"]] == ["fp32"]
     assert (manifest["default_precision"], manifest["default_reason"]) == ("fp32", "the only variant")
     assert manifest["max_tokens"] == 20
-    assert load(place / "bundle").tokenizer.max_tokens == 20
+    assert load(output_folder / "bundle").tokenizer.max_tokens == 20
 
 
 def test_existing_bundle_is_replaced_only_with_force(
-    run: Run, classifier_checkpoint: Path, classifier_bundle: Path, place: Path
+    run: Run, classifier_checkpoint: Path, classifier_bundle: Path, output_folder: Path
 ) -> None:
-    bundle = Path(shutil.copytree(classifier_bundle, place / "bundle"))
+    bundle = Path(shutil.copytree(classifier_bundle, output_folder / "bundle"))
     before = {path.name: path.read_bytes() for path in bundle.iterdir()}
     refused = run("export", classifier_checkpoint, bundle)
     assert (refused.exit_code, refused.stdout) == (1, "")
@@ -114,82 +114,82 @@ def test_existing_bundle_is_replaced_only_with_force(
     assert sorted(path.name for path in bundle.iterdir()) == [
         "bundle.json", "model.fp32.onnx", "model.fp32.onnx.data", "tokenizer.json",
     ]  # fmt: skip
-    assert [path.name for path in place.iterdir()] == ["bundle"]
+    assert [path.name for path in output_folder.iterdir()] == ["bundle"]
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "checkpoint"])
 def test_force_does_not_overwrite_other_files(
-    run: Run, classifier_checkpoint: Path, broken: Path, place: Path, kind: str
+    run: Run, classifier_checkpoint: Path, broken: Path, output_folder: Path, kind: str
 ) -> None:
-    target = broken if kind == "checkpoint" else place / "precious"
+    path = broken if kind == "checkpoint" else output_folder / "precious"
     if kind == "folder":
-        target.mkdir()
-        (target / "thesis.txt").write_text("precious")
+        path.mkdir()
+        (path / "thesis.txt").write_text("precious")
     if kind == "file":
-        target.write_text("precious")
+        path.write_text("precious")
     for options in ([], ["--force"]):
-        result = run("export", classifier_checkpoint, target, *options)
+        result = run("export", classifier_checkpoint, path, *options)
         assert result.exit_code == 1
-        assert result.stderr == f"Error: {target}: exists and is not a bundle; choose another path\n"
+        assert result.stderr == f"Error: {path}: exists and is not a bundle; choose another path\n"
     if kind == "checkpoint":
-        assert (target / "model.safetensors").is_file()
+        assert (path / "model.safetensors").is_file()
     else:
-        assert (target / "thesis.txt" if kind == "folder" else target).read_text() == "precious"
+        assert (path / "thesis.txt" if kind == "folder" else path).read_text() == "precious"
 
 
 @pytest.mark.usefixtures("fails_late")
-def test_failed_export_leaves_no_files(run: Run, classifier_checkpoint: Path, place: Path) -> None:
-    for target in (place / "bundle", place / "not" / "there" / "yet"):
-        result = run("export", classifier_checkpoint, target)
+def test_failed_export_leaves_no_files(run: Run, classifier_checkpoint: Path, output_folder: Path) -> None:
+    for path in (output_folder / "bundle", output_folder / "not" / "there" / "yet"):
+        result = run("export", classifier_checkpoint, path)
         assert result.exit_code == 1
         assert result.stderr.endswith("\nError: the exported graph differs from PyTorch\n")
-        assert list(place.iterdir()) == []
+        assert list(output_folder.iterdir()) == []
 
 
 @pytest.mark.usefixtures("fails_late")
 def test_failed_export_keeps_the_existing_bundle(
-    run: Run, classifier_checkpoint: Path, classifier_bundle: Path, place: Path
+    run: Run, classifier_checkpoint: Path, classifier_bundle: Path, output_folder: Path
 ) -> None:
-    bundle = Path(shutil.copytree(classifier_bundle, place / "bundle"))
+    bundle = Path(shutil.copytree(classifier_bundle, output_folder / "bundle"))
     assert run("export", classifier_checkpoint, bundle, "--force").exit_code == 1
-    assert [path.name for path in place.iterdir()] == ["bundle"]
+    assert [path.name for path in output_folder.iterdir()] == ["bundle"]
     assert run("verify", bundle).exit_code == 0
 
 
 def test_interrupted_export_leaves_no_files(
-    run: Run, classifier_checkpoint: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, classifier_checkpoint: Path, output_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("bert_export.cpu.capture", interrupt)
-    result = run("export", classifier_checkpoint, place / "bundle")
+    result = run("export", classifier_checkpoint, output_folder / "bundle")
     assert result.exit_code == 1
     assert "Aborted!" in result.stderr
-    assert list(place.iterdir()) == []
+    assert list(output_folder.iterdir()) == []
 
 
 def test_graph_that_differs_from_pytorch_fails_the_export(
-    run: Run, classifier_checkpoint: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, classifier_checkpoint: Path, output_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The graph is right; the reference is made to differ."""
+    """Make the reference differ from the graph."""
     reference = "bert_export.parity.reference_outputs"
     monkeypatch.setattr(reference, lambda model, batch: np.full((len(batch.input_ids), 3), 9, dtype=np.float32))
-    result = run("export", classifier_checkpoint, place / "bundle")
+    result = run("export", classifier_checkpoint, output_folder / "bundle")
     assert result.exit_code == 1
     assert "differs from PyTorch by more than 1e-04 on inputs that are unpadded (" in result.stderr
     assert "left-padded (" in result.stderr
-    assert list(place.iterdir()) == []
+    assert list(output_folder.iterdir()) == []
 
 
 def test_bundle_that_fails_verification_is_not_kept(
-    run: Run, classifier_checkpoint: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, classifier_checkpoint: Path, output_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(variants, "self_test_of", _wrong(variants.self_test_of))
-    result = run("export", classifier_checkpoint, place / "bundle", "--precision", "fp32")
+    result = run("export", classifier_checkpoint, output_folder / "bundle", "--precision", "fp32")
     assert result.exit_code == 1
     assert "the finished bundle fails its own verification: self-test fp32: max abs difference" in result.stderr
-    assert list(place.iterdir()) == []
+    assert list(output_folder.iterdir()) == []
 
 
 def _wrong(self_test: Callable[..., Any]) -> Callable[..., Any]:
@@ -201,11 +201,11 @@ def _wrong(self_test: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_int8_becomes_default_if_accurate_and_faster(
-    run: Run, classifier_checkpoint: Path, labelled: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, classifier_checkpoint: Path, labelled: Path, output_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bert_export.exporter.median_latencies_ms", latencies(fp32=4, int8=2))
     options = ["--evaluate", labelled, "--columns", "text=sentence", "--max-drop", "5", "--json"]
-    manifest = json.loads(run("export", classifier_checkpoint, place / "bundle", *options).stdout)
+    manifest = json.loads(run("export", classifier_checkpoint, output_folder / "bundle", *options).stdout)
     fp32, int8 = manifest["variants"]
     assert fp32["metrics"]["accuracy"] == 0.9
     assert fp32["metrics"]["examples"] == int8["metrics"]["examples"] == len(reference_texts())
@@ -214,13 +214,13 @@ def test_int8_becomes_default_if_accurate_and_faster(
     assert re.search(
         r"against 0\.9000 in FP32 .* where 5 are allowed; INT8 runs 2\.00× as fast", manifest["default_reason"]
     )
-    assert load(place / "bundle").variant.precision == "int8"  # type: ignore[union-attr]
+    assert load(output_folder / "bundle").variant.precision == "int8"  # type: ignore[union-attr]
 
 
-def test_calibration_is_recorded_and_repeats(run: Run, classifier_checkpoint: Path, place: Path) -> None:
-    texts = place / "texts.txt"
+def test_calibration_is_recorded_and_repeats(run: Run, classifier_checkpoint: Path, output_folder: Path) -> None:
+    texts = output_folder / "texts.txt"
     texts.write_text("".join(f"my card is lost {i}\n" for i in range(60)))
-    built_in, first, second = place / "built-in", place / "first", place / "second"
+    built_in, first, second = output_folder / "built-in", output_folder / "first", output_folder / "second"
     assert run("export", classifier_checkpoint, built_in).exit_code == 0
     for bundle in (first, second):
         result = run("export", classifier_checkpoint, bundle, "--calibrate", texts, "--precision", "int8")
@@ -240,40 +240,44 @@ def test_calibration_is_recorded_and_repeats(run: Run, classifier_checkpoint: Pa
     assert Manifest.read(built_in).variant("int8").quantization["calibration"]["source"] == "built-in texts"
 
 
-def test_7_bit_weights_need_no_instruction_set(run: Run, classifier_checkpoint: Path, place: Path) -> None:
-    assert run("export", classifier_checkpoint, place / "bundle", "--weight-bits", 7).exit_code == 0
-    variant = Manifest.read(place / "bundle").variant("int8")
+def test_7_bit_weights_need_no_instruction_set(run: Run, classifier_checkpoint: Path, output_folder: Path) -> None:
+    assert run("export", classifier_checkpoint, output_folder / "bundle", "--weight-bits", 7).exit_code == 0
+    variant = Manifest.read(output_folder / "bundle").variant("int8")
     assert (variant.instruction_set, variant.quantization["weight_bits"]) == (None, 7)
-    constants = onnx.load(place / "bundle" / "model.int8.onnx").graph.initializer
+    constants = onnx.load(output_folder / "bundle" / "model.int8.onnx").graph.initializer
     weights = [numpy_helper.to_array(constant) for constant in constants if constant.data_type == onnx.TensorProto.INT8]
     assert len(weights) == 9
     assert {int(np.abs(weight).max()) for weight in weights} == {64}
-    assert run("export", classifier_checkpoint, place / "other", "--weight-bits", 6).exit_code == 2
+    assert run("export", classifier_checkpoint, output_folder / "other", "--weight-bits", 6).exit_code == 2
 
 
 def test_shared_layers_are_exported_with_7_bit_weights(
-    run: Run, toy_config: EncoderConfig, classifier_checkpoint: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run,
+    toy_config: EncoderConfig,
+    classifier_checkpoint: Path,
+    output_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = replace(toy_config, family="albert", num_layer_groups=1, embedding_size=16)
     torch.manual_seed(0)
-    (place / "albert").mkdir()
+    (output_folder / "albert").mkdir()
     model = TaskModel(config, TextClassification(labels=("a", "b")))
-    save_model(model, place / "albert", tokenizer_from=classifier_checkpoint)
-    refused = run("export", place / "albert", place / "bundle", "--weight-bits", 8)
-    assert (refused.exit_code, list(place.iterdir())) == (1, [place / "albert"])
+    save_model(model, output_folder / "albert", tokenizer_from=classifier_checkpoint)
+    refused = run("export", output_folder / "albert", output_folder / "bundle", "--weight-bits", 8)
+    assert (refused.exit_code, list(output_folder.iterdir())) == (1, [output_folder / "albert"])
     assert "where layers share them, as in albert; leave --weight-bits out, or give 7" in refused.stderr
-    assert run("export", place / "albert", place / "bundle").exit_code == 0
-    assert Manifest.read(place / "bundle").variant("int8").quantization["weight_bits"] == 7
-    expected = load(place / "bundle", precision="fp32")(["hello there", "my card"])
+    assert run("export", output_folder / "albert", output_folder / "bundle").exit_code == 0
+    assert Manifest.read(output_folder / "bundle").variant("int8").quantization["weight_bits"] == 7
+    expected = load(output_folder / "bundle", precision="fp32")(["hello there", "my card"])
     monkeypatch.setattr("bert_runtime.cpu.session.has_instruction_set", lambda name: False)
-    found = load(place / "bundle", precision="int8")(["hello there", "my card"])
+    found = load(output_folder / "bundle", precision="int8")(["hello there", "my card"])
     assert [result.scores for result in found] == [pytest.approx(result.scores, abs=0.05) for result in expected]
 
 
 def test_inaccurate_int8_does_not_become_default(
-    run: Run, classifier_checkpoint: Path, labelled: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, classifier_checkpoint: Path, labelled: Path, output_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weights rounded to three values destroy the model, and make it no slower."""
+    """Weights rounded to three values make the model inaccurate, but not slower."""
 
     def destroy(weight: np.ndarray, inputs: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
         scale = np.abs(weight).max(axis=0).astype(np.float32)
@@ -282,10 +286,10 @@ def test_inaccurate_int8_does_not_become_default(
     monkeypatch.setattr("bert_export.exporter.median_latencies_ms", latencies(fp32=4, int8=2))
     monkeypatch.setattr(static, "gptq_quantize", destroy)
     options = ["--evaluate", labelled, "--columns", "text=sentence", "--max-drop", "0.5"]
-    result = run("export", classifier_checkpoint, place / "bundle", *options)
+    result = run("export", classifier_checkpoint, output_folder / "bundle", *options)
     assert result.exit_code == 0
-    manifest = Manifest.read(place / "bundle")
+    manifest = Manifest.read(output_folder / "bundle")
     assert manifest.default_precision == "fp32"
     assert manifest.variant("int8").metrics["accuracy"] < 0.88
     assert re.search(r"default: fp32 \(INT8 accuracy 0\.\d+ against 0\.9000 .* where 0\.5 are allowed", result.stdout)
-    assert load(place / "bundle").variant.precision == "fp32"  # type: ignore[union-attr]
+    assert load(output_folder / "bundle").variant.precision == "fp32"  # type: ignore[union-attr]

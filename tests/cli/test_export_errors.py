@@ -1,4 +1,4 @@
-"""`bert-export export`: checkpoints, files and requests from which no bundle can be made."""
+"""`bert-export export`: errors for invalid checkpoints, files and options."""
 
 import json
 from collections.abc import Callable
@@ -27,27 +27,27 @@ def edit_config(checkpoint: Path, **changes: object) -> None:
     ],
 )  # fmt: skip
 def test_invalid_labelled_files_are_reported(
-    run: Run, classifier_checkpoint: Path, place: Path, tmp_path: Path, content: str | None, message: str
+    run: Run, classifier_checkpoint: Path, output_folder: Path, tmp_path: Path, content: str | None, message: str
 ) -> None:
     path = tmp_path / "data.jsonl"
     if content is not None:
         path.write_text(content)
-    result = run("export", classifier_checkpoint, place / "bundle", "--evaluate", path)
+    result = run("export", classifier_checkpoint, output_folder / "bundle", "--evaluate", path)
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"Error: {path}{message}" in result.stderr
-    assert list(place.iterdir()) == []
+    assert list(output_folder.iterdir()) == []
 
 
 def test_labelled_file_with_undefined_metric_is_an_error(
-    run: Run, embedding_checkpoint: Path, place: Path, tmp_path: Path
+    run: Run, embedding_checkpoint: Path, output_folder: Path, tmp_path: Path
 ) -> None:
-    """All scores are equal: nothing correlates with them."""
+    """All scores are equal, so the correlation is undefined."""
     path = tmp_path / "pairs.jsonl"
     path.write_text('{"text": "hello", "text_pair": "bye", "score": 3}\n' * 3)
-    result = run("export", embedding_checkpoint, place / "bundle", "--evaluate", path)
+    result = run("export", embedding_checkpoint, output_folder / "bundle", "--evaluate", path)
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"Error: {path}" in result.stderr
-    assert list(place.iterdir()) == []
+    assert list(output_folder.iterdir()) == []
 
 
 def _no_config(checkpoint: Path) -> None:
@@ -109,25 +109,25 @@ def _more_words(checkpoint: Path) -> None:
     ],
 )  # fmt: skip
 def test_damaged_checkpoints_are_reported(
-    run: Run, broken: Path, place: Path, damage: Callable[[Path], None], messages: list[str]
+    run: Run, broken: Path, output_folder: Path, damage: Callable[[Path], None], messages: list[str]
 ) -> None:
     damage(broken)
-    result = run("export", broken, place / "bundle")
+    result = run("export", broken, output_folder / "bundle")
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"\nError: {broken}" in result.stderr
     for message in messages:
         assert message in result.stderr
-    assert list(place.iterdir()) == []
+    assert list(output_folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(("kind", "found"), [("absent", "nothing"), ("file", "a file")])
-def test_missing_checkpoint_is_reported(run: Run, place: Path, tmp_path: Path, kind: str, found: str) -> None:
+def test_missing_checkpoint_is_reported(run: Run, output_folder: Path, tmp_path: Path, kind: str, found: str) -> None:
     (tmp_path / "file").write_text("hello")
-    result = run("export", tmp_path / kind, place / "bundle")
+    result = run("export", tmp_path / kind, output_folder / "bundle")
     assert result.exit_code == 1
     expected = f"Error: {tmp_path / kind}: expected a checkpoint (a directory with config.json), found {found}\n"
     assert result.stderr.endswith(expected)
-    assert list(place.iterdir()) == []
+    assert list(output_folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -143,16 +143,16 @@ def test_missing_checkpoint_is_reported(run: Run, place: Path, tmp_path: Path, k
     ],
 )  # fmt: skip
 def test_invalid_options_are_reported(
-    run: Run, classifier_checkpoint: Path, place: Path, options: list[str], code: int, message: str
+    run: Run, classifier_checkpoint: Path, output_folder: Path, options: list[str], code: int, message: str
 ) -> None:
-    result = run("export", classifier_checkpoint, place / "bundle", *options)
+    result = run("export", classifier_checkpoint, output_folder / "bundle", *options)
     assert (result.exit_code, result.stdout) == (code, "")
     assert message in result.stderr
-    assert list(place.iterdir()) == []
+    assert list(output_folder.iterdir()) == []
 
 
-def test_output_below_a_file_is_an_error(run: Run, classifier_checkpoint: Path, place: Path) -> None:
-    (place / "file").write_text("hello")
-    result = run("export", classifier_checkpoint, place / "file" / "bundle", "--precision", "fp32")
+def test_output_below_a_file_is_an_error(run: Run, classifier_checkpoint: Path, output_folder: Path) -> None:
+    (output_folder / "file").write_text("hello")
+    result = run("export", classifier_checkpoint, output_folder / "file" / "bundle", "--precision", "fp32")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert f"Error: {place / 'file'}" in result.stderr
+    assert f"Error: {output_folder / 'file'}" in result.stderr

@@ -1,4 +1,4 @@
-"""`bert-export inspect` and `verify`: what a bundle says of itself, and whether it is true."""
+"""`bert-export inspect`, `verify` and `tune`."""
 
 import json
 import re
@@ -160,7 +160,7 @@ def test_verify_as_json(run: Run, classifier_bundle: Path, copy_bundle: CopyBund
 
 
 def test_verify_names_the_missing_extra(run: Run, classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bundle is sound: telling the user to copy it again would be wrong."""
+    """The bundle is intact, so the error must not ask for a new copy."""
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     result = run("verify", classifier_bundle)
     assert result.exit_code == 1

@@ -15,7 +15,7 @@ from bert_export.cli import main, plugins
 Run = Callable[..., Result]
 
 MODULE = __name__.replace(".", "_")
-"""A module that entry points of these tests name; the tests put one in `sys.modules`."""
+"""Name of a module in `sys.modules` that the entry points of these tests refer to."""
 
 
 @click.command()
@@ -25,7 +25,7 @@ def hello() -> None:
 
 
 class Module:
-    """Stands for a package's module: one command, and something else."""
+    """A package's module: a command, and an attribute that is none."""
 
     command = hello
     number = 3

@@ -1,4 +1,4 @@
-"""`bert-export predict`: from arguments, files and stdin to lines on stdout or in a file."""
+"""`bert-export predict`: inputs from arguments, files and stdin, results on stdout or in a file."""
 
 import contextlib
 import gzip
@@ -33,18 +33,18 @@ def model(classifier_bundle: Path) -> Model:
 
 @pytest.fixture(scope="module")
 def lines(model: Model) -> list[str]:
-    """What predict prints for each of `TEXTS` alone."""
+    """The lines that predict prints for `TEXTS`."""
     return [f"{(result := model(text)).label}\t{result.score:.4f}\t{text}" for text in TEXTS]
 
 
 @pytest.fixture(scope="module")
 def answers(model: Model) -> list[dict[str, Any]]:
-    """The JSON values for each of `TEXTS`."""
+    """The JSON values of the predictions for `TEXTS`."""
     return [model(text).to_dict() for text in TEXTS]
 
 
 def same(found: str, answers: list[dict[str, Any]]) -> bool:
-    """Whether JSON lines hold these answers, but for the rounding that batch mates cause."""
+    """Return whether JSON lines equal these predictions, up to rounding, which depends on the batch."""
     values = [json.loads(line) for line in found.splitlines()]
     return [value["label"] for value in values] == [answer["label"] for answer in answers] and [
         value["score"] for value in values
@@ -170,7 +170,7 @@ def test_output_follows_symbolic_links(run: Run, classifier_bundle: Path, tmp_pa
 
 
 def test_columns_of_other_tasks_are_ignored(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:
-    """Columns that other tasks would read do no harm."""
+    """Columns that only other tasks read do no harm."""
     row = {"text": "hello there", "question": "bye", "context": "where is my card?", "tokens": 3, "label": "a"}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
     found = run("predict", classifier_bundle, "--input", tmp_path / "rows.jsonl", "--precision", "fp32")
@@ -185,7 +185,7 @@ def test_embedding_a_file_of_pairs_is_an_error(run: Run, embedding_bundle: Path,
 
 
 def _bad_row(folder: Path) -> Path:
-    """More rows than are read ahead, the last of them broken."""
+    """Write more rows than are read ahead, the last of them malformed."""
     path = folder / "data.jsonl"
     path.write_text('{"text": "hello"}\n' * 1500 + '{"text": 5}\n')
     return path
@@ -231,7 +231,7 @@ def test_unwritable_output_is_reported(run: Run, classifier_bundle: Path, tmp_pa
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_output_to_a_pipe_does_not_replace_it(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:
-    """`--output /dev/null` by root must not turn /dev/null into a file; a named pipe stands for it here."""
+    """Run by root, `--output /dev/null` must not replace /dev/null by a file; tested with a named pipe."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     received: list[str] = []
@@ -267,7 +267,7 @@ def test_wrong_usage(run: Run, classifier_bundle: Path, arguments: list[str], me
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="this system has no pseudo-terminals")
 def test_terminal_as_stdin_is_wrong_usage(classifier_bundle: Path) -> None:
-    """Without it the command would wait in silence for someone to type."""
+    """Otherwise the command would silently wait for input."""
     controller, terminal = os.openpty()
     try:
         command = [*COMMAND, "predict", str(classifier_bundle)]
@@ -301,7 +301,7 @@ def test_invalid_input_files_are_reported(
 
 
 def test_undecodable_arguments_are_refused(run: Run, classifier_bundle: Path) -> None:
-    """Python turns bytes of the command line that are no UTF-8 into lone surrogates."""
+    """Python decodes invalid UTF-8 on the command line to lone surrogates."""
     result = run("predict", classifier_bundle, "caf\udce9")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("Error: input 0 holds a lone surrogate (U+DCE9) at character 3")

@@ -1,4 +1,4 @@
-"""Every task on the command line: exported, asked, and measured on a file of its kind."""
+"""Export, prediction and evaluation of every task on the command line."""
 
 import json
 from collections.abc import Callable
@@ -71,7 +71,7 @@ FILES: dict[str, tuple[str, str]] = {
 def bundle_of(
     tmp_path_factory: pytest.TempPathFactory, toy_vocab: Path, toy_config: EncoderConfig
 ) -> Callable[[str], Path]:
-    """Exports a toy checkpoint of a task, once."""
+    """Return a function that exports a toy checkpoint of a task, once per task."""
     folder = tmp_path_factory.mktemp("tasks")
 
     def bundle(task: str) -> Path:
@@ -90,7 +90,7 @@ def bundle_of(
 
 
 def asked(task: str) -> list[str]:
-    """What makes pairs of the texts, where the task reads pairs."""
+    """Return the options that supply the other text for tasks that read pairs."""
     return {"question-answering": ["--question", "where"], "next-sentence-prediction": ["--pair", "is lost"]}.get(
         task, []
     )
@@ -119,7 +119,7 @@ def test_predict_equals_python_api(run: Run, bundle_of: Callable[[str], Path], t
 
 
 def same(found: Any, expected: Any) -> bool:
-    """Whether two JSON values are equal up to what a batch changes in the last digits."""
+    """Return whether two JSON values are equal up to rounding, which depends on the batch."""
     if isinstance(expected, dict):
         return found.keys() == expected.keys() and all(same(found[key], expected[key]) for key in expected)
     if isinstance(expected, list):
@@ -164,12 +164,14 @@ def test_options_of_a_task(
     assert check(json.loads(result.stdout))
 
 
-def test_task_options_become_bundle_defaults(run: Run, bundle_of: Callable[[str], Path], place: Path) -> None:
+def test_task_options_become_bundle_defaults(run: Run, bundle_of: Callable[[str], Path], output_folder: Path) -> None:
     checkpoint = bundle_of("fill-mask").parent / "fill-mask"
-    result = run("export", checkpoint, place, "--precision", "fp32", "--top-k", 2, "--candidates", "card,bank,rain")
+    result = run(
+        "export", checkpoint, output_folder, "--precision", "fp32", "--top-k", 2, "--candidates", "card,bank,rain"
+    )
     assert result.exit_code == 0, result.output
-    assert len(json.loads(run("predict", place, "my [MASK]", "--json").stdout)) == 2
-    assert "targets: 3: card, bank, rain" in run("inspect", place).stdout
+    assert len(json.loads(run("predict", output_folder, "my [MASK]", "--json").stdout)) == 2
+    assert "targets: 3: card, bank, rain" in run("inspect", output_folder).stdout
 
 
 @pytest.mark.parametrize(
@@ -233,9 +235,9 @@ def test_rows_of_other_tasks_are_reported(
     ("opset", "message"), [(22, "opset 22 has no Attention operator"), (24, "captures opsets up to 23, found 24")]
 )
 def test_unsupported_opset_is_explained(
-    run: Run, classifier_checkpoint: Path, place: Path, opset: int, message: str
+    run: Run, classifier_checkpoint: Path, output_folder: Path, opset: int, message: str
 ) -> None:
-    result = run("export", classifier_checkpoint, place, "--opset", opset)
+    result = run("export", classifier_checkpoint, output_folder, "--opset", opset)
     assert result.exit_code == 1
     assert message in result.stderr
-    assert not list(place.iterdir())
+    assert not list(output_folder.iterdir())

@@ -1,4 +1,4 @@
-"""`bert-export tokenizer`: what it prints, and what it refuses."""
+"""`bert-export tokenizer`: output, options and errors."""
 
 import json
 from collections.abc import Callable
@@ -27,16 +27,16 @@ def test_kind_option_offers_every_tokenizer_kind() -> None:
 
 
 @pytest.mark.parametrize(("kind", "size"), [("wordpiece", 36), ("bpe", 270), ("unigram", 24)])
-def test_train_each_tokenizer_kind(run: Run, corpus: Path, place: Path, kind: str, size: int) -> None:
-    result = run("tokenizer", corpus, "--kind", kind, "--vocab-size", size, "--output", place / "out")
-    assert (result.exit_code, result.stdout) == (0, f"{size} tokens, from 3 texts\nwrote {place / 'out'}\n")
+def test_train_each_tokenizer_kind(run: Run, corpus: Path, output_folder: Path, kind: str, size: int) -> None:
+    result = run("tokenizer", corpus, "--kind", kind, "--vocab-size", size, "--output", output_folder / "out")
+    assert (result.exit_code, result.stdout) == (0, f"{size} tokens, from 3 texts\nwrote {output_folder / 'out'}\n")
     assert f"reading {corpus}\n" in result.stderr
     family = {"wordpiece": "bert", "bpe": "roberta", "unigram": "albert"}[kind]
-    assert read_tokenizer(place / "out", family).get_vocab_size() == size
+    assert read_tokenizer(output_folder / "out", family).get_vocab_size() == size
 
 
-def test_json_output(run: Run, corpus: Path, place: Path) -> None:
-    result = run("tokenizer", corpus, "--kind", "bpe", "--vocab-size", 270, "--output", place / "out", "--json")
+def test_json_output(run: Run, corpus: Path, output_folder: Path) -> None:
+    result = run("tokenizer", corpus, "--kind", "bpe", "--vocab-size", 270, "--output", output_folder / "out", "--json")
     assert json.loads(result.stdout) == {
         "kind": "bpe",
         "family": "roberta",
@@ -48,42 +48,52 @@ def test_json_output(run: Run, corpus: Path, place: Path) -> None:
     }
 
 
-def test_vocabulary_smaller_than_requested_is_reported(run: Run, corpus: Path, place: Path) -> None:
-    result = run("tokenizer", corpus, "--kind", "wordpiece", "--vocab-size", 900, "--output", place / "out")
+def test_vocabulary_smaller_than_requested_is_reported(run: Run, corpus: Path, output_folder: Path) -> None:
+    result = run("tokenizer", corpus, "--kind", "wordpiece", "--vocab-size", 900, "--output", output_folder / "out")
     assert result.exit_code == 0
-    found = read_tokenizer(place / "out", "bert").get_vocab_size()
+    found = read_tokenizer(output_folder / "out", "bert").get_vocab_size()
     assert result.stdout.startswith(f"{found} tokens of the 900 requested: the corpus has no more, from 3 texts\n")
 
 
-def test_tokenizer_options(run: Run, corpus: Path, place: Path) -> None:
+def test_tokenizer_options(run: Run, corpus: Path, output_folder: Path) -> None:
     rows = "".join(json.dumps({"body": line}) + "\n" for line in corpus.read_text().splitlines())
-    (place / "rows.jsonl").write_text(rows)
-    made: dict[str, Any] = {}
+    (output_folder / "rows.jsonl").write_text(rows)
+    vocabularies: dict[str, Any] = {}
     for name, options in (
         ("lower", []),
         ("cased", ["--cased"]),
         ("often", ["--min-frequency", 3]),
     ):
-        arguments = ["--kind", "wordpiece", "--vocab-size", 900, "--output", place / name, "--columns", "text=body"]
-        assert run("tokenizer", place / "rows.jsonl", *arguments, *options).exit_code == 0
-        made[name] = read_tokenizer(place / name, "bert").get_vocab()
-    assert "i" in made["lower"]
-    assert "I" not in made["lower"]
-    assert "I" in made["cased"]
-    assert len(made["often"]) < len(made["lower"])
+        arguments = [
+            "--kind",
+            "wordpiece",
+            "--vocab-size",
+            900,
+            "--output",
+            output_folder / name,
+            "--columns",
+            "text=body",
+        ]
+        assert run("tokenizer", output_folder / "rows.jsonl", *arguments, *options).exit_code == 0
+        vocabularies[name] = read_tokenizer(output_folder / name, "bert").get_vocab()
+    assert "i" in vocabularies["lower"]
+    assert "I" not in vocabularies["lower"]
+    assert "I" in vocabularies["cased"]
+    assert len(vocabularies["often"]) < len(vocabularies["lower"])
 
 
-def test_existing_tokenizer_is_replaced_only_with_force(run: Run, corpus: Path, place: Path) -> None:
-    arguments = ["tokenizer", corpus, "--kind", "bpe", "--vocab-size", 270, "--output", place / "out"]
+def test_existing_tokenizer_is_replaced_only_with_force(run: Run, corpus: Path, output_folder: Path) -> None:
+    arguments = ["tokenizer", corpus, "--kind", "bpe", "--vocab-size", 270, "--output", output_folder / "out"]
     assert run(*arguments).exit_code == 0
     again = run(*arguments)
     assert (again.exit_code, again.stdout) == (1, "")
-    assert again.stderr == f"Error: {place / 'out'}: a tokenizer is already there; replace it with --force\n"
+    assert again.stderr == f"Error: {output_folder / 'out'}: a tokenizer is already there; replace it with --force\n"
     assert run(*arguments, "--force").exit_code == 0
-    (place / "out" / "config.json").write_text("{}")
+    (output_folder / "out" / "config.json").write_text("{}")
     spared = run(*arguments, "--force")
     assert (
-        spared.stderr == f"Error: {place / 'out'}: exists and is not a tokenizer folder; choose another output folder\n"
+        spared.stderr
+        == f"Error: {output_folder / 'out'}: exists and is not a tokenizer folder; choose another output folder\n"
     )
 
 
@@ -113,12 +123,12 @@ def test_wrong_usage(run: Run, options: list[str], message: str) -> None:
     ],
 )
 def test_invalid_corpora_and_sizes_are_reported(
-    run: Run, corpus: Path, place: Path, kind: str, size: int, content: bytes | None, message: str
+    run: Run, corpus: Path, output_folder: Path, kind: str, size: int, content: bytes | None, message: str
 ) -> None:
     corpus.unlink()
     if content is not None:
         corpus.write_bytes(content)
-    result = run("tokenizer", corpus, "--kind", kind, "--vocab-size", size, "--output", place / "out")
+    result = run("tokenizer", corpus, "--kind", kind, "--vocab-size", size, "--output", output_folder / "out")
     assert (result.exit_code, result.stdout) == (1, "")
     assert message in result.stderr
-    assert not (place / "out").exists()
+    assert not (output_folder / "out").exists()

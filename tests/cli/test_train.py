@@ -1,4 +1,4 @@
-"""`bert-export train`: from labelled files to a checkpoint."""
+"""`bert-export train`: the checkpoint, the report and errors."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def test_training_report(whole_run: tuple[Path, Result]) -> None:
 def test_train_export_evaluate_predict(
     run: Run, whole_run: tuple[Path, Result], training_files: dict[str, Path], tmp_path: Path
 ) -> None:
-    """The whole line, by the commands a user types."""
+    """The whole pipeline, with the commands that a user types."""
     trained, bundle = whole_run[0], tmp_path / "bundle"
     report = json.loads((trained / "training.json").read_text())
     exported = run("export", trained, bundle, "--evaluate", training_files["dev"], "--precision", "fp32", "--json")
@@ -82,7 +82,7 @@ def test_diverging_loss_suggests_a_lower_lr(run: Run, train_arguments: list[Any]
 
 
 def test_text_pairs_are_encoded_together(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
-    """The label says whether both texts are the same; either text alone says nothing."""
+    """The label says whether both texts are equal, which neither text alone shows."""
     pairs = [(a, b) for a in THINGS[:4] for b in THINGS[:4]] * 3
     path = tmp_path / "pairs.tsv"
     path.write_text("a\tb\tsame\n" + "".join(f"{a}\t{b}\t{int(a == b)}\n" for a, b in pairs))

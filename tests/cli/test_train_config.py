@@ -1,4 +1,4 @@
-"""`bert-export train`: the recipe's flags, and the file that they can come from."""
+"""`bert-export train`: settings from options and from a configuration file."""
 
 import json
 from collections.abc import Callable
@@ -77,7 +77,7 @@ def test_command_line_takes_precedence_over_config_file(
     tmp_path: Path,
     one_thread: None,
 ) -> None:
-    """Also what is required, flags without a value, either spelling, and what YAML does not take for a number."""
+    """Includes required options, flags without a value, underscores, and 1e-3, which YAML reads as text."""
     path = config(
         f"base: {classifier_checkpoint}\ntrain: {training_files['train']}\ndev: {training_files['dev']}\n"
         f"output: {tmp_path / 'unused'}\nepochs: 3\nbatch_size: 8\nlr: 1e-3\nwarmup-ratio: 0.5\nprecision: fp32\n"

@@ -1,4 +1,4 @@
-"""What a run leaves beside the weights, and what it needs on the disk before it starts."""
+"""Logs and plot of a training run, and the check of free disk space."""
 
 import csv
 import json
@@ -23,14 +23,14 @@ Run = Callable[..., Result]
 
 
 def metrics(folder: Path) -> list[dict[str, float]]:
-    """The rows of the log, each with the columns that it fills."""
+    """Read the rows of the log, each without its empty columns."""
     with (folder / "logs" / "metrics.csv").open(newline="") as stream:
         return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(stream)]
 
 
 @pytest.fixture
 def crash(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
-    """Makes training fail in the second step of an epoch (from 0)."""
+    """Make training fail in the second step of an epoch, counted from 0."""
     step = FineTuning.training_step
 
     def at(epoch: int) -> None:
@@ -88,7 +88,7 @@ def test_log_of_resumed_run_equals_uninterrupted_one(
     crash: Callable[[int], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Steps after the last finished epoch, which the resumed run takes once more, are in it once."""
+    """Steps after the last finished epoch, which the resumed run repeats, are logged once."""
     crash(2)
     with pytest.raises(RuntimeError):
         run(*train_arguments, "--output", tmp_path / "parts")
@@ -105,7 +105,7 @@ def test_log_is_kept_if_the_checkpoint_cannot_be_written(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Everything is trained, so the resumed run takes no step."""
+    """All steps are done, so the resumed run takes none."""
 
     def full(*arguments: Any, **options: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -133,14 +133,14 @@ def test_refused_resume_keeps_the_log(
 
 
 def test_folder_with_logs_only_is_not_overwritten(run: Run, train_arguments: list[Any], tmp_path: Path) -> None:
-    """A run's state says whose logs they are; without it, or with anything else, they are somebody's."""
-    for place, others in (("logs", []), ("both", ["training", "thesis"])):
+    """Only logs next to the state of a run, and nothing else, belong to a run."""
+    for folder, others in (("logs", []), ("both", ["training", "thesis"])):
         for name in ("logs", *others):
-            (tmp_path / place / name).mkdir(parents=True)
-            (tmp_path / place / name / "file").write_text("precious")
-        result = run(*train_arguments, "--output", tmp_path / place, "--force")
+            (tmp_path / folder / name).mkdir(parents=True)
+            (tmp_path / folder / name / "file").write_text("precious")
+        result = run(*train_arguments, "--output", tmp_path / folder, "--force")
         assert (result.exit_code, "was not written by a training run" in result.stderr) == (1, True)
-        assert (tmp_path / place / "logs" / "file").read_text() == "precious"
+        assert (tmp_path / folder / "logs" / "file").read_text() == "precious"
 
 
 def test_logs_of_a_run_stopped_at_once_do_not_block_the_next(
@@ -170,10 +170,10 @@ def test_training_plot_is_written(
 def test_full_disk_is_detected_before_training(
     run: Run, train_arguments: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    places: list[Path] = []
+    folders: list[Path] = []
 
-    def usage(place: Path) -> SimpleNamespace:
-        places.append(place)
+    def usage(folder: Path) -> SimpleNamespace:
+        folders.append(folder)
         return SimpleNamespace(free=100_000)
 
     monkeypatch.setattr(shutil, "disk_usage", usage)
@@ -181,7 +181,7 @@ def test_full_disk_is_detected_before_training(
     assert (result.exit_code, result.stdout) == (1, "")
     assert "Error: " + str(tmp_path / "deep" / "trained") + ": training writes 0." in result.stderr
     assert "and the disk has 0.1 MB free" in result.stderr
-    assert places == [tmp_path]
+    assert folders == [tmp_path]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -193,7 +193,7 @@ def test_disk_check_counts_files_of_the_interrupted_run_as_free(
         run(*train_arguments, "--output", tmp_path / "trained")
     monkeypatch.undo()
     weights = (tmp_path / "trained" / "training" / "best.ckpt").stat().st_size
-    monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=2 * weights))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2 * weights))
     assert run(*train_arguments, "--output", tmp_path / "trained", "--resume").exit_code == 0
     assert run(*train_arguments, "--output", tmp_path / "new").exit_code == 1
 

@@ -1,4 +1,4 @@
-"""`bert-export train --resume`: back to where an interrupted run stopped, and no further."""
+"""`bert-export train --resume`: interruption, saved state and resumption."""
 
 import json
 import os
@@ -23,12 +23,12 @@ Run = Callable[..., Result]
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """The process has died."""
 
 
 @pytest.fixture
 def stop_in_epoch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, BaseException], None]]:
-    """Raises an exception in the second step of an epoch (from 0), and checks that Ctrl-C still works afterwards."""
+    """Raise an exception in the second step of an epoch, counted from 0, and check that Ctrl-C works afterwards."""
     step = FineTuning.training_step
     handler = signal.getsignal(signal.SIGINT)
 
@@ -95,7 +95,7 @@ def test_resumed_run_equals_an_uninterrupted_one(
 
 
 @pytest.mark.parametrize(
-    ("place", "number", "options"),
+    ("stop_at", "number", "options"),
     [
         ((0, 0), signal.SIGINT, []),
         ((1, 2), signal.SIGTERM, ["--sort-by-length"]),
@@ -109,31 +109,31 @@ def test_signal_saves_state_after_the_current_step(
     train_arguments: list[Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    place: tuple[int, int],
+    stop_at: tuple[int, int],
     number: signal.Signals,
     options: list[Any],
 ) -> None:
-    """Within the first epoch, too; the resumed run ends with the weights of a whole one."""
+    """Also in the first epoch; the resumed run ends with the weights of an uninterrupted one."""
     step = FineTuning.training_step
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     steps: list[tuple[int, int]] = []
 
-    def told_to_stop(self: FineTuning, batch: Any, index: int) -> Tensor:
+    def signalled_step(self: FineTuning, batch: Any, index: int) -> Tensor:
         steps.append((self.current_epoch, index))
-        if steps[-1] == place:
+        if steps[-1] == stop_at:
             os.kill(os.getpid(), number)
         return step(self, batch, index)
 
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert run(*train_arguments, *options, "--output", whole).exit_code == 0
-    monkeypatch.setattr(FineTuning, "training_step", told_to_stop)
+    monkeypatch.setattr(FineTuning, "training_step", signalled_step)
     result = run(*train_arguments, *options, "--output", parts)
     assert result.exit_code == 1
     assert "\nError: interrupted; go on from the last save with --resume" in result.stderr
     stopped = list(steps)
-    assert stopped[-1] == ((2, 1) if "--accumulate" in options else place)
+    assert stopped[-1] == ((2, 1) if "--accumulate" in options else stop_at)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
-    place = (-1, -1)
+    stop_at = (-1, -1)
     resumed = run(*train_arguments, *options, "--output", parts, "--resume")
     assert resumed.exit_code == 0, resumed.stderr
     assert [*stopped, *steps[len(stopped) :]] == [(epoch, index) for epoch in range(3) for index in range(4)]
@@ -152,7 +152,7 @@ def test_state_is_saved_within_epochs(
     stop_in_epoch: Callable[[int, BaseException], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A process that is killed in its first epoch goes on from the last saving."""
+    """A run that is killed in its first epoch resumes from the last saved state."""
     monkeypatch.setattr(saving, "_MIN_INTERVAL_S", 0.0)
     monkeypatch.setattr(saving, "_MAX_SAVE_FRACTION", 1e9)
     stop_in_epoch(0, Crash())
@@ -202,7 +202,7 @@ def test_moved_run_folder_keeps_the_best_epoch(
     stop_in_epoch: Callable[[int, BaseException], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Epochs after the first are made to measure worse."""
+    """Make the metric worse in every epoch after the first."""
 
     def worse(self: FineTuning, parts: Any) -> dict[str, float]:
         return {self.model.task.metric: 0.9 - 0.1 * self.current_epoch}

@@ -1,4 +1,4 @@
-"""Every task that can be trained, from file to answer, through the command line."""
+"""Training, export, evaluation and prediction of every trainable task on the command line."""
 
 import json
 from pathlib import Path

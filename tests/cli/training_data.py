@@ -1,4 +1,4 @@
-"""Two labels that a toy model can tell apart, and the comparison of the checkpoints it makes of them."""
+"""Training data with two labels that a toy model can separate, and comparison of checkpoints."""
 
 import random
 from pathlib import Path
@@ -15,18 +15,18 @@ THINGS = ["card", "book", "parcel", "train", "bus", "account", "film", "order", 
 
 
 def rows(things: list[str]) -> list[tuple[str, str]]:
-    """Every sentence about every thing with its label, shuffled."""
-    made = [(text.format(thing), label) for label, texts in SENTENCES.items() for text in texts for thing in things]
-    return random.Random(0).sample(made, len(made))
+    """Return every sentence about every thing with its label, shuffled."""
+    pairs = [(text.format(thing), label) for label, texts in SENTENCES.items() for text in texts for thing in things]
+    return random.Random(0).sample(pairs, len(pairs))
 
 
 def write(path: Path, data: list[tuple[str, str]]) -> Path:
-    """Texts and labels as a CSV file."""
+    """Write texts and labels to a CSV file."""
     path.write_text("text,label\n" + "".join(f'"{text}",{label}\n' for text, label in data))
     return path
 
 
 def equal(one: Path, two: Path) -> bool:
-    """Whether two checkpoints have the same weights, bit by bit."""
+    """Return whether two checkpoints have bitwise equal weights."""
     first, second = (load_file(checkpoint / "model.safetensors") for checkpoint in (one, two))
     return first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)

@@ -94,7 +94,7 @@ class ReplacedTokenDetection(TokenTask):
     def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
         """Compute F1 and accuracy over words, by first tokens; a word that the tokenizer drops is original."""
         found = np.concatenate(
-            [self._replaced_words(each, example.target[0]) for each, example in zip(outputs, examples, strict=True)]
+            [self._replaced_words(output, example.target[0]) for output, example in zip(outputs, examples, strict=True)]
         )
         expected = np.concatenate([example.target[1] for example in examples]) == 1
         return {"f1": micro_f1(found, expected), "accuracy": float((found == expected).mean())}

@@ -80,7 +80,7 @@ def text_token_indices(encoding: Encoding, sequence: int = 0) -> IntArray:
     Returns:
         Indices into the window: int64 [T].
     """
-    return np.array([i for i, each in enumerate(encoding.sequence_ids) if each == sequence], dtype=np.int64)
+    return np.array([i for i, found in enumerate(encoding.sequence_ids) if found == sequence], dtype=np.int64)
 
 
 def drop_padding(array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:

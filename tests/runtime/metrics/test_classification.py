@@ -1,4 +1,4 @@
-"""Metrics by hand and against torchmetrics."""
+"""Classification and correlation metrics, by hand and compared with torchmetrics."""
 
 import math
 
@@ -108,7 +108,7 @@ def test_correlations_match_torchmetrics(seed: int, distinct: int) -> None:
 @pytest.mark.parametrize("correlation", [pearson, spearman])
 @pytest.mark.parametrize("constant", [0.0, 1.0, 0.1, 1 / 3])
 def test_correlation_with_a_constant_is_nan(correlation: object, constant: float) -> None:
-    """The mean of equal values may differ from them by a rounding error, which must not pass for variation."""
+    """The mean of equal values may differ from them by a rounding error, which must not count as variance."""
     constants, values = np.full(7, constant), np.arange(7.0) ** 2
     assert callable(correlation)
     assert math.isnan(correlation(constants, values))

@@ -1,4 +1,4 @@
-"""Entity spans and their F1: by hand, against conlleval's boundary rules and against seqeval."""
+"""Entity spans and their F1, by hand and compared with conlleval's boundary rules and seqeval."""
 
 from itertools import pairwise
 
@@ -20,7 +20,7 @@ def random_texts(seed: int, vocabulary: list[str], count: int = 200) -> list[lis
 
 
 def spans_by_boundaries(tags: list[str]) -> list[tuple[str, int, int]]:
-    """Decides between every two neighbours whether an entity ends or starts there, from tables of prefix pairs."""
+    """Find the entities from tables of prefix pairs between which an entity ends or starts."""
     split = [(tag[0], tag[2:] or "_") for tag in ["O", *tags, "O"]]
     spans, start = [], 0
     for position, ((before, old), (after, new)) in enumerate(pairwise(split)):

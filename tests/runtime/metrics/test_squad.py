@@ -1,4 +1,4 @@
-"""SQuAD's rules: by hand, and against torchmetrics' SQuAD 1.1 and a threshold found by trying all of them."""
+"""SQuAD metrics, by hand and compared with torchmetrics' SQuAD 1.1 and an exhaustive search for the threshold."""
 
 import numpy as np
 import pytest
@@ -55,11 +55,11 @@ def test_exact_match_and_f1_by_hand(prediction: str, answers: list[str], exact: 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_squad_metrics_match_torchmetrics(seed: int) -> None:
-    """torchmetrics has the rules of SQuAD 1.1, which are the same where no gold answer normalizes to nothing."""
+    """torchmetrics has the rules of SQuAD 1.1, which are the same if no gold answer is empty after normalization."""
     generator = np.random.default_rng(seed)
 
-    def text(least: int) -> str:
-        return " ".join(generator.choice(WORDS, size=generator.integers(least, 5)))
+    def text(min_words: int) -> str:
+        return " ".join(generator.choice(WORDS, size=generator.integers(min_words, 5)))
 
     for _ in range(60):
         prediction, answers = text(0), [f"{text(0)} end {text(1)}" for _ in range(generator.integers(1, 4))]
@@ -101,7 +101,7 @@ def test_best_threshold_by_hand() -> None:
 
 
 def test_threshold_does_not_separate_equal_scores() -> None:
-    """At the score 1, a gain of 0.75 comes with a loss of 1, so that nothing below 2 is worth an answer."""
+    """Answering at the score 1 gains 0.75 and loses 1, so it is best to answer nothing."""
     scores, f1 = np.array([1.0, 1.0, 2.0]), np.array([0.75, 0.0, 0.0])
     threshold, best = best_threshold(scores, f1, np.array([True, False, False]))
     assert (threshold, best) == (0.0, pytest.approx(2 / 3))
@@ -114,7 +114,7 @@ def test_threshold_is_largest_score_if_every_answer_helps() -> None:
 
 
 def test_threshold_with_empty_predictions_answers_fewest() -> None:
-    """Its F1 is 1 either way; the fewest answers are chosen."""
+    """F1 is 1 either way; the threshold with the fewest answers is chosen."""
     scores = np.array([0.0, 1.0, 2.0])
     assert best_threshold(scores, np.array([1.0, 1.0, 1.0]), np.array([True, False, False])) == (0.5, 1.0)
 

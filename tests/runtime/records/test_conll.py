@@ -1,4 +1,4 @@
-"""Tagged sentences: CoNLL and CoNLL-U files, and the tokens and tags of any record."""
+"""CoNLL and CoNLL-U files, and the fields tokens and tags of records."""
 
 import json
 import re
@@ -87,7 +87,7 @@ def test_tokens_keep_other_white_space(tmp_path: Path) -> None:
 
 
 def test_docstart_line_is_not_a_token(tmp_path: Path) -> None:
-    """Some corpora name the document in that line and go on without a blank one."""
+    """Some corpora name the document in this line, and have no blank line after it."""
     path = write(tmp_path / "data.conll", "-DOCSTART- (1 EU)\n" + CONLL.replace("\n\n", "\n-DOCSTART-\n"))
     assert sentences(path) == SENTENCES
 
@@ -237,7 +237,7 @@ WNUT_TAGS = {"O"} | {
     ],
 )
 def test_public_conll_files(shared_data: Path, name: str, count: int, tokens: int, tags: set[str] | None) -> None:
-    """Counts as the datasets' README states them."""
+    """Counts as stated in the datasets' README."""
     records = read_records(shared_data / name)
     assert len(records) == count
     assert sum(len(record.tokens()) for record in records) == tokens

@@ -1,4 +1,4 @@
-"""Data files: every format read the same, and every complaint with its file and line."""
+"""JSONL, CSV, TSV and text files: rows, fields, and errors with file and line."""
 
 import gzip
 import json
@@ -277,7 +277,7 @@ def test_numbers_must_be_finite() -> None:
 def test_public_datasets(
     shared_data: Path, name: str, columns: dict[str, str], rows: int, labels: dict[str, int]
 ) -> None:
-    """Row counts as the datasets' README states them."""
+    """Row counts as stated in the datasets' README."""
     records = read_records(shared_data / name, columns)
     assert len(records) == rows
     assert all(record.text() for record in records)

@@ -1,4 +1,4 @@
-"""Questions about paragraphs: SQuAD documents, and the answers of any record."""
+"""SQuAD files, and the field answers of records."""
 
 import copy
 import gzip
@@ -92,7 +92,7 @@ def test_impossible_question_has_no_gold_answers(tmp_path: Path) -> None:
 
 
 def change(document: Any, keys: tuple[str | int, ...], value: object) -> None:
-    """Sets a member of a document, or removes it where the value is `...`."""
+    """Set a member of a document, or remove it if the value is `...`."""
     *parents, last = keys
     for key in parents:
         document = document[key]
@@ -250,7 +250,7 @@ def test_malformed_answers_are_reported(fields: dict[str, object], message: str)
     ],
 )
 def test_public_squad_files(shared_data: Path, name: str, questions: int, impossible: int) -> None:
-    """Counts as the datasets' README states them."""
+    """Counts as stated in the datasets' README."""
     records = read_records(shared_data / name)
     assert len(records) == questions == len({record.text("id") for record in records})
     assert all(record.text("question") and record.text("title") for record in records)

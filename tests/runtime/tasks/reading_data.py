@@ -27,7 +27,7 @@ def words_of(num_words: int, seed: int) -> str:
 
 
 def paragraphs(shared_data: Path) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Contexts of SQuAD 1.1 with their questions."""
+    """Read the contexts of SQuAD 1.1 with their questions."""
     with gzip.open(shared_data / "squad_v1.1" / "dev-articles.json.gz", "rt", encoding="utf-8") as stream:
         articles = json.load(stream)["data"]
     return [(paragraph["context"], paragraph["qas"]) for article in articles for paragraph in article["paragraphs"]]
@@ -35,7 +35,7 @@ def paragraphs(shared_data: Path) -> list[tuple[str, list[dict[str, Any]]]]:
 
 @cache
 def real_tokenizer(vocab: Path, name: str) -> Tokenizer:
-    """A Rust tokenizer, which is made once: tests that truncate work on a copy."""
+    """Return a Rust tokenizer, created once; tests that set truncation use a copy."""
     if name == "roberta-base":
         files = str(vocab / name / "vocab.json"), str(vocab / "gpt2" / "merges.txt")
         return transformers.RobertaTokenizer(*files)._tokenizer

@@ -28,7 +28,7 @@ TAGS = TokenClassification(labels=LABELS)
 
 
 class Scripted(Dice):
-    """Given logits for the tokens between the special ones."""
+    """A session that returns given logits for the tokens between the special ones."""
 
     def __init__(self, logits: np.ndarray) -> None:
         super().__init__(logits.shape[1])

@@ -17,16 +17,16 @@ from ..task_models import Dice, dice, with_session, wordpiece
 from .reading_data import SPANS, VOCABULARIES, paragraphs, real_tokenizer
 
 
-class Held(NamedTuple):
-    """A window and the characters of each of its tokens, `None` for those that are not the context's."""
+class TokenizedWindow(NamedTuple):
+    """A window, and the offsets of its tokens, `None` for tokens that are not of the context."""
 
     encoding: Encoding
     offsets: list[tuple[int, int] | None]
 
 
-def held_by(windows: Sequence[Encoding]) -> list[Held]:
+def tokenized_windows(windows: Sequence[Encoding]) -> list[TokenizedWindow]:
     return [
-        Held(
+        TokenizedWindow(
             encoding,
             [offset if i == 1 else None for offset, i in zip(encoding.offsets, encoding.sequence_ids, strict=True)],
         )
@@ -34,10 +34,12 @@ def held_by(windows: Sequence[Encoding]) -> list[Held]:
     ]
 
 
-def check_answer_tokens(windows: Sequence[Held], tokens: Sequence[Any], start: int, end: int, *, exact: bool) -> int:
-    """How many windows hold an answer, after comparing what `answer_token_span` says of each.
+def check_answer_tokens(
+    windows: Sequence[TokenizedWindow], tokens: Sequence[Any], start: int, end: int, *, exact: bool
+) -> int:
+    """Check `answer_token_span` for every window, and return how many windows contain the answer.
 
-    `exact` where no token reaches beyond the answer.
+    With `exact`, no token extends beyond the answer.
     """
     wanted = [token for token in tokens if token[1] > start and token[0] < end]
     found = 0
@@ -61,7 +63,7 @@ def test_word_spans_round_trip_through_token_spans(vocabulary: str, max_tokens: 
     held = 0
     for context, qas in paragraphs(shared_data)[::20]:
         whole = tokenizer.encode(context, add_special_tokens=False).offsets
-        windows = held_by(model.tokenizer.encode([TextInput(qas[0]["question"], context)])[0])
+        windows = tokenized_windows(model.tokenizer.encode([TextInput(qas[0]["question"], context)])[0])
         words = [match.span() for match in re.finditer(r"\S+", context)]
         for first in range(0, len(words), 3):
             last = min(len(words) - 1, first + generator.randrange(6))
@@ -78,7 +80,7 @@ def test_squad_answers_round_trip_through_token_spans(max_tokens: int, shared_da
     for context, qas in paragraphs(shared_data)[::4]:
         whole = tokenizer.encode(context, add_special_tokens=False).offsets
         for question in qas:
-            windows = held_by(model.tokenizer.encode([TextInput(question["question"], context)])[0])
+            windows = tokenized_windows(model.tokenizer.encode([TextInput(question["question"], context)])[0])
             for text, start in {(answer["text"], answer["answer_start"]) for answer in question["answers"]}:
                 held = check_answer_tokens(windows, whole, start, start + len(text), exact=False)
                 counts[held > 0] += 1
@@ -110,5 +112,5 @@ def test_windows_without_the_whole_answer_give_the_first_token(toy_vocab: Path) 
     start, end = context.index("train"), context.index("film") + len("film")
     (outputs,) = model.outputs([("who", context)])
     whole = wordpiece(toy_vocab).encode(context, add_special_tokens=False).offsets
-    windows = held_by(outputs.encodings)
+    windows = tokenized_windows(outputs.encodings)
     assert 0 < check_answer_tokens(windows, whole, start, end, exact=True) < len(windows)

@@ -1,4 +1,4 @@
-"""fill-mask: transformers' pipeline on real texts, targets, and metrics against torch's cross entropy."""
+"""fill-mask: predictions compared with the transformers pipeline, metrics with torch's cross entropy."""
 
 import re
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ TOO_LONG = "late " * 300
 
 
 class Pair(NamedTuple):
-    """transformers' pipeline, its model, and our bundle of the same checkpoint."""
+    """The transformers pipeline, its model, and a bundle of the same checkpoint."""
 
     pipeline: Any
     theirs: Any
@@ -70,7 +70,7 @@ def pair(request: pytest.FixtureRequest, toy_vocab: Path, tmp_path_factory: pyte
 
 
 def same(found: Any, expected: Any) -> None:
-    """Compares the fillings of one text, of one mask or several."""
+    """Compare the fillings of one text with one mask or several."""
     found, expected = ([value] if isinstance(value[0], dict) else value for value in (found, expected))
     assert len(found) == len(expected)
     for ours, theirs in zip(found, expected, strict=True):
@@ -84,19 +84,19 @@ def same(found: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize("top_k", [1, 5, 20])
 def test_fillings_equal_transformers(pair: Pair, top_k: int) -> None:
-    strange = [f"{text} [MASK] end" for text in NASTY if "[MASK]" not in text]
-    texts = list(map(pair.masked, [*TEXTS, *strange]))
+    unusual = [f"{text} [MASK] end" for text in NASTY if "[MASK]" not in text]
+    texts = list(map(pair.masked, [*TEXTS, *unusual]))
     for text, found in zip(texts, pair.model.with_options(top_k=top_k)(texts), strict=True):
         same(found.to_dict(), pair.pipeline(text, top_k=top_k))
 
 
 def masked_words(texts: Sequence[str], mask: str) -> list[str]:
-    """Each text with one or two of its words masked."""
+    """Mask one or two words of each text."""
     masked = []
     for number, text in enumerate(texts):
         words = text.split()
-        for place in {number % len(words), 0 if number % 3 == 0 else number % len(words)}:
-            words[place] = mask
+        for index in {number % len(words), 0 if number % 3 == 0 else number % len(words)}:
+            words[index] = mask
         masked.append(" ".join(words))
     return masked
 
@@ -110,20 +110,20 @@ def test_fillings_of_real_texts_equal_transformers(pair: Pair, part: str, shared
 
 
 def in_vocabulary(pair: Pair, word: str) -> str:
-    """How the vocabulary spells a word inside a text, which is what transformers must be asked for."""
+    """Return the vocabulary's spelling of a word inside a text, which transformers expects."""
     return f"Ġ{word}" if pair.mask == "<mask>" else word
 
 
-@pytest.mark.parametrize("targets", [("bank",), ("late", "rain", "bank"), ("bank", "rain", "bank"), ["old", "late"]])
+@pytest.mark.parametrize("candidates", [("bank",), ("late", "rain", "bank"), ("bank", "rain", "bank"), ["old", "late"]])
 @pytest.mark.parametrize("top_k", [1, 2, 5])
-def test_candidates_equal_targets_of_transformers(pair: Pair, targets: Any, top_k: int) -> None:
+def test_candidates_equal_targets_of_transformers(pair: Pair, candidates: Any, top_k: int) -> None:
     for text in map(pair.masked, TEXTS):
-        expected = pair.pipeline(text, targets=[in_vocabulary(pair, word) for word in targets], top_k=top_k)
-        same(pair.model.with_options(candidates=targets, top_k=top_k)(text).to_dict(), expected)
+        expected = pair.pipeline(text, targets=[in_vocabulary(pair, word) for word in candidates], top_k=top_k)
+        same(pair.model.with_options(candidates=candidates, top_k=top_k)(text).to_dict(), expected)
 
 
 def test_string_candidate_is_one_word_or_refused(pair: Pair) -> None:
-    """transformers takes a string for one target; its letters are none of them."""
+    """transformers treats a string as one target; its letters must not become candidates."""
     text = pair.masked("the [MASK] is late")
     try:
         model = pair.model.with_options(candidates="bank")
@@ -133,7 +133,7 @@ def test_string_candidate_is_one_word_or_refused(pair: Pair) -> None:
 
 
 def test_candidate_is_tokenized_as_inside_a_text(pair: Pair) -> None:
-    """After a space where the vocabulary tells the difference, and in lower case where it has nothing else."""
+    """With a leading space if the vocabulary has one, and in lower case if the vocabulary is uncased."""
     (best,) = pair.model.with_options(candidates=("bank",))(pair.masked("the [MASK] is late")).masks[0]
     assert best.token_str.strip() == "bank"
     assert best.token_str.startswith(" ") == (pair.mask == "<mask>")
@@ -147,19 +147,19 @@ def test_subword_candidate_is_found_by_its_spelling(pair: Pair) -> None:
     assert best.token == pair.pipeline.tokenizer.convert_tokens_to_ids(spelling)
 
 
-@pytest.mark.parametrize("target", ["bank late", "unhelpfullyness", "", " ", "\ud800"])
-def test_candidate_of_several_tokens_is_an_error(pair: Pair, target: str) -> None:
+@pytest.mark.parametrize("candidate", ["bank late", "unhelpfullyness", "", " ", "\ud800"])
+def test_candidate_of_several_tokens_is_an_error(pair: Pair, candidate: str) -> None:
     with pytest.raises(InputError) as error:
-        pair.model.with_options(candidates=("bank", target))(pair.masked("the [MASK] is late"))
-    assert repr(target) in str(error.value)
+        pair.model.with_options(candidates=("bank", candidate))(pair.masked("the [MASK] is late"))
+    assert repr(candidate) in str(error.value)
 
 
-@pytest.mark.parametrize("target", ["☃", "ꙮ", "x" * 120, "😀"])
-def test_unknown_candidate_is_an_error(pair: Pair, target: str) -> None:
-    """The vocabulary's entry for unknown words is no word."""
+@pytest.mark.parametrize("candidate", ["☃", "ꙮ", "x" * 120, "😀"])
+def test_unknown_candidate_is_an_error(pair: Pair, candidate: str) -> None:
+    """The unknown token is not a candidate."""
     with pytest.raises(InputError) as error:
-        pair.model.with_options(candidates=("bank", target))(pair.masked("the [MASK] is late"))
-    assert repr(target) in str(error.value)
+        pair.model.with_options(candidates=("bank", candidate))(pair.masked("the [MASK] is late"))
+    assert repr(candidate) in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["", "no mask", "[mask]", "[ MASK ]", "<MASK>"])
@@ -179,7 +179,7 @@ def test_truncated_masks_are_not_filled(pair: Pair) -> None:
 
 
 def test_batch_and_single_agree(pair: Pair) -> None:
-    """Rows of masks are told apart by how many each text has."""
+    """The logits of a batch's masks are split by the number of masks of each text."""
     texts = [pair.masked(text) for text in (*TEXTS, "[MASK] " + TOO_LONG, "late " * 50 + "[MASK] [MASK]")] * 3
     for found in (pair.model(texts), list(pair.model.stream(texts)), pair.model(texts[::-1])[::-1]):
         for text, result in zip(texts, found, strict=True):
@@ -262,7 +262,7 @@ def test_perplexity_equals_torch_cross_entropy(pair: Pair) -> None:
 
 
 def test_accuracy_and_top_5_accuracy(pair: Pair) -> None:
-    """The model's best word, its third, its sixth, and one of many tokens' rank."""
+    """Labels of rank 1 and 2, and of a low rank."""
     text = pair.masked("the [MASK] is late")
     ranked = [
         filling for filling in pair.model.with_options(top_k=2000)(text).masks[0] if word_of(pair, filling.token_str)
@@ -278,7 +278,7 @@ def test_accuracy_and_top_5_accuracy(pair: Pair) -> None:
 
 
 def word_of(pair: Pair, text: str) -> bool:
-    """Whether a filling is a whole word as it stands in a text."""
+    """Return whether a filling is a whole word."""
     spaced = text.startswith(" ") or pair.mask != "<mask>"
     return spaced and text.strip().isalpha() and text.isascii()
 
@@ -301,7 +301,7 @@ def test_row_needs_one_word_per_mask() -> None:
 
 
 def test_unknown_word_as_label_is_an_error(pair: Pair) -> None:
-    """Or else it would be right to answer that a word is unknown."""
+    """Otherwise predicting the unknown token would count as right."""
     task, text = pair.model.task, pair.masked("the [MASK]")
     example = task.example(record(text=text, label="☃"))
     with pytest.raises(InputError, match="☃"):

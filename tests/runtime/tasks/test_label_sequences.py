@@ -25,7 +25,7 @@ from .tagging_data import TAGS, TEXTS, record
 
 
 def words_of(model: Model, text: str) -> tuple[np.ndarray, list[tuple[int, int]]]:
-    """The logits of each word's first token [W, labels], and each word's characters."""
+    """Return the logits of the words' first tokens [W, labels], and the words' character spans."""
     (outputs,) = model.outputs([text])
     (encoding,), (row,) = outputs.encodings, outputs.arrays
     inside = [i for i, sequence in enumerate(encoding.sequence_ids) if sequence == 0]
@@ -34,16 +34,20 @@ def words_of(model: Model, text: str) -> tuple[np.ndarray, list[tuple[int, int]]
     return row[[places[0] for places in words]].astype(np.float64), spans
 
 
-def legal(labels: Sequence[str]) -> bool:
+def is_valid_bio(labels: Sequence[str]) -> bool:
     return all(
         not after.startswith("I-") or before in (after, f"B-{after[2:]}") for before, after in pairwise(["O", *labels])
     )
 
 
 def best_sequence(logits: np.ndarray, transitions: np.ndarray, bio: bool) -> tuple[list[str], list[float]]:
-    """Of all sequences of labels the best, and the share of the sequences that agree with it at each word."""
-    ways = [way for way in product(range(5), repeat=len(logits)) if not bio or legal([LABELS[i] for i in way])]
-    table = np.array(ways)
+    """Search all label sequences; return the best one, and the marginal probability of each of its labels."""
+    sequences = [
+        sequence
+        for sequence in product(range(5), repeat=len(logits))
+        if not bio or is_valid_bio([LABELS[i] for i in sequence])
+    ]
+    table = np.array(sequences)
     totals = logits[np.arange(len(logits)), table].sum(axis=1)
     totals += transitions[table[:, :-1], table[:, 1:]].sum(axis=1)
     totals += transitions[5, table[:, 0]] + transitions[6, table[:, -1]]
@@ -52,7 +56,7 @@ def best_sequence(logits: np.ndarray, transitions: np.ndarray, bio: bool) -> tup
     return [LABELS[label] for label in best], shares
 
 
-def chain(seed: int) -> np.ndarray:
+def random_transitions(seed: int) -> np.ndarray:
     return np.round(2 * np.random.default_rng(seed).standard_normal((7, 5)), 3)
 
 
@@ -60,8 +64,8 @@ SEQUENCES = [
     pytest.param(TAGS, np.zeros((7, 5)), True, id="bio"),
     *(
         pytest.param(
-            replace(TAGS, crf=True, bio=bio, transitions=tuple(map(tuple, chain(seed).tolist()))),
-            chain(seed),
+            replace(TAGS, crf=True, bio=bio, transitions=tuple(map(tuple, random_transitions(seed).tolist()))),
+            random_transitions(seed),
             bio,
             id=f"crf-{seed}{' bio' if bio else ''}",
         )
@@ -77,11 +81,11 @@ SEQUENCES = [
 def test_sequences_equal_exhaustive_search(
     task: TokenClassification, transitions: np.ndarray, bio: bool, aggregation: str, text: str, toy_vocab: Path
 ) -> None:
-    """Whatever the aggregation, since words are labelled as a whole."""
+    """Words are labelled as a whole, so the result does not depend on the aggregation."""
     model = dice(replace(task, aggregation=aggregation, bio=bio), toy_vocab, 64, 5)
     logits, spans = words_of(model, text)
     labels, shares = best_sequence(logits, transitions, bio)
-    assert not bio or legal(labels)
+    assert not bio or is_valid_bio(labels)
     found = model(text).entities
     expected = entity_spans(labels)
     assert [(entity.label, entity.start, entity.end) for entity in found] == [
@@ -106,7 +110,7 @@ def test_without_aggregation_first_token_has_the_word_label(
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_bio_option_predicts_valid_sequences_only(aggregation: str, toy_vocab: Path) -> None:
-    """Over several windows too. Without it, random logits always do."""
+    """Also over several windows. Without the option, random logits give invalid sequences."""
     text, model = " ".join(TEXTS * 8), dice(TAGS, toy_vocab, 16, 5)
     tokens = wordpiece(toy_vocab).encode(text, add_special_tokens=False).offsets
 
@@ -114,10 +118,10 @@ def test_bio_option_predicts_valid_sequences_only(aggregation: str, toy_vocab: P
         found = {entity.start: entity.label for entity in of(text).entities}
         return [found.get(start, "O") for start, _ in tokens]
 
-    assert not legal(labels(model.with_options(aggregation="none")))
-    assert legal(labels(model.with_options(aggregation="none", bio=True)))
-    free, held = (model.with_options(aggregation=aggregation, bio=bio)(text) for bio in (False, True))
-    assert [entity.label for entity in free.entities] != [entity.label for entity in held.entities]
+    assert not is_valid_bio(labels(model.with_options(aggregation="none")))
+    assert is_valid_bio(labels(model.with_options(aggregation="none", bio=True)))
+    unconstrained, constrained = (model.with_options(aggregation=aggregation, bio=bio)(text) for bio in (False, True))
+    assert [entity.label for entity in unconstrained.entities] != [entity.label for entity in constrained.entities]
 
 
 @pytest.mark.parametrize(("task", "transitions", "bio"), SEQUENCES)
@@ -134,7 +138,7 @@ def test_score_uses_the_best_label_sequence(
 
 
 def test_crf_transitions_round_trip() -> None:
-    task = replace(TAGS, crf=True, transitions=tuple(map(tuple, chain(0).tolist())))
+    task = replace(TAGS, crf=True, transitions=tuple(map(tuple, random_transitions(0).tolist())))
     assert task_from_dict(json.loads(json.dumps(task.to_dict()))) == task
 
 

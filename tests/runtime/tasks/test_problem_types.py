@@ -1,4 +1,4 @@
-"""Multi-label, regression and next-sentence prediction: from logits to answers, metrics and examples."""
+"""Multi-label classification, regression and next-sentence prediction: decoding, metrics and examples."""
 
 from pathlib import Path
 from typing import Any

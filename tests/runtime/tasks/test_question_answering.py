@@ -19,7 +19,7 @@ from .reading_data import OR_NONE, SPANS, VOCABULARIES, paragraphs, real_tokeniz
 
 
 class Span(NamedTuple):
-    """A candidate found by hand."""
+    """A candidate of the exhaustive search."""
 
     score: float
     start: int
@@ -28,15 +28,15 @@ class Span(NamedTuple):
 
 
 def every_span(outputs: Outputs, task: QuestionAnswering) -> list[Span]:
-    """All candidates, best first: each start in the window with most tokens on either side, equal windows the later."""
+    """List all candidates, best first. A start is taken from the window with most context, the later of equal ones."""
     context = outputs.input.text_pair or ""
     spans, windows = [], []
     for encoding, row in zip(outputs.encodings, outputs.arrays, strict=True):
-        places = [i for i, sequence in enumerate(encoding.sequence_ids) if sequence == 1]
+        indices = [i for i, sequence in enumerate(encoding.sequence_ids) if sequence == 1]
         first = token_numbers(outputs)[id(encoding)]
-        windows.append((encoding, row.astype(np.float64), places, first))
-    for number, (encoding, row, places, first) in enumerate(windows):
-        for i, place in enumerate(places):
+        windows.append((encoding, row.astype(np.float64), indices, first))
+    for number, (encoding, row, indices, first) in enumerate(windows):
+        for i, index in enumerate(indices):
             margins = [
                 (min(first + i - other, other + len(inside) - 1 - first - i), rank)
                 for rank, (_, _, inside, other) in enumerate(windows)
@@ -44,14 +44,14 @@ def every_span(outputs: Outputs, task: QuestionAnswering) -> list[Span]:
             ]
             if max(margins)[1] != number:
                 continue
-            for end in places[i : i + task.max_answer_tokens]:
-                start, after = encoding.offsets[place][0], encoding.offsets[end][1]
-                spans.append(Span(row[place, 0] + row[end, 1], start, after, context[start:after]))
+            for end in indices[i : i + task.max_answer_tokens]:
+                start, after = encoding.offsets[index][0], encoding.offsets[end][1]
+                spans.append(Span(row[index, 0] + row[end, 1], start, after, context[start:after]))
     return sorted(spans, key=lambda span: -span.score)
 
 
 def token_numbers(outputs: Outputs) -> dict[int, int]:
-    """For each window, the number in the context of its first token."""
+    """Return the index in the context of each window's first token, by window."""
     numbers, first = {}, 0
     shared = len(outputs.encodings[0]) // 4
     for encoding in outputs.encodings:
@@ -61,7 +61,7 @@ def token_numbers(outputs: Outputs) -> dict[int, int]:
 
 
 def unique(spans: Sequence[Span], count: int) -> list[Span]:
-    """The best spans, each text once."""
+    """Return the best spans with distinct texts."""
     found: dict[str, Span] = {}
     for span in spans:
         found.setdefault(span.text, span)
@@ -69,7 +69,7 @@ def unique(spans: Sequence[Span], count: int) -> list[Span]:
 
 
 def check(outputs: Outputs, task: QuestionAnswering) -> None:
-    """Compares all answers that a task can give with those found by hand."""
+    """Compare all answers of a task with those of the exhaustive search."""
     everything = replace(task, top_k=task.n_best)
     answers = everything.decode(outputs)
     assert isinstance(answers, Answers)
@@ -127,7 +127,7 @@ def test_no_answer_is_the_empty_span_at_zero(toy_vocab: Path) -> None:
 
 
 def test_candidates_with_equal_text_are_merged(toy_vocab: Path) -> None:
-    """Candidates are counted after those of equal text have been merged."""
+    """`n_best` counts candidates with distinct texts."""
     task = QuestionAnswering(n_best=3, top_k=3, max_answer_tokens=1)
     tokenizer = wordpiece(toy_vocab)
     best = ("bank", "train", "rain")
@@ -137,7 +137,7 @@ def test_candidates_with_equal_text_are_merged(toy_vocab: Path) -> None:
 
 
 class Ranked(Dice):
-    """Likes some tokens best, in their order, and all others alike."""
+    """A session that scores some tokens highest, in their order, and all others equally."""
 
     def __init__(self, *tokens: int) -> None:
         super().__init__(2)
@@ -172,14 +172,14 @@ def test_short_context_yields_every_span(toy_vocab: Path) -> None:
 @pytest.mark.parametrize("question", ["", "who", "[SEP] who [SEP]"])
 @pytest.mark.parametrize("max_tokens", [16, 40])
 def test_answers_are_never_in_question_or_special_tokens(question: str, max_tokens: int, toy_vocab: Path) -> None:
-    """Even where the model would like them best."""
+    """Even if they have the highest scores."""
     model = with_session(OutsideIsBest(), SPANS, wordpiece(toy_vocab), max_tokens)
     context = "late " + "bank " * 40
     assert {model((question, context)).answer for _ in range(2)} <= {"late", *("bank " * n + "bank" for n in range(30))}
 
 
 class OutsideIsBest(Dice):
-    """Scores fall from the first token to the last, and the last is a separator that likes to end answers."""
+    """A session with scores that fall from the first token on, and a high end score for the final separator."""
 
     def __init__(self) -> None:
         super().__init__(2)
@@ -197,7 +197,7 @@ def exported_reader(toy_vocab: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def test_bundle_logits_equal_transformers(exported_reader: tuple[Any, Model]) -> None:
-    """With the segments of a pair, in every window."""
+    """In every window, with the token types of a pair."""
     theirs, model = exported_reader
     inputs = [(words_of(n % 7, n), words_of(n, 5)) for n in (1, 5, 20, 60, 120)]
     for outputs in model.outputs(inputs):
@@ -212,7 +212,7 @@ def test_bundle_logits_equal_transformers(exported_reader: tuple[Any, Model]) ->
 
 @pytest.mark.parametrize("max_tokens", [16, 21, 64])
 def test_batch_single_and_stream_agree(exported_reader: tuple[Any, Model], max_tokens: int, toy_vocab: Path) -> None:
-    """On contexts of every length around windows' boundaries."""
+    """On contexts of all lengths around the windows' boundaries."""
     _, ours = exported_reader
     model = with_session(ours.session, ours.task, wordpiece(toy_vocab), max_tokens).with_options(top_k=5)
     check_agreement(model, [(text_of(i % (max_tokens // 2), 1), text_of(i)) for i in (*range(1, 61), 90, 200)])
@@ -229,18 +229,18 @@ def test_real_contexts_equal_exhaustive_search(vocabulary: str, shared_data: Pat
             check(outputs, task)
 
 
-STRANGE = "Zoë  fährt   nach 東京 — 😀😀  e\u0301te\u0301\u200b in   Kraków\n\n\t(PL)   ."
+UNUSUAL = "Zoë  fährt   nach 東京 — 😀😀  e\u0301te\u0301\u200b in   Kraków\n\n\t(PL)   ."
 
 
 @pytest.mark.shared_data
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_answers_are_nonempty_spans_of_the_context(vocabulary: str, shared_data: Path) -> None:
-    """A byte-level vocabulary has tokens that stand for no character; an empty text would say "no answer"."""
+    """A byte-level vocabulary has tokens without characters, but an empty answer would mean "no answer"."""
     tokenizer = real_tokenizer(shared_data / "vocab", vocabulary)
     model = with_session(Dice(2), replace(SPANS, top_k=20), tokenizer, 64)
     for seed in range(10):
-        for answer in model((f"who {seed}", STRANGE)).answers:
-            assert answer.answer == STRANGE[answer.start : answer.end]
+        for answer in model((f"who {seed}", UNUSUAL)).answers:
+            assert answer.answer == UNUSUAL[answer.start : answer.end]
             assert answer.answer
 
 

@@ -22,13 +22,13 @@ from .reading_data import OR_NONE, SPANS, words_of
 
 
 def squad_normal(text: str) -> list[str]:
-    """As evaluate-v2.0.py of SQuAD has it."""
+    """Normalize a text as evaluate-v2.0.py of SQuAD does."""
     text = "".join(character for character in text.lower() if character not in set(string.punctuation))
     return re.sub(r"\b(a|an|the)\b", " ", text).split()
 
 
 def squad_scores(found: str, answers: Sequence[str]) -> tuple[float, float]:
-    """Exact match and F1."""
+    """Return exact match and F1."""
 
     def f1(answer: str) -> float:
         one, other = squad_normal(found), squad_normal(answer)
@@ -42,7 +42,7 @@ def squad_scores(found: str, answers: Sequence[str]) -> tuple[float, float]:
 
 
 def questions(task: QuestionAnswering, model: Model, count: int = 60) -> tuple[list[Outputs], list[Example]]:
-    """Questions on random texts; the right answers are parts of the contexts, some what the model says, some none."""
+    """Make questions on random texts, with the model's own predictions, other spans or nothing as gold answers."""
     generator, outputs, examples = random.Random(0), [], []
     for number in range(count):
         context = words_of(12, number)

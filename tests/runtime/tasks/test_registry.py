@@ -1,4 +1,4 @@
-"""Tasks: from raw outputs to answers, from rows to examples, and how good or how faithful outputs are."""
+"""Tasks: decoding, examples, metrics, agreement and settings."""
 
 import math
 from collections.abc import Callable
@@ -158,7 +158,7 @@ def test_embedding_example_is_two_texts_and_a_score() -> None:
 
 
 def test_embedding_score_correlates_cosines_with_the_labels() -> None:
-    """Rows 0 and 1 are the first example's texts, 2 and 3 the second's, and so on."""
+    """Outputs 0 and 1 are the first example's texts, 2 and 3 the second's, and so on."""
     angles = np.radians([0, 10, 0, 80, 0, 45])
     outputs = outputs_of(np.stack([np.cos(angles), np.sin(angles)], axis=1))
     pair = (TextInput("a"), TextInput("b"))
@@ -181,7 +181,7 @@ def test_embedding_agreement() -> None:
 
 
 class Sample(NamedTuple):
-    """A task, rows that it can be measured on, and the shape of what a graph gives it for one window."""
+    """A task, rows of labelled data for it, and the shape of a graph's output for one window."""
 
     task: Task
     rows: list[dict[str, Any]]

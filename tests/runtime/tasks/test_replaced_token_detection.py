@@ -1,4 +1,4 @@
-"""replaced-token-detection: ELECTRA's own logits as probabilities, token by token and word by word."""
+"""replaced-token-detection: predictions compared with transformers' ELECTRA, and metrics over words."""
 
 import json
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ TASK = ReplacedTokenDetection()
 
 
 class Pair(NamedTuple):
-    """transformers' model, and our bundle of the same checkpoint."""
+    """The transformers model, and a bundle of the same checkpoint."""
 
     theirs: Any
     tokenizer: Any
@@ -45,7 +45,7 @@ class Pair(NamedTuple):
 
 @pytest.fixture(scope="module")
 def toy_pair(toy_vocab: Path, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    """A model with a vocabulary as large as real ones, of which toy texts need little."""
+    """A model with a vocabulary of real size, of which toy texts use few tokens."""
     tokenizer = transformers.BertTokenizer(str(toy_vocab / "vocab.txt"))
     theirs = reference("ElectraForPreTraining", tokenizer, embedding_size=16, vocab_size=30522)
     model = exported(theirs, tokenizer, tmp_path_factory.mktemp("detector"))
@@ -54,7 +54,7 @@ def toy_pair(toy_vocab: Path, tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 @pytest.fixture(scope="module")
 def uncased_pair(toy_pair: Pair, shared_data: Path) -> Pair:
-    """The same random model reading real tokens."""
+    """The same random model with a real tokenizer."""
     tokenizer = transformers.BertTokenizer(str(shared_data / "vocab" / "bert-base-uncased" / "vocab.txt"))
     model = with_session(toy_pair.model.session, TASK, tokenizer._tokenizer, 256)
     return Pair(toy_pair.theirs, tokenizer, model, [*NASTY, *wnut(shared_data, 60), *stsb(shared_data, 40)])
@@ -68,7 +68,7 @@ def pair(request: pytest.FixtureRequest) -> Pair:
 
 @pytest.mark.parametrize("max_tokens", [16, 64])
 def test_batch_single_and_stream_agree(toy_pair: Pair, max_tokens: int, toy_vocab: Path) -> None:
-    """On texts of every length around windows' boundaries."""
+    """On texts of all lengths around the windows' boundaries."""
     model = with_session(toy_pair.model.session, TASK, wordpiece(toy_vocab), max_tokens)
     check_agreement(model, [text_of(length) for length in (*range(60), 200)])
 
@@ -93,13 +93,13 @@ def test_tokens_equal_transformers(pair: Pair) -> None:
 
 
 def test_random_model_predicts_both_classes(pair: Pair) -> None:
-    """Or else the comparisons would say little."""
+    """Otherwise the comparisons would prove little."""
     found = [replaced for result in pair.model(pair.texts) for replaced in result.replaced]
     assert min(found.count(True), found.count(False)) > 3
 
 
 class Scripted(Dice):
-    """Given logits for the tokens between the special ones, which would count as replaced."""
+    """A session that returns given logits for the tokens between the special ones, which would count as replaced."""
 
     def __init__(self, *logits: float) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ def record(words: Sequence[str], tags: Sequence[str]) -> Record:
 
 
 def words_by_hand(model: Model, words: Sequence[str]) -> list[bool]:
-    """Whether each word's first token counts as replaced; one without tokens does not."""
+    """Return whether each word's first token counts as replaced; a word without tokens does not."""
     found, start, replaced = model(" ".join(words)).to_dict(), 0, []
     for word in words:
         inside = [token for token in found if token["end"] > start and token["start"] < start + len(word)]

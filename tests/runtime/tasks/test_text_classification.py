@@ -1,4 +1,4 @@
-"""text-classification: transformers' pipeline on real texts, for every problem type, single texts and pairs."""
+"""text-classification: predictions compared with the transformers pipeline, for every problem type, texts and pairs."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ PROBLEM_TYPES = ["single_label_classification", "multi_label_classification", "r
 def pair(
     request: pytest.FixtureRequest, shared_data: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Any, Model]:
-    """transformers' pipeline, and our bundle of the same checkpoint."""
+    """The transformers pipeline, and a bundle of the same checkpoint."""
     tokenizer = transformers.BertTokenizer(str(shared_data / "vocab" / "bert-base-uncased" / "vocab.txt"))
     labels = ["score"] if request.param == "regression" else ["sad", "neutral", "glad", "angry"]
     theirs = reference(

@@ -33,7 +33,7 @@ from .tagging_data import TAGS, TEXTS, Scripted
 
 
 class Pair(NamedTuple):
-    """transformers' pipeline, our bundle of the same checkpoint, and the texts that both answer."""
+    """The transformers pipeline, a bundle of the same checkpoint, and texts for both."""
 
     pipeline: Any
     model: Model
@@ -61,7 +61,7 @@ def make_pair(vocab: Path, texts: list[str], folder: Path) -> Pair:
 
 @pytest.fixture(scope="module")
 def cased_pair(uncased_pair: Pair, shared_data: Path) -> Pair:
-    """The same random model, whose vocabulary is larger, reading tokens of another."""
+    """The same random model with a tokenizer of a smaller vocabulary."""
     vocab = shared_data / "vocab" / "bert-base-cased" / "vocab.txt"
     tokenizer = transformers.BertTokenizer(str(vocab), do_lower_case=False)
     theirs, ours = uncased_pair.pipeline.model, uncased_pair.model
@@ -83,9 +83,9 @@ def pair(request: pytest.FixtureRequest) -> Pair:
 
 
 def heuristic_errs(tokenizer: Any, text: str) -> bool:
-    """Whether transformers takes the start of a word for a part of the one before, or the other way round.
+    """Return whether the word boundaries of transformers' heuristic differ from the tokenizer's.
 
-    It takes a known token for a part of a word if its spelling is longer or shorter than the text it stands for.
+    The heuristic continues a word at a known token whose spelling is longer or shorter than its text.
     """
     encoding = tokenizer(text).encodings[0]
     inside = [i for i, sequence in enumerate(encoding.sequence_ids) if sequence == 0]
@@ -106,7 +106,7 @@ def test_entities_equal_transformers(pair: Pair, aggregation: str) -> None:
     answers = pair.model.with_options(aggregation=aggregation)(texts)
     for text, answer, theirs in zip(texts, answers, expected, strict=True):
         found = answer.to_dict()
-        assert [place(entity) for entity in found] == [place(entity) for entity in theirs]
+        assert [comparable(entity) for entity in found] == [comparable(entity) for entity in theirs]
         assert [entity["score"] for entity in found] == pytest.approx(
             [float(entity["score"]) for entity in theirs], abs=1e-4
         )
@@ -115,14 +115,14 @@ def test_entities_equal_transformers(pair: Pair, aggregation: str) -> None:
         )
 
 
-def place(entity: dict[str, Any]) -> tuple[Any, ...]:
-    """All that must be equal of an entity; the word only of a known token, for transformers shows an unknown one."""
+def comparable(entity: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what must be equal; not the word, which transformers shows differently for unknown tokens."""
     label = entity.get("entity", entity.get("entity_group"))
     return label, entity["start"], entity["end"], entity.get("index")
 
 
 def test_without_aggregation_words_are_tokens(pair: Pair) -> None:
-    """As in transformers, but for an unknown token, where transformers has the text."""
+    """As in transformers, except for unknown tokens, for which transformers shows the text."""
     answers = pair.model.with_options(aggregation="none")(pair.texts)
     for answer, theirs in zip(answers, pair.pipeline(pair.texts, aggregation_strategy="none"), strict=True):
         for found, entity in zip(answer.to_dict(), theirs, strict=True):
@@ -130,7 +130,7 @@ def test_without_aggregation_words_are_tokens(pair: Pair) -> None:
 
 
 def test_random_model_predicts_every_label(pair: Pair) -> None:
-    """Or else the comparisons would say little."""
+    """Otherwise the comparisons would prove little."""
     found = [
         entity.label for answer in pair.model.with_options(aggregation="none")(pair.texts) for entity in answer.entities
     ]
@@ -142,7 +142,7 @@ def test_random_model_predicts_every_label(pair: Pair) -> None:
 @pytest.mark.parametrize("aggregation", ["none", "simple", "max"])
 @pytest.mark.parametrize("max_tokens", [16, 21, 64])
 def test_batch_single_and_stream_agree(toy_pair: Pair, max_tokens: int, aggregation: str) -> None:
-    """On texts of every length around windows' boundaries."""
+    """On texts of all lengths around the windows' boundaries."""
     ours = toy_pair.model
     model = with_session(ours.session, ours.task, toy_pair.tokenizer._tokenizer, max_tokens)
     texts = [text_of(length) for length in (*range(60), 200)]
@@ -151,7 +151,7 @@ def test_batch_single_and_stream_agree(toy_pair: Pair, max_tokens: int, aggregat
 
 @pytest.mark.parametrize("aggregation", ["first", "average", "max"])
 def test_words_are_those_of_the_tokenizer(pair: Pair, aggregation: str) -> None:
-    """The token for a word with a soft hyphen is shorter than its text, so transformers adds it to the word before."""
+    """The token for a word with a soft hyphen is shorter than its text, so transformers merges two words."""
     text = "the bo\u00adok"
     assert heuristic_errs(pair.tokenizer, text)
     tagged = with_session(Agreeing(), TAGS, pair.tokenizer._tokenizer, 64).with_options(aggregation=aggregation)
@@ -161,7 +161,7 @@ def test_words_are_those_of_the_tokenizer(pair: Pair, aggregation: str) -> None:
 
 
 class Agreeing(Dice):
-    """Every token begins a person."""
+    """A session that labels every token B-PER."""
 
     def __init__(self) -> None:
         super().__init__(5)
@@ -178,7 +178,7 @@ def test_text_without_tokens_has_no_entities(aggregation: str, toy_vocab: Path) 
 
 
 def test_entities_by_hand(toy_vocab: Path) -> None:
-    """A word of three tokens, of which the first, the mean and the surest say different things."""
+    """A word of three tokens, of which the first, the mean and the most probable give different labels."""
     chances = np.array([[0.5, 0.1, 0.0, 0.3, 0.1], [0.2, 0.4, 0.0, 0.3, 0.1], [0.0, 0.0, 0.0, 0.1, 0.9]])
     model = with_session(Scripted(np.log(chances + 1e-9)), TAGS, wordpiece(toy_vocab), 16)
 

@@ -23,7 +23,7 @@ WORDS = ("hello", "zebra", "a-b", "\x07", "é", "x" * 120, "東京", "New", ",")
 
 
 def labels_by_hand(model: Model, words: Sequence[str]) -> list[str]:
-    """The label of each word's first token, found character by character; one without tokens is outside."""
+    """Return the label of each word's first token, found by character offsets; `O` for a word without tokens."""
     text, start, labels = " ".join(words), 0, []
     tokens = model(text).tokens
     for word in words:

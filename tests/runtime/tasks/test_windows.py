@@ -1,4 +1,4 @@
-"""Long texts in overlapping windows: each token once, from the window that shows most of what surrounds it."""
+"""Long texts in overlapping windows: every token is used once, from the window with most context."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from bert_runtime.tasks import QuestionAnswering, ReplacedTokenDetection, Task, 
 from ..task_models import LABELS, NASTY, Dice, dice, text_of, with_session, wordpiece
 
 SIZES = (4, 5, 16, 18, 19, 33, 64)
-"""What a model reads at once, with overlaps of 1 to 16 tokens, even and odd."""
+"""Maximum lengths, with overlaps of 1 to 16 tokens, even and odd."""
 
 TOKEN_TASKS = [
     pytest.param(TokenClassification(labels=LABELS), (5,), id="token-classification"),
@@ -23,22 +23,22 @@ TOKEN_TASKS = [
 
 
 class Window(NamedTuple):
-    """A window cut by hand."""
+    """A window of the reference implementation."""
 
     ids: list[int]
     first: int
-    """The number of its first token in the text."""
+    """Index of its first token in the text."""
     size: int
     lead: int
-    """How many tokens come before the text's."""
+    """Number of tokens before the text's."""
 
     def margin(self, token: int) -> int:
-        """How many tokens of the text stand on the side of `token` where fewer do."""
+        """Return the number of the text's tokens on that side of `token` that has fewer."""
         return min(token - self.first, self.first + self.size - 1 - token)
 
 
 def windows_by_hand(tokenizer: Tokenizer, text: str, max_tokens: int, question: str | None = None) -> list[Window]:
-    """The windows of a text, cut from the tokens of the whole; neighbours share a quarter of `max_tokens`."""
+    """Cut the tokens of a text into windows; neighbours share a quarter of `max_tokens`."""
     tokens = tokenizer.encode(text, add_special_tokens=False).ids
     start, end = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
     lead = [start]
@@ -54,7 +54,7 @@ def windows_by_hand(tokenizer: Tokenizer, text: str, max_tokens: int, question: 
 
 
 def best_windows(windows: list[Window], token: int) -> list[Window]:
-    """Those of the windows with a token in which it is farthest from the edge."""
+    """Return the windows in which a token is farthest from the edge."""
     having = [window for window in windows if window.first <= token < window.first + window.size]
     return [window for window in having if window.margin(token) == max(other.margin(token) for other in having)]
 
@@ -70,7 +70,7 @@ def test_tokens_come_from_the_window_with_most_context(
 
 
 def check_tokens(model: Model, tokenizer: Tokenizer, text: str, session: Dice) -> None:
-    """Compares the tokens of an answer with those of the whole text, and their values with those of all windows."""
+    """Compare the tokens of a result with those of the whole text, and their values with those of the best windows."""
     (outputs,) = model.outputs([text])
     found, whole = model.task.decode(outputs).tokens, tokenizer.encode(text, add_special_tokens=False)  # type: ignore[attr-defined]
     assert found.offsets.tolist() == list(map(list, whole.offsets))
@@ -80,8 +80,8 @@ def check_tokens(model: Model, tokenizer: Tokenizer, text: str, session: Dice) -
     assert [window.ids for window in outputs.encodings] == [window.ids for window in windows]
     values = {window.first: session.values(window.ids) for window in windows}
     for token, (index, value) in enumerate(zip(found.indices, found.values, strict=True)):
-        places = {(window.first, token - window.first + window.lead) for window in best_windows(windows, token)}
-        assert any(place == index and (value == values[first][place]).all() for first, place in places)
+        positions = {(window.first, token - window.first + window.lead) for window in best_windows(windows, token)}
+        assert any(position == index and (value == values[first][position]).all() for first, position in positions)
 
 
 @pytest.mark.parametrize("max_tokens", SIZES)
@@ -108,7 +108,7 @@ def test_unusual_texts_keep_every_token(text: str, max_tokens: int, toy_vocab: P
 @pytest.mark.parametrize("text", [" ".join(NASTY), "a  b   c \n\n 😀😀 naïve 東京 " * 9])
 @pytest.mark.parametrize("max_tokens", [16, 37])
 def test_byte_level_vocabulary_keeps_every_token(text: str, max_tokens: int, shared_data: Path) -> None:
-    """Where several tokens stand for one character, and some for none."""
+    """Several tokens may stand for one character, and some for none."""
     vocab = shared_data / "vocab"
     files = str(vocab / "roberta-base" / "vocab.json"), str(vocab / "gpt2" / "merges.txt")
     tokenizer = transformers.RobertaTokenizer(*files)._tokenizer
@@ -120,7 +120,7 @@ def test_byte_level_vocabulary_keeps_every_token(text: str, max_tokens: int, sha
 
 @pytest.mark.parametrize("max_tokens", [16, 19, 64])
 def test_start_tokens_come_from_the_window_with_most_context(max_tokens: int, toy_vocab: Path) -> None:
-    """Questions of every length that leaves room, down to windows that move on by one token."""
+    """With questions of all possible lengths, up to windows that advance by one token."""
     from bert_runtime.tasks.tokens import kept_token_indices
 
     tokenizer, model = wordpiece(toy_vocab), dice(QuestionAnswering(), toy_vocab, max_tokens, 2)
@@ -130,16 +130,16 @@ def test_start_tokens_come_from_the_window_with_most_context(max_tokens: int, to
         windows = windows_by_hand(tokenizer, context, max_tokens, question)
         assert [window.ids for window in outputs.encodings] == [window.ids for window in windows]
         kept = [
-            (place - window.lead + window.first, window)
-            for window, places in zip(windows, kept_token_indices(outputs, 1), strict=True)
-            for place in places.tolist()
+            (position - window.lead + window.first, window)
+            for window, positions in zip(windows, kept_token_indices(outputs, 1), strict=True)
+            for position in positions.tolist()
         ]
         assert [token for token, _ in kept] == list(range(60))
         assert all(window in best_windows(windows, token) for token, window in kept)
 
 
-def fine_then(bad: Any, task: Task, at: int) -> Iterator[Any]:
-    """`at` inputs that the task reads, then `bad`."""
+def valid_then(bad: Any, task: Task, at: int) -> Iterator[Any]:
+    """Yield `at` valid inputs, then `bad`."""
     yield from [("who", "me") if task.windows == "text_pair" else "fine"] * at
     yield bad
 
@@ -175,9 +175,9 @@ def test_invalid_inputs_are_reported_with_their_index(
 ) -> None:
     model = dice(task, toy_vocab, 27, *((5,) if task is TAGS else (2,) if task is ANSWERS else ()))
     with pytest.raises(InputError, match=rf"^input {at}\b.*{message}"):
-        list(model.stream(fine_then(value, task, at)))
+        list(model.stream(valid_then(value, task, at)))
     with pytest.raises(InputError, match=rf"^input {at}\b.*{message}"):
-        model(list(fine_then(value, task, at)))
+        model(list(valid_then(value, task, at)))
     if at == 0:
         with pytest.raises(InputError, match=rf"^input 0\b.*{message}"):
             model(value)
