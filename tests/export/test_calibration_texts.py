@@ -1,4 +1,4 @@
-"""Inputs to calibrate with: from files of every kind, or built in."""
+"""Calibration inputs: those of files, and the built-in texts."""
 
 import json
 from pathlib import Path
@@ -27,50 +27,50 @@ def lines(folder: Path, texts: list[str]) -> Path:
     return path
 
 
-def test_a_file_is_used_evenly(tokenizer: TextTokenizer, tmp_path: Path) -> None:
+def test_inputs_are_evenly_spread_over_a_file(tokenizer: TextTokenizer, tmp_path: Path) -> None:
     path = lines(tmp_path, [f"card {number}" for number in range(900)])
     found = file_calibration(path, None, LABELS, tokenizer)
-    assert [each.text for each in found.inputs] == [f"card {number}" for number in range(0, 900, 3)]
+    assert [item.text for item in found.inputs] == [f"card {number}" for number in range(0, 900, 3)]
     assert (found.source, found.sha256, found.headroom) == ("texts.txt", sha256_file(path), 1.15)
 
 
-def test_few_texts_leave_more_room(tokenizer: TextTokenizer, tmp_path: Path) -> None:
+def test_few_texts_get_more_headroom(tokenizer: TextTokenizer, tmp_path: Path) -> None:
     few = file_calibration(lines(tmp_path, ["my card", "my money"]), None, LABELS, tokenizer)
     assert few.headroom == built_in_calibration(LABELS, tokenizer).headroom == 1.3
-    assert few.split() == (few, few.inputs)  # too few to keep some for the drift
+    assert few.split() == (few, few.inputs)  # too few to hold some out
 
 
-def test_labels_are_not_needed(tokenizer: TextTokenizer, tmp_path: Path) -> None:
-    """The names of columns are those of the labelled file, which this one need not have all."""
+def test_label_columns_are_ignored(tokenizer: TextTokenizer, tmp_path: Path) -> None:
+    """The columns are those of the labelled file, and this file need not have all of them."""
     path = tmp_path / "texts.csv"
     path.write_text("sentence,other\nmy card,hello\n", encoding="utf-8")
     columns = {"text": "sentence", "text_pair": "other", "label": "category"}
     assert file_calibration(path, columns, LABELS, tokenizer).inputs == [TextInput("my card", "hello")]
 
 
-def test_texts_of_a_pair_are_embedded_each_on_its_own(tokenizer: TextTokenizer, tmp_path: Path) -> None:
+def test_texts_of_a_pair_are_embedded_separately(tokenizer: TextTokenizer, tmp_path: Path) -> None:
     path = tmp_path / "pairs.csv"
     path.write_text("text,text_pair,score\nmy card,hello,0.5\n", encoding="utf-8")
     found = file_calibration(path, None, SentenceEmbedding(dimensions=32), tokenizer).inputs
     assert found == [TextInput("my card"), TextInput("hello")]
 
 
-def test_plain_texts_become_what_the_task_reads(classifier_checkpoint: Path, tmp_path: Path) -> None:
+def test_plain_texts_become_inputs_of_the_task(classifier_checkpoint: Path, tmp_path: Path) -> None:
     texts = ["where is my card and when can I get it", "the bank is open"]
     source = open_checkpoint(classifier_checkpoint)
     mask = FillMask(mask_token="[MASK]", mask_token_id=4)
     path = lines(tmp_path, [*texts, "my [MASK] is lost"])
     filled = file_calibration(path, None, mask, source.text_tokenizer(32)).inputs
     assert filled[0] == TextInput("my [MASK] is lost")
-    assert [each.text.count("[MASK]") for each in filled] == [1, 1, 1]
+    assert [item.text.count("[MASK]") for item in filled] == [1, 1, 1]
     questions = QuestionAnswering()
     tokenizer = source.text_tokenizer(32, questions.windows)
     asked = file_calibration(lines(tmp_path, texts), None, questions, tokenizer).inputs
-    assert [each.text for each in asked] == ["where is my card and when can I", "the bank is open"]
-    assert all(each.text_pair for each in asked)
+    assert [item.text for item in asked] == ["where is my card and when can I", "the bank is open"]
+    assert all(item.text_pair for item in asked)
 
 
-def test_questions_of_a_file_are_kept(classifier_checkpoint: Path, tmp_path: Path) -> None:
+def test_questions_of_a_file_are_used_as_they_are(classifier_checkpoint: Path, tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     path.write_text(json.dumps({"question": "where is it?", "context": "it is here"}) + "\n", encoding="utf-8")
     questions = QuestionAnswering()
@@ -78,7 +78,7 @@ def test_questions_of_a_file_are_kept(classifier_checkpoint: Path, tmp_path: Pat
     assert file_calibration(path, None, questions, tokenizer).inputs == [TextInput("where is it?", "it is here")]
 
 
-def test_long_texts_are_thinned_out(classifier_checkpoint: Path, tmp_path: Path) -> None:
+def test_windows_of_long_texts_are_limited_in_number(classifier_checkpoint: Path, tmp_path: Path) -> None:
     questions = QuestionAnswering()
     tokenizer = open_checkpoint(classifier_checkpoint).text_tokenizer(64, questions.windows)
     path = lines(tmp_path, [" ".join(["card"] * 2000)] * 10)
@@ -88,7 +88,7 @@ def test_long_texts_are_thinned_out(classifier_checkpoint: Path, tmp_path: Path)
     assert max(batch.input_ids.size for batch in batches) <= 1024
 
 
-def test_drift_is_measured_on_other_texts(tokenizer: TextTokenizer) -> None:
+def test_inputs_for_drift_are_held_out(tokenizer: TextTokenizer) -> None:
     texts = built_in_calibration(LABELS, tokenizer)
     assert len(texts.inputs) == len(reference_texts())
     calibrated, held_out = texts.split()
@@ -96,7 +96,7 @@ def test_drift_is_measured_on_other_texts(tokenizer: TextTokenizer) -> None:
     assert not set(calibrated.inputs) & set(held_out)
 
 
-def test_a_file_without_answerable_rows(classifier_checkpoint: Path, tmp_path: Path) -> None:
+def test_file_without_valid_inputs_is_an_error(classifier_checkpoint: Path, tmp_path: Path) -> None:
     questions = QuestionAnswering()
     tokenizer = open_checkpoint(classifier_checkpoint).text_tokenizer(8, questions.windows)
     path = tmp_path / "questions.jsonl"

@@ -1,4 +1,4 @@
-"""Which variant becomes the default, and what the bundle says about it."""
+"""The default precision: when INT8 is chosen, and the reason that the bundle states."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +15,7 @@ EMBEDDING = SentenceEmbedding(dimensions=4)
 
 @dataclass
 class Built:
-    """As much of a built variant as the decision reads."""
+    """As much of a built variant as the choice reads."""
 
     variant: Variant
 
@@ -40,34 +40,36 @@ def variants(speedup: float, *, accuracy: tuple[float, float] | None = None, **d
     ("before", "after", "max_drop", "chosen"),
     [(0.9, 0.9, 0.0, "int8"), (0.9, 0.895, 0.6, "int8"), (0.9, 0.88, 1.0, "fp32"), (0.9, 0.95, 0.0, "int8")],
 )
-def test_metric_gates_int8(before: float, after: float, max_drop: float, chosen: str) -> None:
-    decision = choose_default_precision(
+def test_drop_of_the_metric_decides_for_or_against_int8(
+    before: float, after: float, max_drop: float, chosen: str
+) -> None:
+    default = choose_default_precision(
         CLASSIFIER, variants(2.0, accuracy=(before, after), label_agreement=0.5), max_drop
     )
-    assert decision.precision == chosen
-    assert decision.faithful == (("fp32", "int8") if chosen == "int8" else ("fp32",))
-    assert f"INT8 accuracy {after:.4f} against {before:.4f} in FP32 on 200 examples" in decision.reason
-    assert "INT8 runs 2.00× as fast at 1x128" in decision.reason
+    assert default.precision == chosen
+    assert default.faithful == (("fp32", "int8") if chosen == "int8" else ("fp32",))
+    assert f"INT8 accuracy {after:.4f} against {before:.4f} in FP32 on 200 examples" in default.reason
+    assert "INT8 runs 2.00× as fast at 1x128" in default.reason
 
 
 def test_int8_that_is_slower_is_not_the_default() -> None:
-    decision = choose_default_precision(CLASSIFIER, variants(0.9, accuracy=(0.9, 0.9), label_agreement=1.0), 1.0)
-    assert (decision.precision, decision.faithful) == ("fp32", ("fp32", "int8"))
-    assert "0.90× as fast" in decision.reason
+    default = choose_default_precision(CLASSIFIER, variants(0.9, accuracy=(0.9, 0.9), label_agreement=1.0), 1.0)
+    assert (default.precision, default.faithful) == ("fp32", ("fp32", "int8"))
+    assert "0.90× as fast" in default.reason
 
 
 @pytest.mark.parametrize(("agreement", "chosen"), [(0.96, "int8"), (0.94, "fp32")])
-def test_agreement_gates_int8_without_labels(agreement: float, chosen: str) -> None:
-    decision = choose_default_precision(CLASSIFIER, variants(2.0, label_agreement=agreement), 1.0)
-    assert decision.precision == chosen
-    assert "no labelled file was given" in decision.reason
+def test_agreement_decides_without_a_labelled_file(agreement: float, chosen: str) -> None:
+    default = choose_default_precision(CLASSIFIER, variants(2.0, label_agreement=agreement), 1.0)
+    assert default.precision == chosen
+    assert "no labelled file was given" in default.reason
 
 
 @pytest.mark.parametrize(("similarity", "chosen"), [(0.995, "int8"), (0.985, "fp32")])
-def test_cosine_gates_int8_embeddings(similarity: float, chosen: str) -> None:
+def test_cosine_decides_for_embeddings(similarity: float, chosen: str) -> None:
     assert choose_default_precision(EMBEDDING, variants(2.0, mean_cosine=similarity), 1.0).precision == chosen
 
 
-def test_single_variant() -> None:
-    decision = choose_default_precision(CLASSIFIER, variants(2.0, label_agreement=1.0)[:1], 1.0)
-    assert decision == ("fp32", "the only variant", ("fp32",))
+def test_single_variant_is_the_default() -> None:
+    default = choose_default_precision(CLASSIFIER, variants(2.0, label_agreement=1.0)[:1], 1.0)
+    assert default == ("fp32", "the only variant", ("fp32",))

@@ -1,4 +1,4 @@
-"""The export from Python: what a bundle must not hold, and embeddings of fewer dimensions."""
+"""The export from Python: no traces of the machine, and embeddings of fewer dimensions."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from bert_runtime import load
 from bert_runtime.tasks import stack_single_window
 
 
-def test_bundle_tells_nothing_of_the_machine_that_made_it(classifier_bundle: Path) -> None:
+def test_graphs_hold_no_paths_of_the_exporting_machine(classifier_bundle: Path) -> None:
     for precision in ("fp32", "int8"):
         content = (classifier_bundle / f"model.{precision}.onnx").read_bytes()
         assert str(Path(__file__).parents[2]).encode() not in content
@@ -22,7 +22,7 @@ def test_bundle_tells_nothing_of_the_machine_that_made_it(classifier_bundle: Pat
         assert not any(node.metadata_props for node in graph)
 
 
-def test_reference_texts_vary() -> None:
+def test_reference_texts_are_unique_and_vary_in_length() -> None:
     texts = reference_texts()
     lengths = sorted(len(text.split()) for text in texts)
     assert len(set(texts)) == len(texts) >= 200
@@ -30,21 +30,23 @@ def test_reference_texts_vary() -> None:
     assert lengths[-1] >= 60
 
 
-def test_fewer_dimensions_are_the_first_ones_normalised_again(
+def test_fewer_dimensions_are_the_first_ones_normalized_again(
     embedding_checkpoint: Path, embedding_bundle: Path, tmp_path: Path
 ) -> None:
     manifest = export(embedding_checkpoint, tmp_path / "bundle", dimensions=5)
     assert manifest.output.axes == ("batch", 5)
     texts = ["hello", "where is my card?"]
     whole, found = (
-        stack_single_window(load(each, precision="fp32").outputs(texts))
-        for each in (embedding_bundle, tmp_path / "bundle")
+        stack_single_window(load(bundle, precision="fp32").outputs(texts))
+        for bundle in (embedding_bundle, tmp_path / "bundle")
     )
     expected = whole[:, :5] / np.linalg.norm(whole[:, :5], axis=1, keepdims=True)
     assert np.abs(found - expected).max() <= 1e-6
 
 
-def test_dimensions_that_make_no_sense(embedding_checkpoint: Path, classifier_checkpoint: Path, tmp_path: Path) -> None:
+def test_impossible_dimensions_are_refused(
+    embedding_checkpoint: Path, classifier_checkpoint: Path, tmp_path: Path
+) -> None:
     with pytest.raises(ExportError, match="expected a number of dimensions of 1 to 32, found 33"):
         export(embedding_checkpoint, tmp_path / "bundle", dimensions=33)
     with pytest.raises(ExportError, match="of none for text-classification, found 3"):

@@ -1,4 +1,4 @@
-"""Functions in graphs: which operators become calls, and that the graph says the same as before."""
+"""Outlined functions: which operators become calls, and that the graph computes the same as before."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ EVEN = replace(CONFIG, intermediate_size=40)
 
 
 def quantized(task: Task, config: EncoderConfig) -> tuple[TaskModel, ir.Model]:
-    """A toy model, and its INT8 graph before functions are made of it."""
+    """Return a toy model, and its INT8 graph before it is outlined."""
     model = toy_model(task, config)
     graph = capture(model)
     fusions = fuse(graph, config, task)
@@ -36,18 +36,18 @@ def quantized(task: Task, config: EncoderConfig) -> tuple[TaskModel, ir.Model]:
 @pytest.mark.parametrize(
     ("task", "config", "expected"),
     [
-        # A layer has three products beside that with GELU; of a classifier's last, queries are a product of their own,
-        # and its attention has a single query.
+        # A layer has three projections besides that with GELU. In a classifier's last layer the query is a fourth, and
+        # attention has a single query.
         (CLASSIFIER, EVEN, {"QuantizedAttention": 2, "QuantizedLinear": 10, "QuantizedLinearGelu": 3,
                             "AddNormQuantize": 6}),
         (MEAN, EVEN, {"QuantizedAttention": 3, "QuantizedLinear": 9, "QuantizedLinearGelu": 3, "AddNormQuantize": 6}),
-        # 37 inputs are no whole groups of four bytes.
+        # 37 inputs are not a multiple of 4.
         (MEAN, CONFIG, {"QuantizedAttention": 3, "QuantizedLinear": 6, "QuantizedLinearGelu": 3, "AddNormQuantize": 6}),
         (MEAN, replace(EVEN, activation="gelu_new"),
          {"QuantizedAttention": 3, "QuantizedLinear": 12, "AddNormQuantize": 6}),
         (MEAN, replace(EVEN, activation="relu"),
          {"QuantizedAttention": 3, "QuantizedLinear": 12, "AddNormQuantize": 6}),
-        # One segment's row, or a table of positions, is added to every row of the batch.
+        # One segment's embedding, or a table of positions, is broadcast over the batch.
         (MEAN, replace(EVEN, type_vocab_size=1),
          {"QuantizedAttention": 3, "QuantizedLinear": 9, "QuantizedLinearGelu": 3, "AddNormQuantize": 5}),
         (MEAN, replace(EVEN, family="distilbert", type_vocab_size=0),
@@ -55,7 +55,7 @@ def quantized(task: Task, config: EncoderConfig) -> tuple[TaskModel, ir.Model]:
     ],
     ids=["classifier", "mean", "odd", "gelu_new", "relu", "one segment", "no segments"],
 )  # fmt: skip
-def test_calls_take_the_place_of_operators(
+def test_calls_replace_operators_of_int8_graphs(
     task: Task, config: EncoderConfig, expected: dict[str, int], tmp_path: Path
 ) -> None:
     model, graph = quantized(task, config)
@@ -65,10 +65,10 @@ def test_calls_take_the_place_of_operators(
     assert {name: len(operators(outlined, name)) for name in calls} == expected
     assert {function.name for function in outlined.functions.values()} == set(expected)
     assert not operators(outlined, "If")
-    assert [node.op_type for node in graph.graph] == before  # which is untouched
+    assert [node.op_type for node in graph.graph] == before  # the graph itself is not changed
     runs = {}
-    for name, each, kernels in (("before", graph, False), ("inlined", outlined, False), ("kernels", outlined, True)):
-        ir.save(each, path := tmp_path / f"{name}.onnx")
+    for name, variant, kernels in (("before", graph, False), ("inlined", outlined, False), ("kernels", outlined, True)):
+        ir.save(variant, path := tmp_path / f"{name}.onnx")
         runs[name] = Session(path, task.output, 1, int8=True, kernels=kernels).run
     differs = False
     for batch in probe_batches(model, 32).values():
@@ -78,7 +78,7 @@ def test_calls_take_the_place_of_operators(
         scale = max(1.0, float(np.abs(outputs["before"]).max()))
         assert np.abs(outputs["kernels"] - outputs["before"]).max() <= 0.05 * scale
         assert np.abs(outputs["kernels"] - reference_outputs(model, batch)).max() <= 0.1 * scale
-    assert differs == bool(kernel_names())  # in the last digits, since they add up in another order
+    assert differs == bool(kernel_names())  # in the last digits, since they add in another order
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_calls_take_the_place_of_operators(
     ],
     ids=["classifier", "mean", "gelu_new"],
 )
-def test_calls_in_a_graph_of_floats(
+def test_calls_replace_operators_of_fp32_graphs(
     task: Task, config: EncoderConfig, expected: dict[str, int], tmp_path: Path
 ) -> None:
     model = toy_model(task, config)
@@ -99,8 +99,8 @@ def test_calls_in_a_graph_of_floats(
     outlined, calls = outline_kernels(graph)
     assert calls == expected
     runs = {}
-    for name, each, kernels in (("before", graph, False), ("inlined", outlined, False), ("kernels", outlined, True)):
-        ir.save(each, path := tmp_path / f"{name}.onnx")
+    for name, variant, kernels in (("before", graph, False), ("inlined", outlined, False), ("kernels", outlined, True)):
+        ir.save(variant, path := tmp_path / f"{name}.onnx")
         runs[name] = Session(path, task.output, 1, kernels=kernels).run
     for batch in probe_batches(model, 32).values():
         outputs = {name: run(batch) for name, run in runs.items()}
@@ -108,8 +108,8 @@ def test_calls_in_a_graph_of_floats(
         np.testing.assert_allclose(outputs["kernels"], reference_outputs(model, batch), rtol=0, atol=1e-5)
 
 
-def test_a_weight_that_may_be_fed_is_no_constant() -> None:
-    """A kernel packs its weight once; ONNX lets a caller feed another one where it is an input of the graph, too."""
+def test_weight_that_is_a_graph_input_is_not_outlined() -> None:
+    """A kernel packs its weight once, but callers may feed another value for a weight that is also a graph input."""
     graph = captured(MEAN)
     before = outline_kernels(graph)[1]
     fed = operators(graph, "MatMul")[0].inputs[1]
@@ -119,7 +119,7 @@ def test_a_weight_that_may_be_fed_is_no_constant() -> None:
     assert after["Linear"] == before["Linear"] - 1
 
 
-def test_a_graph_without_such_operators_stays_as_it_is() -> None:
+def test_graph_without_such_operators_stays_the_same() -> None:
     graph = captured(MEAN)
     for node in [*operators(graph, "MatMul")]:
         node.op_type = "MatMulOfAnother"

@@ -1,4 +1,4 @@
-"""The graph for TensorRT: plain operators alone, and PyTorch's numbers under every kind of padding."""
+"""The graph for TensorRT: standard operators only, and parity with PyTorch."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from bert_runtime.tasks import Task
 from .toy_models import CLASSIFIER, CONFIG, MEAN, fused, graph_runner
 
 
-def spelled_out(task: Task) -> tuple[Any, ir.Model]:
+def decomposed(task: Task) -> tuple[Any, ir.Model]:
     model, graph = fused(task)
     graph = graph.clone()
     counts = decompose_attention(graph, CONFIG)
@@ -29,24 +29,24 @@ def spelled_out(task: Task) -> tuple[Any, ir.Model]:
 
 
 @pytest.mark.parametrize("task", [CLASSIFIER, MEAN], ids=["classifier", "mean"])
-def test_the_graph_computes_what_torch_computes(task: Task, tmp_path: Path) -> None:
-    model, graph = spelled_out(task)
+def test_graph_computes_what_torch_computes(task: Task, tmp_path: Path) -> None:
+    model, graph = decomposed(task)
     run = graph_runner(graph, tmp_path / "tensorrt.onnx")
     assert 0 < check_parity(model, run, 32)["max_abs_error"] <= 1e-5
 
 
-def test_it_is_plain_onnx(tmp_path: Path) -> None:
-    _, graph = spelled_out(CLASSIFIER)
+def test_graph_has_standard_operators_only(tmp_path: Path) -> None:
+    _, graph = decomposed(CLASSIFIER)
     assert {node.domain for node in graph.graph} == {""}
     assert dict(graph.opset_imports) == {"": 20}
     ir.save(graph, tmp_path / "tensorrt.onnx")
     onnx.checker.check_model(tmp_path / "tensorrt.onnx", full_check=True)
 
 
-def test_attention_that_is_not_as_expected_is_an_error() -> None:
+def test_attention_of_unknown_shape_is_an_error() -> None:
     graph = fused(CLASSIFIER)[1].clone()
     node = next(node for node in graph.graph if node.op_type == "Attention")
-    node.inputs[0].shape = None  # type: ignore[union-attr] # it has a query
+    node.inputs[0].shape = None  # type: ignore[union-attr] # the query
     with pytest.raises(FusionError, match=r"attention_spelled_out \(expected 3, found 2\).*operands of known shape"):
         decompose_attention(graph, CONFIG)
 
@@ -58,10 +58,10 @@ def bundle(classifier_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
     return folder
 
 
-def test_both_precisions_are_one_graph(bundle: Path) -> None:
+def test_both_precisions_share_one_graph(bundle: Path) -> None:
     manifest = Manifest.read(bundle)
     variants = manifest.variants_for("tensorrt")
-    assert [(each.title, each.model.file, each.opset) for each in variants] == [
+    assert [(variant.title, variant.model.file, variant.opset) for variant in variants] == [
         ("fp32 tensorrt", "model.tensorrt.onnx", 20),
         ("fp16 tensorrt", "model.tensorrt.onnx", 20),
     ]
@@ -72,14 +72,14 @@ def test_both_precisions_are_one_graph(bundle: Path) -> None:
     assert "not TensorRT" in fp16.evaluated_on
     assert "FP16 for a GPU" in manifest.default_reason
     texts = ["how are you", "where is my card, and who has it?"]
-    rows = [
-        np.array([row.flat for row in open_variant(bundle, manifest, each, CPU).outputs(texts)])
-        for each in (manifest.variant("fp32"), fp16)
-    ]
-    assert np.abs(rows[0] - rows[1]).max() <= 1e-5
+    expected, found = (
+        np.array([output.flat for output in open_variant(bundle, manifest, variant, CPU).outputs(texts)])
+        for variant in (manifest.variant("fp32"), fp16)
+    )
+    assert np.abs(expected - found).max() <= 1e-5
 
 
-def test_verify_evaluates_it_on_the_cpu(bundle: Path) -> None:
+def test_verify_runs_the_graph_on_the_cpu(bundle: Path) -> None:
     checks = {check.name: check for check in verify(bundle)}
     for precision in ("fp32", "fp16"):
         check = checks[f"self-test {precision} tensorrt"]
@@ -89,30 +89,30 @@ def test_verify_evaluates_it_on_the_cpu(bundle: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("precisions", "left"),
+    ("precisions", "made"),
     [(None, ["fp32"]), (("fp16", "fp32"), ["fp32"]), (("fp16",), [])],
     ids=["auto", "both", "fp16"],
 )
-def test_values_too_large_for_half_precision(
+def test_values_too_large_for_fp16_leave_fp32_alone(
     classifier_checkpoint: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     precisions: tuple[str, ...] | None,
-    left: list[str],
+    made: list[str],
 ) -> None:
     monkeypatch.setattr(tensorrt, "find_fp16_overflows", lambda graph, batches: {"linear": 9e4})
-    said: list[str] = []
+    progress: list[str] = []
     reason = "1 operators have values up to 9e+04, too large for TensorRT in FP16"
 
     def export_it() -> Manifest:
         targets = ("tensorrt",)
         return export(
-            classifier_checkpoint, tmp_path / "b", targets=targets, precisions=precisions, progress=said.append
+            classifier_checkpoint, tmp_path / "b", targets=targets, precisions=precisions, progress=progress.append
         )
 
-    if left:
-        assert [each.precision for each in export_it().variants_for("tensorrt")] == left
-        assert f"{reason}: making FP32 alone" in said
+    if made:
+        assert [variant.precision for variant in export_it().variants_for("tensorrt")] == made
+        assert f"{reason}: making FP32 alone" in progress
     else:
         with pytest.raises(ExportError) as caught:
             export_it()
@@ -120,11 +120,11 @@ def test_values_too_large_for_half_precision(
         assert list(tmp_path.iterdir()) == []
 
 
-def test_scores_count_but_not_those_that_are_masked() -> None:
-    """Queries and keys that are too large for FP16 together, which the fused operator does not show."""
+def test_masked_scores_are_no_overflow() -> None:
+    """Other scores are: products of queries and keys may overflow, which the fused operator does not show."""
     from bert_export.cuda.fp16_overflow import find_fp16_overflows
 
-    model, graph = spelled_out(CLASSIFIER)
+    model, graph = decomposed(CLASSIFIER)
     batches = [batch for batch in probe_batches(model, 32).values() if not batch.attention_mask.all()]
     assert {name.split(".")[1] for name in find_fp16_overflows(graph, batches)} == {"masked_scores"}
     for value in graph.graph.initializers.values():

@@ -1,4 +1,4 @@
-"""What calibration is for: outliers that cost INT8 its precision, planted in a toy model, must stop doing so."""
+"""Calibrated INT8 on toy models with planted outliers, and the algorithms that remove them."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -31,22 +31,22 @@ Run = Callable[[Batch], FloatArray]
 Plant = Callable[[TaskModel], None]
 
 
-def channels(model: TaskModel) -> None:
-    """One channel of every LayerNorm after attention is 40 times as large, and read with weights as much smaller."""
+def plant_norm_outliers(model: TaskModel) -> None:
+    """Make one channel of every LayerNorm after attention 40 times as large, and the weights that read it smaller."""
     for layer in model.encoder.layers:
         layer.attention_norm.weight[3] *= 40
         layer.feed_forward.up.weight[:, 3] /= 40
 
 
-def neurons(model: TaskModel) -> None:
-    """One neuron of every block is always near 25, and read with small weights."""
+def plant_feed_forward_outliers(model: TaskModel) -> None:
+    """Make one channel of every feed-forward block always near 25, and the weights that read it small."""
     for layer in model.encoder.layers:
         layer.feed_forward.up.bias[5] = 25
         layer.feed_forward.down.weight[:, 5] /= 25
 
 
-def values(model: TaskModel) -> None:
-    """One channel of all values is 50 times as large, and read with weights as much smaller."""
+def plant_value_outliers(model: TaskModel) -> None:
+    """Make one channel of all values 50 times as large, and the weights that read it smaller."""
     for layer in model.encoder.layers:
         layer.attention.value.weight[7] *= 50
         layer.attention.value.bias[7] *= 50
@@ -59,7 +59,7 @@ def random_batches(model: TaskModel, seeds: range) -> list[Batch]:
 
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Plant], tuple[TaskModel, dict[str, Run]]]:
-    """The model with outliers, and its graph in FP32, in INT8 without calibration (`dynamic`) and with (`static`)."""
+    """Return the model with outliers, and run functions of its graph: `fp32`, `dynamic` and calibrated `static`."""
 
     @cache
     def make(plant: Plant) -> tuple[TaskModel, dict[str, Run]]:
@@ -73,15 +73,17 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Plant], tuple[
         quantize(static, expected, measure_activations(graph, random_batches(model, range(100, 110))))
         folder = tmp_path_factory.mktemp("graphs")
         named = {"fp32": graph, "dynamic": dynamic, "static": static}
-        return model, {name: graph_runner(each, folder / f"{name}.onnx") for name, each in named.items()}
+        return model, {name: graph_runner(variant, folder / f"{name}.onnx") for name, variant in named.items()}
 
     return make
 
 
-@pytest.mark.parametrize("plant", [channels, neurons, values])
-def test_outliers_cost_little(plant: Plant, graphs: Callable[[Plant], tuple[TaskModel, dict[str, Run]]]) -> None:
+@pytest.mark.parametrize("plant", [plant_norm_outliers, plant_feed_forward_outliers, plant_value_outliers])
+def test_calibration_halves_the_drift_that_outliers_cause(
+    plant: Plant, graphs: Callable[[Plant], tuple[TaskModel, dict[str, Run]]]
+) -> None:
     model, run = graphs(plant)
-    batches = random_batches(model, range(3))  # not those that it was calibrated on
+    batches = random_batches(model, range(3))  # other batches than those it was calibrated on
     drift = {
         name: float(np.mean([np.abs(run[name](batch) - run["fp32"](batch)).mean() for batch in batches]))
         for name in ("dynamic", "static")
@@ -89,8 +91,10 @@ def test_outliers_cost_little(plant: Plant, graphs: Callable[[Plant], tuple[Task
     assert drift["static"] < drift["dynamic"] / 2, drift
 
 
-def test_batch_mates_do_not_change_an_answer(graphs: Callable[[Plant], tuple[TaskModel, dict[str, Run]]]) -> None:
-    model, run = graphs(channels)
+def test_prediction_does_not_depend_on_the_rest_of_the_batch(
+    graphs: Callable[[Plant], tuple[TaskModel, dict[str, Run]]],
+) -> None:
+    model, run = graphs(plant_norm_outliers)
     (batch,) = (batch for name, batch in probe_batches(model, 32).items() if name == "right-padded")
     length = int(batch.attention_mask[1].sum())
     alone = Batch(*(array[1:2, :length] for array in batch))
@@ -98,14 +102,16 @@ def test_batch_mates_do_not_change_an_answer(graphs: Callable[[Plant], tuple[Tas
     assert change["static"] < 1e-5 < 1e-4 < change["dynamic"], change
 
 
-def test_padding_is_not_measured(graphs: Callable[[Plant], tuple[TaskModel, dict[str, Run]]]) -> None:
+def test_padding_is_not_measured_and_headroom_widens_ranges(
+    graphs: Callable[[Plant], tuple[TaskModel, dict[str, Run]]],
+) -> None:
     model = toy_model(MEAN, CONFIG)
     graph = capture(model)
     fuse(graph, CONFIG, MEAN)
     batch = probe_batches(model, 32)["right-padded"]
-    rows = [Batch(*(array[i : i + 1, : batch.attention_mask[i].sum()] for array in batch)) for i in range(4)]
-    padded, exact = measure_activations(graph, [batch]), measure_activations(graph, rows)
-    wide = measure_activations(graph, rows, headroom=1.5)
+    singles = [Batch(*(array[i : i + 1, : batch.attention_mask[i].sum()] for array in batch)) for i in range(4)]
+    padded, exact = measure_activations(graph, [batch]), measure_activations(graph, singles)
+    wide = measure_activations(graph, singles, headroom=1.5)
     assert len(exact) == 8
     for name, found in exact.items():
         assert len(found.samples) == batch.attention_mask.sum()
@@ -114,11 +120,8 @@ def test_padding_is_not_measured(graphs: Callable[[Plant], tuple[TaskModel, dict
             assert np.allclose(getattr(wide[name], side), 1.5 * getattr(found, side))
 
 
-# The parts.
-
-
 @pytest.mark.parametrize(("bits", "limit"), [(8, 127), (7, 64)])
-def test_weights_keep_their_channels_within_half_a_step(bits: int, limit: int) -> None:
+def test_rounded_weights_are_within_half_a_step(bits: int, limit: int) -> None:
     weight = np.random.default_rng(0).standard_normal((50, 7)).astype(np.float32) * np.logspace(
         -3, 3, 7, dtype=np.float32
     )
@@ -140,8 +143,8 @@ def test_channel_of_zeros_stays_zero(inputs: FloatArray) -> None:
 
 
 @pytest.mark.parametrize(("bits", "limit"), [(8, 127), (7, 64)])
-def test_rounding_errors_are_made_up_for(bits: int, limit: int) -> None:
-    """200 inputs that vary in 20 directions, as activations do, and one that never does."""
+def test_gptq_reduces_the_output_error(bits: int, limit: int) -> None:
+    """200 input channels of rank 20, since activations are correlated, and one that is always 0."""
     random = np.random.default_rng(0)
     inputs = (random.standard_normal((1000, 20)) @ random.standard_normal((20, 200))).astype(np.float32)
     inputs[:, 9] = 0
@@ -154,19 +157,19 @@ def test_rounding_errors_are_made_up_for(bits: int, limit: int) -> None:
     assert errors[1] < errors[0] / 4
 
 
-def test_smoothing_evens_the_inputs_out() -> None:
+def test_smoothing_factors_equalize_the_inputs() -> None:
     weight = np.ones((3, 2), dtype=np.float32)
-    largest = np.array([1, 100, 0], dtype=np.float32)
-    even = smoothing_factors(weight, largest, 1.0)
+    abs_max = np.array([1, 100, 0], dtype=np.float32)
+    even = smoothing_factors(weight, abs_max, 1.0)
     assert np.isfinite(even).all()
     assert even[1] / even[0] == pytest.approx(100)
-    assert smoothing_factors(weight, largest, 0.0).tolist() == pytest.approx([1, 1, 1])
-    assert smoothing_factors(weight * [[1], [16], [1]], largest, 0.5)[1] / even[0] < 100
+    assert smoothing_factors(weight, abs_max, 0.0).tolist() == pytest.approx([1, 1, 1])
+    assert smoothing_factors(weight * [[1], [16], [1]], abs_max, 0.5)[1] / even[0] < 100
 
 
 @pytest.mark.parametrize(("name", "tolerance"), [("relu", 1e-5), ("gelu", 0.35)])
-def test_a_neuron_is_split_where_it_reaches_far(name: str, tolerance: float) -> None:
-    """200 neurons up to 2, one at 20 for one token in ten; its parts add up to it."""
+def test_outlier_channel_is_split(name: str, tolerance: float) -> None:
+    """200 channels up to 2, one at 20 for one token in ten; its parts add up to it."""
     random = np.random.default_rng(0)
     hidden = random.standard_normal((500, 200)).astype(np.float32).clip(-2, 2)
     hidden[::10, 7] = 20 + random.standard_normal(50)
@@ -175,30 +178,30 @@ def test_a_neuron_is_split_where_it_reaches_far(name: str, tolerance: float) -> 
         result: FloatArray = getattr(torch.nn.functional, name)(torch.from_numpy(h)).numpy()
         return result
 
-    reach = activation(hidden).max(axis=0)
+    channel_max = activation(hidden).max(axis=0)
     weight = random.standard_normal((200, 16)).astype(np.float32)
-    candidates = np.argsort(-reach)[:48]
-    split = find_best_split(weight, reach, -0.17, candidates, hidden[:, candidates], activation)
+    candidates = np.argsort(-channel_max)[:48]
+    split = find_best_split(weight, channel_max, -0.17, candidates, hidden[:, candidates], activation)
     assert np.flatnonzero(split.copies).tolist() == [7]
     assert split.copies[7] == 2
-    assert split.ceiling == pytest.approx(reach[7] / 3)
+    assert split.ceiling == pytest.approx(channel_max[7] / 3)
     parts = [np.minimum(activation(hidden[:, 7] - part * split.ceiling), split.ceiling) for part in range(3)]
     assert np.abs(sum(parts) - activation(hidden[:, 7])).max() < tolerance
 
 
-def test_nothing_is_split_where_nothing_reaches_far() -> None:
+def test_channels_without_outliers_are_not_split() -> None:
     hidden = np.full((5, 200), 2, dtype=np.float32)
     weight = np.ones((200, 4), dtype=np.float32)
-    every = np.arange(48)
-    split = find_best_split(weight, hidden[0], 0.0, every, hidden[:, every], lambda h: np.maximum(h, 0))
+    candidates = np.arange(48)
+    split = find_best_split(weight, hidden[0], 0.0, candidates, hidden[:, candidates], lambda h: np.maximum(h, 0))
     assert not split.copies.any()
     assert split.ceiling == 2
 
 
 @pytest.mark.slow
 @pytest.mark.pretrained
-def test_a_trained_model_drifts_less(pretrained_minilm: Path, tmp_path: Path) -> None:
-    """Real outliers: cosines with FP32 on texts that were not calibrated on."""
+def test_calibration_reduces_the_drift_of_a_trained_model(pretrained_minilm: Path, tmp_path: Path) -> None:
+    """Real outliers: cosines with FP32 on texts other than those it was calibrated on."""
     source = open_checkpoint(pretrained_minilm)
     task = source.task()
     model, tokenizer = load_model(source, task), source.text_tokenizer(128)
@@ -209,14 +212,13 @@ def test_a_trained_model_drifts_less(pretrained_minilm: Path, tmp_path: Path) ->
     quantize_dynamic(dynamic, expected)
     quantize(static, expected, measure_activations(graph, texts.batches(tokenizer), texts.headroom))
     exact, *found = (
-        embeddings(tokenizer, graph_runner(each, tmp_path / f"{i}.onnx"), held_out)
-        for i, each in enumerate((graph, dynamic, static))
+        embeddings(tokenizer, graph_runner(variant, tmp_path / f"{i}.onnx"), held_out)
+        for i, variant in enumerate((graph, dynamic, static))
     )
-    before, after = (1 - (exact * each).sum(axis=1).mean() for each in found)
+    before, after = (1 - (exact * vectors).sum(axis=1).mean() for vectors in found)
     assert after < before / 3
     assert after < 0.003
 
 
 def embeddings(tokenizer: TextTokenizer, run: Run, texts: Sequence[TextInput]) -> FloatArray:
-    rows = [run(pad(windows, tokenizer.pad_token_id)) for windows in tokenizer.encode(texts)]
-    return np.concatenate(rows)
+    return np.concatenate([run(pad(windows, tokenizer.pad_token_id)) for windows in tokenizer.encode(texts)])

@@ -1,4 +1,4 @@
-"""INT8: what is quantized, how exactly, and what stays in FP32."""
+"""INT8 graphs: what is quantized, what stays in FP32, and how large the error is."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ INT8 = {
         0
     ],
 }
-"""Both recipes by the operator that projections become."""
+"""Both recipes, by the operator that replaces projections."""
 
 
 @pytest.mark.parametrize("recipe", INT8)
@@ -53,7 +53,7 @@ def test_every_encoder_projection_is_quantized_and_nothing_else(
         assert 0 < difference <= 0.1 * max(1.0, np.abs(expected).max())
 
 
-def test_wrong_number_of_projections_fails() -> None:
+def test_unexpected_number_of_projections_is_an_error() -> None:
     model = toy_model(MEAN)
     graph = captured(MEAN)
     fuse(graph, CONFIG, MEAN)
@@ -62,8 +62,8 @@ def test_wrong_number_of_projections_fails() -> None:
             quantized(model, graph.clone(), 13)
 
 
-def test_flops_share_counts_attention_and_head() -> None:
-    """By hand: hidden 24, feed-forward 37, 3 layers, mean pooling, 128 tokens."""
+def test_int8_flops_share_counts_attention_too() -> None:
+    """Counted by hand: hidden 24, feed-forward 37, 3 layers, mean pooling, 128 tokens."""
     model = toy_model(MEAN)
     graph = captured(MEAN)
     fusions = fuse(graph, CONFIG, MEAN)
@@ -74,33 +74,33 @@ def test_flops_share_counts_attention_and_head() -> None:
     assert int8_flops_share(graph) == pytest.approx(projections / (projections + attention))
 
 
-def test_embeddings_become_integers_with_a_scale_per_row(tmp_path: Path) -> None:
+def test_embeddings_become_int8_with_a_scale_per_row(tmp_path: Path) -> None:
     model = toy_model(MEAN)
     graph = captured(MEAN)
     fuse(graph, CONFIG, MEAN)
     table = model.encoder.embeddings.token.weight.detach().numpy()
     exact = graph_runner(graph.clone(), tmp_path / "fp32.onnx")
-    assert quantize_embeddings(graph) == []  # toys are not worth it
+    assert quantize_embeddings(graph) == []  # a toy's table is too small
     assert quantize_embeddings(graph, min_elements=table.size) == ["encoder.embeddings.token.weight"]
     tidy(graph)
     arrays = {name: value.const_value.numpy() for name, value in graph.graph.initializers.items() if value.const_value}
-    integers, scales = (arrays[f"encoder.embeddings.token.weight.{part}"] for part in ("int8", "scale"))
-    assert (integers.dtype, integers.shape, scales.shape) == (np.int8, table.shape, (len(table), 1))
-    assert np.abs(integers * scales - table).max() <= scales.max() / 2 * 1.001
+    quantized, scales = (arrays[f"encoder.embeddings.token.weight.{part}"] for part in ("int8", "scale"))
+    assert (quantized.dtype, quantized.shape, scales.shape) == (np.int8, table.shape, (len(table), 1))
+    assert np.abs(quantized * scales - table).max() <= scales.max() / 2 * 1.001
     assert "encoder.embeddings.token.weight" not in arrays
     run = graph_runner(graph, tmp_path / "int8.onnx")
     for batch in probe_batches(model, 32).values():
         assert 0 < np.abs(run(batch) - exact(batch)).max() <= 0.02
 
 
-def test_an_embedding_that_is_a_weight_too_stays(tmp_path: Path) -> None:
+def test_embedding_that_a_matmul_reads_stays_fp32(tmp_path: Path) -> None:
     task = FillMask(mask_token="[MASK]", mask_token_id=4)
     graph = capture(toy_model(task))
     fuse(graph, CONFIG, task)
     assert "encoder.embeddings.token.weight" not in quantize_embeddings(graph, min_elements=1)
 
 
-def test_a_row_of_zeros_stays_zero(tmp_path: Path) -> None:
+def test_row_of_zeros_stays_zero(tmp_path: Path) -> None:
     model = toy_model(MEAN)
     model.encoder.embeddings.token.weight.data[7] = 0
     graph = capture(model)
