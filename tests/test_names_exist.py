@@ -37,6 +37,10 @@ EXAMPLES = {
     "key_padding_mask": "ONNX Runtime",
     "AutoModelFor": "prefix of transformers' classes",
     "find_best_thresh": "SQuAD's evaluation script",
+    "create_pretraining_data.py": "BERT's repository",
+    "short_seq_prob": "BERT's repository",
+    "mlm_accuracy": "a composed key",
+    "num_streams": "OpenVINO",
     "save_to_disk": "datasets",
     "local_dir": "huggingface_hub",
     "HF_ENDPOINT": "huggingface_hub",
@@ -210,8 +214,8 @@ def identifiers() -> frozenset[str]:
 
 @cache
 def code_words() -> frozenset[str]:
-    """Identifiers, and the words in strings and build files: keys of JSON, names of operators, options."""
-    found = {*identifiers()}
+    """Identifiers, modules, and the words in strings and build files: keys of JSON, names of operators, options."""
+    found = {*identifiers(), *module_stems()}
     for path in python_files():
         docstrings = {text for _, text in python_prose(path)}
         for node in ast.walk(tree(path)):
@@ -260,7 +264,7 @@ BACKTICKS = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 QUALIFIED = re.compile(r"(\w+)\.(\w+)(?:\.\w+)*(?:\(.*\))?")
 EXTENSION = re.compile(r"\.(?:c|cc|csv|data|h|json|jsonl|onnx|png|py|safetensors|txt|yaml)$")
 FLAG = re.compile(r"(?<![\w/-])--[a-z][a-z0-9-]*[a-z0-9]")
-IDENTIFIER = re.compile(r"_?[A-Za-z]\w*_\w*|[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+")
+IDENTIFIER = re.compile(r"_?[A-Za-z]\w+_\w*|[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+")
 
 
 def path_exists(path: str) -> bool:

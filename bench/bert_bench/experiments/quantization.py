@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import click
 import numpy as np
@@ -33,6 +33,7 @@ from bert_runtime.machine import available_cores, installed_versions
 from bert_runtime.model import Model
 from bert_runtime.numerics import FloatArray
 from bert_runtime.records import read_records
+from bert_runtime.runner import Runner
 from bert_runtime.tasks import Example, Outputs
 from bert_runtime.tokenization import Batch, TextTokenizer
 
@@ -46,14 +47,6 @@ _KEPT_FP32: dict[str, tuple[str, ...]] = {
     "feed_forward": ("feed_forward.down", "feed_forward.up"),
 }
 """Sets of modules to keep in FP32 in every layer, by the name of the set."""
-
-
-class _Runner(Protocol):
-    """The interface of a session that `Model` needs."""
-
-    threads: int
-
-    def run(self, batch: Batch) -> FloatArray: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,13 +67,13 @@ class _Subject:
         ir.save(graph, path)
         return Session(path, self.model.task.output, available_cores(), int8=int8)
 
-    def outputs(self, session: _Runner, *, one_by_one: bool = False) -> list[Outputs]:
+    def outputs(self, runner: Runner, *, one_by_one: bool = False) -> list[Outputs]:
         """Return raw outputs for the examples' inputs, in the batches of `evaluate` or one input at a time."""
-        runner = Model(self.model.runtime_task(), self.tokenizer, session)  # type: ignore[arg-type] # has what is used
+        model = Model(self.model.runtime_task(), self.tokenizer, runner)
         inputs = [text_input for example in self.examples for text_input in example.inputs]
         if one_by_one:
-            return [runner.outputs([text_input])[0] for text_input in inputs]
-        return runner.outputs(inputs)
+            return [model.outputs([text_input])[0] for text_input in inputs]
+        return model.outputs(inputs)
 
     def evaluate(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, Any]:
         """Return drift and metrics of `outputs`; `reference` are the same examples' outputs in FP32."""
@@ -117,7 +110,9 @@ def _quantize_static(subject: _Subject, texts: CalibrationTexts, keep_fp32: tupl
 
 
 class _OpenVino:
-    """OpenVINO's INT8 with NNCF's preset for transformers; everything else in FP32, as in our INT8 graphs."""
+    """Runner of OpenVINO's INT8 with NNCF's preset for transformers; everything else in FP32, as in our INT8 graphs."""
+
+    device_name = "OpenVINO"
 
     def __init__(self, path: Path, batches: Sequence[Batch], threads: int) -> None:
         import nncf
