@@ -1,5 +1,7 @@
 """A loaded bundle: texts in, results out."""
 
+from __future__ import annotations  # so that help() shows type aliases by name
+
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
@@ -104,14 +106,14 @@ class Model:
         """Return the result of one input, or the results of several in the same order.
 
         Args:
-            inputs: one input, or a list (or another sequence that is no tuple) of inputs.
+            inputs: one input, or a list (or another sequence, but not a tuple) of inputs.
             **fields: one input by name: `text` and optionally `text_pair`, or `question` and `context`.
 
         Returns:
             One `Result` for one input, a list of them for a sequence.
 
         Raises:
-            InputError: something that is no input, or that the task cannot process; names its index.
+            InputError: an input is not one of the above, or the task cannot process it; names its index.
             ForkedSessionError: the model was loaded before the process forked.
         """
         if fields:
@@ -129,7 +131,7 @@ class Model:
         return list(self._results(inputs))  # type: ignore[arg-type] # mypy adds TextInput again
 
     def stream(self, inputs: Iterable[SingleInput]) -> Iterator[Result]:
-        """Yield results one by one, in order, reading at most `CHUNK_SIZE` inputs ahead.
+        """Yield results one by one, in order, reading at most 512 inputs ahead (`CHUNK_SIZE`).
 
         Raises:
             InputError: see `__call__`.
@@ -146,7 +148,7 @@ class Model:
             yield from map(self.task.decode, self.outputs(chunk, first))
             first += len(chunk)
 
-    def with_options(self, **options: Any) -> "Model":
+    def with_options(self, **options: Any) -> Model:
         """Return a model that decodes differently and shares this one's session: `model.with_options(top_k=3)`.
 
         Args:
@@ -196,7 +198,7 @@ class Model:
             batch: int64 arrays [B, S].
 
         Raises:
-            InputError: the arrays are no batch, hold ids out of range, or have padding that the graph cannot read.
+            InputError: the arrays are not a batch, hold ids out of range, or have padding that the graph cannot read.
         """
         check_batch(batch, {} if self.manifest is None else self.manifest.id_limits)
         if self.variant is not None and not accepts_batch(self.variant.padding, batch):
