@@ -1,6 +1,6 @@
-"""Fixtures that every part of the suite shares: toy checkpoints, the bundles made of them, and the real data.
+"""Fixtures that all tests share: toy checkpoints, their bundles, and public data.
 
-The folders are made once per session and read by many tests: a test that changes one copies it first.
+The folders are made once per session and read by many tests. A test that changes one copies it first.
 """
 
 import json
@@ -30,12 +30,12 @@ weather rain sun book read film bad great new old left right open close pay orde
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The file that takes longest first: at the end, one process would be left alone with it."""
+    """Run the longest file first, so that parallel processes end at the same time."""
     items.sort(key=lambda item: item.path.name != "test_readme.py")
 
 
 def _write_vocab(folder: Path) -> Path:
-    """A WordPiece vocabulary in which every Latin word has a spelling: words, letters, and letters inside words."""
+    """Write a WordPiece vocabulary that can spell every Latin word: words, letters, and letters inside words."""
     tokens = [*_SPECIAL_TOKENS, *_LETTERS, *(f"##{letter}" for letter in _LETTERS), *_PUNCTUATION]
     tokens += [word for word in _WORDS.split() if word not in tokens]
     folder.mkdir()
@@ -58,8 +58,8 @@ def _toy_config(vocab: Path) -> EncoderConfig:
 
 
 def _toy_model(config: EncoderConfig, task: Task) -> TaskModel:
-    """A model with random weights: texts get clearly different answers, and no bias or LayerNorm is the identity."""
-    torch.manual_seed(7)  # every label is the answer to some of the reference texts
+    """Return a random model whose outputs differ clearly between texts; no bias or LayerNorm is the identity."""
+    torch.manual_seed(7)  # with this seed, every label is predicted for some of the reference texts
     model = TaskModel(config, task).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -104,7 +104,7 @@ def classifier_checkpoint(tmp_path_factory: pytest.TempPathFactory, toy_vocab: P
 
 @pytest.fixture(scope="session")
 def embedding_checkpoint(tmp_path_factory: pytest.TempPathFactory, toy_vocab: Path) -> Path:
-    """A sentence-embedding checkpoint (mean pooling, normalised) with random weights."""
+    """A sentence-embedding checkpoint (mean pooling, normalized) with random weights."""
     folder = tmp_path_factory.mktemp("checkpoints") / "embedding"
     return _checkpoint(folder, toy_vocab, SentenceEmbedding(dimensions=32))
 
@@ -123,7 +123,7 @@ def embedding_bundle(tmp_path_factory: pytest.TempPathFactory, embedding_checkpo
 
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
-    """Threads that wait for each other in a toy model take seconds on a machine that is busy with something else."""
+    """Train on one thread: on a busy machine, threads of a toy model wait seconds for each other."""
     threads = torch.get_num_threads()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bert_models.training.lifecycle.available_cores", lambda: 1)
@@ -136,14 +136,14 @@ CopyBundle = Callable[..., Path]
 
 @pytest.fixture
 def copy_bundle(tmp_path: Path) -> CopyBundle:
-    """Copies a bundle to change it: `copy_bundle(bundle, edit)`, where `edit` changes the manifest's JSON in place."""
+    """Return `copy_bundle(bundle, edit)`, which copies a bundle; `edit` changes the manifest's JSON in place."""
 
     def copy(bundle: Path, edit: Callable[[dict[str, Any]], object] = lambda manifest: None) -> Path:
-        target = Path(shutil.copytree(bundle, tmp_path / f"copy of {bundle.name}"))
-        manifest = json.loads((target / "bundle.json").read_text(encoding="utf-8"))
+        copied = Path(shutil.copytree(bundle, tmp_path / f"copy of {bundle.name}"))
+        manifest = json.loads((copied / "bundle.json").read_text(encoding="utf-8"))
         edit(manifest)
-        (target / "bundle.json").write_text(json.dumps(manifest), encoding="utf-8")
-        return target
+        (copied / "bundle.json").write_text(json.dumps(manifest), encoding="utf-8")
+        return copied
 
     return copy
 
@@ -159,7 +159,7 @@ def pretrained_minilm() -> Path:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of public datasets, from `BERT_EXPORT_SHARED_DATA` or beside the repository."""
+    """The folder of public datasets: `BERT_EXPORT_SHARED_DATA`, by default next to the repository."""
     default = Path(__file__).parents[2] / "shared" / "data"
     folder = Path(os.environ.get("BERT_EXPORT_SHARED_DATA", default))
     if not folder.is_dir():

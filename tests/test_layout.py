@@ -1,4 +1,4 @@
-"""The architecture's rules, held against the code's own imports."""
+"""The architecture's rules, checked against the code."""
 
 import ast
 from pathlib import Path
@@ -33,7 +33,7 @@ def imports(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_imports_point_to_the_lighter_package(package: str) -> None:
+def test_imports_point_to_lighter_packages(package: str) -> None:
     names = list(PACKAGES)
     heavier = set(names[names.index(package) + 1 :])
     for path in PACKAGES[package].rglob("*.py"):
@@ -41,7 +41,7 @@ def test_imports_point_to_the_lighter_package(package: str) -> None:
         assert not found & heavier, f"{path.relative_to(ROOT)} imports {sorted(found & heavier)}"
 
 
-def test_runtime_imports_only_what_the_base_installs() -> None:
+def test_the_runtime_imports_only_base_dependencies() -> None:
     allowed = {"numpy", "tokenizers", "bert_runtime", "onnxruntime"}
     for path in PACKAGES["bert_runtime"].rglob("*.py"):
         third_party = {name for name in imports(path) if name not in sys_modules()}
@@ -54,11 +54,11 @@ def sys_modules() -> frozenset[str]:
     return sys.stdlib_module_names
 
 
-def test_folders_are_no_packages() -> None:
+def test_folders_are_not_packages() -> None:
     assert not [folder for folder in ("runtime", "models", "bench") if (ROOT / folder / "__init__.py").exists()]
 
 
-def test_every_task_has_a_head_and_an_objective_and_families_have_known_tasks() -> None:
+def test_every_task_has_a_head_and_an_objective() -> None:
     assert HEADS.keys() == TASKS.keys()
     assert OBJECTIVES.keys() == TASKS.keys()
     for family in FAMILIES.values():
@@ -72,7 +72,7 @@ def test_readme_names_every_family_task_and_precision() -> None:
         assert f"`{name}`" in readme, name
 
 
-def test_files_are_short() -> None:
+def test_source_files_have_at_most_300_lines() -> None:
     long = {
         str(path.relative_to(ROOT)): lines
         for folder in PACKAGES.values()

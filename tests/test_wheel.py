@@ -1,4 +1,4 @@
-"""The wheel: what is inside, and that its runtime works where there is no PyTorch."""
+"""The wheel: its contents, and its runtime without PyTorch."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ from bert_runtime.cpu import native_kernels
 
 ROOT = Path(__file__).parents[1]
 
-# What `pip install 'bert-export[cpu]'` brings: the base dependencies, onnxruntime, and what these import themselves.
+# Packages that `pip install 'bert-export[cpu]'` installs: the base dependencies, onnxruntime, and their dependencies.
 INSTALLED = ("numpy", "numpy.libs", "tokenizers", "click", "onnxruntime", "flatbuffers", "google", "packaging")
 
 
@@ -30,7 +30,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that holds the wheel's contents and the `cpu` extra's packages, and nothing else."""
+    """A folder with the wheel's contents and the packages of the `cpu` extra only."""
     folder = tmp_path_factory.mktemp("site")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
@@ -42,12 +42,12 @@ def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Python with `site` as its only source of packages."""
+    """Run Python with `site` as the only source of packages."""
     command = [sys.executable, "-S", *arguments]
     return subprocess.run(command, env={"PYTHONPATH": str(site)}, capture_output=True, text=True, timeout=120)
 
 
-def test_holds_the_four_packages_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_holds_the_four_packages_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     info = "bert_export-0.1.0.dist-info"
     assert {name.partition("/")[0] for name in names} == {
@@ -66,7 +66,7 @@ def test_holds_the_four_packages_and_nothing_else(wheel: Path) -> None:
     assert not [name for name in names if name.endswith((".onnx", ".safetensors", ".pyc")) or "/tests/" in name]
 
 
-def test_kernels_name_the_platform(wheel: Path) -> None:
+def test_a_wheel_with_kernels_is_tagged_with_the_platform(wheel: Path) -> None:
     has_kernels = any(name.startswith("bert_runtime/lib/kernels-") for name in zipfile.ZipFile(wheel).namelist())
     built = [*Path(native_kernels.__file__).parents[1].joinpath("lib").glob("kernels-*.so")]
     assert has_kernels == bool(built)
@@ -74,10 +74,10 @@ def test_kernels_name_the_platform(wheel: Path) -> None:
     assert wheel.name.endswith(f"-py3-none-{platform}.whl")
 
 
-def test_kernels_that_cannot_be_loaded_are_warned_of(site: Path, classifier_bundle: Path, tmp_path: Path) -> None:
-    """As where the wheel was built for another C library."""
+def test_kernels_that_cannot_be_loaded_are_logged(site: Path, classifier_bundle: Path, tmp_path: Path) -> None:
+    """As with a wheel that was built for another C library."""
     if native_kernels.kernel_library() is None:
-        pytest.skip("there are no kernels for this processor in this installation, so that none are loaded")
+        pytest.skip("this installation has no native kernels for this processor")
     damaged = tmp_path / "site"
     shutil.copytree(site, damaged, symlinks=True)
     for library in (damaged / "bert_runtime" / "lib").iterdir():
@@ -90,7 +90,7 @@ def test_kernels_that_cannot_be_loaded_are_warned_of(site: Path, classifier_bund
     assert "reinstall bert-export" in finished.stderr
 
 
-def test_base_dependencies_are_the_runtime_s(wheel: Path) -> None:
+def test_base_dependencies_are_those_of_the_runtime(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         metadata = message_from_string(archive.read("bert_export-0.1.0.dist-info/METADATA").decode())
     required = metadata.get_all("Requires-Dist") or []

@@ -1,4 +1,4 @@
-"""Raw outputs made by hand, as a model would hand them to its task."""
+"""Raw outputs made by hand, in the shape that a model gives to its task."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,15 +9,15 @@ from bert_runtime.tasks import Outputs, TextInput
 
 
 class NoVocabulary:
-    """Stands in for the tokenizer where a task has no use for it."""
+    """A tokenizer that a task must not use."""
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        raise AssertionError("this task reads no tokens")
+        raise AssertionError("this task decodes no tokens")
 
     def token_ids(self, word: str) -> list[int]:
         raise AssertionError("this task looks up no words")
 
 
-def outputs_of(rows: Any) -> list[Outputs]:
-    """Rows [N, …] as the outputs of N inputs of one window each, for tasks that look at nothing but the numbers."""
-    return [Outputs(TextInput("a"), (), (row,), NoVocabulary()) for row in np.asarray(rows)]
+def outputs_of(arrays: Any) -> list[Outputs]:
+    """Wrap arrays [N, …] as the outputs of N inputs of one window each, for tasks that use only the arrays."""
+    return [Outputs(TextInput("a"), (), (array,), NoVocabulary()) for array in np.asarray(arrays)]

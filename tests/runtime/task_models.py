@@ -1,4 +1,4 @@
-"""Models for the tests of tasks: random checkpoints of transformers' own classes, and dice in place of a graph."""
+"""Models for the tests of tasks: random checkpoints of transformers' classes, and random outputs instead of a graph."""
 
 import csv
 import random
@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from bert_models.tokenizer_files import read_tokenizer
 from bert_runtime import Model, load
-from bert_runtime.cpu.session import Session
+from bert_runtime.runner import Runner
 from bert_runtime.tasks import Task
 from bert_runtime.tokenization import Batch, TextTokenizer
 
@@ -37,45 +37,46 @@ NASTY = (
     "line\r\nbreak\u2028and\x00null\x07bell",
     "don't can't U.S.A. 3.14 10,000 $5 50% a-b_c/d (it's)",
 )
-"""Texts that break tokenizers, all short enough for one window."""
+"""Texts that often break tokenizers, all short enough for one window."""
 
 
-class Dice:
-    """A graph that gives each row of ids random numbers of its own [length, …], and NaN at padding.
+class RandomRunner:
+    """A runner with random outputs per token [B, S, …], and NaN at padding.
 
-    What a token gets depends on all ids of its row and on nothing else, so windows differ and batches do not.
+    A token's output depends on all ids of its sequence and on nothing else: windows differ, batches do not.
     """
 
     threads = 1
+    device_name = "random"
 
     def __init__(self, *width: int) -> None:
         self.width = width
 
     def values(self, ids: Sequence[int]) -> NDArray[np.float32]:
-        """The numbers for one row of ids without padding."""
+        """Return the outputs of one sequence without padding [length, …]."""
         generator = np.random.default_rng(zlib.crc32(np.array(ids, dtype=np.int64).tobytes()))
         return (3 * generator.standard_normal((len(ids), *self.width))).astype(np.float32)
 
     def run(self, batch: Batch) -> NDArray[np.float32]:
-        rows = np.full((*batch.input_ids.shape, *self.width), np.nan, dtype=np.float32)
-        for row, ids, length in zip(rows, batch.input_ids, batch.attention_mask.sum(axis=1), strict=True):
-            row[:length] = self.values(ids[:length])
-        return rows
+        outputs = np.full((*batch.input_ids.shape, *self.width), np.nan, dtype=np.float32)
+        for output, ids, length in zip(outputs, batch.input_ids, batch.attention_mask.sum(axis=1), strict=True):
+            output[:length] = self.values(ids[:length])
+        return outputs
 
 
-def dice(task: Task, vocab: Path, max_tokens: int, *width: int) -> Model:
-    """A model of `task` whose numbers are `Dice`, with the WordPiece vocabulary in the folder `vocab`."""
-    return with_session(Dice(*width), task, wordpiece(vocab), max_tokens)
+def random_model(task: Task, vocab: Path, max_tokens: int, *width: int) -> Model:
+    """Return a model of `task` with random outputs and the WordPiece vocabulary in the folder `vocab`."""
+    return with_runner(RandomRunner(*width), task, wordpiece(vocab), max_tokens)
 
 
-def with_session(session: Any, task: Task, tokenizer: Tokenizer, max_tokens: int) -> Model:
-    """A model that reads `max_tokens` at once and asks `session`; the tokenizer's own settings stay as they are."""
-    own = Tokenizer.from_str(tokenizer.to_str())
-    return Model(task, TextTokenizer(own, max_tokens, pad_id(own), task.windows), cast(Session, session))
+def with_runner(runner: Runner, task: Task, tokenizer: Tokenizer, max_tokens: int) -> Model:
+    """Return a model of `max_tokens` that runs `runner`, with a copy of the tokenizer."""
+    copy = Tokenizer.from_str(tokenizer.to_str())
+    return Model(task, TextTokenizer(copy, max_tokens, pad_id(copy), task.windows), runner)
 
 
 def wordpiece(vocab: Path) -> Tokenizer:
-    """The tokenizer of a folder with `vocab.txt`, which neither truncates nor pads."""
+    """Return the tokenizer of a folder with `vocab.txt`, without truncation and padding."""
     return read_tokenizer(vocab, "bert")
 
 
@@ -85,7 +86,7 @@ def pad_id(tokenizer: Tokenizer) -> int:
 
 
 def reference(name: str, tokenizer: Any, **changes: Any) -> Any:
-    """A random toy-size model of the transformers class `name`, whose answers differ from token to token."""
+    """Return a random toy-size model of the transformers class `name`, whose outputs differ from token to token."""
     model_class = getattr(transformers, name)
     sizes: dict[str, Any] = {
         "vocab_size": max(tokenizer.get_vocab().values()) + 1,
@@ -102,18 +103,18 @@ def reference(name: str, tokenizer: Any, **changes: Any) -> Any:
     with torch.no_grad():
         model.base_model.embeddings.word_embeddings.weight.mul_(5)
         for parameter in model.parameters():
-            if parameter.ndim == 1:  # no bias and no LayerNorm is the identity
+            if parameter.ndim == 1:  # so that no bias or LayerNorm is the identity
                 parameter.add_(0.1 * torch.randn_like(parameter))
     return model
 
 
 def labelled(labels: Sequence[str] = LABELS) -> dict[str, Any]:
-    """A configuration's keys for labels."""
+    """Return the keys of a configuration that name the labels."""
     return {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
 
 
 def exported(model: Any, tokenizer: Any, folder: Path) -> Model:
-    """A transformers model and its tokenizer, saved as a checkpoint, exported in FP32 and loaded from the bundle."""
+    """Save a transformers model and its tokenizer, export them in FP32, and load the bundle."""
     from bert_export import export
 
     model.save_pretrained(folder / "checkpoint")
@@ -123,7 +124,7 @@ def exported(model: Any, tokenizer: Any, folder: Path) -> Model:
 
 
 def text_of(length: int, seed: int = 0) -> str:
-    """A text of `length` tokens in words of one to four."""
+    """Return a text of `length` tokens, in words of one to four tokens."""
     generator = random.Random(f"{length} {seed}")
     words: list[str] = []
     while (left := length - sum(map(len, words))) > 0:
@@ -132,24 +133,27 @@ def text_of(length: int, seed: int = 0) -> str:
 
 
 def check_agreement(model: Model, texts: Sequence[Any]) -> None:
-    """Every text gets one answer, whichever way it comes; answers are lists of objects with a score each."""
+    """Assert that each text gives the same result alone, in a list, in a shuffled list and streamed.
+
+    Results must be lists of objects with a score.
+    """
     single = [model(text).to_dict() for text in texts]
     # Sums in another order differ in their last digits.
-    expected = [[{**row, "score": pytest.approx(row["score"], abs=1e-4)} for row in rows] for rows in single]
-    assert [each.to_dict() for each in model(texts)] == expected
-    assert [each.to_dict() for each in model.stream(iter(texts))] == expected
+    expected = [[{**item, "score": pytest.approx(item["score"], abs=1e-4)} for item in items] for items in single]
+    assert [result.to_dict() for result in model(texts)] == expected
+    assert [result.to_dict() for result in model.stream(iter(texts))] == expected
     order = random.Random(0).sample(range(len(texts)), len(texts))
-    assert [each.to_dict() for each in model([texts[i] for i in order])] == [expected[i] for i in order]
+    assert [result.to_dict() for result in model([texts[i] for i in order])] == [expected[i] for i in order]
 
 
 def wnut(shared_data: Path, count: int = 200) -> list[str]:
-    """Sentences of WNUT-17's development set."""
+    """Return sentences of WNUT-17's development set."""
     blocks = (shared_data / "wnut17" / "emerging.dev.conll").read_text(encoding="utf-8").split("\n\n")
     sentences = (" ".join(line.split("\t")[0] for line in block.strip().splitlines()) for block in blocks)
     return list(islice(filter(None, sentences), count))
 
 
 def stsb(shared_data: Path, count: int = 60) -> list[str]:
-    """Sentences of the development set of the STS benchmark."""
+    """Return sentences of the development set of the STS benchmark."""
     with (shared_data / "stsb" / "stsb-en-dev.csv").open(encoding="utf-8", newline="") as stream:
         return [row[0] for row in islice(csv.reader(stream), count)]

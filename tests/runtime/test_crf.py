@@ -1,4 +1,4 @@
-"""Decoding a linear-chain CRF, against the enumeration of every label sequence."""
+"""Decoding of a linear-chain CRF, compared with enumerating every label sequence."""
 
 import re
 from itertools import pairwise, product
@@ -22,7 +22,7 @@ def random_scores(length: int, labels: int, seed: int = 0) -> tuple[Scores, Scor
 
 
 def every_sequence(emissions: Scores, transitions: Scores) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """All label sequences [L^T, T] and their scores [L^T], term by term."""
+    """Return all label sequences [L^T, T] and their scores [L^T], summed term by term."""
     length, labels = emissions.shape
     sequences = list(product(range(labels), repeat=length))
     scores = [
@@ -37,7 +37,7 @@ def every_sequence(emissions: Scores, transitions: Scores) -> tuple[NDArray[np.i
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("length", "labels"), SIZES)
-def test_viterbi_finds_the_best_of_all_sequences(length: int, labels: int, seed: int) -> None:
+def test_viterbi_finds_the_sequence_with_the_highest_score(length: int, labels: int, seed: int) -> None:
     emissions, transitions = random_scores(length, labels, seed)
     sequences, scores = every_sequence(emissions, transitions)
     found = viterbi(emissions, transitions)
@@ -46,7 +46,7 @@ def test_viterbi_finds_the_best_of_all_sequences(length: int, labels: int, seed:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_ties_go_to_the_lower_label_from_the_end(seed: int) -> None:
+def test_ties_go_to_the_lower_label_decided_from_the_end(seed: int) -> None:
     generator = np.random.default_rng(seed)
     emissions, transitions = generator.integers(0, 2, (4, 3)) * 1.0, generator.integers(0, 2, (5, 3)) * 1.0
     sequences, scores = every_sequence(emissions, transitions)
@@ -54,11 +54,11 @@ def test_ties_go_to_the_lower_label_from_the_end(seed: int) -> None:
     assert viterbi(emissions, transitions).tolist() == min(best, key=lambda path: path[::-1])
 
 
-def test_equal_scores_everywhere_give_the_first_label() -> None:
+def test_equal_scores_give_the_first_label() -> None:
     assert viterbi(np.zeros((3, 4)), np.zeros((6, 4))).tolist() == [0, 0, 0]
 
 
-def test_without_transitions_each_position_decides_alone() -> None:
+def test_zero_transitions_decode_each_position_alone() -> None:
     emissions, transitions = random_scores(50, 7)
     assert viterbi(emissions, 0 * transitions).tolist() == emissions.argmax(axis=1).tolist()
     shares = np.exp(emissions) / np.exp(emissions).sum(axis=1, keepdims=True)
@@ -67,7 +67,7 @@ def test_without_transitions_each_position_decides_alone() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("length", "labels"), SIZES)
-def test_marginals_are_the_shares_of_all_sequences(length: int, labels: int, seed: int) -> None:
+def test_marginals_equal_the_sums_over_all_sequences(length: int, labels: int, seed: int) -> None:
     emissions, transitions = random_scores(length, labels, seed)
     sequences, scores = every_sequence(emissions, transitions)
     weights = np.exp(scores) / np.exp(scores).sum()
@@ -77,14 +77,14 @@ def test_marginals_are_the_shares_of_all_sequences(length: int, labels: int, see
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
 
 
-def test_no_positions_give_empty_answers() -> None:
+def test_empty_sequence() -> None:
     emissions, transitions = random_scores(0, 3)
     assert viterbi(emissions, transitions).shape == (0,)
     assert viterbi(emissions, transitions).dtype == np.int64
     assert marginals(emissions, transitions).shape == (0, 3)
 
 
-def test_a_long_sequence_in_single_precision_loses_nothing() -> None:
+def test_long_float32_sequences_lose_no_precision() -> None:
     emissions, transitions = (10 * scores.astype(np.float32) for scores in random_scores(2000, 5))
     wide = emissions.astype(np.float64), transitions.astype(np.float64)
     found = marginals(emissions, transitions)
@@ -94,7 +94,7 @@ def test_a_long_sequence_in_single_precision_loses_nothing() -> None:
     assert viterbi(emissions, transitions).tolist() == viterbi(*wide).tolist()
 
 
-def test_bio_by_hand() -> None:
+def test_bio_transitions_of_one_type() -> None:
     given = np.arange(15, dtype=np.float32).reshape(5, 3)
     before = given.copy()
     found = bio_transitions(("O", "B-X", "I-X"), given)
@@ -106,7 +106,7 @@ def test_bio_by_hand() -> None:
     np.testing.assert_array_equal(bio_transitions(("O", "B-X", "I-X"), found), found)
 
 
-def test_bio_forbids_inside_after_another_type() -> None:
+def test_bio_forbids_inside_labels_after_another_type() -> None:
     scores = bio_transitions(BIO)
     forbidden = {(BIO[before], BIO[after]) for before, after in zip(*np.nonzero(scores[:-2]), strict=True)}
     assert forbidden == {
@@ -120,9 +120,9 @@ def test_bio_forbids_inside_after_another_type() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("seed", range(20))
-def test_best_sequences_keep_bio_whatever_the_scores(seed: int, dtype: type[np.floating[Any]]) -> None:
+def test_constrained_sequences_are_valid_bio_for_any_scores(seed: int, dtype: type[np.floating[Any]]) -> None:
     emissions, transitions = (20 * scores.astype(dtype) for scores in random_scores(60, len(BIO), seed))
-    emissions[:, [2, 4]] += 30  # the insides of entities look best everywhere
+    emissions[:, [2, 4]] += 30  # inside labels score best everywhere
     constrained = bio_transitions(BIO, transitions)
     assert breaks_bio(viterbi(emissions, transitions))
     assert not breaks_bio(viterbi(emissions, constrained))
@@ -151,15 +151,15 @@ def breaks_bio(path: NDArray[np.int64]) -> bool:
         (("O", "B-", "I-"), False),
     ],
 )
-def test_which_labels_are_bio(labels: tuple[str, ...], expected: bool) -> None:
+def test_is_bio(labels: tuple[str, ...], expected: bool) -> None:
     assert is_bio(labels) is expected
 
 
-def test_labels_that_are_not_bio_are_named() -> None:
+def test_labels_that_are_not_bio_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"expected BIO labels .*, found 'S-X', 'NOUN', 'I-Y'$"):
         bio_transitions(("O", "S-X", "B-X", "NOUN", "I-X", "I-Y"))
 
 
-def test_transitions_of_another_shape_are_refused() -> None:
+def test_transitions_of_the_wrong_shape_are_refused() -> None:
     with pytest.raises(ValueError, match=re.escape("expected transitions [5, 3] for 3 labels, found [3, 3]")):
         bio_transitions(("O", "B-X", "I-X"), np.zeros((3, 3)))

@@ -1,4 +1,4 @@
-"""Which device is asked for, and what is said where CUDA is not there."""
+"""Device names, and the errors where CUDA is not available."""
 
 import sys
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ from bert_runtime.errors import CudaUnavailableError, MissingExtraError
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, providers: list[str], distributions: dict[str, str]) -> None:
-    """An installation of ONNX Runtime with those providers, from those wheels."""
+    """Fake an installation of ONNX Runtime with those providers, from those wheels."""
     module = SimpleNamespace(__version__="1.31.1", get_available_providers=lambda: providers)
     monkeypatch.setitem(sys.modules, "onnxruntime", module)
     monkeypatch.setattr(devices, "installed_versions", lambda names: {n: distributions[n] for n in distributions})
@@ -28,28 +28,28 @@ def installed(monkeypatch: pytest.MonkeyPatch, providers: list[str], distributio
         ("tensorrt:2", Device(kind="tensorrt", index=2), "tensorrt:2"),
     ],
 )
-def test_names_of_devices(name: str, device: Device, shown: str) -> None:
+def test_device_names(name: str, device: Device, shown: str) -> None:
     assert parse_device(name) == device
     assert str(device) == shown
 
 
-def test_auto_is_no_device() -> None:
+def test_auto_parses_to_none() -> None:
     assert parse_device("auto") is None
 
 
 @pytest.mark.parametrize("name", ["", "gpu", "CUDA", "cuda:", "cuda:-1", "cuda:x", "cpu:0", "cuda:1 "])
-def test_strange_devices_are_named(name: str) -> None:
+def test_unknown_devices_are_refused(name: str) -> None:
     with pytest.raises(InputError, match=r"expected a device of auto, cpu, cuda\[:N\] or tensorrt\[:N\], found "):
         parse_device(name)
 
 
-def test_cuda_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, [CUDA_PROVIDER, "CPUExecutionProvider"], {"onnxruntime-gpu": "1.31.1"})
     assert cuda_unavailable_reason() is None
     require_cuda()
 
 
-def test_the_wheel_for_the_cpu_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_cpu_wheel_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, ["CPUExecutionProvider"], {})
     with pytest.raises(CudaUnavailableError) as caught:
         require_cuda()
@@ -57,13 +57,13 @@ def test_the_wheel_for_the_cpu_is_installed(monkeypatch: pytest.MonkeyPatch) -> 
     assert "pip uninstall onnxruntime onnxruntime-gpu; pip install 'bert-export[gpu]'" in str(caught.value)
 
 
-def test_the_wheel_for_the_cpu_has_replaced_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cpu_wheel_has_overwritten_the_gpu_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, ["AzureExecutionProvider", "CPUExecutionProvider"], {"onnxruntime-gpu": "1.31.1"})
     with pytest.raises(CudaUnavailableError, match="has only AzureExecutionProvider, CPUExecutionProvider: the wheel"):
         require_cuda()
 
 
-def test_no_wheel_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_onnxruntime_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'bert-export\[gpu\]'"):
         require_cuda()

@@ -1,4 +1,4 @@
-"""`evaluate`: the metric of a model on labelled rows, whatever their number."""
+"""`evaluate`: the metrics of a model on a labelled file."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def records(rows: list[dict[str, object]]) -> list[Record]:
 
 
 def test_accuracy_of_a_classifier(classifier_bundle: Path) -> None:
-    """Labelled with the model's own answers but for every fifth row."""
+    """The labels are the model's predictions, except in every fifth row."""
     model = load(classifier_bundle, precision="fp32")
     labels = [result.label for result in model(TEXTS)]
     wrong = {"greeting": "farewell", "farewell": "question", "question": "greeting"}
@@ -45,15 +45,15 @@ def test_spearman_of_embeddings(embedding_bundle: Path) -> None:
     assert evaluate(model, records(rows))["spearman"] == pytest.approx(expected, abs=0.02)
 
 
-def test_rows_that_do_not_fit_are_named(classifier_bundle: Path) -> None:
+def test_rows_that_do_not_fit_the_task_are_named(classifier_bundle: Path) -> None:
     model = load(classifier_bundle)
     with pytest.raises(DataError, match=r"data\.jsonl:2: label 'pink' is not one of the model's 3 labels"):
         evaluate(model, records([{"text": "a", "label": "question"}, {"text": "a", "label": "pink"}]))
 
 
 @pytest.mark.parametrize("scores", [[3.0], [2.0, 2.0, 2.0]], ids=["one row", "equal scores"])
-def test_a_correlation_that_is_not_defined(embedding_bundle: Path, scores: list[float]) -> None:
-    """NaN would be a metric that is neither good nor bad, and no JSON."""
+def test_an_undefined_correlation_is_an_error(embedding_bundle: Path, scores: list[float]) -> None:
+    """NaN cannot be compared, and is not JSON."""
     rows = [{"text": f"hello {i}", "text_pair": "my card", "score": score} for i, score in enumerate(scores)]
     with pytest.raises(DataError, match=r"data\.jsonl.*score"):
         evaluate(load(embedding_bundle), records(rows))

@@ -1,4 +1,4 @@
-"""The runtime is light: what it imports, checked in a fresh interpreter."""
+"""Imports of the runtime, measured in a fresh interpreter: light packages only."""
 
 import json
 import subprocess
@@ -19,8 +19,8 @@ print(json.dumps({{"seconds": seconds, "modules": sorted({{name.partition(".")[0
 """
 
 
-def imported(code: str) -> tuple[float, set[str]]:
-    """Seconds that `code` took in a new interpreter, and the top-level modules that were loaded then."""
+def run_fresh(code: str) -> tuple[float, set[str]]:
+    """Run `code` in a new interpreter; return its seconds and the top-level modules that are loaded afterwards."""
     done = subprocess.run(
         [sys.executable, "-c", REPORT.format(code=code)], capture_output=True, text=True, timeout=60, check=True
     )
@@ -28,39 +28,39 @@ def imported(code: str) -> tuple[float, set[str]]:
     return report["seconds"], set(report["modules"])
 
 
-def test_importing_the_runtime_loads_numpy_and_tokenizers_alone(
+def test_importing_the_runtime_loads_only_numpy_and_tokenizers(
     record_property: Callable[[str, object], None],
 ) -> None:
-    seconds, modules = imported("import bert_runtime")
+    seconds, modules = run_fresh("import bert_runtime")
     record_property("import_seconds", round(seconds, 3))
     assert {"bert_runtime", "numpy", "tokenizers"} <= modules
     assert modules.isdisjoint({*HEAVY, "bert_export", "bert_models", "bert_bench"})
 
 
-def test_every_module_of_the_runtime_is_as_light() -> None:
+def test_every_module_of_the_runtime_loads_no_heavy_package() -> None:
     code = """
 import importlib, pkgutil, bert_runtime
 for module in pkgutil.walk_packages(bert_runtime.__path__, "bert_runtime."):
     importlib.import_module(module.name)
 """
-    _, modules = imported(code)
+    _, modules = run_fresh(code)
     assert modules.isdisjoint({*HEAVY, "bert_export", "bert_models", "bert_bench"})
 
 
-def test_answering_loads_onnxruntime_and_no_more(classifier_bundle: Path) -> None:
-    _, modules = imported(f"import bert_runtime; bert_runtime.load({str(classifier_bundle)!r})('hello')")
+def test_inference_loads_onnxruntime_and_nothing_heavier(classifier_bundle: Path) -> None:
+    _, modules = run_fresh(f"import bert_runtime; bert_runtime.load({str(classifier_bundle)!r})('hello')")
     assert "onnxruntime" in modules
     assert modules.isdisjoint(set(HEAVY) - {"onnxruntime"})
 
 
-def test_the_command_line_starts_without_the_heavy_extras() -> None:
-    _, modules = imported("from bert_export.cli import main")
+def test_the_command_line_starts_without_heavy_packages() -> None:
+    _, modules = run_fresh("from bert_export.cli import main")
     assert "click" in modules
     assert modules.isdisjoint(set(HEAVY) - {"click"})
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate", "inspect", "verify"])
-def test_commands_of_the_runtime_do_without_torch(classifier_bundle: Path, tmp_path: Path, command: str) -> None:
+def test_runtime_commands_do_not_load_torch(classifier_bundle: Path, tmp_path: Path, command: str) -> None:
     data = tmp_path / "data.csv"
     data.write_text("text,label\nhello,question\n")
     rest = {"predict": ["hello"], "evaluate": [str(data)]}.get(command, [])
@@ -70,11 +70,11 @@ from bert_export.cli import main
 with contextlib.redirect_stdout(io.StringIO()):
     main({[command, str(classifier_bundle), *rest]!r}, standalone_mode=False)
 """
-    _, modules = imported(code)
+    _, modules = run_fresh(code)
     assert modules.isdisjoint(set(HEAVY) - {"click", "onnxruntime"})
 
 
-def test_all_that_is_promised_can_be_imported() -> None:
+def test_every_public_name_can_be_imported() -> None:
     import bert_runtime
 
     for name in bert_runtime.__all__:

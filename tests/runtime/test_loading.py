@@ -1,4 +1,4 @@
-"""Loading a bundle: which variant runs, on how many threads, and an error for whatever is wrong with the files."""
+"""Loading: which variant runs, on how many threads, and the errors for damaged bundles."""
 
 import logging
 import sys
@@ -32,18 +32,18 @@ def test_threads_default_to_the_granted_cores(classifier_bundle: Path) -> None:
 
 
 @pytest.mark.parametrize("threads", [0, -1])
-def test_threads_are_at_least_one(classifier_bundle: Path, threads: int) -> None:
+def test_threads_below_one_are_refused(classifier_bundle: Path, threads: int) -> None:
     with pytest.raises(InputError, match=f"threads .*found {threads}"):
         load(classifier_bundle, threads=threads)
 
 
-def test_a_batch_holds_at_least_one_token(classifier_bundle: Path) -> None:
+def test_max_batch_tokens_below_one_is_refused(classifier_bundle: Path) -> None:
     with pytest.raises(InputError, match="max_batch_tokens must be at least 1, found 0"):
         load(classifier_bundle, max_batch_tokens=0)
 
 
 @pytest.mark.parametrize("default", ["fp32", "int8"])
-def test_the_bundles_default_is_what_runs(classifier_bundle: Path, copy_bundle: CopyBundle, default: str) -> None:
+def test_auto_runs_the_default_precision(classifier_bundle: Path, copy_bundle: CopyBundle, default: str) -> None:
     model = load(copy_bundle(classifier_bundle, lambda manifest: manifest.update(default_precision=default)))
     assert model.variant is not None
     assert model.variant.precision == default
@@ -58,7 +58,7 @@ def _without_vnni(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine.platform, "machine", lambda: "x86_64")
 
 
-def test_without_vnni_int8_gives_the_same_answers(
+def test_int8_gives_the_same_outputs_without_vnni(
     classifier_bundle: Path, copy_bundle: CopyBundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle, texts = copy_bundle(classifier_bundle, _default_to_int8), ["hello", "where is my card?"]
@@ -71,22 +71,22 @@ def test_without_vnni_int8_gives_the_same_answers(
 
 
 @pytest.mark.parametrize("vnni", [True, False])
-def test_products_of_bytes_do_not_saturate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vnni: bool) -> None:
+def test_int8_matmuls_do_not_saturate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vnni: bool) -> None:
     if vnni and not machine.has_instruction_set("vnni"):
         pytest.skip("this processor has no VNNI")
     if not vnni:
         _without_vnni(monkeypatch)
     rng = np.random.default_rng(0)
-    inputs, weight = (rng.choice(each, size=size) for each, size in (([0, 255], (3, 64)), ([-127, 127], (64, 32))))
-    constants = {"weight": weight.astype(np.int8), "step": np.float32(1), "steps": np.ones(32, np.float32)}
+    inputs, weight = (rng.choice(values, size=size) for values, size in (([0, 255], (3, 64)), ([-127, 127], (64, 32))))
+    constants = {"weight": weight.astype(np.int8), "scale": np.float32(1), "scales": np.ones(32, np.float32)}
     graph = helper.make_graph(
         [
-            helper.make_node("Cast", ["input_ids"], ["bytes"], to=TensorProto.UINT8),
+            helper.make_node("Cast", ["input_ids"], ["uint8_ids"], to=TensorProto.UINT8),
             helper.make_node(
-                "MatMulIntegerToFloat", ["bytes", "weight", "step", "steps"], ["logits"], domain="com.microsoft"
+                "MatMulIntegerToFloat", ["uint8_ids", "weight", "scale", "scales"], ["logits"], domain="com.microsoft"
             ),
         ],
-        "products",
+        "int8_matmul",
         [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", 64])],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 32])],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
@@ -98,16 +98,16 @@ def test_products_of_bytes_do_not_saturate(tmp_path: Path, monkeypatch: pytest.M
     assert (found == ids @ weight.astype(np.int64)).all()
 
 
-def _of_a_later_release(manifest: dict[str, Any]) -> None:
+def _require_unknown_instruction_set(manifest: dict[str, Any]) -> None:
     _default_to_int8(manifest)
     manifest["variants"][1]["instruction_set"] = "avx10_2"
 
 
-def test_an_instruction_set_of_a_later_release_is_a_reason_for_fp32(
+def test_fp32_runs_where_int8_needs_an_unknown_instruction_set(
     classifier_bundle: Path, copy_bundle: CopyBundle, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "bert_runtime"):
-        model = load(copy_bundle(classifier_bundle, _of_a_later_release))
+        model = load(copy_bundle(classifier_bundle, _require_unknown_instruction_set))
     assert model.variant is not None
     assert model.variant.precision == "fp32"
     assert [record.getMessage() for record in caplog.records] == [
@@ -115,16 +115,18 @@ def test_an_instruction_set_of_a_later_release_is_a_reason_for_fp32(
     ]
 
 
-def test_a_bundle_of_a_later_releases_int8_alone_cannot_run(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+def test_a_bundle_with_only_unknown_instruction_sets_is_refused(
+    classifier_bundle: Path, copy_bundle: CopyBundle
+) -> None:
     def edit(manifest: dict[str, Any]) -> None:
-        _of_a_later_release(manifest)
+        _require_unknown_instruction_set(manifest)
         del manifest["variants"][0]
 
     with pytest.raises(BundleError, match="no variant of this bundle runs without avx10_2; export one with fp32"):
         load(copy_bundle(classifier_bundle, edit))
 
 
-def test_a_precision_that_is_not_there(classifier_bundle: Path) -> None:
+def test_a_precision_that_the_bundle_lacks_is_refused(classifier_bundle: Path) -> None:
     with pytest.raises(BundleError, match="the bundle has no variant 'fp16'; it has fp32, int8"):
         load(classifier_bundle, precision="fp16")
 
@@ -143,7 +145,7 @@ def test_a_changed_file_is_found_by_its_hash(classifier_bundle: Path, copy_bundl
         load(bundle, precision="fp32")
 
 
-def test_hashing_can_be_left_out(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+def test_hashes_are_not_checked_with_verify_false(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
     bundle = copy_bundle(classifier_bundle, lambda manifest: manifest["tokenizer"].update(sha256="0" * 64))
     assert load(bundle, verify=False)("hello").label
     with pytest.raises(BundleError, match="expected sha256 0000"):
@@ -152,7 +154,7 @@ def test_hashing_can_be_left_out(classifier_bundle: Path, copy_bundle: CopyBundl
 
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("name", ["model.fp32.onnx", "tokenizer.json"])
-def test_a_file_cut_short_is_found_by_its_size(
+def test_a_truncated_file_is_found_by_its_size(
     classifier_bundle: Path, copy_bundle: CopyBundle, name: str, verify: bool
 ) -> None:
     bundle = copy_bundle(classifier_bundle)
@@ -171,7 +173,7 @@ def test_a_missing_file_is_named(classifier_bundle: Path, copy_bundle: CopyBundl
         load(bundle, precision="fp32")
 
 
-def test_files_of_other_variants_are_not_needed(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+def test_files_of_other_variants_may_be_missing(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
     bundle = copy_bundle(classifier_bundle)
     (bundle / "model.int8.onnx").unlink()
     assert load(bundle, precision="fp32")("hello").label
@@ -179,7 +181,7 @@ def test_files_of_other_variants_are_not_needed(classifier_bundle: Path, copy_bu
 
 @pytest.mark.parametrize("file", ["../model.fp32.onnx", "sub/model.fp32.onnx", "/etc/hostname", "..", "", "a\x00b"])
 @pytest.mark.parametrize("verify", [True, False])
-def test_the_manifest_cannot_name_files_elsewhere(
+def test_the_manifest_cannot_name_files_outside_the_bundle(
     classifier_bundle: Path, copy_bundle: CopyBundle, file: str, verify: bool
 ) -> None:
     bundle = copy_bundle(classifier_bundle, lambda manifest: manifest["tokenizer"].update(file=file))
@@ -190,28 +192,32 @@ def test_the_manifest_cannot_name_files_elsewhere(
         load(bundle, precision="fp32", verify=verify)
 
 
-def test_a_graph_that_is_none(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+def test_a_file_that_is_not_a_graph_is_refused(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
     bundle = copy_bundle(classifier_bundle, lambda m: m["variants"][0]["model"].update(size_bytes=5))
     (bundle / "model.fp32.onnx").write_bytes(b"hello")
     with pytest.raises(BundleError, match=r"model\.fp32\.onnx: ONNX Runtime .* cannot load this graph"):
         load(bundle, precision="fp32", verify=False)
 
 
-def test_an_output_that_the_graph_does_not_have(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+def test_an_output_that_the_graph_lacks_is_refused(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
     bundle = copy_bundle(classifier_bundle, lambda manifest: manifest["output"].update(name="scores"))
     with pytest.raises(BundleError, match="scores"):
         load(bundle, precision="fp32")("hello")
 
 
 @pytest.mark.parametrize("max_tokens", [-1, 0, 2])
-def test_a_limit_without_room_for_text(classifier_bundle: Path, copy_bundle: CopyBundle, max_tokens: int) -> None:
-    """`tokenizers` would take less room than [CLS] and [SEP] need for no limit at all."""
+def test_max_tokens_without_room_for_text_is_refused(
+    classifier_bundle: Path, copy_bundle: CopyBundle, max_tokens: int
+) -> None:
+    """`tokenizers` would silently not truncate at all with less room than [CLS] and [SEP] need."""
     bundle = copy_bundle(classifier_bundle, lambda manifest: manifest.update(max_tokens=max_tokens))
     with pytest.raises(BundleError, match="max_tokens"):
         load(bundle)
 
 
-def test_what_is_no_bundle(tmp_path: Path, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+def test_paths_that_are_not_bundles_are_refused(
+    tmp_path: Path, classifier_bundle: Path, copy_bundle: CopyBundle
+) -> None:
     with pytest.raises(BundleError, match="expected a bundle"):
         load(tmp_path)
     with pytest.raises(BundleError, match="found no such directory"):
@@ -220,7 +226,9 @@ def test_what_is_no_bundle(tmp_path: Path, classifier_bundle: Path, copy_bundle:
         load(copy_bundle(classifier_bundle, lambda manifest: manifest.update(format_version=2)))
 
 
-def test_without_onnxruntime_the_extra_is_named(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_extra_is_named_where_onnxruntime_is_missing(
+    classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'bert-export\[cpu\]'") as caught:
         load(classifier_bundle)

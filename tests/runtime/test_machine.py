@@ -1,4 +1,4 @@
-"""What the machine grants: cores by affinity, hyper-threads and cgroup quota, and instruction sets."""
+"""Granted cores (affinity, hyper-threads, cgroup quota), and instruction sets."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from bert_runtime import machine
 
 @pytest.fixture
 def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A machine without a cgroup limit: 8 CPUs, where 0 and 4, 1 and 5, … are hyper-threads of one core."""
+    """A machine without a cgroup limit. CPUs 0 and 4, 1 and 5, … are hyper-threads of one core."""
     (tmp_path / "cgroup").mkdir()
     for cpu in range(8):
         folder = tmp_path / f"cpu/cpu{cpu}/topology"
@@ -35,13 +35,13 @@ def test_hyper_threads_of_one_core_count_once(monkeypatch: pytest.MonkeyPatch, c
     assert machine.available_cores() == cores
 
 
-def test_without_topology_every_cpu_is_a_core(monkeypatch: pytest.MonkeyPatch, system: Path) -> None:
+def test_every_cpu_is_a_core_where_the_topology_is_unknown(monkeypatch: pytest.MonkeyPatch, system: Path) -> None:
     monkeypatch.setattr(machine, "_CPUS", system / "absent")
     assert machine.available_cores() == 8
 
 
 @pytest.mark.usefixtures("system")
-def test_without_affinity_the_cpu_count_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_are_the_cpu_count_where_there_is_no_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     for count, cores in ((2, 2), (8, 4), (None, 1)):
         monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
@@ -73,7 +73,7 @@ def test_cgroup_version_1(system: Path, quota: str, cores: int) -> None:
     assert machine.available_cores() == cores
 
 
-def test_half_a_cgroup_is_no_limit(system: Path) -> None:
+def test_a_quota_without_a_period_is_no_limit(system: Path) -> None:
     (system / "cgroup/cpu").mkdir()
     (system / "cgroup/cpu/cpu.cfs_quota_us").write_text("100000\n")
     assert machine.available_cores() == 4
@@ -100,23 +100,23 @@ def test_instruction_sets(monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...
     assert (machine.has_instruction_set("vnni"), machine.has_instruction_set("bf16")) == (vnni, bf16)
 
 
-def test_a_variant_that_asks_for_nothing_runs_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_instruction_set_is_always_available(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu(monkeypatch)
     assert machine.has_instruction_set(None)
 
 
 @pytest.mark.parametrize("architecture", ["aarch64", "arm64"])
-def test_arm_has_what_int8_needs(monkeypatch: pytest.MonkeyPatch, architecture: str) -> None:
+def test_64_bit_arm_counts_as_vnni(monkeypatch: pytest.MonkeyPatch, architecture: str) -> None:
     cpu(monkeypatch, architecture=architecture)
     assert machine.has_instruction_set("vnni")
 
 
-def test_an_instruction_set_of_a_later_release_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_instruction_sets_are_not_available(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu(monkeypatch, "avx512_vnni", "avx10_2")
     assert not machine.has_instruction_set("avx10_2")
 
 
-def test_cpu_flags_are_those_of_the_first_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpu_flags_come_from_the_first_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     cpuinfo = "processor\t: 0\nmodel name\t: Toy: 3 GHz\nflags\t\t: fpu avx512_vnni\n\nprocessor\t: 1\nflags\t: x\n"
     monkeypatch.setattr(machine, "_read", lambda path: cpuinfo if path == Path("/proc/cpuinfo") else "")
     machine._cpuinfo.cache_clear()
@@ -127,7 +127,7 @@ def test_cpu_flags_are_those_of_the_first_processor(monkeypatch: pytest.MonkeyPa
         machine._cpuinfo.cache_clear()
 
 
-def test_without_cpuinfo_there_are_no_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpu_flags_are_empty_without_cpuinfo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_read", lambda path: "")
     machine._cpuinfo.cache_clear()
     try:
@@ -138,7 +138,7 @@ def test_without_cpuinfo_there_are_no_flags(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.usefixtures("system")
-def test_description_agrees_with_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_description_has_cores_and_instruction_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu(monkeypatch, "avx_vnni")
     described = machine.describe()
     assert (described["cores"], described["instruction_sets"]) == (4, ["vnni"])

@@ -1,4 +1,4 @@
-"""A loaded bundle: the same answer however a text comes in, and an error for what is no text."""
+"""A loaded bundle: the same result however an input is given, and an error for invalid inputs."""
 
 import json
 import os
@@ -34,7 +34,7 @@ TEXTS = [
 """Texts of 3 to 64 tokens."""
 
 TOLERANCE = {"fp32": 1e-5, "int8": 0.15}
-"""Largest absolute difference by batch mates. INT8 has one activation scale per batch, so they change a row."""
+"""Largest absolute difference that other inputs of the batch make. INT8 has one activation scale per batch."""
 
 
 @pytest.fixture(scope="module", params=["classifier", "embedding"])
@@ -49,19 +49,19 @@ def classifier(classifier_bundle: Path) -> Model:
     return load(classifier_bundle, precision="fp32")
 
 
-def raw(result: Classification | Embedding) -> np.ndarray:
+def raw_output(result: Classification | Embedding) -> np.ndarray:
     return result.logits if isinstance(result, Classification) else result.vector
 
 
-def differ(results: list[Any], expected: np.ndarray) -> float:
-    return float(np.abs(np.stack([raw(result) for result in results]) - expected).max())
+def max_difference(results: list[Any], expected: np.ndarray) -> float:
+    return float(np.abs(np.stack([raw_output(result) for result in results]) - expected).max())
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_every_way_in_gives_the_same_answers(bundle: Path, precision: str) -> None:
+def test_results_do_not_depend_on_how_inputs_are_given(bundle: Path, precision: str) -> None:
     model = load(bundle, precision=precision)
-    expected = stack_single_window([each for text in TEXTS for each in model.outputs([text])])
-    assert expected.std(axis=0).max() > 0.1, "answers that do not depend on the text prove nothing"
+    expected = stack_single_window([outputs for text in TEXTS for outputs in model.outputs([text])])
+    assert expected.std(axis=0).max() > 0.1, "outputs that do not depend on the text prove nothing"
     order = random.Random(0).sample(range(len(TEXTS)), len(TEXTS))
     shuffled: list[Any] = [None] * len(TEXTS)
     for i, result in zip(order, model([TEXTS[i] for i in order]), strict=True):
@@ -69,16 +69,16 @@ def test_every_way_in_gives_the_same_answers(bundle: Path, precision: str) -> No
     small_batches = load(bundle, precision=precision, max_batch_tokens=70)
 
     tolerance = TOLERANCE[precision]
-    assert differ([model(text) for text in TEXTS], expected) == 0
-    assert differ(model(TEXTS), expected) <= tolerance
-    assert differ(shuffled, expected) <= tolerance
-    assert differ(list(model.stream(iter(TEXTS))), expected) <= tolerance
-    assert differ(small_batches(TEXTS), expected) <= tolerance
-    assert differ(model([{"text": text} for text in TEXTS]), expected) <= tolerance
+    assert max_difference([model(text) for text in TEXTS], expected) == 0
+    assert max_difference(model(TEXTS), expected) <= tolerance
+    assert max_difference(shuffled, expected) <= tolerance
+    assert max_difference(list(model.stream(iter(TEXTS))), expected) <= tolerance
+    assert max_difference(small_batches(TEXTS), expected) <= tolerance
+    assert max_difference(model([{"text": text} for text in TEXTS]), expected) <= tolerance
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_the_command_line_gives_the_same_answers(bundle: Path, precision: str, tmp_path: Path) -> None:
+def test_the_command_line_gives_the_same_results(bundle: Path, precision: str, tmp_path: Path) -> None:
     model = load(bundle, precision=precision)
     expected = [model(text).to_dict() for text in TEXTS]
     lines = tmp_path / "texts.jsonl"
@@ -88,17 +88,17 @@ def test_the_command_line_gives_the_same_answers(bundle: Path, precision: str, t
     as_arguments = CliRunner().invoke(main, [*arguments, *TEXTS])
     assert from_file.exit_code == as_arguments.exit_code == 0
     assert from_file.stdout == as_arguments.stdout
-    for line, answer in zip(from_file.stdout.splitlines(), expected, strict=True):
+    for line, result in zip(from_file.stdout.splitlines(), expected, strict=True):
         found = json.loads(line)
-        assert found.keys() == answer.keys()
-        for key, value in answer.items():
+        assert found.keys() == result.keys()
+        for key, value in result.items():
             if isinstance(value, str):
                 assert found[key] == value or precision == "int8"
             else:
                 assert found[key] == pytest.approx(value, abs=TOLERANCE[precision])
 
 
-def test_results_have_the_tasks_shape(classifier_bundle: Path, embedding_bundle: Path) -> None:
+def test_result_types_and_shapes(classifier_bundle: Path, embedding_bundle: Path) -> None:
     classified, embedded = load(classifier_bundle)("hello"), load(embedding_bundle)("hello")
     assert isinstance(classified, Classification)
     assert classified.label in ("greeting", "farewell", "question")
@@ -109,7 +109,7 @@ def test_results_have_the_tasks_shape(classifier_bundle: Path, embedding_bundle:
     assert np.linalg.norm(embedded.vector) == pytest.approx(1, abs=1e-5)
 
 
-def test_pairs_in_every_form(classifier: Model) -> None:
+def test_all_spellings_of_a_pair_are_the_same_input(classifier: Model) -> None:
     pair = stack_single_window(classifier.outputs([("where is my card", "at the bank")]))
     for other in (
         TextInput("where is my card", "at the bank"),
@@ -125,7 +125,7 @@ def test_pairs_in_every_form(classifier: Model) -> None:
     assert together[0].logits == pytest.approx(together[2].logits, abs=1e-5)
 
 
-def test_the_second_text_of_a_pair_is_read_as_such(classifier: Model) -> None:
+def test_pairs_differ_from_their_texts_joined_or_swapped(classifier: Model) -> None:
     pair = classifier(("where is my card", "at the bank")).logits
     for other in (
         "where is my card at the bank",
@@ -135,7 +135,7 @@ def test_the_second_text_of_a_pair_is_read_as_such(classifier: Model) -> None:
         assert np.abs(classifier(other).logits - pair).max() > 1e-3
 
 
-def test_texts_over_the_limit_lose_their_end(classifier: Model) -> None:
+def test_long_texts_are_truncated_at_the_end(classifier: Model) -> None:
     assert classifier.tokenizer.max_tokens == 64
     expected = classifier("card " * 62).logits
     assert np.abs(classifier("card " * 61).logits - expected).max() > 1e-3
@@ -144,13 +144,13 @@ def test_texts_over_the_limit_lose_their_end(classifier: Model) -> None:
     assert classifier(["card " * 100_000, "hi"])[0].logits == pytest.approx(expected, abs=1e-5)
 
 
-def test_no_text_is_a_text(classifier: Model) -> None:
+def test_empty_and_blank_texts_are_valid(classifier: Model) -> None:
     empty, blank = classifier(["", " \t\n"])
     assert classifier("").logits == pytest.approx(empty.logits, abs=1e-5)
     assert empty.logits == pytest.approx(blank.logits, abs=1e-5)
 
 
-def test_nothing_in_nothing_out(classifier: Model) -> None:
+def test_no_inputs_give_no_results(classifier: Model) -> None:
     assert classifier([]) == []
     assert list(classifier.stream([])) == []
 
@@ -160,7 +160,7 @@ def test_nothing_in_nothing_out(classifier: Model) -> None:
     [None, 5, b"hello", {"a"}, ("a",), (), ("a", 1), {"txt": "a"}, ["a", None], [["a"]], iter(["a"]), range(2)],
     ids=lambda value: type(value).__name__,
 )
-def test_what_is_no_text_is_refused(classifier: Model, value: object) -> None:
+def test_values_that_are_not_inputs_are_refused(classifier: Model, value: object) -> None:
     with pytest.raises(InputError, match=r"^expected a text"):
         classifier(value)
 
@@ -168,7 +168,7 @@ def test_what_is_no_text_is_refused(classifier: Model, value: object) -> None:
 @pytest.mark.parametrize(
     "fields", [{"text_pair": "b"}, {"text": 5}, {"context": "b"}, {"question": 5, "context": "b"}], ids=str
 )
-def test_names_that_are_no_input_are_refused(classifier: Model, fields: dict[str, Any]) -> None:
+def test_incomplete_named_inputs_are_refused(classifier: Model, fields: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"^expected a text"):
         classifier(**fields)
     with pytest.raises(InputError, match="give an input either by position or by name, not both"):
@@ -176,12 +176,12 @@ def test_names_that_are_no_input_are_refused(classifier: Model, fields: dict[str
 
 
 @pytest.mark.parametrize("value", ["hello", b"hello", {"text": "hello"}], ids=lambda value: type(value).__name__)
-def test_one_input_is_no_stream(classifier: Model, value: Any) -> None:
+def test_streaming_one_input_is_refused(classifier: Model, value: Any) -> None:
     with pytest.raises(InputError, match=f"expected several inputs, found {type(value).__name__}"):
         next(classifier.stream(value))
 
 
-def test_an_iterator_is_pointed_to_stream(classifier: Model) -> None:
+def test_calling_with_an_iterator_points_to_stream(classifier: Model) -> None:
     with pytest.raises(InputError, match=r"found generator; for an iterator use model\.stream"):
         classifier(text for text in TEXTS)
 
@@ -211,20 +211,20 @@ def test_stream_is_lazy_and_in_order(classifier: Model) -> None:
         assert results[i].logits == pytest.approx(classifier(f"{i} card").logits, abs=1e-5)
 
 
-def test_stream_names_an_input_by_its_place_in_the_whole(classifier: Model) -> None:
+def test_stream_names_an_input_by_its_index_in_the_stream(classifier: Model) -> None:
     with pytest.raises(InputError, match="input 700 "):
         list(classifier.stream("\ud800" if i == 700 else "fine" for i in range(1000)))
 
 
-def test_many_threads_get_the_same_answers(classifier: Model) -> None:
-    expected = stack_single_window([each for text in TEXTS for each in classifier.outputs([text])])
+def test_many_threads_get_the_same_results(classifier: Model) -> None:
+    expected = stack_single_window([outputs for text in TEXTS for outputs in classifier.outputs([text])])
     start = threading.Barrier(8)
 
     def work(thread: int) -> float:
         start.wait()
         alone = [classifier(TEXTS[(thread + i) % len(TEXTS)]) for i in range(len(TEXTS))]
         rolled = np.roll(expected, -thread, axis=0)
-        return max(differ(alone, rolled), *(differ(classifier(TEXTS), expected) for _ in range(5)))
+        return max(max_difference(alone, rolled), *(max_difference(classifier(TEXTS), expected) for _ in range(5)))
 
     with ThreadPoolExecutor(8) as pool:
         assert max(pool.map(work, range(8))) <= 1e-5
@@ -253,8 +253,8 @@ print(os.waitstatus_to_exitcode(status), before == after)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_child_is_told_to_load_its_own_model(classifier_bundle: Path) -> None:
-    """In a process of its own: pytest's has threads that do not survive a fork."""
-    # Forking a process with threads warns from Python 3.12 on, and it is what this test is about.
+    """Runs in its own process: pytest's has threads that do not survive a fork."""
+    # From Python 3.12 on, forking a process with threads warns; this test does it on purpose.
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORK, str(classifier_bundle)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "7 True\n"), done.stderr

@@ -1,4 +1,4 @@
-"""What runs on which threads: the defaults, what was measured on such a machine, and what an argument changes."""
+"""Execution plans: the defaults, the measured plan of a machine, and arguments that override it."""
 
 import json
 import logging
@@ -31,12 +31,12 @@ def tuned(bundle: Path) -> Path:
     return bundle
 
 
-def planned(bundle: Path, **arguments: Any) -> Plan:
+def plan_for(bundle: Path, **arguments: Any) -> Plan:
     return cpu_plan(Manifest.read(bundle), tuned_plan(bundle), **arguments)
 
 
 @pytest.mark.parametrize(
-    ("threads", "runs", "expected"),
+    ("threads", "inter_threads", "expected"),
     [
         (4, None, (4, 4, 256)),
         (1, None, (1, 1, 256)),
@@ -44,20 +44,22 @@ def planned(bundle: Path, **arguments: Any) -> Plan:
         (4, 2, (4, 2, 256)),
     ],
 )
-def test_many_inputs_run_side_by_side(threads: int, runs: int | None, expected: tuple[int, ...]) -> None:
-    plan = default_plan("int8", threads, runs)
+def test_default_plan_runs_one_batch_per_thread(
+    threads: int, inter_threads: int | None, expected: tuple[int, ...]
+) -> None:
+    plan = default_plan("int8", threads, inter_threads)
     assert (plan.threads, plan.inter_threads, plan.max_batch_tokens) == expected
 
 
-def test_without_a_measurement_the_defaults_hold(bundle: Path) -> None:
+def test_bundles_without_a_measurement_get_the_default_plan(bundle: Path) -> None:
     assert tuned_plan(bundle) is None
-    assert planned(bundle) == default_plan(Manifest.read(bundle).default_precision)
-    assert planned(bundle, threads=3).inter_threads == 3
-    assert planned(bundle, threads=3, inter_threads=2).inter_threads == 2
+    assert plan_for(bundle) == default_plan(Manifest.read(bundle).default_precision)
+    assert plan_for(bundle, threads=3).inter_threads == 3
+    assert plan_for(bundle, threads=3, inter_threads=2).inter_threads == 2
 
 
-def test_what_was_measured_here_is_what_runs(tuned: Path) -> None:
-    assert planned(tuned) == MEASURED == tuned_plan(tuned)
+def test_load_follows_the_measured_plan(tuned: Path) -> None:
+    assert plan_for(tuned) == MEASURED == tuned_plan(tuned)
     model = load(tuned)
     assert (model.session.threads, model.max_batch_tokens) == (2, 128)
     assert model.parallel_sessions is not None
@@ -66,19 +68,17 @@ def test_what_was_measured_here_is_what_runs(tuned: Path) -> None:
     assert model.variant.precision == "fp32"
 
 
-def test_arguments_come_before_what_was_measured(tuned: Path) -> None:
-    assert planned(tuned, precision="int8") == default_plan("int8")
-    assert planned(tuned, threads=1) == default_plan("fp32", 1)
-    assert planned(tuned, inter_threads=1) == default_plan("fp32", None, 1)
-    assert planned(tuned, threads=2) == MEASURED
-    assert planned(tuned, precision="fp32", max_batch_tokens=64).max_batch_tokens == 64
-    assert planned(tuned, max_batch_tokens=64).inter_threads == MEASURED.inter_threads
+def test_arguments_override_the_measured_plan(tuned: Path) -> None:
+    assert plan_for(tuned, precision="int8") == default_plan("int8")
+    assert plan_for(tuned, threads=1) == default_plan("fp32", 1)
+    assert plan_for(tuned, inter_threads=1) == default_plan("fp32", None, 1)
+    assert plan_for(tuned, threads=2) == MEASURED
+    assert plan_for(tuned, precision="fp32", max_batch_tokens=64).max_batch_tokens == 64
+    assert plan_for(tuned, max_batch_tokens=64).inter_threads == MEASURED.inter_threads
 
 
 @pytest.mark.parametrize("key", ["cpu", "cpu_model", "cores", "instruction_sets"])
-def test_a_measurement_of_another_machine_does_not_count(
-    tuned: Path, monkeypatch: pytest.MonkeyPatch, key: str
-) -> None:
+def test_a_measurement_of_another_machine_is_ignored(tuned: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     other = machine.describe() | {key: ["other"]}
     monkeypatch.setattr("bert_runtime.plan.describe", lambda: other)
     assert tuned_plan(tuned) is None
@@ -90,18 +90,18 @@ def test_a_measurement_of_another_machine_does_not_count(
     assert len(read_tuning(tuned)) == 2
 
 
-def test_another_onnxruntime_is_another_machine(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measurement_with_another_onnxruntime_is_ignored(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bert_runtime.plan.installed_versions", lambda names: {"onnxruntime": "99"})
     assert tuned_plan(tuned) is None
 
 
-def test_measuring_again_replaces_what_was_measured(tuned: Path) -> None:
+def test_measuring_again_replaces_the_measurement(tuned: Path) -> None:
     again = Plan(precision="int8", threads=1, max_batch_tokens=64)
     write_tuning(tuned, again, {})
-    assert [each.plan for each in read_tuning(tuned)] == [again]
+    assert [tuning.plan for tuning in read_tuning(tuned)] == [again]
 
 
-def test_a_measurement_of_another_bundle_does_not_count(tuned: Path) -> None:
+def test_a_measurement_of_another_bundle_is_ignored(tuned: Path) -> None:
     manifest = tuned / "bundle.json"
     manifest.write_text(manifest.read_text(encoding="utf-8") + "\n", encoding="utf-8")
     assert tuned_plan(tuned) is None
@@ -120,7 +120,7 @@ def _set(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (lambda tuning: tuning.pop("plan"), "tunings[0]: missing 'plan'"),
     ],
 )
-def test_a_damaged_measurement_is_warned_of_and_does_without(
+def test_a_damaged_tuning_file_is_logged_and_ignored(
     tuned: Path, caplog: pytest.LogCaptureFixture, edit: Callable[[dict[str, Any]], None], message: str
 ) -> None:
     path = tuned / TUNING_NAME
@@ -140,14 +140,14 @@ def test_a_damaged_measurement_is_warned_of_and_does_without(
 @pytest.mark.parametrize(
     "text", ["", "[]", "{", '{"format_version": 2}', "\udcff", '{"format_version": 1, "tunings": null}']
 )
-def test_a_file_that_is_no_tuning(bundle: Path, text: str) -> None:
+def test_files_that_are_not_tunings(bundle: Path, text: str) -> None:
     (bundle / TUNING_NAME).write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(BundleError, match=TUNING_NAME):
         read_tuning(bundle)
     assert tuned_plan(bundle) is None
 
 
-def test_a_folder_that_cannot_be_written_to(bundle: Path) -> None:
+def test_writing_to_a_read_only_bundle_is_an_error(bundle: Path) -> None:
     (bundle / f".{TUNING_NAME}.partial").mkdir()
     with pytest.raises(BundleError, match=r"cannot be written: .*; tune a copy of the bundle"):
         write_tuning(bundle, MEASURED, {})
@@ -155,25 +155,27 @@ def test_a_folder_that_cannot_be_written_to(bundle: Path) -> None:
 
 @pytest.mark.parametrize("name", ["threads", "inter_threads"])
 @pytest.mark.parametrize("value", [0, -1, 1025])
-def test_counts_lie_within_reason(name: str, value: int) -> None:
+def test_thread_counts_out_of_range_are_refused(name: str, value: int) -> None:
     with pytest.raises(InputError, match=f"{name} must lie in 1 to 1024, found {value}"):
         Plan(**{"precision": "fp32", "threads": 2, "max_batch_tokens": 1, name: value})
 
 
-def test_parallel_runs_are_at_least_one(classifier_bundle: Path) -> None:
-    for runs in (0, 3):
-        with pytest.raises(InputError, match=f"inter_threads must lie in 1 to 2, the number of threads, found {runs}"):
-            load(classifier_bundle, threads=2, inter_threads=runs)
+def test_inter_threads_lies_in_one_to_threads(classifier_bundle: Path) -> None:
+    for inter_threads in (0, 3):
+        with pytest.raises(
+            InputError, match=f"inter_threads must lie in 1 to 2, the number of threads, found {inter_threads}"
+        ):
+            load(classifier_bundle, threads=2, inter_threads=inter_threads)
 
 
-def test_a_plan_for_a_person_to_read() -> None:
+def test_str_of_a_plan() -> None:
     assert str(MEASURED) == ("fp32, one input on 2 threads, many inputs as 3 batches in parallel of 128 tokens")
     assert "many inputs as one batch at a time of 64 tokens" in str(
         Plan(precision="fp32", threads=1, max_batch_tokens=64)
     )
 
 
-_UNDER_A_MASK = """
+_WITH_AFFINITY_MASK = """
 import os, sys
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 from bert_runtime import load
@@ -183,7 +185,7 @@ print(model.session.threads, model.parallel_sessions, len(model(["hello"] * 100)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity masks")
-def test_an_affinity_mask_is_respected(classifier_bundle: Path) -> None:
-    command = [sys.executable, "-c", _UNDER_A_MASK, str(classifier_bundle)]
+def test_the_affinity_mask_limits_threads(classifier_bundle: Path) -> None:
+    command = [sys.executable, "-c", _WITH_AFFINITY_MASK, str(classifier_bundle)]
     found = subprocess.run(command, check=True, capture_output=True, text=True)
     assert found.stdout.split() == ["1", "None", "100"]

@@ -1,4 +1,4 @@
-"""Texts to padded ids: what counts as an input, truncation, pairs, padding, and text that is none."""
+"""Tokenization: accepted inputs, truncation, pairs, padding, and invalid text."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +27,7 @@ def tokens(tokenizer: TextTokenizer, *texts: str) -> list[str]:
 
 
 def encoded(tokenizer: TextTokenizer, *inputs: TextInput) -> list[Encoding]:
-    """The only window of each input."""
+    """Return the only window of each input."""
     return [encoding for (encoding,) in tokenizer.encode(inputs)]
 
 
@@ -43,7 +43,7 @@ def encoded(tokenizer: TextTokenizer, *inputs: TextInput) -> list[Encoding]:
         ({"text": "a", "text_pair": "b", "label": 3}, TextInput("a", "b")),
     ],
 )
-def test_inputs(value: object, expected: TextInput) -> None:
+def test_accepted_inputs(value: object, expected: TextInput) -> None:
     assert as_text_input(value) == expected
 
 
@@ -56,7 +56,7 @@ def test_inputs(value: object, expected: TextInput) -> None:
     ],
     ids=repr,
 )
-def test_what_is_no_input(value: object) -> None:
+def test_values_that_are_not_inputs_are_refused(value: object) -> None:
     with pytest.raises(InputError, match=f"expected a text.*; found {type(value).__name__}: "):
         as_text_input(value)
 
@@ -69,20 +69,20 @@ def test_what_is_no_input(value: object) -> None:
         ({"question": "a", "context": "b", "text": "c"}, "expected texts called question and context, found also text"),
     ],
 )
-def test_no_text_is_left_out_without_a_word(value: dict[str, str], message: str) -> None:
+def test_texts_that_would_not_be_read_are_refused(value: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         as_text_input(value)
 
 
-def test_the_beginning_is_cut_off_where_the_tokenizer_says_so(toy_vocab: Path, tmp_path: Path) -> None:
-    theirs = read_tokenizer(toy_vocab, "bert")
-    theirs.enable_truncation(4, direction="left")
-    TextTokenizer(theirs, 4, 0).save(tmp_path / "tokenizer.json")
+def test_the_tokenizer_decides_which_side_is_truncated(toy_vocab: Path, tmp_path: Path) -> None:
+    left = read_tokenizer(toy_vocab, "bert")
+    left.enable_truncation(4, direction="left")
+    TextTokenizer(left, 4, 0).save(tmp_path / "tokenizer.json")
     again = TextTokenizer.from_file(tmp_path / "tokenizer.json", 4, 0)
     assert tokens(again, "hello there is a bank") == ["[CLS]", "a", "bank", "[SEP]"]
 
 
-def test_the_error_does_not_quote_a_whole_document() -> None:
+def test_errors_quote_inputs_in_part() -> None:
     with pytest.raises(InputError) as caught:
         as_text_input({"txt": "x" * 10_000})
     assert len(str(caught.value)) < 300
@@ -101,12 +101,12 @@ def test_pairs_have_two_segments(tokenizer: TextTokenizer) -> None:
     assert tokens(tokenizer, "where is it", "a bank") == ["[CLS]", "where", "is", "it", "[SEP]", "a", "bank", "[SEP]"]
 
 
-def test_long_texts_lose_their_end(tokenizer: TextTokenizer) -> None:
+def test_long_texts_are_truncated_at_the_end(tokenizer: TextTokenizer) -> None:
     assert tokens(tokenizer, "my card " * 50) == ["[CLS]", *["my", "card"] * 7, "[SEP]"]
     assert tokens(tokenizer, *["hello " * 14]) == ["[CLS]", *["hello"] * 14, "[SEP]"]
 
 
-def test_of_a_long_pair_the_longer_text_gives_way(tokenizer: TextTokenizer) -> None:
+def test_the_longer_text_of_a_pair_is_truncated_first(tokenizer: TextTokenizer) -> None:
     """13 of 16 tokens are left for the two texts."""
     assert tokens(tokenizer, "my " * 50, "your card") == ["[CLS]", *["my"] * 11, "[SEP]", "your", "card", "[SEP]"]
     found = tokens(tokenizer, "my " * 50, "card " * 50)
@@ -122,11 +122,11 @@ def test_a_megabyte_of_text_is_truncated(tokenizer: TextTokenizer) -> None:
     assert tokens(tokenizer, "card " * 200_000) == ["[CLS]", *["card"] * 14, "[SEP]"]
 
 
-def test_one_by_one_equals_a_batch(tokenizer: TextTokenizer) -> None:
+def test_encoding_one_by_one_equals_a_batch(tokenizer: TextTokenizer) -> None:
     inputs = [*map(TextInput, TEXTS), TextInput("hello", "where is it"), TextInput("", "")]
     together = encoded(tokenizer, *inputs)
-    for each, encoding in zip(inputs, together, strict=True):
-        (alone,) = encoded(tokenizer, each)
+    for value, encoding in zip(inputs, together, strict=True):
+        (alone,) = encoded(tokenizer, value)
         assert (alone.ids, alone.type_ids) == (encoding.ids, encoding.type_ids)
         assert len(alone) == len(encoding) <= 16
 
@@ -163,8 +163,10 @@ def test_lone_surrogates_are_named(tokenizer: TextTokenizer, inputs: list[TextIn
     assert tokens(tokenizer, "still fine")[1] == "s"
 
 
-def test_settings_inside_the_tokenizer_file_do_not_count(classifier_checkpoint: Path, tmp_path: Path) -> None:
-    """all-MiniLM-L6-v2's own file pads everything to 128 tokens."""
+def test_padding_and_truncation_of_the_tokenizer_file_are_overridden(
+    classifier_checkpoint: Path, tmp_path: Path
+) -> None:
+    """The file of all-MiniLM-L6-v2 pads everything to 128 tokens."""
     theirs = open_checkpoint(classifier_checkpoint).tokenizer()
     theirs.enable_padding(length=40)
     theirs.enable_truncation(4)
@@ -172,10 +174,10 @@ def test_settings_inside_the_tokenizer_file_do_not_count(classifier_checkpoint: 
     ours = TextTokenizer.from_file(tmp_path / "tokenizer.json", max_tokens=6, pad_token_id=0)
     assert tokens(ours, "my card " * 9) == ["[CLS]", "my", "card", "my", "card", "[SEP]"]
     assert tokens(ours, "my") == ["[CLS]", "my", "[SEP]"]
-    assert [len(each) for each in encoded(ours, TextInput("my"), TextInput("my card " * 9))] == [3, 6]
+    assert [len(encoding) for encoding in encoded(ours, TextInput("my"), TextInput("my card " * 9))] == [3, 6]
 
 
-def test_saved_tokenizers_read_the_same(tokenizer: TextTokenizer, tmp_path: Path) -> None:
+def test_saved_tokenizers_give_the_same_tokens(tokenizer: TextTokenizer, tmp_path: Path) -> None:
     tokenizer.save(tmp_path / "tokenizer.json")
     again = TextTokenizer.from_file(tmp_path / "tokenizer.json", tokenizer.max_tokens, tokenizer.pad_token_id)
     assert again.vocab_size == tokenizer.vocab_size
@@ -184,7 +186,7 @@ def test_saved_tokenizers_read_the_same(tokenizer: TextTokenizer, tmp_path: Path
 
 
 @pytest.mark.parametrize("content", [None, "", "{}", '{"version": "1.0"}', "\x00\x01"])
-def test_files_that_are_no_tokenizer(tmp_path: Path, content: str | None) -> None:
+def test_files_that_are_not_tokenizers_are_refused(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "tokenizer.json"
     if content is not None:
         path.write_text(content)
@@ -192,7 +194,7 @@ def test_files_that_are_no_tokenizer(tmp_path: Path, content: str | None) -> Non
         TextTokenizer.from_file(path, 16, 0)
 
 
-def test_many_threads_may_tokenize_at_once(tokenizer: TextTokenizer) -> None:
+def test_many_threads_can_tokenize_at_once(tokenizer: TextTokenizer) -> None:
     """A `Tokenizer` that is reconfigured while another thread encodes raises "Already borrowed"."""
     inputs = [*map(TextInput, TEXTS * 4)]
     expected = [encoding.ids for encoding in encoded(tokenizer, *inputs)]
@@ -229,7 +231,7 @@ def test_minilm_is_tokenized_as_transformers_does(pretrained_minilm: Path, max_t
         assert found.type_ids == expected["token_type_ids"]
 
 
-def test_length_below_which_the_tokenizer_would_not_truncate(classifier_bundle: Path) -> None:
+def test_max_tokens_too_small_to_truncate_is_refused(classifier_bundle: Path) -> None:
     path = classifier_bundle / "tokenizer.json"
     with pytest.raises(
         InputError, match="max_tokens must be at least 4, one more than a pair's special tokens, found 3"

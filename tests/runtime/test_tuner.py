@@ -1,4 +1,4 @@
-"""Tuning: what is tried, and that the fastest of it is what then runs. Times themselves are made up or not judged."""
+"""Tuning: the configurations that are tried, and that `load` follows the fastest. Times are faked or not asserted."""
 
 import shutil
 from dataclasses import replace
@@ -21,7 +21,7 @@ CopyBundle = Any
 
 @pytest.fixture(autouse=True)
 def _no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is tried does not depend on the processor of the tests."""
+    """Make the configurations that are tried independent of the processor."""
     monkeypatch.setattr("bert_runtime.tuner.kernel_names", tuple)
 
 
@@ -32,12 +32,12 @@ def bundle(classifier_bundle: Path, copy_bundle: CopyBundle) -> Path:
 
 
 class Clock:
-    """Stands for `time.perf_counter`: runs take what a test says."""
+    """Replaces `time.perf_counter`: each batch takes as long as `cost` says."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cost: Any) -> None:
         self.now = 0.0
 
-        lock = Lock()  # runs side by side take as long as one after the other
+        lock = Lock()  # parallel batches take as long as one after another
 
         def run(session: Session, batch: Batch) -> None:
             with lock:
@@ -47,17 +47,17 @@ class Clock:
         monkeypatch.setattr("bert_runtime.tuner.time.perf_counter", lambda: self.now)
 
 
-def test_the_fastest_of_everything_is_chosen(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fastest_configuration_is_chosen(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: dict[int, bool] = {}
     make = Session.__init__
 
-    def noted(self: Session, *arguments: Any, int8: bool = False, kernels: bool = True) -> None:
+    def record(self: Session, *arguments: Any, int8: bool = False, kernels: bool = True) -> None:
         make(self, *arguments, int8=int8, kernels=kernels)
         opened[id(self)] = int8
 
-    monkeypatch.setattr(Session, "__init__", noted)
+    monkeypatch.setattr(Session, "__init__", record)
 
-    # FP32 is faster here; one input likes two threads; many like four runs of one thread and 512 tokens.
+    # FP32 is faster; one input is fastest on two threads, many as four parallel batches of 512 tokens.
     def cost(session: Session, batch: Batch) -> float:
         if batch.input_ids.shape in ((1, 16), (1, 64)):
             seconds = {1: 3.0, 2: 1.0, 4: 1.5}[session.threads]
@@ -72,19 +72,19 @@ def test_the_fastest_of_everything_is_chosen(bundle: Path, monkeypatch: pytest.M
     assert set(tuning.measured["one_input_ms"]) == {
         "fp32, 4 threads", "int8, 4 threads", "fp32, 1 threads", "fp32, 2 threads",
     }  # fmt: skip
-    ways = tuning.measured["sequences_per_second"]
-    assert len(ways) == 10
-    assert max(ways, key=lambda way: ways[way]) == "4 batches in parallel, 512 tokens"
+    throughputs = tuning.measured["sequences_per_second"]
+    assert len(throughputs) == 10
+    assert max(throughputs, key=lambda config: throughputs[config]) == "4 batches in parallel, 512 tokens"
 
 
 @pytest.mark.parametrize("faster", [True, False], ids=["with", "without"])
-def test_int8_runs_with_kernels_or_without_as_is_faster(
+def test_int8_runs_with_native_kernels_only_where_they_are_faster(
     faster: bool, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: dict[int, tuple[bool, bool]] = {}
     make = Session.__init__
 
-    def noted(self: Session, *arguments: Any, int8: bool = False, kernels: bool = True) -> None:
+    def record(self: Session, *arguments: Any, int8: bool = False, kernels: bool = True) -> None:
         make(self, *arguments, int8=int8, kernels=kernels)
         opened[id(self)] = (int8, kernels)
 
@@ -92,7 +92,7 @@ def test_int8_runs_with_kernels_or_without_as_is_faster(
         int8, kernels = opened[id(session)]
         return batch.input_ids.size * ((1.0 if kernels == faster else 1.2) if int8 else 2.0)
 
-    monkeypatch.setattr(Session, "__init__", noted)
+    monkeypatch.setattr(Session, "__init__", record)
     monkeypatch.setattr("bert_runtime.tuner.kernel_names", lambda: ("QuantizedLinear",))
     monkeypatch.setattr("bert_runtime.tuner.available_cores", lambda: 1)
     Clock(monkeypatch, cost)
@@ -108,7 +108,7 @@ def test_int8_runs_with_kernels_or_without_as_is_faster(
     assert [*opened.values()][1:] == [(True, not faster)]
 
 
-def test_a_real_run(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tuning_with_real_times(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stages: list[str] = []
     monkeypatch.setattr("bert_runtime.tuner.available_cores", lambda: 2)
     tuning = tune(bundle, inputs=["hello there", "where is my card?"], rounds=1, progress=stages.append)
@@ -116,7 +116,7 @@ def test_a_real_run(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tuned_plan(bundle) == tuning.plan
     assert stages == ["timing one input in fp32 and int8", "timing one input on 1, 2 threads", "timing many inputs"]
     for times in tuning.measured["one_input_ms"].values():
-        assert list(times) == ["1x16", "1x64"]  # the bundle reads 64 tokens
+        assert list(times) == ["1x16", "1x64"]  # the bundle's max_tokens is 64
         assert all(value > 0 for value in times.values())
     assert all(value > 0 for value in tuning.measured["sequences_per_second"].values())
     assert tuning.measured["sequences"]["most"] <= 10
@@ -127,19 +127,19 @@ def test_a_real_run(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("faithful", "tried"), [(True, {"fp32", "int8"}), (False, {"fp32"})])
-def test_int8_competes_where_it_is_faithful_though_it_was_slower_elsewhere(
+def test_int8_takes_part_if_it_is_faithful_even_where_the_export_found_it_slower(
     faithful: bool,
     tried: set[str],
     classifier_bundle: Path,
     copy_bundle: CopyBundle,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def slower(manifest: dict[str, Any]) -> None:
+    def prefer_fp32(manifest: dict[str, Any]) -> None:
         manifest["default_precision"] = "fp32"
         for variant in manifest["variants"]:
             variant["faithful"] = faithful or variant["precision"] == "fp32"
 
-    bundle = copy_bundle(classifier_bundle, slower)
+    bundle = copy_bundle(classifier_bundle, prefer_fp32)
     monkeypatch.setattr("bert_runtime.tuner.available_cores", lambda: 1)
     tuning = tune(bundle, rounds=1)
     assert tuning.plan.precision in tried
@@ -147,7 +147,7 @@ def test_int8_competes_where_it_is_faithful_though_it_was_slower_elsewhere(
     assert set(tuning.measured["one_input_ms"]) == {f"{name}, 1 threads" for name in tried}
 
 
-def test_bad_input_writes_nothing(bundle: Path, tmp_path: Path) -> None:
+def test_errors_leave_no_tuning_file(bundle: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="input 1 holds a lone surrogate"):
         tune(bundle, inputs=["hello", "\udcff"])
     with pytest.raises(InputError, match="expected inputs to tune with, found none"):
@@ -163,20 +163,20 @@ def test_bad_input_writes_nothing(bundle: Path, tmp_path: Path) -> None:
     assert not (bundle / TUNING_NAME).exists()
 
 
-def test_long_texts_are_tuned_for_full_windows(bundle: Path) -> None:
+def test_tasks_with_windows_are_tuned_for_full_windows(bundle: Path) -> None:
     manifest = Manifest.read(bundle)
     task = task_from_dict({"name": "replaced-token-detection"})
     assert set(_typical_lengths(replace(manifest, task=task))) == {64}
     assert len(set(_typical_lengths(manifest))) > 10
 
 
-def test_an_export_in_its_place_forgets_what_was_measured(bundle: Path, classifier_bundle: Path) -> None:
+def test_a_new_export_voids_the_measurement(bundle: Path, classifier_bundle: Path) -> None:
     tune(bundle, rounds=1)
     shutil.copyfile(classifier_bundle / "bundle.json", bundle / "bundle.json")
     assert tuned_plan(bundle) is None
 
 
-def test_calls_take_turns() -> None:
+def test_interleaved_calls_take_turns() -> None:
     order: list[str] = []
     found = interleaved_medians({name: lambda name=name: order.append(name) for name in "ab"}, 2, warm=False)
     assert order == ["a", "b", "a", "b"]

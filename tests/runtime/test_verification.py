@@ -1,4 +1,4 @@
-"""`verify`: a sound bundle passes, and every kind of damage fails the check that is about it."""
+"""`verify`: an intact bundle passes, and each kind of damage fails the check that covers it."""
 
 import json
 from collections.abc import Callable
@@ -23,8 +23,8 @@ def failed(checks: list[Check]) -> dict[str, str]:
     return {check.name: check.detail for check in checks if not check.passed}
 
 
-def record_anew(bundle: Path, part: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Makes the manifest agree with a changed file, as someone who hides a change would."""
+def rehash(bundle: Path, part: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Store the hash of a changed file in the manifest, as someone who hides a change would."""
     manifest = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
     asset = part(manifest)
     path = bundle / asset["file"]
@@ -51,7 +51,7 @@ def tokenizer(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["classifier", "embedding"])
-def test_a_fresh_bundle_passes(request: pytest.FixtureRequest, kind: str) -> None:
+def test_an_intact_bundle_passes(request: pytest.FixtureRequest, kind: str) -> None:
     checks = verify(request.getfixturevalue(f"{kind}_bundle"))
     assert [check.name for check in checks] == NAMES
     assert failed(checks) == {}
@@ -59,7 +59,7 @@ def test_a_fresh_bundle_passes(request: pytest.FixtureRequest, kind: str) -> Non
     assert "max abs difference" in checks[-1].detail
 
 
-def test_a_changed_weight(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+def test_changed_weights_fail_the_hash_and_then_the_self_test(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
     bundle = copy_bundle(classifier_bundle)
     weights = bundle / "model.fp32.onnx.data"
     content = bytearray(weights.read_bytes())
@@ -69,53 +69,55 @@ def test_a_changed_weight(classifier_bundle: Path, copy_bundle: CopyBundle) -> N
     assert list(failed(verify(bundle))) == [weights.name, "self-test fp32"]
     assert "expected sha256" in failed(verify(bundle))[weights.name]
 
-    record_anew(bundle, fp32_weights)
-    assert load(bundle, precision="fp32")("hello").label, "the change is not one that loading finds"
+    rehash(bundle, fp32_weights)
+    assert load(bundle, precision="fp32")("hello").label, "loading does not notice the change"
     assert list(failed(verify(bundle))) == ["self-test fp32"]
     assert "tolerance 0.0001" in failed(verify(bundle))["self-test fp32"]
 
 
-def test_a_graph_of_another_variant(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+def test_a_graph_of_another_variant_fails_its_self_test(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
     bundle = copy_bundle(classifier_bundle)
     (bundle / "model.fp32.onnx").write_bytes((bundle / "model.int8.onnx").read_bytes())
-    record_anew(bundle, fp32_model)
+    rehash(bundle, fp32_model)
     assert list(failed(verify(bundle))) == ["self-test fp32"]
 
 
-def test_a_graph_that_is_none(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+def test_a_file_that_is_not_a_graph_fails_its_self_test(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
     bundle = copy_bundle(classifier_bundle)
     (bundle / "model.fp32.onnx").write_bytes(b"not a graph")
-    record_anew(bundle, fp32_model)
+    rehash(bundle, fp32_model)
     assert list(failed(verify(bundle))) == ["self-test fp32"]
     assert "cannot load this graph" in failed(verify(bundle))["self-test fp32"]
 
 
-def test_another_vocabulary(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
-    """Two words that have changed places: everything loads, and the answers are wrong."""
+def test_a_changed_vocabulary_fails_the_self_tests(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    """Two words are swapped: everything loads, and the predictions are wrong."""
     bundle = copy_bundle(classifier_bundle)
     content = json.loads((bundle / "tokenizer.json").read_text(encoding="utf-8"))
     vocab = content["model"]["vocab"]
     vocab["the"], vocab["is"] = vocab["is"], vocab["the"]
     (bundle / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
     assert set(failed(verify(bundle))) == {"tokenizer.json", *SELF_TESTS}
-    record_anew(bundle, tokenizer)
+    rehash(bundle, tokenizer)
     assert "self-test fp32" in failed(verify(bundle))
     assert "tokenizer.json" not in failed(verify(bundle))
 
 
-def test_a_vocabulary_with_more_words_than_the_model(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+def test_token_ids_beyond_the_embedding_table_fail_the_self_tests(
+    classifier_bundle: Path, copy_bundle: CopyBundle
+) -> None:
     bundle = copy_bundle(classifier_bundle)
     content = json.loads((bundle / "tokenizer.json").read_text(encoding="utf-8"))
     content["model"]["vocab"]["danube"] = 5000
     (bundle / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
-    record_anew(bundle, tokenizer)
+    rehash(bundle, tokenizer)
     assert list(failed(verify(bundle))) == SELF_TESTS
 
 
-def test_a_tokenizer_that_is_none(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+def test_a_file_that_is_not_a_tokenizer_fails_the_self_tests(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
     bundle = copy_bundle(classifier_bundle)
     (bundle / "tokenizer.json").write_text("{}")
-    record_anew(bundle, tokenizer)
+    rehash(bundle, tokenizer)
     assert list(failed(verify(bundle))) == SELF_TESTS
     assert "not a tokenizer file" in failed(verify(bundle))["self-test int8"]
 
@@ -153,9 +155,9 @@ def _put(*path: str | int, value: object) -> Callable[[dict[str, Any]], None]:
         (_put("self_test_inputs", 1, value=5), "expected a text"),
         (_put("output", "name", value="scores"), "scores"),
     ],
-    ids=["value", "tolerance", "rows", "ragged", "input", "output name"],
+    ids=["value", "tolerance", "number of outputs", "size of an output", "input", "output name"],
 )
-def test_self_tests_that_do_not_hold(
+def test_recorded_outputs_that_differ_fail_the_self_test(
     classifier_bundle: Path, copy_bundle: CopyBundle, edit: Callable[[dict[str, Any]], None], detail: str
 ) -> None:
     found = failed(verify(copy_bundle(classifier_bundle, edit)))
@@ -163,7 +165,7 @@ def test_self_tests_that_do_not_hold(
     assert detail in found["self-test fp32"]
 
 
-def test_a_bundle_without_self_tests_proves_nothing(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+def test_a_bundle_without_self_tests_fails(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
     def edit(manifest: dict[str, Any]) -> None:
         manifest["self_test_inputs"] = []
         for variant in manifest["variants"]:
@@ -172,7 +174,7 @@ def test_a_bundle_without_self_tests_proves_nothing(classifier_bundle: Path, cop
     assert list(failed(verify(copy_bundle(classifier_bundle, edit)))) == SELF_TESTS
 
 
-def test_a_variant_this_processor_cannot_run_is_skipped_and_said(
+def test_a_variant_that_this_processor_cannot_run_is_skipped(
     classifier_bundle: Path, copy_bundle: Callable[..., Path]
 ) -> None:
     def edit(manifest: dict[str, Any]) -> None:
@@ -183,7 +185,7 @@ def test_a_variant_this_processor_cannot_run_is_skipped_and_said(
     assert checks[-1] == Check("self-test int8", True, "this processor has no avx10_2", skipped=True)
 
 
-def test_without_a_manifest_there_is_nothing_to_check(tmp_path: Path, classifier_checkpoint: Path) -> None:
+def test_a_folder_without_a_manifest_is_an_error(tmp_path: Path, classifier_checkpoint: Path) -> None:
     for folder in (tmp_path, classifier_checkpoint):
         assert folder == tmp_path or open_checkpoint(folder)
         with pytest.raises(BundleError, match="expected a bundle"):

@@ -1,4 +1,4 @@
-"""Folders that are written whole or not at all."""
+"""Atomic replacement of folders."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ def write(folder: Path, text: str) -> None:
     (folder / "file").write_text(text)
 
 
-def test_appears_whole_and_replaces_what_was_there(tmp_path: Path) -> None:
+def test_the_folder_appears_whole_and_replaces_the_old_one(tmp_path: Path) -> None:
     target = tmp_path / "a" / "b"
     for text in ("one", "two"):
         with atomic_replace_dir(target) as folder:
@@ -26,7 +26,7 @@ def test_appears_whole_and_replaces_what_was_there(tmp_path: Path) -> None:
     assert [path.name for path in target.parent.iterdir()] == ["b"]
 
 
-def test_failure_changes_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+def test_an_error_leaves_everything_unchanged(tmp_path: Path) -> None:
     with atomic_replace_dir(tmp_path / "kept") as folder:
         write(folder, "precious")
     for target in (tmp_path / "kept", tmp_path / "new" / "deep" / "folder"):
@@ -37,7 +37,7 @@ def test_failure_changes_nothing_and_leaves_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "kept" / "file").read_text() == "precious"
 
 
-def test_sigterm_leaves_nothing(tmp_path: Path) -> None:
+def test_sigterm_leaves_nothing_behind(tmp_path: Path) -> None:
     script = """
 import signal, sys
 from pathlib import Path
@@ -47,7 +47,7 @@ with atomic_replace_dir(Path(sys.argv[1])) as folder:
     try:
         signal.raise_signal(signal.SIGTERM)
     except BaseException:
-        print("a library would be told of it")
+        print("an exception reached the block")
 """
     command = [sys.executable, "-c", script, str(tmp_path / "new" / "deep")]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -55,27 +55,27 @@ with atomic_replace_dir(Path(sys.argv[1])) as folder:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sigterm_is_as_before_afterwards(tmp_path: Path) -> None:
+def test_the_sigterm_handler_is_restored(tmp_path: Path) -> None:
     with atomic_replace_dir(tmp_path / "new") as folder:
         write(folder, "whole")
         assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_a_handler_that_a_program_has_set_is_its_own(tmp_path: Path) -> None:
-    asked: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+def test_a_sigterm_handler_of_the_program_is_kept(tmp_path: Path) -> None:
+    received: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
     try:
         with atomic_replace_dir(tmp_path / "new") as folder:
             signal.raise_signal(signal.SIGTERM)
             write(folder, "whole")
     finally:
         signal.signal(signal.SIGTERM, before)
-    assert asked == [signal.SIGTERM]
+    assert received == [signal.SIGTERM]
     assert (tmp_path / "new" / "file").read_text() == "whole"
 
 
-def test_failure_spares_what_others_wrote_beside_it(tmp_path: Path) -> None:
+def test_an_error_keeps_folders_written_next_to_it(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), atomic_replace_dir(tmp_path / "bundles" / "a"):
         with atomic_replace_dir(tmp_path / "bundles" / "b") as other:
             write(other, "finished")
@@ -84,7 +84,7 @@ def test_failure_spares_what_others_wrote_beside_it(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "bundles").iterdir()] == ["b"]
 
 
-def test_place_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_that_cannot_be_written_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BertError, match="cannot be written"), atomic_replace_dir(tmp_path / "file" / "below"):
         pytest.fail("the block must not run")
@@ -93,13 +93,13 @@ def test_place_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.Mon
         pytest.fail("the block must not run")
 
 
-def test_full_disk_is_a_message(tmp_path: Path) -> None:
+def test_a_full_disk_is_a_bert_error(tmp_path: Path) -> None:
     with pytest.raises(BertError, match=r"cannot be written: .*No space left"), atomic_replace_dir(tmp_path / "new"):
         raise OSError(28, "No space left on device")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_link_is_followed(tmp_path: Path) -> None:
+def test_a_link_is_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with atomic_replace_dir(tmp_path / "link") as folder:
@@ -108,7 +108,7 @@ def test_link_is_followed(tmp_path: Path) -> None:
     assert (tmp_path / "link").is_symlink()
 
 
-def test_umask_is_respected(tmp_path: Path) -> None:
+def test_the_umask_is_respected(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         with atomic_replace_dir(tmp_path / "new"):

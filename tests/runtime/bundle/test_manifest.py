@@ -1,4 +1,4 @@
-"""The manifest: pinned by a golden file, kept whole in a round trip, and exact about what is wrong in it."""
+"""The manifest: a golden file, round trips, and errors that name the key at fault."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ GOLDEN = (FIXTURES / "bundle.v1.json").read_text(encoding="utf-8")
 
 @pytest.fixture(scope="module")
 def manifest() -> Manifest:
-    """What the golden file's generator describes."""
+    """The manifest that the golden file's generator describes."""
     made = runpy.run_path(str(FIXTURES / "bundle_v1.py"))["manifest"]()
     assert isinstance(made, Manifest)
     return made
@@ -40,7 +40,7 @@ def test_golden_file_is_read_in_full(manifest: Manifest) -> None:
 
 
 def test_golden_file_uses_every_field(manifest: Manifest) -> None:
-    """So that a field that the reader or the writer forgets makes one of the two tests above fail."""
+    """A field that reader or writer forgets then fails one of the two tests above."""
     values = json.loads(GOLDEN)
     assert values["format_version"] == FORMAT_VERSION == 1
     assert {field.name for field in fields(Manifest)} - {"extra"} == values.keys() - {
@@ -62,7 +62,7 @@ def test_keys_of_later_releases_survive_a_round_trip() -> None:
     }
 
 
-def test_keys_of_later_releases_inside_a_part_are_no_error() -> None:
+def test_nested_keys_of_later_releases_are_ignored() -> None:
     def add(values: dict[str, Any]) -> None:
         values["variants"][0]["energy_joules"] = 3
         values["tokenizer"]["license"] = "MIT"
@@ -72,20 +72,20 @@ def test_keys_of_later_releases_inside_a_part_are_no_error() -> None:
 
 
 @pytest.mark.parametrize("texts", [("a [\n", "] b", "{c}  d"), ("one\ttwo", '"'), ()])
-def test_texts_survive_the_compact_lists(manifest: Manifest, texts: tuple[str, ...]) -> None:
+def test_texts_that_look_like_json_lists_survive(manifest: Manifest, texts: tuple[str, ...]) -> None:
     values = json.loads(GOLDEN) | {"self_test_inputs": list(texts)}
     again = Manifest.from_json(Manifest.from_json(json.dumps(values)).to_json())
     assert again.self_test_inputs == texts
 
 
-def test_a_newer_format_is_refused_with_what_to_do() -> None:
+def test_a_newer_format_is_refused_with_an_upgrade_command() -> None:
     message = "format version 2, this release reads up to 1; upgrade with: pip install --upgrade bert-export"
     with pytest.raises(NewerFormatError, match=message):
         Manifest.from_json(edited(lambda values: values.update(format_version=2, task="something else entirely")))
 
 
 @pytest.mark.parametrize("version", [None, 0, -1, "1", 1.0, True, [1]])
-def test_a_format_version_that_is_none(version: object) -> None:
+def test_invalid_format_versions_are_refused(version: object) -> None:
     with pytest.raises(BundleError, match=r"^format_version: expected a whole number from 1, found"):
         Manifest.from_json(edited(lambda values: values.update(format_version=version)))
 
@@ -102,7 +102,7 @@ def test_a_format_version_that_is_none(version: object) -> None:
         ("{}", "format_version: expected a whole number from 1, found None"),
     ],
 )
-def test_what_is_no_manifest_at_all(text: str, message: str) -> None:
+def test_texts_that_are_not_manifests_are_refused(text: str, message: str) -> None:
     with pytest.raises(BundleError, match=message):
         Manifest.from_json(text)
 
@@ -165,7 +165,7 @@ def _put(value: object, *path: str | int) -> Callable[[dict[str, Any]], object]:
         (_put([], "variants"), "no variant"),
     ],
 )
-def test_what_is_wrong_is_named_by_its_path(edit: Callable[[dict[str, Any]], object], message: str) -> None:
+def test_errors_name_the_path_of_the_key(edit: Callable[[dict[str, Any]], object], message: str) -> None:
     with pytest.raises(BundleError, match=message):
         Manifest.from_json(edited(edit))
 
@@ -191,7 +191,7 @@ def test_optional_keys_have_defaults() -> None:
     assert (int8.instruction_set, int8.fusions, int8.int8_flops_share, int8.metrics) == (None, {}, 0.0, {})
 
 
-def test_whole_numbers_pass_for_numbers(manifest: Manifest) -> None:
+def test_whole_numbers_are_accepted_as_floats(manifest: Manifest) -> None:
     read = Manifest.from_json(edited(_put(1, "variants", 1, "int8_flops_share"))).variant("int8").int8_flops_share
     assert read == 1.0
     assert isinstance(read, float)
@@ -214,12 +214,12 @@ def test_assets_are_the_tokenizer_and_every_graph(manifest: Manifest) -> None:
     ]
 
 
-def test_variants_have_a_target() -> None:
+def test_variants_are_found_by_precision_target_and_padding() -> None:
     manifest = Manifest.from_json(GOLDEN)
-    assert [each.precision for each in manifest.variants_for("cpu")] == ["fp32", "int8"]
+    assert [variant.precision for variant in manifest.variants_for("cpu")] == ["fp32", "int8"]
     assert manifest.variant("fp16", "cuda").model.file == "model.fp16.onnx"
-    forms = manifest.padding_variants(manifest.variant("fp16", "cuda"))
-    assert {form: (each.model.file, each.title) for form, each in forms.items()} == {
+    others = manifest.padding_variants(manifest.variant("fp16", "cuda"))
+    assert {padding: (variant.model.file, variant.title) for padding, variant in others.items()} == {
         "unmasked": ("model.fp16.unmasked.onnx", "fp16 cuda unmasked"),
         "packed": ("model.fp16.packed.onnx", "fp16 cuda packed"),
     }
@@ -230,7 +230,7 @@ def test_variants_have_a_target() -> None:
         manifest.variant("int8", "cuda")
 
 
-def test_bundles_from_before_there_were_targets() -> None:
+def test_bundles_without_targets_are_for_the_cpu() -> None:
     def edit(values: dict[str, Any]) -> None:
         del values["variants"][2:]
         for variant in values["variants"]:
@@ -240,9 +240,9 @@ def test_bundles_from_before_there_were_targets() -> None:
             del spec["below"]
 
     manifest = Manifest.from_json(edited(edit))
-    assert [each.target for each in manifest.variants] == ["cpu", "cpu"]
+    assert [variant.target for variant in manifest.variants] == ["cpu", "cpu"]
     assert manifest.variants_for("cuda") == ()
-    assert [each.exclusive_max for each in manifest.inputs] == [None] * 3
+    assert [spec.exclusive_max for spec in manifest.inputs] == [None] * 3
 
 
 def test_reading_names_the_file_at_fault(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_reading_names_the_file_at_fault(tmp_path: Path) -> None:
         Manifest.read(tmp_path)
 
 
-def test_reading_what_is_no_bundle(tmp_path: Path) -> None:
+def test_paths_that_are_not_bundles_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("hello")
     (tmp_path / "folder").mkdir()
     for name, found in (("file", "a file"), ("folder", "none"), ("absent", "no such directory")):
@@ -265,7 +265,7 @@ def test_reading_what_is_no_bundle(tmp_path: Path) -> None:
         assert message in str(caught.value)
 
 
-def test_reading_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_a_manifest_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     (tmp_path / MANIFEST_NAME).write_bytes(b"\xff\xfe{}")
     with pytest.raises(BundleError, match=r"bundle\.json: cannot be read"):
         Manifest.read(tmp_path)

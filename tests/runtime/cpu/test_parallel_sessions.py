@@ -1,4 +1,4 @@
-"""Runs side by side: the answers and the order of one run after the other, in a session that opens when it must."""
+"""Parallel batches: same results and order as one batch at a time, in a session that is opened on first use."""
 
 import os
 import subprocess
@@ -20,37 +20,39 @@ TEXTS = [" ".join(["hello there"] * (1 + number * 7 % 23)) for number in range(6
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-@pytest.mark.parametrize("runs", [2, 3, 8])
-def test_answers_and_order_stay(classifier_bundle: Path, precision: str, runs: int) -> None:
-    options: dict[str, Any] = {"precision": precision, "threads": runs, "max_batch_tokens": 64}
+@pytest.mark.parametrize("inter_threads", [2, 3, 8])
+def test_results_and_order_are_those_of_one_batch_at_a_time(
+    classifier_bundle: Path, precision: str, inter_threads: int
+) -> None:
+    options: dict[str, Any] = {"precision": precision, "threads": inter_threads, "max_batch_tokens": 64}
     plain = load(classifier_bundle, inter_threads=1, **options)
     assert plain.parallel_sessions is None
-    model = load(classifier_bundle, inter_threads=runs, **options)
-    found, expected = (stack_single_window(each.outputs(TEXTS)) for each in (model, plain))
+    model = load(classifier_bundle, inter_threads=inter_threads, **options)
+    found, expected = (stack_single_window(loaded.outputs(TEXTS)) for loaded in (model, plain))
     assert np.abs(found - expected).max() <= 1e-5
-    assert [each.label for each in model(TEXTS)] == [model(text).label for text in TEXTS]
+    assert [result.label for result in model(TEXTS)] == [model(text).label for text in TEXTS]
 
 
-@pytest.mark.parametrize("rows", [1, 2, 7])
-@pytest.mark.parametrize("runs", [1, 2])
-def test_token_ids_at_hand_are_divided_like_texts(
-    classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch, runs: int, rows: int
+@pytest.mark.parametrize("batch_size", [1, 2, 7])
+@pytest.mark.parametrize("inter_threads", [1, 2])
+def test_token_ids_are_divided_into_batches_like_texts(
+    classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch, inter_threads: int, batch_size: int
 ) -> None:
-    model = load(classifier_bundle, precision="fp32", threads=2, inter_threads=runs, max_batch_tokens=24)
-    encodings = [windows[0] for windows in model.tokenizer.encode([as_text_input("hello there " * 3)] * rows)]
+    model = load(classifier_bundle, precision="fp32", threads=2, inter_threads=inter_threads, max_batch_tokens=24)
+    encodings = [windows[0] for windows in model.tokenizer.encode([as_text_input("hello there " * 3)] * batch_size)]
     batch = pad([*encodings[1:], model.tokenizer.encode([as_text_input("bye")])[0][0]], model.tokenizer.pad_token_id)
     whole = model.session.run(batch)
-    ran: list[int] = []
+    sizes: list[int] = []
     run = Session.run
 
     def counted(self: Session, batch: Batch) -> FloatArray:
-        ran.append(len(batch.input_ids))
+        sizes.append(len(batch.input_ids))
         return run(self, batch)
 
     monkeypatch.setattr(Session, "run", counted)
     assert np.abs(model.run(batch) - whole).max() <= 1e-5
-    assert sum(ran) == rows
-    assert max(ran) * batch.input_ids.shape[1] <= 24
+    assert sum(sizes) == batch_size
+    assert max(sizes) * batch.input_ids.shape[1] <= 24
 
 
 _IDS = np.array([[2, 7, 3]])
@@ -72,13 +74,15 @@ _IDS = np.array([[2, 7, 3]])
         ({"token_type_ids": _IDS}, "token_type_ids must lie in 0 to 1, found 7"),
     ],
 )
-def test_arrays_that_are_no_batch_are_refused(classifier_bundle: Path, changes: dict[str, Any], message: str) -> None:
+def test_arrays_that_are_not_a_batch_are_refused(
+    classifier_bundle: Path, changes: dict[str, Any], message: str
+) -> None:
     batch = Batch(_IDS, np.ones_like(_IDS), np.zeros_like(_IDS))._replace(**changes)
     with pytest.raises(InputError, match=message):
         load(classifier_bundle, threads=1).run(batch)
 
 
-def test_a_second_session_is_opened_for_many_inputs_alone(
+def test_the_single_threaded_session_is_opened_for_many_inputs_only(
     classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = []
@@ -103,7 +107,7 @@ def test_a_second_session_is_opened_for_many_inputs_alone(
     assert opened == [3, 1]
 
 
-def test_a_call_that_is_not_alone_takes_one_thread(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_takes_one_thread_while_others_run(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[int] = []
     entered, leave = threading.Event(), threading.Event()
     run = Session.run
@@ -132,7 +136,7 @@ def test_a_call_that_is_not_alone_takes_one_thread(classifier_bundle: Path, monk
         assert ran.count(2) == alone
 
 
-def test_few_runs_on_many_threads_are_not_side_by_side(
+def test_too_few_batches_run_one_at_a_time_on_all_threads(
     classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[int] = []
@@ -151,24 +155,26 @@ def test_few_runs_on_many_threads_are_not_side_by_side(
     assert ran == [1] * 8
 
 
-def test_a_bundle_that_was_replaced_is_not_mixed_in(
+def test_a_bundle_that_was_replaced_is_not_opened_again(
     classifier_bundle: Path, copy_bundle: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     bundle = copy_bundle(classifier_bundle, lambda manifest: None)
     model = load(bundle, threads=2)
-    expected = [each.label for each in model(TEXTS[:1] * 2)]
+    expected = [result.label for result in model(TEXTS[:1] * 2)]
     for variant in ("fp32", "int8"):
         path = bundle / f"model.{variant}.onnx"
         path.write_bytes(path.read_bytes()[:-1] + b"\0")
     for _ in range(2):
-        assert [each.label for each in model(TEXTS)][:1] == expected[:1]
+        assert [result.label for result in model(TEXTS)][:1] == expected[:1]
     assert [record.getMessage() for record in caplog.records if "parallel batches" in record.getMessage()] == [
         caplog.records[0].getMessage()
     ]
     assert "expected sha256" in caplog.text
 
 
-def test_callers_do_not_wait_for_the_session_to_open(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callers_do_not_wait_while_another_opens_the_session(
+    classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opening, open_now = threading.Event(), threading.Event()
     model = load(classifier_bundle, threads=2)
     make = Session.__init__
@@ -200,23 +206,23 @@ threading.Thread(target=late).start()
 """
 
 
-def test_a_thread_that_outlives_the_program_is_answered(classifier_bundle: Path) -> None:
+def test_a_thread_that_outlives_the_main_thread_gets_results(classifier_bundle: Path) -> None:
     command = [sys.executable, "-c", _LATE, str(classifier_bundle)]
     found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
     assert (found.stdout.strip(), found.stderr) == ("50", "")
 
 
-def test_an_error_in_one_of_the_runs_is_raised(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_a_parallel_batch_is_raised(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Session.run
 
     def failing(self: Session, batch: Any) -> Any:
-        if batch.input_ids.shape[1] < 10:  # the last of them, since the longest run first
-            raise InputError("a run that fails")
+        if batch.input_ids.shape[1] < 10:  # the last batch, since the longest run first
+            raise InputError("a batch that fails")
         return run(self, batch)
 
     model = load(classifier_bundle, threads=2, max_batch_tokens=64)
     monkeypatch.setattr(Session, "run", failing)
-    with pytest.raises(InputError, match="a run that fails"):
+    with pytest.raises(InputError, match="a batch that fails"):
         model(TEXTS)
     monkeypatch.undo()
     assert len(model(TEXTS)) == len(TEXTS)
@@ -249,7 +255,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize("state", ["fresh", "opening", "opened"])
-def test_a_forked_child_is_refused_and_does_not_wait_for_ever(classifier_bundle: Path, state: str) -> None:
+def test_a_forked_child_is_refused_and_does_not_hang(classifier_bundle: Path, state: str) -> None:
     command = [sys.executable, "-c", _FORK, str(classifier_bundle), state]
     found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
     assert found.stdout.strip() == "2"

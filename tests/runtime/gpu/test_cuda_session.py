@@ -1,4 +1,4 @@
-"""The session on a GPU, with a stand-in for ONNX Runtime's: what is asked of it, and what is refused."""
+"""The CUDA session with a fake ONNX Runtime session: CUDA graphs, padding, options and errors."""
 
 import json
 import logging
@@ -25,12 +25,12 @@ GPU = Device(kind="cuda", index=1)
 
 
 class FakeValue:
-    """An `OrtValue` on a GPU."""
+    """A fake `OrtValue` on a GPU."""
 
     made = 0
 
-    def __init__(self, shape: Any, dtype: Any, *where: Any) -> None:
-        assert where == ("cuda", 1)
+    def __init__(self, shape: Any, dtype: Any, *device: Any) -> None:
+        assert device == ("cuda", 1)
         self.array = np.full(shape, 7, dtype=dtype)
         FakeValue.made += 1
 
@@ -43,7 +43,7 @@ class FakeValue:
 
 
 class FakeSession:
-    """Answers with the sum of each row's ids, and notes which runs went through which graph."""
+    """Outputs the sum of each sequence's ids, and records graph id and shape of each call."""
 
     def __init__(self, per_token: bool = False) -> None:
         self.runs: list[tuple[str, tuple[int, ...]]] = []
@@ -52,14 +52,14 @@ class FakeSession:
     def get_inputs(self) -> list[Any]:
         return [SimpleNamespace(name=name) for name in ("input_ids", "attention_mask")]
 
-    def answer(self, feed: dict[str, Any]) -> Any:
+    def compute(self, feed: dict[str, Any]) -> Any:
         kept = (feed["input_ids"] * feed["attention_mask"]).astype(np.float32)
         return kept[..., None] if self.per_token else kept.sum(axis=1, keepdims=True)
 
     def run(self, names: list[str], feed: dict[str, Any], options: Any) -> list[Any]:
         assert names == ["logits"]
         self.runs.append((options.entries["gpu_graph_id"], feed["input_ids"].shape))
-        return [self.answer(feed)]
+        return [self.compute(feed)]
 
     def io_binding(self) -> Any:
         bound: dict[str, Any] = {}
@@ -70,7 +70,7 @@ class FakeSession:
     def run_with_iobinding(self, binding: Any, options: Any) -> None:
         feed = {name: binding.bound[name].array for name in ("input_ids", "attention_mask")}
         self.runs.append((options.entries["gpu_graph_id"], feed["input_ids"].shape))
-        binding.bound["logits"].array[:] = self.answer(feed)
+        binding.bound["logits"].array[:] = self.compute(feed)
 
 
 class FakeRunOptions:
@@ -86,7 +86,7 @@ Opened = Callable[..., tuple[CudaSession, FakeSession]]
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
-    """`opened(axes, **limits)`: a session over a `FakeSession`."""
+    """Return `opened(axes, shapes)`, which opens a session over a `FakeSession`."""
     import onnxruntime
 
     monkeypatch.setattr(onnxruntime, "OrtValue", SimpleNamespace(ortvalue_from_shape_and_type=FakeValue))
@@ -110,7 +110,7 @@ def batch(*rows: list[int]) -> Batch:
     return Batch(ids, np.ones_like(ids), np.zeros_like(ids))
 
 
-def test_a_shape_is_captured_when_it_comes_again(opened: Opened) -> None:
+def test_a_shape_is_captured_on_its_second_use(opened: Opened) -> None:
     session, fake = opened()
     for rows in ([[5, 6]], [[7, 8, 9]], [[1] * 20], [[2] * 20, [3] * 20]):
         assert session.run(batch(*rows)).tolist() == [[sum(row)] for row in rows]
@@ -120,30 +120,30 @@ def test_a_shape_is_captured_when_it_comes_again(opened: Opened) -> None:
     assert fake.runs[4:] == [("2", (1, 32)), ("1", (1, 16))]
 
 
-def test_the_interface_is_that_of_onnxruntime(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same calls with buffers on the CPU, where ONNX Runtime ignores the graph's id."""
+def test_the_calls_exist_in_onnxruntime(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same calls, with buffers on the CPU, where ONNX Runtime ignores the graph id."""
     monkeypatch.setattr(cuda, "open_cuda_session", lambda path, device, **options: open_onnxruntime_session(path, 1))
     path, manifest = classifier_bundle / "model.fp32.onnx", Manifest.read(classifier_bundle)
     session = CudaSession(path, manifest, CPU)
     plain = Session(path, manifest.output.name, 1)
-    answers = []
+    outputs = []
     for number in range(4):
-        each = batch([2, 5 + number, 3], [2, 3, 0])
-        answers.append((session.run(each).copy(), plain.run(each)))  # on the CPU, the buffer itself is handed out
-    for ours, theirs in answers:
-        assert ours.shape == theirs.shape == (2, 3)
-        assert np.abs(ours - theirs).max() <= 1e-5
+        ids = batch([2, 5 + number, 3], [2, 3, 0])
+        outputs.append((session.run(ids).copy(), plain.run(ids)))  # on the CPU, run returns the buffer itself
+    for found, expected in outputs:
+        assert found.shape == expected.shape == (2, 3)
+        assert np.abs(found - expected).max() <= 1e-5
     with pytest.raises(InputError, match=r"input_ids must lie in 0 to \d+, found 1000"):
         session.run(batch([1000]))
 
 
-def test_outputs_of_a_graph_are_not_overwritten_by_the_next_run(opened: Opened) -> None:
+def test_outputs_are_not_overwritten_by_the_next_batch(opened: Opened) -> None:
     session, _ = opened()
     first, second, third = (session.run(batch([number])) for number in (5, 6, 7))
     assert [array.tolist() for array in (first, second, third)] == [[[5]], [[6]], [[7]]]
 
 
-def test_buffers_are_reused(opened: Opened) -> None:
+def test_gpu_buffers_are_reused(opened: Opened) -> None:
     session, _ = opened()
     FakeValue.made = 0
     for _ in range(5):
@@ -151,7 +151,7 @@ def test_buffers_are_reused(opened: Opened) -> None:
     assert FakeValue.made == 3  # two inputs and the output, once
 
 
-def test_graphs_are_bounded_in_number(opened: Opened) -> None:
+def test_no_more_than_max_graphs_are_captured(opened: Opened) -> None:
     session, fake = opened(shapes=ShapeBuckets(max_graphs=1))
     for length in (10, 30, 60) * 3:
         session.run(batch([1] * length))
@@ -159,21 +159,21 @@ def test_graphs_are_bounded_in_number(opened: Opened) -> None:
     assert captured == {(1, 16)}
 
 
-def test_large_batches_are_not_captured_but_aligned(opened: Opened) -> None:
+def test_large_batches_are_aligned_and_not_captured(opened: Opened) -> None:
     session, fake = opened()
     for _ in range(3):
         assert session.run(batch(*[[1] * 101] * 16)).tolist() == [[101]] * 16
     assert fake.runs == [("-1", (16, 104))] * 3
 
 
-def test_rows_that_depend_on_the_texts_are_not_captured(opened: Opened) -> None:
+def test_outputs_of_data_dependent_size_are_not_captured(opened: Opened) -> None:
     session, fake = opened(axes=("masks", 1))
     for _ in range(3):
         session.run(batch([1, 2]))
     assert {graph for graph, _ in fake.runs} == {"-1"}
 
 
-def test_tokens_of_the_padding_are_cut_off(opened: Opened) -> None:
+def test_padding_is_cut_off_outputs_per_token(opened: Opened) -> None:
     session, fake = opened(axes=("batch", "sequence", 1))
     for _ in range(3):
         assert session.run(batch([3, 4, 5]))[..., 0].tolist() == [[3, 4, 5]]
@@ -191,7 +191,7 @@ def test_ids_are_checked_before_they_reach_the_gpu(opened: Opened, ids: list[int
     assert fake.runs == []
 
 
-def test_a_mask_is_zeros_and_ones() -> None:
+def test_mask_values_above_one_are_refused() -> None:
     with pytest.raises(InputError, match="attention_mask must lie in 0 to 1, found 2"):
         check_ids(batch([1])._replace(attention_mask=np.array([[2]])), {"attention_mask": 2})
 
@@ -203,7 +203,7 @@ def test_a_forked_child_is_refused(opened: Opened, monkeypatch: pytest.MonkeyPat
         session.run(batch([1]))
 
 
-def test_what_the_provider_raises_is_ours(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_onnxruntime_become_bundle_errors(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     session, fake = opened()
 
     def out_of_memory(*arguments: Any) -> Any:
@@ -214,7 +214,7 @@ def test_what_the_provider_raises_is_ours(opened: Opened, monkeypatch: pytest.Mo
         session.run(batch([1, 2]))
 
 
-def test_cudnn_that_is_missing_is_named(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_cudnn_is_named(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     session, fake = opened()
 
     def no_cudnn(*arguments: Any) -> Any:
@@ -227,7 +227,7 @@ def test_cudnn_that_is_missing_is_named(opened: Opened, monkeypatch: pytest.Monk
         session.run(batch([1, 2]))
 
 
-def test_options_keep_fp32_and_accumulate_in_it() -> None:
+def test_provider_options_keep_fp32_exact() -> None:
     options = provider_options(GPU, capture=True)
     assert (options["device_id"], options["use_tf32"], options["enable_cuda_graph"]) == ("1", "0", "1")
     assert options["enable_skip_layer_norm_strict_mode"] == "1"
@@ -289,11 +289,11 @@ def test_operators_on_the_cpu_are_reported(
     assert "Shape" not in fallback_operators(session)
 
 
-def test_releases_that_do_not_tell_report_nothing() -> None:
+def test_no_fallbacks_are_reported_where_onnxruntime_does_not_report_them() -> None:
     assert fallback_operators(SimpleNamespace()) == {}  # type: ignore[arg-type]
 
 
-def test_cuda_on_a_machine_without_it(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_without_a_cuda_variant_is_refused(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["onnxruntime"], "get_available_providers", lambda: ["CPUExecutionProvider"])
     with pytest.raises(BundleError, match="no variant for cuda; export the checkpoint again with --target cuda"):
         load(classifier_bundle, device="cuda")

@@ -1,4 +1,4 @@
-"""Input buffers: what a batch is padded to, and page-locked memory of a stand-in for CUDA's runtime."""
+"""Staging buffers: padding, reuse, and page-locked memory from a fake CUDA runtime."""
 
 import ctypes
 import gc
@@ -16,12 +16,12 @@ NAMES = ("input_ids", "attention_mask", "token_type_ids")
 GPU = Device(kind="cuda", index=1)
 
 
-def batch(rows: int, tokens: int, value: int = 5) -> Batch:
-    ids = np.full((rows, tokens), value, dtype=np.int64)
+def batch(batch_size: int, length: int, value: int = 5) -> Batch:
+    ids = np.full((batch_size, length), value, dtype=np.int64)
     return Batch(ids, np.ones_like(ids), np.ones_like(ids))
 
 
-def test_padding_goes_behind_rows_and_tokens() -> None:
+def test_padding_follows_sequences_and_tokens() -> None:
     staged = StagingBuffers(NAMES, 9, CPU).stage(batch(2, 3), (3, 4))
     assert list(staged) == list(NAMES)
     assert staged["input_ids"].tolist() == [[5, 5, 5, 9], [5, 5, 5, 9], [9] * 4]
@@ -30,7 +30,7 @@ def test_padding_goes_behind_rows_and_tokens() -> None:
         assert staged[name].flags.c_contiguous
 
 
-def test_a_buffer_is_reused_and_nothing_of_the_last_batch_is_left() -> None:
+def test_buffers_are_reused_without_leftovers_of_the_last_batch() -> None:
     staging = StagingBuffers(NAMES[:2], 0, CPU)
     large = staging.stage(batch(4, 8), (4, 8))
     small = staging.stage(batch(1, 2, value=7), (2, 4))
@@ -41,7 +41,7 @@ def test_a_buffer_is_reused_and_nothing_of_the_last_batch_is_left() -> None:
 
 
 class FakeRuntime:
-    """Gives memory of the C library's in the place of page-locked memory."""
+    """A CUDA runtime that gives ordinary memory as page-locked."""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.fails = fails
@@ -72,7 +72,7 @@ class FakeRuntime:
         self.freed.append(address.value)
 
 
-def test_memory_is_page_locked_and_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_locked_memory_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = FakeRuntime()
     monkeypatch.setattr(pinned_memory, "_cuda_runtime", lambda: runtime)
     staging = StagingBuffers(NAMES, 0, GPU)
@@ -87,11 +87,11 @@ def test_memory_is_page_locked_and_freed(monkeypatch: pytest.MonkeyPatch) -> Non
     assert sorted(runtime.freed) == sorted(runtime.given)
 
 
-def test_without_page_locked_memory_there_is_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffers_are_ordinary_memory_where_none_can_be_page_locked(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = FakeRuntime(fails=True)
     monkeypatch.setattr(pinned_memory, "_cuda_runtime", lambda: runtime)
     assert StagingBuffers(NAMES, 0, GPU).stage(batch(1, 2), (1, 2))["input_ids"].tolist() == [[5, 5]]
-    assert runtime.last_error == 0  # nobody else takes it for theirs
+    assert runtime.last_error == 0  # the next caller does not see it
     monkeypatch.undo()
     monkeypatch.setattr(pinned_memory, "_LIBRARIES", ("libcudart.so.nowhere",))
     assert StagingBuffers(NAMES, 0, GPU).stage(batch(1, 3), (1, 3))["input_ids"].tolist() == [[5, 5, 5]]

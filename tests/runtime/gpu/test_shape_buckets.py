@@ -1,4 +1,4 @@
-"""The shapes that CUDA graphs are captured for."""
+"""Shape buckets: the shapes that CUDA graphs are captured for."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from bert_runtime.tokenization import Batch
 
 
 @pytest.mark.parametrize(
-    ("rows", "tokens", "max_tokens", "shape"),
+    ("batch_size", "length", "max_positions", "shape"),
     [
         (1, 1, 512, (1, 16)),
         (1, 16, 512, (1, 16)),
@@ -18,30 +18,32 @@ from bert_runtime.tokenization import Batch
         (1, 512, 512, (1, 512)),
         (8, 129, 512, None),  # 8 × 192 tokens are more than 1024
         (9, 1, 512, None),
-        (1, 513, 1024, (1, 1024)),  # the model's own length is one of those there are
+        (1, 513, 1024, (1, 1024)),  # the model's maximum is a bucket of its own
         (2, 513, 1024, None),
         (1, 60, 62, (1, 62)),  # not 64: the model has no position for the last two
         (1, 10, 12, (1, 12)),
         (1, 13, 12, None),
     ],
 )
-def test_the_smallest_shape_that_holds_a_batch(rows: int, tokens: int, max_tokens: int, shape: Shape | None) -> None:
-    assert ShapeBuckets().shape_for(rows, tokens, max_tokens) == shape
+def test_a_batch_gets_the_smallest_bucket_that_holds_it(
+    batch_size: int, length: int, max_positions: int, shape: Shape | None
+) -> None:
+    assert ShapeBuckets().shape_for(batch_size, length, max_positions) == shape
 
 
-def test_without_rows_nothing_is_captured() -> None:
+def test_no_batch_sizes_capture_nothing() -> None:
     assert ShapeBuckets(batch_sizes=()).shape_for(1, 1, 512) is None
 
 
 @pytest.mark.parametrize(
-    ("tokens", "max_tokens", "expected"), [(1, 512, 8), (8, 512, 8), (9, 512, 16), (505, 511, 511), (20, 20, 20)]
+    ("length", "max_positions", "expected"), [(1, 512, 8), (8, 512, 8), (9, 512, 16), (505, 511, 511), (20, 20, 20)]
 )
-def test_tokens_are_rounded_up_within_the_positions(tokens: int, max_tokens: int, expected: int) -> None:
-    assert ShapeBuckets().align_length(tokens, max_tokens) == expected
-    assert NO_BUCKETS.align_length(tokens, max_tokens) == tokens
+def test_lengths_are_aligned_within_the_maximum(length: int, max_positions: int, expected: int) -> None:
+    assert ShapeBuckets().align_length(length, max_positions) == expected
+    assert NO_BUCKETS.align_length(length, max_positions) == length
 
 
-def test_what_padding_added_is_taken_away() -> None:
+def test_unpad_cuts_the_padding_off() -> None:
     ids = np.arange(1, 7, dtype=np.int64).reshape(2, 3)
     batch = Batch(ids, np.ones_like(ids), np.ones_like(ids))
     tokens = np.zeros((4, 5, 1), dtype=np.float32)

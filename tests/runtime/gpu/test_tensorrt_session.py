@@ -1,4 +1,4 @@
-"""The session on TensorRT, with a stand-in for ONNX Runtime's: what is asked of it, and what is refused."""
+"""The TensorRT session with a fake ONNX Runtime session: its options, its batches and its errors."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,14 +22,14 @@ GPU = Device(kind="tensorrt", index=1)
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's cache."""
+    """The user's cache folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What every session on the GPU was opened with; each answers with the rows' lengths."""
+    """The arguments of every GPU session; each session outputs its sequences' lengths."""
     made: list[dict[str, Any]] = []
 
     def session(*arguments: Any, **options: Any) -> Any:
@@ -46,9 +46,9 @@ def test_options(classifier_bundle: Path, cache: Path) -> None:
     options = tensorrt_options(variant, manifest, GPU)
     assert all(isinstance(value, str) for value in options.values())
     assert (options["device_id"], options["trt_fp16_enable"]) == ("1", "True")
-    names = [each.name for each in manifest.inputs]
-    most = manifest.max_tokens
-    for key, shape in (("min", "1x1"), ("opt", f"8x{min(128, most)}"), ("max", f"128x{most}")):
+    names = [spec.name for spec in manifest.inputs]
+    max_tokens = manifest.max_tokens
+    for key, shape in (("min", "1x1"), ("opt", f"8x{min(128, max_tokens)}"), ("max", f"128x{max_tokens}")):
         assert options[f"trt_profile_{key}_shapes"] == ",".join(f"{name}:{shape}" for name in names)
     folder = Path(options["trt_engine_cache_path"])
     assert folder == engine_folder(variant)
@@ -57,14 +57,14 @@ def test_options(classifier_bundle: Path, cache: Path) -> None:
     assert tensorrt_options(manifest.variant("fp32"), manifest, GPU)["trt_fp16_enable"] == "False"
 
 
-def test_engines_are_kept_by_graph_and_weights(classifier_bundle: Path, cache: Path) -> None:
+def test_engines_are_cached_by_graph_and_weights(classifier_bundle: Path, cache: Path) -> None:
     variant = Manifest.read(classifier_bundle).variant("fp32")
     weights = (Asset(file="weights", size_bytes=1, sha256=digit * 64) for digit in "ab")
-    folders = {engine_folder(each) for each in (variant, *(replace(variant, external_data=data) for data in weights))}
+    folders = {engine_folder(other) for other in (variant, *(replace(variant, external_data=data) for data in weights))}
     assert len(folders) == 3
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(
+def test_a_cache_that_cannot_be_written_is_logged_and_not_used(
     classifier_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
@@ -75,7 +75,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(
     assert caplog.messages[0].startswith("TensorRT's engine cannot be cached, and is built again at every start: ")
 
 
-def test_more_rows_than_the_engine_takes_are_several_runs(
+def test_batches_over_the_engine_maximum_are_split(
     classifier_bundle: Path, cache: Path, opened: list[dict[str, Any]]
 ) -> None:
     manifest = Manifest.read(classifier_bundle)
@@ -84,12 +84,12 @@ def test_more_rows_than_the_engine_takes_are_several_runs(
     name, options = opened[0]["preferred"]
     assert (name, options["trt_fp16_enable"]) == (TENSORRT_PROVIDER, "False")
     assert opened[0]["arguments"][3].batch_sizes == ()  # no CUDA graphs
-    rows = 2 * MAX_BATCH_SIZE + 3
-    mask = (np.arange(7)[None, :] < 1 + np.arange(rows)[:, None] % 7).astype(np.int64)
+    batch_size = 2 * MAX_BATCH_SIZE + 3
+    mask = (np.arange(7)[None, :] < 1 + np.arange(batch_size)[:, None] % 7).astype(np.int64)
     assert session.run(Batch(mask, mask, mask)).ravel().tolist() == mask.sum(axis=1).tolist()
 
 
-def test_a_bundle_is_loaded_on_it_only_when_asked(
+def test_tensorrt_is_used_only_when_asked_for(
     classifier_bundle: Path, cache: Path, opened: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(
@@ -110,7 +110,7 @@ def test_a_bundle_is_loaded_on_it_only_when_asked(
     ],
     ids=["not installed", "not opened", "there"],
 )
-def test_libraries_that_are_missing_are_an_error(
+def test_missing_libraries_are_an_error(
     classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch, there: list[str], reason: str | None
 ) -> None:
     import onnxruntime
@@ -134,6 +134,6 @@ def test_libraries_that_are_missing_are_an_error(
             open_cuda_session(graph, GPU, capture=False, preferred=preferred)
     else:
         open_cuda_session(graph, GPU, capture=False, preferred=preferred)
-    assert [each if isinstance(each, str) else each[0] for each in asked[0]] == [
+    assert [provider if isinstance(provider, str) else provider[0] for provider in asked[0]] == [
         TENSORRT_PROVIDER, CUDA_PROVIDER, "CPUExecutionProvider",
     ]  # fmt: skip

@@ -11,7 +11,7 @@ from bert_runtime.tasks import TokenClassification
 
 from ..task_models import (
     LABELS,
-    Dice,
+    RandomRunner,
 )
 
 TEXTS = (
@@ -27,7 +27,7 @@ TEXTS = (
 TAGS = TokenClassification(labels=LABELS)
 
 
-class Scripted(Dice):
+class Scripted(RandomRunner):
     """A session that returns given logits for the tokens between the special ones."""
 
     def __init__(self, logits: np.ndarray) -> None:

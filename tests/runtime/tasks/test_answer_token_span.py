@@ -13,7 +13,7 @@ from tokenizers import Encoding
 from bert_runtime.tasks import TextInput
 from bert_runtime.tasks.tokens import answer_token_span
 
-from ..task_models import Dice, dice, with_session, wordpiece
+from ..task_models import RandomRunner, random_model, with_runner, wordpiece
 from .reading_data import SPANS, VOCABULARIES, paragraphs, real_tokenizer
 
 
@@ -59,7 +59,7 @@ def check_answer_tokens(
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_word_spans_round_trip_through_token_spans(vocabulary: str, max_tokens: int, shared_data: Path) -> None:
     tokenizer, generator = real_tokenizer(shared_data / "vocab", vocabulary), random.Random(0)
-    model = with_session(Dice(2), SPANS, tokenizer, max_tokens)
+    model = with_runner(RandomRunner(2), SPANS, tokenizer, max_tokens)
     held = 0
     for context, qas in paragraphs(shared_data)[::20]:
         whole = tokenizer.encode(context, add_special_tokens=False).offsets
@@ -75,7 +75,7 @@ def test_word_spans_round_trip_through_token_spans(vocabulary: str, max_tokens: 
 @pytest.mark.parametrize("max_tokens", [64, 384])
 def test_squad_answers_round_trip_through_token_spans(max_tokens: int, shared_data: Path) -> None:
     tokenizer = real_tokenizer(shared_data / "vocab", "bert-base-uncased")
-    model = with_session(Dice(2), SPANS, tokenizer, max_tokens)
+    model = with_runner(RandomRunner(2), SPANS, tokenizer, max_tokens)
     counts: Counter[bool] = Counter()
     for context, qas in paragraphs(shared_data)[::4]:
         whole = tokenizer.encode(context, add_special_tokens=False).offsets
@@ -97,7 +97,7 @@ def test_squad_answers_round_trip_through_token_spans(max_tokens: int, shared_da
     ],
 )
 def test_answer_boundaries_need_not_be_token_boundaries(context: str, answer: str, toy_vocab: Path) -> None:
-    model = dice(SPANS, toy_vocab, 64, 2)
+    model = random_model(SPANS, toy_vocab, 64, 2)
     start = context.index(answer)
     (outputs,) = model.outputs([("who", context)])
     (encoding,) = outputs.encodings
@@ -107,7 +107,7 @@ def test_answer_boundaries_need_not_be_token_boundaries(context: str, answer: st
 
 
 def test_windows_without_the_whole_answer_give_the_first_token(toy_vocab: Path) -> None:
-    model = dice(SPANS, toy_vocab, 16, 2)
+    model = random_model(SPANS, toy_vocab, 16, 2)
     context = "late bank " * 10 + "train book film " + "rain " * 20
     start, end = context.index("train"), context.index("film") + len("film")
     (outputs,) = model.outputs([("who", context)])

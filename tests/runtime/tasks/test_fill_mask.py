@@ -17,7 +17,7 @@ from bert_runtime.errors import DataError
 from bert_runtime.records import Record
 from bert_runtime.tasks import FillMask, TextInput
 
-from ..task_models import NASTY, dice, exported, reference, stsb, wnut
+from ..task_models import NASTY, exported, random_model, reference, stsb, wnut
 
 TEXTS = (
     "[MASK]",
@@ -216,7 +216,7 @@ TASK = FillMask(mask_token="[MASK]", mask_token_id=4)
 )
 def test_invalid_options_are_refused(options: dict[str, Any], toy_vocab: Path) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
-        dice(TASK, toy_vocab, 64).with_options(**options)
+        random_model(TASK, toy_vocab, 64).with_options(**options)
 
 
 def test_with_options_does_not_change_the_original_model(pair: Pair) -> None:

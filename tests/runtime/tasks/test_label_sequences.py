@@ -18,7 +18,7 @@ from bert_runtime.tasks.token_classification import AGGREGATIONS
 
 from ..task_models import (
     LABELS,
-    dice,
+    random_model,
     wordpiece,
 )
 from .tagging_data import TAGS, TEXTS, record
@@ -82,7 +82,7 @@ def test_sequences_equal_exhaustive_search(
     task: TokenClassification, transitions: np.ndarray, bio: bool, aggregation: str, text: str, toy_vocab: Path
 ) -> None:
     """Words are labelled as a whole, so the result does not depend on the aggregation."""
-    model = dice(replace(task, aggregation=aggregation, bio=bio), toy_vocab, 64, 5)
+    model = random_model(replace(task, aggregation=aggregation, bio=bio), toy_vocab, 64, 5)
     logits, spans = words_of(model, text)
     labels, shares = best_sequence(logits, transitions, bio)
     assert not bio or is_valid_bio(labels)
@@ -101,7 +101,7 @@ def test_sequences_equal_exhaustive_search(
 def test_without_aggregation_first_token_has_the_word_label(
     task: TokenClassification, transitions: np.ndarray, bio: bool, text: str, toy_vocab: Path
 ) -> None:
-    model = dice(replace(task, aggregation="none", bio=bio), toy_vocab, 64, 5)
+    model = random_model(replace(task, aggregation="none", bio=bio), toy_vocab, 64, 5)
     logits, spans = words_of(model, text)
     labels, _ = best_sequence(logits, transitions, bio)
     found = {entity.start: entity.label for entity in model(text).entities}
@@ -111,7 +111,7 @@ def test_without_aggregation_first_token_has_the_word_label(
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_bio_option_predicts_valid_sequences_only(aggregation: str, toy_vocab: Path) -> None:
     """Also over several windows. Without the option, random logits give invalid sequences."""
-    text, model = " ".join(TEXTS * 8), dice(TAGS, toy_vocab, 16, 5)
+    text, model = " ".join(TEXTS * 8), random_model(TAGS, toy_vocab, 16, 5)
     tokens = wordpiece(toy_vocab).encode(text, add_special_tokens=False).offsets
 
     def labels(of: Model) -> list[str]:
@@ -128,7 +128,7 @@ def test_bio_option_predicts_valid_sequences_only(aggregation: str, toy_vocab: P
 def test_score_uses_the_best_label_sequence(
     task: TokenClassification, transitions: np.ndarray, bio: bool, toy_vocab: Path
 ) -> None:
-    model = dice(replace(task, bio=bio), toy_vocab, 64, 5)
+    model = random_model(replace(task, bio=bio), toy_vocab, 64, 5)
     words = ["hello", "zebra", "\x07", "film", "xyz"]
     logits, _ = words_of(model, " ".join(words))
     labels, _ = best_sequence(logits, transitions, bio)

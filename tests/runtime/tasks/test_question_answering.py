@@ -14,7 +14,16 @@ import transformers
 from bert_runtime import InputError, Model
 from bert_runtime.tasks import Answers, Outputs, QuestionAnswering
 
-from ..task_models import Dice, check_agreement, dice, exported, reference, text_of, with_session, wordpiece
+from ..task_models import (
+    RandomRunner,
+    check_agreement,
+    exported,
+    random_model,
+    reference,
+    text_of,
+    with_runner,
+    wordpiece,
+)
 from .reading_data import OR_NONE, SPANS, VOCABULARIES, paragraphs, real_tokenizer, words_of
 
 
@@ -98,7 +107,7 @@ def check(outputs: Outputs, task: QuestionAnswering) -> None:
 def test_answers_equal_exhaustive_search(max_answer_tokens: int, n_best: int, no_answer: bool, toy_vocab: Path) -> None:
     task = QuestionAnswering(no_answer=no_answer, max_answer_tokens=max_answer_tokens, n_best=n_best)
     for max_tokens in (20, 41, 64):
-        model = dice(task, toy_vocab, max_tokens, 2)
+        model = random_model(task, toy_vocab, max_tokens, 2)
         for num_words in (1, 2, 9, 30, 60):
             (outputs,) = model.outputs([(words_of(3, 1), words_of(num_words, 2))])
             check(outputs, task)
@@ -106,7 +115,7 @@ def test_answers_equal_exhaustive_search(max_answer_tokens: int, n_best: int, no
 
 @pytest.mark.parametrize("threshold", [-np.inf, -10.0, -4.0, 0.0, np.inf])
 def test_threshold_alone_decides_between_best_span_and_no_answer(threshold: float, toy_vocab: Path) -> None:
-    model = dice(OR_NONE, toy_vocab, 30, 2).with_options(no_answer_threshold=threshold)
+    model = random_model(OR_NONE, toy_vocab, 30, 2).with_options(no_answer_threshold=threshold)
     decisions = set()
     for seed in range(30):
         (outputs,) = model.outputs([(words_of(2, seed), words_of(5, seed))])
@@ -118,7 +127,7 @@ def test_threshold_alone_decides_between_best_span_and_no_answer(threshold: floa
 
 
 def test_no_answer_is_the_empty_span_at_zero(toy_vocab: Path) -> None:
-    model = dice(OR_NONE, toy_vocab, 30, 2).with_options(no_answer_threshold=-np.inf)
+    model = random_model(OR_NONE, toy_vocab, 30, 2).with_options(no_answer_threshold=-np.inf)
     answer = model(question="who", context="the bank")
     assert answer.to_dict() == {"answer": "", "score": answer.score, "start": 0, "end": 0}
     several = model.with_options(top_k=2)(question="who", context="the bank")
@@ -131,12 +140,12 @@ def test_candidates_with_equal_text_are_merged(toy_vocab: Path) -> None:
     task = QuestionAnswering(n_best=3, top_k=3, max_answer_tokens=1)
     tokenizer = wordpiece(toy_vocab)
     best = ("bank", "train", "rain")
-    model = with_session(Ranked(*map(tokenizer.token_to_id, best)), task, tokenizer, 64)
+    model = with_runner(Ranked(*map(tokenizer.token_to_id, best)), task, tokenizer, 64)
     answers = model(question="who", context="late bank bank train bank bank train rain")
     assert tuple(answer.answer for answer in answers.answers) == best
 
 
-class Ranked(Dice):
+class Ranked(RandomRunner):
     """A session that scores some tokens highest, in their order, and all others equally."""
 
     def __init__(self, *tokens: int) -> None:
@@ -150,7 +159,7 @@ class Ranked(Dice):
 
 @pytest.mark.parametrize("top_k", [1, 2, 20])
 def test_json_is_an_object_or_a_list(top_k: int, toy_vocab: Path) -> None:
-    model = dice(SPANS, toy_vocab, 64, 2)
+    model = random_model(SPANS, toy_vocab, 64, 2)
     context = words_of(20, 0)
     best = model(("who", context))
     found = model.with_options(top_k=top_k)(("who", context))
@@ -164,7 +173,7 @@ def test_json_is_an_object_or_a_list(top_k: int, toy_vocab: Path) -> None:
 
 
 def test_short_context_yields_every_span(toy_vocab: Path) -> None:
-    answers = dice(SPANS, toy_vocab, 64, 2).with_options(top_k=20)(("who", "late train"))
+    answers = random_model(SPANS, toy_vocab, 64, 2).with_options(top_k=20)(("who", "late train"))
     assert {answer.answer for answer in answers.answers} == {"late", "train", "late train"}
     assert sum(answer.score for answer in answers.answers) == pytest.approx(1)
 
@@ -173,12 +182,12 @@ def test_short_context_yields_every_span(toy_vocab: Path) -> None:
 @pytest.mark.parametrize("max_tokens", [16, 40])
 def test_answers_are_never_in_question_or_special_tokens(question: str, max_tokens: int, toy_vocab: Path) -> None:
     """Even if they have the highest scores."""
-    model = with_session(OutsideIsBest(), SPANS, wordpiece(toy_vocab), max_tokens)
+    model = with_runner(OutsideIsBest(), SPANS, wordpiece(toy_vocab), max_tokens)
     context = "late " + "bank " * 40
     assert {model((question, context)).answer for _ in range(2)} <= {"late", *("bank " * n + "bank" for n in range(30))}
 
 
-class OutsideIsBest(Dice):
+class OutsideIsBest(RandomRunner):
     """A session with scores that fall from the first token on, and a high end score for the final separator."""
 
     def __init__(self) -> None:
@@ -214,7 +223,7 @@ def test_bundle_logits_equal_transformers(exported_reader: tuple[Any, Model]) ->
 def test_batch_single_and_stream_agree(exported_reader: tuple[Any, Model], max_tokens: int, toy_vocab: Path) -> None:
     """On contexts of all lengths around the windows' boundaries."""
     _, ours = exported_reader
-    model = with_session(ours.session, ours.task, wordpiece(toy_vocab), max_tokens).with_options(top_k=5)
+    model = with_runner(ours.session, ours.task, wordpiece(toy_vocab), max_tokens).with_options(top_k=5)
     check_agreement(model, [(text_of(i % (max_tokens // 2), 1), text_of(i)) for i in (*range(1, 61), 90, 200)])
 
 
@@ -223,7 +232,7 @@ def test_batch_single_and_stream_agree(exported_reader: tuple[Any, Model], max_t
 def test_real_contexts_equal_exhaustive_search(vocabulary: str, shared_data: Path) -> None:
     tokenizer = real_tokenizer(shared_data / "vocab", vocabulary)
     for max_tokens, task in ((64, SPANS), (384, replace(OR_NONE, max_answer_tokens=4))):
-        model = with_session(Dice(2), task, tokenizer, max_tokens)
+        model = with_runner(RandomRunner(2), task, tokenizer, max_tokens)
         pairs = [(qas[0]["question"], context[:600]) for context, qas in paragraphs(shared_data)[::30]]
         for outputs in model.outputs(pairs):
             check(outputs, task)
@@ -237,7 +246,7 @@ UNUSUAL = "Zoë  fährt   nach 東京 — 😀😀  e\u0301te\u0301\u200b in   K
 def test_answers_are_nonempty_spans_of_the_context(vocabulary: str, shared_data: Path) -> None:
     """A byte-level vocabulary has tokens without characters, but an empty answer would mean "no answer"."""
     tokenizer = real_tokenizer(shared_data / "vocab", vocabulary)
-    model = with_session(Dice(2), replace(SPANS, top_k=20), tokenizer, 64)
+    model = with_runner(RandomRunner(2), replace(SPANS, top_k=20), tokenizer, 64)
     for seed in range(10):
         for answer in model((f"who {seed}", UNUSUAL)).answers:
             assert answer.answer == UNUSUAL[answer.start : answer.end]
@@ -266,11 +275,11 @@ def test_answers_are_nonempty_spans_of_the_context(vocabulary: str, shared_data:
 )
 def test_invalid_options_are_refused(options: dict[str, Any], toy_vocab: Path) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
-        dice(SPANS, toy_vocab, 64, 2).with_options(**options)
+        random_model(SPANS, toy_vocab, 64, 2).with_options(**options)
 
 
 def test_with_options_does_not_change_the_original_model(toy_vocab: Path) -> None:
-    model = dice(SPANS, toy_vocab, 64, 2)
+    model = random_model(SPANS, toy_vocab, 64, 2)
     before = model(("who", "late train")).to_dict()
     other = model.with_options(top_k=3, no_answer=True, no_answer_threshold=-np.inf)
     assert other.session is model.session
@@ -280,7 +289,7 @@ def test_with_options_does_not_change_the_original_model(toy_vocab: Path) -> Non
 
 
 def test_inputs_by_keyword_and_as_dict(toy_vocab: Path) -> None:
-    model = dice(SPANS, toy_vocab, 64, 2)
+    model = random_model(SPANS, toy_vocab, 64, 2)
     expected = model(("who", "late train")).to_dict()
     assert model(question="who", context="late train").to_dict() == expected
     assert model({"question": "who", "context": "late train"}).to_dict() == expected

@@ -17,7 +17,7 @@ from bert_runtime.errors import DataError
 from bert_runtime.records import Record
 from bert_runtime.tasks import Example, Outputs, QuestionAnswering, TextInput
 
-from ..task_models import dice
+from ..task_models import random_model
 from .reading_data import OR_NONE, SPANS, words_of
 
 
@@ -62,7 +62,7 @@ def questions(task: QuestionAnswering, model: Model, count: int = 60) -> tuple[l
 
 @pytest.mark.parametrize("task", [SPANS, OR_NONE, replace(OR_NONE, no_answer_threshold=3.0)])
 def test_score_equals_official_squad_rules(task: QuestionAnswering, toy_vocab: Path) -> None:
-    outputs, examples = questions(task, dice(task, toy_vocab, 40, 2))
+    outputs, examples = questions(task, random_model(task, toy_vocab, 40, 2))
     given = [task.decode(output).answer for output in outputs]  # type: ignore[attr-defined]
     gold = [[text for text, _ in example.target] for example in examples]
     exact, f1 = np.mean([squad_scores(*pair) for pair in zip(given, gold, strict=True)], axis=0)
@@ -77,7 +77,7 @@ def test_score_equals_official_squad_rules(task: QuestionAnswering, toy_vocab: P
 
 @pytest.mark.parametrize("seed", range(2))
 def test_best_threshold_maximizes_f1(seed: int, toy_vocab: Path) -> None:
-    outputs, examples = questions(OR_NONE, dice(OR_NONE, toy_vocab, 40, 2), count=40 + seed)
+    outputs, examples = questions(OR_NONE, random_model(OR_NONE, toy_vocab, 40, 2), count=40 + seed)
     found = OR_NONE.score(outputs, examples)
 
     def f1(threshold: float) -> float:

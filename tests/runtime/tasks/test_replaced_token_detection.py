@@ -19,14 +19,14 @@ from bert_runtime.tasks import ReplacedTokenDetection, TextInput
 
 from ..task_models import (
     NASTY,
-    Dice,
+    RandomRunner,
     check_agreement,
-    dice,
     exported,
+    random_model,
     reference,
     stsb,
     text_of,
-    with_session,
+    with_runner,
     wnut,
     wordpiece,
 )
@@ -56,7 +56,7 @@ def toy_pair(toy_vocab: Path, tmp_path_factory: pytest.TempPathFactory) -> Pair:
 def uncased_pair(toy_pair: Pair, shared_data: Path) -> Pair:
     """The same random model with a real tokenizer."""
     tokenizer = transformers.BertTokenizer(str(shared_data / "vocab" / "bert-base-uncased" / "vocab.txt"))
-    model = with_session(toy_pair.model.session, TASK, tokenizer._tokenizer, 256)
+    model = with_runner(toy_pair.model.session, TASK, tokenizer._tokenizer, 256)
     return Pair(toy_pair.theirs, tokenizer, model, [*NASTY, *wnut(shared_data, 60), *stsb(shared_data, 40)])
 
 
@@ -69,7 +69,7 @@ def pair(request: pytest.FixtureRequest) -> Pair:
 @pytest.mark.parametrize("max_tokens", [16, 64])
 def test_batch_single_and_stream_agree(toy_pair: Pair, max_tokens: int, toy_vocab: Path) -> None:
     """On texts of all lengths around the windows' boundaries."""
-    model = with_session(toy_pair.model.session, TASK, wordpiece(toy_vocab), max_tokens)
+    model = with_runner(toy_pair.model.session, TASK, wordpiece(toy_vocab), max_tokens)
     check_agreement(model, [text_of(length) for length in (*range(60), 200)])
 
 
@@ -98,7 +98,7 @@ def test_random_model_predicts_both_classes(pair: Pair) -> None:
     assert min(found.count(True), found.count(False)) > 3
 
 
-class Scripted(Dice):
+class Scripted(RandomRunner):
     """A session that returns given logits for the tokens between the special ones, which would count as replaced."""
 
     def __init__(self, *logits: float) -> None:
@@ -110,7 +110,7 @@ class Scripted(Dice):
 
 
 def test_json_by_hand(toy_vocab: Path) -> None:
-    model = with_session(Scripted(0.0, -1.0, 1000.0, -1000.0), TASK, wordpiece(toy_vocab), 16)
+    model = with_runner(Scripted(0.0, -1.0, 1000.0, -1000.0), TASK, wordpiece(toy_vocab), 16)
     found = model("the xy €").to_dict()
     assert json.loads(json.dumps(found)) == found
     assert found == [
@@ -122,13 +122,13 @@ def test_json_by_hand(toy_vocab: Path) -> None:
 
 
 def test_text_without_tokens_has_no_predictions(toy_vocab: Path) -> None:
-    model = dice(TASK, toy_vocab, 16)
+    model = random_model(TASK, toy_vocab, 16)
     assert [model(text).to_dict() for text in ("", " \n", "\x00")] == [[], [], []]
 
 
 @pytest.mark.parametrize("threshold", [0, 0.1, 0.5, 0.9, 1])
 def test_tokens_at_the_threshold_count_as_replaced(threshold: float, toy_vocab: Path) -> None:
-    model = dice(TASK, toy_vocab, 16).with_options(threshold=threshold)
+    model = random_model(TASK, toy_vocab, 16).with_options(threshold=threshold)
     found = model("zebra and giraffe " * 20)
     assert found.replaced == tuple(bool(score >= threshold) for score in found.scores)
     assert (any(found.replaced), all(found.replaced)) == (threshold < 1, threshold == 0)
@@ -156,7 +156,10 @@ def words_by_hand(model: Model, words: Sequence[str]) -> list[bool]:
 @pytest.mark.parametrize("threshold", [0.2, 0.5])
 @pytest.mark.parametrize("max_tokens", [16, 64])
 def test_score_is_computed_over_words_of_the_file(max_tokens: int, threshold: float, toy_vocab: Path) -> None:
-    model, generator = dice(TASK, toy_vocab, max_tokens).with_options(threshold=threshold), np.random.default_rng(0)
+    model, generator = (
+        random_model(TASK, toy_vocab, max_tokens).with_options(threshold=threshold),
+        np.random.default_rng(0),
+    )
     sentences = [generator.choice(WORDS, generator.integers(1, 30)).tolist() for _ in range(8)]
     predicted = [words_by_hand(model, words) for words in sentences]
     gold = [[bool(tag ^ (generator.random() < 0.3)) for tag in row] for row in predicted]
@@ -192,11 +195,11 @@ def test_row_of_tagged_words_becomes_example() -> None:
 )
 def test_invalid_options_are_refused(options: dict[str, Any], toy_vocab: Path) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
-        dice(TASK, toy_vocab, 16).with_options(**options)
+        random_model(TASK, toy_vocab, 16).with_options(**options)
 
 
 def test_with_options_does_not_change_the_original_model(toy_vocab: Path) -> None:
-    model = dice(TASK, toy_vocab, 16)
+    model = random_model(TASK, toy_vocab, 16)
     before = model("zebra").to_dict()
     other = model.with_options(threshold=0.0)
     assert other.session is model.session

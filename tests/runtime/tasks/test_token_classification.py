@@ -17,15 +17,15 @@ from bert_runtime.tasks.token_classification import AGGREGATIONS
 from ..task_models import (
     LABELS,
     NASTY,
-    Dice,
+    RandomRunner,
     check_agreement,
-    dice,
     exported,
     labelled,
+    random_model,
     reference,
     stsb,
     text_of,
-    with_session,
+    with_runner,
     wnut,
     wordpiece,
 )
@@ -66,7 +66,7 @@ def cased_pair(uncased_pair: Pair, shared_data: Path) -> Pair:
     tokenizer = transformers.BertTokenizer(str(vocab), do_lower_case=False)
     theirs, ours = uncased_pair.pipeline.model, uncased_pair.model
     pipeline = transformers.pipeline("token-classification", model=theirs, tokenizer=tokenizer)
-    model = with_session(ours.session, ours.task, tokenizer._tokenizer, ours.tokenizer.max_tokens)
+    model = with_runner(ours.session, ours.task, tokenizer._tokenizer, ours.tokenizer.max_tokens)
     return Pair(pipeline, model, tokenizer, uncased_pair.texts)
 
 
@@ -144,7 +144,7 @@ def test_random_model_predicts_every_label(pair: Pair) -> None:
 def test_batch_single_and_stream_agree(toy_pair: Pair, max_tokens: int, aggregation: str) -> None:
     """On texts of all lengths around the windows' boundaries."""
     ours = toy_pair.model
-    model = with_session(ours.session, ours.task, toy_pair.tokenizer._tokenizer, max_tokens)
+    model = with_runner(ours.session, ours.task, toy_pair.tokenizer._tokenizer, max_tokens)
     texts = [text_of(length) for length in (*range(60), 200)]
     check_agreement(model.with_options(aggregation=aggregation), texts)
 
@@ -154,13 +154,13 @@ def test_words_are_those_of_the_tokenizer(pair: Pair, aggregation: str) -> None:
     """The token for a word with a soft hyphen is shorter than its text, so transformers merges two words."""
     text = "the bo\u00adok"
     assert heuristic_errs(pair.tokenizer, text)
-    tagged = with_session(Agreeing(), TAGS, pair.tokenizer._tokenizer, 64).with_options(aggregation=aggregation)
+    tagged = with_runner(Agreeing(), TAGS, pair.tokenizer._tokenizer, 64).with_options(aggregation=aggregation)
     assert [(entity.start, entity.end) for entity in tagged(text).entities] == [(0, 3), (4, 9)]
     expected = pair.pipeline(text, aggregation_strategy=aggregation)
     assert all((entity["start"], entity["end"]) == (0, 9) for entity in expected)
 
 
-class Agreeing(Dice):
+class Agreeing(RandomRunner):
     """A session that labels every token B-PER."""
 
     def __init__(self) -> None:
@@ -173,14 +173,14 @@ class Agreeing(Dice):
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_text_without_tokens_has_no_entities(aggregation: str, toy_vocab: Path) -> None:
     for bio in (False, True):
-        model = dice(replace(TAGS, aggregation=aggregation, bio=bio), toy_vocab, 16, 5)
+        model = random_model(replace(TAGS, aggregation=aggregation, bio=bio), toy_vocab, 16, 5)
         assert [model(text).to_dict() for text in ("", " ", "\x00")] == [[], [], []]
 
 
 def test_entities_by_hand(toy_vocab: Path) -> None:
     """A word of three tokens, of which the first, the mean and the most probable give different labels."""
     chances = np.array([[0.5, 0.1, 0.0, 0.3, 0.1], [0.2, 0.4, 0.0, 0.3, 0.1], [0.0, 0.0, 0.0, 0.1, 0.9]])
-    model = with_session(Scripted(np.log(chances + 1e-9)), TAGS, wordpiece(toy_vocab), 16)
+    model = with_runner(Scripted(np.log(chances + 1e-9)), TAGS, wordpiece(toy_vocab), 16)
 
     def found(aggregation: str) -> list[tuple[str, str, float]]:
         entities = model.with_options(aggregation=aggregation)("xyz").entities
@@ -203,7 +203,7 @@ def test_entities_by_hand(toy_vocab: Path) -> None:
 )
 def test_neighbours_of_one_type_are_merged(labels: tuple[str, ...], kinds: list[Any], toy_vocab: Path) -> None:
     logits = 5 * np.eye(5)[[LABELS.index(label) for label in labels]]
-    model = with_session(Scripted(logits), TAGS, wordpiece(toy_vocab), 16)
+    model = with_runner(Scripted(logits), TAGS, wordpiece(toy_vocab), 16)
     text = "a b c d e"
     expected = [(kind, text[2 * first : 2 * after - 1], 2 * first, 2 * after - 1) for kind, first, after in kinds]
     for aggregation in AGGREGATIONS[1:]:
@@ -213,7 +213,7 @@ def test_neighbours_of_one_type_are_merged(labels: tuple[str, ...], kinds: list[
 
 def test_labels_without_bio_prefixes_are_entity_types(toy_vocab: Path) -> None:
     task = TokenClassification(labels=("NOUN", "VERB", "O"))
-    model = with_session(Scripted(5 * np.eye(3)[[0, 0, 1, 2, 1]]), task, wordpiece(toy_vocab), 16)
+    model = with_runner(Scripted(5 * np.eye(3)[[0, 0, 1, 2, 1]]), task, wordpiece(toy_vocab), 16)
     assert [(entity.label, entity.text) for entity in model("a b c d e").entities] == [
         ("NOUN", "a b"),
         ("VERB", "c"),
@@ -222,7 +222,7 @@ def test_labels_without_bio_prefixes_are_entity_types(toy_vocab: Path) -> None:
 
 
 def test_json_has_the_keys_of_the_pipeline(toy_vocab: Path) -> None:
-    model = with_session(Scripted(5 * np.eye(5)[[0, 1, 2]]), TAGS, wordpiece(toy_vocab), 16)
+    model = with_runner(Scripted(5 * np.eye(5)[[0, 1, 2]]), TAGS, wordpiece(toy_vocab), 16)
     score = pytest.approx(float(np.exp(5) / (np.exp(5) + 4)))
     assert model("a xy").to_dict() == [{"entity_group": "PER", "score": score, "word": "xy", "start": 2, "end": 4}]
     assert model.with_options(aggregation="none")("a xy").to_dict() == [
@@ -244,17 +244,17 @@ def test_json_has_the_keys_of_the_pipeline(toy_vocab: Path) -> None:
 )
 def test_invalid_options_are_refused(options: dict[str, Any], message: str, toy_vocab: Path) -> None:
     with pytest.raises(InputError, match=message):
-        dice(TAGS, toy_vocab, 16, 5).with_options(**options)
+        random_model(TAGS, toy_vocab, 16, 5).with_options(**options)
 
 
 def test_bio_needs_bio_labels(toy_vocab: Path) -> None:
-    model = dice(TokenClassification(labels=("NOUN", "VERB")), toy_vocab, 16, 2)
+    model = random_model(TokenClassification(labels=("NOUN", "VERB")), toy_vocab, 16, 2)
     with pytest.raises(InputError, match="bio"):
         model.with_options(bio=True)
 
 
 def test_with_options_does_not_change_the_original_model(toy_vocab: Path) -> None:
-    model = dice(TAGS, toy_vocab, 16, 5)
+    model = random_model(TAGS, toy_vocab, 16, 5)
     before = model(TEXTS[0]).to_dict()
     other = model.with_options(aggregation="none", bio=True)
     assert other.session is model.session

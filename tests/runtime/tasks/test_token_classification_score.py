@@ -13,8 +13,8 @@ from bert_runtime.tasks import TokenClassification
 
 from ..task_models import (
     LABELS,
-    dice,
-    with_session,
+    random_model,
+    with_runner,
     wordpiece,
 )
 from .tagging_data import TAGS, Scripted, record
@@ -36,7 +36,7 @@ def labels_by_hand(model: Model, words: Sequence[str]) -> list[str]:
 @pytest.mark.parametrize("max_tokens", [16, 64])
 @pytest.mark.parametrize("seed", range(3))
 def test_score_is_computed_over_words_of_the_file(seed: int, max_tokens: int, toy_vocab: Path) -> None:
-    model, generator = dice(TAGS, toy_vocab, max_tokens, 5), np.random.default_rng(seed)
+    model, generator = random_model(TAGS, toy_vocab, max_tokens, 5), np.random.default_rng(seed)
     sentences = [generator.choice(WORDS, generator.integers(1, 30)).tolist() for _ in range(8)]
     predicted = [labels_by_hand(model, words) for words in sentences]
     gold = [[tag if generator.random() < 0.7 else str(generator.choice(LABELS)) for tag in tags] for tags in predicted]
@@ -50,7 +50,7 @@ def test_score_is_computed_over_words_of_the_file(seed: int, max_tokens: int, to
 def test_word_without_tokens_is_wrong_if_no_label_is_outside(toy_vocab: Path) -> None:
     for labels in (("NOUN", "VERB"), ("B-X", "I-X")):
         task = TokenClassification(labels=labels)
-        model = with_session(Scripted(5 * np.eye(2)[[0]]), task, wordpiece(toy_vocab), 16)
+        model = with_runner(Scripted(5 * np.eye(2)[[0]]), task, wordpiece(toy_vocab), 16)
         for tag in labels:
             example = task.example(record(["a", "\x07"], [labels[0], tag]))
             found = task.score(model.outputs(example.inputs), [example])

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from bert_runtime import InputError, Model
 from bert_runtime.tasks import QuestionAnswering, ReplacedTokenDetection, Task, TokenClassification
 
-from ..task_models import LABELS, NASTY, Dice, dice, text_of, with_session, wordpiece
+from ..task_models import LABELS, NASTY, RandomRunner, random_model, text_of, with_runner, wordpiece
 
 SIZES = (4, 5, 16, 18, 19, 33, 64)
 """Maximum lengths, with overlaps of 1 to 16 tokens, even and odd."""
@@ -64,12 +64,12 @@ def best_windows(windows: list[Window], token: int) -> list[Window]:
 def test_tokens_come_from_the_window_with_most_context(
     task: Task, width: tuple[int, ...], max_tokens: int, toy_vocab: Path
 ) -> None:
-    tokenizer, model = wordpiece(toy_vocab), dice(task, toy_vocab, max_tokens, *width)
+    tokenizer, model = wordpiece(toy_vocab), random_model(task, toy_vocab, max_tokens, *width)
     for length in (*range(70), 3 * max_tokens, 10 * max_tokens):
-        check_tokens(model, tokenizer, text_of(length), Dice(*width))
+        check_tokens(model, tokenizer, text_of(length), RandomRunner(*width))
 
 
-def check_tokens(model: Model, tokenizer: Tokenizer, text: str, session: Dice) -> None:
+def check_tokens(model: Model, tokenizer: Tokenizer, text: str, session: RandomRunner) -> None:
     """Compare the tokens of a result with those of the whole text, and their values with those of the best windows."""
     (outputs,) = model.outputs([text])
     found, whole = model.task.decode(outputs).tokens, tokenizer.encode(text, add_special_tokens=False)  # type: ignore[attr-defined]
@@ -86,13 +86,13 @@ def check_tokens(model: Model, tokenizer: Tokenizer, text: str, session: Dice) -
 
 @pytest.mark.parametrize("max_tokens", SIZES)
 def test_text_that_fits_is_one_window(max_tokens: int, toy_vocab: Path) -> None:
-    tokenizer, model = wordpiece(toy_vocab), dice(ReplacedTokenDetection(), toy_vocab, max_tokens)
+    tokenizer, model = wordpiece(toy_vocab), random_model(ReplacedTokenDetection(), toy_vocab, max_tokens)
     fits = text_of(max_tokens - 2)
     for text in ("", text_of(1), fits):
         (outputs,) = model.outputs([text])
         (encoding,) = outputs.encodings
         assert encoding.ids == tokenizer.encode(text).ids
-        assert outputs.arrays[0].tolist() == Dice().values(encoding.ids).tolist()
+        assert outputs.arrays[0].tolist() == RandomRunner().values(encoding.ids).tolist()
     assert len(model.outputs([fits])[0].encodings[0]) == max_tokens
     assert len(model.outputs([text_of(max_tokens - 1)])[0].encodings) == 2
 
@@ -100,8 +100,8 @@ def test_text_that_fits_is_one_window(max_tokens: int, toy_vocab: Path) -> None:
 @pytest.mark.parametrize("text", [*NASTY, " ".join(NASTY)])
 @pytest.mark.parametrize("max_tokens", [8, 29])
 def test_unusual_texts_keep_every_token(text: str, max_tokens: int, toy_vocab: Path) -> None:
-    tokenizer, model = wordpiece(toy_vocab), dice(TokenClassification(labels=LABELS), toy_vocab, max_tokens, 5)
-    check_tokens(model, tokenizer, text, Dice(5))
+    tokenizer, model = wordpiece(toy_vocab), random_model(TokenClassification(labels=LABELS), toy_vocab, max_tokens, 5)
+    check_tokens(model, tokenizer, text, RandomRunner(5))
 
 
 @pytest.mark.shared_data
@@ -112,7 +112,7 @@ def test_byte_level_vocabulary_keeps_every_token(text: str, max_tokens: int, sha
     vocab = shared_data / "vocab"
     files = str(vocab / "roberta-base" / "vocab.json"), str(vocab / "gpt2" / "merges.txt")
     tokenizer = transformers.RobertaTokenizer(*files)._tokenizer
-    model = with_session(Dice(), ReplacedTokenDetection(), tokenizer, max_tokens)
+    model = with_runner(RandomRunner(), ReplacedTokenDetection(), tokenizer, max_tokens)
     whole, tokens = tokenizer.encode(text, add_special_tokens=False), model(text).tokens
     assert tokens.offsets.tolist() == list(map(list, whole.offsets))
     assert (tokens.word_ids.tolist(), list(tokens.strings)) == (whole.word_ids, whole.tokens)
@@ -123,7 +123,7 @@ def test_start_tokens_come_from_the_window_with_most_context(max_tokens: int, to
     """With questions of all possible lengths, up to windows that advance by one token."""
     from bert_runtime.tasks.tokens import kept_token_indices
 
-    tokenizer, model = wordpiece(toy_vocab), dice(QuestionAnswering(), toy_vocab, max_tokens, 2)
+    tokenizer, model = wordpiece(toy_vocab), random_model(QuestionAnswering(), toy_vocab, max_tokens, 2)
     for question_length in range(max_tokens - 3 - max_tokens // 4):
         question, context = text_of(question_length, seed=1), text_of(60)
         (outputs,) = model.outputs([(question, context)])
@@ -173,7 +173,7 @@ BAD_INPUTS = [
 def test_invalid_inputs_are_reported_with_their_index(
     task: Task, value: Any, message: str, at: int, toy_vocab: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    model = dice(task, toy_vocab, 27, *((5,) if task is TAGS else (2,) if task is ANSWERS else ()))
+    model = random_model(task, toy_vocab, 27, *((5,) if task is TAGS else (2,) if task is ANSWERS else ()))
     with pytest.raises(InputError, match=rf"^input {at}\b.*{message}"):
         list(model.stream(valid_then(value, task, at)))
     with pytest.raises(InputError, match=rf"^input {at}\b.*{message}"):
@@ -185,6 +185,6 @@ def test_invalid_inputs_are_reported_with_their_index(
 
 
 def test_longest_possible_question_is_answered(toy_vocab: Path) -> None:
-    model = dice(ANSWERS, toy_vocab, 27, 2)
+    model = random_model(ANSWERS, toy_vocab, 27, 2)
     assert len(model((text_of(17), LONG)).logits) == 500 - 6
     assert len(model((text_of(17), text_of(7))).logits) == 1
