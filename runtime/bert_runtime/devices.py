@@ -1,4 +1,4 @@
-"""The devices that a model can run on: the CPU, CUDA, and TensorRT with CUDA for what it lacks."""
+"""The devices that a model can run on: CPU, CUDA, and TensorRT (with CUDA for operators that it lacks)."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a forked process may do with sessions that it inherits: nothing, but it may end."""
+"""Sessions and forks: a forked child cannot use the sessions that it inherits, but it can exit."""
 
 import ctypes
 import os
@@ -14,9 +14,8 @@ __all__ = ["CUDA_LOST", "THREADS_LOST", "ForkGuard", "let_children_exit"]
 THREADS_LOST = "its threads do not exist in the child"
 CUDA_LOST = "CUDA does not survive that"
 
-
 _sessions: "weakref.WeakSet[Any]" = weakref.WeakSet()
-"""ONNX Runtime's sessions of this process."""
+"""The ONNX Runtime sessions of this process."""
 
 
 class ForkGuard:
@@ -41,17 +40,17 @@ class ForkGuard:
 def let_children_exit(session: Any) -> None:
     """Keep an ONNX Runtime session from blocking processes that are forked from this one.
 
-    Destroying a thread pool waits for its threads, which a forked child does not have. So a child never destroys the
-    sessions that it inherits, and ends without the destructors of ONNX Runtime's static objects, of which one waits as
-    soon as the module is imported (1.31.1: a child of `import onnxruntime; os.fork()` does not exit). Python's own
-    `atexit` functions run, and buffers of C are written.
+    The destructor of a thread pool waits for its threads, which a forked child does not have. So a child never destroys
+    the sessions that it inherits, and exits without the destructors of ONNX Runtime's static objects: one of them waits
+    as soon as the module is imported (1.31.1: a child of `import onnxruntime; os.fork()` does not exit). Python's
+    `atexit` functions run, and C's buffers are flushed.
 
     Args:
         session: an `onnxruntime.InferenceSession`.
     """
     _register_once()
-    if (owner_of_threads := getattr(session, "_sess", None)) is not None:
-        _sessions.add(owner_of_threads)
+    if (native_session := getattr(session, "_sess", None)) is not None:
+        _sessions.add(native_session)
 
 
 @cache

@@ -1,9 +1,9 @@
 """Shorten long texts before tokenization, without changing the ids that truncation leaves.
 
-A tokenizer reads a whole text before it truncates it: about 140 bytes of memory for each character, and for a pair time
-and memory that grow with the product of both lengths. Tokenizers of the BERT family are local: a character changes the
-tokens of its own word and of the words next to it alone. So growing parts of a text are tokenized until all the tokens
-that truncation keeps lie in front of the last few words of the part.
+A tokenizer reads a whole text before it truncates it. That takes about 140 bytes of memory per character, and for a
+pair time and memory that grow with the product of both lengths. Tokenizers of the BERT family are local: a character
+changes the tokens of its word and of the neighbouring words only. So growing parts of a text are tokenized until all
+tokens that truncation keeps come before the last few words of the part.
 """
 
 import re
@@ -18,13 +18,13 @@ _UNDECIDED_WORDS = 3
 """Words next to the cut whose tokens may change: GPT-2 splits `they're` in two, and `they'r` in three."""
 
 _UNDECIDED_CHARACTERS = 32
-"""Characters next to the cut whose tokens may change, besides the length of the longest added token."""
+"""Characters next to the cut whose tokens may change, plus the length of the longest added token."""
 
 _CHARACTERS_PER_TOKEN = 8
-"""Size of the first part, per token to keep. English has 4 to 5 characters a token."""
+"""Size of the first part per token to keep. English has 4 to 5 characters per token."""
 
 _GROWTH = 4
-"""Factor between one part and the next: a text that needs all of itself is tokenized 1.33 times."""
+"""Factor from one part to the next: a text that is needed whole is tokenized 1.33 times."""
 
 _CHUNK_CHARACTERS = 4096
 
@@ -32,7 +32,7 @@ _WORD_END = re.compile(r"(?<=\S)\s")
 
 
 class TextShortener:
-    """Cuts off what truncation would drop from long texts. Safe to call from many threads.
+    """Drops the parts of long texts that truncation would drop. Safe to call from many threads.
 
     A text without word boundaries that the tokenizer knows, such as one word of a million letters, stays whole.
     """
@@ -45,15 +45,15 @@ class TextShortener:
         self._margin = _UNDECIDED_CHARACTERS + longest
 
     def is_long(self, text: str, tokens: int) -> bool:
-        """Return whether shortening `text` to what decides `tokens` tokens can repay its cost."""
+        """Return whether `text` is so long that shortening it to `tokens` tokens can save time."""
         return len(text) > 2 * (_CHARACTERS_PER_TOKEN * tokens + self._margin)
 
     def shorten(self, text: str, tokens: int) -> str:
-        """Return the part of a text that decides the `tokens` tokens which truncation keeps."""
+        """Return the part of a text that determines the `tokens` tokens that truncation keeps."""
         return self._shorten(text, tokens)[0]
 
     def shorten_pair(self, first: str, second: str, tokens: int) -> tuple[str, str]:
-        """Return the parts of both texts that decide the `tokens` tokens which truncation keeps of the pair.
+        """Return the parts of both texts that determine the `tokens` tokens that truncation keeps of the pair.
 
         The strategy is the library's longest-first. Where both texts exceed their half of an odd number of tokens, the
         one that has more tokens keeps the odd one, so the longer part is that of the longer text.
@@ -72,7 +72,7 @@ class TextShortener:
         return first_part, second_part
 
     def _shorten(self, text: str, tokens: int) -> tuple[str, int]:
-        """Return the deciding part of a text, and how many tokens the part has."""
+        """Return the part of a text that determines `tokens` tokens, and the number of tokens in it."""
         size = _CHARACTERS_PER_TOKEN * tokens + self._margin
         while size < len(text):
             part = self._part(text, size)
@@ -90,12 +90,12 @@ class TextShortener:
         return text[cut:] if self._from_left else text[:cut]
 
     def _tokenize(self, text: str) -> list[Encoding]:
-        """Return the tokens of a text without special ones, in pieces no longer than the tokenizer truncates to."""
+        """Return the tokens of a text without special tokens, in pieces of at most the truncation length."""
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         return [encoding, *encoding.overflowing]
 
     def _count_decided(self, part: str, pieces: list[Encoding]) -> int:
-        """Return how many tokens of a part stay as they are whatever follows (or, from the left, precedes) it."""
+        """Return how many tokens of a part do not depend on the text that was cut off."""
         tokens = [
             (word, start, end)
             for piece in pieces
@@ -110,7 +110,7 @@ class TextShortener:
         return sum(word <= last_word and end <= last_end for word, _, end in tokens)
 
     def _has_more_tokens(self, first: str, second: str) -> bool:
-        """Return whether `first` has more tokens than `second`, reading both only as far as the shorter one goes."""
+        """Return whether `first` has more tokens than `second`, reading neither beyond the end of the shorter one."""
         counts = self._token_counts(first), self._token_counts(second)
         totals = [0, 0]
         while True:
@@ -121,7 +121,7 @@ class TextShortener:
             totals[behind] += count
 
     def _token_counts(self, text: str) -> Iterator[int]:
-        """Yield the numbers of tokens of successive chunks, cut at the ends of words, where every tokenizer cuts."""
+        """Yield the token counts of successive chunks, cut at word ends, where every tokenizer splits."""
         start = 0
         while start < len(text):
             found = _WORD_END.search(text, min(start + _CHUNK_CHARACTERS, len(text)))

@@ -218,7 +218,7 @@ class TextTokenizer:
         return [(encoding, *encoding.overflowing) for encoding in encodings]
 
     def _shortened(self, value: TextInput) -> TextInput:
-        """Return an input without what truncation drops from its long texts, unless it is cut into windows."""
+        """Shorten long texts to what truncation keeps; inputs that are cut into windows stay whole."""
         text, pair = value
         if pair is None:
             if self.windows is None and self._shortener.is_long(text, self._single_tokens):

@@ -167,14 +167,14 @@ def test_padding_and_truncation_of_the_tokenizer_file_are_overridden(
     classifier_checkpoint: Path, tmp_path: Path
 ) -> None:
     """The file of all-MiniLM-L6-v2 pads everything to 128 tokens."""
-    theirs = open_checkpoint(classifier_checkpoint).tokenizer()
-    theirs.enable_padding(length=40)
-    theirs.enable_truncation(4)
-    theirs.save(str(tmp_path / "tokenizer.json"))
-    ours = TextTokenizer.from_file(tmp_path / "tokenizer.json", max_tokens=6, pad_token_id=0)
-    assert tokens(ours, "my card " * 9) == ["[CLS]", "my", "card", "my", "card", "[SEP]"]
-    assert tokens(ours, "my") == ["[CLS]", "my", "[SEP]"]
-    assert [len(encoding) for encoding in encoded(ours, TextInput("my"), TextInput("my card " * 9))] == [3, 6]
+    original = open_checkpoint(classifier_checkpoint).tokenizer()
+    original.enable_padding(length=40)
+    original.enable_truncation(4)
+    original.save(str(tmp_path / "tokenizer.json"))
+    loaded = TextTokenizer.from_file(tmp_path / "tokenizer.json", max_tokens=6, pad_token_id=0)
+    assert tokens(loaded, "my card " * 9) == ["[CLS]", "my", "card", "my", "card", "[SEP]"]
+    assert tokens(loaded, "my") == ["[CLS]", "my", "[SEP]"]
+    assert [len(encoding) for encoding in encoded(loaded, TextInput("my"), TextInput("my card " * 9))] == [3, 6]
 
 
 def test_saved_tokenizers_give_the_same_tokens(tokenizer: TextTokenizer, tmp_path: Path) -> None:
@@ -219,14 +219,14 @@ def test_many_threads_can_tokenize_at_once(tokenizer: TextTokenizer) -> None:
 def test_minilm_is_tokenized_as_transformers_does(pretrained_minilm: Path, max_tokens: int) -> None:
     from transformers import BertTokenizerFast
 
-    theirs = BertTokenizerFast.from_pretrained(pretrained_minilm)
-    ours = open_checkpoint(pretrained_minilm).text_tokenizer(max_tokens)
+    reference = BertTokenizerFast.from_pretrained(pretrained_minilm)
+    tokenizer = open_checkpoint(pretrained_minilm).text_tokenizer(max_tokens)
     texts = [*TEXTS, "Naïve café: 1,234.5 km/h — isn't it?", "unaffable [MASK] 💳\u200b\tend"]
     # transformers takes an empty second text for none at all.
     pairs = [*((text, None) for text in texts), *((a, b) for a, b in zip(texts, reversed(texts), strict=True) if b)]
     for first, second in pairs:
-        expected = theirs(first, second, truncation=True, max_length=max_tokens, return_token_type_ids=True)
-        (found,) = encoded(ours, TextInput(first, second))
+        expected = reference(first, second, truncation=True, max_length=max_tokens, return_token_type_ids=True)
+        (found,) = encoded(tokenizer, TextInput(first, second))
         assert found.ids == expected["input_ids"]
         assert found.type_ids == expected["token_type_ids"]
 

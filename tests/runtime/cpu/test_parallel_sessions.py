@@ -112,14 +112,14 @@ def test_a_call_takes_one_thread_while_others_run(classifier_bundle: Path, monke
     entered, leave = threading.Event(), threading.Event()
     run = Session.run
 
-    def held(self: Session, batch: Any) -> Any:
+    def block(self: Session, batch: Any) -> Any:
         ran.append(self.threads)
         if batch.input_ids.shape[1] > 3:  # longer than the second caller's
             entered.set()
             assert leave.wait(30)
         return run(self, batch)
 
-    monkeypatch.setattr(Session, "run", held)
+    monkeypatch.setattr(Session, "run", block)
     model = load(classifier_bundle, threads=2)
     for first, alone in (("hello there my card", 2), (["hello there my card"] * 40, 1)):
         ran.clear()
@@ -142,11 +142,11 @@ def test_too_few_batches_run_one_at_a_time_on_all_threads(
     ran: list[int] = []
     run = Session.run
 
-    def noted(self: Session, batch: Any) -> Any:
+    def record(self: Session, batch: Any) -> Any:
         ran.append(self.threads)
         return run(self, batch)
 
-    monkeypatch.setattr(Session, "run", noted)
+    monkeypatch.setattr(Session, "run", record)
     model = load(classifier_bundle, threads=8)
     model(["hello there " * 30] * 2)
     assert ran == [8]

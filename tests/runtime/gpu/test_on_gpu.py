@@ -24,8 +24,8 @@ TEXTS = ["how are you", "see you later", "where is my card, and who has it now?"
 @pytest.fixture(scope="module")
 def bundle(classifier_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier for CUDA in FP32 and FP16, in every padding mode, and for TensorRT."""
-    if problem := cuda_unavailable_reason():
-        pytest.skip(f"needs a GPU: {problem}")
+    if reason := cuda_unavailable_reason():
+        pytest.skip(f"needs a GPU: {reason}")
     from bert_export import export
 
     folder = tmp_path_factory.mktemp("bundles") / "cuda"
