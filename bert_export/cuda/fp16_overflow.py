@@ -13,8 +13,9 @@ from bert_export.parity import probe_batches
 from bert_export.variants import Probe
 from bert_models import TaskModel
 from bert_runtime.cpu.session import open_onnxruntime_session
+from bert_runtime.inputs import as_text_input
 from bert_runtime.machine import available_cores
-from bert_runtime.tokenization import Batch, as_text_input, pad
+from bert_runtime.tokenization import Batch, pad
 
 __all__ = ["SAFE_MAX", "find_fp16_overflows", "max_abs_values", "overflow_batches"]
 

@@ -24,6 +24,7 @@ from bert_runtime.errors import (
     NewerFormatError,
 )
 from bert_runtime.evaluation import evaluate
+from bert_runtime.inputs import Column, InputFailure, OnError, SingleInput
 from bert_runtime.loading import load
 from bert_runtime.model import Model
 from bert_runtime.plan import Plan, Tuning
@@ -55,7 +56,7 @@ from bert_runtime.tasks import (
     TextInput,
     TokenClassification,
 )
-from bert_runtime.tokenization import Batch, SingleInput
+from bert_runtime.tokenization import Batch
 from bert_runtime.tuner import tune
 from bert_runtime.verification import Check, verify
 
@@ -69,6 +70,7 @@ __all__ = [
     "BundleError",
     "Check",
     "Classification",
+    "Column",
     "CudaUnavailableError",
     "DataError",
     "DeploymentError",
@@ -81,6 +83,7 @@ __all__ = [
     "ForkedSessionError",
     "FunctionRunner",
     "InputError",
+    "InputFailure",
     "Manifest",
     "MissingExtraError",
     "Model",
@@ -88,6 +91,7 @@ __all__ = [
     "NewerFormatError",
     "NextSentence",
     "NextSentencePrediction",
+    "OnError",
     "Outputs",
     "Plan",
     "QuestionAnswering",

@@ -46,7 +46,19 @@ class DataError(BertError):
 
 
 class InputError(BertError):
-    """A text or an argument cannot be processed."""
+    """A text or an argument cannot be processed. The message starts with `input N:` where one of several is at fault.
+
+    Args:
+        reason: why.
+        index: number of the input at fault, from 0.
+    """
+
+    def __init__(self, reason: str, index: int | None = None) -> None:
+        super().__init__(reason if index is None else f"input {index}: {reason}")
+        self.reason = reason
+        """The message without the input's number."""
+        self.index = index
+        """Number of the input at fault, from 0; `None` where no single input is."""
 
 
 class DeploymentError(BertError):

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bert_runtime.errors import DataError, InputError
-from bert_runtime.model import CHUNK_SIZE, Model
+from bert_runtime.model import Model
 from bert_runtime.records import Record
+from bert_runtime.streaming import CHUNK_SIZE
 from bert_runtime.tasks import Example, Outputs, Task
 from bert_runtime.tokenization import TextTokenizer
 
@@ -56,7 +57,7 @@ def build_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Recor
                 if index == 0 and (error := task.target_error(example, windows, tokenizer)) is not None:
                     raise InputError(error)
         except InputError as error:
-            raise DataError(f"{record.where}: {str(error).removeprefix('input 0: ')}") from None
+            raise DataError(f"{record.where}: {error.reason}") from None
         examples.append(example)
     return examples
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from itertools import islice
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from tokenizers import Encoding
@@ -16,18 +16,20 @@ from bert_runtime.bundle.manifest import Manifest, Variant
 from bert_runtime.cpu.parallel_sessions import ParallelSessions
 from bert_runtime.errors import InputError
 from bert_runtime.gpu.shape_buckets import accepts_batch
+from bert_runtime.inputs import (
+    Column,
+    InputFailure,
+    OnError,
+    SingleInput,
+    check_column,
+)
 from bert_runtime.numerics import FloatArray
 from bert_runtime.runner import Runner
+from bert_runtime.streaming import CHUNK_SIZE, EncodedInput, encode_inputs, stream_results
 from bert_runtime.tasks import Outputs, Result, Task
-from bert_runtime.tokenization import Batch, SingleInput, TextTokenizer, as_text_input, check_batch, pad
+from bert_runtime.tokenization import Batch, TextTokenizer, check_batch, pad
 
-__all__ = ["CHUNK_SIZE", "Model"]
-
-CHUNK_SIZE = 512
-"""Inputs that are read, sorted by length and run together.
-
-Enough for little padding, and few enough for `stream` to read ahead and hold. A judgement.
-"""
+__all__ = ["Model"]
 
 
 class Model:
@@ -41,6 +43,9 @@ class Model:
         model(["I lost my card", "hello"])          # a list: a list of Results in the same order
         model(question="Who?", context="She did.")  # one input by name
         model.stream(lines)                         # an iterator: Results one by one
+        model(texts, on_error="return")             # an InputFailure in place of a Result
+
+    An empty or blank text is an input like any other.
 
     The class of the results depends on the task: `Classification`, `Entities`, `Answers`, … All have `to_dict()`, the
     JSON shape of the Hugging Face pipeline.
@@ -92,7 +97,14 @@ class Model:
     def __call__(self, inputs: SingleInput) -> Result: ...  # type: ignore[overload-overlap] # a str is one input
 
     @overload
-    def __call__(self, inputs: Sequence[SingleInput]) -> list[Result]: ...
+    def __call__(
+        self, inputs: Sequence[SingleInput] | Column, *, on_error: Literal["raise", "skip"] = "raise"
+    ) -> list[Result]: ...
+
+    @overload
+    def __call__(
+        self, inputs: Sequence[SingleInput] | Column, *, on_error: Literal["return"]
+    ) -> list[Result | InputFailure]: ...
 
     @overload
     def __call__(self, *, text: str, text_pair: str | None = None) -> Result: ...
@@ -101,16 +113,22 @@ class Model:
     def __call__(self, *, question: str, context: str) -> Result: ...
 
     def __call__(
-        self, inputs: SingleInput | Sequence[SingleInput] | None = None, **fields: str | None
-    ) -> Result | list[Result]:
+        self,
+        inputs: SingleInput | Sequence[SingleInput] | Column | None = None,
+        *,
+        on_error: OnError = "raise",
+        **fields: str | None,
+    ) -> Result | list[Result] | list[Result | InputFailure]:
         """Return the result of one input, or the results of several in the same order.
 
         Args:
-            inputs: one input, or a list (or another sequence, but not a tuple) of inputs.
+            inputs: one input, or a list of inputs; instead of a list also a Series, an array, an Arrow column, or
+                another collection in order, but not a tuple.
+            on_error: of several inputs, what happens to one that cannot be processed, see `OnError`.
             **fields: one input by name: `text` and optionally `text_pair`, or `question` and `context`.
 
         Returns:
-            One `Result` for one input, a list of them for a sequence.
+            One `Result` for one input, a list of them for several.
 
         Raises:
             InputError: an input is not one of the above, or the task cannot process it; names its index.
@@ -123,30 +141,42 @@ class Model:
                 raise InputError(f"expected text and text_pair, or question and context, found {', '.join(unknown)}")
             inputs = fields
         if isinstance(inputs, str | tuple | Mapping):
+            if on_error != "raise":
+                raise InputError(f"on_error={on_error!r} is for several inputs; give the input in a list")
             return self.task.decode(self.outputs([inputs])[0])
-        if not isinstance(inputs, Sequence):
-            raise InputError(
-                f"expected a text or a list of texts, found {type(inputs).__name__}; for an iterator use model.stream"
-            )
-        return list(self._results(inputs))  # type: ignore[arg-type] # mypy adds TextInput again
+        check_column(inputs)
+        return list(self._results(inputs, on_error))  # type: ignore[arg-type] # checked in the line above
 
-    def stream(self, inputs: Iterable[SingleInput]) -> Iterator[Result]:
+    @overload
+    def stream(
+        self, inputs: Iterable[SingleInput] | Column, *, on_error: Literal["raise", "skip"] = "raise"
+    ) -> Iterator[Result]: ...
+
+    @overload
+    def stream(
+        self, inputs: Iterable[SingleInput] | Column, *, on_error: Literal["return"]
+    ) -> Iterator[Result | InputFailure]: ...
+
+    def stream(
+        self, inputs: Iterable[SingleInput] | Column, *, on_error: OnError = "raise"
+    ) -> Iterator[Result | InputFailure]:
         """Yield results one by one, in order, reading at most 512 inputs ahead (`CHUNK_SIZE`).
+
+        An error, also one that `inputs` raises, comes after the results of all inputs before it.
+
+        Args:
+            inputs: anything that yields inputs.
+            on_error: what happens to an input that cannot be processed, see `OnError`.
 
         Raises:
             InputError: see `__call__`.
         """
         if isinstance(inputs, str | bytes | Mapping):
             raise InputError(f"expected several inputs, found {type(inputs).__name__}; for one input call the model")
-        yield from self._results(inputs)
+        yield from self._results(inputs, on_error)
 
-    def _results(self, inputs: Iterable[SingleInput]) -> Iterator[Result]:
-        """Yield results chunk by chunk, so that raw outputs of one chunk at most are held."""
-        iterator = iter(inputs)
-        first = 0
-        while chunk := list(islice(iterator, CHUNK_SIZE)):
-            yield from map(self.task.decode, self.outputs(chunk, first))
-            first += len(chunk)
+    def _results(self, inputs: Iterable[SingleInput], on_error: OnError) -> Iterator[Result | InputFailure]:
+        return stream_results(inputs, on_error, self._encode, self._predict)
 
     def with_options(self, **options: Any) -> Model:
         """Return a model that decodes differently and shares this one's session: `model.with_options(top_k=3)`.
@@ -178,15 +208,20 @@ class Model:
                 for start in starts
                 for outputs in self.outputs(inputs[start : start + CHUNK_SIZE], first + start)
             ]
-        read = [as_text_input(value) for value in inputs]
-        encoded = self.tokenizer.encode(read, first)
-        for number, (value, windows) in enumerate(zip(read, encoded, strict=True), start=first):
-            if (error := self.task.input_error(value, windows)) is not None:
-                raise InputError(f"input {number}: {error}")
-        arrays = iter(self._run_encodings([window for windows in encoded for window in windows]))
+        return self._encoded_outputs(self._encode(inputs, first))
+
+    def _encode(self, inputs: Sequence[SingleInput], first: int) -> list[EncodedInput]:
+        return encode_inputs(self.task, self.tokenizer, inputs, first)
+
+    def _predict(self, encoded: Sequence[EncodedInput]) -> Iterator[Result]:
+        return map(self.task.decode, self._encoded_outputs(encoded))
+
+    def _encoded_outputs(self, encoded: Sequence[EncodedInput]) -> list[Outputs]:
+        """Return the raw outputs of tokenized inputs."""
+        arrays = iter(self._run_encodings([window for item in encoded for window in item.windows]))
         return [
-            Outputs(value, windows, tuple(islice(arrays, len(windows))), self.tokenizer)
-            for value, windows in zip(read, encoded, strict=True)
+            Outputs(item.input, item.windows, tuple(islice(arrays, len(item.windows))), self.tokenizer)
+            for item in encoded
         ]
 
     def run(self, batch: Batch) -> FloatArray:

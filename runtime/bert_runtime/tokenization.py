@@ -13,16 +13,7 @@ from bert_runtime.numerics import IntArray
 from bert_runtime.tasks import TextInput, WindowedText
 from bert_runtime.tasks.tokens import window_overlap
 
-__all__ = ["Batch", "SingleInput", "TextTokenizer", "as_text_input", "check_batch", "check_ids", "pad"]
-
-SingleInput = str | tuple[str, str] | TextInput | Mapping[str, object]
-"""One input of a model: a text, a pair of texts, or a dict with `text` and `text_pair`, or `question` and `context`.
-
-A dict may have other keys, such as a label, which are ignored.
-"""
-
-_TEXT_NAMES = frozenset(("text", "text_pair", "pair", "question", "context"))
-"""Names that callers give texts in a dict. One that is not read is an error: its text would be ignored silently."""
+__all__ = ["Batch", "TextTokenizer", "check_batch", "check_ids", "pad"]
 
 MAX_WINDOWED_CHARACTERS = 1_000_000
 """Longest input of a task that reads all of a text in windows: 140 MB of memory in the tokenizer, 1,000 windows of 256
@@ -78,28 +69,6 @@ def check_ids(batch: Batch, limits: Mapping[str, int]) -> None:
         if int(array.view(np.uint64).max(initial=0)) >= limit:  # as unsigned integers, negative ids are large
             low, high = int(array.min()), int(array.max())
             raise InputError(f"{name} must lie in 0 to {limit - 1}, found {low if low < 0 else high}")
-
-
-def as_text_input(value: object) -> TextInput:
-    """Convert what a caller passed as one input, see `SingleInput`; raise `InputError` for anything else."""
-    if isinstance(value, str):
-        return TextInput(value)
-    if isinstance(value, TextInput) and isinstance(value.text, str) and isinstance(value.text_pair, str | None):
-        return value
-    if isinstance(value, tuple) and len(value) == 2 and all(isinstance(text, str) for text in value):
-        return TextInput(*value)
-    if isinstance(value, Mapping):
-        names = ("question", "context") if "question" in value else ("text", "text_pair")
-        text, pair = (value.get(name) for name in names)
-        if isinstance(text, str) and isinstance(pair, str | None):
-            if unread := sorted((_TEXT_NAMES - set(names)) & value.keys()):  # a label or a number does no harm
-                raise InputError(f"expected texts called {' and '.join(names)}, found also {', '.join(unread)}")
-            return TextInput(text, pair)
-    raise InputError(
-        "expected a text, a tuple of two texts, or a dict with 'text' and optionally 'text_pair', "
-        "or with 'question' and 'context'; "
-        f"found {type(value).__name__}: {value!r:.60}"
-    )
 
 
 class TextTokenizer:
@@ -234,13 +203,14 @@ class TextTokenizer:
         for index, value in enumerate(inputs, start=first):
             if (size := max(map(len, filter(None, value)), default=0)) > MAX_WINDOWED_CHARACTERS:
                 raise InputError(
-                    f"input {index}: expected at most {MAX_WINDOWED_CHARACTERS:,} characters, since all of the text is "
-                    f"read, found {size:,}; divide it into several inputs"
+                    f"expected at most {MAX_WINDOWED_CHARACTERS:,} characters, since all of the text is read, "
+                    f"found {size:,}; divide it into several inputs",
+                    index,
                 )
         expected, found = ("a pair of texts", "one") if self.windows == "text_pair" else ("one text", "a pair")
         for index, value in enumerate(inputs, start=first):
             if (value.text_pair is None) == (self.windows == "text_pair"):
-                raise InputError(f"input {index}: expected {expected}, found {found}")
+                raise InputError(f"expected {expected}, found {found}", index)
         if self.windows == "text":
             return
         num_special = self._tokenizer.num_special_tokens_to_add(is_pair=True)
@@ -248,8 +218,9 @@ class TextTokenizer:
         for index, value in enumerate(inputs, start=first):
             if (num_tokens := self._num_tokens(value.text)) > room:
                 raise InputError(
-                    f"input {index}: the first text has {num_tokens} tokens; expected at most {room}, so that "
-                    f"windows of {self.max_tokens} tokens have room for the second"
+                    f"the first text has {num_tokens} tokens; expected at most {room}, so that windows of "
+                    f"{self.max_tokens} tokens have room for the second",
+                    index,
                 )
 
     def _num_tokens(self, text: str) -> int:
@@ -274,9 +245,9 @@ def _invalid_unicode(inputs: Sequence[TextInput], first: int) -> InputError:
                 text.encode("utf-8")
             except UnicodeEncodeError as error:
                 return InputError(
-                    f"input {index} holds a lone surrogate (U+{ord(text[error.start]):04X}) at character "
-                    f"{error.start}, which no text encoding can express; replace it with: "
-                    "text.encode('utf-8', 'replace').decode()"
+                    f"the text holds a lone surrogate (U+{ord(text[error.start]):04X}) at character {error.start}, "
+                    "which no text encoding can express; replace it with: text.encode('utf-8', 'replace').decode()",
+                    index,
                 )
     return InputError("the tokenizer refused these inputs")
 

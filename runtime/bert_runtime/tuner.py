@@ -15,12 +15,13 @@ from bert_runtime.cpu.native_kernels import kernel_names
 from bert_runtime.cpu.parallel_sessions import ParallelSessions
 from bert_runtime.cpu.session import Session
 from bert_runtime.errors import InputError
+from bert_runtime.inputs import SingleInput, as_text_input
 from bert_runtime.loading import bundle_tokenizer, can_run, check_asset, choose_variant, open_session
 from bert_runtime.machine import available_cores
 from bert_runtime.plan import Plan, Tuning, check_writable, write_tuning
 from bert_runtime.tasks import Task
 from bert_runtime.timing import interleaved_medians
-from bert_runtime.tokenization import Batch, SingleInput, as_text_input
+from bert_runtime.tokenization import Batch
 
 __all__ = ["tune"]
 

@@ -304,7 +304,7 @@ def test_undecodable_arguments_are_refused(run: Run, classifier_bundle: Path) ->
     """Python decodes invalid UTF-8 on the command line to lone surrogates."""
     result = run("predict", classifier_bundle, "caf\udce9")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith("Error: input 0 holds a lone surrogate (U+DCE9) at character 3")
+    assert result.stderr.startswith("Error: input 0: the text holds a lone surrogate (U+DCE9) at character 3")
 
 
 def test_closed_stdout_pipe_is_not_an_error(classifier_bundle: Path, tmp_path: Path) -> None:

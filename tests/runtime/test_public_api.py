@@ -1,14 +1,14 @@
 """The public names of `bert_runtime`: complete, typed, and short where a notebook shows them."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, get_overloads, get_type_hints
+from typing import Any, Literal, get_overloads, get_type_hints
 
 import pytest
 
 import bert_runtime
-from bert_runtime import Manifest, Model, Plan, Result, SingleInput, errors, load, tasks
+from bert_runtime import Column, InputFailure, Manifest, Model, Plan, Result, SingleInput, errors, load, tasks
 
 MANIFEST = Manifest.from_json(
     (Path(__file__).parents[1] / "fixtures/bundle.v1.json").read_text(encoding="utf-8"),
@@ -31,12 +31,18 @@ def test_every_public_name_exists_and_has_a_docstring() -> None:
             assert (value.__doc__ or "").strip(), name
 
 
-def test_one_input_gives_a_result_and_a_sequence_gives_a_list() -> None:
-    one, many, text, question = map(get_type_hints, get_overloads(Model.__call__))
+def test_types_of_results_follow_the_inputs() -> None:
+    several = Sequence[SingleInput] | Column
+    raised, returned = Literal["raise", "skip"], Literal["return"]
+    one, many, failing, text, question = map(get_type_hints, get_overloads(Model.__call__))
     assert one == {"inputs": SingleInput, "return": Result}
-    assert many == {"inputs": Sequence[SingleInput], "return": list[Result]}
+    assert many == {"inputs": several, "on_error": raised, "return": list[Result]}
+    assert failing == {"inputs": several, "on_error": returned, "return": list[Result | InputFailure]}
     assert text == {"text": str, "text_pair": str | None, "return": Result}
     assert question == {"question": str, "context": str, "return": Result}
+    many, failing = map(get_type_hints, get_overloads(Model.stream))
+    assert (many["on_error"], many["return"]) == (raised, Iterator[Result])
+    assert (failing["on_error"], failing["return"]) == (returned, Iterator[Result | InputFailure])
 
 
 @pytest.mark.parametrize(

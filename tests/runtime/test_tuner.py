@@ -148,7 +148,7 @@ def test_int8_takes_part_if_it_is_faithful_even_where_the_export_found_it_slower
 
 
 def test_errors_leave_no_tuning_file(bundle: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="input 1 holds a lone surrogate"):
+    with pytest.raises(InputError, match="input 1: the text holds a lone surrogate"):
         tune(bundle, inputs=["hello", "\udcff"])
     with pytest.raises(InputError, match="expected inputs to tune with, found none"):
         tune(bundle, inputs=[])

@@ -33,8 +33,8 @@ from bert_bench.workloads import CORPUS
 from bert_export.cli.output import format_table
 from bert_runtime import Manifest
 from bert_runtime.cpu.native_kernels import register_kernels
+from bert_runtime.inputs import as_text_input
 from bert_runtime.records import read_records
-from bert_runtime.tokenization import as_text_input
 
 __all__ = ["main", "onnxruntime_operators"]
 

@@ -12,9 +12,10 @@ import pytest
 
 from bert_runtime import InputError, load
 from bert_runtime.cpu.session import Session
+from bert_runtime.inputs import as_text_input
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import stack_single_window
-from bert_runtime.tokenization import Batch, as_text_input, pad
+from bert_runtime.tokenization import Batch, pad
 
 TEXTS = [" ".join(["hello there"] * (1 + number * 7 % 23)) for number in range(60)]
 

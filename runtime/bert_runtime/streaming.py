@@ -1,0 +1,139 @@
+"""Results of any number of inputs, chunk by chunk and around inputs that cannot be processed."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from tokenizers import Encoding
+
+from bert_runtime.errors import InputError
+from bert_runtime.inputs import InputFailure, OnError, SingleInput, as_text_input, check_on_error
+from bert_runtime.tasks import Result, Task, TextInput
+from bert_runtime.tokenization import TextTokenizer
+
+__all__ = ["CHUNK_SIZE", "EncodedInput", "encode_inputs", "stream_results"]
+
+CHUNK_SIZE = 512
+"""Inputs that are read, sorted by length and run together.
+
+Enough for little padding, and few enough for `stream` to read ahead and hold. A judgement.
+"""
+
+
+class EncodedInput(NamedTuple):
+    """An input and its tokens."""
+
+    input: TextInput
+    windows: tuple[Encoding, ...]
+
+
+def encode_inputs(
+    task: Task, tokenizer: TextTokenizer, inputs: Sequence[SingleInput], first: int
+) -> list[EncodedInput]:
+    """Tokenize inputs, and check that the task can process them.
+
+    Args:
+        task: the task that they are for.
+        tokenizer: the tokenizer.
+        inputs: inputs as in `bert_runtime.model.Model.__call__`.
+        first: the number that an error gives the first input.
+
+    Raises:
+        InputError: names an input that cannot be processed.
+    """
+    read = []
+    for index, value in enumerate(inputs, start=first):
+        try:
+            read.append(as_text_input(value))
+        except InputError as error:
+            raise InputError(error.reason, index) from None
+    encoded = list(map(EncodedInput, read, tokenizer.encode(read, first)))
+    for index, (value, windows) in enumerate(encoded, start=first):
+        if (reason := task.input_error(value, windows)) is not None:
+            raise InputError(reason, index)
+    return encoded
+
+
+def stream_results(
+    inputs: Iterable[SingleInput],
+    on_error: OnError,
+    encode: Callable[[Sequence[SingleInput], int], list[EncodedInput]],
+    predict: Callable[[Sequence[EncodedInput]], Iterator[Result]],
+) -> Iterator[Result | InputFailure]:
+    """Yield the results of inputs in order; hold the raw outputs of one chunk at most.
+
+    An error, also one that `inputs` raises, comes after the results of all inputs before it.
+
+    Args:
+        inputs: the inputs.
+        on_error: what happens to an input that cannot be processed.
+        encode: tokenizes inputs, of which the first has the number given.
+        predict: returns the results of tokenized inputs.
+
+    Raises:
+        InputError: names the first input that cannot be processed, with `on_error="raise"`.
+    """
+    check_on_error(on_error)
+    iterator = iter(inputs)
+    first = 0
+    end: Exception | None = None
+    while end is None:
+        chunk, end = _read_chunk(iterator)
+        if not chunk:
+            break
+        try:
+            encoded = encode(chunk, first)
+        except InputError:
+            items = _encode_one_by_one(chunk, first, on_error, encode)
+            yield from _fill_in_failures(items, first, on_error, predict)
+        else:
+            yield from predict(encoded)
+        first += len(chunk)
+    if end is not None and not isinstance(end, StopIteration):
+        raise end
+
+
+def _read_chunk(iterator: Iterator[SingleInput]) -> tuple[list[SingleInput], Exception | None]:
+    """Read up to `CHUNK_SIZE` inputs; also return the exception that ended them, `StopIteration` after the last."""
+    chunk: list[SingleInput] = []
+    try:
+        while len(chunk) < CHUNK_SIZE:
+            chunk.append(next(iterator))
+    except Exception as error:  # the caller's iterator may raise anything
+        return chunk, error
+    return chunk, None
+
+
+def _encode_one_by_one(
+    chunk: Sequence[SingleInput],
+    first: int,
+    on_error: OnError,
+    encode: Callable[[Sequence[SingleInput], int], list[EncodedInput]],
+) -> list[EncodedInput | InputError]:
+    """Tokenize the inputs of a chunk, up to the first error if that is to be raised."""
+    items: list[EncodedInput | InputError] = []
+    for index, value in enumerate(chunk, start=first):
+        try:
+            items += encode([value], index)
+        except InputError as error:
+            items.append(error)
+            if on_error == "raise":
+                break
+    return items
+
+
+def _fill_in_failures(
+    items: Sequence[EncodedInput | InputError],
+    first: int,
+    on_error: OnError,
+    predict: Callable[[Sequence[EncodedInput]], Iterator[Result]],
+) -> Iterator[Result | InputFailure]:
+    """Yield the results of the inputs that can be processed, and what `on_error` says for the others."""
+    good = [item for item in items if not isinstance(item, InputError)]
+    results = predict(good) if good else iter(())
+    for index, item in enumerate(items, start=first):
+        if not isinstance(item, InputError):
+            yield next(results)
+        elif on_error == "raise":
+            raise item
+        elif on_error == "return":
+            yield InputFailure(index, item.reason)
