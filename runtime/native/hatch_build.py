@@ -1,4 +1,7 @@
-"""Hatchling build hook: compile the native kernels into the wheel if the platform and a C++ compiler allow it."""
+"""Hatchling build hook: compile the native kernels into the wheel if the platform and a C++ compiler allow it.
+
+The environment variable `BERT_EXPORT_KERNELS` says what happens otherwise, see `MODES`.
+"""
 
 import os
 import platform
@@ -34,24 +37,40 @@ LIBRARIES = {
 _BASELINE_SOURCES = ("operators.cc",)
 """Compiled without the instruction set, since they check whether the processor has it."""
 
+MODE_VARIABLE = "BERT_EXPORT_KERNELS"
+MODES = {
+    "auto": "compile the kernels; a library that cannot be compiled is a warning (the default)",
+    "require": "compile the kernels; a library that cannot be compiled ends the build, as a release wants it",
+    "none": "leave the kernels out, for the wheel that every platform can install",
+}
+"""Values of `MODE_VARIABLE`, and what they do."""
+
 
 class KernelsBuildHook(BuildHookInterface):  # type: ignore[misc]
     """Compile the kernel libraries and add them to the wheel, whose tag then names the platform.
 
-    Without them the runtime works, only slower: a missing compiler is a warning.
+    Without them the runtime works, only slower: a missing compiler is a warning, unless `MODE_VARIABLE` says otherwise.
     """
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Prepare the libraries before hatchling collects the wheel's files."""
+        mode = os.environ.get(MODE_VARIABLE) or "auto"
+        if mode not in MODES:
+            self.app.abort(f"expected {MODE_VARIABLE} to be one of {', '.join(MODES)}, found {mode!r}")
+        if mode == "none":
+            return
         library_dir = Path(self.root) / LIBRARY_DIR
         errors = {name: _update_library(library_dir / name) for name in LIBRARIES}
         built = [name for name, error in errors.items() if error is None]
         if len(built) < len(errors):
             reasons = sorted({error for error in errors.values() if error})
             missing = "some native kernels" if built else "native kernels"
-            self.app.display_warning(f"bert-export is built without {missing}: {'; '.join(reasons)}")
+            problem = f"bert-export is built without {missing}: {'; '.join(reasons)}"
+            if mode == "require":
+                self.app.abort(f"{problem}\n{MODE_VARIABLE}=require asks for all of {', '.join(LIBRARIES)}")
+            self.app.display_warning(problem)
         if not built:
             return
         build_data["artifacts"] += [f"/{LIBRARY_DIR}/{name}" for name in built]

@@ -2,12 +2,11 @@
 // bert_export/kernel_functions.py defines each as an ONNX function of standard operators, which ONNX Runtime inlines
 // where the operator is not registered. Compiled without special instructions, since it first checks what the processor
 // supports.
-#include <cpuid.h>
-
 #include <cstddef>
 #include <iterator>
 
 #include "attention_operators.h"
+#include "cpu_features.h"
 #include "layer_norm_operator.h"
 #include "linear_operators.h"
 #include "onnxruntime_abi.h"
@@ -53,31 +52,16 @@ const CustomOp* const kOperators[] = {
     &quantized_linear, &quantized_linear_gelu};
 [[maybe_unused]] constexpr size_t kInt8Matmuls = 2;  // the last of them
 
-struct CpuidRegisters {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-};
-
-// Extended features of the processor; all 0 where it has no such leaf.
-[[maybe_unused]] CpuidRegisters cpuid_leaf_7(unsigned subleaf) {
-  CpuidRegisters r;
-  return __get_cpuid_count(7, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx) ? r : CpuidRegisters{};
-}
-
 // Number of operators, from the first on, that this processor supports and runs faster than ONNX Runtime's own.
 size_t count_operators() {
   constexpr size_t kAll = std::size(kOperators);
-#ifdef BERT_AVX2
-  bool is_supported = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#ifdef BERT_AVXVNNI
-  is_supported = is_supported && (cpuid_leaf_7(1).eax & (1U << 4));  // AVX-VNNI
-#endif
-  return is_supported ? kAll : 0;
+#if defined(BERT_AVXVNNI)
+  return bert::has_avx_vnni() ? kAll : 0;
+#elif defined(BERT_AVX2)
+  return bert::has_avx2_and_fma() ? kAll : 0;
 #else
-  if (!__builtin_cpu_supports("avx512vnni") || !__builtin_cpu_supports("avx512bw") ||
-      !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
-    return 0;
-  const bool has_amx_int8 = cpuid_leaf_7(0).edx & (1U << 25);
-  return has_amx_int8 ? kAll - kInt8Matmuls : kAll;  // with AMX tiles, ONNX Runtime's int8 matmul is faster
+  if (!bert::has_avx512_vnni()) return 0;
+  return bert::has_amx_int8() ? kAll - kInt8Matmuls : kAll;  // with AMX tiles, ONNX Runtime's int8 matmul is faster
 #endif
 }
 

@@ -1,0 +1,47 @@
+// CPU features by cpuid, each with the operating system's support for its registers. Not __builtin_cpu_supports: it
+// reads a table of the compiler's runtime library, which zig's leaves empty (ziglang 0.17.1), so that no kernel would
+// run.
+#pragma once
+#include <cpuid.h>
+
+namespace bert {
+
+struct CpuidRegisters {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+};
+
+// All 0 where the processor has no such leaf.
+inline CpuidRegisters cpuid(unsigned leaf, unsigned subleaf) {
+  CpuidRegisters r;
+  return __get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx) ? r : CpuidRegisters{};
+}
+
+inline bool has_all(unsigned found, unsigned needed) { return (found & needed) == needed; }
+
+// Whether the operating system saves these parts of the vector registers, which are bits of XCR0.
+inline bool saves_registers(unsigned parts) {
+  if (!has_all(cpuid(1, 0).ecx, bit_OSXSAVE)) return false;
+  unsigned low = 0, high = 0;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return has_all(low, parts);
+}
+
+constexpr unsigned kYmmParts = 0x06;  // XMM, upper halves of YMM
+constexpr unsigned kZmmParts = 0xE6;  // those, mask registers, upper halves of ZMM, ZMM16 to 31
+
+inline bool has_avx2_and_fma() {
+  return has_all(cpuid(1, 0).ecx, bit_FMA) && has_all(cpuid(7, 0).ebx, bit_AVX2) && saves_registers(kYmmParts);
+}
+
+inline bool has_avx_vnni() { return has_avx2_and_fma() && has_all(cpuid(7, 1).eax, 1U << 4); }
+
+// AVX512-VNNI, with the other parts of AVX-512 that the kernels use.
+inline bool has_avx512_vnni() {
+  const CpuidRegisters leaf = cpuid(7, 0);
+  return has_all(leaf.ebx, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL) &&
+         has_all(leaf.ecx, bit_AVX512VNNI) && saves_registers(kZmmParts);
+}
+
+inline bool has_amx_int8() { return has_all(cpuid(7, 0).edx, 1U << 25); }
+
+}  // namespace bert
