@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bert_export.cli.output import format_table
 from bert_runtime.bundle.manifest import Manifest, Variant
-from bert_runtime.cpu.native_kernels import kernel_names, kernels_missing
+from bert_runtime.cpu.native_kernels import HOW_TO_GET_KERNELS, kernel_names, kernels_missing
 from bert_runtime.errors import BundleError
 from bert_runtime.loading import cpu_plan
 from bert_runtime.machine import has_instruction_set
@@ -47,7 +47,7 @@ def _format_plan(bundle: Path, manifest: Manifest) -> str:
 def _advice(manifest: Manifest) -> list[str]:
     """Return a line of advice if something would be faster on this processor."""
     if any(variant.functions for variant in manifest.variants) and kernels_missing():
-        return ["  faster here: reinstall bert-export where g++ is installed, which compiles its native kernels"]
+        return [f"  faster here: native kernels, which this installation lacks; {HOW_TO_GET_KERNELS}"]
     instruction_sets = {
         variant.instruction_set for variant in manifest.variants_for("cpu") if variant.precision == "int8"
     }

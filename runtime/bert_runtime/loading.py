@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from bert_runtime.bundle.manifest import MASKED, UNMASKED, Asset, Manifest, Variant, sha256_file
+from bert_runtime.cpu.native_kernels import warn_of_missing_kernels
 from bert_runtime.cpu.parallel_sessions import ParallelSessions
 from bert_runtime.cpu.session import Session
 from bert_runtime.devices import CPU, Device, cuda_unavailable_reason, parse_device
@@ -96,6 +97,8 @@ def load(
         if kernels is not None:
             plan = replace(plan, kernels=kernels)
         variant = manifest.variant(plan.precision)
+        if plan.kernels and variant.functions:
+            warn_of_missing_kernels()
     else:
         plan, variant = None, choose_gpu_variant(manifest, precision, chosen.kind)
     variants = (variant, *manifest.padding_variants(variant).values())

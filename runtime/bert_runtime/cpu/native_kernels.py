@@ -15,12 +15,22 @@ from bert_runtime.machine import cpu_flags
 if TYPE_CHECKING:
     from onnxruntime import SessionOptions
 
-__all__ = ["KERNEL_DOMAIN", "kernel_library", "kernel_names", "kernels_missing", "register_kernels"]
+__all__ = [
+    "HOW_TO_GET_KERNELS",
+    "KERNEL_DOMAIN",
+    "kernel_library",
+    "kernel_names",
+    "kernels_missing",
+    "register_kernels",
+    "warn_of_missing_kernels",
+]
 
 _log = logging.getLogger("bert_runtime")
 
 KERNEL_DOMAIN = "bert_export"
 """ONNX operator domain of the functions that have native kernels."""
+
+HOW_TO_GET_KERNELS = "reinstall bert-export from its wheel for Linux on x86-64, or where g++ is installed"
 
 _LIBRARIES = {
     "kernels-avx512.so": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"},
@@ -56,7 +66,20 @@ def register_kernels(options: "SessionOptions") -> None:
     try:
         options.register_custom_ops_library(str(library))
     except Exception as error:  # onnxruntime's exceptions share no base class but Exception
-        _log.warning("running without native kernels: %s; reinstall bert-export to build them again", error)
+        _log.warning("running without native kernels: %s; %s", error, HOW_TO_GET_KERNELS)
+
+
+@lru_cache(maxsize=1)
+def warn_of_missing_kernels() -> None:
+    """Log a warning, once per process, if this processor has native kernels and this installation lacks them.
+
+    A library that is installed but cannot be loaded is the warning of `register_kernels`.
+    """
+    if _best_library() is not None and kernel_library() is None:
+        _log.warning(
+            "running without native kernels, which are faster on this processor but not part of this installation; %s",
+            HOW_TO_GET_KERNELS,
+        )
 
 
 def kernels_missing() -> bool:
