@@ -1,6 +1,7 @@
 """Checkpoints in the Hugging Face layout: open them and load their weights. `bert_models.saving` writes them."""
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from bert_models.sentence_transformers import (
 )
 from bert_models.task_settings import read_mask_token, read_task, read_task_params, task_config_json
 from bert_models.tokenizer_files import read_tokenizer
-from bert_models.weights import load_weights, read_weights, weight_files
+from bert_models.weights import check_weights, load_weights, read_weights, weight_files
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.tasks import TASKS, FillMask, SentenceEmbedding, Task, WindowedText
 from bert_runtime.tokenization import TextTokenizer
@@ -83,8 +84,11 @@ class Checkpoint:
         task = SentenceEmbedding(dimensions=hidden_size)
         if is_sentence_transformers_folder(self.path):
             task = read_sentence_embedding(self.path, hidden_size)
-        params = read_task_params(name, self.config_json, self.path / "config.json")
-        return replace(task, dimensions=min(params.get("dimensions", task.dimensions), task.dimensions))
+        where = self.path / "config.json"
+        dimensions = read_task_params(name, self.config_json, where).get("dimensions", task.dimensions)
+        if not isinstance(dimensions, int) or isinstance(dimensions, bool) or dimensions < 1:
+            raise CheckpointError(f"{where}: expected dimensions to be a whole number from 1, found {dimensions!r:.80}")
+        return replace(task, dimensions=min(dimensions, task.dimensions))
 
     def require_head(self, name: str) -> None:
         """Raise `CheckpointError` if the family has no head for the task `name`."""
@@ -115,11 +119,20 @@ class Checkpoint:
 
         It is the minimum of what the position embeddings, the tokenizer's `model_max_length` and the `max_seq_length`
         of a sentence-transformers folder allow.
+
+        Raises:
+            CheckpointError: one of them is no positive number.
         """
-        limits = [self.config.max_tokens, read_max_tokens(self.path)]
+        limits = [self.config.max_tokens]
+        if (limit := read_max_tokens(self.path)) is not None:
+            limits.append(limit)
         path = self.path / "tokenizer_config.json"
-        limits.append(read_json(path).get("model_max_length") if path.is_file() else None)
-        return min(limit for limit in limits if isinstance(limit, int))
+        limit = read_json(path).get("model_max_length") if path.is_file() else None
+        if limit is not None:
+            if not isinstance(limit, int | float) or isinstance(limit, bool) or not limit >= 1:
+                raise CheckpointError(f"{path}: expected a positive model_max_length, found {limit!r:.80}")
+            limits.append(int(min(limit, self.config.max_tokens)))  # "no limit" is written as 1e30
+        return min(limits)
 
     def tokenizer(self) -> Tokenizer:
         """Read the tokenizer.
@@ -178,18 +191,26 @@ def open_checkpoint(name: str | Path) -> Checkpoint:
     """
     path = local_checkpoint(name)
     revision = None if path == Path(name) else path.name
-    if not path.is_dir():
-        found = "a file" if path.exists() else "nothing"
-        raise CheckpointError(f"{path}: expected a checkpoint (a directory with config.json), found {found}")
+    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for names that are too long or have a NUL
+        found = "a file" if os.path.lexists(path) else "nothing"
+        raise CheckpointError(f"{path!s:.200}: expected a checkpoint (a directory with config.json), found {found}")
     values = read_json(path / "config.json")
     family = values.get("model_type")
-    if family not in FAMILIES:
+    if not isinstance(family, str) or family not in FAMILIES:
         raise CheckpointError(
-            f"{path / 'config.json'}: expected a model_type of {', '.join(FAMILIES)}, found {family!r}"
+            f"{path / 'config.json'}: expected a model_type of {', '.join(FAMILIES)}, found {family!r:.80}"
         )
+    _check_architectures(values, path / "config.json")
     weight_files(path)
     config = FAMILIES[family].parse_config(values, str(path / "config.json"))
     return Checkpoint(path, FAMILIES[family], config, values, str(name), revision)
+
+
+def _check_architectures(values: Mapping[str, Any], where: Path) -> None:
+    """Raise `CheckpointError` unless `architectures` is a list of names, or not set."""
+    found = values.get("architectures")
+    if found is not None and not (isinstance(found, list) and all(isinstance(name, str) for name in found)):
+        raise CheckpointError(f"{where}: expected architectures to be a list of names, found {found!r:.80}")
 
 
 def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) -> TaskModel:
@@ -207,7 +228,6 @@ def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) ->
     Raises:
         CheckpointError: the weights cannot be read or do not fit the model.
     """
-    model = TaskModel(checkpoint.config, task)
     family, tensors = checkpoint.family, read_weights(checkpoint.path)
     if isinstance(task, SentenceEmbedding):
         for module, folder in module_folders(checkpoint.path).items():
@@ -215,16 +235,20 @@ def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) ->
                 tensors |= {key.replace("linear", module): tensor for key, tensor in read_weights(folder).items()}
     if isinstance(task, FillMask):
         _check_tied(checkpoint, tensors)
-    keys = {name: family.checkpoint_key(name, task.name) for name, _ in model.named_parameters()}
+    with torch.device("meta"):  # shapes alone: a wrong configuration may ask for more memory than there is
+        shapes = TaskModel(checkpoint.config, task)
+    keys = {name: family.checkpoint_key(name, task.name) for name, _ in shapes.named_parameters()}
     head = [name for name in keys if name.startswith("head.")] if new_head else []
     labels = task_config_json(task).get("id2label")
     if new_head and labels is not None and labels != checkpoint.config_json.get("id2label"):
         per_label = {keys[name] for name in head if name.startswith(("head.output.", "head.crf."))}
         tensors = {key: tensor for key, tensor in tensors.items() if key not in per_label}
-    load_weights(
-        model, tensors, keys,
+    matched = check_weights(
+        shapes, tensors, keys,
         prefix=family.prefix, ignored=family.ignored_weights, where=checkpoint.path, optional=head,
     )  # fmt: skip
+    model = TaskModel(checkpoint.config, task)
+    load_weights(model, matched)
     return model.eval()
 
 

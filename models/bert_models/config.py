@@ -1,11 +1,14 @@
 """Configuration of a BERT-family encoder."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 from bert_models.errors import ConfigError
 
-__all__ = ["ACTIVATIONS", "POSITION_SCHEMES", "EncoderConfig"]
+__all__ = ["ACTIVATIONS", "MAX_LAYERS", "MAX_SIZE", "POSITION_SCHEMES", "EncoderConfig", "type_problems"]
 
 ACTIVATIONS = ("gelu", "gelu_new", "relu", "tanh")
 """Supported activations, named like `hidden_act` in a checkpoint's `config.json`."""
@@ -13,6 +16,12 @@ ACTIVATIONS = ("gelu", "gelu_new", "relu", "tanh")
 POSITION_SCHEMES = ("absolute", "after_padding")
 """How position ids are numbered. `absolute`: 0, 1, 2, … over the sequence (BERT). `after_padding`: over the non-padding
 tokens alone, starting at `pad_token_id + 1`; padding gets `pad_token_id` (RoBERTa, following fairseq)."""
+
+MAX_SIZE = 2**24
+"""Largest vocabulary, width or number of positions: 64 times that of any published model. A judgement."""
+
+MAX_LAYERS = 1000
+"""Most layers: 20 times as many as any published model has. A judgement."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +95,9 @@ class EncoderConfig:
     """Token id of padding."""
 
     def __post_init__(self) -> None:
-        problems = [*self._size_problems(), *self._choice_problems(), *self._dropout_problems()]
-        if not 0 <= self.pad_token_id < max(self.vocab_size, 1):
-            problems.append(f"pad_token_id must be an id below vocab_size {self.vocab_size}, found {self.pad_token_id}")
+        problems = type_problems(vars(self))
+        if not problems:  # the others compare the values
+            problems = [*self._size_problems(), *self._choice_problems(), *self._number_problems()]
         if problems:
             raise ConfigError("; ".join(problems))
 
@@ -96,12 +105,15 @@ class EncoderConfig:
         for name in ("vocab_size", "hidden_size", "num_layers", "num_heads", "intermediate_size", "max_positions"):
             if (value := getattr(self, name)) < 1:
                 yield f"{name} must be at least 1, found {value}"
-        if self.type_vocab_size < 0:
-            yield f"type_vocab_size must not be negative, found {self.type_vocab_size}"
+            elif value > (limit := MAX_LAYERS if name == "num_layers" else MAX_SIZE):
+                yield f"{name} must be at most {limit}, found {value}"
+        if not 0 <= self.type_vocab_size <= MAX_SIZE:
+            kind = "not be negative" if self.type_vocab_size < 0 else f"be at most {MAX_SIZE}"
+            yield f"type_vocab_size must {kind}, found {self.type_vocab_size}"
         if self.num_heads >= 1 and self.hidden_size % self.num_heads:
             yield f"hidden_size must be a multiple of num_heads, found {self.hidden_size} and {self.num_heads}"
-        if self.embedding_size is not None and self.embedding_size < 1:
-            yield f"embedding_size must be at least 1, found {self.embedding_size}"
+        if self.embedding_size is not None and not 1 <= self.embedding_size <= MAX_SIZE:
+            yield f"embedding_size must lie in 1 to {MAX_SIZE}, found {self.embedding_size}"
         if self.num_layer_groups is not None and not 1 <= self.num_layer_groups <= self.num_layers:
             yield f"num_layer_groups must lie in 1 to {self.num_layers}, found {self.num_layer_groups}"
 
@@ -115,11 +127,18 @@ class EncoderConfig:
             if value not in choices:
                 yield f"{name} must be one of {', '.join(choices)}, found {value!r}"
 
-    def _dropout_problems(self) -> Iterator[str]:
+    def _number_problems(self) -> Iterator[str]:
         for name in ("hidden_dropout", "attention_dropout", "classifier_dropout"):
             value = getattr(self, name) or 0.0
             if not 0.0 <= value < 1.0:
                 yield f"{name} must lie in [0, 1), found {value}"
+        for name in ("layer_norm_eps", "initializer_range"):
+            if (value := getattr(self, name)) < 0:
+                yield f"{name} must not be negative, found {value}"
+        if not 0 <= self.pad_token_id < max(self.vocab_size, 1):
+            yield f"pad_token_id must be an id below vocab_size {self.vocab_size}, found {self.pad_token_id}"
+        elif self.max_positions >= 1 > self.max_tokens:
+            yield f"max_positions must exceed pad_token_id {self.pad_token_id} by 2, found {self.max_positions}"
 
     @property
     def head_size(self) -> int:
@@ -140,3 +159,34 @@ class EncoderConfig:
     def uses_segment_ids(self) -> bool:
         """Whether segment ids affect the output. A single segment embedding is a constant."""
         return self.type_vocab_size > 1
+
+
+def type_problems(values: Mapping[str, Any], keys: Mapping[str, str] | None = None) -> list[str]:
+    """Return what is wrong with the types of an `EncoderConfig`'s fields; numbers must be finite, too.
+
+    Args:
+        values: values of fields, such as those of a checkpoint's `config.json`.
+        keys: what the messages call the fields, by default their own names.
+    """
+    hints = get_type_hints(EncoderConfig)
+    return [
+        f"{(keys or {}).get(name, name)} must be {_KINDS[kind]}, found {value!r:.80}"
+        for name, value in values.items()
+        for kind in [_kind(hints[name])]
+        if not (_has_kind(value, kind) or (value is None and NoneType in get_args(hints[name])))
+    ]
+
+
+_KINDS: Mapping[type, str] = {int: "a whole number", float: "a finite number", str: "a name"}
+"""Types of the fields, as error messages call them."""
+
+
+def _kind(hint: Any) -> type:
+    """Return the type of a field that may also be `None`."""
+    return next((kind for kind in get_args(hint) if kind is not NoneType), hint)
+
+
+def _has_kind(value: Any, kind: type) -> bool:
+    if kind is float:  # comparisons are false for NaN
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    return isinstance(value, kind) and not isinstance(value, bool)

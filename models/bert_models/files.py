@@ -1,13 +1,17 @@
-"""JSON files of a checkpoint, and a check for files that replacing a folder would lose."""
+"""JSON files of a checkpoint, the names in them, and a check for files that replacing a folder would lose."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from bert_models.errors import CheckpointError
 
-__all__ = ["read_json", "unowned_files", "write_json"]
+__all__ = ["is_file_name", "read_json", "unowned_files", "write_json"]
+
+_MAX_JSON_BYTES = 2**25
+"""Parsed JSON takes up to 25 times its size in memory. The largest of published checkpoints, the added tokens of a
+vocabulary, have a few megabytes. A judgement."""
 
 
 def read_json(path: Path, kind: type[Any] = dict) -> Any:
@@ -18,17 +22,34 @@ def read_json(path: Path, kind: type[Any] = dict) -> Any:
         kind: the Python type that the value must have.
 
     Raises:
-        CheckpointError: the file is missing, not JSON, or of another type.
+        CheckpointError: the file is missing, too large, not JSON, or of another type.
     """
     try:
+        if (size := path.stat().st_size) > _MAX_JSON_BYTES:
+            raise CheckpointError(f"{path}: expected a JSON file of at most {_MAX_JSON_BYTES:,} bytes, found {size:,}")
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file") from None
+    except RecursionError:
+        raise CheckpointError(
+            f"{path}: expected plain JSON, found lists or objects nested too deeply to read"
+        ) from None
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: not a JSON file: {error}") from None
     if not isinstance(value, kind):
         raise CheckpointError(f"{path}: expected a JSON {kind.__name__}, found {type(value).__name__}")
     return value
+
+
+def is_file_name(name: object) -> TypeGuard[str]:
+    """Return whether a value from JSON names a file or folder next to it: without a path, and fit for a file system."""
+    return (
+        isinstance(name, str)
+        and name not in ("", "..")
+        and Path(name).name == name
+        and name.isprintable()  # neither NUL nor lone surrogates
+        and len(name.encode()) <= 255
+    )
 
 
 def write_json(path: Path, value: Any) -> None:

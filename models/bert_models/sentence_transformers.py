@@ -9,8 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from bert_models.config import MAX_SIZE
 from bert_models.errors import CheckpointError
-from bert_models.files import read_json, write_json
+from bert_models.files import is_file_name, read_json, write_json
 from bert_runtime.tasks import SentenceEmbedding
 
 __all__ = [
@@ -56,8 +57,8 @@ def read_max_tokens(folder: Path) -> int | None:
     if settings.get("do_lower_case"):
         raise CheckpointError(f"{path}: do_lower_case is not supported; set it in tokenizer_config.json instead")
     value = settings.get("max_seq_length")
-    if value is not None and (not isinstance(value, int) or value < 1):
-        raise CheckpointError(f"{path}: expected a positive max_seq_length, found {value!r}")
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise CheckpointError(f"{path}: expected a positive max_seq_length, found {value!r:.80}")
     return value
 
 
@@ -72,15 +73,13 @@ def read_sentence_embedding(folder: Path, hidden_size: int) -> SentenceEmbedding
         CheckpointError: files are missing or malformed, or a module or setting is not supported.
     """
     path = folder / "modules.json"
-    modules = read_json(path, list)
-    if not all(isinstance(module, dict) for module in modules):
-        raise CheckpointError(f"{path}: expected a list of objects with path and type, found {modules!r:.80}")
+    modules = _modules(folder)
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
     rest = [kind for kind in kinds[2:] if kind != "Dense"]
     if kinds[:2] != ["Transformer", "Pooling"] or rest not in ([], ["Normalize"]) or "Normalize" in kinds[:-1]:
         raise CheckpointError(
             f"{path}: expected the modules Transformer, Pooling, any number of Dense, and optionally Normalize, "
-            f"found {', '.join(kinds)}"
+            f"found {', '.join(kinds):.200}"
         )
     dense = [_dense(path / "config.json") for path in _folders(folder, "Dense")]
     return SentenceEmbedding(
@@ -103,15 +102,25 @@ def module_folders(folder: Path) -> dict[str, Path]:
     return found
 
 
+def _modules(folder: Path) -> list[dict[str, Any]]:
+    """Return the modules of the pipeline."""
+    path = folder / "modules.json"
+    modules: list[Any] = read_json(path, list)
+    if not all(isinstance(module, dict) for module in modules):
+        raise CheckpointError(f"{path}: expected a list of objects with path and type, found {modules!r:.80}")
+    return modules
+
+
 def _folders(folder: Path, kind: str) -> list[Path]:
     """Return the folders of the modules of one kind, such as `Dense`, in order."""
-    modules = read_json(folder / "modules.json", list)
-    names = [str(module.get("path", "")) for module in modules if str(module.get("type", "")).endswith(f".{kind}")]
-    if any(not name or Path(name).name != name for name in names):
+    modules = _modules(folder)
+    names = [module.get("path") for module in modules if str(module.get("type", "")).endswith(f".{kind}")]
+    valid = [name for name in names if is_file_name(name)]
+    if len(set(valid)) < len(names):
         raise CheckpointError(
-            f"{folder / 'modules.json'}: expected {kind} modules in folders next to it, found {names}"
+            f"{folder / 'modules.json'}: expected {kind} modules in folders next to it, one each, found {names!r:.200}"
         )
-    return [folder / name for name in names]
+    return [folder / name for name in valid]
 
 
 def _dense(path: Path) -> tuple[int, str]:
@@ -119,10 +128,16 @@ def _dense(path: Path) -> tuple[int, str]:
     settings: dict[str, Any] = read_json(path)
     activation = str(settings.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")[2]
     size = settings.get("out_features")
-    if activation not in _ACTIVATIONS or not isinstance(size, int) or not settings.get("bias", True):
+    if (
+        activation not in _ACTIVATIONS
+        or not isinstance(size, int)
+        or isinstance(size, bool)
+        or not 1 <= size <= MAX_SIZE
+        or not settings.get("bias", True)
+    ):
         raise CheckpointError(
-            f"{path}: expected out_features, a bias and an activation_function of {', '.join(_ACTIVATIONS)}, "
-            f"found {settings}"
+            f"{path}: expected out_features of 1 to {MAX_SIZE}, a bias and an activation_function of "
+            f"{', '.join(_ACTIVATIONS)}, found {settings!r:.200}"
         )
     return size, _ACTIVATIONS[activation]
 
@@ -135,7 +150,7 @@ def _pooling(path: Path) -> str:
         mode = found[0] if isinstance(found, list) and len(found) == 1 else found
         if not isinstance(mode, str) or mode not in _POOLING_MODES:
             raise CheckpointError(
-                f"{path}: expected exactly one pooling_mode of {', '.join(_POOLING_MODES)}, found {found!r}"
+                f"{path}: expected exactly one pooling_mode of {', '.join(_POOLING_MODES)}, found {found!r:.80}"
             )
         return _POOLING_MODES[mode]
     modes = sorted(key for key, value in settings.items() if key.startswith("pooling_mode_") and value is True)

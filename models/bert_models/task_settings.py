@@ -50,8 +50,8 @@ def read_task(name: str, values: Mapping[str, Any], where: Path, **more: Any) ->
         default = "regression" if len(settings["labels"]) == 1 else "single_label_classification"
         found = values.get("problem_type") or default
         supported = {theirs: ours for ours, theirs in _PROBLEM_TYPES.items()}
-        if found not in supported:
-            raise CheckpointError(f"{where}: expected a problem_type of {', '.join(supported)}, found {found!r}")
+        if not isinstance(found, str) or found not in supported:
+            raise CheckpointError(f"{where}: expected a problem_type of {', '.join(supported)}, found {found!r:.80}")
         settings["problem_type"] = supported[found]
     try:
         return TASKS[name].from_dict(settings)
@@ -87,6 +87,8 @@ def read_labels(values: Mapping[str, Any]) -> list[str] | None:
     names = values.get("id2label")
     if not isinstance(names, dict) or set(names) != {str(i) for i in range(len(names))}:
         return None
+    if not all(isinstance(label, str | int | float) for label in names.values()):
+        return None
     return [str(names[str(i)]) for i in range(len(names))]
 
 
@@ -94,7 +96,7 @@ def _labels(name: str, values: Mapping[str, Any], where: Path) -> list[str]:
     labels = read_labels(values)
     if labels is None:
         raise CheckpointError(
-            f"{where}: expected 'id2label' with the keys '0', '1', …, found {values.get('id2label')!r:.80}; a model "
+            f"{where}: expected 'id2label' with names at '0', '1', …, found {values.get('id2label')!r:.80}; a model "
             f"without a {name} head is fine-tuned first: bert-export train --task {name}"
         )
     return labels

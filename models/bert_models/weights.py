@@ -3,19 +3,17 @@
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from pickle import UnpicklingError
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bert_models.errors import CheckpointError
-from bert_models.files import read_json
+from bert_models.files import is_file_name, read_json
 from bert_models.model import TaskModel
 from bert_runtime.bundle.atomic_folders import umask
 
-__all__ = ["WEIGHT_FILES", "load_weights", "read_weights", "save_weights", "weight_files"]
+__all__ = ["WEIGHT_FILES", "check_weights", "load_weights", "read_weights", "save_weights", "weight_files"]
 
 WEIGHT_FILES = (
     "model.safetensors",
@@ -29,22 +27,37 @@ _OLD_NAMES = ((re.compile(r"\.gamma$"), ".weight"), (re.compile(r"\.beta$"), ".b
 """Names of LayerNorm parameters in checkpoints converted from TensorFlow, and their current names."""
 
 
+_MAX_LISTED = 100
+"""Keys of each kind that an error lists: all of a few layers."""
+
+
 def weight_files(folder: Path) -> list[Path]:
     """Return the files that hold the weights of the checkpoint `folder`, in order.
 
     Raises:
-        CheckpointError: there are none, or an index is malformed.
+        CheckpointError: there are none, or an index is malformed or names files that are missing.
     """
     for name in WEIGHT_FILES:
         path = folder / name
-        if path.is_file() and name.endswith(".index.json"):
-            shards = sorted(set(read_json(path).get("weight_map", {}).values()))
-            if not shards or any(Path(shard).name != shard for shard in shards):
-                raise CheckpointError(f"{path}: expected 'weight_map' to name files next to it, found {shards}")
-            return [folder / shard for shard in shards]
         if path.is_file():
-            return [path]
+            return _shards(path) if name.endswith(".index.json") else [path]
     raise CheckpointError(f"{folder}: expected weights in one of {', '.join(WEIGHT_FILES)}, found none")
+
+
+def _shards(index: Path) -> list[Path]:
+    """Return the files that an index lists."""
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"{index}: expected 'weight_map' to map keys to files, found {weight_map!r:.80}")
+    for key, shard in weight_map.items():
+        if not is_file_name(shard):
+            raise CheckpointError(
+                f"{index}: expected 'weight_map' to name files next to it, found {shard!r:.80} for the key {key!r:.80}"
+            )
+    shards = [index.with_name(name) for name in sorted(set(weight_map.values()))]
+    if missing := [shard.name for shard in shards if not shard.is_file()]:
+        raise CheckpointError(f"{index}: expected the files that 'weight_map' names, found no {', '.join(missing)}")
+    return shards
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
@@ -60,12 +73,29 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     for path in weight_files(folder):
         try:
             if path.suffix == ".safetensors":
-                tensors |= load_file(path)
+                found = load_file(path)
             else:
-                tensors |= torch.load(path, map_location="cpu", weights_only=True)
-        except (SafetensorError, UnpicklingError, OSError, RuntimeError, EOFError, TypeError) as error:
-            raise CheckpointError(f"{path}: the weights cannot be read: {error}") from None
+                found = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # damaged pickles raise errors of almost every type
+            reason = str(error) or type(error).__name__
+            raise CheckpointError(f"{path}: the weights cannot be read: {reason:.500}") from None
+        _check_tensors(found, path)
+        tensors |= found
     return {_current_name(key): tensor for key, tensor in tensors.items()}
+
+
+def _check_tensors(found: object, path: Path) -> None:
+    """Raise `CheckpointError` unless `found`, from a pickle, maps keys to tensors that have all of their values."""
+    if not isinstance(found, Mapping):
+        raise CheckpointError(f"{path}: expected tensors by key, found {type(found).__name__}")
+    for key, tensor in found.items():
+        if not isinstance(key, str) or not isinstance(tensor, Tensor):
+            raise CheckpointError(
+                f"{path}: expected tensors, as in model.state_dict(), found {type(tensor).__name__} at {key!r:.80}"
+            )
+        is_stored = tensor.layout is torch.strided and tensor.device.type == "cpu"
+        if not is_stored or tensor.untyped_storage().nbytes() < tensor.numel() * tensor.element_size():
+            raise CheckpointError(f"{path}: expected {key!r:.80} to be a dense tensor with all of its values")
 
 
 def save_weights(tensors: Mapping[str, Tensor], folder: Path) -> None:
@@ -81,7 +111,7 @@ def _current_name(key: str) -> str:
     return key
 
 
-def load_weights(
+def check_weights(
     model: TaskModel,
     tensors: Mapping[str, Tensor],
     keys: Mapping[str, str],
@@ -90,21 +120,24 @@ def load_weights(
     ignored: str,
     where: Path,
     optional: Iterable[str] = (),
-) -> None:
-    """Copy `tensors` into the parameters of `model`, converted to their dtype.
+) -> dict[str, Tensor]:
+    """Match `tensors` with the parameters of `model`.
 
     Args:
-        model: the model to change.
+        model: the model; only the shapes of its parameters are read, so it may be on the meta device.
         tensors: the checkpoint's tensors by key.
         keys: checkpoint key of every parameter of `model`, as in a checkpoint with a head.
         prefix: prefix of the encoder's keys; a checkpoint without a head omits it.
         ignored: regular expression of keys that are not needed.
         where: the checkpoint, for error messages.
-        optional: parameters that may be missing; those that are keep their values.
+        optional: parameters that may be missing.
+
+    Returns:
+        The tensors by parameter name, without the optional ones that are missing.
 
     Raises:
-        CheckpointError: keys are missing, unexpected or of another shape. The message lists all of them, and `model`
-            is unchanged.
+        CheckpointError: keys are missing, unexpected, of another shape or not floating point. The message lists up
+            to 100 of each.
     """
     parameters = dict(model.named_parameters())
     expected = set(keys.values())
@@ -112,19 +145,36 @@ def load_weights(
     new = [name for name in optional if keys[name] not in found]
     missing = [keys[name] for name in parameters if keys[name] not in found and name not in new]
     unexpected = [key for name, key in found.items() if name not in expected and not re.fullmatch(ignored, key)]
+    matched = {name: found[keys[name]] for name in parameters if keys[name] in found}
     misshaped = [
-        f"{found[keys[name]]} (expected {list(parameter.shape)}, found {list(tensors[found[keys[name]]].shape)})"
-        for name, parameter in parameters.items()
-        if keys[name] in found and parameter.shape != tensors[found[keys[name]]].shape
+        f"{key} (expected {list(parameters[name].shape)}, found {list(tensors[key].shape)})"
+        for name, key in matched.items()
+        if parameters[name].shape != tensors[key].shape
     ]
+    no_floats = [f"{key} ({tensors[key].dtype})" for key in matched.values() if not tensors[key].is_floating_point()]
     problems = [
-        f"{len(listed)} {kind}: {', '.join(listed)}"
-        for kind, listed in (("missing", missing), ("unexpected", unexpected), ("mis-shaped", misshaped))
+        f"{len(listed)} {kind}: {', '.join(listed[:_MAX_LISTED])}{', …' if len(listed) > _MAX_LISTED else ''}"
+        for kind, listed in (
+            ("missing", missing),
+            ("unexpected", unexpected),
+            ("mis-shaped", misshaped),
+            ("not floating point", no_floats),
+        )
         if listed
     ]
     if problems:
         raise CheckpointError(f"{where}: the weights do not fit the configuration; " + "; ".join(problems))
+    return {name: tensors[key] for name, key in matched.items()}
+
+
+def load_weights(model: TaskModel, matched: Mapping[str, Tensor]) -> None:
+    """Copy tensors into the parameters of `model`, converted to their dtype.
+
+    Args:
+        model: the model to change; parameters that have no tensor keep their values.
+        matched: tensors by parameter name, see `check_weights`.
+    """
     with torch.no_grad():
-        for name, parameter in parameters.items():
-            if name not in new:
-                parameter.copy_(tensors[found[keys[name]]])
+        for name, parameter in model.named_parameters():
+            if name in matched:
+                parameter.copy_(matched[name])

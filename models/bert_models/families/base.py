@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-from bert_models.config import EncoderConfig
+from bert_models.config import EncoderConfig, type_problems
 from bert_models.errors import ConfigError
 
 __all__ = ["EMBEDDING_WEIGHTS", "Family", "WeightMap"]
@@ -95,7 +95,7 @@ class Family:
             ConfigError: keys are missing, or options are invalid or not supported.
         """
         problems = [
-            f"{key} must be {expected!r}, found {values[key]!r}: this variant of {self.name} is not supported"
+            f"{key} must be {expected!r}, found {values[key]!r:.80}: this variant of {self.name} is not supported"
             for key, expected in self.fixed_config.items()
             if key in values and values[key] != expected
         ]
@@ -103,14 +103,15 @@ class Family:
         missing = [key for name, key in self.config_keys.items() if name in required and values.get(key) is None]
         if missing:
             problems.append(f"missing {', '.join(missing)}")
+        found = {name: values[key] for name, key in self.config_keys.items() if values.get(key) is not None}
+        problems += type_problems(found, self.config_keys)
         if problems:
             raise ConfigError(f"{where}: {'; '.join(problems)}")
-        found = {name: values[key] for name, key in self.config_keys.items() if values.get(key) is not None}
         if found.get("embedding_size") == found["hidden_size"] and not self.always_projects:
             del found["embedding_size"]
         try:
             return EncoderConfig(family=self.name, **{**self.defaults, **found})
-        except (ConfigError, TypeError) as error:
+        except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
 
     def dump_config(self, config: EncoderConfig) -> dict[str, Any]:

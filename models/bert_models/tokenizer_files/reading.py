@@ -75,7 +75,7 @@ def read_tokenizer(folder: Path, family_name: str) -> Tokenizer:
         try:
             tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # tokenizers raises plain Exception
-            raise CheckpointError(f"{path}: expected a tokenizer file: {error}") from None
+            raise CheckpointError(f"{path}: expected a tokenizer file: {error!s:.300}") from None
         config = folder / "tokenizer_config.json"
         if config.is_file() and _KINDS[family_name] is _WORDPIECE:
             apply_settings(tokenizer, TokenizerSettings(folder, read_json(config), {}))
@@ -101,7 +101,7 @@ def _family_of_class(settings: TokenizerSettings) -> str | None:
     if family is None:
         raise CheckpointError(
             f"{settings.folder}: without tokenizer.json, expected a tokenizer_class of {', '.join(_CLASSES)}, "
-            f"found {name!r}; "
+            f"found {name!r:.80}; "
             "save the tokenizer as tokenizer.json: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
         )
     return family

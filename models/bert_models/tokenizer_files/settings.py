@@ -40,13 +40,13 @@ class TokenizerSettings:
         else:
             values, tokens = {**config, **special_map}, {}
             special = {_content(token) for key, token in values.items() if key.endswith("_token")}
-            special |= {_content(token) for token in _extra(values)}
+            special |= {_content(token) for token in _extra(values, folder)}
             for content, token_id in _read_if_present(folder / "added_tokens.json").items():
                 is_special = content in special
-                tokens[token_id] = {"content": content, "special": is_special, "normalized": not is_special}
+                tokens[str(token_id)] = {"content": content, "special": is_special, "normalized": not is_special}
         try:
             added = {int(token_id): _added_token(token, folder) for token_id, token in tokens.items()}
-        except (AttributeError, ValueError, TypeError) as error:
+        except (AttributeError, ValueError, TypeError, OverflowError) as error:
             raise CheckpointError(
                 f"{folder}: expected added tokens with their ids, found {tokens!r:.80}: {error}"
             ) from None
@@ -54,8 +54,11 @@ class TokenizerSettings:
 
     @property
     def class_name(self) -> str | None:
-        """The `transformers` tokenizer class that the checkpoint names."""
-        return self.values.get("tokenizer_class")
+        """The `transformers` tokenizer class that the checkpoint names; raises `CheckpointError` if it is no name."""
+        name = self.values.get("tokenizer_class")
+        if name is not None and not isinstance(name, str):
+            raise CheckpointError(f"{self.folder}: expected tokenizer_class to be a name, found {name!r:.80}")
+        return name
 
     def flag(self, name: str, default: bool) -> bool:
         """Return a boolean option, `default` if it is not set; raise `CheckpointError` if it is not a boolean."""
@@ -67,7 +70,7 @@ class TokenizerSettings:
         value = self.values.get(name)
         if value is not None and not isinstance(value, bool):
             raise CheckpointError(
-                f"{self.folder / 'tokenizer_config.json'}: expected {name} to be true or false, found {value!r}"
+                f"{self.folder / 'tokenizer_config.json'}: expected {name} to be true or false, found {value!r:.80}"
             )
         return value
 
@@ -106,7 +109,7 @@ class TokenizerSettings:
         tokenizer.add_special_tokens(
             [token for token in special.values() if tokenizer.token_to_id(token.content) is not None]
         )
-        tokenizer.add_special_tokens([_added_token(token, self.folder) for token in _extra(self.values)])
+        tokenizer.add_special_tokens([_added_token(token, self.folder) for token in _extra(self.values, self.folder)])
 
     def with_ids(self, tokenizer: Tokenizer, *tokens: AddedToken) -> list[tuple[str, int]]:
         """Return tokens with their ids, as post-processors take them; raise `CheckpointError` if one has no id."""
@@ -131,16 +134,20 @@ def _content(token: Any) -> str | None:
 
 def _added_token(token: Any, folder: Path) -> AddedToken:
     """Parse a token from JSON: a string, or an object with `content` and flags."""
-    if isinstance(token, str):
-        return special_token(token)
-    if not isinstance(token, dict) or not isinstance(token.get("content"), str):
+    try:
+        if isinstance(token, str):
+            return special_token(token)
+        return AddedToken(token["content"], **{flag: token[flag] for flag in _FLAGS if flag in token})
+    except (KeyError, TypeError, UnicodeEncodeError):
         raise CheckpointError(
-            f"{folder}: expected a special token (a string or an object with 'content'), found {token!r}"
-        )
-    return AddedToken(token["content"], **{flag: token[flag] for flag in _FLAGS if flag in token})
+            f"{folder}: expected a special token (a string, or an object with 'content' and flags), found {token!r:.80}"
+        ) from None
 
 
-def _extra(values: Mapping[str, Any]) -> Sequence[Any]:
+def _extra(values: Mapping[str, Any], folder: Path) -> Sequence[Any]:
     """Return the special tokens without a role, which may be a list or an object of names and tokens."""
-    found: Any = next((values[key] for key in _EXTRA_KEYS if values.get(key)), [])
+    key = next((key for key in _EXTRA_KEYS if values.get(key)), None)
+    found = [] if key is None else values[key]
+    if not isinstance(found, list | dict):
+        raise CheckpointError(f"{folder}: expected {key} to be a list of special tokens, found {found!r:.80}")
     return list(found.values()) if isinstance(found, dict) else found

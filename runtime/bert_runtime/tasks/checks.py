@@ -25,6 +25,9 @@ def check_flag(name: str, value: Any) -> None:
 
 
 def check_strings(name: str, value: Any) -> None:
-    """Raise `ValueError` unless `value` is a tuple of strings."""
+    """Raise `ValueError` unless `value` is a tuple of strings that can be written as UTF-8."""
     if not isinstance(value, tuple) or not all(isinstance(item, str) for item in value):
-        raise ValueError(f"expected {name} to be a list of strings, found {value!r}")
+        raise ValueError(f"expected {name} to be a list of strings, found {value!r:.80}")
+    for item in value:
+        if not item.isascii() and any("\ud800" <= character <= "\udfff" for character in item):
+            raise ValueError(f"expected {name} without lone surrogates, found {item!r:.80}")

@@ -1,5 +1,6 @@
 """text-classification: predict one label, several labels or numbers for a text or a pair of texts."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
@@ -126,7 +127,7 @@ class TextClassification(Task):
             raise ValueError(f"expected a problem type of {', '.join(PROBLEM_TYPES)}, found {self.problem_type!r}")
         if len(self.labels) < min_labels:
             raise ValueError(f"expected at least {min_labels} labels, found {list(self.labels)}")
-        repeated = sorted({label for label in self.labels if self.labels.count(label) > 1})
+        repeated = sorted(label for label, count in Counter(self.labels).items() if count > 1)
         if repeated:
             raise ValueError(f"labels must be distinct, found more than once: {', '.join(repeated)}")
         if self.thresholds and len(self.thresholds) != len(self.labels):
