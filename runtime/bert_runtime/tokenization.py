@@ -182,6 +182,12 @@ class TextTokenizer:
                 encodings = self._tokenizer.encode_batch([_pair_or_text(value) for value in inputs])
         except (TypeError, UnicodeEncodeError):
             raise _invalid_unicode(inputs, first) from None
+        except InputError:
+            raise
+        except Exception as error:  # tokenizers raises plain Exception, as for unknown words without an unknown token
+            raise InputError(
+                f"the tokenizer cannot encode the text: {error!s:.300}; check its tokenizer.json"
+            ) from None
         if self.windows is None:
             return [(encoding,) for encoding in encodings]
         return [(encoding, *encoding.overflowing) for encoding in encodings]
