@@ -51,7 +51,11 @@ class TokenClassification(TokenTask):
     aggregation: str = "simple"
     """How tokens are merged into entities, one of `AGGREGATIONS`."""
     bio: bool = False
-    """Whether only valid BIO sequences are predicted: `I-X` only after `B-X` or `I-X`."""
+    """Whether only valid BIO sequences are predicted: `I-X` only after `B-X` or `I-X`.
+
+    `bert-export train` turns it on for BIO labels. The Hugging Face pipeline does not have it: its answers are those of
+    `with_options(bio=False)`.
+    """
     crf: bool = False
     """Whether the head has a linear-chain CRF over the words' first tokens."""
     transitions: tuple[tuple[float, ...], ...] = ()

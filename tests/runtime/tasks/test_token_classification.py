@@ -115,6 +115,16 @@ def test_entities_equal_transformers(pair: Pair, aggregation: str) -> None:
         )
 
 
+def test_taggers_of_train_equal_transformers_without_bio(toy_pair: Pair) -> None:
+    """`train` turns `bio` on for BIO labels, which the pipeline does not have."""
+    texts = [text for text in toy_pair.texts if not heuristic_errs(toy_pair.tokenizer, text)]
+    expected = [list(map(comparable, found)) for found in toy_pair.pipeline(texts, aggregation_strategy="first")]
+    trained = toy_pair.model.with_options(aggregation="first", bio=True)
+    assert [list(map(comparable, answer.to_dict())) for answer in trained(texts)] != expected
+    plain = trained.with_options(bio=False)
+    assert [list(map(comparable, answer.to_dict())) for answer in plain(texts)] == expected
+
+
 def comparable(entity: dict[str, Any]) -> tuple[Any, ...]:
     """Return what must be equal; not the word, which transformers shows differently for unknown tokens."""
     label = entity.get("entity", entity.get("entity_group"))
