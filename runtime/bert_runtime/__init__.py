@@ -11,6 +11,8 @@
 trainer and the benchmark.
 """
 
+from typing import TYPE_CHECKING
+
 from bert_runtime.bundle.manifest import Asset, Manifest, SelfTest, TensorSpec, Variant
 from bert_runtime.errors import (
     BertError,
@@ -117,3 +119,15 @@ __all__ = [
     "tune",
     "verify",
 ]
+
+if TYPE_CHECKING:
+    __version__: str
+else:
+
+    def __getattr__(name: str) -> str:
+        """Read the installed release on first use: that takes 30 ms, which `import bert_runtime` does not need."""
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib.metadata import version
+
+        return version("bert-export")

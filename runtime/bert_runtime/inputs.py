@@ -7,7 +7,16 @@ from typing import Any, Literal, Protocol
 from bert_runtime.errors import InputError
 from bert_runtime.tasks import TextInput
 
-__all__ = ["Column", "InputFailure", "OnError", "SingleInput", "as_text_input", "check_column", "check_on_error"]
+__all__ = [
+    "Column",
+    "InputFailure",
+    "OnError",
+    "SingleInput",
+    "as_text_input",
+    "check_column",
+    "check_on_error",
+    "named_input",
+]
 
 SingleInput = str | tuple[str, str] | TextInput | Mapping[str, object]
 """One input of a model: a text, a pair of texts, or a dict with `text` and `text_pair`, or `question` and `context`.
@@ -76,6 +85,15 @@ def check_column(inputs: object) -> None:
             f"expected a text or a list of texts, found {type(inputs).__name__} of {dimensions} dimensions; "
             "give one column of it"
         )
+
+
+def named_input(inputs: object, fields: Mapping[str, str | None]) -> Mapping[str, str | None]:
+    """Return one input that was given by name; raise `InputError` where `inputs` was given, too, or for other names."""
+    if inputs is not None:
+        raise InputError("give an input either by position or by name, not both")
+    if unknown := sorted(set(fields) - {"text", "text_pair", "question", "context"}):
+        raise InputError(f"expected text and text_pair, or question and context, found {', '.join(unknown)}")
+    return fields
 
 
 def as_text_input(value: object) -> TextInput:

@@ -11,9 +11,10 @@ from typing import Any, Literal, overload
 import numpy as np
 from tokenizers import Encoding
 
-from bert_runtime.batching import parallel_batches
+from bert_runtime.batch_runner import check_max_batch_tokens, run_batches, slice_batch
 from bert_runtime.bundle.manifest import Manifest, Variant
 from bert_runtime.cpu.parallel_sessions import ParallelSessions
+from bert_runtime.embedding import VectorShape, encode_texts
 from bert_runtime.errors import InputError
 from bert_runtime.gpu.shape_buckets import accepts_batch
 from bert_runtime.inputs import (
@@ -22,8 +23,9 @@ from bert_runtime.inputs import (
     OnError,
     SingleInput,
     check_column,
+    named_input,
 )
-from bert_runtime.numerics import FloatArray
+from bert_runtime.numerics import Float32Array, FloatArray
 from bert_runtime.runner import Runner
 from bert_runtime.streaming import CHUNK_SIZE, EncodedInput, encode_inputs, stream_results
 from bert_runtime.tasks import Outputs, Result, Task
@@ -74,8 +76,7 @@ class Model:
         manifest: Manifest | None = None,
         variant: Variant | None = None,
     ) -> None:
-        if max_batch_tokens < 1:
-            raise InputError(f"max_batch_tokens must be at least 1, found {max_batch_tokens}")
+        check_max_batch_tokens(max_batch_tokens)
         self.task = task
         self.tokenizer = tokenizer
         self.session = session
@@ -135,11 +136,7 @@ class Model:
             ForkedSessionError: the model was loaded before the process forked.
         """
         if fields:
-            if inputs is not None:
-                raise InputError("give an input either by position or by name, not both")
-            if unknown := sorted(set(fields) - {"text", "text_pair", "question", "context"}):
-                raise InputError(f"expected text and text_pair, or question and context, found {', '.join(unknown)}")
-            inputs = fields
+            inputs = named_input(inputs, fields)
         if isinstance(inputs, str | tuple | Mapping):
             if on_error != "raise":
                 raise InputError(f"on_error={on_error!r} is for several inputs; give the input in a list")
@@ -174,6 +171,37 @@ class Model:
         if isinstance(inputs, str | bytes | Mapping):
             raise InputError(f"expected several inputs, found {type(inputs).__name__}; for one input call the model")
         yield from self._results(inputs, on_error)
+
+    def encode(
+        self,
+        texts: Sequence[SingleInput] | Column,
+        *,
+        max_batch_tokens: int | None = None,
+        show_progress: bool = False,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+    ) -> Float32Array:
+        """Return the embeddings of texts as one array, without a `Result` for each.
+
+        Args:
+            texts: N texts, as in `__call__`.
+            max_batch_tokens: padded tokens per batch; by default those of the model.
+            show_progress: whether to count the texts on stderr.
+            normalize: whether vectors have length 1; by default as the bundle says, whose graph may have normalized
+                them already.
+            dimensions: number of first dimensions to keep, before normalization (Matryoshka models).
+
+        Returns:
+            The vectors that `__call__` gives one by one: float32 [N, dimensions].
+
+        Raises:
+            InputError: the task is not sentence-embedding, an option is out of range, or as in `__call__`.
+        """
+        model = copy(self)
+        model.max_batch_tokens = self.max_batch_tokens if max_batch_tokens is None else max_batch_tokens
+        check_max_batch_tokens(model.max_batch_tokens)
+        shape = VectorShape.of(self.task, normalize, dimensions)
+        return encode_texts(texts, shape, model._vectors, show_progress=show_progress)
 
     def _results(self, inputs: Iterable[SingleInput], on_error: OnError) -> Iterator[Result | InputFailure]:
         return stream_results(inputs, on_error, self._encode, self._predict)
@@ -213,6 +241,10 @@ class Model:
     def _encode(self, inputs: Sequence[SingleInput], first: int) -> list[EncodedInput]:
         return encode_inputs(self.task, self.tokenizer, inputs, first)
 
+    def _vectors(self, inputs: Sequence[SingleInput], first: int) -> FloatArray:
+        """Return the raw outputs of N inputs as one array [N, …], where they have one shape."""
+        return np.stack(self._run_encodings([item.windows[0] for item in self._encode(inputs, first)]))
+
     def _predict(self, encoded: Sequence[EncodedInput]) -> Iterator[Result]:
         return map(self.task.decode, self._encoded_outputs(encoded))
 
@@ -241,44 +273,22 @@ class Model:
                 f"the {self.variant.title} graph cannot read this padding; run the model that bert_runtime.load returns"
             )
         batch_size, length = batch.input_ids.shape
-        arrays = [array for _, array in self._run_batches([length] * batch_size, partial(_slice, batch))]
+        arrays = [array for _, array in self._run_batches([length] * batch_size, partial(slice_batch, batch))]
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
     def _run_encodings(self, encodings: Sequence[Encoding]) -> list[FloatArray]:
         """Return the raw output of each encoding, run in batches of similar length."""
-
-        def make_batch(indices: list[int]) -> Batch:
-            return pad([encodings[index] for index in indices], self.tokenizer.pad_token_id)
-
         outputs: list[FloatArray] = [np.empty(0)] * len(encodings)
-        for indices, array in self._run_batches([len(encoding) for encoding in encodings], make_batch):
+        for indices, array in self._run_batches(list(map(len, encodings)), partial(self._pad, encodings)):
             parts = self.task.split(array, [encodings[index] for index in indices])
             for index, output in zip(indices, parts, strict=True):
                 outputs[index] = output
         return outputs
 
+    def _pad(self, encodings: Sequence[Encoding], indices: list[int]) -> Batch:
+        return pad([encodings[index] for index in indices], self.tokenizer.pad_token_id)
+
     def _run_batches(
         self, lengths: Sequence[int], make_batch: Callable[[list[int]], Batch]
     ) -> Iterator[tuple[list[int], FloatArray]]:
-        """Divide sequences of those lengths into batches; yield each batch's indices and raw output.
-
-        `make_batch` builds the batch of some indices.
-        """
-        session = self.parallel_sessions or self.session
-        if len(lengths) == 1:
-            yield [0], session.run(make_batch([0]))
-            return
-        parallel = self.parallel_sessions
-        batches = parallel_batches(lengths, self.max_batch_tokens, 1 if parallel is None else parallel.inter_threads)
-        if parallel is not None and not (len(batches) > 1 and parallel.fills_threads(len(batches))):
-            parallel, batches = None, parallel_batches(lengths, self.max_batch_tokens, 1)
-        if parallel is None:
-            arrays: Iterator[FloatArray] = (session.run(make_batch(indices)) for indices in batches)
-        else:
-            arrays = parallel.run_many([partial(make_batch, indices) for indices in batches])
-        yield from zip(batches, arrays, strict=True)
-
-
-def _slice(batch: Batch, indices: list[int]) -> Batch:
-    """Return the sequences at consecutive indices."""
-    return Batch(*(array[indices[0] : indices[-1] + 1] for array in batch))
+        return run_batches(lengths, make_batch, self.session, self.parallel_sessions, self.max_batch_tokens)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -67,6 +67,11 @@ class Outputs(NamedTuple):
     vocabulary: Vocabulary
 
     @property
+    def truncated(self) -> bool:
+        """Whether truncation dropped tokens of the input, by a task that does not split long texts into windows."""
+        return bool(self.encodings and self.encodings[0].overflowing)
+
+    @property
     def flat(self) -> FloatArray:
         """All values of all windows [N]."""
         return np.concatenate([array.ravel() for array in self.arrays])
@@ -90,18 +95,27 @@ def max_abs_difference(outputs: Sequence[Outputs], reference: Sequence[Outputs])
     return float(np.max(np.concatenate(differences), initial=0.0))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Result(ABC):
     """The prediction for one input: the decision, and the scores that it was made from."""
 
-    __slots__ = ()
+    truncated: bool = field(default=False, repr=False, kw_only=True)
+    """Whether the prediction is for a part of the input, since it has more tokens than the model reads."""
 
     @abstractmethod
     def to_dict(self) -> Any:
-        """Return the JSON value that the Hugging Face pipeline of the same task gives: an object or a list of them."""
+        """Return the JSON value, in the shape of the Hugging Face pipeline of the same task: an object or a list.
+
+        An object also has `"truncated": true` where the input was.
+        """
 
     @abstractmethod
     def summary(self) -> str:
         """Return the prediction as one line of text."""
+
+    def _truncation(self) -> dict[str, bool]:
+        """Return what `to_dict` adds for an input that was truncated."""
+        return {"truncated": True} if self.truncated else {}
 
 
 @dataclass(frozen=True, kw_only=True)

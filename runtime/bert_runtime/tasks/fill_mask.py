@@ -151,7 +151,7 @@ class FillMask(Task):
             masks.append(
                 tuple(self._filling(token, float(scores[token]), index, outputs, skip_special) for token in tokens)
             )
-        return Fillings(tuple(masks), logits)
+        return Fillings(tuple(masks), logits, truncated=outputs.truncated)
 
     def _candidate_ids(self, vocabulary: Vocabulary) -> NDArray[np.int64] | None:
         """Return the distinct token ids of the candidates; `None` for the whole vocabulary."""

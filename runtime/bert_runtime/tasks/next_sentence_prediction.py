@@ -31,7 +31,7 @@ class NextSentence(Result):
     """Raw outputs for both labels, the continuation first: float32 [2]."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"label": self.label, "score": self.score}
+        return {"label": self.label, "score": self.score, **self._truncation()}
 
     def summary(self) -> str:
         return f"{self.label}\t{self.score:.4f}"
@@ -73,7 +73,8 @@ class NextSentencePrediction(Task):
         """Select the more probable label from the logits [2]."""
         logits = outputs.arrays[0]
         best = int(logits.argmax())
-        return NextSentence(self.labels[best], float(softmax(logits)[best]), logits)
+        score = float(softmax(logits)[best])
+        return NextSentence(self.labels[best], score, logits, truncated=outputs.truncated)
 
     def inputs(self, record: Record) -> tuple[TextInput, ...]:
         return (TextInput(record.text(), record.text("text_pair")),)

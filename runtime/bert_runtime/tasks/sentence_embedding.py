@@ -42,7 +42,7 @@ class Embedding(Result):
     """The embedding: float32 [dimensions]."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"embedding": self.vector.tolist()}
+        return {"embedding": self.vector.tolist(), **self._truncation()}
 
     def summary(self) -> str:
         return f"[{', '.join(f'{x:.4f}' for x in self.vector[:4])}, …] ({len(self.vector)})"
@@ -110,7 +110,7 @@ class SentenceEmbedding(Task):
 
     def decode(self, outputs: Outputs) -> Result:
         """Return the output [dimensions] as it is."""
-        return Embedding(outputs.arrays[0])
+        return Embedding(outputs.arrays[0], truncated=outputs.truncated)
 
     def inputs(self, record: Record) -> tuple[TextInput, ...]:
         """Return one text or two as separate inputs."""

@@ -48,7 +48,7 @@ class Classification(Result):
     """Names of all labels."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"label": self.label, "score": self.score}
+        return {"label": self.label, "score": self.score, **self._truncation()}
 
     def summary(self) -> str:
         return f"{self.label}\t{self.score:.4f}"
@@ -76,7 +76,8 @@ class MultiLabelClassification(Result):
     """Names of all labels."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"labels": [{"label": label, "score": score} for label, score in self.chosen]}
+        labels = [{"label": label, "score": score} for label, score in self.chosen]
+        return {"labels": labels, **self._truncation()}
 
     def summary(self) -> str:
         return ", ".join(f"{label} {score:.4f}" for label, score in self.chosen) or "none"
@@ -95,10 +96,17 @@ class Regression(Result):
     labels: tuple[str, ...] = field(repr=False)
     """Names of the numbers."""
 
+    @property
+    def score(self) -> float:
+        """The number, of a model that predicts one."""
+        if len(self.values) != 1:
+            raise AttributeError(f"expected a model of one number, found {len(self.values)}: read them from values")
+        return float(self.values[0])
+
     def to_dict(self) -> dict[str, Any]:
         if len(self.labels) == 1:
-            return {"label": self.labels[0], "score": float(self.values[0])}
-        return {"scores": dict(zip(self.labels, self.values.tolist(), strict=True))}
+            return {"label": self.labels[0], "score": self.score, **self._truncation()}
+        return {"scores": dict(zip(self.labels, self.values.tolist(), strict=True)), **self._truncation()}
 
     def summary(self) -> str:
         return ", ".join(f"{value:.4f}" for value in self.values)
@@ -175,15 +183,16 @@ class TextClassification(Task):
         """Decode the logits [labels] by the problem type."""
         logits = outputs.arrays[0]
         if self.problem_type == "regression":
-            return Regression(logits, self.labels)
+            return Regression(logits, self.labels, truncated=outputs.truncated)
         if self.problem_type == "multi_label":
             scores = sigmoid(logits)
             chosen = [(self.labels[i], float(scores[i])) for i in np.flatnonzero(self._chosen(logits))]
             ranked = tuple(sorted(chosen, key=lambda choice: -choice[1]))
-            return MultiLabelClassification(ranked, scores, logits, self.labels)
+            return MultiLabelClassification(ranked, scores, logits, self.labels, truncated=outputs.truncated)
         scores = softmax(logits)
         best = int(scores.argmax())
-        return Classification(self.labels[best], float(scores[best]), scores, logits, self.labels)
+        label, score = self.labels[best], float(scores[best])
+        return Classification(label, score, scores, logits, self.labels, truncated=outputs.truncated)
 
     def _chosen(self, logits: FloatArray) -> NDArray[np.bool_]:
         """Return whether each label's probability is at least its threshold: bool of the shape of `logits`."""

@@ -1,0 +1,52 @@
+"""Sequences through sessions, in batches of similar length: one after another, or several in parallel."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from bert_runtime.batching import parallel_batches
+from bert_runtime.cpu.parallel_sessions import ParallelSessions
+from bert_runtime.errors import InputError
+from bert_runtime.numerics import FloatArray
+from bert_runtime.runner import Runner
+from bert_runtime.tokenization import Batch
+
+__all__ = ["check_max_batch_tokens", "run_batches", "slice_batch"]
+
+
+def check_max_batch_tokens(max_batch_tokens: int) -> None:
+    """Raise `InputError` for a number of padded tokens per batch that holds no token."""
+    if max_batch_tokens < 1:
+        raise InputError(f"max_batch_tokens must be at least 1, found {max_batch_tokens}")
+
+
+def run_batches(
+    lengths: Sequence[int],
+    make_batch: Callable[[list[int]], Batch],
+    session: Runner,
+    parallel: ParallelSessions | None,
+    max_batch_tokens: int,
+) -> Iterator[tuple[list[int], FloatArray]]:
+    """Divide sequences into batches; yield each batch's indices and raw output.
+
+    Args:
+        lengths: tokens of each sequence.
+        make_batch: builds the batch of some indices.
+        session: runs one batch at a time.
+        parallel: runs several at the same time; `None` where `session` runs all.
+        max_batch_tokens: padded tokens per batch.
+    """
+    if len(lengths) == 1:
+        yield [0], (parallel or session).run(make_batch([0]))
+        return
+    batches = parallel_batches(lengths, max_batch_tokens, 1 if parallel is None else parallel.inter_threads)
+    if parallel is not None and len(batches) > 1 and parallel.fills_threads(len(batches)):
+        arrays = parallel.run_many([partial(make_batch, indices) for indices in batches])
+    else:
+        batches = parallel_batches(lengths, max_batch_tokens, 1)
+        arrays = ((parallel or session).run(make_batch(indices)) for indices in batches)
+    yield from zip(batches, arrays, strict=True)
+
+
+def slice_batch(batch: Batch, indices: list[int]) -> Batch:
+    """Return the sequences at consecutive indices."""
+    return Batch(*(array[indices[0] : indices[-1] + 1] for array in batch))
