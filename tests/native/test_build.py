@@ -1,6 +1,7 @@
 """The build hook: compiling the kernel libraries, and building without them."""
 
 import importlib.util
+import os
 import platform
 import re
 import shutil
@@ -79,19 +80,62 @@ def test_unsupported_platforms_have_no_kernels(
     )
 
 
-def test_wheel_for_an_unsupported_platform_excludes_stale_libraries(
-    hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Libraries of an earlier build may lie in a folder that machines share."""
+def initialize_hook(hook: ModuleType, root: Path) -> tuple[dict[str, object], list[str]]:
+    """Run the build hook for a wheel of a project in `root`; return the build data and the warnings."""
+
+    def abort(message: str) -> None:
+        raise SystemExit(message)
+
     warnings: list[str] = []
+    app = SimpleNamespace(display_warning=warnings.append, abort=abort)
+    build_data: dict[str, object] = {"artifacts": []}
+    hook.KernelsBuildHook(str(root), {}, None, None, "", "wheel", app).initialize("standard", build_data)
+    return build_data, warnings
+
+
+@pytest.fixture
+def project(hook: ModuleType, tmp_path: Path) -> Path:
+    """A project's folder, with the libraries of an earlier build on another machine."""
     library_dir = tmp_path / hook.LIBRARY_DIR
     library_dir.mkdir(parents=True)
     for name in LIBRARIES:
         (library_dir / name).write_bytes(b"for x86-64")
+        os.utime(library_dir / name, (0, 0))
+    return tmp_path
+
+
+def test_wheel_for_an_unsupported_platform_excludes_stale_libraries(
+    hook: ModuleType, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hook.platform, "machine", lambda: "aarch64")
-    app = SimpleNamespace(display_warning=warnings.append)
-    build_data: dict[str, object] = {"artifacts": []}
-    hook.KernelsBuildHook(str(tmp_path), {}, None, None, "", "wheel", app).initialize("standard", build_data)
+    build_data, warnings = initialize_hook(hook, project)
     assert build_data == {"artifacts": []}
     assert len(warnings) == 1
     assert re.search(r"without native kernels: they are for Linux on x86-64, .* aarch64", warnings[0])
+
+
+def test_failing_compiler_is_a_warning_unless_kernels_are_required(
+    hook: ModuleType, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    build_data, warnings = initialize_hook(hook, project)
+    assert build_data == {"artifacts": []}
+    assert len(warnings) == 1
+    monkeypatch.setenv(hook.MODE_VARIABLE, "require")
+    with pytest.raises(
+        SystemExit, match=r"^bert-export is built without native kernels: (.|\n)*require asks for all of"
+    ):
+        initialize_hook(hook, project)
+
+
+def test_kernels_are_left_out_on_request(hook: ModuleType, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The libraries of the source tree stay: an editable installation may use them."""
+    monkeypatch.setenv(hook.MODE_VARIABLE, "none")
+    assert initialize_hook(hook, project) == ({"artifacts": []}, [])
+    assert {path.name for path in (project / hook.LIBRARY_DIR).iterdir()} == set(LIBRARIES)
+
+
+def test_unknown_mode_is_refused(hook: ModuleType, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(hook.MODE_VARIABLE, "yes")
+    with pytest.raises(SystemExit, match="expected BERT_EXPORT_KERNELS to be one of auto, require, none, found 'yes'"):
+        initialize_hook(hook, project)
