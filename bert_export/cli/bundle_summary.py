@@ -7,9 +7,9 @@ from bert_export.cli.output import format_table
 from bert_runtime.bundle.manifest import Manifest, Variant
 from bert_runtime.cpu.native_kernels import HOW_TO_GET_KERNELS, kernel_names, kernels_missing
 from bert_runtime.errors import BundleError
-from bert_runtime.loading import cpu_plan
 from bert_runtime.machine import has_instruction_set
 from bert_runtime.plan import tuned_plan
+from bert_runtime.variant_choice import cpu_plan
 
 __all__ = ["format_bundle"]
 

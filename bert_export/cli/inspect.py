@@ -12,8 +12,8 @@ from bert_export.cli.output import print_json
 from bert_runtime.bundle.manifest import Manifest
 from bert_runtime.cpu.native_kernels import kernel_names
 from bert_runtime.errors import BundleError
-from bert_runtime.loading import cpu_plan
 from bert_runtime.plan import tuned_plan
+from bert_runtime.variant_choice import cpu_plan
 
 __all__ = ["inspect"]
 

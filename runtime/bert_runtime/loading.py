@@ -4,30 +4,29 @@ import logging
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-from bert_runtime.bundle.manifest import MASKED, UNMASKED, Asset, Manifest, Variant, sha256_file
+from bert_runtime.bundle.assets import check_assets
+from bert_runtime.bundle.external_data import check_external_data
+from bert_runtime.bundle.manifest import MASKED, UNMASKED, Manifest, Variant
+from bert_runtime.bundle.stable_reads import read_unreplaced
 from bert_runtime.cpu.native_kernels import warn_of_missing_kernels
 from bert_runtime.cpu.parallel_sessions import ParallelSessions
 from bert_runtime.cpu.session import Session
 from bert_runtime.devices import CPU, Device, cuda_unavailable_reason, parse_device
-from bert_runtime.errors import BundleError, CudaUnavailableError, InputError
+from bert_runtime.errors import CudaUnavailableError
 from bert_runtime.gpu.cuda_session import CudaSession
 from bert_runtime.gpu.padding_router import PaddingRouter
 from bert_runtime.gpu.shape_buckets import NO_BUCKETS
 from bert_runtime.gpu.tensorrt_session import TensorrtSession
-from bert_runtime.machine import available_cores, has_instruction_set
 from bert_runtime.model import Model
 from bert_runtime.plan import Plan, default_plan, tuned_plan
 from bert_runtime.runner import Runner
 from bert_runtime.tokenization import TextTokenizer
+from bert_runtime.variant_choice import choose_gpu_variant, cpu_plan, made_for_cuda
 
 __all__ = [
     "bundle_tokenizer",
-    "can_run",
-    "check_asset",
-    "choose_gpu_variant",
-    "choose_variant",
-    "cpu_plan",
     "load",
     "open_session",
     "open_variant",
@@ -49,6 +48,7 @@ def load(
     max_batch_tokens: int | None = None,
     kernels: bool | None = None,
     verify: bool = True,
+    allow_links: bool = False,
 ) -> Model:
     """Load a bundle for inference.
 
@@ -71,7 +71,8 @@ def load(
             is not) and 16384 on a GPU.
         kernels: whether native kernels run on the CPU. They replace the operators that they are faster at; without
             them, ONNX Runtime's run. By default they do, unless `bert-export tune` measured otherwise.
-        verify: whether to compare the files that are read with the manifest's hashes.
+        verify: whether to compare the manifest with its own digest, and the files that are read with its hashes.
+        allow_links: whether files of the bundle may be links out of it. Those of a Hugging Face cache always may.
 
     Returns:
         The model. Call it with a text, a pair of texts or a list of them.
@@ -83,64 +84,56 @@ def load(
         MissingExtraError: onnxruntime is not installed.
         CudaUnavailableError: a GPU was asked for and is not available; says why.
     """
-    path = Path(bundle)
+    options = _Options(precision, device, threads, inter_threads, max_batch_tokens, kernels, verify, allow_links)
+    return read_unreplaced(Path(bundle), partial(_load, Path(bundle), options))
+
+
+class _Options(NamedTuple):
+    """The arguments of `load`."""
+
+    precision: str
+    device: str
+    threads: int | None
+    inter_threads: int | None
+    max_batch_tokens: int | None
+    kernels: bool | None
+    verify: bool
+    allow_links: bool
+
+
+def _load(path: Path, options: _Options) -> Model:
+    """Load a bundle that is not replaced meanwhile, see `load`."""
     manifest = Manifest.read(path)
-    chosen = parse_device(device)
-    if chosen is None and _made_for_cuda(manifest, precision) and cuda_unavailable_reason() is None:
+    chosen = parse_device(options.device)
+    if chosen is None and made_for_cuda(manifest, options.precision) and cuda_unavailable_reason() is None:
         try:
-            return load(bundle, precision=precision, device="cuda", max_batch_tokens=max_batch_tokens, verify=verify)
+            return _load(path, options._replace(device="cuda"))
         except CudaUnavailableError as error:
             _log.warning("running on the CPU: %s", error)
     chosen = chosen or CPU
     if chosen == CPU:
-        plan = cpu_plan(manifest, tuned_plan(path), precision, threads, inter_threads, max_batch_tokens)
-        if kernels is not None:
-            plan = replace(plan, kernels=kernels)
+        plan = _chosen_plan(path, manifest, options)
         variant = manifest.variant(plan.precision)
         if plan.kernels and variant.functions:
             warn_of_missing_kernels()
     else:
-        plan, variant = None, choose_gpu_variant(manifest, precision, chosen.kind)
+        plan, variant = None, choose_gpu_variant(manifest, options.precision, chosen.kind)
     variants = (variant, *manifest.padding_variants(variant).values())
-    for asset in dict.fromkeys((manifest.tokenizer, *(asset for variant in variants for asset in variant.assets))):
-        check_asset(path, asset, verify_hash=verify)
-    return open_variant(path, manifest, variant, chosen, plan=plan, max_batch_tokens=max_batch_tokens)
+    assets = (manifest.tokenizer, *(asset for variant in variants for asset in variant.assets))
+    check_assets(path, assets, verify_hash=options.verify, allow_links=options.allow_links)
+    return open_variant(
+        path, manifest, variant, chosen,
+        plan=plan, max_batch_tokens=options.max_batch_tokens, allow_links=options.allow_links,
+    )  # fmt: skip
 
 
-def cpu_plan(
-    manifest: Manifest,
-    measured: Plan | None,
-    precision: str = "auto",
-    threads: int | None = None,
-    inter_threads: int | None = None,
-    max_batch_tokens: int | None = None,
-) -> Plan:
-    """Return the plan that `load` follows on this machine's CPU with these arguments.
-
-    Args:
-        manifest: the bundle's manifest.
-        measured: the result of `tuned_plan`.
-        precision: see `load`; so are the following.
-        threads: see `load`.
-        inter_threads: see `load`.
-        max_batch_tokens: see `load`.
-
-    Raises:
-        InputError: an argument is out of range.
-        BundleError: the bundle has no such variant for the CPU.
-    """
-    max_inter_threads = available_cores() if threads is None else threads
-    if inter_threads is not None and not 1 <= inter_threads <= max_inter_threads:
-        raise InputError(
-            f"inter_threads must lie in 1 to {max_inter_threads}, the number of threads, found {inter_threads}"
-        )
-    if measured is None or precision not in ("auto", measured.precision):  # measured for another precision
-        plan = default_plan(choose_variant(manifest, precision).precision, threads, inter_threads)
-    elif threads not in (None, measured.threads) or inter_threads not in (None, measured.inter_threads):
-        plan = replace(default_plan(measured.precision, threads, inter_threads), kernels=measured.kernels)
-    else:
-        plan = measured
-    return plan if max_batch_tokens is None else replace(plan, max_batch_tokens=max_batch_tokens)
+def _chosen_plan(path: Path, manifest: Manifest, options: _Options) -> Plan:
+    """Return the plan for the CPU with the arguments of `load`."""
+    measured = tuned_plan(path)
+    plan = cpu_plan(
+        manifest, measured, options.precision, options.threads, options.inter_threads, options.max_batch_tokens
+    )
+    return plan if options.kernels is None else replace(plan, kernels=options.kernels)
 
 
 def open_variant(
@@ -151,6 +144,7 @@ def open_variant(
     *,
     plan: Plan | None = None,
     max_batch_tokens: int | None = None,
+    allow_links: bool = False,
 ) -> Model:
     """Open a variant of a bundle on a device, which need not be the variant's target.
 
@@ -161,6 +155,7 @@ def open_variant(
         device: the device.
         plan: how to run on the CPU, by default `default_plan`.
         max_batch_tokens: see `load`.
+        allow_links: see `load`; for sessions that are opened later.
 
     Raises:
         BundleError: the files are missing or damaged.
@@ -171,7 +166,7 @@ def open_variant(
         max_batch_tokens = 1  # each sequence alone, since the graph cannot read padding
     if device != CPU:
         return Model(
-            manifest.task, tokenizer, _open_gpu(bundle, manifest, variant, device),
+            manifest.task, tokenizer, _open_gpu(bundle, manifest, variant, device, allow_links=allow_links),
             max_batch_tokens=_GPU_BATCH_TOKENS if max_batch_tokens is None else max_batch_tokens,
             manifest=manifest, variant=variant,
         )  # fmt: skip
@@ -180,7 +175,9 @@ def open_variant(
         plan = replace(plan, max_batch_tokens=max_batch_tokens)
     session, parallel = open_session(bundle, manifest, variant, plan.threads, kernels=plan.kernels), None
     if plan.inter_threads > 1:
-        open_single_thread = partial(_open_single_thread, bundle, manifest, variant, kernels=plan.kernels)
+        open_single_thread = partial(
+            _open_single_thread, bundle, manifest, variant, kernels=plan.kernels, allow_links=allow_links
+        )
         parallel = ParallelSessions(session, open_single_thread, plan.inter_threads)
     return Model(
         manifest.task, tokenizer, session, parallel,
@@ -188,8 +185,9 @@ def open_variant(
     )  # fmt: skip
 
 
-def _open_gpu(bundle: Path, manifest: Manifest, variant: Variant, device: Device) -> Runner:
+def _open_gpu(bundle: Path, manifest: Manifest, variant: Variant, device: Device, *, allow_links: bool) -> Runner:
     """Open a session on a GPU, with a router if the variant has other padding modes."""
+    check_external_data(bundle, variant)
     if device.kind == "tensorrt":
         return TensorrtSession(bundle, manifest, variant, device)
 
@@ -198,7 +196,8 @@ def _open_gpu(bundle: Path, manifest: Manifest, variant: Variant, device: Device
         return CudaSession(bundle / variant.model.file, manifest, device, shapes)
 
     def open_later(variant: Variant) -> CudaSession:
-        _check_assets(bundle, variant)
+        check_assets(bundle, variant.assets, allow_links=allow_links)
+        check_external_data(bundle, variant)
         return open_now(variant)
 
     others = manifest.padding_variants(variant) if variant.padding == MASKED else {}
@@ -208,20 +207,17 @@ def _open_gpu(bundle: Path, manifest: Manifest, variant: Variant, device: Device
     return PaddingRouter(session, {padding: partial(open_later, other) for padding, other in others.items()})
 
 
-def _open_single_thread(bundle: Path, manifest: Manifest, variant: Variant, *, kernels: bool) -> Session:
-    """Open a single-threaded session, of the same files that were opened before."""
-    _check_assets(bundle, variant)
+def _open_single_thread(
+    bundle: Path, manifest: Manifest, variant: Variant, *, kernels: bool, allow_links: bool
+) -> Session:
+    """Open a single-threaded session, of the same files that were opened before, or raise `BundleError`."""
+    check_assets(bundle, variant.assets, allow_links=allow_links)
     return open_session(bundle, manifest, variant, 1, kernels=kernels)
-
-
-def _check_assets(bundle: Path, variant: Variant) -> None:
-    """Raise `BundleError` where the bundle was replaced: a variant's files are no longer those of the manifest."""
-    for asset in variant.assets:
-        check_asset(bundle, asset)
 
 
 def open_session(bundle: Path, manifest: Manifest, variant: Variant, threads: int, *, kernels: bool = True) -> Session:
     """Open a CPU session for a variant's graph; see `Session` for arguments and errors."""
+    check_external_data(bundle, variant)
     path, int8 = bundle / variant.model.file, variant.precision == "int8"
     return Session(path, manifest.output.name, threads, int8=int8, kernels=kernels)
 
@@ -231,71 +227,3 @@ def bundle_tokenizer(bundle: Path, manifest: Manifest) -> TextTokenizer:
     return TextTokenizer.from_file(
         bundle / manifest.tokenizer.file, manifest.max_tokens, manifest.pad_token_id, manifest.task.windows
     )
-
-
-def choose_variant(manifest: Manifest, precision: str) -> Variant:
-    """Return the variant that `load` runs on this CPU.
-
-    Raises:
-        BundleError: the bundle has no such variant, or none that this processor can run.
-    """
-    if precision != "auto":
-        return manifest.variant(precision)
-    variant = manifest.variant(manifest.default_precision)
-    if can_run(variant):
-        return variant
-    for other in manifest.variants_for("cpu"):
-        if can_run(other):
-            _log.warning(
-                "this processor has no %s, which the %s variant was made for; running %s instead",
-                variant.instruction_set, variant.precision, other.precision,
-            )  # fmt: skip
-            return other
-    raise BundleError(f"no variant of this bundle runs without {variant.instruction_set}; export one with fp32")
-
-
-def can_run(variant: Variant) -> bool:
-    """Return whether this processor computes the variant correctly.
-
-    INT8 is correct without VNNI, too, only slower; see `open_onnxruntime_session`.
-    """
-    return variant.instruction_set == "vnni" or has_instruction_set(variant.instruction_set)
-
-
-def _made_for_cuda(manifest: Manifest, precision: str) -> bool:
-    """Return whether the bundle has a variant that `load` would run on CUDA."""
-    return any(precision in ("auto", variant.precision) for variant in manifest.variants_for("cuda"))
-
-
-def choose_gpu_variant(manifest: Manifest, precision: str, kind: str = "cuda") -> Variant:
-    """Return the variant that `load` runs on a GPU.
-
-    Args:
-        manifest: the bundle's manifest.
-        precision: see `load`.
-        kind: `cuda` or `tensorrt`.
-
-    Raises:
-        BundleError: the bundle has no such variant.
-    """
-    found = manifest.variants_for(kind)
-    if not found:
-        raise BundleError(f"this bundle has no variant for {kind}; export the checkpoint again with --target {kind}")
-    if precision != "auto":
-        return manifest.variant(precision, kind)
-    return next((variant for variant in found if variant.precision == "fp16"), found[0])
-
-
-def check_asset(bundle: Path, asset: Asset, *, verify_hash: bool = True) -> None:
-    """Raise `BundleError` unless the file exists with the size and hash that the manifest states."""
-    path = bundle / asset.file
-    if Path(asset.file).name != asset.file:
-        raise BundleError(f"{bundle}: the manifest names {asset.file!r}, which is not a plain file name")
-    if not path.is_file():
-        raise BundleError(f"{path}: the manifest names this file, and it is missing; copy the bundle again")
-    if path.stat().st_size != asset.size_bytes:
-        raise BundleError(
-            f"{path}: expected {asset.size_bytes} bytes, found {path.stat().st_size}; copy the bundle again"
-        )
-    if verify_hash and (found := sha256_file(path)) != asset.sha256:
-        raise BundleError(f"{path}: expected sha256 {asset.sha256}, found {found}; copy the bundle again")

@@ -10,18 +10,20 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_runtime.batching import parallel_batches
+from bert_runtime.bundle.assets import check_assets
 from bert_runtime.bundle.manifest import Manifest
 from bert_runtime.cpu.native_kernels import kernel_names
 from bert_runtime.cpu.parallel_sessions import ParallelSessions
 from bert_runtime.cpu.session import Session
 from bert_runtime.errors import InputError
 from bert_runtime.inputs import SingleInput, as_text_input
-from bert_runtime.loading import bundle_tokenizer, can_run, check_asset, choose_variant, open_session
+from bert_runtime.loading import bundle_tokenizer, open_session
 from bert_runtime.machine import available_cores
 from bert_runtime.plan import Plan, Tuning, check_writable, write_tuning
 from bert_runtime.tasks import Task
 from bert_runtime.timing import interleaved_medians
 from bert_runtime.tokenization import Batch
+from bert_runtime.variant_choice import can_run, choose_variant
 
 __all__ = ["tune"]
 
@@ -98,8 +100,8 @@ def tune(
     path = Path(bundle)
     manifest = Manifest.read(path)
     precisions = _candidate_precisions(manifest)
-    for asset in (manifest.tokenizer, *(asset for name in precisions for asset in manifest.variant(name).assets)):
-        check_asset(path, asset)
+    assets = (asset for name in precisions for asset in manifest.variant(name).assets)
+    check_assets(path, (manifest.tokenizer, *assets))
     check_writable(path)
     cores = available_cores()
     lengths = _typical_lengths(manifest) if inputs is None else _input_lengths(path, manifest, inputs)

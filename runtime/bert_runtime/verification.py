@@ -6,13 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
+from bert_runtime.bundle.assets import check_asset
 from bert_runtime.bundle.manifest import PACKED, Manifest, Variant
 from bert_runtime.devices import CPU, Device, cuda_unavailable_reason
 from bert_runtime.errors import BertError, CudaUnavailableError, DeploymentError
-from bert_runtime.loading import can_run, check_asset, open_variant
+from bert_runtime.loading import open_variant
 from bert_runtime.model import Model
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Outputs
+from bert_runtime.variant_choice import can_run
 
 __all__ = ["Check", "self_test_values", "verify"]
 

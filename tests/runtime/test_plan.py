@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from bert_runtime import BundleError, InputError, Manifest, load, machine
-from bert_runtime.loading import cpu_plan
 from bert_runtime.plan import TUNING_NAME, Plan, default_plan, read_tuning, tuned_plan, write_tuning
+from bert_runtime.variant_choice import cpu_plan
 
 MEASURED = Plan(precision="fp32", threads=2, inter_threads=3, max_batch_tokens=128)
 

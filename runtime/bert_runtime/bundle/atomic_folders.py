@@ -6,13 +6,14 @@ The runtime writes no folders. The exporter, the trainer and the benchmark share
 import os
 import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
+from bert_runtime.bundle.building_folders import RETIRED_SUFFIX, locked, locked_building_folder, remove_leftovers
+from bert_runtime.bundle.exchange import exchange_folders
 from bert_runtime.errors import BertError
 
 __all__ = ["atomic_replace_dir", "check_replaceable", "umask"]
@@ -31,7 +32,11 @@ def check_replaceable(output: Path) -> None:
 def atomic_replace_dir(output: Path) -> Iterator[Path]:
     """Yield a new folder next to `output`, and rename it to `output` when the block ends without an error.
 
-    On an error, Ctrl-C or SIGTERM, `output` is unchanged and nothing is left behind.
+    On Linux, an old folder is exchanged for the new one in one step, where the file system can (ext4, XFS, Btrfs,
+    tmpfs, overlayfs): `output` exists at every moment. Elsewhere it is missing for a moment between two renames.
+
+    On an error, Ctrl-C or SIGTERM, `output` is unchanged and nothing is left behind. What a killed process (SIGKILL)
+    leaves behind is a hidden folder, which the next replacement of `output` removes.
 
     Args:
         output: the folder to create or replace. Missing parents are created. A link is followed.
@@ -54,9 +59,11 @@ def atomic_replace_dir(output: Path) -> Iterator[Path]:
             for parent in new_parents:
                 parent.rmdir()
 
+    stack = ExitStack()
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        building = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
+        remove_leftovers(output)
+        building = stack.enter_context(locked_building_folder(output))
         building.chmod(0o777 & ~umask())  # mkdtemp makes it private; others may read a bundle like any other folder
         with _cleanup_before_sigterm(clean_up):
             yield building
@@ -66,6 +73,8 @@ def atomic_replace_dir(output: Path) -> Iterator[Path]:
         if isinstance(error, OSError):
             raise BertError(f"{output}: cannot be written: {error}") from error
         raise
+    finally:
+        stack.close()
 
 
 @contextmanager
@@ -92,16 +101,25 @@ def _cleanup_before_sigterm(clean_up: Callable[[], None]) -> Iterator[None]:
 
 
 def _replace(output: Path, building: Path) -> None:
-    """Rename `building` to `output`, and restore the old folder if that fails."""
-    retired = building.with_name(building.name + ".old")
-    if output.exists():
-        output.rename(retired)
-    try:
+    """Give `building` the name `output`, and remove the old folder."""
+    if not output.exists():
         building.rename(output)
-    except OSError:
-        if retired.exists():
+    elif exchange_folders(output, building):
+        shutil.rmtree(building, ignore_errors=True)
+    else:
+        _rename_twice(output, building)
+
+
+def _rename_twice(output: Path, building: Path) -> None:
+    """Rename `building` to `output`, and restore the old folder if that fails."""
+    retired = building.with_name(building.name + RETIRED_SUFFIX)
+    with locked(output):
+        output.rename(retired)
+        try:
+            building.rename(output)
+        except OSError:
             retired.rename(output)
-        raise
+            raise
     shutil.rmtree(retired, ignore_errors=True)
 
 

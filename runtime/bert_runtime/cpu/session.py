@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bert_runtime.bundle.external_data import external_files
 from bert_runtime.cpu.native_kernels import register_kernels
 from bert_runtime.errors import BundleError, InputError, MissingExtraError
 from bert_runtime.fork_guard import THREADS_LOST, ForkGuard, let_children_exit
@@ -28,14 +29,15 @@ def linked_weights(options: "SessionOptions", graph: str | Path) -> Iterator[Non
 
     ONNX Runtime maps external data from regular files. It refuses links that lead out of the graph's folder, as in a
     download cache. This passes such files as mapped memory instead, which costs a copy of the weights per session.
-    Broken links are left alone: they may belong to variants that are not opened.
 
     Args:
         options: the options that the session is opened with, inside the block.
-        graph: path of the ONNX file; the links are the `*.onnx.data` files of its folder.
+        graph: path of the ONNX file; the links are files of its folder that the graph reads weights from.
     """
-    links = (path for path in Path(graph).parent.glob("*.onnx.data") if path.is_symlink())
-    files = [path for path in links if path.is_file() and path.stat().st_size]
+    folder = Path(graph).parent
+    names = sorted(name for name in external_files(graph) if Path(name).name == name)
+    files = [path for path in map(folder.joinpath, names) if path.is_symlink() and path.is_file()]
+    files = [path for path in files if path.stat().st_size]
     contents = []
     for path in files:
         with path.open("rb") as stream:

@@ -1,0 +1,102 @@
+"""Choice of the variant and the plan that run, by device, processor and the arguments of `load`."""
+
+import logging
+from dataclasses import replace
+
+from bert_runtime.bundle.manifest import Manifest, Variant
+from bert_runtime.errors import BundleError, InputError
+from bert_runtime.machine import available_cores, has_instruction_set
+from bert_runtime.plan import Plan, default_plan
+
+__all__ = ["can_run", "choose_gpu_variant", "choose_variant", "cpu_plan", "made_for_cuda"]
+
+_log = logging.getLogger("bert_runtime")
+
+
+def cpu_plan(
+    manifest: Manifest,
+    measured: Plan | None,
+    precision: str = "auto",
+    threads: int | None = None,
+    inter_threads: int | None = None,
+    max_batch_tokens: int | None = None,
+) -> Plan:
+    """Return the plan that `load` follows on this machine's CPU with these arguments.
+
+    Args:
+        manifest: the bundle's manifest.
+        measured: the result of `tuned_plan`.
+        precision: see `load`; so are the following.
+        threads: see `load`.
+        inter_threads: see `load`.
+        max_batch_tokens: see `load`.
+
+    Raises:
+        InputError: an argument is out of range.
+        BundleError: the bundle has no such variant for the CPU.
+    """
+    max_inter_threads = available_cores() if threads is None else threads
+    if inter_threads is not None and not 1 <= inter_threads <= max_inter_threads:
+        raise InputError(
+            f"inter_threads must lie in 1 to {max_inter_threads}, the number of threads, found {inter_threads}"
+        )
+    if measured is None or precision not in ("auto", measured.precision):  # measured for another precision
+        plan = default_plan(choose_variant(manifest, precision).precision, threads, inter_threads)
+    elif threads not in (None, measured.threads) or inter_threads not in (None, measured.inter_threads):
+        plan = replace(default_plan(measured.precision, threads, inter_threads), kernels=measured.kernels)
+    else:
+        plan = measured
+    return plan if max_batch_tokens is None else replace(plan, max_batch_tokens=max_batch_tokens)
+
+
+def choose_variant(manifest: Manifest, precision: str) -> Variant:
+    """Return the variant that `load` runs on this CPU.
+
+    Raises:
+        BundleError: the bundle has no such variant, or none that this processor can run.
+    """
+    if precision != "auto":
+        return manifest.variant(precision)
+    variant = manifest.variant(manifest.default_precision)
+    if can_run(variant):
+        return variant
+    for other in manifest.variants_for("cpu"):
+        if can_run(other):
+            _log.warning(
+                "this processor has no %s, which the %s variant was made for; running %s instead",
+                variant.instruction_set, variant.precision, other.precision,
+            )  # fmt: skip
+            return other
+    raise BundleError(f"no variant of this bundle runs without {variant.instruction_set}; export one with fp32")
+
+
+def can_run(variant: Variant) -> bool:
+    """Return whether this processor computes the variant correctly.
+
+    INT8 is correct without VNNI, too, only slower; see `open_onnxruntime_session`.
+    """
+    return variant.instruction_set == "vnni" or has_instruction_set(variant.instruction_set)
+
+
+def made_for_cuda(manifest: Manifest, precision: str) -> bool:
+    """Return whether the bundle has a variant that `load` would run on CUDA."""
+    return any(precision in ("auto", variant.precision) for variant in manifest.variants_for("cuda"))
+
+
+def choose_gpu_variant(manifest: Manifest, precision: str, kind: str = "cuda") -> Variant:
+    """Return the variant that `load` runs on a GPU.
+
+    Args:
+        manifest: the bundle's manifest.
+        precision: see `load`.
+        kind: `cuda` or `tensorrt`.
+
+    Raises:
+        BundleError: the bundle has no such variant.
+    """
+    found = manifest.variants_for(kind)
+    if not found:
+        raise BundleError(f"this bundle has no variant for {kind}; export the checkpoint again with --target {kind}")
+    if precision != "auto":
+        return manifest.variant(precision, kind)
+    return next((variant for variant in found if variant.precision == "fp16"), found[0])
