@@ -78,7 +78,7 @@ def test_other_tasks_have_no_vectors(classifier: Model) -> None:
         classifier.encode(["hello"])
 
 
-@pytest.mark.parametrize("texts", ["hello", ("hello", "bye"), {"text": "hello"}, iter(["hello"]), None], ids=repr)
+@pytest.mark.parametrize("texts", ["hello", ("hello", "bye"), {"text": "hello"}, iter(["hello"]), None], ids=type)
 def test_one_text_is_refused(model: Model, texts: Any) -> None:
     with pytest.raises(InputError, match=f"found {type(texts).__name__}"):
         model.encode(texts)

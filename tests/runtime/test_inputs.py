@@ -84,12 +84,12 @@ def test_missing_values_of_tables_are_named(value: object, found: str) -> None:
         as_text_input(value)
 
 
-@pytest.mark.parametrize("inputs", [[], ["a"], np.array(["a"]), {"a": 1}.keys(), range(2)], ids=repr)
+@pytest.mark.parametrize("inputs", [[], ["a"], np.array(["a"]), {"a": 1}.keys(), range(2)], ids=type)
 def test_collections_with_an_order_are_columns(inputs: object) -> None:
     check_column(inputs)
 
 
-@pytest.mark.parametrize("inputs", [None, 5, iter(["a"]), {"a"}, frozenset("a"), b"a", bytearray(b"a")], ids=repr)
+@pytest.mark.parametrize("inputs", [None, 5, iter(["a"]), {"a"}, frozenset("a"), b"a", bytearray(b"a")], ids=type)
 def test_what_has_no_order_is_refused(inputs: object) -> None:
     with pytest.raises(InputError, match=f"expected a text or a list of texts, found {type(inputs).__name__}; for"):
         check_column(inputs)
