@@ -20,12 +20,11 @@ from bert_export.targets import WHY_FP16, VariantPlan, plan_paddings, plan_varia
 from bert_export.tensorrt import build_tensorrt
 from bert_export.variants import BuildContext, BuiltVariant, Probe
 from bert_models import Checkpoint, load_model, open_checkpoint
-from bert_models.files import unowned_files
 from bert_runtime.bundle.atomic_folders import atomic_replace_dir
+from bert_runtime.bundle.contents import replacement_problem
 from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest, TensorSpec
 from bert_runtime.evaluation import build_examples
 from bert_runtime.machine import describe, installed_versions
-from bert_runtime.plan import TUNING_NAME
 from bert_runtime.records import read_records
 from bert_runtime.tasks import Example, SentenceEmbedding, Task
 from bert_runtime.tokenization import TextTokenizer
@@ -35,9 +34,6 @@ __all__ = ["export"]
 
 _NUM_SELF_TESTS = 4
 """How many of the reference texts become self-test vectors."""
-
-_BUNDLE_FILES = (MANIFEST_NAME, TUNING_NAME, "tokenizer.json", "model.*.onnx", "model.*.onnx.data")
-"""The files of a bundle, which are replaced with it."""
 
 _TOOLS = (
     "bert-export",
@@ -141,18 +137,9 @@ def export(
 
 
 def _check_output(output: Path, *, force: bool) -> None:
-    """Check that the output path is free or holds nothing but a bundle, which only `force` may replace."""
-    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
-        return
-    if not (output / MANIFEST_NAME).is_file():
-        raise OutputExistsError(f"{output}: exists and is not a bundle; choose another path")
-    if not force:
-        raise OutputExistsError(f"{output}: a bundle is already there; replace it with --force")
-    if others := unowned_files(output, _BUNDLE_FILES):
-        raise OutputExistsError(
-            f"{output}: besides the bundle there is also {', '.join(others)}, which would be lost; move that elsewhere "
-            "first"
-        )
+    """Raise `OutputExistsError` unless the path is free or holds nothing but a bundle that `force` may replace."""
+    if problem := replacement_problem(output, force=force):
+        raise OutputExistsError(problem)
 
 
 def _truncate_dimensions(task: Task, dimensions: int | None) -> Task:

@@ -17,6 +17,8 @@ import torch
 from bert_models import EncoderConfig, TaskModel, save_model
 from bert_runtime.tasks import SentenceEmbedding, Task, TextClassification
 
+from .hub_server import Hub, set_endpoint
+
 LABELS = ("greeting", "farewell", "question")
 
 _SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -129,6 +131,37 @@ def one_thread() -> Iterator[None]:
         patch.setattr("bert_models.training.lifecycle.available_cores", lambda: 1)
         yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home for huggingface_hub, so that the user's is neither read nor written."""
+    from huggingface_hub import constants
+
+    home = tmp_path / "huggingface"
+    for name, value in vars(constants).items():
+        if isinstance(value, str) and value.startswith(constants.HF_HOME):
+            monkeypatch.setattr(constants, name, str(home) + value.removeprefix(constants.HF_HOME))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_IMPLICIT_TOKEN", True)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.chdir(tmp_path)
+    return home
+
+
+@pytest.fixture
+def hub(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A running hub without models, set as huggingface_hub's endpoint."""
+    import huggingface_hub
+
+    hub = Hub()
+    set_endpoint(hub.url, monkeypatch)
+    huggingface_hub.close_session()
+    yield hub
+    huggingface_hub.close_session()
+    hub.stop()
 
 
 CopyBundle = Callable[..., Path]

@@ -9,6 +9,7 @@ import click
 from bert_export.cli.distill import distill
 from bert_export.cli.evaluate import evaluate
 from bert_export.cli.export import export
+from bert_export.cli.hub import pull, push
 from bert_export.cli.inspect import inspect
 from bert_export.cli.output import is_rank_zero
 from bert_export.cli.plugins import PluginGroup
@@ -43,5 +44,7 @@ def main() -> None:
     """Take BERT-family PyTorch checkpoints to fast, verified ONNX bundles, and run them."""
 
 
-for _command in (tokenizer, pretrain, train, distill, export, inspect, verify, predict, evaluate, tune):
+_COMMANDS = (tokenizer, pretrain, train, distill, export, inspect, verify, predict, evaluate, tune, push, pull)
+
+for _command in _COMMANDS:
     main.add_command(_command)

@@ -6,14 +6,13 @@ huggingface_hub's environment variables apply: `HF_HUB_CACHE` (cache folder), `H
 
 import logging
 import os
-import re
 from importlib.metadata import version
 from pathlib import Path
 
 from bert_models.errors import CheckpointError
 from bert_models.tokenizer_files import TOKENIZER_FILES
 from bert_models.weights import WEIGHT_FILES
-from bert_runtime.errors import MissingExtraError
+from bert_runtime.hub_access import HUB_ID, explain_hub_error, require_hub_client, summarize_hub_error
 
 __all__ = ["CHECKPOINT_FILES", "PICKLE_FILES", "local_checkpoint"]
 
@@ -32,9 +31,6 @@ CHECKPOINT_FILES = (
 
 PICKLE_FILES = (*(name for name in WEIGHT_FILES if ".bin" in name), "pytorch_model-*-of-*.bin")
 """Glob patterns of the weight files to download if there are no safetensors."""
-
-_NAME = r"[A-Za-z0-9_](?:[\w.-]{0,94}[A-Za-z0-9_])?"
-_ID = re.compile(rf"(?P<repo>(?![^@]*(?:--|\.\.))(?:{_NAME}/)?{_NAME})(?:@(?P<revision>\S+))?", re.ASCII)
 
 _EXPECTED = "expected a checkpoint (a directory with config.json, or a model of the hub), found no such directory"
 
@@ -57,13 +53,10 @@ def local_checkpoint(name: str | Path) -> Path:
         CheckpointError: neither the hub nor the cache has the model, or access is refused.
         MissingExtraError: `name` is a hub id and huggingface_hub is not installed.
     """
-    match = _ID.fullmatch(name.as_posix() if isinstance(name, Path) else name)
+    match = HUB_ID.fullmatch(name.as_posix() if isinstance(name, Path) else name)
     if match is None or os.path.lexists(name):
         return Path(name)
-    try:
-        import huggingface_hub  # noqa: F401 - check that it is installed
-    except ImportError:
-        raise MissingExtraError("huggingface_hub", "hub", f"{name}: {_EXPECTED}; looking on the hub") from None
+    require_hub_client(f"{name}: {_EXPECTED}; looking on the hub")
     return _download(str(name), match["repo"], match["revision"])
 
 
@@ -90,7 +83,7 @@ def _download(name: str, repo: str, revision: str | None) -> Path:
             f"found a model on the hub (commit {folder.name}) without {' and '.join(missing)}"
         )
     if problem is not None and not isinstance(problem, OfflineModeIsEnabled):
-        _LOG.warning("%s: %s; using commit %s from the cache", name, _summary(problem), folder.name)
+        _LOG.warning("%s: %s; using commit %s from the cache", name, summarize_hub_error(problem), folder.name)
     return folder
 
 
@@ -129,13 +122,7 @@ def _snapshot(repo: str, revision: str | None, patterns: tuple[str, ...], *, cac
 def _reason(problem: BaseException, repo: str, revision: str | None) -> str:
     """Explain why the model is not available, and what to do."""
     from huggingface_hub import constants
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub.errors import OfflineModeIsEnabled
 
     hub, cache = constants.ENDPOINT, constants.HF_HUB_CACHE
     if isinstance(problem, OfflineModeIsEnabled):
@@ -143,21 +130,7 @@ def _reason(problem: BaseException, repo: str, revision: str | None) -> str:
             f"the hub's cache {cache} does not have all of its files while HF_HUB_OFFLINE forbids asking the hub; "
             "check the spelling, or get it once with HF_HUB_OFFLINE=0"
         )
-    if isinstance(problem, RevisionNotFoundError):
-        return f"{hub}/{repo} has no revision {revision!r}; name one of its branches, tags or commits after the @"
-    if isinstance(problem, GatedRepoError):
-        return f"{hub}/{repo} is gated; accept its conditions there, then log in with 'hf auth login' or set HF_TOKEN"
-    if isinstance(problem, RepositoryNotFoundError):
-        return (
-            f"{hub} has no model {repo!r}, or not for you; check the spelling, and if the model is private, "
-            "log in with 'hf auth login' or set HF_TOKEN"
-        )
-    if isinstance(problem, HfHubHTTPError) and problem.response.status_code in (401, 403):
-        return f"{hub} refuses access to {repo!r} ({_summary(problem)}); log in with 'hf auth login' or set HF_TOKEN"
-    return f"getting {repo!r} from the hub {hub} failed ({_summary(problem)}), and its cache {cache} does not have it"
-
-
-def _summary(problem: BaseException) -> str:
-    """Format an error on one line; the hub's messages have several."""
-    text = " ".join(str(problem).split())
-    return f"{type(problem).__name__}: {text:.200}" if text else type(problem).__name__
+    return explain_hub_error(problem, repo, revision) or (
+        f"getting {repo!r} from the hub {hub} failed ({summarize_hub_error(problem)}), and its cache {cache} does not "
+        "have it"
+    )

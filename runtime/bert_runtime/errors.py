@@ -9,6 +9,7 @@
     │   ├── MissingExtraError     an optional dependency is not installed; names the extra
     │   ├── CudaUnavailableError  CUDA was asked for and is not available; says why
     │   └── ForkedSessionError    a loaded model was used in a forked child
+    ├── HubError                  the Hugging Face hub does not answer, refuses, or has something else
     ├── bert_models.errors        ConfigError, CheckpointError, TrainingError
     ├── bert_export.errors        ExportError and its subclasses
     └── bert_bench.errors         BenchError and its subclasses
@@ -23,6 +24,7 @@ __all__ = [
     "DataError",
     "DeploymentError",
     "ForkedSessionError",
+    "HubError",
     "InputError",
     "MissingExtraError",
     "NewerFormatError",
@@ -85,3 +87,7 @@ class CudaUnavailableError(DeploymentError):
 
 class ForkedSessionError(DeploymentError):
     """A model loaded before a fork was called in the child, where its threads do not exist."""
+
+
+class HubError(BertError):
+    """The Hugging Face hub does not answer, refuses, or has something else under a name."""

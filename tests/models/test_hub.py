@@ -3,10 +3,8 @@
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 import torch
 from click.testing import CliRunner
@@ -22,41 +20,16 @@ from bert_models.weights import WEIGHT_FILES
 from bert_runtime import Manifest
 from bert_runtime.errors import MissingExtraError
 
-from .hub_server import Hub
+from ..hub_server import Hub, set_endpoint
 
 ID = "toys/classifier"
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home for huggingface_hub, so that the user's is neither read nor written."""
-    home = tmp_path / "huggingface"
-    for name, value in vars(constants).items():
-        if isinstance(value, str) and value.startswith(constants.HF_HOME):
-            monkeypatch.setattr(constants, name, str(home) + value.removeprefix(constants.HF_HOME))
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_IMPLICIT_TOKEN", True)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.chdir(tmp_path)
-    return home
-
-
-@pytest.fixture
-def hub(cache: Path, monkeypatch: pytest.MonkeyPatch, classifier_checkpoint: Path) -> Iterator[Hub]:
-    """A running hub with the toy classifier, set as huggingface_hub's endpoint."""
-    hub = Hub()
+def hub(hub: Hub, classifier_checkpoint: Path) -> Hub:
+    """A running hub with the toy classifier."""
     hub.add(ID, classifier_checkpoint)
-    _set_endpoint(hub.url, monkeypatch)
-    huggingface_hub.close_session()
-    yield hub
-    huggingface_hub.close_session()
-    hub.stop()
-
-
-def _set_endpoint(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "ENDPOINT", url)
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url + "/{repo_id}/resolve/{revision}/{filename}")
+    return hub
 
 
 def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +99,7 @@ def test_unreachable_hub_falls_back_to_the_cache_with_a_warning(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = local_checkpoint(ID)
-    _set_endpoint(_closed_port(), monkeypatch)
+    set_endpoint(_closed_port(), monkeypatch)
     assert local_checkpoint(ID) == first
     assert f"using commit {hub.commit(ID)} from the cache" in caplog.text
 
@@ -206,9 +179,9 @@ def test_refused_access_error_suggests_a_login(hub: Hub, status: int, code: str,
         open_checkpoint(ID)
 
 
-def test_offline_mode_without_cached_model_fails(hub: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_mode_without_cached_model_fails(hub: Hub, hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _offline(monkeypatch)
-    with pytest.raises(CheckpointError, match=rf"the hub's cache {cache}/hub does not have .* HF_HUB_OFFLINE=0"):
+    with pytest.raises(CheckpointError, match=rf"the hub's cache {hub_cache}/hub does not have .* HF_HUB_OFFLINE=0"):
         open_checkpoint(ID)
     assert not hub.log
 
@@ -221,7 +194,7 @@ def test_offline_mode_with_partly_cached_model_fails(hub: Hub, monkeypatch: pyte
 
 
 def test_unreachable_hub_without_cached_model_fails(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    _set_endpoint(_closed_port(), monkeypatch)
+    set_endpoint(_closed_port(), monkeypatch)
     with pytest.raises(CheckpointError, match=r"getting .* from the hub .* failed \(ConnectError: .*its cache"):
         open_checkpoint(ID)
 
@@ -240,7 +213,7 @@ def test_hub_model_error_names_missing_parts(hub: Hub, tmp_path: Path) -> None:
         open_checkpoint("toys/other")
 
 
-def test_missing_huggingface_hub_error_names_the_extra(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_huggingface_hub_error_names_the_extra(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(MissingExtraError, match=r"^toys/x: expected a .*'huggingface_hub'.*bert-export\[hub\]"):
         open_checkpoint("toys/x")

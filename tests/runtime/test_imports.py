@@ -8,7 +8,18 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ("torch", "onnx", "onnxruntime", "onnxscript", "onnx_ir", "transformers", "click", "lightning", "safetensors")
+HEAVY = (
+    "torch",
+    "onnx",
+    "onnxruntime",
+    "onnxscript",
+    "onnx_ir",
+    "transformers",
+    "click",
+    "lightning",
+    "safetensors",
+    "huggingface_hub",
+)
 
 REPORT = """
 import json, sys, time
