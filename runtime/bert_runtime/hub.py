@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bert_runtime.bundle.assets import check_assets
 from bert_runtime.bundle.atomic_folders import atomic_replace_dir
 from bert_runtime.bundle.contents import CARD_NAME, replacement_problem
 from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest
@@ -17,7 +18,6 @@ from bert_runtime.hub_access import (
     require_hub_client,
     summarize_hub_error,
 )
-from bert_runtime.loading import check_asset
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -130,10 +130,13 @@ def _plain_assets(manifest: Manifest, name: str) -> set[str]:
 
 def _checked_files(bundle: Path) -> list[str]:
     """Return the names of a bundle's files, each checked against its hash; raise `BundleError` for a damaged one."""
-    assets = {asset.file: asset for asset in Manifest.read(bundle).assets}
-    for asset in assets.values():
-        check_asset(bundle, asset)
-    return [MANIFEST_NAME, *assets, *([CARD_NAME] if (bundle / CARD_NAME).is_file() else [])]
+    assets = Manifest.read(bundle).assets
+    check_assets(bundle, assets)
+    return [
+        MANIFEST_NAME,
+        *dict.fromkeys(asset.file for asset in assets),
+        *([CARD_NAME] if (bundle / CARD_NAME).is_file() else []),
+    ]
 
 
 def _download(repo: str, commit: str | None, names: list[str], folder: Path) -> None:
