@@ -4,20 +4,19 @@ A corpus is streamed, because even a single document may exceed the memory. A li
 this package calls it a sentence.
 """
 
-import gzip
 import hashlib
 import json
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import Protocol, cast
 
 from bert_models.corpus.hugging_face_datasets import HuggingFaceDataset
 from bert_models.corpus.sentences import Sentence, split_sentences
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.errors import DataError
+from bert_runtime.records.open_text import open_text
 
 __all__ = ["Corpus", "JsonlFiles", "TextFiles", "open_corpus"]
 
@@ -164,28 +163,10 @@ def _field(line: str, field: str, where: str) -> str:
 
 
 def _numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of `path` without line ends, and their numbers from 1.
-
-    Lines are decoded one by one: a text stream decodes ahead, so its errors would not tell the line.
-    """
-    number = 0
-    try:
-        with _open_bytes(path) as stream:
-            for number, line in enumerate(stream, start=1):
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}:{number}: expected UTF-8 text, found byte 0x{error.object[error.start]:02x}; "
-            "convert it with: iconv -f latin1 -t utf-8"
-        ) from None
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}:{number + 1}: cannot be read: {error}") from None
-
-
-def _open_bytes(path: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
+    """Yield the lines of `path` without line ends, and their numbers from 1."""
+    with open_text(path) as stream:
+        for line in stream:
+            yield stream.line_number, line.rstrip("\r\n")
 
 
 def _files_fingerprint(settings: Sequence[object], paths: Sequence[str | Path]) -> str:

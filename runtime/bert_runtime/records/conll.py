@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from io import TextIOWrapper
 from pathlib import Path
 
 from bert_runtime.errors import DataError
+from bert_runtime.records.open_text import Utf8Text
 from bert_runtime.records.record import Record
 
 __all__ = ["read_conll", "read_conllu"]
@@ -19,7 +19,7 @@ _Row = tuple[int, list[str]]
 """A line number and the line's columns."""
 
 
-def read_conll(path: Path, stream: TextIOWrapper, columns: Mapping[str, str]) -> Iterator[Record]:
+def read_conll(path: Path, stream: Utf8Text, columns: Mapping[str, str]) -> Iterator[Record]:
     """Read a CoNLL file: one record per sentence.
 
     By default, `tokens` are the first column and `tags` the last if there are several. `-DOCSTART-` lines separate
@@ -38,7 +38,7 @@ def read_conll(path: Path, stream: TextIOWrapper, columns: Mapping[str, str]) ->
         yield _record(path, rows, sources)
 
 
-def read_conllu(path: Path, stream: TextIOWrapper, columns: Mapping[str, str]) -> Iterator[Record]:
+def read_conllu(path: Path, stream: Utf8Text, columns: Mapping[str, str]) -> Iterator[Record]:
     """Read a CoNLL-U file: one record per sentence, by default with `tokens` from FORM and `tags` from UPOS.
 
     Comments, multi-word tokens (id 3-4) and empty nodes (id 8.1) are skipped.
@@ -70,7 +70,7 @@ def _column_numbers(path: Path, columns: Mapping[str, str], names: Sequence[str]
     }
 
 
-def _sentences(stream: TextIOWrapper, separates: Callable[[str], bool]) -> Iterator[list[tuple[int, str]]]:
+def _sentences(stream: Utf8Text, separates: Callable[[str], bool]) -> Iterator[list[tuple[int, str]]]:
     """Group numbered lines into sentences at the lines that separate them."""
     sentence: list[tuple[int, str]] = []
     for number, line in enumerate(stream, start=1):

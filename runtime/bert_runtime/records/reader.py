@@ -1,21 +1,21 @@
 """Reading of data files in the format that their extension names."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
-from io import TextIOWrapper
 from pathlib import Path
 
 from bert_runtime.errors import DataError
 from bert_runtime.records.conll import read_conll, read_conllu
 from bert_runtime.records.lines import read_jsonl, read_lines
-from bert_runtime.records.open_text import open_text
+from bert_runtime.records.open_text import Utf8Text, open_text
 from bert_runtime.records.record import Record
 from bert_runtime.records.squad import read_squad
 from bert_runtime.records.tables import read_table
 
-__all__ = ["FORMATS", "iter_records", "read_records"]
+__all__ = ["FORMATS", "iter_records", "iter_rows", "read_records"]
 
-_READERS: dict[str, Callable[[Path, TextIOWrapper, Mapping[str, str]], Iterator[Record]]] = {
+_READERS: dict[str, Callable[[Path, Utf8Text, Mapping[str, str]], Iterator[Record | DataError]]] = {
     ".jsonl": read_jsonl,
     ".csv": partial(read_table, delimiter=","),
     ".tsv": partial(read_table, delimiter="\t"),
@@ -36,7 +36,7 @@ def read_records(path: str | Path, columns: Mapping[str, str] | None = None) -> 
 
 
 def iter_records(path: str | Path, columns: Mapping[str, str] | None = None) -> Iterator[Record]:
-    """Read a file row by row.
+    """Read a file of examples row by row.
 
     The extension selects the format:
 
@@ -62,17 +62,43 @@ def iter_records(path: str | Path, columns: Mapping[str, str] | None = None) -> 
     Raises:
         DataError: the file is missing, unreadable, malformed or empty.
     """
-    path, columns = Path(path), columns or {}
     empty = True
-    for record in _read_rows(path, columns):
-        empty = False
-        yield record
+    for record in _read_rows(Path(path), columns or {}):
+        if isinstance(record, DataError):
+            raise record
+        if not record.is_blank:
+            empty = False
+            yield record
     if empty:
         raise DataError(f"{path}: expected at least one row, found none")
 
 
-def _read_rows(path: Path, columns: Mapping[str, str]) -> Iterator[Record]:
-    """Read a file with the reader for its extension."""
+def iter_rows(path: str | Path, columns: Mapping[str, str] | None = None) -> Iterator[Record | DataError]:
+    """Read a file of inputs for prediction row by row: every row is an input, whatever it holds.
+
+    A blank line of a text file, or row of a table, is an empty text; JSONL, CoNLL and SQuAD have no blank rows. The
+    formats are those of `iter_records`.
+
+    Args:
+        path: the file.
+        columns: see `iter_records`.
+
+    Yields:
+        The rows in order, or the error of a row of a text file, JSONL, CSV or TSV that cannot be read.
+
+    Raises:
+        DataError: the file is missing, unreadable, malformed as a whole, or empty.
+    """
+    empty = True
+    for record in _read_rows(Path(path), columns or {}):
+        empty = False
+        yield record if isinstance(record, DataError) else replace(record, allow_empty=True)
+    if empty:
+        raise DataError(f"{path}: expected at least one row, found none")
+
+
+def _read_rows(path: Path, columns: Mapping[str, str]) -> Iterator[Record | DataError]:
+    """Read a file with the reader for its extension, blank rows and errors of rows included."""
     suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if suffix not in _READERS:
         raise DataError(f"{path}: expected a file that ends in {', '.join(FORMATS)} (or one of these with .gz)")

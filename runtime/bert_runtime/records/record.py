@@ -26,6 +26,10 @@ class Record:
     """Number of the row's first line, from 1; `None` for formats whose rows are not lines."""
     location: str | None = None
     """Location of the row in a format whose rows are not lines, such as `question 56be4db0acb8001400a502ec`."""
+    is_blank: bool = False
+    """Whether it is a blank line, or a row of a table whose cells are all empty."""
+    allow_empty: bool = False
+    """Whether texts may be empty: as inputs for prediction they may, as examples they may not."""
 
     @property
     def where(self) -> str:
@@ -46,11 +50,11 @@ class Record:
         return replace(self, fields=kept | moved)
 
     def text(self, name: str = "text") -> str:
-        """Return the field `name`, which must be a non-empty string."""
+        """Return the field `name`, which must be a string, and not a blank one unless `allow_empty`."""
         value = self._field(name)
         if not isinstance(value, str):
             raise DataError(f"{self.where}: expected {name!r} to be a string, found {type(value).__name__}")
-        if not value.strip():
+        if not (self.allow_empty or value.strip()):
             raise DataError(f"{self.where}: {name!r} is empty")
         return value
 

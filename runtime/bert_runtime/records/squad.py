@@ -3,12 +3,12 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 from bert_runtime.errors import DataError
 from bert_runtime.records.answers import parse_answers
+from bert_runtime.records.open_text import Utf8Text
 from bert_runtime.records.record import Record
 
 __all__ = ["read_squad"]
@@ -17,7 +17,7 @@ _HINT = "a file of one JSON object per line must end in .jsonl"
 _KINDS = {bool: "true or false", int: "a whole number", list: "a list", str: "a string"}
 
 
-def read_squad(path: Path, stream: TextIOWrapper, columns: Mapping[str, str]) -> Iterator[Record]:
+def read_squad(path: Path, stream: Utf8Text, columns: Mapping[str, str]) -> Iterator[Record]:
     """Read a SQuAD file: one record per question.
 
     A record has `id`, `question`, `context` and, where given, `title` and `answers`.
@@ -64,8 +64,8 @@ class _Node:
             yield _Node(item, self.path, location)
 
 
-def _document(path: Path, stream: TextIOWrapper) -> dict[str, Any]:
-    text = stream.read()
+def _document(path: Path, stream: Utf8Text) -> dict[str, Any]:
+    text = stream.read_all()
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:

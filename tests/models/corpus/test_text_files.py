@@ -68,7 +68,7 @@ def test_invalid_utf8_error_names_the_line(tmp_path: Path) -> None:
 def test_errors_name_damaged_archive_and_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress(b"one\n" * 100)[:-9])
-    with pytest.raises(DataError, match=r"a.txt.gz:\d+: cannot be read"):
+    with pytest.raises(DataError, match=r"a.txt.gz: cannot be read"):
         list(TextFiles([path]).sentences())
     missing = TextFiles([tmp_path / "none.txt"])
     with pytest.raises(DataError, match=r"none.txt: no such file"):

@@ -189,7 +189,7 @@ def test_other_encodings_are_refused(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"data{suffix}", CONTENTS.get(suffix, "déjà vu\n").encode().replace("é".encode(), b"\xe9"))
     if suffix == ".jsonl":  # json.dumps escapes; write the letter itself
         path.write_bytes(b'{"text": "d\xe9j\xe0"}\n')
-    with pytest.raises(DataError, match=rf"data\{suffix}: expected UTF-8 text, found byte 0xe9; .*iconv"):
+    with pytest.raises(DataError, match=rf"data\{suffix}:\d: expected UTF-8 text, found byte 0xe9; .*iconv"):
         read_records(path)
 
 

@@ -168,7 +168,7 @@ def test_malformed_squad_documents_are_reported_with_json_path(
         ("[" * 100_000, ": not JSON: "),
         ('[{"text": "a"}]', ": expected an object with 'data' as in SQuAD, found list; a file of one JSON object per"),
         ('{"data": []}', ": expected at least one row, found none"),
-        (b'{"data": "d\xe9j\xe0"}', ": expected UTF-8 text, found byte 0xe9"),
+        (b'{"data": "d\xe9j\xe0"}', ":1: expected UTF-8 text, found byte 0xe9"),
     ],
 )
 def test_malformed_squad_files_are_reported(tmp_path: Path, content: str | bytes, message: str) -> None:
