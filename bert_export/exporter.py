@@ -26,7 +26,7 @@ from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest, TensorSpec
 from bert_runtime.evaluation import build_examples
 from bert_runtime.machine import describe, installed_versions
 from bert_runtime.records import read_records
-from bert_runtime.tasks import Example, SentenceEmbedding, Task
+from bert_runtime.tasks import TASKS, Example, SentenceEmbedding, Task
 from bert_runtime.tokenization import TextTokenizer
 from bert_runtime.verification import verify
 
@@ -114,6 +114,8 @@ def export(
     progress("reading the checkpoint")
     source = open_checkpoint(checkpoint)
     weight_bits = choose_weight_bits(source.config, weight_bits)
+    if task is not None and task in TASKS:
+        source.check_trained_head(task)  # before anything that the task needs is found missing
     source_task = _truncate_dimensions(source.task(task), dimensions).with_options(**(options or {}))
     tokenizer = source.text_tokenizer(max_tokens, source_task.windows)
     labelled = _read_labelled(evaluate, columns, source_task, tokenizer)

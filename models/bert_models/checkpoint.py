@@ -25,6 +25,7 @@ from bert_models.sentence_transformers import (
 )
 from bert_models.task_settings import read_mask_token, read_task, read_task_params, task_config_json
 from bert_models.tokenizer_files import read_tokenizer
+from bert_models.trained_heads import check_architecture, check_head_weights, check_label_count, named_tasks
 from bert_models.weights import check_weights, load_weights, read_weights, weight_files
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.tasks import TASKS, FillMask, SentenceEmbedding, Task, WindowedText
@@ -96,6 +97,11 @@ class Checkpoint:
             supported = ", ".join(task for task in TASKS if task in self.family.head_weights)
             raise CheckpointError(f"{self.family.name} has no head for {name!r}; it has heads for {supported}")
 
+    def check_trained_head(self, name: str) -> None:
+        """Raise `CheckpointError` if `config.json` names another head, whose weights pass for those of `name`."""
+        self.require_head(name)
+        check_architecture(self.family, self.config_json, name, self.path)
+
     def was_trained_for(self, name: str) -> bool:
         """Return whether `config.json` names the architecture with the head of the task `name`."""
         return self.family.architectures[name] in (self.config_json.get("architectures") or [])
@@ -108,6 +114,7 @@ class Checkpoint:
         for name, architecture in self.family.architectures.items():
             if architecture in architectures and architecture != self.family.base_architecture:
                 return name
+        named_tasks(self.family, self.config_json, self.path)  # refuses heads that no task has
         raise CheckpointError(
             f"{self.path}: config.json names the architecture {', '.join(architectures) or 'none'}, which does not say "
             f"what the model is for; choose one with --task ({', '.join(TASKS)})"
@@ -226,9 +233,14 @@ def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) ->
         A float32 model on the CPU, in evaluation mode.
 
     Raises:
-        CheckpointError: the weights cannot be read or do not fit the model.
+        CheckpointError: the weights cannot be read or do not fit the model or, without `new_head`, are those of a head
+            for another task.
     """
     family, tensors = checkpoint.family, read_weights(checkpoint.path)
+    if not new_head:
+        checkpoint.check_trained_head(task.name)
+        check_head_weights(family, checkpoint.config_json, tensors, task.name, checkpoint.path)
+        check_label_count(family, tensors, task, checkpoint.path)
     if isinstance(task, SentenceEmbedding):
         for module, folder in module_folders(checkpoint.path).items():
             if module != "pooling.score" or task.pooling == "attention":
