@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from bert_models import EncoderConfig, TaskModel, save_model
+from bert_runtime.bundle.digest import manifest_digest
 from bert_runtime.tasks import SentenceEmbedding, Task, TextClassification
 
 from .hub_server import Hub, set_endpoint
@@ -169,12 +170,16 @@ CopyBundle = Callable[..., Path]
 
 @pytest.fixture
 def copy_bundle(tmp_path: Path) -> CopyBundle:
-    """Return `copy_bundle(bundle, edit)`, which copies a bundle; `edit` changes the manifest's JSON in place."""
+    """Return `copy_bundle(bundle, edit)`, which copies a bundle; `edit` changes the manifest's JSON in place.
+
+    The digest is that of the changed manifest.
+    """
 
     def copy(bundle: Path, edit: Callable[[dict[str, Any]], object] = lambda manifest: None) -> Path:
         copied = Path(shutil.copytree(bundle, tmp_path / f"copy of {bundle.name}"))
         manifest = json.loads((copied / "bundle.json").read_text(encoding="utf-8"))
         edit(manifest)
+        manifest["manifest_sha256"] = manifest_digest(manifest)
         (copied / "bundle.json").write_text(json.dumps(manifest), encoding="utf-8")
         return copied
 

@@ -103,7 +103,7 @@ class _Options(NamedTuple):
 
 def _load(path: Path, options: _Options) -> Model:
     """Load a bundle that is not replaced meanwhile, see `load`."""
-    manifest = Manifest.read(path)
+    manifest = Manifest.read(path, verify=options.verify)
     chosen = parse_device(options.device)
     if chosen is None and made_for_cuda(manifest, options.precision) and cuda_unavailable_reason() is None:
         try:

@@ -1,5 +1,6 @@
 """Verification of a bundle: files against hashes, and each variant's outputs against its recorded self-test."""
 
+import json
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from bert_runtime.bundle.assets import check_asset
-from bert_runtime.bundle.manifest import PACKED, Manifest, Variant
+from bert_runtime.bundle.digest import DIGEST_KEY, check_digest
+from bert_runtime.bundle.manifest import MANIFEST_NAME, PACKED, Manifest, Variant
 from bert_runtime.devices import CPU, Device, cuda_unavailable_reason
 from bert_runtime.errors import BertError, CudaUnavailableError, DeploymentError
 from bert_runtime.loading import open_variant
@@ -44,15 +46,15 @@ def verify(bundle: str | Path) -> list[Check]:
     """Check a bundle: every file against its hash, and every variant against its self-test.
 
     Returns:
-        One check per file, then one per variant. Damage is a failed check, not an exception.
+        One check per file, the manifest first, then one per variant. Damage is a failed check, not an exception.
 
     Raises:
         BundleError: there is no manifest to check against.
         DeploymentError: this machine cannot run bundles, for example without onnxruntime.
     """
     path = Path(bundle)
-    manifest = Manifest.read(path)
-    checks = []
+    manifest = Manifest.read(path, verify=False)
+    checks = [_check_manifest(path)]
     for asset in manifest.assets:
         try:
             check_asset(path, asset)
@@ -60,6 +62,16 @@ def verify(bundle: str | Path) -> list[Check]:
         except BertError as error:
             checks.append(Check(asset.file, False, str(error)))
     return checks + [_self_test(path, manifest, variant) for variant in manifest.variants]
+
+
+def _check_manifest(bundle: Path) -> Check:
+    """Compare the manifest with its own digest."""
+    values = json.loads((bundle / MANIFEST_NAME).read_text(encoding="utf-8"))
+    try:
+        check_digest(values)
+    except BertError as error:
+        return Check(MANIFEST_NAME, False, str(error))
+    return Check(MANIFEST_NAME, True, "digest as recorded" if DIGEST_KEY in values else "has no digest")
 
 
 def self_test_values(outputs: Outputs) -> FloatArray:

@@ -16,6 +16,7 @@ from onnx import helper
 
 from bert_export import export
 from bert_runtime import BundleError, Model, load, tune, verify
+from bert_runtime.bundle.digest import manifest_digest
 from bert_runtime.bundle.external_data import external_files
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.tasks import TextInput, stack_single_window
@@ -100,6 +101,7 @@ def _edit_manifest(bundle: Path, edit: Callable[[dict[str, Any]], object]) -> No
     path = bundle / "bundle.json"
     manifest = json.loads(path.read_text(encoding="utf-8"))
     edit(manifest)
+    manifest["manifest_sha256"] = manifest_digest(manifest)
     path.write_text(json.dumps(manifest), encoding="utf-8")
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from bert_models import open_checkpoint
 from bert_runtime import BundleError, load
+from bert_runtime.bundle.digest import manifest_digest
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.verification import Check, verify
 
@@ -16,7 +17,7 @@ CopyBundle = Callable[..., Path]
 
 GRAPHS = ["model.fp32.onnx", "model.fp32.onnx.data", "model.int8.onnx", "model.int8.onnx.data"]
 SELF_TESTS = ["self-test fp32", "self-test int8"]
-NAMES = ["tokenizer.json", *GRAPHS, *SELF_TESTS]
+NAMES = ["bundle.json", "tokenizer.json", *GRAPHS, *SELF_TESTS]
 
 
 def failed(checks: list[Check]) -> dict[str, str]:
@@ -29,6 +30,7 @@ def rehash(bundle: Path, part: Callable[[dict[str, Any]], dict[str, Any]]) -> No
     asset = part(manifest)
     path = bundle / asset["file"]
     asset.update(size_bytes=path.stat().st_size, sha256=sha256_file(path))
+    manifest["manifest_sha256"] = manifest_digest(manifest)
     (bundle / "bundle.json").write_text(json.dumps(manifest), encoding="utf-8")
 
 
@@ -55,8 +57,31 @@ def test_an_intact_bundle_passes(request: pytest.FixtureRequest, kind: str) -> N
     checks = verify(request.getfixturevalue(f"{kind}_bundle"))
     assert [check.name for check in checks] == NAMES
     assert failed(checks) == {}
-    assert "bytes, sha256 as recorded" in checks[0].detail
+    assert checks[0].detail == "digest as recorded"
+    assert "bytes, sha256 as recorded" in checks[1].detail
     assert "max abs difference" in checks[-1].detail
+
+
+def test_a_bundle_from_before_there_was_a_digest_passes() -> None:
+    """`bert-export export` wrote it, of a random model of 1 layer and 18 words, before `manifest_sha256` was added."""
+    bundle = Path(__file__).parents[1] / "fixtures" / "bundle_without_digest"
+    checks = verify(bundle)
+    assert [check.name for check in checks] == NAMES
+    assert failed(checks) == {}
+    assert checks[0].detail == "has no digest"
+    assert load(bundle, precision="fp32")("where is my card?").to_dict()["label"] in ("greeting", "question")
+
+
+def test_a_flipped_letter_of_a_label_is_found(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    bundle = copy_bundle(classifier_bundle)
+    path = bundle / "bundle.json"
+    path.write_text(path.read_text(encoding="utf-8").replace("greeting", "greetinh"), encoding="utf-8")
+    assert list(failed(verify(bundle))) == ["bundle.json"]
+    with pytest.raises(
+        BundleError, match=r"bundle\.json: expected values of manifest_sha256 .* was changed or damaged"
+    ):
+        load(bundle)
+    assert "greetinh" in load(bundle, verify=False).task.to_dict()["labels"]
 
 
 def test_changed_weights_fail_the_hash_and_then_the_self_test(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
@@ -126,7 +151,7 @@ def test_missing_files_are_all_named(classifier_bundle: Path, copy_bundle: CopyB
     bundle = copy_bundle(classifier_bundle)
     for name in GRAPHS:
         (bundle / name).unlink()
-    assert list(failed(verify(bundle))) == NAMES[1:]
+    assert list(failed(verify(bundle))) == NAMES[2:]
 
 
 def _put(*path: str | int, value: object) -> Callable[[dict[str, Any]], None]:

@@ -5,14 +5,15 @@ describes format version 1 under "Bundle format"; a golden file in the tests pin
 """
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from bert_runtime.bundle.digest import DIGEST_KEY, manifest_digest
+from bert_runtime.bundle.manifest_text import FORMAT_VERSION, parse_manifest_text
 from bert_runtime.bundle.schema import from_plain, to_json, to_plain
-from bert_runtime.errors import BundleError, NewerFormatError
+from bert_runtime.errors import BundleError
 from bert_runtime.tasks import Task
 
 __all__ = [
@@ -29,9 +30,6 @@ __all__ = [
     "Variant",
     "sha256_file",
 ]
-
-FORMAT_VERSION = 1
-"""The format version that this release writes, and the newest that it reads."""
 
 MANIFEST_NAME = "bundle.json"
 
@@ -231,36 +229,26 @@ class Manifest:
         return tuple(dict.fromkeys((self.tokenizer, *(asset for variant in self.variants for asset in variant.assets))))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the manifest as JSON values."""
+        """Return the manifest as JSON values, with its digest."""
         values = {"format_version": FORMAT_VERSION, **to_plain(self)}
-        return values | values.pop("extra")
+        values |= values.pop("extra")
+        return values | {DIGEST_KEY: manifest_digest(values)}
 
     def to_json(self) -> str:
         """Return the text of `bundle.json`."""
         return to_json(self.to_dict())
 
     @classmethod
-    def from_json(cls, text: str) -> "Manifest":
-        """Parse the text of `bundle.json`.
+    def from_json(cls, text: str, *, verify: bool = True) -> "Manifest":
+        """Parse the text of `bundle.json`, and compare it with its own digest if `verify`.
 
         Raises:
-            BundleError: the text is not JSON, or a key is missing or has a value of the wrong type.
+            BundleError: the text is not JSON, a key is missing or has a wrong value, or the digest is another.
             NewerFormatError: a later release wrote it.
         """
-        try:
-            values = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise BundleError(f"not JSON: {error}") from None
-        if not isinstance(values, dict):
-            raise BundleError(f"expected a JSON object, found {type(values).__name__}")
-        version = values.pop("format_version", None)
-        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            raise BundleError(f"format_version: expected a whole number from 1, found {version!r}")
-        if version > FORMAT_VERSION:
-            raise NewerFormatError(
-                f"the bundle has format version {version}, this release reads up to {FORMAT_VERSION}; "
-                "upgrade with: pip install --upgrade bert-export"
-            )
+        values = parse_manifest_text(text, verify=verify)
+        del values["format_version"]
+        values.pop(DIGEST_KEY, None)
         known = {item.name for item in fields(cls)} - {"extra"}
         values["extra"] = {key: values.pop(key) for key in list(values) if key not in known}
         manifest = from_plain(cls, values)
@@ -270,8 +258,8 @@ class Manifest:
         return manifest
 
     @classmethod
-    def read(cls, bundle: Path) -> "Manifest":
-        """Read the manifest of the bundle in a directory.
+    def read(cls, bundle: Path, *, verify: bool = True) -> "Manifest":
+        """Read the manifest of the bundle in a directory; see `from_json`.
 
         Raises:
             BundleError: the directory is not a bundle, or its manifest is damaged.
@@ -285,7 +273,7 @@ class Manifest:
                 "make one with: bert-export export CHECKPOINT BUNDLE"
             )
         try:
-            return cls.from_json(path.read_text(encoding="utf-8"))
+            return cls.from_json(path.read_text(encoding="utf-8"), verify=verify)
         except (OSError, UnicodeDecodeError) as error:
             raise BundleError(f"{path}: cannot be read: {error}") from None
         except BundleError as error:

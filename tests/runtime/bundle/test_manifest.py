@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bert_runtime.bundle.digest import manifest_digest
 from bert_runtime.bundle.manifest import FORMAT_VERSION, MANIFEST_NAME, Manifest, Variant, sha256_file
 from bert_runtime.errors import BundleError, NewerFormatError
 
@@ -28,6 +29,7 @@ def manifest() -> Manifest:
 def edited(edit: Callable[[dict[str, Any]], object]) -> str:
     values = json.loads(GOLDEN)
     edit(values)
+    values["manifest_sha256"] = manifest_digest(values)
     return json.dumps(values)
 
 
@@ -39,12 +41,46 @@ def test_golden_file_is_read_in_full(manifest: Manifest) -> None:
     assert Manifest.from_json(GOLDEN) == manifest
 
 
+def test_a_manifest_without_a_digest_is_read(manifest: Manifest) -> None:
+    """As releases wrote it before there was one."""
+    text = (FIXTURES / "bundle.v1.no_digest.json").read_text(encoding="utf-8")
+    assert "manifest_sha256" not in text
+    assert Manifest.from_json(text) == manifest
+    assert Manifest.from_json(text).to_json() == GOLDEN
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("nein", "nejn"), ("30522", "30523"), ("0.05", "0.06"), ("1b1b", "1b1c")]
+)
+def test_a_changed_letter_is_refused(before: str, after: str) -> None:
+    changed = GOLDEN.replace(before, after, 1)
+    assert changed != GOLDEN
+    with pytest.raises(
+        BundleError, match=r"expected values of manifest_sha256 '[0-9a-f]{64}', found .*was changed"
+    ) as error:
+        Manifest.from_json(changed)
+    unverified = Manifest.from_json(changed, verify=False)
+    digest = json.loads(unverified.to_json())["manifest_sha256"]
+    assert f"put {digest} there" in str(error.value)
+    assert Manifest.from_json(changed.replace(json.loads(GOLDEN)["manifest_sha256"], digest)) == unverified
+
+
+def test_the_digest_is_that_of_the_values_without_timings() -> None:
+    values = json.loads(GOLDEN)
+    values["variants"][0]["latency_ms"] = {"1x16": 0.95}
+    values["default_reason"] = "INT8 runs 2.51× as fast"
+    reordered = dict(reversed(list(values.items())))
+    assert manifest_digest(reordered) == values["manifest_sha256"]
+    assert Manifest.from_json(json.dumps(reordered, indent=8)).default_reason == "INT8 runs 2.51× as fast"
+
+
 def test_golden_file_uses_every_field(manifest: Manifest) -> None:
     """A field that reader or writer forgets then fails one of the two tests above."""
     values = json.loads(GOLDEN)
     assert values["format_version"] == FORMAT_VERSION == 1
     assert {field.name for field in fields(Manifest)} - {"extra"} == values.keys() - {
         "format_version",
+        "manifest_sha256",
         "note_of_a_later_release",
     }
     for field in fields(Variant):
@@ -73,8 +109,8 @@ def test_nested_keys_of_later_releases_are_ignored() -> None:
 
 @pytest.mark.parametrize("texts", [("a [\n", "] b", "{c}  d"), ("one\ttwo", '"'), ()])
 def test_texts_that_look_like_json_lists_survive(manifest: Manifest, texts: tuple[str, ...]) -> None:
-    values = json.loads(GOLDEN) | {"self_test_inputs": list(texts)}
-    again = Manifest.from_json(Manifest.from_json(json.dumps(values)).to_json())
+    text = edited(lambda values: values.update(self_test_inputs=list(texts)))
+    again = Manifest.from_json(Manifest.from_json(text).to_json())
     assert again.self_test_inputs == texts
 
 
