@@ -78,6 +78,19 @@ class KeyMask {
   AlignedArray<Summary> summaries_;
 };
 
+// Calls f(sequence, column of the head, its first query, working memory) for each head of each sequence, in parallel.
+// The head's keys and values follow its queries at `width` and 2 · `width` floats, width = num_heads · head_size.
+template <class F>
+void parallel_for_heads(const Attention& attention, const ThreadPool& threads, const F& f) {
+  const size_t stride = 3 * attention.num_heads * attention.head_size;
+  auto job = [&](size_t index) {
+    static thread_local Scratch scratch;
+    const size_t sequence = index / attention.num_heads, column = index % attention.num_heads * attention.head_size;
+    f(sequence, column, attention.qkv + sequence * attention.tokens * stride + column, scratch);
+  };
+  if (attention.tokens) threads.parallel_for(attention.batch * attention.num_heads, job);
+}
+
 // Step 1 for R queries: scores [R, key_tokens], `score_stride` floats apart, and the maximum of each row by lane.
 // score(accumulator) converts a vector of Q·Kᵀ; keys that the mask leaves out, and the padding of the last panel, get
 // -infinity. A panel of keys has `panel_bytes` bytes; `steps` is that of the microkernel; `mask` rows are `mask_stride`

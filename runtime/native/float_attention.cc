@@ -140,10 +140,7 @@ struct Attend {
 void Attention::compute(float* y, const ThreadPool& threads) const {
   const size_t width = num_heads * head_size, stride = 3 * width;
   const KeyMask key_mask(mask, batch, tokens);
-  auto job = [&](size_t index) {
-    static thread_local Scratch scratch;
-    const size_t sequence = index / num_heads, column = index % num_heads * head_size;
-    const float* queries = qkv + sequence * tokens * stride + column;
+  parallel_for_heads(*this, threads, [&](size_t sequence, size_t column, const float* queries, Scratch& scratch) {
     Head head(key_mask.key_tokens(sequence), head_size, stride, scratch);
     head.pack_keys(queries + width);
     head.pack_values(queries + 2 * width, key_mask.attended(sequence));
@@ -152,8 +149,7 @@ void Attention::compute(float* y, const ThreadPool& threads) const {
       attend(head, queries + first * stride, scale, key_mask.rows(sequence, first), tokens,
              y + (sequence * tokens + first) * width + column, width);
     });
-  };
-  if (tokens) threads.parallel_for(batch * num_heads, job);
+  });
 }
 
 }  // namespace bert

@@ -8,8 +8,8 @@
 //             ^ +---+---+---+---+---+---+---+---+
 //   B, packed | |p0 |p1 |p2 |p3 |p4 |p5 |p6 |p7 |   panel: NR = kPanelColumns columns, all of K
 //           K | |   |   |   |   |   |   |   |   |   weight block: successive panels, about kWeightBlockBytes or less:
-//             v +---+---+---+---+---+---+---+---+     they stay in L2 while all row blocks are multiplied by
-//                block 0 block 1 block 2 block 3      them. There are at least 4 blocks.
+//             v +---+---+---+---+---+---+---+---+     it stays in L2 while all row blocks are multiplied by
+//                block 0 block 1 block 2 block 3      it. About kMinWeightBlocks = 4 blocks or more.
 //        K                    C
 //     <----->   +-------+-------+-------+-------+
 //   ^ +-----+   | job 0 | job 2 | job 4 | job 6 |   row block: up to kBlockRows = 48 rows of A
@@ -37,7 +37,7 @@ namespace {
 
 // Rows of A in one job: few enough for the TLB to hold the pages of their outputs while a weight block passes by.
 constexpr size_t kBlockRows = 48;
-// Minimum number of weight blocks where there are several row blocks.
+// Weight blocks to aim at, at least, where there are several row blocks.
 constexpr size_t kMinWeightBlocks = 4;
 // Panels of a weight block where there is one row block.
 constexpr size_t kPanelsOfSmallBlock = 64 / kPanelColumns;

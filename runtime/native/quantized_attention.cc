@@ -231,10 +231,7 @@ struct Attend {
 void Attention::compute(uint8_t* y, QuantParams output, const ThreadPool& threads) const {
   const size_t width = num_heads * head_size, stride = 3 * width;
   const KeyMask key_mask(mask, batch, tokens);
-  auto job = [&](size_t index) {
-    static thread_local Scratch scratch;
-    const size_t sequence = index / num_heads, column = index % num_heads * head_size;
-    const float* queries = qkv + sequence * tokens * stride + column;
+  parallel_for_heads(*this, threads, [&](size_t sequence, size_t column, const float* queries, Scratch& scratch) {
     Head head(key_mask.key_tokens(sequence), head_size, stride, scale, key_mask.attended(sequence), scratch);
     head.pack_keys(queries + width);
     head.pack_values(queries + 2 * width);
@@ -244,8 +241,7 @@ void Attention::compute(uint8_t* y, QuantParams output, const ThreadPool& thread
       const auto attend = kernel_by_rows<Attend>(count);
       attend(head, queries + first * stride, key_mask.rows(sequence, first), tokens, block);
     });
-  };
-  if (tokens) threads.parallel_for(batch * num_heads, job);
+  });
 }
 
 }  // namespace bert
