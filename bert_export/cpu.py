@@ -1,11 +1,9 @@
 """Build the CPU variants of a bundle: FP32, the baseline of all others, and INT8."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from bert_export.calibration_texts import CalibrationTexts
 from bert_export.capture import OPSET, capture
 from bert_export.errors import ExportError
 from bert_export.flops import int8_flops_share
@@ -14,8 +12,7 @@ from bert_export.graph_files import save_graph
 from bert_export.kernel_functions import outline_kernels
 from bert_export.parity import check_parity
 from bert_export.quantization import expected_projections, measure_activations, quantize
-from bert_export.variants import BuildContext, BuiltVariant, Fp32Variant, finish_variant, measure_drift
-from bert_runtime.tokenization import Batch
+from bert_export.variants import BuildContext, BuiltVariant, Fp32Variant, Probe, finish_variant, measure_drift
 
 __all__ = ["build_fp32", "build_int8"]
 
@@ -63,7 +60,8 @@ def build_int8(context: BuildContext, fp32: Fp32Variant, weight_bits: int) -> Bu
         ExportError: An output on the probe's texts is not finite.
     """
     probe, calibration = context.probe, context.probe.calibration
-    context.progress(f"calibrating INT8 on {len(calibration.inputs)} inputs of {calibration.source}")
+    added = f" and {len(calibration.built_in_inputs)} built-in ones" if calibration.built_in_inputs else ""
+    context.progress(f"calibrating INT8 on {len(calibration.inputs)} inputs of {calibration.source}{added}")
     batches = calibration.batches(probe.tokenizer)
     activations = measure_activations(fp32.graph, batches, calibration.headroom)
     context.progress("quantizing to INT8")
@@ -85,16 +83,11 @@ def build_int8(context: BuildContext, fp32: Fp32Variant, weight_bits: int) -> Bu
         precision="int8", target="cpu", opset=OPSET, instruction_set="vnni" if weight_bits == 8 else None,
         fusions={**branches, **counts}, functions=calls,
         int8_flops_share=round(int8_flops_share(graph), 4), drift=drift,
-        quantization=recipe | {"calibration": _calibration_record(calibration, batches)},
+        quantization=recipe | _quantization_inputs(probe, sum(int(batch.attention_mask.sum()) for batch in batches)),
     )  # fmt: skip
 
 
-def _calibration_record(calibration: CalibrationTexts, batches: Sequence[Batch]) -> dict[str, Any]:
-    """Return the calibration as the manifest states it."""
-    return {
-        "source": calibration.source,
-        "sha256": calibration.sha256,
-        "inputs": len(calibration.inputs),
-        "tokens": sum(int(batch.attention_mask.sum()) for batch in batches),
-        "headroom": calibration.headroom,
-    }
+def _quantization_inputs(probe: Probe, num_tokens: int) -> dict[str, Any]:
+    """Return what calibrated INT8 and what judged it, as the manifest states them."""
+    warning = {} if probe.calibration_warning is None else {"warning": probe.calibration_warning}
+    return {"calibration": probe.calibration.record(num_tokens) | warning, "judged_on": dict(probe.texts_record)}

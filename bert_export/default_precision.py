@@ -43,8 +43,8 @@ def with_metrics(
 def choose_default_precision(task: Task, built: Sequence[BuiltVariant], max_drop: float) -> DefaultPrecision:
     """Choose INT8 if it is accurate enough and measured faster, FP32 otherwise.
 
-    INT8 is accurate enough if its task metric drops by at most `max_drop` or, without a labelled file, if its outputs
-    agree with FP32's as `Task.agreement_floor` demands.
+    INT8 is accurate enough if its outputs agree with FP32's as `Task.agreement_floor` demands and, with a labelled
+    file, its task metric drops by at most `max_drop`: a metric can stand still while many answers change.
 
     Args:
         task: The task.
@@ -55,7 +55,12 @@ def choose_default_precision(task: Task, built: Sequence[BuiltVariant], max_drop
     if not others:
         return DefaultPrecision("fp32", "the only variant")
     int8 = others[0]
-    accurate, evidence = _compare_metrics(task, fp32, int8, max_drop) if fp32.metrics else _compare_drift(task, int8)
+    accurate, evidence = _compare_drift(task, int8)
+    if fp32.metrics:
+        within_drop, metrics_evidence = _compare_metrics(task, fp32, int8, max_drop)
+        accurate, evidence = accurate and within_drop, f"{metrics_evidence}; {evidence}"
+    else:
+        evidence = f"no labelled file was given; {evidence}"
     shape = list(fp32.latency_ms)[-1]
     speedup = fp32.latency_ms[shape] / int8.latency_ms[shape]
     reason = f"{evidence}; INT8 runs {speedup:.2f}× as fast at {shape}"
@@ -79,6 +84,5 @@ def _compare_drift(task: Task, int8: Variant) -> tuple[bool, str]:
     """Return whether INT8's outputs agree with FP32's as well as the task demands, and the evidence in words."""
     key, floor = task.agreement_floor
     return int8.drift[key] >= floor, (
-        f"no labelled file was given; {key} of INT8 with FP32 is {int8.drift[key]:.4f} on {int8.drift['texts']} "
-        f"texts, where {floor} is asked"
+        f"{key} of INT8 with FP32 is {int8.drift[key]:.4f} on {int8.drift['texts']} texts, where {floor} is asked"
     )

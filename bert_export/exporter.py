@@ -3,11 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import onnx_ir as ir
 
-from bert_export.calibration_texts import built_in_calibration, file_calibration
 from bert_export.capture import OPSET, check_opset, input_names
 from bert_export.cpu import build_fp32, build_int8
 from bert_export.cuda import build_cuda
@@ -15,25 +14,21 @@ from bert_export.default_precision import DefaultPrecision, choose_default_preci
 from bert_export.errors import ExportError, OutputExistsError
 from bert_export.graph_files import asset
 from bert_export.latency import median_latencies_ms
+from bert_export.probe import LabelledFile, make_probe, read_labelled
 from bert_export.quantization import choose_weight_bits
 from bert_export.targets import WHY_FP16, VariantPlan, plan_paddings, plan_variants
 from bert_export.tensorrt import build_tensorrt
-from bert_export.variants import BuildContext, BuiltVariant, Probe
+from bert_export.variants import BuildContext, BuiltVariant
 from bert_models import Checkpoint, load_model, open_checkpoint
 from bert_runtime.bundle.atomic_folders import atomic_replace_dir
 from bert_runtime.bundle.contents import replacement_problem
 from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest, TensorSpec
-from bert_runtime.evaluation import build_examples
+from bert_runtime.cpu.native_kernels import native_kernels_record
 from bert_runtime.machine import describe, installed_versions
-from bert_runtime.records import read_records
-from bert_runtime.tasks import TASKS, Example, SentenceEmbedding, Task
-from bert_runtime.tokenization import TextTokenizer
+from bert_runtime.tasks import TASKS, SentenceEmbedding, Task
 from bert_runtime.verification import verify
 
 __all__ = ["export"]
-
-_NUM_SELF_TESTS = 4
-"""How many of the reference texts become self-test vectors."""
 
 _TOOLS = (
     "bert-export",
@@ -46,11 +41,6 @@ _TOOLS = (
     "tokenizers",
     "numpy",
 )
-
-
-class _LabelledFile(NamedTuple):
-    path: Path
-    examples: list[Example]
 
 
 def export(
@@ -86,9 +76,11 @@ def export(
         dimensions: Number of an embedding's first dimensions to keep, before it is normalized (Matryoshka models).
         options: Decoding options that become the bundle's defaults, see `Task.options`.
         opset: ONNX opset; only `OPSET` works, others are refused with the reason.
-        evaluate: Labelled file; the task metric on it decides whether INT8 may be the default.
+        evaluate: Labelled file; the task metric and the agreement with FP32 on it decide whether INT8 may be the
+            default.
         calibrate: File of typical inputs, without labels, to measure the ranges of INT8 on; by default built-in
-            texts, which serve less well.
+            texts, which serve less well. Up to 300 inputs are used, evenly spread. Without `evaluate`, INT8 is
+            calibrated on two thirds of them and judged on the others. Below 30, built-in texts are added.
         columns: Column names by field in `evaluate` and `calibrate`, see `bert_runtime.records.read_records`.
         max_drop: Points (hundredths) of the task metric that INT8 may lose on `evaluate`.
         weight_bits: Bits of INT8's weights: 8, or 7, which is faster on processors without VNNI and less exact on all.
@@ -118,8 +110,10 @@ def export(
         source.check_trained_head(task)  # before anything that the task needs is found missing
     source_task = _truncate_dimensions(source.task(task), dimensions).with_options(**(options or {}))
     tokenizer = source.text_tokenizer(max_tokens, source_task.windows)
-    labelled = _read_labelled(evaluate, columns, source_task, tokenizer)
-    probe = _make_probe(source_task, tokenizer, labelled, calibrate, columns)
+    labelled = read_labelled(evaluate, columns, source_task, tokenizer)
+    probe = make_probe(source_task, tokenizer, labelled, calibrate, columns)
+    if probe.calibration_warning is not None and "int8" in plan.cpu:
+        progress(f"warning: {probe.calibration_warning}")
     torch_model = load_model(source, source_task)
     with atomic_replace_dir(output) as folder:
         context = BuildContext(torch_model=torch_model, probe=probe, folder=folder, progress=progress)
@@ -154,41 +148,7 @@ def _truncate_dimensions(task: Task, dimensions: int | None) -> Task:
     return replace(task, dimensions=dimensions)
 
 
-def _read_labelled(
-    evaluate: str | Path | None, columns: Mapping[str, str] | None, task: Task, tokenizer: TextTokenizer
-) -> _LabelledFile | None:
-    """Read the labelled file, if there is one."""
-    if evaluate is None:
-        return None
-    return _LabelledFile(Path(evaluate), build_examples(task, tokenizer, read_records(evaluate, columns)))
-
-
-def _make_probe(
-    task: Task,
-    tokenizer: TextTokenizer,
-    labelled: _LabelledFile | None,
-    calibrate: str | Path | None,
-    columns: Mapping[str, str] | None,
-) -> Probe:
-    """Choose the inputs for calibration, for drift and for self-tests.
-
-    Drift is measured on the labelled file; without one, on calibration inputs that are held out.
-    """
-    calibration = built_in_calibration(task, tokenizer)
-    self_test_inputs = calibration.inputs[:_NUM_SELF_TESTS]
-    if calibrate is not None:
-        calibration = file_calibration(Path(calibrate), columns, task, tokenizer)
-    texts: Sequence[Any]
-    if labelled is None:
-        calibration, texts = calibration.split()
-    else:
-        texts = [item for example in labelled.examples for item in example.inputs]
-    return Probe(tokenizer=tokenizer, texts=texts, self_test_inputs=self_test_inputs, calibration=calibration)
-
-
-def _measure(
-    context: BuildContext, built: Sequence[BuiltVariant], labelled: _LabelledFile | None
-) -> list[BuiltVariant]:
+def _measure(context: BuildContext, built: Sequence[BuiltVariant], labelled: LabelledFile | None) -> list[BuiltVariant]:
     """Add the task metrics on the labelled file, and the latencies of the CPU variants."""
     task = context.torch_model.runtime_task()
     if labelled is not None:
@@ -261,6 +221,7 @@ def _write_manifest(
         },
         versions=installed_versions(_TOOLS),
         machine=describe(),
+        extra={"native_kernels": native_kernels_record()},
     )
     (context.folder / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
     return manifest

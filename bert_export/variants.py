@@ -5,7 +5,7 @@ A builder (`bert_export.cpu`, `bert_export.cuda`, `bert_export.tensorrt`) makes 
 and returns `finish_variant`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -34,9 +34,13 @@ class Probe:
     tokenizer: TextTokenizer
     texts: Sequence[Any]
     """Inputs on which drift is measured."""
+    texts_record: Mapping[str, Any]
+    """Where these come from, as the manifest states it."""
     self_test_inputs: Sequence[Any]
     calibration: CalibrationTexts
     """Inputs on which the ranges of INT8 are measured."""
+    calibration_warning: str | None = None
+    """What is wrong with the choice of calibration inputs, if anything is."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,24 @@ def test_inputs_are_evenly_spread_over_a_file(tokenizer: TextTokenizer, tmp_path
 def test_few_texts_get_more_headroom(tokenizer: TextTokenizer, tmp_path: Path) -> None:
     few = file_calibration(lines(tmp_path, ["my card", "my money"]), None, LABELS, tokenizer)
     assert few.headroom == built_in_calibration(LABELS, tokenizer).headroom == 1.3
-    assert few.split() == (few, few.inputs)  # too few to hold some out
+
+
+def test_built_in_texts_are_added_to_few_with_a_warning(tokenizer: TextTokenizer, tmp_path: Path) -> None:
+    texts = [f"card {number}" for number in range(30)]
+    few = file_calibration(lines(tmp_path, texts[:5]), None, LABELS, tokenizer)
+    built_in = built_in_calibration(LABELS, tokenizer).inputs
+    assert few.all_inputs == [*(TextInput(text) for text in texts[:5]), *built_in]
+    assert few.warning == (
+        f"texts.txt has 5 inputs to calibrate INT8 on, fewer than 30: {len(built_in)} built-in ones are added; give a "
+        "few hundred typical inputs"
+    )
+    tokens = sum(int(batch.attention_mask.sum()) for batch in few.batches(tokenizer))
+    assert few.record(tokens)["built_in_inputs"] == len(built_in)
+    calibrated, held_out = few.split()
+    assert [item.text for item in calibrated.inputs] == ["card 1", "card 2", "card 4"]
+    assert sorted(map(str, [*calibrated.all_inputs, *held_out])) == sorted(map(str, few.all_inputs))
+    enough = file_calibration(lines(tmp_path, texts), None, LABELS, tokenizer)
+    assert (enough.built_in_inputs, enough.warning) == ((), None)
 
 
 def test_label_columns_are_ignored(tokenizer: TextTokenizer, tmp_path: Path) -> None:

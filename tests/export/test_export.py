@@ -10,6 +10,7 @@ from bert_export import export
 from bert_export.calibration_texts import reference_texts
 from bert_export.errors import ExportError
 from bert_runtime import load
+from bert_runtime.cpu.native_kernels import kernel_names
 from bert_runtime.tasks import stack_single_window
 
 
@@ -51,3 +52,25 @@ def test_impossible_dimensions_are_refused(
         export(embedding_checkpoint, tmp_path / "bundle", dimensions=33)
     with pytest.raises(ExportError, match="of none for text-classification, found 3"):
         export(classifier_checkpoint, tmp_path / "bundle", dimensions=3)
+
+
+def test_manifest_says_what_calibrated_what_judged_and_which_kernels(
+    classifier_checkpoint: Path, tmp_path: Path
+) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("".join(f"card {number}\n" for number in range(5)), encoding="utf-8")
+    lines: list[str] = []
+    manifest = export(classifier_checkpoint, tmp_path / "bundle", calibrate=texts, progress=lines.append)
+    found = manifest.variant("int8").quantization
+    assert any(line.startswith("warning: texts.txt has 5 inputs to calibrate INT8 on") for line in lines)
+    assert f"warning: {found['calibration']['warning']}" in lines
+    judged = found["judged_on"]
+    assert found["calibration"]["inputs"] + judged["inputs"] == 5 + len(reference_texts())
+    assert (judged["source"], judged["held_out_from_calibration"]) == ("texts.txt", True)
+    assert judged["inputs"] == manifest.variant("int8").drift["texts"]
+    assert manifest.extra["native_kernels"]["functions"] == list(kernel_names())
+    labelled = tmp_path / "dev.csv"
+    labelled.write_text("text,label\nhello,greeting\nbye,farewell\n", encoding="utf-8")
+    manifest = export(classifier_checkpoint, tmp_path / "other", calibrate=labelled, evaluate=labelled)
+    judged = manifest.variant("int8").quantization["judged_on"]
+    assert (judged["source"], judged["inputs"], judged["calibrated_on_too"]) == ("dev.csv", 2, True)

@@ -3,12 +3,16 @@
 The exporter groups operators into ONNX functions of the domain `KERNEL_DOMAIN`. A session that has registered the
 kernel library runs a native kernel for each function that the library has. For all others, ONNX Runtime inlines the
 function and runs the operators in its body. The sources are in `runtime/native`.
+
+Kernels sum in another order than ONNX Runtime's operators, and quantize some values between two operators that those
+keep in float32. Logits of INT8 graphs differ by 0.012 on average and by 0.12 at most with and without them (MiniLM on
+SST-2, 6 of 1,819 labels; BANKING77 at most 0.20), so that manifests record which there were (`native_kernels_record`).
 """
 
 import logging
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bert_runtime.machine import cpu_flags
 
@@ -21,6 +25,7 @@ __all__ = [
     "kernel_library",
     "kernel_names",
     "kernels_missing",
+    "native_kernels_record",
     "register_kernels",
     "warn_of_missing_kernels",
 ]
@@ -103,3 +108,12 @@ def kernel_names() -> tuple[str, ...]:
     while found := name(len(names)):
         names.append(found.decode())
     return tuple(names)
+
+
+def native_kernels_record() -> dict[str, Any]:
+    """Return the kernel library that sessions of this process use and the functions it has, as manifests state them.
+
+    Without kernels the library is `None`.
+    """
+    names, library = kernel_names(), kernel_library()
+    return {"library": library.name if names and library is not None else None, "functions": list(names)}

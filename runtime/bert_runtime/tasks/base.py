@@ -147,7 +147,7 @@ class Task(ABC):
     @property
     @abstractmethod
     def agreement_floor(self) -> tuple[str, float]:
-        """Key and minimum of the value of `agreement` that accepts INT8 where there is no labelled file."""
+        """Key of `agreement` and the minimum of its value with which INT8 may be a bundle's default."""
 
     @property
     @abstractmethod
