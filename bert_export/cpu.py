@@ -11,6 +11,7 @@ from bert_export.fusion import add_padding_branch, fuse
 from bert_export.graph_files import save_graph
 from bert_export.kernel_functions import outline_kernels
 from bert_export.parity import check_parity
+from bert_export.progress import throttled_steps
 from bert_export.quantization import expected_projections, measure_activations, quantize
 from bert_export.variants import BuildContext, BuiltVariant, Fp32Variant, Probe, finish_variant, measure_drift
 
@@ -63,11 +64,13 @@ def build_int8(context: BuildContext, fp32: Fp32Variant, weight_bits: int) -> Bu
     added = f" and {len(calibration.built_in_inputs)} built-in ones" if calibration.built_in_inputs else ""
     context.progress(f"calibrating INT8 on {len(calibration.inputs)} inputs of {calibration.source}{added}")
     batches = calibration.batches(probe.tokenizer)
-    activations = measure_activations(fp32.graph, batches, calibration.headroom)
+    on_batch = throttled_steps(context.progress, "calibrating INT8")
+    activations = measure_activations(fp32.graph, batches, calibration.headroom, on_batch)
     context.progress("quantizing to INT8")
     graph = fp32.graph.clone()
     expected = expected_projections(context.torch_model.config, fp32.fusions)
-    counts, recipe = quantize(graph, expected, activations, weight_bits=weight_bits)
+    on_weight = throttled_steps(context.progress, "quantizing to INT8")
+    counts, recipe = quantize(graph, expected, activations, weight_bits=weight_bits, on_step=on_weight)
     branched, branches = add_padding_branch(graph, fp32.fusions)
     outlined, calls = outline_kernels(branched)
     files = save_graph(outlined, context.folder, "int8")

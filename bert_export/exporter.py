@@ -14,14 +14,16 @@ from bert_export.default_precision import DefaultPrecision, choose_default_preci
 from bert_export.errors import ExportError, OutputExistsError
 from bert_export.graph_files import asset
 from bert_export.latency import median_latencies_ms
+from bert_export.model_card import export_command, model_card
 from bert_export.probe import LabelledFile, make_probe, read_labelled
 from bert_export.quantization import choose_weight_bits
+from bert_export.source_card import read_source_card
 from bert_export.targets import WHY_FP16, VariantPlan, plan_paddings, plan_variants
 from bert_export.tensorrt import build_tensorrt
 from bert_export.variants import BuildContext, BuiltVariant
 from bert_models import Checkpoint, load_model, open_checkpoint
 from bert_runtime.bundle.atomic_folders import atomic_replace_dir
-from bert_runtime.bundle.contents import replacement_problem
+from bert_runtime.bundle.contents import CARD_NAME, replacement_problem
 from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest, TensorSpec
 from bert_runtime.cpu.native_kernels import native_kernels_record
 from bert_runtime.machine import describe, installed_versions
@@ -99,6 +101,12 @@ def export(
         BertError: The checkpoint or a file cannot be read.
     """
     output = Path(bundle)
+    command = export_command(
+        checkpoint, output, columns, options,
+        task=task, target=targets, precision=precisions, max_tokens=max_tokens, dimensions=dimensions,
+        evaluate=evaluate, calibrate=calibrate, max_drop=max_drop if evaluate else None, weight_bits=weight_bits,
+        padding=paddings,
+    )  # fmt: skip
     check_opset(OPSET if opset is None else opset)
     plan = plan_variants(targets, precisions)
     padding_modes = plan_paddings(paddings, plan)
@@ -128,6 +136,9 @@ def export(
         built = _mark_faithful(built, default)
         (graph_output,) = fp32.graph.graph.outputs
         manifest = _write_manifest(context, source, built, default, graph_output)
+        labelled_name = labelled.path.name if labelled is not None else None
+        card = model_card(manifest, read_source_card(source), command, output.name, labelled_name)
+        (folder / CARD_NAME).write_text(card, encoding="utf-8")
         _verify(context)
     return manifest
 
@@ -221,7 +232,7 @@ def _write_manifest(
         },
         versions=installed_versions(_TOOLS),
         machine=describe(),
-        extra={"native_kernels": native_kernels_record()},
+        extra={"native_kernels": native_kernels_record(), "model_card": CARD_NAME},
     )
     (context.folder / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
     return manifest

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from bert_export.onnx_graph import linears, scope
+from bert_export.progress import StepCallback, no_progress
 from bert_runtime.cpu.session import open_onnxruntime_session
 from bert_runtime.machine import available_cores
 from bert_runtime.numerics import Float32Array
@@ -40,13 +41,16 @@ class Activations:
         return Activations(low=self.low / factors, high=self.high / factors, samples=self.samples / factors)
 
 
-def measure_activations(graph: ir.Model, batches: Sequence[Batch], headroom: float = 1.0) -> dict[str, Activations]:
+def measure_activations(
+    graph: ir.Model, batches: Sequence[Batch], headroom: float = 1.0, on_step: StepCallback = no_progress
+) -> dict[str, Activations]:
     """Run a fused FP32 graph and measure the inputs of the encoder's projections, without padding.
 
     Args:
         graph: The graph; it is not changed.
         batches: Calibration batches.
         headroom: Factor by which the ranges are widened.
+        on_step: Called after every batch.
 
     Returns:
         The activations by the name of the value. The same tokens are sampled for every value, and in every call.
@@ -66,7 +70,7 @@ def measure_activations(graph: ir.Model, batches: Sequence[Batch], headroom: flo
         ir.save(graph, path, external_data="model.onnx.data")  # one file could not hold the largest models
         session = open_onnxruntime_session(path, available_cores())
         inputs = {value.name for value in session.get_inputs()}
-        for batch, mask in zip(batches, masks, strict=True):
+        for done, (batch, mask) in enumerate(zip(batches, masks, strict=True), start=1):
             in_batch, sampled = np.split(sampled, [int(mask.sum())])
             feed = {name: array for name, array in batch._asdict().items() if name in inputs}
             for name, array in zip(names, session.run(names, feed), strict=True):
@@ -74,6 +78,7 @@ def measure_activations(graph: ir.Model, batches: Sequence[Batch], headroom: flo
                     collectors[name].add(array[mask], in_batch)
                 else:  # a last layer that is reduced to the first token
                     collectors[name].add(array[:, 0], np.ones(len(array), dtype=bool))
+            on_step(done, len(batches))
     return {name: collector.activations(headroom) for name, collector in collectors.items()}
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bert_export.onnx_graph import MICROSOFT_DOMAIN, FusionCounts, add_initializer, check_counts, insert_before, tidy
+from bert_export.progress import StepCallback, no_progress
 from bert_export.quantization.calibration import Activations
 from bert_export.quantization.embeddings import quantize_embeddings
 from bert_export.quantization.outlier_splitting import feed_forward_blocks, split_outlier_channels
@@ -28,6 +29,7 @@ def quantize(
     activations: Mapping[str, Activations],
     keep_fp32: Sequence[str] = (),
     weight_bits: int = 8,
+    on_step: StepCallback = no_progress,
 ) -> tuple[FusionCounts, dict[str, Any]]:
     """Quantize the encoder's projections and large embeddings of a fused graph in place.
 
@@ -40,6 +42,7 @@ def quantize(
         activations: What `measure_activations` returned for the same graph.
         keep_fp32: Ends of the names of modules that stay in FP32, such as `feed_forward.down`.
         weight_bits: 8, or 7, with which u8 × s8 GEMM saturates on no processor.
+        on_step: Called after every feed-forward block whose channels were split, and every weight that was quantized.
 
     Returns:
         The expected and found number of projections, and the recipe as the manifest states it.
@@ -51,13 +54,18 @@ def quantize(
     projections = shared_weights(found, activations)
     folded = fold_into_values(projections)
     blocks = feed_forward_blocks(projections)
-    splits = [split_outlier_channels(block) for block in blocks]
+    num_steps = len(blocks) + len(projections)
+    splits = []
+    for block in blocks:
+        splits.append(split_outlier_channels(block))
+        on_step(len(splits), num_steps)
     downs = [block.down for block in blocks]
     smoothed = [projection for projection in projections if projection not in folded and projection not in downs]
     for projection in smoothed:
         smooth(projection)
-    for projection in projections:
+    for done, projection in enumerate(projections, start=len(blocks) + 1):
         _replace(projection, weight_bits)
+        on_step(done, num_steps)
     graph.graph.opset_imports[MICROSOFT_DOMAIN] = 1
     tables = quantize_embeddings(graph)
     tidy(graph)

@@ -65,8 +65,8 @@ def test_export_writes_bundle_and_prints_summary(run: Run, classifier_checkpoint
     bundle = output_folder / "new" / "bundle"
     assert [path.name for path in (output_folder / "new").iterdir()] == ["bundle"]
     assert sorted(path.name for path in bundle.iterdir()) == [
-        "bundle.json", "model.fp32.onnx", "model.fp32.onnx.data", "model.int8.onnx", "model.int8.onnx.data",
-        "tokenizer.json",
+        "README.md", "bundle.json", "model.fp32.onnx", "model.fp32.onnx.data", "model.int8.onnx",
+        "model.int8.onnx.data", "tokenizer.json",
     ]  # fmt: skip
     assert bundle.stat().st_mode & 0o777 == 0o755
     assert result.stdout == run("inspect", bundle).stdout
@@ -112,7 +112,7 @@ def test_existing_bundle_is_replaced_only_with_force(
     replaced = run("export", classifier_checkpoint, bundle, "--force", "--precision", "fp32")
     assert replaced.exit_code == 0
     assert sorted(path.name for path in bundle.iterdir()) == [
-        "bundle.json", "model.fp32.onnx", "model.fp32.onnx.data", "tokenizer.json",
+        "README.md", "bundle.json", "model.fp32.onnx", "model.fp32.onnx.data", "tokenizer.json",
     ]  # fmt: skip
     assert [path.name for path in output_folder.iterdir()] == ["bundle"]
 
