@@ -45,8 +45,9 @@ built-in ones need the headroom on BANKING77 (measured by `python -m bert_bench.
 bench/results/quantization)."""
 
 MIN_FILE_INPUTS = 30
-"""Inputs below which a file does not calibrate alone: built-in texts are added (a judgement). With five,
-the ranges were too narrow for other inputs: INT8 agreed on 96.8 % of the labels, and logits moved by up to 2.3."""
+"""Inputs below which a file does not calibrate alone: built-in texts are added (a judgement). MiniLM calibrated with
+`export --calibrate` on five rows of BANKING77 had cosines to FP32 of 0.988 on average and 0.936 at least on a thousand
+others, and has 0.9990 and 0.9963 with the built-in texts added."""
 
 _HOLD_OUT_EVERY = 3
 """Without a labelled file, every third input is held out from calibration to measure drift on (a judgement)."""

@@ -27,7 +27,7 @@ _MODEL_CARD = """\
 
 # {title}
 
-A {family} model for {task}, as a verified ONNX bundle of [bert-export](https://pypi.org/project/bert-export/). It runs
+A {family} model for {task}, as a verified ONNX bundle of bert-export. It runs
 without PyTorch. It reads up to {max_tokens} tokens.
 
 ## Variants
