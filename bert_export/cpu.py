@@ -13,6 +13,7 @@ from bert_export.kernel_functions import outline_kernels
 from bert_export.parity import check_parity
 from bert_export.progress import throttled_steps
 from bert_export.quantization import expected_projections, measure_activations, quantize
+from bert_export.repetitive_texts import repetitive_batches
 from bert_export.variants import BuildContext, BuiltVariant, Fp32Variant, Probe, finish_variant, measure_drift
 
 __all__ = ["build_fp32", "build_int8"]
@@ -64,8 +65,9 @@ def build_int8(context: BuildContext, fp32: Fp32Variant, weight_bits: int) -> Bu
     added = f" and {len(calibration.built_in_inputs)} built-in ones" if calibration.built_in_inputs else ""
     context.progress(f"calibrating INT8 on {len(calibration.inputs)} inputs of {calibration.source}{added}")
     batches = calibration.batches(probe.tokenizer)
+    repetitive = repetitive_batches(context.torch_model.task, probe.tokenizer)
     on_batch = throttled_steps(context.progress, "calibrating INT8")
-    activations = measure_activations(fp32.graph, batches, calibration.headroom, on_batch)
+    activations = measure_activations(fp32.graph, batches, calibration.headroom, repetitive, on_batch)
     context.progress("quantizing to INT8")
     graph = fp32.graph.clone()
     expected = expected_projections(context.torch_model.config, fp32.fusions)

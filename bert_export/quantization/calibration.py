@@ -1,13 +1,15 @@
 """Measure the activations that the projections of a graph read, on calibration texts."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
+from onnxruntime import InferenceSession
 
 from bert_export.onnx_graph import linears, scope
 from bert_export.progress import StepCallback, no_progress
@@ -23,6 +25,14 @@ _MAX_SAMPLES = 4096
 
 _MAX_BYTES = 2**30
 """Maximum memory for the samples of all projections; large models keep fewer tokens."""
+
+_REPETITIVE_SHARE = 16
+"""Samples of repetitive texts are at most one in this many of all others (a judgement). Without any, weights are
+rounded such that errors gather where natural texts have no power."""
+
+_REPETITIVE_HEADROOM = 1.3
+"""How much wider than measured on repetitive texts the ranges of attention's outputs are: other words are repeated,
+too (a judgement)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +52,11 @@ class Activations:
 
 
 def measure_activations(
-    graph: ir.Model, batches: Sequence[Batch], headroom: float = 1.0, on_step: StepCallback = no_progress
+    graph: ir.Model,
+    batches: Sequence[Batch],
+    headroom: float = 1.0,
+    repetitive: Sequence[Batch] = (),
+    on_step: StepCallback = no_progress,
 ) -> dict[str, Activations]:
     """Run a fused FP32 graph and measure the inputs of the encoder's projections, without padding.
 
@@ -50,6 +64,8 @@ def measure_activations(
         graph: The graph; it is not changed.
         batches: Calibration batches.
         headroom: Factor by which the ranges are widened.
+        repetitive: Batches of one repeated word each, see `bert_export.repetitive_texts`. They widen the ranges of
+            what attention returns, and are a small share of the samples.
         on_step: Called after every batch.
 
     Returns:
@@ -57,29 +73,67 @@ def measure_activations(
     """
     graph = graph.clone()
     values = {
-        linear.input.name: linear.input for linear in linears(graph) if scope(linear.matmul).startswith("encoder.")
+        str(linear.input.name): linear.input for linear in linears(graph) if scope(linear.matmul).startswith("encoder.")
     }
+    attended = {name for name, value in values.items() if _is_attention_output(value)}
     graph.graph.outputs.extend(value for value in values.values() if not value.is_graph_output())
-    names = [str(name) for name in values]
-    limit = _MAX_BYTES // (4 * sum(_width(value) for value in values.values()))
-    masks = [batch.attention_mask.astype(bool) for batch in batches]
-    sampled = _sample_tokens(sum(int(mask.sum()) for mask in masks), max(1, min(_MAX_SAMPLES, limit)))
-    collectors = {name: _Collector() for name in names}
+    limit = max(1, min(_MAX_SAMPLES, _MAX_BYTES // (4 * sum(_width(value) for value in values.values()))))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         ir.save(graph, path, external_data="model.onnx.data")  # one file could not hold the largest models
         session = open_onnxruntime_session(path, available_cores())
-        inputs = {value.name for value in session.get_inputs()}
-        for done, (batch, mask) in enumerate(zip(batches, masks, strict=True), start=1):
-            in_batch, sampled = np.split(sampled, [int(mask.sum())])
-            feed = {name: array for name, array in batch._asdict().items() if name in inputs}
-            for name, array in zip(names, session.run(names, feed), strict=True):
-                if array.shape[1] == mask.shape[1]:
-                    collectors[name].add(array[mask], in_batch)
-                else:  # a last layer that is reduced to the first token
-                    collectors[name].add(array[:, 0], np.ones(len(array), dtype=bool))
-            on_step(done, len(batches))
-    return {name: collector.activations(headroom) for name, collector in collectors.items()}
+        steps, num_steps = count(1), len(batches) + len(repetitive)
+
+        def collect(part: Sequence[Batch], max_samples: int) -> dict[str, _Collector]:
+            return _collect(session, list(values), part, max_samples, lambda: on_step(next(steps), num_steps))
+
+        collected, repeated = collect(batches, limit), collect(repetitive, max(1, limit // _REPETITIVE_SHARE))
+    measured = {name: collector.activations(headroom) for name, collector in collected.items()}
+    if not repetitive:
+        return measured
+    return {
+        name: _merge(found, repeated[name].activations(_REPETITIVE_HEADROOM), widen=name in attended)
+        for name, found in measured.items()
+    }
+
+
+def _collect(
+    session: InferenceSession,
+    names: Sequence[str],
+    batches: Sequence[Batch],
+    limit: int,
+    on_batch: Callable[[], None],
+) -> dict[str, "_Collector"]:
+    """Run batches, and collect the values `names`: their ranges, and samples of at most `limit` tokens."""
+    masks = [batch.attention_mask.astype(bool) for batch in batches]
+    sampled = _sample_tokens(sum(int(mask.sum()) for mask in masks), limit)
+    collectors = {name: _Collector() for name in names}
+    inputs = {value.name for value in session.get_inputs()}
+    for batch, mask in zip(batches, masks, strict=True):
+        in_batch, sampled = np.split(sampled, [int(mask.sum())])
+        feed = {name: array for name, array in batch._asdict().items() if name in inputs}
+        for name, array in zip(names, session.run(names, feed), strict=True):
+            if array.shape[1] == mask.shape[1]:
+                collectors[name].add(array[mask], in_batch)
+            else:  # a last layer that is reduced to the first token
+                collectors[name].add(array[:, 0], np.ones(len(array), dtype=bool))
+        on_batch()
+    return collectors
+
+
+def _is_attention_output(value: ir.Value) -> bool:
+    """Tell whether attention computes the value: means of values, which are largest where all tokens are alike."""
+    node = value.producer()
+    return node is not None and node.op_type == "Attention"
+
+
+def _merge(found: Activations, repeated: Activations, *, widen: bool) -> Activations:
+    """Add the samples of repetitive texts, and widen the ranges to theirs if asked to."""
+    return Activations(
+        low=np.minimum(found.low, repeated.low) if widen else found.low,
+        high=np.maximum(found.high, repeated.high) if widen else found.high,
+        samples=np.concatenate([found.samples, repeated.samples]),
+    )
 
 
 def _width(value: ir.Value) -> int:

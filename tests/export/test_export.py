@@ -62,7 +62,7 @@ def test_manifest_says_what_calibrated_what_judged_and_which_kernels(
     lines: list[str] = []
     manifest = export(classifier_checkpoint, tmp_path / "bundle", calibrate=texts, progress=lines.append)
     found = manifest.variant("int8").quantization
-    assert any(line.startswith("warning: texts.txt has 5 inputs to calibrate INT8 on") for line in lines)
+    assert any(line.startswith("warning: texts.txt has 5 different inputs to calibrate INT8 on") for line in lines)
     assert f"warning: {found['calibration']['warning']}" in lines
     judged = found["judged_on"]
     assert found["calibration"]["inputs"] + judged["inputs"] == 5 + len(reference_texts())
