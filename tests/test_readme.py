@@ -15,7 +15,13 @@ from click.testing import CliRunner
 
 from bert_bench import Settings
 from bert_bench.cli import main as bench_main
-from bert_bench.experiments import fine_tuning, fine_tuning_vs_transformers, pretraining, training_speed
+from bert_bench.experiments import (
+    fine_tuning,
+    fine_tuning_vs_transformers,
+    minilm_fidelity,
+    pretraining,
+    training_speed,
+)
 from bert_export.cli import main
 from bert_export.support import support_table
 from bert_models import EncoderConfig, TaskModel, save_model
@@ -133,6 +139,7 @@ def test_named_files_exist_and_no_placeholder_is_left() -> None:
     ("experiment", "results"),
     [
         (fine_tuning, "fine-tunes"),
+        (minilm_fidelity, "minilm-fidelity.json"),
         (fine_tuning_vs_transformers, "fine-tuning-peers"),
         (pretraining, "pretraining"),
         (training_speed, "training-speed.json"),

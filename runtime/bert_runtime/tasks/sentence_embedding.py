@@ -129,4 +129,8 @@ class SentenceEmbedding(Task):
 
     def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
         similarity = cosine(stack_single_window(outputs), stack_single_window(reference))
-        return {"mean_cosine": float(similarity.mean()), "min_cosine": float(similarity.min())}
+        return {
+            "mean_cosine": float(similarity.mean()),
+            "p1_cosine": float(np.percentile(similarity, 1)),
+            "min_cosine": float(similarity.min()),
+        }

@@ -176,6 +176,7 @@ def test_embedding_agreement() -> None:
     found = SentenceEmbedding(dimensions=2).agreement(outputs, reference)
     assert found == {
         "mean_cosine": pytest.approx((1 + math.sqrt(0.5)) / 2),
+        "p1_cosine": pytest.approx(math.sqrt(0.5), abs=0.01),
         "min_cosine": pytest.approx(math.sqrt(0.5)),
     }
 
