@@ -19,7 +19,7 @@ ORT := $(CURDIR)/.venv/onnxruntime-$(or $(VERSION),newest)
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-onnxruntime test-dist lint types check dist clean
+.PHONY: help demo test test-slow test-onnxruntime test-dist lint types check docs docs-serve dist clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /: /'
@@ -73,6 +73,13 @@ types: .venv/dev.stamp ## mypy, strict
 	$(BIN)/mypy
 
 check: lint types test ## what CI runs: lint, types, tests; the tests build the wheel and look inside
+
+# mkdocs-material announces its successor in each build; the variable turns that off.
+docs: .venv/dev.stamp ## build the documentation's site into build/site; a warning fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+docs-serve: .venv/dev.stamp ## serve the documentation on http://127.0.0.1:8000, built again at each change
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve --livereload
 
 dist: .venv/dist.stamp ## build what PyPI takes into dist/: a wheel with kernels, one for any platform, the sdist
 	$(BIN)/python .ci/dist.py

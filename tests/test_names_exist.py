@@ -278,7 +278,9 @@ def missing_names(path: str, text: str) -> Iterator[str]:
     for mention in FILE_NAME.findall(text):
         if not PATH.match(mention) and not any(f"/{file}".endswith(f"/{mention}") for file in files()):
             yield mention
-    yield from (mention for mention in DOTTED.findall(text) if not mention.endswith(".py") and not resolves(mention))
+    yield from (
+        mention for mention in DOTTED.findall(text) if not mention.endswith((".py", ".md")) and not resolves(mention)
+    )
     for quoted in BACKTICKS.findall(text):
         if (qualified := QUALIFIED.fullmatch(quoted)) and not EXTENSION.search(quoted):
             if qualified[1] not in PACKAGE_PARENTS and not _qualified_exists(qualified[1], qualified[2]):
