@@ -1,4 +1,4 @@
-"""The README: its code blocks run, its tables are those of the registries and result files, its files exist."""
+"""The README: its code blocks run and its files exist; its tables: tests/bench/documentation."""
 
 import json
 import re
@@ -6,7 +6,6 @@ import shlex
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from types import ModuleType
 
 import click
 import pytest
@@ -15,20 +14,11 @@ from click.testing import CliRunner
 
 from bert_bench import Settings
 from bert_bench.cli import main as bench_main
-from bert_bench.experiments import (
-    fine_tuning,
-    fine_tuning_vs_transformers,
-    minilm_fidelity,
-    pretraining,
-    training_speed,
-)
 from bert_export.cli import main
-from bert_export.support import support_table
 from bert_models import EncoderConfig, TaskModel, save_model
 from bert_runtime.tasks import SentenceEmbedding
 
 README = Path(__file__).parents[1] / "README.md"
-RESULTS = README.parent / "bench" / "results"
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -123,30 +113,12 @@ def test_code_blocks_run_in_order(readme_folder: Path) -> None:
     assert ran["python"] >= 2
 
 
-def test_support_table_matches_the_registries() -> None:
-    assert f"\n\n{support_table()}\n\n" in README.read_text(encoding="utf-8")
-
-
 def test_named_files_exist_and_no_placeholder_is_left() -> None:
     text = README.read_text(encoding="utf-8")
     named = set(re.findall(r"(?:bench|tests|\.ci)/[\w./-]*\w", text))
     assert named
     assert not [name for name in named if not (README.parent / name).exists()]
     assert not re.search(r"@[A-Z_]+@", text)
-
-
-@pytest.mark.parametrize(
-    ("experiment", "results"),
-    [
-        (fine_tuning, "fine-tunes"),
-        (minilm_fidelity, "minilm-fidelity.json"),
-        (fine_tuning_vs_transformers, "fine-tuning-peers"),
-        (pretraining, "pretraining"),
-        (training_speed, "training-speed.json"),
-    ],
-)
-def test_result_tables_match_the_result_files(experiment: ModuleType, results: str) -> None:
-    assert experiment.results_table(RESULTS / results) in README.read_text(encoding="utf-8")
 
 
 def test_every_command_is_in_a_code_block() -> None:

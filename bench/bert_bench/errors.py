@@ -2,7 +2,7 @@
 
 from bert_runtime.errors import BertError
 
-__all__ = ["BenchError", "WorkerError"]
+__all__ = ["BenchError", "DocumentationError", "WorkerError"]
 
 
 class BenchError(BertError):
@@ -11,3 +11,7 @@ class BenchError(BertError):
 
 class WorkerError(BenchError):
     """A worker process failed or died; the message is the reason that reports list."""
+
+
+class DocumentationError(BenchError):
+    """A generated block or page cannot be made. The message starts with `file:line` where a block is at fault."""

@@ -1,0 +1,1 @@
+"""Documentation from data: tables of the registries and of bench/results, in README.md and docs."""
