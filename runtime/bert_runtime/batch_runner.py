@@ -12,11 +12,14 @@ from bert_runtime.tokenization import Batch
 
 __all__ = ["check_max_batch_tokens", "run_batches", "slice_batch"]
 
+MAX_BATCH_TOKENS = 1 << 20
+"""Largest `max_batch_tokens`: 64 times what fills a GPU. A judgement."""
+
 
 def check_max_batch_tokens(max_batch_tokens: int) -> None:
-    """Raise `InputError` for a number of padded tokens per batch that holds no token."""
-    if max_batch_tokens < 1:
-        raise InputError(f"max_batch_tokens must be at least 1, found {max_batch_tokens}")
+    """Raise `InputError` for a number of padded tokens per batch that is out of range."""
+    if not 1 <= max_batch_tokens <= MAX_BATCH_TOKENS:
+        raise InputError(f"max_batch_tokens must lie in 1 to {MAX_BATCH_TOKENS:,}, found {max_batch_tokens}")
 
 
 def run_batches(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from bert_runtime.bundle.assets import check_assets
 from bert_runtime.bundle.external_data import check_external_data
 from bert_runtime.bundle.manifest import MASKED, UNMASKED, Manifest, Variant
+from bert_runtime.bundle.output_shape import check_output_shape
 from bert_runtime.bundle.stable_reads import read_unreplaced
 from bert_runtime.cpu.native_kernels import warn_of_missing_kernels
 from bert_runtime.cpu.parallel_sessions import ParallelSessions
@@ -219,7 +220,9 @@ def open_session(bundle: Path, manifest: Manifest, variant: Variant, threads: in
     """Open a CPU session for a variant's graph; see `Session` for arguments and errors."""
     check_external_data(bundle, variant)
     path, int8 = bundle / variant.model.file, variant.precision == "int8"
-    return Session(path, manifest.output.name, threads, int8=int8, kernels=kernels)
+    session = Session(path, manifest.output.name, threads, int8=int8, kernels=kernels)
+    check_output_shape(path, session.output_shape, manifest.output)
+    return session
 
 
 def bundle_tokenizer(bundle: Path, manifest: Manifest) -> TextTokenizer:

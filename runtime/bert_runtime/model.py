@@ -262,12 +262,16 @@ class Model:
         Like texts, the sequences are divided into batches of `max_batch_tokens` padded tokens.
 
         Args:
-            batch: int64 arrays [B, S].
+            batch: int64 arrays [B, S], S at most the bundle's `max_tokens`.
 
         Raises:
-            InputError: the arrays are not a batch, hold ids out of range, or have padding that the graph cannot read.
+            InputError: the arrays are not a batch, are too long, hold ids out of range, or have padding that the graph
+                cannot read.
         """
-        check_batch(batch, {} if self.manifest is None else self.manifest.id_limits)
+        if self.manifest is None:
+            check_batch(batch, {})
+        else:
+            check_batch(batch, self.manifest.id_limits, self.manifest.max_tokens)
         if self.variant is not None and not accepts_batch(self.variant.padding, batch):
             raise InputError(
                 f"the {self.variant.title} graph cannot read this padding; run the model that bert_runtime.load returns"

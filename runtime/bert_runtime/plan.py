@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bert_runtime.batch_runner import check_max_batch_tokens
 from bert_runtime.bundle.atomic_files import atomic_write, temp_path
 from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest, sha256_file
 from bert_runtime.bundle.schema import from_plain, to_json, to_plain
@@ -67,8 +68,7 @@ class Plan:
         for name in ("threads", "inter_threads"):
             if not 1 <= (value := getattr(self, name)) <= MAX_THREADS:
                 raise InputError(f"{name} must lie in 1 to {MAX_THREADS}, found {value}")
-        if self.max_batch_tokens < 1:
-            raise InputError(f"max_batch_tokens must be at least 1, found {self.max_batch_tokens}")
+        check_max_batch_tokens(self.max_batch_tokens)
 
     def __str__(self) -> str:
         threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
@@ -124,17 +124,32 @@ def default_plan(precision: str, threads: int | None = None, inter_threads: int 
 def tuned_plan(bundle: Path) -> Plan | None:
     """Return the plan that was measured for this bundle on a machine like this one, or `None`.
 
-    A tuning file that cannot be read is logged and ignored.
+    A tuning file that cannot be read, or whose plan this machine or bundle cannot follow, is logged and ignored.
     """
     try:
         tunings = read_tuning(bundle)
+        if not tunings:
+            return None
+        key = (this_machine(), sha256_file(bundle / MANIFEST_NAME))
+        plan = next((tuning.plan for tuning in tunings if (tuning.machine, tuning.manifest_sha256) == key), None)
+        if plan is not None:
+            _check_feasible(plan, bundle)
     except BundleError as error:
         _log.warning("%s; using the default plan, tune the bundle again", error)
         return None
-    if not tunings:
-        return None
-    key = (this_machine(), sha256_file(bundle / MANIFEST_NAME))
-    return next((tuning.plan for tuning in tunings if (tuning.machine, tuning.manifest_sha256) == key), None)
+    return plan
+
+
+def _check_feasible(plan: Plan, bundle: Path) -> None:
+    """Raise `BundleError` for a plan that `bert-export tune` cannot have measured on this machine."""
+    cores = available_cores()
+    for name in ("threads", "inter_threads"):
+        if (value := getattr(plan, name)) > cores:
+            raise BundleError(f"{bundle / TUNING_NAME}: expected {name} of at most {cores}, the cores, found {value}")
+    try:
+        Manifest.read(bundle, verify=False).variant(plan.precision)
+    except BundleError as error:
+        raise BundleError(f"{bundle / TUNING_NAME}: {error}") from None
 
 
 def read_tuning(bundle: Path) -> list[Tuning]:

@@ -37,15 +37,20 @@ class Batch(NamedTuple):
     """1 at the second text of a pair, 0 elsewhere."""
 
 
-def check_batch(batch: Batch, limits: Mapping[str, int]) -> None:
-    """Raise `InputError` unless the arrays are int64 of one shape [B, S], B and S ≥ 1, with ids in range.
+def check_batch(batch: Batch, limits: Mapping[str, int], max_tokens: int | None = None) -> None:
+    """Raise `InputError` unless `batch` is three int64 arrays of one shape [B, S], B and S ≥ 1, with ids in range.
 
     ONNX Runtime would look up negative ids from the table's end, and broadcast a mask that has one row.
 
     Args:
         batch: the arrays.
         limits: see `check_ids`.
+        max_tokens: largest S; `None` for any.
     """
+    if not isinstance(batch, Batch):
+        raise InputError(
+            f"expected a bert_runtime.Batch of three int64 arrays [batch, tokens], found {type(batch).__name__}"
+        )
     for name, array in batch._asdict().items():
         if not isinstance(array, np.ndarray) or array.dtype != np.int64 or array.ndim != 2 or not array.size:
             found = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
@@ -54,6 +59,8 @@ def check_batch(batch: Batch, limits: Mapping[str, int]) -> None:
             raise InputError(
                 f"expected {name} of the shape of input_ids, {list(batch.input_ids.shape)}, found {list(array.shape)}"
             )
+    if max_tokens is not None and batch.input_ids.shape[1] > max_tokens:
+        raise InputError(f"expected at most {max_tokens} tokens per sequence, found {batch.input_ids.shape[1]}")
     check_ids(batch, limits)
 
 

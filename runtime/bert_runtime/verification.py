@@ -4,12 +4,14 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bert_runtime.bundle.assets import check_asset
 from bert_runtime.bundle.digest import DIGEST_KEY, check_digest
 from bert_runtime.bundle.manifest import MANIFEST_NAME, PACKED, Manifest, Variant
+from bert_runtime.cpu.native_kernels import native_kernels_record
 from bert_runtime.devices import CPU, Device, cuda_unavailable_reason
 from bert_runtime.errors import BertError, CudaUnavailableError, DeploymentError
 from bert_runtime.loading import open_variant
@@ -25,6 +27,8 @@ _MAX_SELF_TEST_VALUES = 1024
 
 More, such as a vocabulary's logits, would bloat the manifest.
 """
+
+_KERNELS = "native kernels"
 
 _TARGET_NAMES = {"cuda": "CUDA", "tensorrt": "TensorRT"}
 """Targets as they are spelled in text."""
@@ -46,7 +50,8 @@ def verify(bundle: str | Path) -> list[Check]:
     """Check a bundle: every file against its hash, and every variant against its self-test.
 
     Returns:
-        One check per file, the manifest first, then one per variant. Damage is a failed check, not an exception.
+        One check per file, the manifest first, then one of the native kernels and one per variant. Damage is a failed
+        check, not an exception.
 
     Raises:
         BundleError: there is no manifest to check against.
@@ -61,6 +66,7 @@ def verify(bundle: str | Path) -> list[Check]:
             checks.append(Check(asset.file, True, f"{asset.size_bytes} bytes, sha256 as recorded"))
         except BertError as error:
             checks.append(Check(asset.file, False, str(error)))
+    checks.append(_check_kernels(manifest))
     return checks + [_self_test(path, manifest, variant) for variant in manifest.variants]
 
 
@@ -72,6 +78,27 @@ def _check_manifest(bundle: Path) -> Check:
     except BertError as error:
         return Check(MANIFEST_NAME, False, str(error))
     return Check(MANIFEST_NAME, True, "digest as recorded" if DIGEST_KEY in values else "has no digest")
+
+
+def _check_kernels(manifest: Manifest) -> Check:
+    """Say which native kernels made the manifest's numbers, and which run here; a difference is no failure."""
+    recorded = manifest.extra.get("native_kernels")
+    here = native_kernels_record()
+    if not isinstance(recorded, dict):
+        return Check(_KERNELS, True, f"not recorded; here {_kernels_text(here)}")
+    if recorded == here:
+        return Check(_KERNELS, True, f"{_kernels_text(here)}, as recorded")
+    return Check(
+        _KERNELS, True,
+        f"recorded {_kernels_text(recorded)}, here {_kernels_text(here)}: outputs differ in rounding, by what the "
+        "self-tests below say",
+    )  # fmt: skip
+
+
+def _kernels_text(record: dict[str, Any]) -> str:
+    """Return a record of native kernels as text."""
+    functions = record.get("functions") or []
+    return f"{record['library']} with {len(functions)} functions" if record.get("library") else "none"
 
 
 def self_test_values(outputs: Outputs) -> FloatArray:

@@ -42,7 +42,11 @@ def test_inspect_shows_measurements(run: Run, classifier_bundle: Path) -> None:
 
 
 def test_inspect_shortens_many_labels(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
-    bundle = copy_bundle(classifier_bundle, lambda m: m["task"].update(labels=[f"intent {i}" for i in range(77)]))
+    def edit(manifest: dict[str, Any]) -> None:
+        manifest["task"]["labels"] = [f"intent {i}" for i in range(77)]
+        manifest["output"]["axes"][-1] = 77
+
+    bundle = copy_bundle(classifier_bundle, edit)
     assert "  labels: 77: intent 0, intent 1, intent 2, intent 3, intent 4, intent 5, intent 6, intent 7, …" in (
         run("inspect", bundle).stdout.splitlines()
     )
@@ -133,6 +137,7 @@ def test_verify_passes_an_intact_bundle(run: Run, classifier_bundle: Path) -> No
         ["ok", "model.fp32.onnx.data"],
         ["ok", "model.int8.onnx"],
         ["ok", "model.int8.onnx.data"],
+        ["ok", "native"],
         ["ok", "self-test"],
         ["ok", "self-test"],
     ]
@@ -147,15 +152,15 @@ def _damage(bundle: Path) -> Path:
 def test_verify_fails_a_damaged_bundle(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
     result = run("verify", _damage(copy_bundle(classifier_bundle)))
     assert result.exit_code == 1
-    assert [line.split()[0] for line in result.stdout.splitlines()] == [*["ok"] * 5, "FAILED", "ok", "FAILED"]
-    assert result.stderr == "Error: 2 of 8 checks failed; export the bundle again or make a new copy of it\n"
+    assert [line.split()[0] for line in result.stdout.splitlines()] == [*["ok"] * 5, "FAILED", "ok", "ok", "FAILED"]
+    assert result.stderr == "Error: 2 of 9 checks failed; export the bundle again or make a new copy of it\n"
 
 
 def test_verify_as_json(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
     result = run("verify", _damage(copy_bundle(classifier_bundle)), "--json")
     assert result.exit_code == 1
     checks = json.loads(result.stdout)
-    assert [check["passed"] for check in checks] == [*[True] * 5, False, True, False]
+    assert [check["passed"] for check in checks] == [*[True] * 5, False, True, True, False]
     assert {tuple(check) for check in checks} == {("name", "passed", "detail", "skipped")}
     assert run("verify", classifier_bundle, "--json").exit_code == 0
 

@@ -117,7 +117,7 @@ def test_wrong_usage(run: Run, options: list[str], message: str) -> None:
     [
         ("bpe", 270, None, "corpus.txt: no such file"),
         ("bpe", 270, b"\n", "corpus.txt: expected at least one row, found none"),
-        ("bpe", 270, b"caf\xe9\n", "corpus.txt: expected UTF-8 text, found byte 0xe9"),
+        ("bpe", 270, b"caf\xe9\n", "corpus.txt:1: expected UTF-8 text, found byte 0xe9"),
         ("bpe", 200, b"a\n", "at least 261 (5 special tokens and 256 bytes), found 200"),
         ("unigram", 5, b"a\n", "at least 7 (5 special tokens and 2 characters), found 5"),
     ],

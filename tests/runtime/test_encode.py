@@ -41,7 +41,7 @@ def test_no_texts_give_no_vectors(model: Model) -> None:
 def test_batches_of_another_size_give_the_same_vectors(model: Model) -> None:
     assert model.encode(TEXTS, max_batch_tokens=16) == pytest.approx(model.encode(TEXTS), abs=1e-5)
     assert model.max_batch_tokens > 16
-    with pytest.raises(InputError, match="max_batch_tokens must be at least 1, found 0"):
+    with pytest.raises(InputError, match="max_batch_tokens must lie in 1 to 1,048,576, found 0"):
         model.encode(TEXTS, max_batch_tokens=0)
 
 

@@ -38,7 +38,7 @@ def test_threads_below_one_are_refused(classifier_bundle: Path, threads: int) ->
 
 
 def test_max_batch_tokens_below_one_is_refused(classifier_bundle: Path) -> None:
-    with pytest.raises(InputError, match="max_batch_tokens must be at least 1, found 0"):
+    with pytest.raises(InputError, match="max_batch_tokens must lie in 1 to 1,048,576, found 0"):
         load(classifier_bundle, max_batch_tokens=0)
 
 
@@ -129,6 +129,30 @@ def test_a_bundle_with_only_unknown_instruction_sets_is_refused(
 def test_a_precision_that_the_bundle_lacks_is_refused(classifier_bundle: Path) -> None:
     with pytest.raises(BundleError, match="the bundle has no variant 'fp16'; it has fp32, int8"):
         load(classifier_bundle, precision="fp16")
+
+
+def test_a_graph_of_another_width_than_the_labels_is_refused(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    def drop_a_label(manifest: dict[str, Any]) -> None:
+        manifest["task"]["labels"].pop()
+        manifest["output"]["axes"][-1] -= 1
+
+    with pytest.raises(
+        BundleError, match=r"model.*onnx: expected an output 'logits' of the shape .* found .*export it"
+    ):
+        load(copy_bundle(classifier_bundle, drop_a_label))
+
+
+def test_token_ids_are_checked(classifier_bundle: Path) -> None:
+    model = load(classifier_bundle)
+    assert model.manifest is not None
+    longest = model.manifest.max_tokens
+    ids = np.ones((1, longest + 1), dtype=np.int64)
+    with pytest.raises(InputError, match=f"expected at most {longest} tokens per sequence, found {longest + 1}"):
+        model.run(Batch(ids, ids, ids * 0))
+    for value in ([[1, 2]], (ids, ids, ids), {"input_ids": ids}, ids, None):
+        with pytest.raises(InputError, match=r"expected a bert_runtime.Batch of three int64 arrays"):
+            model.run(value)  # type: ignore[arg-type]
+    assert model.run(Batch(ids[:, 1:], ids[:, 1:], ids[:, 1:] * 0)).shape[0] == 1
 
 
 def _flip_a_byte(path: Path) -> None:

@@ -17,7 +17,7 @@ from bert_runtime import BundleError, InputError, Manifest, load, machine
 from bert_runtime.plan import TUNING_NAME, Plan, default_plan, read_tuning, tuned_plan, write_tuning
 from bert_runtime.variant_choice import cpu_plan
 
-MEASURED = Plan(precision="fp32", threads=2, inter_threads=3, max_batch_tokens=128)
+MEASURED = Plan(precision="fp32", threads=2, inter_threads=2, max_batch_tokens=128)
 
 
 @pytest.fixture
@@ -26,7 +26,8 @@ def bundle(classifier_bundle: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tuned(bundle: Path) -> Path:
+def tuned(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("bert_runtime.plan.available_cores", lambda: 2)
     write_tuning(bundle, MEASURED, {"one_input_ms": {"fp32, 2 threads": {"1x16": 0.5}}})
     return bundle
 
@@ -63,7 +64,7 @@ def test_load_follows_the_measured_plan(tuned: Path) -> None:
     model = load(tuned)
     assert (model.session.threads, model.max_batch_tokens) == (2, 128)
     assert model.parallel_sessions is not None
-    assert model.parallel_sessions.inter_threads == 3
+    assert model.parallel_sessions.inter_threads == 2
     assert model.variant is not None
     assert model.variant.precision == "fp32"
 
@@ -80,12 +81,12 @@ def test_arguments_override_the_measured_plan(tuned: Path) -> None:
 @pytest.mark.parametrize("key", ["cpu", "cpu_model", "cores", "instruction_sets"])
 def test_a_measurement_of_another_machine_is_ignored(tuned: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     other = machine.describe() | {key: ["other"]}
-    monkeypatch.setattr("bert_runtime.plan.describe", lambda: other)
-    assert tuned_plan(tuned) is None
-    here = Plan(precision="int8", threads=1, max_batch_tokens=64)
-    write_tuning(tuned, here, {})
-    assert tuned_plan(tuned) == here
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr("bert_runtime.plan.describe", lambda: other)
+        assert tuned_plan(tuned) is None
+        here = Plan(precision="int8", threads=1, max_batch_tokens=64)
+        write_tuning(tuned, here, {})
+        assert tuned_plan(tuned) == here
     assert tuned_plan(tuned) == MEASURED
     assert len(read_tuning(tuned)) == 2
 
@@ -116,7 +117,8 @@ def _set(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
     [
         (_set("threads", "two"), "tunings[0].plan.threads: expected a whole number, found 'two'"),
         (_set("threads", 0), "threads must lie in 1 to 1024, found 0"),
-        (_set("max_batch_tokens", 0), "max_batch_tokens must be at least 1, found 0"),
+        (_set("max_batch_tokens", 0), "max_batch_tokens must lie in 1 to 1,048,576, found 0"),
+        (_set("max_batch_tokens", 10**9), "max_batch_tokens must lie in 1 to 1,048,576, found 1000000000"),
         (lambda tuning: tuning.pop("plan"), "tunings[0]: missing 'plan'"),
     ],
 )
@@ -135,6 +137,28 @@ def test_a_damaged_tuning_file_is_logged_and_ignored(
     assert "tune the bundle again" in caplog.text
     write_tuning(tuned, MEASURED, {})
     assert tuned_plan(tuned) == MEASURED
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("threads", 900, "expected threads of at most 2, the cores, found 900"),
+        ("inter_threads", 3, "expected inter_threads of at most 2, the cores, found 3"),
+        ("precision", "int3", "the bundle has no variant 'int3'; it has fp32, int8"),
+    ],
+)
+def test_a_plan_that_no_measurement_gave_is_logged_and_ignored(
+    tuned: Path, caplog: pytest.LogCaptureFixture, key: str, value: Any, message: str
+) -> None:
+    path = tuned / TUNING_NAME
+    values = json.loads(path.read_text(encoding="utf-8"))
+    _set(key, value)(values["tunings"][0])
+    changed = json.dumps(values)
+    path.write_text(changed, encoding="utf-8")
+    with caplog.at_level(logging.WARNING, "bert_runtime"):
+        assert load(tuned)("hello").label
+    assert message in caplog.text
+    assert path.read_text(encoding="utf-8") == changed
 
 
 @pytest.mark.parametrize(
@@ -169,7 +193,7 @@ def test_inter_threads_lies_in_one_to_threads(classifier_bundle: Path) -> None:
 
 
 def test_str_of_a_plan() -> None:
-    assert str(MEASURED) == ("fp32, one input on 2 threads, many inputs as 3 batches in parallel of 128 tokens")
+    assert str(MEASURED) == ("fp32, one input on 2 threads, many inputs as 2 batches in parallel of 128 tokens")
     assert "many inputs as one batch at a time of 64 tokens" in str(
         Plan(precision="fp32", threads=1, max_batch_tokens=64)
     )

@@ -1,6 +1,7 @@
 """`verify`: an intact bundle passes, and each kind of damage fails the check that covers it."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ CopyBundle = Callable[..., Path]
 
 GRAPHS = ["model.fp32.onnx", "model.fp32.onnx.data", "model.int8.onnx", "model.int8.onnx.data"]
 SELF_TESTS = ["self-test fp32", "self-test int8"]
-NAMES = ["bundle.json", "tokenizer.json", *GRAPHS, *SELF_TESTS]
+NAMES = ["bundle.json", "tokenizer.json", *GRAPHS, "native kernels", *SELF_TESTS]
 
 
 def failed(checks: list[Check]) -> dict[str, str]:
@@ -70,6 +71,28 @@ def test_a_bundle_from_before_there_was_a_digest_passes() -> None:
     assert failed(checks) == {}
     assert checks[0].detail == "has no digest"
     assert load(bundle, precision="fp32")("where is my card?").to_dict()["label"] in ("greeting", "question")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "detail"),
+    [
+        (lambda here: here, r"^(none|kernels-.* with \d+ functions), as recorded$"),
+        (
+            lambda here: {"library": "kernels-x.so", "functions": ["Gelu"]},
+            "^recorded kernels-x.so with 1 functions, here",
+        ),
+        (lambda here: None, "^not recorded; here "),
+    ],
+)
+def test_other_native_kernels_are_named(
+    classifier_bundle: Path, copy_bundle: CopyBundle, recorded: Callable[[Any], Any], detail: str
+) -> None:
+    def edit(manifest: dict[str, Any]) -> None:
+        manifest["native_kernels"] = recorded(manifest["native_kernels"])
+
+    check = next(check for check in verify(copy_bundle(classifier_bundle, edit)) if check.name == "native kernels")
+    assert check.passed
+    assert re.search(detail, check.detail)
 
 
 def test_a_flipped_letter_of_a_label_is_found(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
@@ -151,7 +174,7 @@ def test_missing_files_are_all_named(classifier_bundle: Path, copy_bundle: CopyB
     bundle = copy_bundle(classifier_bundle)
     for name in GRAPHS:
         (bundle / name).unlink()
-    assert list(failed(verify(bundle))) == NAMES[2:]
+    assert list(failed(verify(bundle))) == [*GRAPHS, *SELF_TESTS]
 
 
 def _put(*path: str | int, value: object) -> Callable[[dict[str, Any]], None]:

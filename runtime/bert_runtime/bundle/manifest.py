@@ -255,6 +255,12 @@ class Manifest:
         manifest.variant(manifest.default_precision)
         if manifest.max_tokens < MIN_TOKENS:
             raise BundleError(f"max_tokens: expected at least {MIN_TOKENS}, found {manifest.max_tokens}")
+        width = manifest.task.output_width
+        if width is not None and manifest.output.axes[-1:] != (width,):
+            raise BundleError(
+                f"output.axes: expected a last axis of {width}, as many as the labels or dimensions of the task "
+                f"{manifest.task.name}, found {list(manifest.output.axes)}"
+            )
         return manifest
 
     @classmethod

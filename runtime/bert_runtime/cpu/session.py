@@ -131,9 +131,11 @@ class Session:
         self.device_name = f"{threads} threads"
         self._session = open_onnxruntime_session(path, threads, int8=int8, kernels=kernels)
         self._inputs = frozenset(node.name for node in self._session.get_inputs())
-        names = [node.name for node in self._session.get_outputs()]
-        if output not in names:
-            raise BundleError(f"{path}: expected an output {output!r}, found {', '.join(names)}")
+        shapes = {node.name: node.shape for node in self._session.get_outputs()}
+        if output not in shapes:
+            raise BundleError(f"{path}: expected an output {output!r}, found {', '.join(shapes)}")
+        self.output_shape: list[int | str | None] = shapes[output]
+        """Sizes of the output's axes; a name or `None` where it varies."""
         self._outputs = [output]
         self._fork_guard = ForkGuard(THREADS_LOST)
 

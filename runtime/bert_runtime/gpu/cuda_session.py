@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_runtime.bundle.manifest import Manifest
+from bert_runtime.bundle.output_shape import check_output_shape
 from bert_runtime.cpu.session import linked_weights
 from bert_runtime.devices import CUDA_PROVIDER, INSTALL_COMMANDS, Device, require_cuda
 from bert_runtime.errors import BundleError, CudaUnavailableError
@@ -216,6 +217,8 @@ class CudaSession:
         with self._lock:
             capture = bool(self._shapes.batch_sizes)
             self._session = open_cuda_session(path, device, capture=capture, preferred=preferred)
+        found = {node.name: node.shape for node in self._session.get_outputs()}
+        check_output_shape(path, found.get(manifest.output.name, ()), manifest.output)
         self._inputs = [node.name for node in self._session.get_inputs()]
         self._staging = StagingBuffers(self._inputs, manifest.pad_token_id, device)
         self._num_uses: Counter[Shape] = Counter()

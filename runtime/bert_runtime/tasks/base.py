@@ -154,6 +154,11 @@ class Task(ABC):
     def reads_first_token_only(self) -> bool:
         """Whether the head uses the hidden state of each sequence's first token only."""
 
+    @property
+    def output_width(self) -> int | None:
+        """Size of the output's last axis, such as the number of labels; `None` where the settings do not say."""
+        return None
+
     def split(self, array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
         """Split the graph's output for a batch into one array per encoding, without padding.
 

@@ -52,6 +52,11 @@ class NextSentencePrediction(Task):
             raise ValueError(f"expected two different labels, found {list(self.labels)}")
 
     @property
+    def output_width(self) -> int:
+        """One logit per label."""
+        return len(self.labels)
+
+    @property
     def metric(self) -> str:
         """Share of pairs that are classified correctly."""
         return "accuracy"

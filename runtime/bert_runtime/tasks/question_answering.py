@@ -135,6 +135,11 @@ class QuestionAnswering(Task):
         return ("no_answer", "no_answer_threshold", "max_answer_tokens", "n_best", "top_k")
 
     @property
+    def output_width(self) -> int:
+        """A start and an end logit."""
+        return 2
+
+    @property
     def metric(self) -> str:
         """Mean F1 of words with the closest gold answer, in [0, 1]."""
         return "f1"

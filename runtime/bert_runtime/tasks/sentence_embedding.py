@@ -87,6 +87,11 @@ class SentenceEmbedding(Task):
             raise ValueError(f"expected activations of {', '.join(DENSE_ACTIVATIONS)}, found {', '.join(unknown)}")
 
     @property
+    def output_width(self) -> int:
+        """The embedding."""
+        return self.dimensions
+
+    @property
     def metric(self) -> str:
         """Spearman correlation of cosine similarities with the labelled scores."""
         return "spearman"

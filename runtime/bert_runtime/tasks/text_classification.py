@@ -149,6 +149,11 @@ class TextClassification(Task):
         return ("threshold", "thresholds") if self.problem_type == "multi_label" else ()
 
     @property
+    def output_width(self) -> int:
+        """One logit per label."""
+        return len(self.labels)
+
+    @property
     def metric(self) -> str:
         """Accuracy, micro-averaged F1 or Spearman correlation, by problem type."""
         return {"single_label": "accuracy", "multi_label": "micro_f1", "regression": "spearman"}[self.problem_type]

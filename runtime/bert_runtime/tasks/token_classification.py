@@ -101,6 +101,11 @@ class TokenClassification(TokenTask):
         return ("aggregation", "bio")
 
     @property
+    def output_width(self) -> int:
+        """One logit per label."""
+        return len(self.labels)
+
+    @property
     def metric(self) -> str:
         """F1 of entities where the labels are BIO, else the accuracy over words."""
         return "f1" if is_bio(self.labels) else "accuracy"

@@ -44,8 +44,8 @@ def test_vocabulary_below_special_tokens_and_alphabet_is_refused(corpus: Path, t
     [
         ("absent.txt", None, r"absent\.txt: no such file"),
         ("empty.txt", b"\n\n", r"empty\.txt: expected at least one row, found none"),
-        ("latin.txt", b"a caf\xe9\n", r"latin\.txt: expected UTF-8 text, found byte 0xe9"),
-        ("late.txt", b"a card\n" * 20_000 + b"caf\xe9\n", r"late\.txt: expected UTF-8 text, found byte 0xe9"),
+        ("latin.txt", b"a caf\xe9\n", r"latin\.txt:1: expected UTF-8 text, found byte 0xe9"),
+        ("late.txt", b"a card\n" * 20_000 + b"caf\xe9\n", r"late\.txt:20001: expected UTF-8 text, found byte 0xe9"),
         ("broken.jsonl", b'{"text": "a"}\n{"text": \n', r"broken\.jsonl:2: not JSON"),
         ("nameless.jsonl", b'{"text": "a"}\n{"body": "b"}\n', r"nameless\.jsonl:2: expected a field 'text'"),
         ("half.jsonl", b'{"text": "a"}\n{"text": "\\ud83d"}\n', r"half\.jsonl:2: .* lone surrogate \(U\+D83D\)"),

@@ -199,6 +199,10 @@ def _put(value: object, *path: str | int) -> Callable[[dict[str, Any]], object]:
         ),
         (_put("fp16", "default_precision"), "the bundle has no variant 'fp16'; it has fp32, int8"),
         (_put([], "variants"), "no variant"),
+        (
+            lambda values: values["task"]["labels"].pop(),
+            r"output.axes: expected a last axis of 2, as many as the labels .* of the task text-classification, found",
+        ),
     ],
 )
 def test_errors_name_the_path_of_the_key(edit: Callable[[dict[str, Any]], object], message: str) -> None:

@@ -52,6 +52,9 @@ class FakeSession:
     def get_inputs(self) -> list[Any]:
         return [SimpleNamespace(name=name) for name in ("input_ids", "attention_mask")]
 
+    def get_outputs(self) -> list[Any]:
+        return [SimpleNamespace(name="logits", shape=["batch", "tokens", 1] if self.per_token else ["batch", 1])]
+
     def compute(self, feed: dict[str, Any]) -> Any:
         kept = (feed["input_ids"] * feed["attention_mask"]).astype(np.float32)
         return kept[..., None] if self.per_token else kept.sum(axis=1, keepdims=True)
@@ -97,6 +100,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
         monkeypatch.setattr(cuda, "open_cuda_session", lambda path, device, **options: session)
         values = json.loads(GOLDEN.read_text(encoding="utf-8"))
         del values["manifest_sha256"]
+        values["task"] = {"name": "replaced-token-detection"}  # whose settings do not say the output's width
         values["output"]["axes"] = list(axes)
         values["inputs"] = values["inputs"][:2]
         values["inputs"][0]["below"] = 100
