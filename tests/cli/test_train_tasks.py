@@ -60,4 +60,4 @@ def test_train_export_evaluate_predict_of_a_task(
     pair = ["--pair", first["text_pair"]] if "text_pair" in first else []
     answer = json.loads(run("predict", tmp_path / "bundle", first["text"], *pair, "--json"))
     assert set(answer) == ANSWERS[kind]
-    assert [line.split()[0] for line in run("verify", tmp_path / "bundle").splitlines()] == ["ok"] * 8
+    assert [line.split()[0] for line in run("verify", tmp_path / "bundle").splitlines()] == ["ok"] * 9
