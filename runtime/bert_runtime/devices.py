@@ -4,15 +4,16 @@ import re
 from dataclasses import dataclass
 
 from bert_runtime.errors import CudaUnavailableError, InputError, MissingExtraError
+from bert_runtime.installation import install_command
 from bert_runtime.machine import installed_versions
 
 __all__ = [
     "CPU",
     "CUDA_PROVIDER",
-    "INSTALL_COMMANDS",
     "TENSORRT_PROVIDER",
     "Device",
     "cuda_unavailable_reason",
+    "gpu_install_command",
     "parse_device",
     "require_cuda",
 ]
@@ -22,12 +23,6 @@ CUDA_PROVIDER = "CUDAExecutionProvider"
 
 TENSORRT_PROVIDER = "TensorrtExecutionProvider"
 """ONNX Runtime's name for TensorRT."""
-
-_INSTALL_CUDA = "pip uninstall onnxruntime onnxruntime-gpu; pip install 'bert-export[gpu]'"
-"""Uninstall both first: the two wheels own the same module, so the last one wins, and removing it breaks the other."""
-
-INSTALL_COMMANDS = {"cuda": _INSTALL_CUDA, "tensorrt": f"{_INSTALL_CUDA} 'tensorrt-cu13>=10,<11'"}
-"""Shell commands that install the libraries for each kind of GPU; ONNX Runtime 1.31 is built for TensorRT 10."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +50,16 @@ def parse_device(name: str) -> Device | None:
     return Device(kind=name.partition(":")[0], index=int(match[1] or 0))
 
 
+def gpu_install_command(kind: str) -> str:
+    """Return the shell command that installs the libraries for a kind of device, `cuda` or `tensorrt`.
+
+    It uninstalls both of ONNX Runtime's wheels first: they own the same module, so the last one wins, and removing that
+    breaks the other. ONNX Runtime 1.31 is built for TensorRT 10.
+    """
+    tensorrt = " 'tensorrt-cu13>=10,<11'" if kind == "tensorrt" else ""
+    return f"pip uninstall onnxruntime onnxruntime-gpu; {install_command('gpu')}{tensorrt}"
+
+
 def cuda_unavailable_reason() -> str | None:
     """Return why the installed ONNX Runtime cannot use CUDA, or `None` where it has the provider.
 
@@ -79,4 +84,5 @@ def cuda_unavailable_reason() -> str | None:
 def require_cuda() -> None:
     """Raise `CudaUnavailableError`, with the reason and an install command, where ONNX Runtime cannot use CUDA."""
     if reason := cuda_unavailable_reason():
-        raise CudaUnavailableError(f"CUDA was asked for and cannot be used: {reason}; install it with: {_INSTALL_CUDA}")
+        command = gpu_install_command("cuda")
+        raise CudaUnavailableError(f"CUDA was asked for and cannot be used: {reason}; install it with: {command}")

@@ -17,6 +17,8 @@
 A message says what was expected, what was found, where, and what to do next.
 """
 
+from bert_runtime.installation import install_command
+
 __all__ = [
     "BertError",
     "BundleError",
@@ -73,7 +75,7 @@ class MissingExtraError(DeploymentError):
     def __init__(self, module: str, extra: str, purpose: str) -> None:
         super().__init__(
             f"{purpose} needs the Python module {module!r}, which is not installed; "
-            f"install it with: pip install 'bert-export[{extra}]'"
+            f"install it with: {install_command(extra)}"
         )
         self.module = module
         """The Python module that cannot be imported."""

@@ -63,5 +63,5 @@ def test_folder_that_is_no_checkpoint_is_an_error(tmp_path: Path) -> None:
 
 def test_missing_pytorch_names_the_extra(classifier_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtraError, match=r"'torch'.*bert-export\[export\]"):
+    with pytest.raises(MissingExtraError, match=r"'torch'.*pip install .*\[export\]"):
         check_checkpoint(classifier_checkpoint, None)

@@ -14,6 +14,7 @@ from bert_runtime import BundleError, Manifest, load, loading
 from bert_runtime.devices import Device
 from bert_runtime.errors import CudaUnavailableError
 from bert_runtime.gpu.shape_buckets import ShapeBuckets
+from bert_runtime.installation import install_command
 from bert_runtime.tokenization import Batch
 
 Run = Callable[..., Result]
@@ -118,7 +119,7 @@ def test_unavailable_cuda_is_an_error(run: Run, both_bundle: Path, tmp_path: Pat
     result = run(command, both_bundle, "hello" if command == "predict" else tmp_path / "data.jsonl", "--device", "cuda")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "CUDA was asked for and cannot be used: " in result.stderr
-    assert "pip install 'bert-export[gpu]'" in result.stderr
+    assert install_command("gpu") in result.stderr
 
 
 @pytest.mark.usefixtures("no_cuda")

@@ -3,8 +3,10 @@
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable
-from importlib.metadata import version
+from importlib import metadata
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ import pytest
 from click.testing import Result
 
 from bert_export.cli import main
+from bert_export.cli.errors import _EXTRAS
+from bert_runtime.installation import install_command
 
 Run = Callable[..., Result]
 CopyBundle = Callable[..., Path]
@@ -116,7 +120,7 @@ def test_missing_onnxruntime_names_the_extra(
     result = run(command, classifier_bundle, *READERS[command])
     assert (result.exit_code, result.stdout) == (1, "")
     assert "needs the Python module 'onnxruntime', which is not installed" in result.stderr
-    assert result.stderr.endswith("install it with: pip install 'bert-export[cpu]'\n")
+    assert result.stderr.endswith(f"install it with: {install_command('cpu')}\n")
 
 
 BARE = """
@@ -130,6 +134,7 @@ main({arguments!r})
 TRAIN = ["train", "--base", "a", "--train", "b.csv", "--dev", "c.csv", "--output", "d"]
 TOKENIZER = ["tokenizer", "corpus.txt", "--kind", "bpe", "--vocab-size", "300", "--output", "vocabulary"]
 EXPORT = ["export", "checkpoint", "bundle"]
+DISTILL = ["distill", "--teacher", "a", "--student", "b", "--train", "c.txt", "--output", "d"]
 HEAVY = ["torch", "safetensors", "lightning", "onnx", "onnx_ir", "onnxscript"]
 
 
@@ -141,8 +146,9 @@ HEAVY = ["torch", "safetensors", "lightning", "onnx", "onnx_ir", "onnxscript"]
         (TOKENIZER, HEAVY, "export"),
         (TRAIN, HEAVY, "train"),
         (TRAIN, ["lightning"], "train"),
+        (DISTILL, ["tqdm"], "train"),
     ],
-    ids=["export", "export without onnx_ir", "tokenizer", "train", "train without lightning"],
+    ids=["export", "export without onnx_ir", "tokenizer", "train", "train without lightning", "distill without tqdm"],
 )
 def test_missing_extra_error_names_the_extra_of_the_command(
     tmp_path: Path, arguments: list[str], absent: list[str], extra: str
@@ -152,5 +158,22 @@ def test_missing_extra_error_names_the_extra_of_the_command(
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert f"Error: bert-export {arguments[0]} needs the Python module " in done.stderr
-    assert done.stderr.endswith(f"install it with: pip install 'bert-export[{extra}]'\n")
+    assert done.stderr.endswith(f"install it with: {install_command(extra)}\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_each_optional_dependency_is_known_by_an_extra_that_installs_it() -> None:
+    """Otherwise its absence would end in a traceback."""
+    modules = defaultdict(set)
+    for module, distributions in packages_distributions().items():
+        for distribution in distributions:
+            modules[distribution.lower().replace("_", "-")].add(module)
+    extras: dict[str, set[str]] = defaultdict(set)
+    for line in metadata.requires("bert-export") or []:
+        if match := re.fullmatch(r"([\w.-]+).*; extra == .(cpu|export|train|hub|bench).", line):
+            extras[match[1].lower().replace("_", "-")].add(match[2])
+    assert {"onnxruntime", "torch", "huggingface-hub", "tqdm"} <= extras.keys()
+    for distribution, offered_by in extras.items():
+        known = {_EXTRAS[module] for module in modules[distribution] if module in _EXTRAS}
+        assert known, f"add a module of {distribution} to _EXTRAS"
+        assert known <= offered_by

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from bert_runtime.installation import install_command
 from bert_runtime.machine import available_cores
 
 Run = Callable[..., Result]
@@ -170,5 +171,5 @@ def test_verify_names_the_missing_extra(run: Run, classifier_bundle: Path, monke
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     result = run("verify", classifier_bundle)
     assert result.exit_code == 1
-    assert "pip install 'bert-export[cpu]'" in result.stderr
+    assert install_command("cpu") in result.stderr
     assert "make a new copy of it" not in result.stderr

@@ -11,6 +11,7 @@ import pytest
 from click.testing import Result
 
 from bert_export.cli import main, plugins
+from bert_runtime.installation import install_command
 
 Run = Callable[..., Result]
 
@@ -101,7 +102,7 @@ def test_command_that_lacks_an_extra_names_it(run: Run, register: Any, monkeypat
     result = run("measure")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("Error: bert-export measure needs the Python module 'psutil', ")
-    assert result.stderr.endswith("install it with: pip install 'bert-export[bench]'\n")
+    assert result.stderr.endswith(f"install it with: {install_command('bench')}\n")
     result = run("-h")
     assert "  measure    Cannot be loaded.\n" in result.stdout
     assert result.stderr == ""

@@ -215,7 +215,7 @@ def test_hub_model_error_names_missing_parts(hub: Hub, tmp_path: Path) -> None:
 
 def test_missing_huggingface_hub_error_names_the_extra(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(MissingExtraError, match=r"^toys/x: expected a .*'huggingface_hub'.*bert-export\[hub\]"):
+    with pytest.raises(MissingExtraError, match=r"^toys/x: expected a .*'huggingface_hub'.*pip install .*\[hub\]"):
         open_checkpoint("toys/x")
 
 

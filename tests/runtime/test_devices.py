@@ -8,6 +8,7 @@ import pytest
 from bert_runtime import InputError, devices
 from bert_runtime.devices import CPU, CUDA_PROVIDER, Device, cuda_unavailable_reason, parse_device, require_cuda
 from bert_runtime.errors import CudaUnavailableError, MissingExtraError
+from bert_runtime.installation import install_command
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, providers: list[str], distributions: dict[str, str]) -> None:
@@ -54,7 +55,7 @@ def test_only_the_cpu_wheel_is_installed(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(CudaUnavailableError) as caught:
         require_cuda()
     assert "onnxruntime 1.31.1 is installed, which is for the CPU, and onnxruntime-gpu is not" in str(caught.value)
-    assert "pip uninstall onnxruntime onnxruntime-gpu; pip install 'bert-export[gpu]'" in str(caught.value)
+    assert f"pip uninstall onnxruntime onnxruntime-gpu; {install_command('gpu')}" in str(caught.value)
 
 
 def test_the_cpu_wheel_has_overwritten_the_gpu_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,5 +66,5 @@ def test_the_cpu_wheel_has_overwritten_the_gpu_wheel(monkeypatch: pytest.MonkeyP
 
 def test_onnxruntime_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'bert-export\[gpu\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[gpu\]'"):
         require_cuda()

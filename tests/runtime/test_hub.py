@@ -174,9 +174,9 @@ def test_hub_that_does_not_answer_is_named(
 
 def test_missing_client_error_names_the_extra(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(MissingExtraError, match=r"'huggingface_hub'.*bert-export\[hub\]"):
+    with pytest.raises(MissingExtraError, match=r"'huggingface_hub'.*pip install .*\[hub\]"):
         push(bundle, ID)
-    with pytest.raises(MissingExtraError, match=r"'huggingface_hub'.*bert-export\[hub\]"):
+    with pytest.raises(MissingExtraError, match=r"'huggingface_hub'.*pip install .*\[hub\]"):
         pull(ID, tmp_path / "pulled")
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from bert_runtime.bundle.manifest import Manifest
 from bert_runtime.bundle.output_shape import check_output_shape
 from bert_runtime.cpu.session import linked_weights
-from bert_runtime.devices import CUDA_PROVIDER, INSTALL_COMMANDS, Device, require_cuda
+from bert_runtime.devices import CUDA_PROVIDER, Device, gpu_install_command, require_cuda
 from bert_runtime.errors import BundleError, CudaUnavailableError
 from bert_runtime.fork_guard import CUDA_LOST, ForkGuard, let_children_exit
 from bert_runtime.gpu.pinned_memory import StagingBuffers
@@ -162,7 +162,7 @@ def _unavailable(device: Device, reason: str) -> CudaUnavailableError:
 
     return CudaUnavailableError(
         f"{device} was asked for, and ONNX Runtime {onnxruntime.__version__} could not open it: {reason}. Install the "
-        f"libraries with: {INSTALL_COMMANDS[device.kind]}"
+        f"libraries with: {gpu_install_command(device.kind)}"
     )
 
 
@@ -246,7 +246,7 @@ class CudaSession:
                 if "cuDNN is unavailable" in str(error):  # shows when attention runs, not when it is loaded
                     raise CudaUnavailableError(
                         f"attention on {self.device_name} needs cuDNN, which is not found; install it with: "
-                        f"{INSTALL_COMMANDS['cuda']}"
+                        f"{gpu_install_command('cuda')}"
                     ) from None
                 raise BundleError(
                     f"ONNX Runtime cannot run this graph on {[batch_size, length]} ids: {error}"

@@ -89,5 +89,5 @@ def test_missing_matplotlib_names_the_extra(
     for module in [name for name in sys.modules if name.startswith("matplotlib")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match=r"bert-export\[bench\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[bench\]"):
         plot_report(toy_report, tmp_path / "chart.png")

@@ -99,7 +99,7 @@ def test_dataset_errors_name_row_and_split(
     with pytest.raises(DataError, match="org/name/config"):
         HuggingFaceDataset.from_name("a/b/c/d")
     monkeypatch.setitem(sys.modules, "datasets", None)  # type: ignore[arg-type]
-    with pytest.raises(MissingExtraError, match=r"bert-export\[train\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[train\]"):
         list(open_corpus([tmp_path]).sentences())
 
 

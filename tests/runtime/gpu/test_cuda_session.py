@@ -226,9 +226,7 @@ def test_missing_cudnn_is_named(opened: Opened, monkeypatch: pytest.MonkeyPatch)
         raise RuntimeError("NOT_IMPLEMENTED : cuDNN is unavailable or disabled for CUDA Execution Provider: dlopen …")
 
     monkeypatch.setattr(fake, "run", no_cudnn)
-    with pytest.raises(
-        CudaUnavailableError, match=r"attention on cuda:1 needs cuDNN.*pip install 'bert-export\[gpu\]'"
-    ):
+    with pytest.raises(CudaUnavailableError, match=r"attention on cuda:1 needs cuDNN.*pip install .*\[gpu\]'"):
         session.run(batch([1, 2]))
 
 
