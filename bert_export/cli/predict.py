@@ -1,22 +1,22 @@
 """`bert-export predict`."""
 
-import io
-import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import tee
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bert_export.cli.options import bundle_argument, columns_option, inference_options, json_option, load_model
 from bert_export.cli.param_types import PATH
-from bert_runtime.bundle.atomic_files import atomic_write
+from bert_export.cli.predict_inputs import Item, argument_items, file_items, grouped, is_live, stdin_items
+from bert_export.cli.predict_output import Answer, json_line, open_output, text_line
 from bert_runtime.errors import DataError
-from bert_runtime.records import Record, iter_records
-from bert_runtime.tasks import Result, Task, TextInput
+from bert_runtime.inputs import InputFailure
+from bert_runtime.tasks import Task
+
+if TYPE_CHECKING:
+    from bert_runtime import Model
 
 __all__ = ["predict"]
 
@@ -28,6 +28,14 @@ __all__ = ["predict"]
 @click.option("--question", help="Question to answer from each TEXT.")
 @click.option("--input", "input_file", type=PATH, help="File of inputs, as for evaluate, or of texts (.txt).")
 @click.option("--output", "output_file", type=PATH, help="File for the results, as JSON lines, instead of stdout.")
+@click.option(
+    "--on-error",
+    type=click.Choice(["raise", "skip", "return"]),
+    default="raise",
+    show_default=True,
+    help="For an input that cannot be processed: raise stops there, skip goes on without a result and says so on "
+    'stderr, return goes on with {"error": …} in the place of its result.',
+)
 @columns_option
 @inference_options
 @json_option
@@ -38,41 +46,41 @@ def predict(
     question: str | None,
     input_file: Path | None,
     output_file: Path | None,
+    on_error: str,
     columns: dict[str, str] | None,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Predict for each TEXT, row of a file, or line of stdin.
 
+    The results are in the order of the inputs. A blank line of stdin or of a text file, and an empty text of a table,
+    is an input like any other, so that lines correspond; a blank line of JSONL is none. From a pipe, results are
+    written as soon as no more input is waiting.
+
     Options of tasks, such as --top-k, default to the bundle's settings.
     """
+    _check_usage(texts, pair, question, input_file)
     model = load_model(bundle, **options)
-    inputs, shown = tee(_inputs(model.task, texts, pair, question, input_file, columns))
-    results = zip(shown, model.stream(inputs), strict=True)
+    live = not texts and is_live(input_file)
+    groups = grouped(_items(model.task, texts, pair, question, input_file, columns), live=live)
     if output_file is None:
-        for text, result in results:
-            click.echo(json.dumps(result.to_dict(), ensure_ascii=False) if as_json else _format(text, result))
+        for group in groups:
+            _print(_answers(model, group, on_error), as_json=as_json)
         return
     written = 0
+    answers = (answer for group in groups for _, answer in _answers(model, group, on_error))
     with (
-        _open_output(output_file) as stream,
-        click.progressbar(results, label="predicting", file=sys.stderr, show_pos=True) as bar,
+        open_output(output_file) as stream,
+        click.progressbar(answers, label="predicting", file=sys.stderr, show_pos=True) as bar,
     ):
-        for _, result in bar:
-            stream.write(json.dumps(result.to_dict(), ensure_ascii=False) + "\n")
+        for answer in bar:
+            stream.write(json_line(answer) + "\n")
             written += 1
     click.echo(f"wrote {written} results to {output_file}", err=True)
 
 
-def _inputs(
-    task: Task,
-    texts: tuple[str, ...],
-    pair: str | None,
-    question: str | None,
-    input_file: Path | None,
-    columns: dict[str, str] | None,
-) -> Iterator[TextInput]:
-    """Iterate over the inputs: arguments, rows of a file, or lines of stdin."""
+def _check_usage(texts: tuple[str, ...], pair: str | None, question: str | None, input_file: Path | None) -> None:
+    """Raise `click.UsageError` for arguments that do not say what to read, or say it twice."""
     if texts and input_file is not None:
         raise click.UsageError("give either TEXT or --input, not both")
     if pair is not None and question is not None:
@@ -81,46 +89,49 @@ def _inputs(
         raise click.UsageError("--question needs a TEXT to search; a file has the columns question and context")
     if pair is not None and not texts:
         raise click.UsageError("--pair needs a TEXT; a file has pairs in its columns text and text_pair")
-    if input_file is not None:
-        return (_single_input(record, task) for record in iter_records(input_file, columns))
-    if texts:
-        return (TextInput(text, pair) if question is None else TextInput(question, text) for text in texts)
-    if sys.stdin is None or sys.stdin.isatty():
+    if not texts and input_file is None and (sys.stdin is None or sys.stdin.isatty()):
         raise click.UsageError("expected a TEXT, --input FILE, or texts on stdin")
-    return _read_stdin()
 
 
-def _single_input(record: Record, task: Task) -> TextInput:
-    """Return the input of a row, and raise `DataError` if the task reads several from it."""
-    first, *others = task.inputs(record)
-    if others:
-        raise DataError(
-            f"{record.where}: expected one text, found text and text_pair, which {task.name} reads separately; "
-            "give a file with one text per row"
-        )
-    return first
+def _items(
+    task: Task,
+    texts: tuple[str, ...],
+    pair: str | None,
+    question: str | None,
+    input_file: Path | None,
+    columns: dict[str, str] | None,
+) -> Iterator[Item]:
+    """Iterate over the inputs: arguments, rows of a file, or lines of stdin."""
+    if texts:
+        return argument_items(texts, pair, question)
+    return stdin_items() if input_file is None else file_items(input_file, columns, task)
 
 
-def _read_stdin() -> Iterator[TextInput]:
+def _answers(model: "Model", group: list[Item], on_error: str) -> Iterator[tuple[Item, Answer]]:
+    """Yield the results of a group of inputs, and do with those that cannot be processed what `on_error` says."""
+    results = iter(model([item.value for item in group if not isinstance(item.value, DataError)], on_error="return"))
+    for index, item in enumerate(group):
+        if isinstance(item.value, DataError):
+            problem = str(item.value)
+        elif isinstance(result := next(results), InputFailure):
+            problem = f"{item.location}: {result.error}"
+        else:
+            yield item, result
+            continue
+        if on_error == "raise":
+            raise DataError(problem)
+        if on_error == "skip":
+            click.echo(f"skipped {problem}", err=True)
+        else:
+            yield item, InputFailure(index, problem)
+
+
+def _print(answers: Iterator[tuple[Item, Answer]], *, as_json: bool) -> None:
+    """Print the results of a group at once, also those before an error."""
+    lines = []
     try:
-        lines = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8")
-        yield from (TextInput(line.rstrip("\r\n")) for line in lines if line.strip())
-    except UnicodeDecodeError as error:
-        raise DataError(f"<stdin>: expected UTF-8 text: {error}") from None
-
-
-def _format(text: TextInput, result: Result) -> str:
-    """Format a result as one line of text, followed by its input."""
-    shown = " ".join(" | ".join(part for part in text if part is not None).split())
-    return f"{result.summary()}\t{shown}"
-
-
-@contextmanager
-def _open_output(path: Path) -> Iterator[TextIO]:
-    """Open a file that replaces `path` once it is complete; a pipe or a device is written to directly."""
-    special = path.exists() and not path.is_file() and not path.is_dir()
-    try:
-        with path.open("w", encoding="utf-8") if special else atomic_write(path) as stream:
-            yield stream
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error}") from None
+        for item, answer in answers:
+            lines.append(json_line(answer) if as_json else text_line(item.value, answer))
+    finally:
+        if lines:
+            click.echo("\n".join(lines))

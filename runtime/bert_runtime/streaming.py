@@ -1,7 +1,7 @@
 """Results of any number of inputs, chunk by chunk and around inputs that cannot be processed."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tokenizers import Encoding
 
@@ -10,7 +10,9 @@ from bert_runtime.inputs import InputFailure, OnError, SingleInput, as_text_inpu
 from bert_runtime.tasks import Result, Task, TextInput
 from bert_runtime.tokenization import TextTokenizer
 
-__all__ = ["CHUNK_SIZE", "EncodedInput", "encode_inputs", "stream_results"]
+__all__ = ["CHUNK_SIZE", "EncodedInput", "encode_inputs", "read_chunk", "stream_results"]
+
+T = TypeVar("T")
 
 CHUNK_SIZE = 512
 """Inputs that are read, sorted by length and run together.
@@ -77,7 +79,7 @@ def stream_results(
     first = 0
     end: Exception | None = None
     while end is None:
-        chunk, end = _read_chunk(iterator)
+        chunk, end = read_chunk(iterator)
         if not chunk:
             break
         try:
@@ -92,9 +94,9 @@ def stream_results(
         raise end
 
 
-def _read_chunk(iterator: Iterator[SingleInput]) -> tuple[list[SingleInput], Exception | None]:
-    """Read up to `CHUNK_SIZE` inputs; also return the exception that ended them, `StopIteration` after the last."""
-    chunk: list[SingleInput] = []
+def read_chunk(iterator: Iterator[T]) -> tuple[list[T], Exception | None]:
+    """Read up to `CHUNK_SIZE` items; also return the exception that ended them, `StopIteration` after the last."""
+    chunk: list[T] = []
     try:
         while len(chunk) < CHUNK_SIZE:
             chunk.append(next(iterator))

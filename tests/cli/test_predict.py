@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,24 +82,6 @@ def test_pairs(run: Run, classifier_bundle: Path, model: Model) -> None:
         f"{answer.label}\t{answer.score:.4f}\t{text} | my card"
         for answer, text in zip(expected, ("hello", "bye"), strict=True)
     ]
-
-
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_one_output_line_per_line_of_stdin(run: Run, classifier_bundle: Path, lines: list[str], newline: str) -> None:
-    stdin = newline.join(["", TEXTS[0], "  ", *TEXTS[1:], ""]).encode()
-    result = run("predict", classifier_bundle, "--precision", "fp32", stdin=stdin)
-    assert (result.exit_code, result.stdout.splitlines(), result.stderr) == (0, lines, "")
-
-
-def test_empty_stdin_prints_nothing(run: Run, classifier_bundle: Path) -> None:
-    result = run("predict", classifier_bundle, stdin="")
-    assert (result.exit_code, result.stdout) == (0, "")
-
-
-def test_stdin_that_is_not_utf8_is_an_error(run: Run, classifier_bundle: Path) -> None:
-    result = run("predict", classifier_bundle, stdin=b"hello\n\xff\xfe\n")
-    assert result.exit_code == 1
-    assert result.stderr.startswith("Error: <stdin>: expected UTF-8 text")
 
 
 FILES = {
@@ -191,28 +173,29 @@ def _bad_row(folder: Path) -> Path:
     return path
 
 
-def test_malformed_row_is_reported_and_nothing_is_written(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:
+def test_malformed_row_keeps_the_results_before_it(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:
     path = _bad_row(tmp_path)
     (tmp_path / "out").mkdir()
     output = tmp_path / "out" / "out.jsonl"
+    partial = output.with_name("out.jsonl.partial")
+    output.write_text("what was there before")
     result = run("predict", classifier_bundle, "--input", path, "--output", output)
     assert result.exit_code == 1
-    assert result.stderr.endswith(f"Error: {path}:1501: expected 'text' to be a string, found int\n")
-    assert list(output.parent.iterdir()) == []
-    output.write_text("what was there before")
-    assert run("predict", classifier_bundle, "--input", path, "--output", output).exit_code == 1
-    assert [path.name for path in output.parent.iterdir()] == ["out.jsonl"]
+    assert result.stderr.endswith(
+        f"Error: {path}:1501: expected 'text' to be a string, found int; the results before it are in {partial}\n"
+    )
     assert output.read_text() == "what was there before"
+    assert len(partial.read_text().splitlines()) == 1500
+    assert sorted(output.parent.iterdir()) == [output, partial]
 
 
 def test_interrupted_predict_leaves_no_output(
     run: Run, classifier_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stream(model: Model, inputs: Iterator[Any]) -> Iterator[Any]:
-        yield model(next(inputs))
+    def interrupt(*_arguments: Any, **_options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Model, "stream", stream)
+    monkeypatch.setattr(Model, "__call__", interrupt)
     result = run("predict", classifier_bundle, *TEXTS, "--output", tmp_path / "out.jsonl")
     assert result.exit_code == 1
     assert "Aborted!" in result.stderr

@@ -8,12 +8,12 @@ from bert_runtime.errors import DataError
 from bert_runtime.records.open_text import Utf8Text
 from bert_runtime.records.record import Record
 
-__all__ = ["read_jsonl", "read_lines"]
+__all__ = ["numbered_lines", "read_jsonl", "read_lines"]
 
 
 def read_lines(path: Path, stream: Utf8Text, _columns: Mapping[str, str]) -> Iterator[Record | DataError]:
     """Read a text file: one record with a `text` per line, or the error of a line that cannot be read."""
-    for number, line in _numbered(stream):
+    for number, line in numbered_lines(stream):
         if isinstance(line, DataError):
             yield line
         else:
@@ -26,7 +26,7 @@ def read_jsonl(path: Path, stream: Utf8Text, columns: Mapping[str, str]) -> Iter
 
     A blank line is no row.
     """
-    for number, line in _numbered(stream):
+    for number, line in numbered_lines(stream):
         if isinstance(line, DataError):
             yield line
         elif line.strip():
@@ -48,7 +48,7 @@ def _json_object(line: str, where: str) -> dict[str, object]:
     return fields
 
 
-def _numbered(stream: Utf8Text) -> Iterator[tuple[int, str | DataError]]:
+def numbered_lines(stream: Utf8Text) -> Iterator[tuple[int, str | DataError]]:
     """Iterate over the lines with their numbers from 1, and over the errors of lines that cannot be read."""
     while True:
         try:

@@ -1,0 +1,67 @@
+"""Results of `bert-export predict` on stdout or in a file."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from bert_runtime.bundle.atomic_files import atomic_write
+from bert_runtime.errors import BertError, DataError
+from bert_runtime.inputs import InputFailure
+from bert_runtime.tasks import Result, TextInput
+
+__all__ = ["Answer", "json_line", "open_output", "text_line"]
+
+Answer = Result | InputFailure
+
+
+def json_line(answer: Answer) -> str:
+    """Return an answer as one line of JSON."""
+    return _encodable(json.dumps(answer.to_dict(), ensure_ascii=False))
+
+
+def text_line(value: TextInput | DataError, answer: Answer) -> str:
+    """Return an answer as one line of text, followed by its input."""
+    if isinstance(value, DataError):
+        return _encodable(answer.summary())
+    shown = " ".join(" | ".join(part for part in value if part is not None).split())
+    return _encodable(f"{answer.summary()}\t{shown}")
+
+
+def _encodable(line: str) -> str:
+    r"""Write lone surrogates, as of a text that cannot be processed, as `\udce9`, their escape in JSON, too."""
+    return line if line.isascii() else line.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+@contextmanager
+def open_output(path: Path) -> Iterator[TextIO]:
+    """Open a file that replaces `path` once it is complete; a pipe or a device is written to directly, line by line.
+
+    After an error of an input, `path` is unchanged, and what was written before is in a file beside it.
+
+    Raises:
+        DataError: `path` cannot be written to.
+    """
+    try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            with path.open("w", encoding="utf-8", buffering=1) as device:
+                yield device
+        else:
+            with atomic_write(path) as stream, _keep_written(stream, f"{path.name}.partial"):
+                yield stream
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+@contextmanager
+def _keep_written(stream: TextIO, name: str) -> Iterator[None]:
+    """Name what has been written to the file `stream` as `name` where the block ends with an error of this project."""
+    try:
+        yield
+    except BertError as error:
+        if not stream.tell():
+            raise
+        stream.flush()
+        kept = Path(stream.name).replace(Path(stream.name).with_name(name))
+        raise BertError(f"{error}; the results before it are in {kept}") from None
