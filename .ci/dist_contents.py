@@ -16,7 +16,7 @@ PACKAGES = {
 }
 """Folder of each package in the sdist."""
 LIBRARIES = {f"bert_runtime/lib/kernels-{name}.so" for name in ("avx2", "avx512", "avxvnni")}
-ENTRY_POINTS = ("bert-export = bert_export.cli:main", "bert-bench = bert_bench.cli:main")
+ENTRY_POINTS = ("bert-export = bert_export.__main__:main", "bert-bench = bert_bench.cli:main")
 
 _PROJECT_FILES = {"pyproject.toml", "mkdocs.yml", "README.md", "CHANGELOG.md", "LICENSE"}
 _REQUIREMENTS = "bench/requirements-"

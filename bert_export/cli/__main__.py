@@ -1,5 +1,5 @@
 """`python -m bert_export.cli` is `bert-export`."""
 
-from bert_export.cli.main import main
+from bert_export.__main__ import main
 
-main(prog_name="bert-export")
+main()

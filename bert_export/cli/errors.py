@@ -1,5 +1,10 @@
 """Conversion of errors into one-line messages."""
 
+import errno
+import os
+import re
+import sys
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -39,20 +44,78 @@ def _top_level_name(error: ModuleNotFoundError) -> str:
 
 
 class ErrorGroup(click.Group):
-    """A command group that prints the project's errors as one line on stderr and exits with code 1."""
+    """A command group that prints errors as one line on stderr and exits with code 1.
+
+    Errors are the project's, and the system's: a name that is too long, a full disk.
+    """
 
     program = "bert-export"
     """The name of the command line in messages."""
 
+    def main(self, *args: Any, **options: Any) -> Any:
+        try:
+            return super().main(*args, **options)
+        except OSError as error:  # of --help and --version, which print before `invoke`
+            if not options.get("standalone_mode", True):
+                raise
+            with suppress(OSError):
+                click.echo(f"Error: {_describe_system_error(error)}", err=True)
+            sys.exit(1)
+        finally:
+            _drop_unwritable_output()
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except BertError as error:
-            raise click.ClickException(str(error)) from error
-        except ModuleNotFoundError as error:
-            if not provided_by_extra(error):
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except Exception as error:
+            if _was_interrupted(error):
+                raise click.Abort from error
+            if (message := self._describe(ctx, error)) is None:
                 raise
+            raise click.ClickException(message) from error
+
+    def _describe(self, ctx: click.Context, error: Exception) -> str | None:
+        """Describe an error of the project or the system in one line; return `None` for any other."""
+        if isinstance(error, BertError):
+            return _shorten_names(str(error))
+        if isinstance(error, OSError) and error.errno != errno.EPIPE:  # click exits for `bert-export … | head`
+            return _describe_system_error(error)
+        if isinstance(error, ModuleNotFoundError) and provided_by_extra(error):
             command, module = ctx.invoked_subcommand, _top_level_name(error)
             extra = "train" if command in ("train", "pretrain", "distill") else _EXTRAS[module]
-            missing = MissingExtraError(module, extra, f"{self.program} {command}")
-            raise click.ClickException(str(missing)) from error
+            return str(MissingExtraError(module, extra, f"{self.program} {command}"))
+        return None
+
+
+def _describe_system_error(error: OSError) -> str:
+    where = "input or output failed" if error.filename is None else _shorten_names(str(error.filename))
+    return f"{where}: {error.strerror or error}"
+
+
+def _shorten_names(message: str) -> str:
+    """Leave out the middle of words of over 300 characters, such as paths that no file can have."""
+    return re.sub(r"\S{300,}", lambda word: f"{word[0][:100]}…{word[0][-100:]}", message)
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Return whether an error stems from Ctrl-C: modules that are being imported turn that into errors of their own."""
+    seen = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _drop_unwritable_output() -> None:
+    """Keep Python from failing once more at its end, when it flushes output that could not be written."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -29,7 +29,7 @@ class _RankZeroGroup(PluginGroup):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (click.ClickException, KeyboardInterrupt) as error:
+        except (click.ClickException, click.Abort, KeyboardInterrupt) as error:
             if is_rank_zero():
                 raise
             # Lightning kills rank zero as soon as a process that it started fails, perhaps before rank zero has

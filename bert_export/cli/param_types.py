@@ -15,7 +15,17 @@ if TYPE_CHECKING:
 else:  # click.ParamType is generic in recent releases only
     _Columns = _Names = _Numbers = _Devices = click.ParamType
 
-PATH = click.Path(path_type=Path)
+
+class _PathType(click.Path):
+    """A path that the system can open."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if "\0" in str(value):
+            self.fail(f"expected a path, found one with the character NUL: {str(value)!r}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = _PathType(path_type=Path)
 
 CHECKPOINT = click.STRING
 """A folder or a hub id. Not a path type, which would normalize the folder `./name` to `name`, a possible hub id."""

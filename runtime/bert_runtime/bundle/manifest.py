@@ -272,16 +272,18 @@ class Manifest:
             NewerFormatError: a later release wrote it.
         """
         path = bundle / MANIFEST_NAME
-        if not path.is_file():
+        try:
+            text = path.read_text(encoding="utf-8") if path.is_file() else None
+        except (OSError, UnicodeDecodeError) as error:
+            raise BundleError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        if text is None:
             found = "a file" if bundle.is_file() else "no such directory" if not bundle.exists() else "none"
             raise BundleError(
                 f"{bundle}: expected a bundle (a directory with {MANIFEST_NAME}), found {found}; "
                 "make one with: bert-export export CHECKPOINT BUNDLE"
             )
         try:
-            return cls.from_json(path.read_text(encoding="utf-8"), verify=verify)
-        except (OSError, UnicodeDecodeError) as error:
-            raise BundleError(f"{path}: cannot be read: {error}") from None
+            return cls.from_json(text, verify=verify)
         except BundleError as error:
             raise type(error)(f"{path}: {error}") from None
 

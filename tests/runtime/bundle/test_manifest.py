@@ -305,6 +305,12 @@ def test_paths_that_are_not_bundles_are_refused(tmp_path: Path) -> None:
         assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["x" * 5000, "a/" * 2500, "a\0b"], ids=["long", "deep", "NUL"])
+def test_paths_that_no_folder_can_have_are_refused(name: str) -> None:
+    with pytest.raises(BundleError, match=r"bundle\.json: cannot be read|expected a bundle"):
+        Manifest.read(Path(name))
+
+
 def test_a_manifest_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     (tmp_path / MANIFEST_NAME).write_bytes(b"\xff\xfe{}")
     with pytest.raises(BundleError, match=r"bundle\.json: cannot be read"):
