@@ -65,6 +65,8 @@ def compare_engines(request: ComparisonRequest, progress: Progress = lambda stag
         method=METHOD,
         settings=to_json_values(request.settings),
         conditions=conditions,
+        encoder=selection.checkpoint.size,
+        given_title=request.title,
         duration_s=round(monotonic() - begin, 1),
         **{**measured, "notes": (*measured["notes"], *notes)},
     )

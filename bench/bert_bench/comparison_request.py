@@ -55,6 +55,8 @@ class ComparisonRequest:
     calibrate: Path | None = None
     """File of texts for engines that quantize statically; by default the shipped messages."""
     settings: Settings = field(default_factory=Settings.comparison)
+    title: str | None = None
+    """The model's name in the report; by default that of its size."""
     cache: Path = field(default_factory=bench_cache_dir)
     """Folder for environments and artifacts."""
 

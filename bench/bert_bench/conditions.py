@@ -1,6 +1,7 @@
 """Conditions of a measurement: machine, software versions, threads, load, date and command."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ class Conditions:
     argv: tuple[str, ...]
     """The command, with paths as in `arguments`."""
 
+    commit: str | None = None
+    """Commit of this project's sources, with `-dirty` if they were changed; `None` outside a git checkout."""
+
 
 def current_conditions(threads: int) -> Conditions:
     """Return the conditions of a run that starts now with so many threads per engine."""
@@ -47,7 +51,23 @@ def current_conditions(threads: int) -> Conditions:
         load_average=os.getloadavg() if hasattr(os, "getloadavg") else None,
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         argv=(Path(sys.argv[0]).name, *arguments()),
+        commit=_source_commit(),
     )
+
+
+def _source_commit() -> str | None:
+    """Return the commit of the checkout that this module lies in, `None` if it lies in none."""
+    folder = Path(__file__).parent
+    describe_commit = ("git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*")
+    # An environment below another project's checkout holds untracked copies of these sources.
+    for command in (("git", "ls-files", "--error-unmatch", Path(__file__).name), describe_commit):
+        try:
+            found = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=10)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        if found.returncode:
+            return None
+    return found.stdout.strip()
 
 
 def arguments() -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """`bert-bench report`."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -11,13 +12,13 @@ __all__ = ["report"]
 
 @click.command()
 @click.argument("result", type=PATH)
+@click.option("--title", help="The model's name, in place of the one in RESULT.")
 @click.option("--markdown", type=PATH, help="Write the Markdown to this file instead of stdout.")
 @click.option("--plot", type=PATH, help="Write a chart (PNG, SVG or PDF) to this file.")
-def report(result: Path, markdown: Path | None, plot: Path | None) -> None:
+def report(result: Path, title: str | None, markdown: Path | None, plot: Path | None) -> None:
     """Render RESULT, the JSON file of a run, as Markdown and as a chart."""
     from bert_bench.reports.markdown import report_markdown
-    from bert_bench.reports.plot import require_plotting
-    from bert_bench.reports.ranking_plot import plot_ranking
+    from bert_bench.reports.plot import plot_comparison, require_plotting
     from bert_bench.reports.read_report import read_report
 
     for path in (markdown, plot):
@@ -26,8 +27,10 @@ def report(result: Path, markdown: Path | None, plot: Path | None) -> None:
     if plot is not None:
         require_plotting(plot)
     loaded = read_report(result)
+    if title is not None:
+        loaded = replace(loaded, given_title=title)
     if plot is not None:
-        plot_ranking(loaded, plot)
+        plot_comparison(loaded, plot)
     text = report_markdown(loaded)
     if markdown is None:
         click.echo(text, nl=False)

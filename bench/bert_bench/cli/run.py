@@ -78,6 +78,7 @@ def _list_engines(context: click.Context, parameter: click.Parameter, value: boo
 @click.option("--rounds", type=click.IntRange(min=1), help="Rounds, in each of which everything is timed.")
 @click.option("--quick", is_flag=True, help="Fewer repetitions: a first impression, more noise.")
 @click.option("--cache", type=PATH, help="Folder for environments and engines' files; by default below ~/.cache.")
+@click.option("--title", help="The model's name in the report and its chart; by default that of its size.")
 @click.option("--output", type=PATH, help="Write result.json, result.md and result.png into this folder.")
 @click.option("--force", is_flag=True, help="Replace the folder of --output.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
@@ -104,6 +105,7 @@ def run(
     rounds: int | None,
     quick: bool,
     cache: Path | None,
+    title: str | None,
     output: Path | None,
     force: bool,
     as_json: bool,
@@ -128,7 +130,7 @@ def run(
     request = ComparisonRequest(
         checkpoint=checkpoint, bundle=bundle, engines=engines, workloads=workloads, labelled=labelled,
         calibrate=calibrate, columns=columns, offline=read_offline_texts(data, texts, columns),
-        cache=cache or bench_cache_dir(), settings=settings,
+        cache=cache or bench_cache_dir(), settings=settings, title=title,
     )  # fmt: skip
     report = compare_engines(request, progress_printer())
     if output is not None:

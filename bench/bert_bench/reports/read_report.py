@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bert_bench.checkpoints import EncoderSize
 from bert_bench.conditions import Conditions
 from bert_bench.errors import BenchError
 from bert_bench.fidelity import Fidelity
@@ -58,6 +59,7 @@ def _report(values: Mapping[str, Any]) -> Report:
             },
             "concurrency": tuple(map(_concurrency, fields["concurrency"])),
             "conditions": _conditions(fields["conditions"]),
+            "encoder": EncoderSize(**encoder) if (encoder := fields.get("encoder")) else None,
             "notes": tuple(fields["notes"]),
         }
     )

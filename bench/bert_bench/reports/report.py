@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bert_bench.checkpoints import EncoderSize
 from bert_bench.conditions import Conditions
 from bert_bench.fidelity import Fidelity
 from bert_bench.json_fields import to_json_values
+from bert_bench.reports.titles import model_title
 from bert_bench.timing_statistics import Speedup, Timing
 
 __all__ = [
@@ -162,10 +164,16 @@ class Report:
     background_load: float | None = field(default=None, metadata={"key": "others_share"})
     """Fraction of the machine's CPU time that other processes took during the run."""
 
+    encoder: EncoderSize | None = None
+    """The encoder's size; `None` if the checkpoint was not read."""
+    given_title: str | None = field(default=None, metadata={"key": "title"})
+    """The model's name as the user gave it."""
+
     @property
     def title(self) -> str:
-        """Last two parts of the path of the checkpoint, or else of the bundle."""
-        return "/".join((self.checkpoint or self.bundle).parts[-2:])
+        """The model's name: the given one, else that of its size, else of its path."""
+        path = (self.checkpoint or self.bundle).resolve()
+        return self.given_title or model_title(self.encoder) or path.name
 
     @property
     def cases(self) -> tuple[CaseReport, ...]:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from bert_bench.errors import BenchError
 from bert_bench.reports.markdown import report_markdown
-from bert_bench.reports.plot import require_plotting
-from bert_bench.reports.ranking_plot import plot_ranking
+from bert_bench.reports.plot import plot_comparison, require_plotting
 from bert_bench.reports.report import Report
 from bert_runtime.bundle.atomic_folders import atomic_replace_dir, check_replaceable
 
@@ -43,4 +42,4 @@ def write_outputs(report: Report, folder: Path) -> None:
         text = json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
         (building / RESULT).write_text(text + "\n", encoding="utf-8")
         (building / MARKDOWN).write_text(report_markdown(report, chart=CHART), encoding="utf-8")
-        plot_ranking(report, building / CHART)
+        plot_comparison(report, building / CHART)
