@@ -1,4 +1,4 @@
-"""The wheels of `make dist`, installed from the package index's releases for every Python that is here.
+"""The wheels of `make dist`, and a clone, installed with the index's releases for every Python that is here.
 
 `make test-dist` runs this. It needs the index, so that other runs of the suite skip it. The interpreters are those of
 `PYTHONS` (paths, separated as in PATH), of PATH and of pyenv.
@@ -7,6 +7,7 @@
 import json
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from bert_runtime import load
 from bert_runtime.cpu import native_kernels
 
 VERSIONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
+ROOT = Path(__file__).parents[1]
 DIST = Path(os.environ.get("BERT_EXPORT_DIST", "unset"))
 MISSING = "running without native kernels"
 
@@ -49,17 +51,22 @@ class Installation:
         subprocess.run([interpreter, "-m", "venv", str(folder)], check=True)
         self.binaries = folder / "bin"
 
-    def run(self, program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    def run(self, program: str, *arguments: object, exit_code: int = 0) -> subprocess.CompletedProcess[str]:
         environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CXX")}
         environment["PATH"] = str(self.binaries)
         command = [str(self.binaries / program), *map(str, arguments)]
         finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
-        assert finished.returncode == 0, finished.stderr
+        assert finished.returncode == exit_code, finished.stderr
         return finished
 
-    def install(self, wheel: str, *options: str) -> None:
-        (path,) = DIST.glob(wheel)
-        self.run("python", "-m", "pip", "install", "--only-binary", ":all:", *options, f"{path}[cpu]")
+    def install(self, requirement: str, *options: str) -> None:
+        self.run("python", "-m", "pip", "install", "--only-binary", ":all:", *options, requirement)
+
+
+def wheel(pattern: str) -> str:
+    """Return the requirement of the wheel in `dist` that matches, with the extra `cpu`."""
+    (path,) = DIST.glob(pattern)
+    return f"{path}[cpu]"
 
 
 @pytest.fixture(scope="module", params=interpreters().items() if DIST.is_dir() else [], ids=lambda pair: pair[0])
@@ -67,7 +74,7 @@ def installation(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     """An environment with the extra `cpu` and the wheel with kernels."""
     folder = tmp_path_factory.mktemp("installation")
     installed = Installation(request.param[1], folder)
-    installed.install("*manylinux*.whl")
+    installed.install(wheel("*manylinux*.whl"))
     yield installed
     shutil.rmtree(folder)  # 300 MB
 
@@ -107,10 +114,24 @@ def test_manylinux_wheel_runs_its_kernels(installation: Installation, classifier
 def test_any_wheel_runs_and_says_once_that_kernels_are_missing(
     installation: Installation, classifier_bundle: Path
 ) -> None:
-    installation.install("*-any.whl", "--force-reinstall", "--no-deps")
+    installation.install(wheel("*-any.whl"), "--force-reinstall", "--no-deps")
     is_missing = native_kernels._best_library() is not None
     assert check_answers(installation, classifier_bundle).count(MISSING) == is_missing
     assert here(installation, classifier_bundle)["kernel_names"] == []
+
+
+def test_clone_installs_and_names_how_to_add_an_extra(
+    installation: Installation, classifier_bundle: Path, tmp_path: Path
+) -> None:
+    """The command in the message is run as it stands; it installs from the clone again."""
+    clone = tmp_path / "a clone"
+    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+    installation.install(f"{clone}[cpu]", "--force-reinstall", "--no-deps")
+    error = installation.run("bert-export", "bench", classifier_bundle, exit_code=1).stderr
+    hint = error.rpartition("install it with: ")[2].strip()
+    assert hint == f"pip install '{clone}[bench]'"
+    installation.run(*shlex.split(hint))
+    installation.run("python", "-c", "import psutil, matplotlib")
 
 
 @pytest.mark.parametrize(
