@@ -72,7 +72,7 @@ lint: .venv/dev.stamp ## formatting and lint, of C++ where clang-format and clan
 types: .venv/dev.stamp ## mypy, strict
 	$(BIN)/mypy
 
-check: lint types test ## what CI runs: lint, types, tests; the tests build the wheel and look inside
+check: lint types test ## what must pass before a change lands: lint, types, tests; the tests build the wheel and look inside
 
 # mkdocs-material announces its successor in each build; the variable turns that off.
 docs: .venv/dev.stamp ## build the documentation's site into build/site; a warning fails
