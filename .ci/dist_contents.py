@@ -18,7 +18,16 @@ PACKAGES = {
 LIBRARIES = {f"bert_runtime/lib/kernels-{name}.so" for name in ("avx2", "avx512", "avxvnni")}
 ENTRY_POINTS = ("bert-export = bert_export.__main__:main", "bert-bench = bert_bench.cli:main")
 
-_PROJECT_FILES = {"pyproject.toml", "mkdocs.yml", "README.md", "CHANGELOG.md", "LICENSE"}
+_PROJECT_FILES = {
+    "pyproject.toml",
+    "mkdocs.yml",
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "CITATION.cff",
+    "LICENSE",
+}
 _REQUIREMENTS = "bench/requirements-"
 _FOLDERS = (*(f"{folder}/" for folder in PACKAGES.values()), "runtime/native/", "tests/", "docs/")
 

@@ -44,7 +44,7 @@ from bert_runtime import load
 model = load("{folder}")
 ```
 
-That needs `pip install 'bert-export[cpu]'`.
+That needs bert-export with its extra `cpu`, and no PyTorch.
 
 ## How it was made
 

@@ -38,7 +38,7 @@ def parse_manifest_text(text: str, *, verify: bool = True) -> dict[str, Any]:
     if version > FORMAT_VERSION:
         raise NewerFormatError(
             f"the bundle has format version {version}, this release reads up to {FORMAT_VERSION}; "
-            "upgrade with: pip install --upgrade bert-export"
+            "install a newer bert-export"
         )
     _check_depth(values)
     if verify:

@@ -114,8 +114,8 @@ def test_texts_that_look_like_json_lists_survive(manifest: Manifest, texts: tupl
     assert again.self_test_inputs == texts
 
 
-def test_a_newer_format_is_refused_with_an_upgrade_command() -> None:
-    message = "format version 2, this release reads up to 1; upgrade with: pip install --upgrade bert-export"
+def test_a_newer_format_is_refused_and_asks_for_a_newer_release() -> None:
+    message = "format version 2, this release reads up to 1; install a newer bert-export"
     with pytest.raises(NewerFormatError, match=message):
         Manifest.from_json(edited(lambda values: values.update(format_version=2, task="something else entirely")))
 
