@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from bert_export.cli.help import option_group
+
 __all__ = ["config_option"]
 
 _ONE_CALL_ONLY = {"config", "force", "help", "json", "resume"}
@@ -54,7 +56,7 @@ def _set_defaults(context: click.Context, parameter: click.Parameter, path: Path
         context.default_map = _read_values(context.command, path)
 
 
-config_option = click.option(
+config_option = option_group("Run")(
     "--config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     callback=_set_defaults,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bert_export.cli.options import combine
+from bert_export.cli.options import combine, input_option
 from bert_export.cli.param_types import PATH
 
 if TYPE_CHECKING:
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 __all__ = ["corpus_options", "read_corpus"]
 
 corpus_options = combine(
-    click.option(
+    input_option(
         "--document-start", metavar="REGEX", help="Text files: a line that matches this starts a new document."
     ),
-    click.option("--one-per-line", is_flag=True, help="Text files: every line is a document."),
-    click.option("--split", show_default="train", help="Split of a dataset of the datasets library."),
-    click.option("--cache", type=PATH, show_default="below ~/.cache/bert-export", help="Folder for tokenized corpora."),
+    input_option("--one-per-line", is_flag=True, help="Text files: every line is a document."),
+    input_option("--split", show_default="train", help="Split of a dataset of the datasets library."),
+    input_option("--cache", type=PATH, show_default="below ~/.cache/bert-export", help="Folder for tokenized corpora."),
 )
 """Options that say how a corpus is read and where its tokens are cached."""
 

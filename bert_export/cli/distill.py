@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from bert_export.cli.corpus_options import corpus_options, read_corpus
-from bert_export.cli.options import Decorator, columns_option, drop_unset
+from bert_export.cli.help import Decorator, ExampleCommand, option_group
+from bert_export.cli.options import columns_option, drop_unset, input_option
 from bert_export.cli.output import print_training_report, progress_printer
 from bert_export.cli.param_types import CHECKPOINT, PATH
 from bert_export.cli.training_options import (
@@ -23,47 +24,61 @@ from bert_export.cli.training_options import (
 __all__ = ["distill"]
 
 
-@click.command()
-@click.option(
+model_option = option_group("Models")
+loss_option = option_group("Loss")
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        "# A student with three of the teacher's layers",
+        "bert-export distill --teacher intents --student 3 --train train.csv \\",
+        "    --dev dev.csv --output small",
+        "# A smaller language model, from raw text",
+        "bert-export distill --teacher checkpoint --student mini \\",
+        "    --corpus corpus.txt --output mini",
+    ],
+)
+@model_option(
     "--teacher", type=CHECKPOINT, required=True, help="Folder or hub id of the trained checkpoint to imitate."
 )
-@click.option(
+@model_option(
     "--student",
     required=True,
     help="How many of the teacher's layers to keep (such as 3), a size of its family for a new model (such as mini), "
     "or a checkpoint's folder or hub id.",
 )
-@click.option(
+@input_option(
     "--train",
     "train_file",
     type=PATH,
     help="Training file, as for train; it needs no labels with --hard-weight 0.",
 )
-@click.option("--dev", "dev_file", type=PATH, help="Labelled file that the best epoch is selected on.")
-@click.option("--corpus", "sources", multiple=True, help="Raw text, as for pretrain, instead of --train and --dev.")
+@input_option("--dev", "dev_file", type=PATH, help="Labelled file that the best epoch is selected on.")
+@input_option("--corpus", "sources", multiple=True, help="Raw text, as for pretrain, instead of --train and --dev.")
 @output_option
-@click.option(
+@loss_option(
     "--temperature", type=float, show_default="2", help="Divisor of both models' logits in the loss on predictions."
 )
-@click.option(
+@loss_option(
     "--soft-weight",
     type=float,
     show_default="1; 5 with --corpus",
     help="Weight of the loss on the teacher's predictions.",
 )
-@click.option(
+@loss_option(
     "--hard-weight",
     type=float,
     show_default="1; 2 with --corpus",
     help="Weight of the loss on labels or, with --corpus, on masked tokens; with 0, no labels are needed.",
 )
-@click.option(
+@loss_option(
     "--hidden-weight",
     type=float,
     show_default="0; 1 with --corpus",
     help="Weight of the cosine distance between hidden states.",
 )
-@click.option(
+@loss_option(
     "--attention-weight",
     type=float,
     show_default="0",

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from bert_export.cli.help import SectionedGroup
 from bert_runtime.errors import BertError, MissingExtraError
 
 __all__ = ["ErrorGroup", "provided_by_extra"]
@@ -43,7 +44,7 @@ def _top_level_name(error: ModuleNotFoundError) -> str:
     return (error.name or "").partition(".")[0]
 
 
-class ErrorGroup(click.Group):
+class ErrorGroup(SectionedGroup):
     """A command group that prints errors as one line on stderr and exits with code 1.
 
     Errors are the project's, and the system's: a name that is too long, a full disk.

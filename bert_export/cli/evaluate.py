@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from bert_export.cli.help import ExampleCommand
 from bert_export.cli.options import bundle_argument, columns_option, inference_options, json_option, load_model
 from bert_export.cli.output import format_table, print_json
 from bert_export.cli.param_types import PATH
@@ -13,7 +14,15 @@ from bert_export.cli.param_types import PATH
 __all__ = ["evaluate"]
 
 
-@click.command()
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        "bert-export evaluate bundle dev.csv",
+        "# A file with other column names, in FP32",
+        "bert-export evaluate bundle dev.tsv --columns text=sentence,label=category \\",
+        "    --precision fp32",
+    ],
+)
 @bundle_argument
 @click.argument("file", type=PATH)
 @columns_option

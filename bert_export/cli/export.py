@@ -6,7 +6,16 @@ from typing import Any
 import click
 
 from bert_export.cli.bundle_summary import format_bundle
-from bert_export.cli.options import bundle_argument, columns_option, drop_unset, json_option, task_options
+from bert_export.cli.help import ExampleCommand, option_group
+from bert_export.cli.options import (
+    bundle_argument,
+    columns_option,
+    drop_unset,
+    input_option,
+    json_option,
+    output_option,
+    task_options,
+)
 from bert_export.cli.output import print_json, progress_printer
 from bert_export.cli.param_types import CHECKPOINT, PATH
 from bert_export.targets import PRECISIONS
@@ -15,11 +24,25 @@ from bert_runtime.bundle.manifest import PADDING_MODES
 __all__ = ["export"]
 
 
-@click.command()
+model_option = option_group("Model")
+variants_option = option_group("Variants")
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        "bert-export export all-MiniLM-L6-v2 bundle",
+        "# INT8 only if it costs at most half a point on a labelled file",
+        "bert-export export checkpoint bundle --calibrate train.csv \\",
+        "    --evaluate dev.csv --max-drop 0.5",
+        "# FP16 for a GPU, from the Hugging Face hub",
+        "bert-export export org/name@v2 bundle --target cuda",
+    ],
+)
 @click.argument("checkpoint", type=CHECKPOINT)
 @bundle_argument
-@click.option("--task", help="Task of the model, if the checkpoint does not say.")
-@click.option(
+@model_option("--task", help="Task of the model, if the checkpoint does not say.")
+@variants_option(
     "--target",
     "targets",
     type=click.Choice(list(PRECISIONS)),
@@ -28,7 +51,7 @@ __all__ = ["export"]
     show_default=True,
     help="Device to export for; repeatable. FP32 for the CPU is always included, as the reference for the others.",
 )
-@click.option(
+@variants_option(
     "--precision",
     "precisions",
     type=click.Choice(["auto", "fp32", "fp16", "int8"]),
@@ -38,16 +61,16 @@ __all__ = ["export"]
     help="Variants to export; repeatable. auto: FP32 and INT8 for the CPU, where measurements select the default, and "
     "FP16 for a GPU.",
 )
-@click.option(
+@model_option(
     "--max-tokens", type=int, show_default="the checkpoint's maximum", help="Maximum tokens of an input sequence."
 )
-@click.option("--dimensions", type=int, help="Keep only the first dimensions of embeddings (Matryoshka models).")
-@click.option(
+@model_option("--dimensions", type=int, help="Keep only the first dimensions of embeddings (Matryoshka models).")
+@input_option(
     "--evaluate",
     type=PATH,
     help="Labelled file. Its task metric, and agreement with FP32, decide whether INT8 may be the default variant.",
 )
-@click.option(
+@input_option(
     "--calibrate",
     type=PATH,
     show_default="built-in texts",
@@ -55,7 +78,7 @@ __all__ = ["export"]
     "--evaluate, a third of them is held out to judge INT8 by. Below 30, built-in texts are added.",
 )
 @columns_option
-@click.option(
+@variants_option(
     "--max-drop",
     type=click.FloatRange(min=0),
     default=1.0,
@@ -63,13 +86,13 @@ __all__ = ["export"]
     metavar="POINTS",
     help="Maximum loss of INT8 on the labelled file, in percentage points of the task metric.",
 )
-@click.option(
+@variants_option(
     "--weight-bits",
     type=click.IntRange(7, 8),
     show_default="8; 7 if layers share weights",
     help="Bits of INT8's weights. 7 is faster on processors without VNNI, and less accurate everywhere.",
 )
-@click.option(
+@variants_option(
     "--padding",
     "paddings",
     multiple=True,
@@ -79,8 +102,8 @@ __all__ = ["export"]
     "included); unmasked: large batches without padding; packed: large batches of mixed lengths.",
 )
 @task_options
-@click.option("--opset", type=int, help="ONNX opset version; only the default is supported.")
-@click.option("--force", is_flag=True, help="Overwrite an existing bundle.")
+@variants_option("--opset", type=int, help="ONNX opset version; only the default is supported.")
+@output_option("--force", is_flag=True, help="Overwrite an existing bundle.")
 @json_option
 def export(
     checkpoint: str,

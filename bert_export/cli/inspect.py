@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from bert_export.cli.bundle_summary import format_bundle
+from bert_export.cli.help import ExampleCommand
 from bert_export.cli.options import bundle_argument, json_option
 from bert_export.cli.output import print_json
 from bert_runtime.bundle.manifest import Manifest
@@ -18,7 +19,14 @@ from bert_runtime.variant_choice import cpu_plan
 __all__ = ["inspect"]
 
 
-@click.command()
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        "bert-export inspect bundle",
+        "# Which variants are there, for a script",
+        "bert-export inspect bundle --json | jq '.variants[].precision'",
+    ],
+)
 @bundle_argument
 @json_option
 def inspect(bundle: Path, as_json: bool) -> None:

@@ -1,8 +1,9 @@
 """The `bert-export` command group."""
 
 import os
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -22,9 +23,27 @@ from bert_export.cli.verify import verify
 
 __all__ = ["main"]
 
+_EPILOG = """\b
+`bert-export COMMAND -h` explains a command. To complete commands and options with Tab:
+bash  eval "$(_BERT_EXPORT_COMPLETE=bash_source bert-export)"
+zsh   eval "$(_BERT_EXPORT_COMPLETE=zsh_source bert-export)"
+fish  _BERT_EXPORT_COMPLETE=fish_source bert-export | source
+"""
 
-class _RankZeroGroup(PluginGroup):
-    """A command group that prints errors in the rank-zero process of a distributed run only."""
+
+class _MainGroup(PluginGroup):
+    """The commands in sections; of a distributed run, the rank-zero process alone prints errors."""
+
+    sections: ClassVar[Mapping[str, Sequence[str]]] = {
+        "Train": ("tokenizer", "pretrain", "train", "distill"),
+        "Export": ("export", "inspect", "verify", "push", "pull"),
+        "Run": ("predict", "evaluate"),
+        "Measure": ("tune", "bench"),
+    }
+    examples: ClassVar[Sequence[str]] = (
+        "bert-export export all-MiniLM-L6-v2 bundle",
+        'bert-export predict bundle "I lost my card"',
+    )
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -38,7 +57,7 @@ class _RankZeroGroup(PluginGroup):
             ctx.exit(0 if started_by_lightning else getattr(error, "exit_code", 1))
 
 
-@click.group(cls=_RankZeroGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_MainGroup, epilog=_EPILOG)
 @click.version_option(version("bert-export"), prog_name="bert-export")
 def main() -> None:
     """Take BERT-family PyTorch checkpoints to fast, verified ONNX bundles, and run them."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bert_export.cli.help import Decorator, option_group
 from bert_export.cli.param_types import PATH, ColumnsType, NamesType, NumbersType
 from bert_runtime.tasks.token_classification import AGGREGATIONS
 
@@ -13,21 +14,21 @@ if TYPE_CHECKING:
     from bert_runtime import Model
 
 __all__ = [
-    "Decorator",
     "bundle_argument",
     "columns_option",
     "combine",
+    "decoding_option",
     "drop_unset",
+    "engine_option",
     "force_option",
     "inference_options",
+    "input_option",
     "json_option",
     "load_model",
+    "output_option",
     "task_options",
     "threads_option",
 ]
-
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""A decorator that adds options to a command."""
 
 
 def combine(*decorators: Decorator) -> Decorator:
@@ -46,20 +47,25 @@ def drop_unset(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
+input_option = option_group("Input")
+engine_option = option_group("Engine")
+decoding_option = option_group("Answers")
+output_option = option_group("Output")
+
 bundle_argument = click.argument("bundle", type=PATH)
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+json_option = output_option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
-force_option = click.option("--force", is_flag=True, help="Overwrite the output of an earlier run.")
+force_option = output_option("--force", is_flag=True, help="Overwrite the output of an earlier run.")
 
-columns_option = click.option(
+columns_option = input_option(
     "--columns",
     type=ColumnsType(),
     help="Columns of the file for the fields read, e.g. text=sentence,label=category; column numbers from 0 if the "
     "file has no header.",
 )
 
-threads_option = click.option(
+threads_option = engine_option(
     "--threads",
     type=click.IntRange(min=1),
     show_default="as measured by tune, else one per available core",
@@ -67,45 +73,47 @@ threads_option = click.option(
 )
 
 task_options = combine(
-    click.option(
+    decoding_option(
         "--aggregation",
         type=click.Choice(AGGREGATIONS),
         help="token-classification: how labelled tokens are merged into entities.",
     ),
-    click.option("--bio/--no-bio", default=None, help="token-classification: predict valid BIO sequences only."),
-    click.option(
+    decoding_option("--bio/--no-bio", default=None, help="token-classification: predict valid BIO sequences only."),
+    decoding_option(
         "--top-k",
         type=int,
         help="Number of answers (question-answering), or of tokens for each mask (fill-mask).",
     ),
-    click.option(
+    decoding_option(
         "--candidates",
         type=NamesType(),
         help="fill-mask: words to choose from, instead of the whole vocabulary.",
     ),
-    click.option(
+    decoding_option(
         "--thresholds",
         type=NumbersType(),
         help="text-classification, multi-label: minimum probability of each label, in their order.",
     ),
-    click.option(
+    decoding_option(
         "--threshold",
         type=float,
         help="Minimum probability of a predicted label (multi-label text-classification) or of a replaced token "
         "(replaced-token-detection).",
     ),
-    click.option("--max-answer-tokens", type=int, help="question-answering: maximum length of an answer, in tokens."),
-    click.option(
+    decoding_option(
+        "--max-answer-tokens", type=int, help="question-answering: maximum length of an answer, in tokens."
+    ),
+    decoding_option(
         "--n-best",
         type=int,
         help="question-answering: number of candidate answers that probabilities are computed over.",
     ),
-    click.option(
+    decoding_option(
         "--no-answer/--always-answer",
         default=None,
         help='question-answering: whether "no answer" is a possible answer.',
     ),
-    click.option(
+    decoding_option(
         "--no-answer-threshold",
         type=float,
         help="question-answering: give no answer if its score exceeds the best answer's by more than this, in logits.",
@@ -114,14 +122,14 @@ task_options = combine(
 """Options of all tasks. The command gets them as keyword arguments, `None` where the user did not pass one."""
 
 inference_options = combine(
-    click.option(
+    engine_option(
         "--precision",
         default="auto",
         show_default=True,
         type=click.Choice(["auto", "fp32", "fp16", "int8"]),
         help="Variant to run. auto: the one that tune measured to be fastest, else the bundle's default; FP16 on CUDA.",
     ),
-    click.option(
+    engine_option(
         "--device",
         default="auto",
         show_default=True,

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bert_export.cli.options import bundle_argument, columns_option, inference_options, json_option, load_model
+from bert_export.cli.help import ExampleCommand
+from bert_export.cli.options import (
+    bundle_argument,
+    columns_option,
+    inference_options,
+    input_option,
+    json_option,
+    load_model,
+    output_option,
+)
 from bert_export.cli.param_types import PATH
 from bert_export.cli.predict_inputs import Item, argument_items, file_items, grouped, is_live, stdin_items
 from bert_export.cli.predict_output import Answer, json_line, open_output, text_line
@@ -21,14 +30,22 @@ if TYPE_CHECKING:
 __all__ = ["predict"]
 
 
-@click.command()
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        'bert-export predict bundle "I lost my card"',
+        "bert-export predict bundle --input messages.csv --output answers.jsonl",
+        "# As a filter: one JSON value per line, as soon as it is known",
+        "tail -f messages.txt | bert-export predict bundle --json",
+    ],
+)
 @bundle_argument
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
-@click.option("--pair", help="Second text of a pair, combined with each TEXT.")
-@click.option("--question", help="Question to answer from each TEXT.")
-@click.option("--input", "input_file", type=PATH, help="File of inputs, as for evaluate, or of texts (.txt).")
-@click.option("--output", "output_file", type=PATH, help="File for the results, as JSON lines, instead of stdout.")
-@click.option(
+@input_option("--pair", help="Second text of a pair, combined with each TEXT.")
+@input_option("--question", help="Question to answer from each TEXT.")
+@input_option("--input", "input_file", type=PATH, help="File of inputs, as for evaluate, or of texts (.txt).")
+@output_option("--output", "output_file", type=PATH, help="File for the results, as JSON lines, instead of stdout.")
+@output_option(
     "--on-error",
     type=click.Choice(["raise", "skip", "return"]),
     default="raise",

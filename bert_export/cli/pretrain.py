@@ -6,7 +6,8 @@ from typing import Any
 import click
 
 from bert_export.cli.corpus_options import corpus_options, read_corpus
-from bert_export.cli.options import columns_option
+from bert_export.cli.help import ExampleCommand, option_group
+from bert_export.cli.options import columns_option, input_option
 from bert_export.cli.output import print_training_report, progress_printer
 from bert_export.cli.param_types import CHECKPOINT, PATH
 from bert_export.cli.training_options import output_option, pop_placement, pretraining_options, run_options
@@ -14,8 +15,22 @@ from bert_export.cli.training_options import output_option, pop_placement, pretr
 __all__ = ["pretrain"]
 
 
-@click.command()
-@click.option(
+task_option = option_group("Task")
+model_option = option_group("Model")
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        "# Go on with a checkpoint, on text of a domain",
+        "bert-export pretrain --base checkpoint --corpus corpus.txt --steps 2000 \\",
+        "    --output adapted",
+        "# A new model",
+        "bert-export pretrain --family bert --size mini --tokenizer vocabulary \\",
+        "    --corpus corpus.txt --output mini",
+    ],
+)
+@task_option(
     "--objective",
     type=click.Choice(["mlm", "mlm+nsp", "mlm+sop", "rtd"]),
     default="mlm",
@@ -23,17 +38,17 @@ __all__ = ["pretrain"]
     help="Masked language modelling, alone (mlm), with next-sentence prediction (nsp) or with sentence-order "
     "prediction (sop); or replaced-token detection (rtd).",
 )
-@click.option("--family", help="Model family of a new model; needs --size and --tokenizer.")
-@click.option("--size", help="Size of a new model, such as tiny, small or base.")
-@click.option(
+@model_option("--family", help="Model family of a new model; needs --size and --tokenizer.")
+@model_option("--size", help="Size of a new model, such as tiny, small or base.")
+@model_option(
     "--initializer-range",
     type=click.FloatRange(min=0, min_open=True),
     show_default="that of the size, 0.02 for BERT",
     help="Standard deviation of a new model's weights.",
 )
-@click.option("--tokenizer", type=PATH, help="Folder with a new model's tokenizer files.")
-@click.option("--base", type=CHECKPOINT, help="Folder or hub id of a checkpoint to start from, instead of a new model.")
-@click.option(
+@model_option("--tokenizer", type=PATH, help="Folder with a new model's tokenizer files.")
+@model_option("--base", type=CHECKPOINT, help="Folder or hub id of a checkpoint to start from, instead of a new model.")
+@input_option(
     "--corpus",
     "sources",
     multiple=True,

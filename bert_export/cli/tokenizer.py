@@ -5,34 +5,44 @@ from pathlib import Path
 
 import click
 
-from bert_export.cli.options import columns_option, json_option
+from bert_export.cli.help import ExampleCommand, option_group
+from bert_export.cli.options import columns_option, json_option, output_option
 from bert_export.cli.output import print_json, progress_printer
 from bert_export.cli.param_types import PATH
 
 __all__ = ["tokenizer"]
 
 
-@click.command()
+vocabulary_option = option_group("Vocabulary")
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        "bert-export tokenizer corpus.txt --kind wordpiece --vocab-size 30000 \\",
+        "    --output vocabulary",
+    ],
+)
 @click.argument("corpus", nargs=-1, required=True, type=PATH)
-@click.option(
+@vocabulary_option(
     "--kind",
     type=click.Choice(["wordpiece", "bpe", "unigram"]),
     required=True,
     help="wordpiece as in BERT, byte-level bpe as in RoBERTa, or unigram as in ALBERT.",
 )
-@click.option(
+@vocabulary_option(
     "--vocab-size", type=click.IntRange(min=1), required=True, help="Number of tokens, special tokens included."
 )
-@click.option("--output", type=PATH, required=True, help="Folder to write the tokenizer's files to.")
-@click.option("--cased", is_flag=True, help="Keep case and accents; bpe always does.")
-@click.option(
+@output_option("--output", type=PATH, required=True, help="Folder to write the tokenizer's files to.")
+@vocabulary_option("--cased", is_flag=True, help="Keep case and accents; bpe always does.")
+@vocabulary_option(
     "--min-frequency",
     type=click.IntRange(min=1),
     show_default="2",
     help="wordpiece, bpe: how often a pair of pieces must occur to be merged.",
 )
 @columns_option
-@click.option("--force", is_flag=True, help="Overwrite an existing tokenizer folder.")
+@output_option("--force", is_flag=True, help="Overwrite an existing tokenizer folder.")
 @json_option
 def tokenizer(
     corpus: tuple[Path, ...],

@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from bert_export.cli.options import columns_option, drop_unset
+from bert_export.cli.help import ExampleCommand, option_group
+from bert_export.cli.options import columns_option, drop_unset, input_option
 from bert_export.cli.output import print_training_report, progress_printer
 from bert_export.cli.param_types import CHECKPOINT, PATH
 from bert_export.cli.training_options import fine_tuning_options, output_option, pop_placement, run_options
@@ -16,34 +17,46 @@ from bert_runtime.tasks.text_classification import PROBLEM_TYPES
 __all__ = ["train"]
 
 
-@click.command()
-@click.option(
+task_option = option_group("Task")
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        "bert-export train --base all-MiniLM-L6-v2 --train train.csv --dev dev.csv \\",
+        "    --output intents",
+        "# Entities in CoNLL files",
+        "bert-export train --task token-classification --base checkpoint \\",
+        "    --train train.conll --dev dev.conll --output entities --epochs 5",
+    ],
+)
+@task_option(
     "--task",
     type=click.Choice(list(TASKS)),
     default="text-classification",
     show_default=True,
     help="Task to train for.",
 )
-@click.option("--base", type=CHECKPOINT, required=True, help="Folder or hub id (org/name@revision) to start from.")
-@click.option(
+@input_option("--base", type=CHECKPOINT, required=True, help="Folder or hub id (org/name@revision) to start from.")
+@input_option(
     "--train",
     "train_file",
     type=PATH,
     required=True,
     help="Labelled training file: JSONL, CSV, TSV, CoNLL, CoNLL-U or SQuAD JSON; may be compressed (.gz).",
 )
-@click.option("--dev", "dev_file", type=PATH, required=True, help="Labelled file that the best epoch is selected on.")
+@input_option("--dev", "dev_file", type=PATH, required=True, help="Labelled file that the best epoch is selected on.")
 @output_option
-@click.option(
+@task_option(
     "--problem-type",
     type=click.Choice(PROBLEM_TYPES),
     show_default="single_label",
     help="text-classification: one label per text, any number of labels (a list, or comma-separated names), or a "
     "number in the column score.",
 )
-@click.option("--crf/--no-crf", default=None, help="token-classification: train a linear-chain CRF over the labels.")
-@click.option("--bio/--no-bio", default=None, help="token-classification: predict valid BIO sequences only.")
-@click.option(
+@task_option("--crf/--no-crf", default=None, help="token-classification: train a linear-chain CRF over the labels.")
+@task_option("--bio/--no-bio", default=None, help="token-classification: predict valid BIO sequences only.")
+@task_option(
     "--pooling",
     type=click.Choice(POOLINGS),
     show_default="that of the base",

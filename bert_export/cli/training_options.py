@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bert_export.cli.config_file import config_option
-from bert_export.cli.options import Decorator, combine, force_option, json_option
+from bert_export.cli.help import Decorator, option_group
+from bert_export.cli.options import combine, force_option, json_option
 from bert_export.cli.param_types import PATH, DevicesType
 
 if TYPE_CHECKING:
@@ -13,12 +14,16 @@ if TYPE_CHECKING:
 
 __all__ = ["fine_tuning_options", "output_option", "pop_placement", "pretraining_options", "run_options"]
 
-output_option = click.option("--output", type=PATH, required=True, help="Folder of the checkpoint to write.")
+_training_option = option_group("Training")
+_processes_option = option_group("Processes")
+_run_option = option_group("Run")
+
+output_option = option_group("Output")("--output", type=PATH, required=True, help="Folder of the checkpoint to write.")
 
 
 def _setting(flag: str, name: str | None = None, **attributes: Any) -> Decorator:
     """Return an option that becomes the setting `name`, by default of the flag's name, and shows its default."""
-    return click.option(flag, *([] if name is None else [name]), **({"show_default": True} | attributes))
+    return _training_option(flag, *([] if name is None else [name]), **({"show_default": True} | attributes))
 
 
 _batch_size = _setting("--batch-size", type=int, default=32, help="Sequences per batch and process.")
@@ -121,7 +126,7 @@ pretraining_options = combine(
 """Options that are fields of `PretrainSettings`."""
 
 _placement_options = combine(
-    click.option(
+    _processes_option(
         "--devices",
         type=DevicesType(),
         metavar="[N|auto]",
@@ -129,10 +134,10 @@ _placement_options = combine(
         "or 1 process on the CPU.",
         show_default="1, or what torchrun started",
     ),
-    click.option(
+    _processes_option(
         "--nodes", type=click.IntRange(min=1), show_default="1, or what torchrun started", help="Number of machines."
     ),
-    click.option(
+    _processes_option(
         "--strategy",
         type=click.Choice(["auto", "ddp", "fsdp"]),
         default="auto",
@@ -147,7 +152,7 @@ def run_options(*, config: bool = True) -> Decorator:
     return combine(
         _placement_options,
         *([config_option] if config else []),
-        click.option("--resume", is_flag=True, help="Continue an interrupted run from its last saved state."),
+        _run_option("--resume", is_flag=True, help="Continue an interrupted run from its last saved state."),
         force_option,
         json_option,
     )

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from bert_export.cli.options import bundle_argument, columns_option, json_option
+from bert_export.cli.help import ExampleCommand, option_group
+from bert_export.cli.options import bundle_argument, columns_option, input_option, json_option
 from bert_export.cli.output import format_table, print_json, progress_printer
 from bert_export.cli.param_types import PATH
 from bert_runtime.bundle.manifest import Manifest
@@ -15,11 +16,21 @@ from bert_runtime.records import iter_records
 __all__ = ["tune"]
 
 
-@click.command()
+measurement_option = option_group("Measurement")
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        "bert-export tune bundle",
+        "# For texts of the lengths that will be served",
+        "bert-export tune bundle --input messages.csv",
+    ],
+)
 @bundle_argument
-@click.option("--input", "input_file", type=PATH, help="File of typical inputs; their lengths matter.")
+@input_option("--input", "input_file", type=PATH, help="File of typical inputs; their lengths matter.")
 @columns_option
-@click.option(
+@measurement_option(
     "--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Repetitions of every measurement."
 )
 @json_option

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bert_export.cli.help import ExampleCommand
 from bert_export.cli.options import bundle_argument, json_option
 from bert_export.cli.output import format_table, print_json
 
@@ -15,7 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["verify"]
 
 
-@click.command()
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        "bert-export verify bundle",
+    ],
+)
 @bundle_argument
 @json_option
 def verify(bundle: Path, as_json: bool) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from bert_export.cli.options import bundle_argument, columns_option, threads_option
+from bert_export.cli.help import ExampleCommand, option_group
+from bert_export.cli.options import bundle_argument, columns_option, output_option, threads_option
 from bert_export.cli.output import progress_printer
 from bert_export.cli.param_types import CHECKPOINT, PATH
 from bert_runtime.records import read_records
@@ -14,22 +15,31 @@ from bert_runtime.records import read_records
 __all__ = ["bench"]
 
 
-@click.command()
+comparison_option = option_group("Comparison")
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        "bert-export bench bundle --quick",
+        "bert-export bench bundle --json result.json --plot result.svg",
+    ],
+)
 @bundle_argument
-@click.option(
+@comparison_option(
     "--checkpoint",
     type=CHECKPOINT,
     show_default="the one that the bundle was made from",
     help="Folder or hub id (org/name@revision) of the checkpoint for the other engines.",
 )
-@click.option(
+@comparison_option(
     "--texts", type=PATH, show_default="messages of mixed lengths", help="File of texts for the throughput workload."
 )
 @columns_option
 @threads_option
-@click.option("--quick", is_flag=True, help="Run fewer repetitions: faster, with more noise.")
-@click.option("--json", "json_file", type=PATH, help="File for the whole report.")
-@click.option("--plot", type=PATH, help="File for a chart of the report (PNG, SVG or PDF).")
+@comparison_option("--quick", is_flag=True, help="Run fewer repetitions: faster, with more noise.")
+@output_option("--json", "json_file", type=PATH, help="File for the whole report.")
+@output_option("--plot", type=PATH, help="File for a chart of the report (PNG, SVG or PDF).")
 def bench(
     bundle: Path,
     checkpoint: str | None,

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bert_export.cli.options import json_option
+from bert_export.cli.help import ExampleCommand
+from bert_export.cli.options import json_option, output_option
 from bert_export.cli.output import print_json
 from bert_export.cli.param_types import PATH
 
@@ -16,18 +17,24 @@ if TYPE_CHECKING:
 __all__ = ["compare"]
 
 
-@click.command()
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        "bert-bench compare before/result.json after/result.json --fail",
+    ],
+)
 @click.argument("before", type=PATH)
 @click.argument("after", type=PATH)
-@click.option(
+@output_option(
     "--least", "min_percent", type=float, default=5.0, show_default=True, help="Report changes above this percentage."
 )
-@click.option("--fail", is_flag=True, help="Exit with 1 if anything got slower by more than --least.")
+@output_option("--fail", is_flag=True, help="Exit with 1 if anything got slower by more than --least.")
 @json_option
 def compare(before: Path, after: Path, min_percent: float, fail: bool, as_json: bool) -> None:
-    """List what got slower and what got faster from run BEFORE to run AFTER, two result.json files.
+    """List what got slower or faster between two runs.
 
-    A change counts if the rounds of the two runs do not overlap (p10 to p90), given at least three rounds each.
+    BEFORE and AFTER are the result.json files of two runs. A change counts if their rounds do not overlap (p10 to p90),
+    given at least three rounds each.
     """
     from bert_bench.reports.read_report import read_report
     from bert_bench.reports.report_diff import compare_reports

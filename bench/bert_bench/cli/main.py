@@ -1,6 +1,8 @@
 """The `bert-bench` command group."""
 
+from collections.abc import Sequence
 from importlib.metadata import version
+from typing import ClassVar
 
 import click
 
@@ -16,9 +18,13 @@ class _Group(ErrorGroup):
     """Error messages that name `bert-bench`."""
 
     program = "bert-bench"
+    examples: ClassVar[Sequence[str]] = (
+        "bert-bench run checkpoint --quick --output results",
+        "bert-bench report results/result.json",
+    )
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Group)
 @click.version_option(version("bert-export"), prog_name="bert-bench")
 def main() -> None:
     """Compare exported bundles with PyTorch, ONNX Runtime, OpenVINO, CTranslate2 and others on this machine."""

@@ -5,18 +5,25 @@ from pathlib import Path
 
 import click
 
+from bert_export.cli.help import ExampleCommand
+from bert_export.cli.options import output_option
 from bert_export.cli.param_types import PATH
 
 __all__ = ["report"]
 
 
-@click.command()
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        "bert-bench report result.json --markdown result.md --plot result.svg",
+    ],
+)
 @click.argument("result", type=PATH)
-@click.option("--title", help="The model's name, in place of the one in RESULT.")
-@click.option("--markdown", type=PATH, help="Write the Markdown to this file instead of stdout.")
-@click.option("--plot", type=PATH, help="Write a chart (PNG, SVG or PDF) to this file.")
+@output_option("--title", help="The model's name, in place of the one in RESULT.")
+@output_option("--markdown", type=PATH, help="Write the Markdown to this file instead of stdout.")
+@output_option("--plot", type=PATH, help="Write a chart (PNG, SVG or PDF) to this file.")
 def report(result: Path, title: str | None, markdown: Path | None, plot: Path | None) -> None:
-    """Render RESULT, the JSON file of a run, as Markdown and as a chart."""
+    """Render RESULT, the JSON file of a run as Markdown and as a chart."""
     from bert_bench.reports.markdown import report_markdown
     from bert_bench.reports.plot import plot_comparison, require_plotting
     from bert_bench.reports.read_report import read_report

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from bert_export.cli.options import columns_option, threads_option
+from bert_export.cli.help import ExampleCommand, option_group
+from bert_export.cli.options import columns_option, engine_option, output_option, threads_option
 from bert_export.cli.output import format_table, print_json, progress_printer
 from bert_export.cli.param_types import CHECKPOINT, PATH
 
@@ -43,30 +44,43 @@ def _list_engines(context: click.Context, parameter: click.Parameter, value: boo
     context.exit()
 
 
-@click.command()
+model_option = option_group("Model")
+workload_option = option_group("Workloads")
+measurement_option = option_group("Measurement")
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        "bert-bench run checkpoint --quick",
+        "# Two engines, at the shapes that matter here",
+        "bert-bench run checkpoint --engines openvino-int8,optimum-int8 \\",
+        "    --shapes 1x16,8x128 --output results",
+    ],
+)
 @click.argument("checkpoint", type=CHECKPOINT)
-@click.option("--bundle", type=PATH, help="Bundle exported from CHECKPOINT; by default it is exported now.")
-@click.option(
+@model_option("--bundle", type=PATH, help="Bundle exported from CHECKPOINT; by default it is exported now.")
+@engine_option(
     "--engines", callback=_names, help="Comma-separated engines, see --list; by default all that support the task."
 )
-@click.option(
+@workload_option(
     "--workloads",
     callback=_names,
     default="grid,single,offline,concurrent",
     show_default=True,
     help="Comma-separated workloads; loadgen is one too.",
 )
-@click.option(
+@workload_option(
     "--shapes", callback=_shapes, help="Shapes of the grid, batch size x tokens, such as 1x16,8x128; by default twelve."
 )
-@click.option("--labelled", type=PATH, help="Labelled file for the task metric and the comparison of outputs.")
-@click.option(
+@workload_option("--labelled", type=PATH, help="Labelled file for the task metric and the comparison of outputs.")
+@workload_option(
     "--calibrate", type=PATH, help="Calibration texts for engines that quantize statically; by default built-in texts."
 )
-@click.option(
+@workload_option(
     "--data", type=PATH, help="Folder with sst2, banking77 or squad_v1.1, each an offline (throughput) workload."
 )
-@click.option(
+@workload_option(
     "--texts",
     type=PATH,
     multiple=True,
@@ -75,14 +89,14 @@ def _list_engines(context: click.Context, parameter: click.Parameter, value: boo
 )
 @columns_option
 @threads_option
-@click.option("--rounds", type=click.IntRange(min=1), help="Rounds, in each of which everything is timed.")
-@click.option("--quick", is_flag=True, help="Fewer repetitions: a first impression, more noise.")
-@click.option("--cache", type=PATH, help="Folder for environments and engines' files; by default below ~/.cache.")
-@click.option("--title", help="The model's name in the report and its chart; by default that of its size.")
-@click.option("--output", type=PATH, help="Write result.json, result.md and result.png into this folder.")
-@click.option("--force", is_flag=True, help="Replace the folder of --output.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-@click.option(
+@measurement_option("--rounds", type=click.IntRange(min=1), help="Rounds, in each of which everything is timed.")
+@measurement_option("--quick", is_flag=True, help="Fewer repetitions: a first impression, more noise.")
+@measurement_option("--cache", type=PATH, help="Folder for environments and engines' files; by default below ~/.cache.")
+@output_option("--title", help="The model's name in the report and its chart; by default that of its size.")
+@output_option("--output", type=PATH, help="Write result.json, result.md and result.png into this folder.")
+@output_option("--force", is_flag=True, help="Replace the folder of --output.")
+@output_option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@engine_option(
     "--list",
     is_flag=True,
     is_eager=True,
