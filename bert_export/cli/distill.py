@@ -54,8 +54,8 @@ loss_option = option_group("Loss")
     type=PATH,
     help="Training file, as for train; it needs no labels with --hard-weight 0.",
 )
-@input_option("--dev", "dev_file", type=PATH, help="Labelled file that the best epoch is selected on.")
-@input_option("--corpus", "sources", multiple=True, help="Raw text, as for pretrain, instead of --train and --dev.")
+@input_option("--dev", "dev_file", type=PATH, help="Labelled file that the best epoch is selected on; as for train.")
+@input_option("--corpus", "sources", multiple=True, help="Raw text, as for pretrain, instead of --train.")
 @output_option
 @loss_option(
     "--temperature", type=float, show_default="2", help="Divisor of both models' logits in the loss on predictions."
@@ -102,15 +102,15 @@ def distill(
 ) -> None:
     """Train a small student to imitate a larger teacher.
 
-    With --train and --dev, the student learns a fine-tuned teacher's task; with --corpus, its masked language model.
+    With --train, the student learns a fine-tuned teacher's task; with --corpus, its masked language model.
     """
     from bert_models.distillation import CORPUS_DISTILLATION, TASK_DISTILLATION, distill_language_model
     from bert_models.distillation import distill as distill_task
     from bert_models.pretraining import PretrainSettings
     from bert_models.training import TrainSettings
 
-    if bool(sources) == (train_file is not None) or (train_file is None) != (dev_file is None):
-        raise click.UsageError("expected --train with --dev, or --corpus")
+    if bool(sources) == (train_file is not None) or (train_file is None and dev_file is not None):
+        raise click.UsageError("expected --train, with --dev or without, or --corpus")
     reading = {name: options.pop(name) for name in ("document_start", "one_per_line", "split", "cache")}
     if not sources:
         _refuse([name for name, value in reading.items() if value], "--train")
@@ -124,7 +124,7 @@ def distill(
     run: dict[str, Any] = {
         "placement": placement, "resume": resume, "force": force, "progress": progress_printer(),
     }  # fmt: skip
-    if train_file is not None and dev_file is not None:
+    if train_file is not None:
         report = distill_task(
             teacher, student, train_file, dev_file, output, TrainSettings(**chosen), distillation,
             columns=columns, **run,

@@ -45,7 +45,12 @@ task_option = option_group("Task")
     required=True,
     help="Labelled training file: JSONL, CSV, TSV, CoNLL, CoNLL-U or SQuAD JSON; may be compressed (.gz).",
 )
-@input_option("--dev", "dev_file", type=PATH, required=True, help="Labelled file that the best epoch is selected on.")
+@input_option(
+    "--dev",
+    "dev_file",
+    type=PATH,
+    help="Labelled file that the best epoch is selected on; without it, rows of the training file are held out.",
+)
 @output_option
 @task_option(
     "--problem-type",
@@ -69,7 +74,7 @@ def train(
     task: str,
     base: str,
     train_file: Path,
-    dev_file: Path,
+    dev_file: Path | None,
     output: Path,
     problem_type: str | None,
     crf: bool | None,

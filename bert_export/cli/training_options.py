@@ -87,6 +87,20 @@ fine_tuning_options = combine(
         help="Weight classes in the loss by the inverse of their frequency.",
     ),
     _setting(
+        "--dev-share",
+        "dev_fraction",
+        type=float,
+        show_default="0.1, at most 2,000 rows",
+        help="Fraction of the training rows that is held out for evaluation if there is no --dev.",
+    ),
+    _setting(
+        "--unknown-labels",
+        type=click.Choice(["skip", "keep", "error"]),
+        default="skip",
+        help="Labels that only dev rows have. skip: warn, and do not score these rows; keep: score them, as labels "
+        "that the model never learns; error: do not train.",
+    ),
+    _setting(
         "--sort-by-length/--no-sort-by-length",
         help="Group texts of similar length into batches: less padding.",
     ),

@@ -34,9 +34,9 @@ def test_distill_a_fine_tuned_teacher(run: Run, classifier_checkpoint: Path, tmp
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "expected --train with --dev, or --corpus"),
-        (["--train", "a.csv"], "expected --train with --dev, or --corpus"),
-        (["--train", "a.csv", "--dev", "b.csv", "--corpus", "c.txt"], "expected --train with --dev, or --corpus"),
+        ([], "expected --train, with --dev or without, or --corpus"),
+        (["--dev", "a.csv"], "expected --train, with --dev or without, or --corpus"),
+        (["--train", "a.csv", "--corpus", "c.txt"], "expected --train, with --dev or without, or --corpus"),
         (["--train", "a.csv", "--dev", "b.csv", "--steps", "5"], "--steps cannot be combined with --train"),
         (["--train", "a.csv", "--dev", "b.csv", "--cache", "d"], "--cache cannot be combined with --train"),
         (["--train", "a.csv", "--dev", "b.csv", "--split", "dev"], "--split cannot be combined with --train"),

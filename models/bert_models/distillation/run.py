@@ -22,10 +22,13 @@ from bert_models.model import TaskModel
 from bert_models.training import TrainSettings
 from bert_models.training.class_weights import check_loss_settings, class_weights
 from bert_models.training.data import ExampleDataset
+from bert_models.training.data_files import DataFiles
+from bert_models.training.dev_split import LabelReader
 from bert_models.training.distributed.placement import DEFAULT_PLACEMENT, Placement
 from bert_models.training.distributed.process_group import ProcessGroup
+from bert_models.training.infer_task import label_reader
 from bert_models.training.objectives import Objective, Target
-from bert_models.training.run import DataFiles, TrainingSetup, run_training, training_examples
+from bert_models.training.run import TrainingSetup, run_training, training_examples
 from bert_runtime.errors import DataError, InputError
 from bert_runtime.records import Record
 from bert_runtime.tasks import Example, SentenceEmbedding, Task, Vocabulary
@@ -38,7 +41,7 @@ def distill(
     teacher: str | Path,
     student: str,
     train: str | Path,
-    dev: str | Path,
+    dev: str | Path | None,
     output: str | Path,
     settings: TrainSettings,
     distillation: DistillationSettings = TASK_DISTILLATION,
@@ -55,7 +58,7 @@ def distill(
         teacher: folder or hub id of a fine-tuned checkpoint.
         student: a number of the teacher's layers, a size of its family, or a checkpoint, see `Student.from_name`.
         train: the training file; it needs labels only if `hard_weight` is above 0.
-        dev: a labelled file, which decides which epoch is best.
+        dev: a labelled file, which decides which epoch is best; `None` holds rows of the training file out for it.
         output: the checkpoint folder to write.
         settings: of the training.
         distillation: weights of the losses.
@@ -78,9 +81,13 @@ def distill(
     def build_setup(train_records: Sequence[Record], dev_records: Sequence[Record]) -> TrainingSetup:
         return _training_setup(open_checkpoint(teacher), student, settings, distillation, progress)
 
+    def find_label_reader() -> LabelReader | None:
+        task = open_checkpoint(teacher).task()
+        return label_reader(task.name, getattr(task, "problem_type", None))
+
     bases = [teacher, student] if is_checkpoint_name(student) else [teacher]
     return run_training(
-        build_setup, bases, DataFiles(train, dev, columns or {}), output, settings,
+        build_setup, bases, DataFiles(train, dev, columns or {}, find_label_reader), output, settings,
         placement=placement, resume=resume, force=force, progress=progress,
     )  # fmt: skip
 
@@ -94,6 +101,8 @@ def _training_setup(
 ) -> TrainingSetup:
     """Choose the student, and check that it can be distilled with these settings."""
     task = teacher.task()
+    if settings.unknown_labels == "keep":
+        raise TrainingError("unknown_labels must be skip or error: a student has the labels of its teacher; found keep")
     if task.name not in SOFT_LOSSES:
         raise TrainingError(
             f"{teacher.path}: a teacher of {task.name} is distilled on a corpus: give --corpus instead of --train and "

@@ -6,10 +6,11 @@ from typing import Any
 
 from bert_models.checkpoint import load_model, open_checkpoint
 from bert_models.training.class_weights import check_loss_settings
+from bert_models.training.data_files import DataFiles
 from bert_models.training.distributed.placement import DEFAULT_PLACEMENT, Placement
 from bert_models.training.distributed.process_group import no_progress
-from bert_models.training.infer_task import infer_task
-from bert_models.training.run import DataFiles, TrainingSetup, run_training
+from bert_models.training.infer_task import infer_task, label_reader
+from bert_models.training.run import TrainingSetup, run_training
 from bert_models.training.settings import TrainSettings
 from bert_runtime.records import Record
 
@@ -20,7 +21,7 @@ def fine_tune(
     task: str,
     base: str | Path,
     train: str | Path,
-    dev: str | Path,
+    dev: str | Path | None,
     output: str | Path,
     settings: TrainSettings,
     *,
@@ -43,7 +44,8 @@ def fine_tune(
         task: A key of `bert_runtime.tasks.TASKS`, such as `text-classification`.
         base: Folder or hub id of the checkpoint to start from, see `bert_models.hub`.
         train: Labelled training file, see `bert_runtime.records.read_records`.
-        dev: Labelled file that decides which epoch is best.
+        dev: Labelled file that decides which epoch is best; `None` holds rows of the training file out for it, see
+            `settings.dev_fraction` and `split_rows`.
         output: Folder of the checkpoint.
         settings: Optimizer, epochs, batches and precision.
         task_settings: Fields of the task's class in `bert_runtime.tasks`, such as `problem_type` or `crf`.
@@ -65,11 +67,15 @@ def fine_tune(
 
     def build_setup(train_records: Sequence[Record], dev_records: Sequence[Record]) -> TrainingSetup:
         source = open_checkpoint(base)
-        inferred = infer_task(task, source, train_records, dev_records, task_settings or {})
+        inferred = infer_task(
+            task, source, train_records, dev_records, task_settings or {}, unknown_labels=settings.unknown_labels
+        )
         check_loss_settings(inferred, settings)
         return TrainingSetup(source, inferred, build=lambda: load_model(source, inferred, new_head=True))
 
+    problem_type = (task_settings or {}).get("problem_type")
+    files = DataFiles(train, dev, columns or {}, lambda: label_reader(task, problem_type))
     return run_training(
-        build_setup, [base], DataFiles(train, dev, columns or {}), output, settings,
+        build_setup, [base], files, output, settings,
         placement=placement, resume=resume, force=force, progress=progress,
     )  # fmt: skip

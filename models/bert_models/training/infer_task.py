@@ -1,12 +1,13 @@
 """Infer the task of a training run: the requested task, with the labels of the training data."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from bert_models.checkpoint import Checkpoint
 from bert_models.errors import TrainingError
 from bert_models.task_settings import read_labels
+from bert_models.training.dev_split import LabelReader
 from bert_runtime.crf import is_bio
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record
@@ -20,17 +21,20 @@ from bert_runtime.tasks import (
     TokenClassification,
 )
 
-__all__ = ["infer_task", "labels_without_example"]
-
-_LabelReader = Callable[[Record], Sequence[str]]
-"""Returns the labels of a row."""
+__all__ = ["infer_task", "label_reader", "labels_without_example"]
 
 _FROM_DATA = ("labels", "transitions", "no_answer")
 """Fields of tasks that follow from the training data, and so are no settings."""
 
 
 def infer_task(
-    name: str, source: Checkpoint, train: Sequence[Record], dev: Sequence[Record], settings: Mapping[str, Any]
+    name: str,
+    source: Checkpoint,
+    train: Sequence[Record],
+    dev: Sequence[Record],
+    settings: Mapping[str, Any],
+    *,
+    unknown_labels: str = "error",
 ) -> Task:
     """Return the task `name` with the labels of the training data.
 
@@ -42,11 +46,14 @@ def infer_task(
         train: Rows of the training file.
         dev: Rows of the dev file.
         settings: Fields of the task's class, such as `problem_type` or `crf`.
+        unknown_labels: One of `settings.UNKNOWN_LABELS`, for labels that only the dev file has; with `keep`, they are
+            labels of the task.
 
     Raises:
         TrainingError: The task or a setting is unknown.
         CheckpointError: The checkpoint's family has no head for the task.
-        DataError: The dev file has labels that the training file lacks; the message names all of them.
+        DataError: The dev file has labels that the training file lacks, and `unknown_labels` is `error`; the message
+            names all of them.
     """
     if name not in TASKS:
         raise TrainingError(f"unknown task {name!r}; expected one of {', '.join(TASKS)}")
@@ -55,21 +62,27 @@ def infer_task(
     if unknown := sorted(set(settings) - known):
         raise TrainingError(f"{name} has no setting {', '.join(unknown)}; it has {', '.join(sorted(known)) or 'none'}")
     try:
-        return _task(name, source, train, dev, settings)
+        return _task(name, source, train, dev, settings, unknown_labels)
     except (TypeError, ValueError) as error:
         raise TrainingError(f"{name}: {error}") from None
 
 
 def _task(
-    name: str, source: Checkpoint, train: Sequence[Record], dev: Sequence[Record], settings: Mapping[str, Any]
+    name: str,
+    source: Checkpoint,
+    train: Sequence[Record],
+    dev: Sequence[Record],
+    settings: Mapping[str, Any],
+    unknown_labels: str,
 ) -> Task:
-    if name == TextClassification.name and settings.get("problem_type") == "regression":
+    read = label_reader(name, settings.get("problem_type"))
+    if name == TextClassification.name and read is None:
         return TextClassification(labels=("score",), **settings)
+    if read is not None:
+        labels = _labels(source, name, train, dev, read, unknown_labels)
     if name == TextClassification.name:
-        labels = _labels(source, name, train, dev, _reader(settings.get("problem_type")))
         return TextClassification(labels=labels, **settings)
     if name == TokenClassification.name:
-        labels = _labels(source, name, train, dev, Record.tags)
         # Training and evaluation use the first token of every word, so decoding does, too.
         return TokenClassification(labels=labels, **{"aggregation": "first", "bio": is_bio(labels), **settings})
     if name == QuestionAnswering.name:
@@ -81,18 +94,20 @@ def _task(
 
 def labels_without_example(task: Task, records: Sequence[Record]) -> list[str]:
     """Return the task's labels that no record has; an empty list for a task without labels."""
-    if isinstance(task, TokenClassification):
-        read: _LabelReader = Record.tags
-    elif isinstance(task, TextClassification) and task.problem_type != "regression":
-        read = _reader(task.problem_type)
-    else:
+    read = label_reader(task.name, getattr(task, "problem_type", None))
+    if read is None:
         return []
+    assert isinstance(task, TextClassification | TokenClassification)
     found = {label for record in records for label in read(record)}
     return [label for label in task.labels if label not in found]
 
 
-def _reader(problem_type: str | None) -> _LabelReader:
-    """Return the function that reads a row's labels for text classification."""
+def label_reader(name: str, problem_type: str | None = None) -> LabelReader | None:
+    """Return the function that reads a row's labels; `None` for a task whose labels do not come from the data."""
+    if name == TokenClassification.name:
+        return Record.tags
+    if name != TextClassification.name or problem_type == "regression":
+        return None
     return Record.labels if problem_type == "multi_label" else lambda record: [record.label()]
 
 
@@ -101,16 +116,22 @@ def _labels(
     name: str,
     train: Sequence[Record],
     dev: Sequence[Record],
-    read: _LabelReader,
+    read: LabelReader,
+    unknown_labels: str,
 ) -> tuple[str, ...]:
     """Return the labels of the training file in an order that does not depend on the order of its rows."""
     found = {label for record in train for label in read(record)}
     unknown = {label: record for record in reversed(dev) for label in read(record) if label not in found}
-    if unknown:
+    if unknown and unknown_labels == "error":
         listed = ", ".join(f"{label!r} (line {record.line})" for label, record in sorted(unknown.items()))
-        raise DataError(f"{dev[0].path}: labels that {train[0].path} does not have: {listed}")
+        raise DataError(
+            f"{dev[0].path}: labels that {train[0].path} does not have: {listed}; --unknown-labels skip leaves their "
+            "rows out, keep makes them labels of the model"
+        )
     if len(found) < 2:
         raise DataError(f"{train[0].path}: expected at least two different labels, found {', '.join(found) or 'none'}")
+    if unknown_labels == "keep":
+        found |= set(unknown)
     checkpoint_labels = read_labels(source.config_json) or [] if source.was_trained_for(name) else []
     if set(checkpoint_labels) == found:
         return tuple(checkpoint_labels)

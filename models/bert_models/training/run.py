@@ -14,6 +14,7 @@ from bert_models.model import TaskModel
 from bert_models.saving import save_model
 from bert_models.training.class_weights import class_weights
 from bert_models.training.data import ExampleDataset
+from bert_models.training.data_files import DataFiles, DataRows
 from bert_models.training.distributed.placement import Placement
 from bert_models.training.distributed.process_group import ProcessGroup
 from bert_models.training.infer_task import labels_without_example
@@ -32,35 +33,14 @@ from bert_models.training.precision import ChosenPrecision, choose_precision
 from bert_models.training.run_dir import LOGS_DIR, STATE_DIR
 from bert_models.training.settings import TrainSettings
 from bert_models.training.similarity import similarity_examples
-from bert_runtime.bundle.manifest import sha256_file
+from bert_models.training.unknown_labels import check_dev_labels
+from bert_runtime.errors import DataError
 from bert_runtime.evaluation import build_examples
-from bert_runtime.records import Record, read_records
+from bert_runtime.records import Record
 from bert_runtime.tasks import Example, SentenceEmbedding, Task
 from bert_runtime.tokenization import TextTokenizer
 
-__all__ = ["DataFiles", "TrainingSetup", "run_training", "training_examples"]
-
-
-@dataclass(frozen=True)
-class DataFiles:
-    """A training and a dev file, and the names of their columns by field, see `read_records`."""
-
-    train: str | Path
-    dev: str | Path
-    columns: Mapping[str, str]
-
-    def read(self) -> tuple[list[Record], list[Record]]:
-        """Return the rows of both files.
-
-        Raises:
-            DataError: A file or a row cannot be read.
-        """
-        return read_records(self.train, self.columns), read_records(self.dev, self.columns)
-
-    def identity(self) -> dict[str, Any]:
-        """Return what must match for a run to be resumed: the contents of the files, not their paths."""
-        hashes = {f"sha256 of the {name} file": sha256_file(Path(getattr(self, name))) for name in ("train", "dev")}
-        return {**hashes, "columns": dict(self.columns)}
+__all__ = ["TrainingSetup", "run_training", "training_examples"]
 
 
 def training_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Record]) -> list[Example]:
@@ -113,6 +93,9 @@ class _PreparedRun(NamedTuple):
     """A run before its first step."""
 
     setup: TrainingSetup
+    rows: DataRows
+    unknown_labels: dict[str, Any] | None
+    """Report on labels that only dev rows have, see `check_dev_labels`."""
     model: TaskModel
     train: ExampleDataset
     dev: ExampleDataset
@@ -135,7 +118,7 @@ def run_training(
     Args:
         build_setup: Returns what to train, from the rows of the training and the dev file.
         bases: Checkpoints that `build_setup` opens; if they are on a hub, one process per machine downloads them first.
-        files: The training and the dev file.
+        files: The training file, and the dev file if there is one.
         output: Folder of the checkpoint.
         settings: The settings of the run.
         placement: Number of processes, and how they share the model.
@@ -155,7 +138,7 @@ def run_training(
         with process_group.sync_errors():
             run = _load_run(build_setup, files, settings, report_progress)
             setup = run.setup
-            data_identity = {**setup.described, **files.identity(), "base": _base_identity(setup.source)}
+            data_identity = {**setup.described, **files.identity(run.rows), "base": _base_identity(setup.source)}
             identity = run_identity(setup.task, settings, process_group.world_size, data_identity)
         precision = process_group.from_rank_zero(
             lambda: prepare_run(
@@ -173,7 +156,9 @@ def run_training(
             **_describe_results(module, best),
             **describe_run(module, precision, time.monotonic() - start),
             "examples": {"train": len(run.train.examples), "dev": len(run.dev.examples)},
-            "files": {"train": str(files.train), "dev": str(files.dev), "columns": dict(files.columns)},
+            "files": files.describe(),
+            **({"dev_split": run.rows.split} if run.rows.split else {}),
+            **({"unknown_labels": run.unknown_labels} if run.unknown_labels else {}),
             "base": setup.source.name,
             "base_revision": setup.source.revision,
             **describe_environment(),
@@ -191,18 +176,55 @@ def _load_run(
     report_progress: Callable[[str], None],
 ) -> _PreparedRun:
     """Read, check and tokenize the files, and build the model, with the same weights in every process."""
-    train_records, dev_records = files.read()
-    setup = build_setup(train_records, dev_records)
-    if missing := labels_without_example(setup.task, dev_records):
-        report_progress(f"{files.dev} has no example of {len(missing)} of the labels: {', '.join(missing)}")
-    report_progress(f"tokenizing {len(train_records)} training and {len(dev_records)} dev examples")
+    rows = files.read(settings)
+    if rows.split:
+        report_progress(_describe_split(rows.split, files))
+    setup = build_setup(rows.train, rows.dev)
+    dev_records, unknown_labels = _scored_rows(setup.task, rows, files, settings, report_progress)
+    report_progress(f"tokenizing {len(rows.train)} training and {len(dev_records)} dev examples")
     task, tokenizer = setup.task, setup.source.text_tokenizer(settings.max_tokens, setup.task.windows)
-    train_set = ExampleDataset(task, setup.examples(task, tokenizer, train_records), tokenizer, setup.objective)
-    dev_set = ExampleDataset(task, build_examples(task, tokenizer, dev_records), tokenizer)
+    train_set = ExampleDataset(task, setup.examples(task, tokenizer, rows.train), tokenizer, setup.objective)
+    dev_set = ExampleDataset(task, _dev_examples(task, tokenizer, dev_records, files), tokenizer)
     pl.seed_everything(settings.seed, verbose=False)
     model = setup.build()
     model.encoder.checkpointing = settings.gradient_checkpointing
-    return _PreparedRun(setup, model, train_set, dev_set)
+    return _PreparedRun(setup, rows, unknown_labels, model, train_set, dev_set)
+
+
+def _describe_split(split: Mapping[str, Any], files: DataFiles) -> str:
+    by_label = "stratified by label, " if split["stratified"] else ""
+    size = f"{split['rows']} of {split['of']} rows"
+    return f"holding out {size} of {files.train} as dev set ({by_label}seed {split['seed']})"
+
+
+def _scored_rows(
+    task: Task, rows: DataRows, files: DataFiles, settings: TrainSettings, report_progress: Callable[[str], None]
+) -> tuple[list[Record], dict[str, Any] | None]:
+    """Return the dev rows that can be scored, and the report on those that cannot; report labels that one side lacks.
+
+    Raises:
+        DataError: No row can be scored.
+    """
+    dev = check_dev_labels(task, rows.train, rows.dev, settings.unknown_labels, files.dev_name)
+    if dev.warning:
+        report_progress(dev.warning)
+    if not dev.records:
+        raise DataError(f"{files.dev_name}: expected rows with labels of the training file, found none")
+    if missing := labels_without_example(task, dev.records):
+        report_progress(f"{files.dev_name} has no example of {len(missing)} of the labels: {', '.join(missing)}")
+    return dev.records, dev.report
+
+
+def _dev_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Record], files: DataFiles) -> list[Example]:
+    """Return the examples of the dev rows; rows of the training file may lack what dev rows need."""
+    try:
+        return build_examples(task, tokenizer, records)
+    except DataError as error:
+        if files.dev is not None:
+            raise
+        raise DataError(
+            f"{error}; rows of the training file are held out as dev set, give another with --dev"
+        ) from None
 
 
 def _choose_precision(run: _PreparedRun, settings: TrainSettings) -> ChosenPrecision:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from bert_models.errors import TrainingError
 
-__all__ = ["CLASS_WEIGHTS", "PRECISIONS", "OptimizationSettings", "TrainSettings"]
+__all__ = ["CLASS_WEIGHTS", "PRECISIONS", "UNKNOWN_LABELS", "OptimizationSettings", "TrainSettings"]
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 """Arithmetic of training.
@@ -17,6 +17,13 @@ PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 
 CLASS_WEIGHTS = ("balanced",)
 """`balanced` weights a class by the inverse of its frequency in the training file, with a mean of 1 over the classes.
+"""
+
+UNKNOWN_LABELS = ("skip", "keep", "error")
+"""Treatment of labels that dev rows have and no training row has.
+
+`skip` leaves these rows out of the dev metrics, with a warning. `keep` makes them labels of the model, which never
+learns them, so that these rows count as errors. `error` refuses to train.
 """
 
 
@@ -101,6 +108,11 @@ class TrainSettings(OptimizationSettings):
     """Recompute the layers in the backward pass instead of storing their activations (Chen et al., arXiv:1604.06174).
     """
 
+    dev_fraction: float | None = field(default=None, metadata={"key": "dev_share"})
+    """Without a dev file, the fraction of the training rows that is held out; by default 0.1, at most 2,000 rows."""
+    unknown_labels: str = "skip"
+    """One of `UNKNOWN_LABELS`."""
+
     count_fields: ClassVar[tuple[str, ...]] = ("epochs", *OptimizationSettings.count_fields, "patience")
 
     def problems(self) -> Iterator[str]:
@@ -111,3 +123,7 @@ class TrainSettings(OptimizationSettings):
             yield f"label_smoothing must lie in [0, 1), found {self.label_smoothing}"
         if self.class_weights is not None and self.class_weights not in CLASS_WEIGHTS:
             yield f"class_weights must be {' or '.join(CLASS_WEIGHTS)}, found {self.class_weights!r}"
+        if self.dev_fraction is not None and not 0 < self.dev_fraction < 1:
+            yield f"dev_fraction must lie between 0 and 1, found {self.dev_fraction}"
+        if self.unknown_labels not in UNKNOWN_LABELS:
+            yield f"unknown_labels must be one of {', '.join(UNKNOWN_LABELS)}, found {self.unknown_labels!r}"
