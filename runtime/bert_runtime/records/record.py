@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from bert_runtime.errors import DataError
 from bert_runtime.records.answers import parse_answers
+from bert_runtime.records.column_hints import closest_name, suggest_columns
 
 __all__ = ["Record"]
 
@@ -44,7 +45,11 @@ class Record:
             return self
         absent = sorted(set(columns.values()) - set(self.fields))
         if absent:
-            raise DataError(f"{self.where}: expected {', '.join(map(repr, absent))}, found {', '.join(self.fields)}")
+            closest = closest_name(absent[:1], list(self.fields))
+            raise DataError(
+                f"{self.where}: expected {', '.join(map(repr, absent))}, found {', '.join(self.fields)}"
+                + (f"; the closest to {absent[0]!r} is {closest!r}" if closest else "")
+            )
         moved = {field: self.fields[column] for field, column in columns.items()}
         kept = {name: value for name, value in self.fields.items() if name not in columns.values()}
         return replace(self, fields=kept | moved)
@@ -65,6 +70,11 @@ class Record:
     def label(self) -> str:
         """Return the field `label` as a class name; an int is converted."""
         value = self.fields.get("label")
+        if value is None and "labels" in self.fields:
+            raise DataError(
+                f"{self.where}: expected one 'label', found 'labels'; train a model of several labels per text with "
+                "--problem-type multi_label, or name the column with --columns label=labels if each row has one"
+            )
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
         return self.text("label").strip()
@@ -72,6 +82,8 @@ class Record:
     def labels(self) -> list[str]:
         """Return the field `labels`, or `label`, as class names: a list or comma-separated names; it may be empty."""
         value = self.fields["labels"] if "labels" in self.fields else self.fields.get("label")
+        if value is None:
+            value = self._field("labels")
         if isinstance(value, str):
             return [name.strip() for name in value.split(",") if name.strip()]
         if isinstance(value, list) and all(isinstance(name, str | int) and name is not True for name in value):
@@ -124,8 +136,10 @@ class Record:
         """Return the field `name`, which must be there."""
         value = self.fields.get(name)
         if value is None:
+            hint = "" if name in self.fields else suggest_columns([name], list(self.fields))
             raise DataError(
                 f"{self.where}: expected a field {name!r}, found only {', '.join(map(repr, self.fields)) or 'nothing'}"
+                + (f"; name it with {hint}" if hint else "")
             )
         return value
 

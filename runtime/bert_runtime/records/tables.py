@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_runtime.errors import DataError
+from bert_runtime.records.column_hints import suggest_columns
 from bert_runtime.records.open_text import MAX_LINE_CHARACTERS, Utf8Text
 from bert_runtime.records.record import Record
 
@@ -77,6 +78,17 @@ def _header(path: Path, number: int, row: list[str], columns: Mapping[str, str])
         raise DataError(
             f"{path}:{number}: expected a header with a column 'text' (and 'label', 'text_pair' or 'score' as the task "
             f"needs) or columns 'question' and 'context', found {', '.join(map(repr, names))}; name them with "
-            "--columns text=NAME,label=NAME, or by number if the file has no header: --columns text=0,label=1"
+            f"{_suggest(names, known)}, or by number if the file has no header: --columns text=0,label=1"
         )
     return names
+
+
+def _suggest(names: tuple[str, ...], known: set[str]) -> str:
+    """Return `--columns` with the header's names that are most like `text` and `label`, or a question and context."""
+    for fields in (("question", "context"), ("text",)):
+        missing = [field for field in fields if field not in known]
+        hint = suggest_columns(missing, names)
+        if hint.count("=") == len(missing):
+            optional = [field for field in ("text_pair", "label", "score") if field not in known]
+            return suggest_columns([*missing, *optional], names) if fields == ("text",) else hint
+    return "--columns text=NAME,label=NAME"
