@@ -1,7 +1,7 @@
 """Choose the arithmetic of training, by measuring a step on this machine if asked to."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -20,7 +20,20 @@ LightningPrecision = Literal["32-true", "bf16-mixed", "16-mixed"]
 _LIGHTNING_NAMES: dict[str, LightningPrecision] = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 _AUTO_CANDIDATES = ("fp32", "bf16")
-"""What `auto` chooses from. fp16 is used on request only: small gradients underflow, large activations overflow."""
+"""What `auto` chooses from, the preferred one first.
+
+fp16 is used on request only: small gradients underflow, large activations overflow.
+"""
+
+_TIME_LIMIT_S = 15.0
+"""Time of a measurement, unless one step of each candidate takes longer. Without a limit, it took 80 to 126 s on a busy
+machine."""
+
+_MEASURED_STEPS = 3
+"""Steps of each candidate after one for warming up, if time allows."""
+
+_MIN_SPEEDUP = 1.1
+"""Of bf16 over fp32, for bf16 to be chosen: below, noise would decide, and with it the rounding of all results."""
 
 
 class ChosenPrecision(NamedTuple):
@@ -81,7 +94,9 @@ def choose_precision(requested: str, model: TaskModel, batch: TensorBatch, objec
 def fastest_precision(
     requested: str, model: nn.Module, batch: Sequence[Tensor], loss: Callable[[Sequence[Tensor]], Tensor]
 ) -> ChosenPrecision:
-    """Return the requested precision, or for `auto` the one with the fastest forward and backward pass.
+    """Return the requested precision, or for `auto` bf16 if its forward and backward passes clearly beat fp32's.
+
+    The measurement takes `_TIME_LIMIT_S` at most, or one step in each precision if these take longer.
 
     Args:
         requested: One of `settings.PRECISIONS`.
@@ -97,31 +112,51 @@ def fastest_precision(
         return ChosenPrecision(requested, {})
     if not _has_bf16():
         return ChosenPrecision("fp32", {})
-    seconds = {name: _seconds_per_step(model, batch, loss, bf16=name == "bf16") for name in _AUTO_CANDIDATES}
-    return ChosenPrecision(min(seconds, key=lambda name: seconds[name]), seconds)
+    seconds = _measure_steps(model, batch, loss)
+    return ChosenPrecision(_faster(seconds), seconds)
 
 
-def _seconds_per_step(
-    model: nn.Module,
-    batch: Sequence[Tensor],
-    loss: Callable[[Sequence[Tensor]], Tensor],
-    *,
-    bf16: bool,
-    repeats: int = 3,
-) -> float:
-    """Time forward and backward passes; return the fastest of `repeats` after one warm-up."""
+def _faster(seconds: Mapping[str, float]) -> str:
+    """Return the fastest candidate if it is clearly faster than the preferred one, which wins ties."""
+    preferred = _AUTO_CANDIDATES[0]
+    fastest = min(seconds, key=lambda name: seconds[name])
+    return fastest if seconds[fastest] * _MIN_SPEEDUP <= seconds[preferred] else preferred
+
+
+def _measure_steps(
+    model: nn.Module, batch: Sequence[Tensor], loss: Callable[[Sequence[Tensor]], Tensor]
+) -> dict[str, float]:
+    """Return the seconds of the fastest forward and backward pass in each candidate precision.
+
+    Candidates take turns, so that what else the machine does slows all of them. The first pass of each warms up; it
+    counts only if `_TIME_LIMIT_S` leaves no time for another.
+    """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device).train()
     tensors = [tensor.to(device) for tensor in batch]
-    fastest = float("inf")
-    for repeat in range(repeats + 1):
-        start = time.perf_counter()
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
-            value = loss(tensors)
-        value.backward()  # type: ignore[no-untyped-call]
-        if device == "cuda":
-            torch.cuda.synchronize()
-        if repeat:
-            fastest = min(fastest, time.perf_counter() - start)
-        model.zero_grad(set_to_none=True)
-    return fastest
+    start = time.perf_counter()
+    warmup = {name: _time_step(model, tensors, loss, device, name) for name in _AUTO_CANDIDATES}
+    fastest: dict[str, float] = {}
+    for _ in range(_MEASURED_STEPS):
+        expected_s = sum((fastest or warmup).values())
+        if time.perf_counter() - start + expected_s > _TIME_LIMIT_S:
+            break
+        for name in _AUTO_CANDIDATES:
+            seconds = _time_step(model, tensors, loss, device, name)
+            fastest[name] = min(seconds, fastest.get(name, seconds))
+    return fastest or warmup
+
+
+def _time_step(
+    model: nn.Module, tensors: Sequence[Tensor], loss: Callable[[Sequence[Tensor]], Tensor], device: str, name: str
+) -> float:
+    """Return the seconds of one forward and backward pass in precision `name`."""
+    start = time.perf_counter()
+    with torch.autocast(device, dtype=torch.bfloat16, enabled=name == "bf16"):
+        value = loss(tensors)
+    value.backward()  # type: ignore[no-untyped-call]
+    if device == "cuda":
+        torch.cuda.synchronize()
+    seconds = time.perf_counter() - start
+    model.zero_grad(set_to_none=True)
+    return seconds

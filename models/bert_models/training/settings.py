@@ -11,7 +11,8 @@ __all__ = ["CLASS_WEIGHTS", "PRECISIONS", "UNKNOWN_LABELS", "OptimizationSetting
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 """Arithmetic of training.
 
-`auto` takes bf16 mixed precision if this machine has bf16 instructions and a measured step is faster, else fp32.
+`auto` takes bf16 mixed precision if this machine has bf16 instructions and a measured step is at least 10 % faster,
+else fp32.
 `fp16` (mixed precision with loss scaling, Micikevicius et al., arXiv:1710.03740) needs CUDA.
 """
 

@@ -1,5 +1,6 @@
 """The choice of the arithmetic of training."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from bert_models import TaskModel, TrainingError, open_checkpoint
 from bert_models.training import TrainSettings, fine_tune
 from bert_models.training.data import ExampleDataset
-from bert_models.training.precision import ChosenPrecision, choose_precision
+from bert_models.training.precision import ChosenPrecision, choose_precision, fastest_precision
 from bert_runtime.records import Record
 from bert_runtime.tasks import (
     TextClassification,
@@ -44,8 +45,50 @@ def test_auto_precision_is_measured(
     monkeypatch.setattr("bert_models.training.precision.has_instruction_set", lambda name: True)
     chosen = choose_precision("auto", model, batch, examples.objective)
     assert set(chosen.seconds_per_step) == {"fp32", "bf16"}
-    assert chosen.name == min(chosen.seconds_per_step, key=chosen.seconds_per_step.__getitem__)
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+class FakeClock:
+    """A clock that advances by a fixed time in each pass, by precision."""
+
+    def __init__(self, step_s: dict[str, float]) -> None:
+        self.now = 0.0
+        self.step_s = step_s
+        self.steps: list[str] = []
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def loss(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        name = "bf16" if torch.is_autocast_enabled("cpu") else "fp32"
+        self.steps.append(name)
+        self.now += self.step_s[name]
+        return tensors[0].sum()
+
+
+@pytest.mark.parametrize(
+    ("fp32_s", "bf16_s", "expected", "rounds"),
+    [
+        (0.1, 0.05, "bf16", 4),
+        (0.1, 0.095, "fp32", 4),
+        (0.1, 0.2, "fp32", 4),
+        (3.0, 3.0, "fp32", 2),
+        (30.0, 10.0, "bf16", 1),
+        (30.0, 29.0, "fp32", 1),
+    ],
+    ids=["faster", "a tie", "slower", "time for two", "time for one", "a tie of one"],
+)
+def test_auto_precision_has_a_time_limit_and_prefers_fp32(
+    monkeypatch: pytest.MonkeyPatch, fp32_s: float, bf16_s: float, expected: str, rounds: int
+) -> None:
+    clock = FakeClock({"fp32": fp32_s, "bf16": bf16_s})
+    monkeypatch.setattr("bert_models.training.precision.has_instruction_set", lambda name: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("bert_models.training.precision.time", clock)
+    chosen = fastest_precision("auto", torch.nn.Linear(1, 1), [torch.ones(2, requires_grad=True)], clock.loss)
+    assert chosen.name == expected
+    assert chosen.seconds_per_step == pytest.approx(clock.step_s)
+    assert clock.steps == ["fp32", "bf16"] * rounds
 
 
 @pytest.mark.parametrize(
