@@ -11,9 +11,8 @@ from pathlib import Path
 
 import click
 
-from bert_bench.documentation.pages import changed_files
+from bert_bench.documentation.pages import find_updates
 from bert_export.cli.param_types import PATH
-from bert_runtime.bundle.atomic_files import atomic_write
 from bert_runtime.errors import BertError
 
 __all__ = ["main"]
@@ -23,18 +22,17 @@ __all__ = ["main"]
 @click.option("--check", is_flag=True, help="Write nothing; fail if a file would change.")
 @click.option("--root", type=PATH, default=Path(), help="Folder of the project's sources. Default: the current one.")
 def main(check: bool, root: Path) -> None:
-    """Write the files that change, or list them."""
+    """Update the files, or list those that are out of date."""
     try:
-        changed = changed_files(root)
+        update = find_updates(root)
+        for path in update.paths:
+            click.echo(f"{path}: {'out of date' if check else 'updated'}")
+        if not check:
+            update.apply()
     except BertError as error:
         raise click.ClickException(str(error)) from None
-    for path, text in changed.items():
-        click.echo(f"{path}: {'would change' if check else 'written'}")
-        if not check:
-            with atomic_write(path) as file:
-                file.write(text)
-    if check and changed:
-        raise click.ClickException("generated text is out of date; run `python -m bert_bench.documentation`")
+    if check and update.paths:
+        raise click.ClickException("generated files are out of date; run `python -m bert_bench.documentation`")
 
 
 if __name__ == "__main__":

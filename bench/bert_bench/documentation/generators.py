@@ -9,6 +9,8 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+from bert_bench.documentation.speed_table import speed_table
+from bert_bench.documentation.speedups import speedup_table
 from bert_bench.errors import BenchError, DocumentationError
 from bert_bench.reports.markdown import report_markdown
 from bert_bench.reports.read_report import read_report
@@ -47,6 +49,19 @@ def _support_table(results: Path, arguments: Sequence[str]) -> str:
 
     _check_count("support-table", arguments, at_most=0)
     return support_table()
+
+
+def _speed_table(results: Path, arguments: Sequence[str]) -> str:
+    """Return README's table."""
+    _check_count("speed-table", arguments, at_most=0)
+    return speed_table(results)
+
+
+def _speedups(results: Path, arguments: Sequence[str]) -> str:
+    """Return the summary of a comparison's speed-ups."""
+    if len(arguments) != 1:
+        raise DocumentationError(f"block speedups: expected a folder of bench/results, found {' '.join(arguments)!r}")
+    return speedup_table(read_report(_existing(results, f"{arguments[0]}/{RESULT}")))
 
 
 def _experiment_table(results: Path, arguments: Sequence[str], *, experiment: str, default: str) -> str:
@@ -100,11 +115,19 @@ _EXPERIMENTS = {
     "fine_tuning_vs_transformers": "fine-tuning-peers",
     "pretraining": "pretraining",
     "training_speed": "training-speed.json",
+    "banking77": "banking77.json",
+    "quantization": "quantization/sst2.json",
+    "distillation": "distillation.json",
+    "footprint": "footprint-minilm-xeon.json",
+    "operator_profile": "operators-base.json",
+    "fusions": "fusions.json",
 }
 """Experiments that have a `results_table`, with their results in bench/results."""
 
 GENERATORS: Mapping[str, Generator] = {
     "support-table": _support_table,
+    "speed-table": _speed_table,
+    "speedups": _speedups,
     "comparison": _comparison,
     **{
         name.replace("_", "-"): partial(_experiment_table, experiment=name, default=default)

@@ -9,6 +9,7 @@ are those of `test_odd_rows.csv`.
 Made bench/results/banking77.json, with MiniLM-L6 as the base.
 """
 
+import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ import click
 
 from bert_bench.experiments.harness import path_option, write_result
 from bert_bench.experiments.transformers_fine_tuning import train_transformers
+from bert_bench.reports.markdown_table import markdown_table
 from bert_export import export
 from bert_models.training import TrainSettings, fine_tune
 from bert_runtime import load
@@ -24,9 +26,21 @@ from bert_runtime.evaluation import evaluate
 from bert_runtime.records import read_records
 from bert_runtime.tasks import TextClassification
 
-__all__ = ["main"]
+__all__ = ["main", "results_table"]
 
 _COLUMNS = {"label": "category"}
+
+
+def results_table(result: Path) -> str:
+    """Return the accuracies in a result file as a Markdown table."""
+    values = json.loads(result.read_text("utf-8"))
+    metrics = {
+        "bert-export, PyTorch": values["ours"]["best"],
+        "transformers, PyTorch": values["transformers"]["best"],
+        **{f"bert-export, {name.upper()} bundle": found for name, found in values["bundle"]["metrics"].items()},
+    }
+    rows = [[name, f"{found['accuracy']:.4f}", f"{found['macro_f1']:.4f}"] for name, found in metrics.items()]
+    return markdown_table(["model", "accuracy", "macro F1"], rows)
 
 
 @click.command(help=__doc__)
@@ -71,7 +85,7 @@ def main(base: Path, data: Path, output: Path, epochs: int, lr: float, seed: int
         },
     }
     write_result(output, result)
-    click.echo(f"wrote {output}")
+    click.echo(results_table(output))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from typing import Any
 import click
 
 from bert_bench.experiments.harness import path_option, time_full_batch, write_result
+from bert_bench.reports.markdown_table import markdown_table
 from bert_export import export
 from bert_models import load_model, open_checkpoint, save_model
 from bert_models.distillation import distill
@@ -30,7 +31,7 @@ from bert_runtime import load
 from bert_runtime.evaluation import evaluate
 from bert_runtime.records import read_records
 
-__all__ = ["main"]
+__all__ = ["main", "results_table"]
 
 _COLUMNS = {"label": "category"}
 _SHAPES = ((1, 16), (1, 128), (8, 16), (32, 32))
@@ -105,6 +106,20 @@ def _summarize(runs: dict[str, dict[str, Any]], seeds: tuple[int, ...]) -> dict[
     return summary
 
 
+def results_table(result: Path) -> str:
+    """Return the accuracies and the speed-ups in a result file as two Markdown tables."""
+    values = json.loads(result.read_text("utf-8"))
+    teacher = values["runs"]["teacher"]["metrics"]["fp32"]["accuracy"]
+    rows = [["teacher", f"{teacher:.4f}", "100.0%"]]
+    rows += [[name, f"{v['accuracy']:.4f}", f"{v['of_the_teachers']:.1%}"] for name, v in values["summary"].items()]
+    quality = markdown_table([f"{values['layers']} layers, mean of the seeds", "accuracy", "of the teacher's"], rows)
+    shapes = values["shapes"]
+    names = dict.fromkeys(name for engines in shapes.values() for name in engines)
+    rows = [[name, *(f"{engines[name]['speedup']:.2f}×" for engines in shapes.values())] for name in names]
+    speed = markdown_table(["speed", *(shape.replace("x", "×") for shape in shapes)], rows)
+    return f"{quality}\n\n{speed}"
+
+
 @click.command(help=__doc__)
 @path_option("--base", "Checkpoint folder that the teacher was fine-tuned from.")
 @path_option("--teacher", "Checkpoint folder of the teacher.")
@@ -148,6 +163,7 @@ def main(
     shapes = _speed({name: bundles / name for name in ("teacher", f"taught-{seeds[0]}")}, rounds)
     what = f"BANKING77 with {layers} layers: alone, and taught by a fine-tune of the whole model; forward passes timed"
     write_result(output, {"what": what, "layers": layers, "summary": summary, "runs": runs, "shapes": shapes})
+    click.echo(results_table(output))
 
 
 if __name__ == "__main__":

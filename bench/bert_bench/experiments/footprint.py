@@ -21,9 +21,10 @@ from typing import Any
 import click
 
 from bert_bench.experiments.harness import path_option, write_result
+from bert_bench.reports.markdown_table import markdown_table
 from bert_runtime import Manifest
 
-__all__ = ["main"]
+__all__ = ["main", "results_table"]
 
 _FIRST_RESULT = """
 import sys
@@ -86,6 +87,21 @@ def _measure(bundle: Path, precision: str, starts: int, calls: int) -> dict[str,
     }
 
 
+def results_table(result: Path) -> str:
+    """Return the figures in a result file as a Markdown table, one row per precision."""
+    values = json.loads(result.read_text("utf-8"))
+    header = ["precision", "first result, s", "memory then, MB", f"after {values['calls']:,} calls, MB"]
+    rows = []
+    for precision, found in values["variants"].items():
+        memory = found["resident_mb"]
+        row = [
+            f"{found['first_answer_s']['median']:.2f}",
+            *(f"{mb:.0f}" for mb in (memory["first_answer"], memory["over_calls"][-1])),
+        ]
+        rows.append([precision.upper(), *row])
+    return markdown_table(header, rows)
+
+
 @click.command(help=__doc__)
 @click.argument("bundle", type=click.Path(path_type=Path, exists=True))
 @path_option("--output", "Result file to write.")
@@ -109,6 +125,7 @@ def main(bundle: Path, output: Path, precisions: tuple[str, ...], starts: int, c
         click.echo(f"{precision}: {results[precision]}")
     what = f"a process that serves {manifest.source.get('family')}"
     write_result(output, {"what": what, "calls": calls, "variants": results})
+    click.echo(results_table(output))
 
 
 if __name__ == "__main__":

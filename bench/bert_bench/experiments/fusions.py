@@ -9,6 +9,7 @@ rounds of the speed-up over the first stage.
 Made bench/results/fusions.json, with MiniLM-L6.
 """
 
+import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import click
 import onnx_ir as ir
 
 from bert_bench.experiments.harness import path_option, time_full_batch, write_result
+from bert_bench.reports.markdown_table import markdown_table
 from bert_export.calibration_texts import built_in_calibration
 from bert_export.capture import capture
 from bert_export.fusion import add_padding_branch, fuse
@@ -32,7 +34,7 @@ from bert_runtime.cpu.session import Session
 from bert_runtime.machine import available_cores
 from bert_runtime.tasks import SentenceEmbedding
 
-__all__ = ["main"]
+__all__ = ["main", "results_table"]
 
 _SHAPES = ((1, 16), (1, 64), (1, 128), (1, 384), (8, 128))
 """Sequences and tokens of the timed batches."""
@@ -78,7 +80,7 @@ def _fused_stages(source: Checkpoint, task: SentenceEmbedding, model: TaskModel)
     graph = capture(model)
     counts = fuse(graph, source.config, task)
     if kernel_names():
-        yield "the same in FP32 with kernels of our own", outline_kernels(add_padding_branch(graph, counts)[0])[0]
+        yield "the same in FP32 with native kernels", outline_kernels(add_padding_branch(graph, counts)[0])[0]
     expected = expected_projections(source.config, counts)
     dynamic = graph.clone()
     quantize_dynamic(dynamic, expected)
@@ -90,7 +92,15 @@ def _fused_stages(source: Checkpoint, task: SentenceEmbedding, model: TaskModel)
     branched, _ = add_padding_branch(graph, counts)
     yield "+ INT8 with a branch for batches without padding", branched
     if kernel_names():
-        yield "+ INT8 with kernels of our own", outline_kernels(branched)[0]
+        yield "+ INT8 with native kernels", outline_kernels(branched)[0]
+
+
+def results_table(result: Path) -> str:
+    """Return the speed-ups in a result file as a Markdown table, one row per stage."""
+    shapes = json.loads(result.read_text("utf-8"))["shapes"]
+    stages = dict.fromkeys(name for engines in shapes.values() for name in engines)
+    rows = [[name, *(f"{engines[name]['speedup']:.2f}×" for engines in shapes.values())] for name in stages]
+    return markdown_table(["stage", *(shape.replace("x", "×") for shape in shapes)], rows)
 
 
 @click.command(help=__doc__)
@@ -111,6 +121,7 @@ def main(checkpoint: Path, output: Path, rounds: int) -> None:
             shapes[shape] = time_full_batch(engines, sequences, tokens, rounds, calls)
             click.echo(f"{shape}: {shapes[shape]}")
     write_result(output, {"what": "sessions of one process, threads stop spinning between calls", "shapes": shapes})
+    click.echo(results_table(output))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ import onnxruntime
 from bert_bench.checkpoints import check_checkpoint
 from bert_bench.engines.openvino import CONFIGS, OpenVINOSpec
 from bert_bench.experiments.harness import path_option, write_result
+from bert_bench.reports.markdown_table import MISSING, markdown_table
 from bert_bench.workers.artifact_cache import ArtifactCache
 from bert_bench.workers.environments import Environment
 from bert_bench.workloads import CORPUS
@@ -36,7 +37,7 @@ from bert_runtime.cpu.native_kernels import register_kernels
 from bert_runtime.inputs import as_text_input
 from bert_runtime.records import read_records
 
-__all__ = ["main", "onnxruntime_operators"]
+__all__ = ["main", "onnxruntime_operators", "results_table"]
 
 _TURNS, _CALLS, _WARM_UP_CALLS = 6, 6, 3
 _CALIBRATION_TEXTS = 200
@@ -173,6 +174,24 @@ def _prepare_openvino(checkpoint: Path, bundle: Path, cache: Path) -> Path:
     config = next(config for config in CONFIGS if config.name == "openvino-int8")
     spec = OpenVINOSpec(bundle=bundle, threads=1, max_batch_tokens=None, config=config, checkpoint=checkpoint)
     return artifact_cache.prepared(spec).files / "model.xml"
+
+
+def results_table(result: Path) -> str:
+    """Return the slowest operators of each engine in a result file as Markdown tables, in milliseconds by shape."""
+    shapes = json.loads(result.read_text("utf-8"))["shapes"]
+    tables = []
+    for engine in dict.fromkeys(name for engines in shapes.values() for name in engines):
+        profiles = [engines[engine] for engines in shapes.values()]
+        names = list(profiles[0]["operators"])[:_SHOWN_OPERATORS]
+        rows = [["whole call", *(f"{profile['call_ms']:.1f}" for profile in profiles)]]
+        rows += [[f"`{name}`", *(_milliseconds(profile, name) for profile in profiles)] for name in names]
+        tables.append(markdown_table([engine, *(f"{shape.replace('x', '×')}, ms" for shape in shapes)], rows))
+    return "\n\n".join(tables)
+
+
+def _milliseconds(profile: Mapping[str, Any], operator: str) -> str:
+    totals = profile["operators"].get(operator)
+    return MISSING if totals is None else f"{totals['ms']:.2f}"
 
 
 @click.command(help=__doc__)

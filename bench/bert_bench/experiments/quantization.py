@@ -11,6 +11,7 @@ openvino and nncf.
 Made bench/results/quantization.
 """
 
+import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bert_bench.experiments.harness import path_option, write_result
+from bert_bench.reports.markdown_table import markdown_table
 from bert_export.calibration_texts import CalibrationTexts, built_in_calibration, file_calibration
 from bert_export.capture import capture
 from bert_export.fusion import fuse
@@ -37,7 +39,7 @@ from bert_runtime.runner import Runner
 from bert_runtime.tasks import Example, Outputs
 from bert_runtime.tokenization import Batch, TextTokenizer
 
-__all__ = ["main"]
+__all__ = ["main", "results_table"]
 
 _HEADROOMS = (1.0, 1.05, 1.15, 1.3)
 """Factors on the activation ranges that calibration finds."""
@@ -168,6 +170,18 @@ def _evaluate_recipes(
     return results
 
 
+def results_table(result: Path) -> str:
+    """Return the drift and the metric of each recipe in a result file as a Markdown table."""
+    values = json.loads(result.read_text("utf-8"))
+    metric = values["metric"]
+    header = ["recipe", "labels as FP32", "mean logit difference", "largest", metric.replace("_", " ")]
+    rows = [["FP32", "–", "–", "–", f"{values['fp32'][metric]:.4f}"]]
+    for recipe, found in values["int8"].items():
+        drift = [f"{found['mean_abs_logit_drift']:.3f}", f"{found['max_abs_logit_drift']:.2f}"]
+        rows.append([recipe, f"{found['label_agreement']:.2%}", *drift, f"{found['metrics'][metric]:.4f}"])
+    return markdown_table(header, rows)
+
+
 @click.command(help=__doc__)
 @click.option("--checkpoint", required=True, help="Checkpoint folder or hub id.")
 @path_option("--calibrate", "Labelled file to calibrate on.")
@@ -201,6 +215,7 @@ def main(checkpoint: str, calibrate: Path, evaluate: Path, output: Path, nncf: b
             "peer_versions": installed_versions(("openvino", "nncf")) if nncf else {},
         },
     )
+    click.echo(results_table(output))
 
 
 if __name__ == "__main__":

@@ -122,7 +122,11 @@ def save_chart(figure: "Figure", path: Path, *, description: str = "") -> None:
 
 def _section_height(chart: BarChart, section: Section) -> float:
     panel_rows = -(-len(section.panels) // chart.columns)
-    return _SECTION + panel_rows * (_PANEL_TITLE + len(chart.rows) * _ROW + _GAP)
+    return _heading_height(section) + panel_rows * (_PANEL_TITLE + len(chart.rows) * _ROW + _GAP)
+
+
+def _heading_height(section: Section) -> float:
+    return _SECTION if section.title else 0.0
 
 
 def _draw_section(figure: "Figure", chart: BarChart, section: Section, top: float, theme: Theme) -> None:
@@ -137,7 +141,7 @@ def _draw_section(figure: "Figure", chart: BarChart, section: Section, top: floa
     for number, panel in enumerate(section.panels):
         line, column = divmod(number, columns)
         x = _MARGIN + names + column * pitch
-        y = top - _SECTION - (line + 1) * (_PANEL_TITLE + bars_height + _GAP) + _GAP
+        y = top - _heading_height(section) - (line + 1) * (_PANEL_TITLE + bars_height + _GAP) + _GAP
         area = (x / width, y / height, (pitch - _GAP) / width, bars_height / height)
         axes = figure.add_axes(area, facecolor="none")
         _draw_panel(axes, panel, chart.rows, pitch - _GAP, theme)

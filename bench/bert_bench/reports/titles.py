@@ -6,7 +6,7 @@ from typing import Any
 
 from bert_bench.checkpoints import EncoderSize
 
-__all__ = ["engine_title", "machine_title", "model_title"]
+__all__ = ["engine_product", "engine_title", "machine_title", "model_title"]
 
 _MODELS = {
     (2, 128): "BERT-tiny",
@@ -26,6 +26,7 @@ _PRODUCTS = {
     "onnxruntime-plain": "ONNX Runtime",
     "onnxruntime-transformers": "onnxruntime.transformers",
     "openvino": "OpenVINO",
+    "optimum": "optimum",
     "ctranslate2": "CTranslate2",
     "pytorch": "PyTorch",
     "pipeline-optimum": "pipeline, optimum",
@@ -56,15 +57,24 @@ def model_title(size: EncoderSize | None) -> str | None:
     return numbers if name is None else f"{name} size ({numbers})"
 
 
+def engine_product(name: str) -> str:
+    """Return the product that an engine belongs to, such as `OpenVINO`; its name if that is unknown."""
+    return _PRODUCTS.get(_product_start(name), name)
+
+
 def engine_title(name: str, precision: str) -> str:
     """Return an engine's product and precision, such as `OpenVINO INT8`."""
     if name == precision:  # a variant of the bundle, as `bert-export bench` names it
         name = f"bert-export-{name}"
-    starts = [start for start in _PRODUCTS if name.startswith(start)]
-    start = max(starts, key=len, default="")
+    start = _product_start(name)
     rest = name.removeprefix(start).replace("-", " ").replace(precision, "").strip()
     words = [_PRODUCTS.get(start, ""), rest, precision.upper()]
     return " ".join(word for word in words if word)
+
+
+def _product_start(name: str) -> str:
+    """Return the longest key of `_PRODUCTS` that an engine's name starts with, `""` for none."""
+    return max((start for start in _PRODUCTS if name.startswith(start)), key=len, default="")
 
 
 def machine_title(machine: Mapping[str, Any]) -> str:

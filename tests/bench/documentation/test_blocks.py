@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bert_bench.documentation.blocks import fill_blocks
-from bert_bench.documentation.generators import GENERATORS, generate
+from bert_bench.documentation.generators import generate
 from bert_bench.errors import DocumentationError
 
 PAGE = Path("page.md")
@@ -73,7 +73,3 @@ def test_an_unknown_section_of_a_comparison_is_an_error_that_lists_them() -> Non
         DocumentationError, match=r"expected the start of a heading \(Model only.*found 'speed of light'"
     ):
         generate(results, "comparison", ["peers-xeon-vnni-int8", "speed of light"])
-
-
-def test_every_name_is_one_word() -> None:
-    assert all(name.replace("-", "").isalpha() for name in GENERATORS)

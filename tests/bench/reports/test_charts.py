@@ -8,6 +8,9 @@ import pytest
 
 from bert_bench import Report
 from bert_bench.checkpoints import EncoderSize
+from bert_bench.documentation.catalog import read_catalog
+from bert_bench.documentation.pictures import SPEED_WIDTH, speed_chart
+from bert_bench.errors import DocumentationError
 from bert_bench.reports.bar_chart import BarChart, draw_chart, save_chart
 from bert_bench.reports.chart_theme import DARK
 from bert_bench.reports.plot import comparison_chart, plot_comparison
@@ -19,11 +22,11 @@ RESULTS = Path(__file__).parents[3] / "bench" / "results"
 COMPARISONS = sorted(path.parent.name for path in RESULTS.glob("*/result.json"))
 
 
-def assert_readable(chart: BarChart) -> None:
+def assert_readable(chart: BarChart, width: float = 11.0) -> None:
     """Draw the chart, and check the boxes of its texts and bars in pixels."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    figure = draw_chart(chart)
+    figure = draw_chart(chart, width=width)
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw(renderer)
     texts = [*figure.texts]
@@ -52,6 +55,16 @@ def test_charts_of_the_results_are_readable(name: str) -> None:
     chart = comparison_chart(read_report(RESULTS / name / "result.json"))
     if chart.sections:
         assert_readable(chart)
+
+
+def test_readmes_picture_is_readable_and_has_three_panels_at_most() -> None:
+    catalog = read_catalog(RESULTS)
+    reports = {panel.result: read_report(RESULTS / panel.result / "result.json") for panel in catalog.picture.panels}
+    chart = speed_chart(catalog.picture, reports)
+    assert_readable(chart, SPEED_WIDTH)
+    assert len(chart.sections[0].panels) <= 3
+    with pytest.raises(DocumentationError, match="expected at most 3 panels, found 6"):
+        speed_chart(replace(catalog.picture, panels=catalog.picture.panels * 2), reports)
 
 
 def test_small_bars_beside_large_ones_can_be_seen(toy_report: Report) -> None:

@@ -1,0 +1,97 @@
+"""README's table: speed and fidelity of the bundle next to other engines, with the conditions of the measurement."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bert_bench.documentation.catalog import Catalog, read_catalog
+from bert_bench.documentation.speedups import (
+    bundle_engines,
+    compared_engines,
+    mean_and_range,
+    summarize_speedups,
+)
+from bert_bench.reports.markdown_table import MISSING, markdown_table
+from bert_bench.reports.read_report import read_report
+from bert_bench.reports.report import Report
+from bert_bench.reports.titles import engine_product
+from bert_bench.reports.write_report import RESULT
+
+__all__ = ["speed_table"]
+
+_LABELS, _DRIFT = "label_agreement", "mean_abs_logit_drift"
+
+
+def speed_table(results: Path) -> str:
+    """Return the table of the results that the catalog names, and a line of conditions.
+
+    Args:
+        results: the folder bench/results.
+
+    Raises:
+        DocumentationError: the catalog does not fit.
+        BenchError: a result cannot be read.
+    """
+    catalog = read_catalog(results)
+    reports = {name: read_report(results / name / RESULT) for name in catalog.speed_table}
+    engines = [(report, engine) for report in reports.values() for engine in bundle_engines(report)]
+    compared = [{engine_product(name) for name in compared_engines(*pair)} for pair in engines]
+    products = [name for name in dict.fromkeys(_products(engines)) if all(name in group for group in compared)]
+    header = ["model", "the fastest of them", *products, "labels as in FP32", "mean logit difference"]
+    table = markdown_table(header, [_row(report, engine, products) for report, engine in engines])
+    return f"{table}\n\n{_conditions(catalog, reports)}"
+
+
+def _products(engines: Sequence[tuple[Report, str]]) -> list[str]:
+    return [engine_product(name) for report, engine in engines for name in compared_engines(report, engine)]
+
+
+def _row(report: Report, engine: str, products: Sequence[str]) -> list[str]:
+    others = compared_engines(report, engine)
+    fastest = summarize_speedups(report.shapes, engine, others)
+    assert fastest is not None  # the engine was compared
+    precision = next(item.precision for item in report.engines if item.name == engine)
+    cells = []
+    for product in products:
+        summary = summarize_speedups(report.shapes, engine, [o for o in others if engine_product(o) == product])
+        cells.append(MISSING if summary is None else f"{summary.geometric_mean:.2f}×")
+    return [f"{report.title}, {precision.upper()}", mean_and_range(fastest), *cells, *_fidelity(report, engine, others)]
+
+
+def _fidelity(report: Report, engine: str, others: Sequence[str]) -> tuple[str, str]:
+    """Return label agreement and mean logit difference on labelled texts, of the bundle and of the others."""
+    found = {item.name: item.fidelity.agreement for item in report.engines if item.fidelity is not None}
+    rows = [found[name] for name in (engine, *others) if name in found]
+    if report.labelled is None or len(rows) < 2 or not all({_LABELS, _DRIFT} <= row.keys() for row in rows):
+        return MISSING, MISSING
+    labels, drifts = ([row[key] for row in rows] for key in (_LABELS, _DRIFT))
+    return (
+        f"**{labels[0]:.1%}** ({min(labels[1:]):.1%}–{max(labels[1:]):.1%})",
+        f"**{drifts[0]:.3f}** ({min(drifts[1:]):.3f}–{max(drifts[1:]):.3f})",
+    )
+
+
+def _conditions(catalog: Catalog, reports: Mapping[str, Report]) -> str:
+    """Return what was measured, where and when, as a paragraph."""
+    machines = dict.fromkeys(catalog.machines[catalog.results[name].page].title for name in reports)
+    threads, dates, commits, counts = (
+        " to ".join(dict.fromkeys(map(str, sorted(values))))
+        for values in (
+            {report.conditions.threads for report in reports.values()},
+            {report.conditions.started_at[:10] for report in reports.values()},
+            {report.conditions.commit or catalog.results[name].commit for name, report in reports.items()},
+            {len(report.shapes) for report in reports.values()},
+        )
+    )
+    sizes = [tuple(map(int, case.name.split("x"))) for report in reports.values() for case in report.shapes]
+    batches, tokens = (f"{min(numbers)} to {max(numbers)}" for numbers in zip(*sizes, strict=True))
+    return (
+        f"Speed-ups of bert-export over each in the same precision: the geometric mean (least–greatest) over {counts} "
+        f"shapes of {batches} sequences and {tokens} tokens, each the median of interleaved rounds. Labels and logits: "
+        f"bert-export's (the others') compared with FP32 on {_labelled_texts(reports)} labelled texts. "
+        f"{'; '.join(machines)}; {threads} threads, {dates}, commit {commits}."
+    )
+
+
+def _labelled_texts(reports: Mapping[str, Report]) -> int:
+    engines = [engine for report in reports.values() if report.labelled is not None for engine in report.engines]
+    return max((engine.fidelity.texts for engine in engines if engine.fidelity is not None), default=0)
