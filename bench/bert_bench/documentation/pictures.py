@@ -19,15 +19,12 @@ from bert_bench.reports.plot import comparison_chart
 from bert_bench.reports.report import CaseReport, Report
 from bert_bench.reports.report_chart import chart_rows
 
-__all__ = ["SPEED_WIDTH", "Drawing", "drawings", "is_current", "speed_chart"]
+__all__ = ["Drawing", "drawings", "is_current", "speed_chart"]
 
 _DESIGN = 1
 """Changes when pictures must be drawn again although their contents are the same."""
 
 _MAX_PANELS = 3
-
-SPEED_WIDTH = 8.3
-"""Width of README's picture in inches, so that its texts have the size of README's at 100 dots per inch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,31 +32,30 @@ class Drawing:
     """A picture that can be drawn."""
 
     chart: BarChart
-    width: float
     theme: Theme = LIGHT
 
     @property
     def mark(self) -> str:
         """The text that identifies the contents in a picture's metadata."""
-        contents = json.dumps([_DESIGN, self.width, asdict(self.theme), asdict(self.chart)], sort_keys=True)
+        contents = json.dumps([_DESIGN, asdict(self.theme), asdict(self.chart)], sort_keys=True)
         return f"bert_bench.documentation {hashlib.sha256(contents.encode()).hexdigest()}"
 
     def write(self, path: Path) -> None:
         """Draw it into a file; the suffix decides the format."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_chart(draw_chart(self.chart, width=self.width, theme=self.theme), path, description=self.mark)
+        save_chart(draw_chart(self.chart, theme=self.theme), path, description=self.mark)
 
 
 def drawings(pages: ResultsPages) -> dict[str, Drawing]:
     """Return every picture by its path below docs."""
     found = {
-        f"results/{FIGURES}/{name}.png": Drawing(chart=chart, width=11.0)
+        f"results/{FIGURES}/{name}.png": Drawing(chart=chart)
         for name, report in pages.reports.items()
         if (chart := comparison_chart(report)).sections
     }
     speed = speed_chart(pages.catalog.picture, pages.reports)
     for suffix, theme in (("", LIGHT), ("-dark", DARK)):
-        found[f"pictures/speed{suffix}.svg"] = Drawing(chart=speed, width=SPEED_WIDTH, theme=theme)
+        found[f"pictures/speed{suffix}.svg"] = Drawing(chart=speed, theme=theme)
     return found
 
 
@@ -95,7 +91,6 @@ def speed_chart(picture: Picture, reports: Mapping[str, Report]) -> BarChart:
         subtitle=picture.subtitle,
         rows=list(rows.values()),
         sections=[Section(title="", panels=panels)],
-        columns=_MAX_PANELS,
     )
 
 

@@ -21,6 +21,12 @@ __all__ = ["BarChart", "BarRow", "Panel", "Section", "draw_chart", "save_chart"]
 _MIN_LINEAR_RATIO = 1 / 25
 """Ratio of a panel's smallest to its largest value below which the panel has a logarithmic scale."""
 
+_COLUMNS = 3
+"""Maximum panels side by side."""
+
+_WIDTH = 8.3
+"""Width in inches. At 100 dots per inch, it is that of a page of Markdown on a code host."""
+
 _HEADER, _SECTION, _PANEL_TITLE, _ROW, _GAP, _MARGIN = 0.62, 0.34, 0.24, 0.21, 0.12, 0.15
 """Heights in inches, and the margin around the chart."""
 
@@ -70,16 +76,13 @@ class BarChart:
     rows: Sequence[BarRow]
     """From top to bottom."""
     sections: Sequence[Section]
-    columns: int = 4
-    """Maximum panels side by side."""
 
 
-def draw_chart(chart: BarChart, *, width: float = 11.0, theme: Theme = LIGHT) -> "Figure":
+def draw_chart(chart: BarChart, *, theme: Theme = LIGHT) -> "Figure":
     """Draw a chart.
 
     Args:
         chart: what to show.
-        width: width in inches.
         theme: the colors.
 
     Raises:
@@ -89,6 +92,7 @@ def draw_chart(chart: BarChart, *, width: float = 11.0, theme: Theme = LIGHT) ->
         from matplotlib.figure import Figure  # not pyplot, which would start a window system where there is one
     except ImportError:
         raise MissingExtraError("matplotlib", "bench", "plotting") from None
+    width = _WIDTH
     height = _HEADER + sum(_section_height(chart, section) for section in chart.sections) + _MARGIN
     figure = Figure(figsize=(width, height), facecolor=theme.background)
     left, top = _MARGIN / width, 1 - 0.22 / height
@@ -117,11 +121,11 @@ def save_chart(figure: "Figure", path: Path, *, description: str = "") -> None:
     if path.suffix == ".svg":
         metadata["Date"] = None
     with rc_context({"svg.hashsalt": "bert-export"}):
-        figure.savefig(path, dpi=100, metadata=metadata)
+        figure.savefig(path, dpi=120, metadata=metadata)
 
 
 def _section_height(chart: BarChart, section: Section) -> float:
-    panel_rows = -(-len(section.panels) // chart.columns)
+    panel_rows = -(-len(section.panels) // _COLUMNS)
     return _heading_height(section) + panel_rows * (_PANEL_TITLE + len(chart.rows) * _ROW + _GAP)
 
 
@@ -135,7 +139,7 @@ def _draw_section(figure: "Figure", chart: BarChart, section: Section, top: floa
     heading = (top - _SECTION / 2) / height
     figure.text(_MARGIN / width, heading, section.title, fontsize=_TEXT_SIZE, color=theme.text, va="center")
     names = max(len(row.title) for row in chart.rows) * _CHARACTER + 0.1
-    columns = min(chart.columns, max(len(section.panels) for section in chart.sections))
+    columns = min(_COLUMNS, max(len(section.panels) for section in chart.sections))
     pitch = (width - 2 * _MARGIN - names) / columns
     bars_height = len(chart.rows) * _ROW
     for number, panel in enumerate(section.panels):

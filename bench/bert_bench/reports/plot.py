@@ -12,8 +12,8 @@ __all__ = ["comparison_chart", "plot_comparison", "plot_report", "require_plotti
 
 _FORMATS = (".png", ".svg", ".pdf")
 
-_COMPARISON_SHAPES = ("1x16", "1x128", "8x128", "32x128")
-"""Shapes of a comparison's chart, if they were measured; else the first four."""
+_COMPARISON_SHAPES = ("1x16", "1x128", "32x128")
+"""Shapes of a comparison's chart, if they were measured; else the first three."""
 
 
 def require_plotting(path: Path) -> None:
@@ -58,5 +58,5 @@ def plot_comparison(report: Report, path: Path) -> None:
 def comparison_chart(report: Report) -> BarChart:
     """Return the chart of a comparison: a few shapes, the single texts, and throughput."""
     named = {case.name: case for case in report.shapes}
-    shapes = [named[name] for name in _COMPARISON_SHAPES if name in named] or list(report.shapes[:4])
+    shapes = [named[name] for name in _COMPARISON_SHAPES if name in named] or list(report.shapes[:3])
     return report_chart(report, shapes, report.singles)

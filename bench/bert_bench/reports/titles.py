@@ -68,6 +68,7 @@ def engine_title(name: str, precision: str) -> str:
         name = f"bert-export-{name}"
     start = _product_start(name)
     rest = name.removeprefix(start).replace("-", " ").replace(precision, "").strip()
+    rest = re.sub(r"\bo(\d)\b", r"O\1", rest)  # levels of optimization
     words = [_PRODUCTS.get(start, ""), rest, precision.upper()]
     return " ".join(word for word in words if word)
 

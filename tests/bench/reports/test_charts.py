@@ -9,7 +9,7 @@ import pytest
 from bert_bench import Report
 from bert_bench.checkpoints import EncoderSize
 from bert_bench.documentation.catalog import read_catalog
-from bert_bench.documentation.pictures import SPEED_WIDTH, speed_chart
+from bert_bench.documentation.pictures import speed_chart
 from bert_bench.errors import DocumentationError
 from bert_bench.reports.bar_chart import BarChart, draw_chart, save_chart
 from bert_bench.reports.chart_theme import DARK
@@ -22,11 +22,11 @@ RESULTS = Path(__file__).parents[3] / "bench" / "results"
 COMPARISONS = sorted(path.parent.name for path in RESULTS.glob("*/result.json"))
 
 
-def assert_readable(chart: BarChart, width: float = 11.0) -> None:
+def assert_readable(chart: BarChart) -> None:
     """Draw the chart, and check the boxes of its texts and bars in pixels."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    figure = draw_chart(chart, width=width)
+    figure = draw_chart(chart)
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw(renderer)
     texts = [*figure.texts]
@@ -61,7 +61,7 @@ def test_readmes_picture_is_readable_and_has_three_panels_at_most() -> None:
     catalog = read_catalog(RESULTS)
     reports = {panel.result: read_report(RESULTS / panel.result / "result.json") for panel in catalog.picture.panels}
     chart = speed_chart(catalog.picture, reports)
-    assert_readable(chart, SPEED_WIDTH)
+    assert_readable(chart)
     assert len(chart.sections[0].panels) <= 3
     with pytest.raises(DocumentationError, match="expected at most 3 panels, found 6"):
         speed_chart(replace(catalog.picture, panels=catalog.picture.panels * 2), reports)
@@ -130,6 +130,7 @@ def test_unknown_sizes_and_machines_are_stated_in_numbers() -> None:
     ("name", "precision", "title"),
     [
         ("int8", "int8", "bert-export INT8"),
+        ("optimum-o3", "fp32", "optimum O3 FP32"),
         ("openvino-int8-throughput", "int8", "OpenVINO throughput INT8"),
         ("onnxruntime-transformers", "fp32", "onnxruntime.transformers FP32"),
         ("something-new", "bf16", "something new BF16"),
