@@ -144,3 +144,17 @@ def test_each_platform_gets_its_wheel(machine: str, expected: str, tmp_path: Pat
     subprocess.run(command, check=True, capture_output=True, text=True)
     (wheel,) = tmp_path.iterdir()
     assert wheel.name.endswith(f"-py3-none-{expected}.whl")
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
+def test_dependencies_have_wheels(version: str, machine: str, tmp_path: Path) -> None:
+    """Also where no interpreter of that version, or no such processor, is here."""
+    tags = ("manylinux2014", "manylinux_2_17", "manylinux_2_27", "manylinux_2_28")
+    platforms = [option for tag in tags for option in ("--platform", f"{tag}_{machine}")]
+    abis = [option for abi in (f"cp{version.replace('.', '')}", "abi3", "none") for option in ("--abi", abi)]
+    options = ("--dry-run", "--ignore-installed", "--only-binary", ":all:", "--target", str(tmp_path))
+    command = [sys.executable, "-m", "pip", "install", *options, "--python-version", version, *platforms, *abis]
+    finished = subprocess.run([*command, wheel("*-any.whl")], capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    assert "onnxruntime-" in finished.stdout
