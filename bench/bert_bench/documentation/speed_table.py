@@ -1,7 +1,9 @@
 """README's table: speed and fidelity of the bundle next to other engines, with the conditions of the measurement."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 
 from bert_bench.documentation.catalog import Catalog, read_catalog
 from bert_bench.documentation.speedups import (
@@ -13,11 +15,12 @@ from bert_bench.documentation.speedups import (
 from bert_bench.reports.markdown_table import MISSING, markdown_table
 from bert_bench.reports.read_report import read_report
 from bert_bench.reports.report import Report
-from bert_bench.reports.titles import engine_product
+from bert_bench.reports.titles import engine_product, machine_title
 from bert_bench.reports.write_report import RESULT
 
 __all__ = ["speed_table"]
 
+_LINE_WIDTH = 120
 _LABELS, _DRIFT = "label_agreement", "mean_abs_logit_drift"
 
 
@@ -36,9 +39,11 @@ def speed_table(results: Path) -> str:
     engines = [(report, engine) for report in reports.values() for engine in bundle_engines(report)]
     compared = [{engine_product(name) for name in compared_engines(*pair)} for pair in engines]
     products = [name for name in dict.fromkeys(_products(engines)) if all(name in group for group in compared)]
-    header = ["model", "the fastest of them", *products, "labels as in FP32", "mean logit difference"]
+    over = [f"over {product}" for product in products]
+    header = ["model", "speed-up over the fastest", *over, "labels equal to FP32's", "mean logit difference"]
     table = markdown_table(header, [_row(report, engine, products) for report, engine in engines])
-    return f"{table}\n\n{_conditions(catalog, reports)}"
+    paragraphs = filter(None, (_conditions(catalog, reports), _embedding_fidelity(results, catalog)))
+    return "\n\n".join([table, *(fill(text, _LINE_WIDTH, break_on_hyphens=False) for text in paragraphs)])
 
 
 def _products(engines: Sequence[tuple[Report, str]]) -> list[str]:
@@ -89,6 +94,22 @@ def _conditions(catalog: Catalog, reports: Mapping[str, Report]) -> str:
         f"shapes of {batches} sequences and {tokens} tokens, each the median of interleaved rounds. Labels and logits: "
         f"bert-export's (the others') compared with FP32 on {_labelled_texts(reports)} labelled texts. "
         f"{'; '.join(machines)}; {threads} threads, {dates}, commit {commits}."
+    )
+
+
+def _embedding_fidelity(results: Path, catalog: Catalog) -> str:
+    """Return the cosine of INT8 embeddings with PyTorch's as a sentence; empty if the catalog has no such result."""
+    found = next((name for name, result in catalog.results.items() if result.table == "minilm-fidelity"), None)
+    if found is None:
+        return ""
+    values = json.loads((results / found).read_text(encoding="utf-8"))
+    name, texts = next(iter(values["cosine_with_pytorch"].items()))
+    cosine = {precision: texts[precision] for precision in ("int8", "fp32")}
+    return (
+        f"Embeddings of all-MiniLM-L6-v2 have a cosine with PyTorch's of {cosine['int8']['mean']:.4f} on average in "
+        f"INT8 (1st percentile {cosine['int8']['p1']:.4f}) and of at least {cosine['fp32']['min']:.7f} in FP32, on "
+        f"{texts['texts']:,} texts of {name}; {machine_title(values['conditions']['machine'])}, "
+        f"{values['conditions']['started_at'][:10]}."
     )
 
 
