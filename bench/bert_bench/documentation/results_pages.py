@@ -117,6 +117,8 @@ class ResultsPages:
             for key in names
             if results[key].superseded
         ]
+        if not current:
+            current = ["Nothing has been measured here with the current code."]
         if superseded:
             superseded = ["## Superseded", *superseded]
         return _page_text(f"# {page.title}", page.details.strip(), *current, *superseded)
