@@ -34,9 +34,6 @@ def push(bundle: Path, repo: str, revision: str | None, private: bool, message: 
     click.echo(push_bundle(bundle, repo, revision=revision, private=private, message=message))
 
 
-hub_option = option_group("Hub")
-
-
 @click.command(
     cls=ExampleCommand,
     examples=[

@@ -1,5 +1,6 @@
 """Bundles on the Hugging Face hub: `push` uploads one, `pull` downloads one. They need the extra `hub`."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,10 +51,12 @@ def push(
 
     Raises:
         BundleError: the folder is not a bundle, or it is damaged.
-        HubError: the hub does not answer or refuses, or `private` is asked for and the repository is public.
+        HubError: the hub does not answer or refuses, `private` is asked for and the repository is public, or an
+            argument is not valid.
         MissingExtraError: huggingface_hub is not installed.
     """
     repo, _ = _parse_id(repo, with_revision=False)
+    _check_commit(revision, message)
     path = Path(bundle)
     files = _checked_files(path)
     with _client(f"uploading to {repo}", repo, revision) as api:
@@ -102,9 +105,9 @@ def pull(name: str, bundle: str | Path, *, force: bool = False) -> Manifest:
             f"{name}: expected a bundle (a model on the hub with {MANIFEST_NAME}), found none in commit {info.sha}; "
             "export a checkpoint with: bert-export export CHECKPOINT BUNDLE"
         )
-    with atomic_replace_dir(output) as building:
+    with atomic_replace_dir(output) as building, _errors_of(name, building):
         _download(repo, info.sha, [MANIFEST_NAME], building)
-        assets = _plain_assets(Manifest.read(building), name)
+        assets = _present_assets(Manifest.read(building), name, present)
         _download(repo, info.sha, sorted(assets | ({CARD_NAME} & present)), building)
         _checked_files(building)
         shutil.rmtree(building / ".cache", ignore_errors=True)  # the client's notes on what it has downloaded
@@ -113,18 +116,37 @@ def pull(name: str, bundle: str | Path, *, force: bool = False) -> Manifest:
 
 def _parse_id(name: str, *, with_revision: bool) -> tuple[str, str | None]:
     """Return repository and revision of a hub id; raise `HubError` if it is none."""
-    match = HUB_ID.fullmatch(name)
+    match = HUB_ID.fullmatch(name) if name.isprintable() else None
     if match is None or (match["revision"] and not with_revision):
         expected = "org/name or org/name@revision" if with_revision else "org/name"
         raise HubError(f"expected a model on the hub, {expected}, found {name!r:.200}")
     return match["repo"], match["revision"]
 
 
-def _plain_assets(manifest: Manifest, name: str) -> set[str]:
-    """Return the names of the manifest's files; raise `BundleError` for one that leads out of the folder."""
+def _check_commit(revision: str | None, message: str) -> None:
+    """Raise `HubError` for the name of a branch, or a message, that no commit can have."""
+    if revision is not None and not re.fullmatch(r"[!-~]+", revision):
+        raise HubError(f"expected the name of a branch, without blanks, as revision, found {revision!r:.200}")
+    if not message.strip():
+        raise HubError("expected a message of the commit, found an empty one")
+
+
+@contextmanager
+def _errors_of(name: str, building: Path) -> Iterator[None]:
+    """Name the model on the hub, not the temporary folder, in errors of a downloaded bundle."""
+    try:
+        yield
+    except BundleError as error:
+        raise BundleError(str(error).replace(f"{building}/", f"{name}: ")) from error
+
+
+def _present_assets(manifest: Manifest, name: str, present: set[str]) -> set[str]:
+    """Return the names of the manifest's files; raise `BundleError` for paths and absent files."""
     names = {asset.file for asset in manifest.assets}
     if wrong := sorted(file for file in names if Path(file).name != file or file in ("", "..")):
         raise BundleError(f"{name}: the manifest names {wrong[0]!r:.200}, which is not a plain file name")
+    if absent := sorted(names - present):
+        raise BundleError(f"{name}: the manifest names {absent[0]!r:.200}, which the model on the hub does not have")
     return names
 
 

@@ -12,6 +12,7 @@ from bert_runtime.long_texts import TextShortener
 from bert_runtime.numerics import IntArray
 from bert_runtime.tasks import TextInput, WindowedText
 from bert_runtime.tasks.tokens import window_overlap
+from bert_runtime.tokenizer_errors import is_tokenizer_error, tokenizer_errors
 
 __all__ = ["Batch", "TextTokenizer", "check_batch", "check_ids", "pad"]
 
@@ -127,11 +128,8 @@ class TextTokenizer:
         cls, path: str | Path, max_tokens: int, pad_token_id: int, windows: WindowedText | None = None
     ) -> "TextTokenizer":
         """Read `tokenizer.json`; raise `BundleError` where it is not a tokenizer file."""
-        try:
-            tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # tokenizers raises plain Exception
-            raise BundleError(f"{path}: not a tokenizer file: {error}") from None
-        return cls(tokenizer, max_tokens, pad_token_id, windows)
+        with tokenizer_errors(BundleError, f"{path}: not a tokenizer file"):
+            return cls(Tokenizer.from_file(str(path)), max_tokens, pad_token_id, windows)
 
     def save(self, path: Path) -> None:
         """Write `tokenizer.json`, truncation included."""
@@ -191,7 +189,9 @@ class TextTokenizer:
             raise _invalid_unicode(inputs, first) from None
         except InputError:
             raise
-        except Exception as error:  # tokenizers raises plain Exception, as for unknown words without an unknown token
+        except BaseException as error:  # such as for unknown words without an unknown token
+            if not is_tokenizer_error(error):
+                raise
             raise InputError(
                 f"the tokenizer cannot encode the text: {error!s:.300}; check its tokenizer.json"
             ) from None

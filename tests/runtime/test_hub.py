@@ -83,13 +83,32 @@ def test_damaged_download_leaves_nothing_behind(hub: Hub, bundle: Path, tmp_path
     name = next(name for name in files if name.endswith(".onnx"))
     files[name] = files[name][:-1] + bytes([files[name][-1] ^ 1])
     (tmp_path / "out").mkdir()
-    with pytest.raises(BundleError, match=rf"{name}: expected sha256"):
+    with pytest.raises(BundleError, match=rf"^{ID}: {name}: expected sha256"):
         pull(ID, tmp_path / "out" / "pulled")
     assert not list((tmp_path / "out").iterdir())
     del files[name]
-    with pytest.raises(HubError, match=f"downloading {ID} failed"):
+    with pytest.raises(BundleError, match=f"^{ID}: the manifest names '{name}', which the model on the hub does not"):
         pull(ID, tmp_path / "out" / "pulled")
     assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("damaged", [b"", b"[]", b"\xff", b"[" * 100_000, b'{"format_version": 99}'])
+def test_damaged_manifest_is_named_by_its_model(hub: Hub, tmp_path: Path, damaged: bytes) -> None:
+    hub.revisions[ID] = {"main": {"bundle.json": damaged}}
+    with pytest.raises(BundleError, match=rf"^{ID}: bundle\.json: "):
+        pull(ID, tmp_path / "pulled")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("revision", ["", "a b", "a\0b", "\ud800"])
+def test_impossible_revisions_and_messages_are_refused(hub: Hub, bundle: Path, tmp_path: Path, revision: str) -> None:
+    with pytest.raises(HubError, match=r"^expected the name of a branch, without blanks, as revision, found"):
+        push(bundle, ID, revision=revision)
+    with pytest.raises(HubError, match=r"^expected a message of the commit"):
+        push(bundle, ID, message=" ")
+    with pytest.raises(HubError, match=r"^expected a model on the hub"):
+        pull(f"{ID}@{revision}", tmp_path / "pulled")
+    assert not hub.log
 
 
 @pytest.mark.parametrize("name", ["../outside.onnx", "/tmp/outside.onnx", "a/b.onnx", ".."])

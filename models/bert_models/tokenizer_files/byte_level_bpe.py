@@ -8,6 +8,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from bert_models.errors import CheckpointError
 from bert_models.tokenizer_files.settings import TokenizerSettings
 from bert_models.tokenizer_files.special_tokens import ROBERTA_SPECIAL_TOKENS
+from bert_runtime.tokenizer_errors import tokenizer_errors
 
 __all__ = ["build_byte_level_bpe", "byte_level_pipeline"]
 
@@ -22,11 +23,9 @@ def build_byte_level_bpe(folder: Path, settings: TokenizerSettings) -> Tokenizer
     Raises:
         CheckpointError: the files are malformed or do not match the settings.
     """
-    try:
+    with tokenizer_errors(CheckpointError, f"{folder}: expected a byte-level BPE in vocab.json and merges.txt"):
         vocab, merges = models.BPE.read_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
         model = models.BPE(vocab, merges, continuing_subword_prefix="", end_of_word_suffix="")
-    except Exception as error:  # tokenizers raises plain Exception
-        raise CheckpointError(f"{folder}: expected a byte-level BPE in vocab.json and merges.txt: {error}") from None
     tokenizer = byte_level_pipeline(model, settings)
     special = settings.special_tokens(ROBERTA_SPECIAL_TOKENS)
     settings.add_tokens(tokenizer, special)

@@ -12,6 +12,7 @@ from bert_models.tokenizer_files.byte_level_bpe import build_byte_level_bpe
 from bert_models.tokenizer_files.sentencepiece_models import build_albert, build_camembert, build_xlm_roberta
 from bert_models.tokenizer_files.settings import TokenizerSettings
 from bert_models.tokenizer_files.wordpiece import apply_settings, build_wordpiece
+from bert_runtime.tokenizer_errors import tokenizer_errors
 
 __all__ = ["TOKENIZER_FILES", "read_tokenizer"]
 
@@ -72,10 +73,8 @@ def read_tokenizer(folder: Path, family_name: str) -> Tokenizer:
     """
     path = folder / "tokenizer.json"
     if path.is_file():
-        try:
+        with tokenizer_errors(CheckpointError, f"{path}: expected a tokenizer file"):
             tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # tokenizers raises plain Exception
-            raise CheckpointError(f"{path}: expected a tokenizer file: {error!s:.300}") from None
         config = folder / "tokenizer_config.json"
         if config.is_file() and _KINDS[family_name] is _WORDPIECE:
             apply_settings(tokenizer, TokenizerSettings(folder, read_json(config), {}))

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from bert_models.errors import CheckpointError
 from bert_models.tokenizer_files.settings import TokenizerSettings
 from bert_models.tokenizer_files.special_tokens import BERT_SPECIAL_TOKENS
+from bert_runtime.tokenizer_errors import tokenizer_errors
 
 __all__ = ["apply_settings", "build_wordpiece", "wordpiece_pipeline", "wordpiece_settings"]
 
@@ -24,10 +25,8 @@ def build_wordpiece(folder: Path, settings: TokenizerSettings) -> Tokenizer:
         CheckpointError: the file is malformed or does not match the settings.
     """
     path = folder / "vocab.txt"
-    try:
+    with tokenizer_errors(CheckpointError, f"{path}: expected a vocabulary (one token per line, UTF-8)"):
         vocab = models.WordPiece.read_file(str(path))
-    except Exception as error:  # tokenizers raises plain Exception
-        raise CheckpointError(f"{path}: expected a vocabulary (one token per line, UTF-8): {error}") from None
     special = settings.special_tokens(BERT_SPECIAL_TOKENS)
     tokenizer = wordpiece_pipeline(models.WordPiece(vocab, unk_token=special["unk_token"].content), settings)
     settings.add_tokens(tokenizer, special)
