@@ -1,6 +1,6 @@
 """Time the variants briefly, to choose between them; `bert-export bench` is the thorough benchmark."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -17,7 +17,11 @@ TIMED_SHAPES = ((1, 16), (1, 128))
 
 
 def median_latencies_ms(
-    runs: Mapping[str, Callable[[Batch], FloatArray]], task: Task, max_tokens: int, rounds: int = 15
+    runs: Mapping[str, Callable[[Batch], FloatArray]],
+    task: Task,
+    max_tokens: int,
+    rounds: int = 15,
+    shapes: Sequence[tuple[int, int]] = TIMED_SHAPES,
 ) -> dict[str, dict[str, float]]:
     """Time functions in turn, round after round.
 
@@ -26,12 +30,13 @@ def median_latencies_ms(
         task: The task, which makes the token ids valid.
         max_tokens: Longer shapes are shortened to this.
         rounds: Calls of each function per shape.
+        shapes: Batch size × tokens.
 
     Returns:
         The median milliseconds per call, by name and shape (`1x128`).
     """
     medians: dict[str, dict[str, float]] = {name: {} for name in runs}
-    for batch_size, tokens in TIMED_SHAPES:
+    for batch_size, tokens in shapes:
         tokens = min(tokens, max_tokens)
         ones = np.ones((batch_size, tokens), dtype=np.int64)
         batch = Batch(task.valid_probe_ids(ones), ones, np.zeros_like(ones))

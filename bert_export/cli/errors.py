@@ -30,6 +30,8 @@ _EXTRAS = {
     "huggingface_hub": "hub",
     "psutil": "bench",
     "matplotlib": "bench",
+    "jinja2": "report",
+    "markupsafe": "report",
     "onnxruntime": "cpu",
 }
 """Optional modules, with the extra that installs each."""

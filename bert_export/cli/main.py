@@ -16,6 +16,7 @@ from bert_export.cli.output import is_rank_zero
 from bert_export.cli.plugins import PluginGroup
 from bert_export.cli.predict import predict
 from bert_export.cli.pretrain import pretrain
+from bert_export.cli.report import report
 from bert_export.cli.tokenizer import tokenizer
 from bert_export.cli.train import train
 from bert_export.cli.tune import tune
@@ -38,7 +39,7 @@ class _MainGroup(PluginGroup):
         "Train": ("tokenizer", "pretrain", "train", "distill"),
         "Export": ("export", "inspect", "verify", "push", "pull"),
         "Run": ("predict", "evaluate"),
-        "Measure": ("tune", "bench"),
+        "Measure": ("tune", "bench", "report"),
     }
     examples: ClassVar[Sequence[str]] = (
         "bert-export export all-MiniLM-L6-v2 bundle",
@@ -63,7 +64,7 @@ def main() -> None:
     """Take BERT-family PyTorch checkpoints to fast, verified ONNX bundles, and run them."""
 
 
-_COMMANDS = (tokenizer, pretrain, train, distill, export, inspect, verify, predict, evaluate, tune, push, pull)
+_COMMANDS = (tokenizer, pretrain, train, distill, export, inspect, verify, predict, evaluate, tune, report, push, pull)
 
 for _command in _COMMANDS:
     main.add_command(_command)

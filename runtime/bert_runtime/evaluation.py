@@ -11,7 +11,7 @@ from bert_runtime.streaming import CHUNK_SIZE
 from bert_runtime.tasks import Example, Outputs, Task
 from bert_runtime.tokenization import TextTokenizer
 
-__all__ = ["build_examples", "check_metrics", "evaluate"]
+__all__ = ["build_examples", "check_metrics", "evaluate", "run_examples"]
 
 
 def evaluate(
@@ -31,13 +31,21 @@ def evaluate(
         DataError: a row does not fit the task, or the metric is undefined for these rows.
     """
     examples = build_examples(model.task, model.tokenizer, records)
+    outputs = run_examples(model, examples, progress)
+    return check_metrics(model.task.score(outputs, examples), records[0].path)
+
+
+def run_examples(
+    model: Model, examples: Sequence[Example], progress: Callable[[int], None] = lambda done: None
+) -> list[Outputs]:
+    """Return the raw outputs of a model for the inputs of all examples, in order; see `evaluate` for `progress`."""
     inputs = [value for example in examples for value in example.inputs]
     outputs: list[Outputs] = []
     for start in range(0, len(inputs), CHUNK_SIZE):  # as `Model.outputs` divides them, so that batches are the same
         chunk = inputs[start : start + CHUNK_SIZE]
         outputs.extend(model.outputs(chunk))
         progress(len(chunk) * len(examples) // len(inputs))
-    return check_metrics(model.task.score(outputs, examples), records[0].path)
+    return outputs
 
 
 def build_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Record]) -> list[Example]:

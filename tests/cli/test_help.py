@@ -72,7 +72,7 @@ def test_every_option_of_the_command_is_listed_once() -> None:
         shown = help_of(command).partition("Examples:")[0]
         for option in command.params:
             if isinstance(option, click.Option):
-                assert len(re.findall(rf"^  {option.opts[0]}(?=\s)", shown, re.MULTILINE)) == 1, (name, option)
+                assert len(re.findall(rf"^  {option.opts[0]}(?=[\s,])", shown, re.MULTILINE)) == 1, (name, option)
 
 
 def test_long_choices_are_listed_in_the_text(run: Run) -> None:

@@ -70,11 +70,12 @@ def test_the_command_line_starts_without_heavy_packages() -> None:
     assert modules.isdisjoint(set(HEAVY) - {"click"})
 
 
-@pytest.mark.parametrize("command", ["predict", "evaluate", "inspect", "verify"])
+@pytest.mark.parametrize("command", ["predict", "evaluate", "inspect", "verify", "report"])
 def test_runtime_commands_do_not_load_torch(classifier_bundle: Path, tmp_path: Path, command: str) -> None:
     data = tmp_path / "data.csv"
     data.write_text("text,label\nhello,question\n")
-    rest = {"predict": ["hello"], "evaluate": [str(data)]}.get(command, [])
+    report = ["--evaluate", str(data), "--rounds", "1", "-o", str(tmp_path / "report.html")]
+    rest = {"predict": ["hello"], "evaluate": [str(data)], "report": report}.get(command, [])
     code = f"""
 import contextlib, io
 from bert_export.cli import main

@@ -34,12 +34,6 @@ _TITLE_SIZE, _TEXT_SIZE, _SMALL_SIZE = 13, 9, 8
 _CHARACTER = 0.072
 """Width in inches of an average character of `_SMALL_SIZE`, and a little more."""
 
-_TITLE_CHARACTER = 0.135
-"""Width in inches of an average character of the title, which is bold, and a little more."""
-
-_MAX_NAME = 2.4
-"""Maximum width in inches of the rows' names."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class BarRow:
@@ -102,10 +96,8 @@ def draw_chart(chart: BarChart, *, theme: Theme = LIGHT) -> "Figure":
     height = _HEADER + sum(_section_height(chart, section) for section in chart.sections) + _MARGIN
     figure = Figure(figsize=(width, height), facecolor=theme.background)
     left, top = _MARGIN / width, 1 - 0.22 / height
-    room = width - 2 * _MARGIN
-    title, subtitle = _shortened(chart.title, room, _TITLE_CHARACTER), _shortened(chart.subtitle, room, _CHARACTER)
-    figure.text(left, top, title, fontsize=_TITLE_SIZE, fontweight="bold", color=theme.text, va="center")
-    figure.text(left, top - 0.24 / height, subtitle, fontsize=_SMALL_SIZE, color=theme.muted, va="center")
+    figure.text(left, top, chart.title, fontsize=_TITLE_SIZE, fontweight="bold", color=theme.text, va="center")
+    figure.text(left, top - 0.24 / height, chart.subtitle, fontsize=_SMALL_SIZE, color=theme.muted, va="center")
     y = height - _HEADER
     for section in chart.sections:
         _draw_section(figure, chart, section, y, theme)
@@ -132,12 +124,6 @@ def save_chart(figure: "Figure", path: Path, *, description: str = "") -> None:
         figure.savefig(path, dpi=120, metadata=metadata)
 
 
-def _shortened(text: str, width: float, character: float) -> str:
-    """Return the text, or as much of its start as fits into a width, given that of a character; in inches."""
-    count = int(width / character)
-    return text if len(text) <= count else f"{text[: count - 1]}…"
-
-
 def _section_height(chart: BarChart, section: Section) -> float:
     panel_rows = -(-len(section.panels) // _COLUMNS)
     return _heading_height(section) + panel_rows * (_PANEL_TITLE + len(chart.rows) * _ROW + _GAP)
@@ -152,7 +138,7 @@ def _draw_section(figure: "Figure", chart: BarChart, section: Section, top: floa
     width, height = figure.get_size_inches()
     heading = (top - _SECTION / 2) / height
     figure.text(_MARGIN / width, heading, section.title, fontsize=_TEXT_SIZE, color=theme.text, va="center")
-    names = min(_MAX_NAME, max(len(row.title) for row in chart.rows) * _CHARACTER + 0.1)
+    names = max(len(row.title) for row in chart.rows) * _CHARACTER + 0.1
     columns = min(_COLUMNS, max(len(section.panels) for section in chart.sections))
     pitch = (width - 2 * _MARGIN - names) / columns
     bars_height = len(chart.rows) * _ROW
@@ -163,7 +149,7 @@ def _draw_section(figure: "Figure", chart: BarChart, section: Section, top: floa
         area = (x / width, y / height, (pitch - _GAP) / width, bars_height / height)
         axes = figure.add_axes(area, facecolor="none")
         _draw_panel(axes, panel, chart.rows, pitch - _GAP, theme)
-        titles = [_shortened(row.title, names, _CHARACTER) if column == 0 else "" for row in chart.rows]
+        titles = [row.title if column == 0 else "" for row in chart.rows]
         axes.set_yticks(range(len(titles)), titles, fontsize=_SMALL_SIZE)
         for text, row in zip(axes.get_yticklabels(), chart.rows, strict=True):
             text.set(color=theme.text, fontweight="bold" if row.emphasized else "normal")
@@ -185,8 +171,7 @@ def _draw_panel(axes: "Axes", panel: Panel, rows: Sequence[BarRow], width: float
         axes.text(
             0.0, place, " –", transform=axes.get_yaxis_transform(), color=theme.muted, va="center", fontsize=_SMALL_SIZE
         )
-    mark = " (log scale)" if logarithmic else ""
-    title = _shortened(panel.title, width - len(mark) * _CHARACTER, _CHARACTER) + mark
+    title = f"{panel.title} (log scale)" if logarithmic else panel.title
     axes.set_title(title, fontsize=_SMALL_SIZE, color=theme.muted, loc="left", pad=4)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.tick_params(length=0)

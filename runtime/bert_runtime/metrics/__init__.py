@@ -4,6 +4,7 @@ They are implemented here because `evaluate` runs where only NumPy is installed.
 torchmetrics and with independent implementations of the rules of conlleval and SQuAD.
 """
 
+from bert_runtime.metrics.calibration import ReliabilityBin, expected_calibration_error, reliability_bins
 from bert_runtime.metrics.classification import (
     accuracy,
     best_micro_f1_threshold,
@@ -16,6 +17,7 @@ from bert_runtime.metrics.entities import entity_f1, entity_spans
 from bert_runtime.metrics.squad import answer_f1, best_threshold, exact_match, normalize_answer
 
 __all__ = [
+    "ReliabilityBin",
     "accuracy",
     "answer_f1",
     "best_micro_f1_threshold",
@@ -23,10 +25,12 @@ __all__ = [
     "entity_f1",
     "entity_spans",
     "exact_match",
+    "expected_calibration_error",
     "macro_f1",
     "micro_f1",
     "multi_label_macro_f1",
     "normalize_answer",
     "pearson",
+    "reliability_bins",
     "spearman",
 ]

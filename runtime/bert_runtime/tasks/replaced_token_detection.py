@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bert_runtime.errors import DataError
 from bert_runtime.metrics import micro_f1
@@ -92,20 +91,31 @@ class ReplacedTokenDetection(TokenTask):
         return Example((text,), (spans, np.array([LABELS.index(tag) for tag in tags], dtype=np.int64)))
 
     def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
-        """Compute F1 and accuracy over words, by first tokens; a word that the tokenizer drops is original."""
+        """Compute F1 and accuracy over words, by first tokens; a word that the tokenizer drops counts as original."""
         found = np.concatenate(
-            [self._replaced_words(output, example.target[0]) for output, example in zip(outputs, examples, strict=True)]
+            [
+                self.predict_words(output, example.target[0]) >= self.threshold
+                for output, example in zip(outputs, examples, strict=True)
+            ]
         )
         expected = np.concatenate([example.target[1] for example in examples]) == 1
         return {"f1": micro_f1(found, expected), "accuracy": float((found == expected).mean())}
 
-    def _replaced_words(self, outputs: Outputs, words: IntArray) -> NDArray[np.bool_]:
-        """Return whether each of the words at characters `words` [W, 2] counts as replaced: [W]."""
+    def predict_words(self, outputs: Outputs, words: IntArray) -> FloatArray:
+        """Return the probability that each word was replaced, by its first token; NaN for a word that is dropped.
+
+        Args:
+            outputs: the outputs for one text.
+            words: start and end character of each word: [W, 2].
+
+        Returns:
+            Probabilities [W].
+        """
         tokens = merge_windows(outputs)
         first = find_first_tokens(tokens.offsets, words)
-        replaced = np.zeros(len(words), dtype=bool)
-        replaced[first >= 0] = sigmoid(tokens.values[first[first >= 0]]) >= self.threshold
-        return replaced
+        probabilities = np.full(len(words), np.nan, dtype=tokens.values.dtype)
+        probabilities[first >= 0] = sigmoid(tokens.values[first[first >= 0]])
+        return probabilities
 
     def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
         found, expected = (

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bert_runtime.crf import bio_transitions, is_bio, marginals, viterbi
 from bert_runtime.errors import BundleError, DataError
 from bert_runtime.metrics import accuracy, entity_f1
-from bert_runtime.numerics import FloatArray, softmax
+from bert_runtime.numerics import FloatArray, IntArray, softmax
 from bert_runtime.records import Record
 from bert_runtime.tasks.base import Example, Outputs, Result
 from bert_runtime.tasks.checks import check_flag, check_strings
@@ -181,11 +181,14 @@ class TokenClassification(TokenTask):
 
     def _best_sequence(self, logits: FloatArray) -> tuple[NDArray[np.int64], FloatArray]:
         """Return the best label sequence for the logits of W words [W, labels], and its marginals: two [W]."""
-        transitions = np.array(self.transitions or np.zeros((len(self.labels) + 2, len(self.labels))), dtype=np.float32)
-        if self.bio:
-            transitions = bio_transitions(self.labels, transitions)
+        transitions = self._transition_scores()
         labels = viterbi(logits, transitions)
         return labels, marginals(logits, transitions)[np.arange(len(labels)), labels]
+
+    def _transition_scores(self) -> FloatArray:
+        """Return the scores of transitions [labels + 2, labels], with those that `bio` forbids."""
+        transitions = np.array(self.transitions or np.zeros((len(self.labels) + 2, len(self.labels))), dtype=np.float32)
+        return bio_transitions(self.labels, transitions) if self.bio else transitions
 
     def _merge(self, labelled: _Labelled, text: str) -> Iterator[Entity]:
         """Merge neighbours of one type into one entity; `B-` starts another."""
@@ -235,6 +238,25 @@ class TokenClassification(TokenTask):
         labels = np.full(len(words), self.labels.index(OUTSIDE) if OUTSIDE in self.labels else -1)
         labels[known] = self._best_labels(tokens.values[first[known]])
         return labels
+
+    def predict_words(self, outputs: Outputs, words: IntArray) -> tuple[IntArray, FloatArray]:
+        """Label words, as `score` does.
+
+        Args:
+            outputs: the outputs for one text.
+            words: start and end character of each word: [W, 2].
+
+        Returns:
+            Label index of each word [W], -1 for one that the tokenizer drops where no label is `O`; and the
+            probabilities of its labels [W, labels], marginals where sequences are decoded, NaN for a dropped word.
+        """
+        tokens = merge_windows(outputs)
+        first = find_first_tokens(tokens.offsets, words)
+        logits = tokens.values[first[first >= 0]]
+        is_sequence = (self.crf or self.bio) and len(logits) > 0
+        probabilities = np.full((len(words), len(self.labels)), np.nan, dtype=logits.dtype)
+        probabilities[first >= 0] = marginals(logits, self._transition_scores()) if is_sequence else softmax(logits)
+        return self._word_labels(outputs, words), probabilities
 
     def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
         """Compare labels as they are decoded, word by word, and logits."""

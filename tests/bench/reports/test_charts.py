@@ -81,13 +81,6 @@ def test_small_bars_beside_large_ones_can_be_seen(toy_report: Report) -> None:
     assert any("(log scale)" in axes.get_title(loc="left") for axes in draw_chart(chart).axes)
 
 
-def test_long_names_are_shortened(toy_report: Report) -> None:
-    offline = tuple(replace(toy_report.offline[0], name=f"{n} {'MESSAGES ' * 9}") for n in range(3))
-    chart = comparison_chart(replace(toy_report, given_title="MODEL " * 30, offline=offline))
-    rows = [replace(row, title=row.title + " with a Name of Many Words" * 3) for row in chart.rows]
-    assert_readable(replace(chart, rows=rows, subtitle=chart.subtitle * 3))
-
-
 def test_a_row_without_a_value_is_marked(toy_report: Report) -> None:
     case = toy_report.shapes[0]
     timings = {name: timing for name, timing in case.timings.items() if name != "pytorch"}

@@ -1,0 +1,64 @@
+"""What the measurements and fusions of a report are, in a line each."""
+
+__all__ = ["FUSIONS", "MEASURES", "heading", "readable"]
+
+FUSIONS = {
+    "attention": "scores, softmax and values as one operator in each layer",
+    "multi_head_attention": "scores, softmax and values as one operator in each layer",
+    "first_row": "the last layer computes only the first token, which is all that the head reads",
+    "masked_rows": "the vocabulary's scores are computed at masks only",
+    "qkv_projection": "one matrix multiplication for queries, keys and values",
+    "kv_projection": "one matrix multiplication for keys and values",
+    "layer_normalization": "one operator each",
+    "gelu": "one operator each",
+    "padding_branch": "attention skips the mask where a batch has no padding",
+    "skip_layer_normalization": "residual sum and layer normalization as one operator",
+    "bias_gelu": "bias and GELU as one operator",
+    "unmasked_attention": "attention without a mask, for batches without padding",
+    "packed_attention": "attention on the real tokens only",
+    "attention_spelled_out": "attention as single operators, which TensorRT fuses by itself",
+    "int8_matmul": "matrix multiplications in INT8",
+}
+"""Descriptions of fusions by the manifest's key."""
+
+MEASURES = {
+    "label_agreement": "share of equal labels",
+    "token_agreement": "share of masks with the same best token",
+    "answer_agreement": "share of questions with the same answer",
+    "mean_cosine": "mean cosine similarity with FP32's embeddings",
+    "p1_cosine": "1st percentile of that similarity: 99 % of the embeddings are closer",
+    "min_cosine": "the least similar embedding",
+    "pearson": "linear correlation",
+    "spearman": "rank correlation",
+    "mean_abs_logit_drift": "mean distance of a logit from FP32's",
+    "max_abs_logit_drift": "largest distance of a logit from FP32's",
+    "max_abs_difference": "largest distance of any output from FP32's",
+    "accuracy": "share of correct predictions",
+    "macro_f1": "mean of the labels' F1",
+    "micro_f1": "F1 over all labels of all texts",
+    "f1": "harmonic mean of precision and recall",
+    "exact_match": "share of predictions that are right as a whole",
+    "top_5_accuracy": "share of masks whose right word is among the first five",
+    "perplexity": "exponential of the mean loss; lower is better",
+    "mean_squared_error": "lower is better",
+    "best_threshold": "threshold that would be best on this file",
+    "texts": "inputs that drift was measured on",
+    "examples": "labelled examples that the metrics were measured on",
+}
+"""Descriptions of drift and metrics by key."""
+
+
+_SPELLINGS = {
+    name.lower(): name for name in ("BERT", "CUDA", "F1", "FP16", "FP32", "GELU", "INT8", "KV", "QKV", "TensorRT")
+}
+
+
+def readable(key: str) -> str:
+    """Return a key, or a variant's title, as words: `int8_matmul` as `INT8 matmul`."""
+    return " ".join(_SPELLINGS.get(word, word) for word in key.replace("_", " ").split(" "))
+
+
+def heading(key: str) -> str:
+    """Return a key as words that start with a capital letter."""
+    words = readable(key)
+    return words[:1].upper() + words[1:]

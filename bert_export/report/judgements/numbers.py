@@ -1,0 +1,28 @@
+"""Judge numbers: regression, and cosine similarities of embeddings."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_export.report.judgements.base import Judgement, Numbers, join_texts
+from bert_runtime.tasks import Example, Outputs, stack_single_window
+from bert_runtime.tasks.sentence_embedding import cosine
+
+__all__ = ["judge_regression", "judge_similarities"]
+
+
+def judge_regression(outputs: Sequence[Outputs], examples: Sequence[Example]) -> Judgement:
+    """Judge the number of each text."""
+    expected = np.array([example.target[0] for example in examples], dtype=np.float64)
+    predicted = stack_single_window(outputs)[:, 0].astype(np.float64)
+    texts = tuple(join_texts(*example.inputs) for example in examples)
+    return Judgement(numbers=Numbers(texts=texts, expected=expected, predicted=predicted, name="predicted number"))
+
+
+def judge_similarities(outputs: Sequence[Outputs], examples: Sequence[Example]) -> Judgement:
+    """Judge the cosine similarity of each pair of texts."""
+    vectors = stack_single_window(outputs).astype(np.float64)
+    expected = np.array([example.target for example in examples], dtype=np.float64)
+    texts = tuple(join_texts(*example.inputs) for example in examples)
+    similarities = cosine(vectors[0::2], vectors[1::2])
+    return Judgement(numbers=Numbers(texts=texts, expected=expected, predicted=similarities, name="cosine similarity"))

@@ -1,0 +1,41 @@
+"""Write a report's page, whole or not at all."""
+
+from pathlib import Path
+
+from bert_export.errors import ExportError, OutputExistsError
+from bert_runtime.bundle.atomic_files import atomic_write
+
+__all__ = ["check_output", "write_page"]
+
+
+def check_output(path: Path, *, force: bool) -> None:
+    """Check, before anything is measured, that a page can be written.
+
+    Args:
+        path: The file to write.
+        force: Whether it may exist.
+
+    Raises:
+        OutputExistsError: It exists.
+        ExportError: It is a folder, or in none.
+    """
+    if path.is_dir():
+        raise ExportError(f"{path}: expected a file to write, found a folder; name a file, such as {path}/report.html")
+    if path.is_file() and not force:
+        raise OutputExistsError(f"{path} exists; replace it with --force, or name another file")
+    if not path.parent.is_dir():
+        raise ExportError(f"{path}: expected a folder {path.parent} to write into, found none; make it first")
+
+
+def write_page(path: Path, html: str) -> None:
+    """Write a page. A file that is there is replaced once the new one is complete; a device is written to directly.
+
+    Raises:
+        ExportError: It cannot be written.
+    """
+    is_device = path.exists() and not path.is_file()
+    try:
+        with path.open("w", encoding="utf-8") if is_device else atomic_write(path) as stream:
+            stream.write(html)
+    except OSError as error:
+        raise ExportError(f"{path}: cannot be written: {error.strerror or error}") from None
