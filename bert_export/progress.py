@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
-__all__ = ["StepCallback", "no_progress", "throttled_steps"]
+__all__ = ["StageReporter", "StepCallback", "no_progress", "throttled_steps"]
 
 StepCallback = Callable[[int, int], None]
 """Called with the number of steps that are done, and of all steps."""
@@ -15,16 +16,27 @@ def no_progress(done: int, total: int) -> None:
     """Report nothing."""
 
 
+@runtime_checkable
+class StageReporter(Protocol):
+    """A progress callback that shows the steps of the stage that it was last called with."""
+
+    def __call__(self, stage: str) -> None: ...
+
+    def step(self, done: int, total: int) -> None: ...
+
+
 def throttled_steps(
     report_progress: Callable[[str], None], stage: str, clock: Callable[[], float] = time.monotonic
 ) -> StepCallback:
     """Return a callback that reports the steps of a stage every five seconds at most, with the time left.
 
     Args:
-        report_progress: Called with a line.
+        report_progress: Called with a line; a `StageReporter` gets every step instead.
         stage: What is done in steps.
         clock: The time in seconds.
     """
+    if isinstance(report_progress, StageReporter):
+        return report_progress.step
     start = last = clock()
 
     def on_step(done: int, total: int) -> None:

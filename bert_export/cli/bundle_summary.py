@@ -1,9 +1,12 @@
-"""A summary of a bundle as text, printed by `export` and `inspect`."""
+"""Summaries of a bundle, printed by `export` and `inspect`."""
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from bert_export.cli.output import format_table
+import click
+
+from bert_export.cli.terminal import is_terminal, print_heading, print_table, print_text
 from bert_runtime.bundle.manifest import Manifest, Variant
 from bert_runtime.cpu.native_kernels import HOW_TO_GET_KERNELS, kernel_names, kernels_missing
 from bert_runtime.errors import BundleError
@@ -11,27 +14,75 @@ from bert_runtime.machine import has_instruction_set
 from bert_runtime.plan import tuned_plan
 from bert_runtime.variant_choice import cpu_plan
 
-__all__ = ["format_bundle"]
+__all__ = ["print_bundle", "print_export", "print_variants"]
 
 
-def format_bundle(bundle: Path, manifest: Manifest) -> str:
-    """Format a bundle's settings, origin, variants and measurements as text."""
-    settings = manifest.task.to_dict()
-    name = settings.pop("name")
+def print_bundle(bundle: Path, manifest: Manifest) -> None:
+    """Print a bundle's settings, origin, variants and measurements."""
+    print_heading(f"{bundle}: {manifest.task.name}")
+    settings = _settings(bundle, manifest)
+    if is_terminal(sys.stdout):
+        print_table(settings)
+    else:
+        click.echo("\n".join(f"  {name}: {value}" for name, value in settings))
+    click.echo()
+    print_variants(manifest)
+    click.echo()
+    print_table([row for variant in manifest.variants for row in _variant_rows(variant)])
+
+
+def _settings(bundle: Path, manifest: Manifest) -> list[tuple[str, str]]:
+    """Return the settings and the origin of a bundle by name."""
     source = manifest.source
-    lines = [
-        f"{bundle}: {name}",
-        *(f"  {key}: {_shorten(value)}" for key, value in settings.items()),
-        f"  max_tokens: {manifest.max_tokens}",
-        f"  made from: {source.get('path')} ({source.get('family')}, sha256 {str(source.get('sha256'))[:12]}…)",
-        f"  made with: {', '.join(f'{tool} {version}' for tool, version in manifest.versions.items())}",
-        f"  measured on: {manifest.machine.get('cpu')}, {manifest.machine.get('cores')} cores",
-        f"  default: {manifest.default_precision} ({manifest.default_reason})",
-        f"  here, on the CPU: {_format_plan(bundle, manifest)}",
-        *_advice(manifest),
-        "",
+    return [
+        *((key, _shorten(value)) for key, value in manifest.task.to_dict().items() if key != "name"),
+        ("max_tokens", str(manifest.max_tokens)),
+        ("made from", f"{source.get('path')} ({source.get('family')}, sha256 {str(source.get('sha256'))[:12]}…)"),
+        ("made with", ", ".join(f"{tool} {version}" for tool, version in manifest.versions.items())),
+        ("measured on", f"{manifest.machine.get('cpu')}, {manifest.machine.get('cores')} cores"),
+        ("default", f"{manifest.default_precision} ({manifest.default_reason})"),
+        ("here, on the CPU", _format_plan(bundle, manifest)),
+        *(("faster here", advice) for advice in _advice(manifest)),
     ]
-    return "\n".join(lines) + "\n" + format_table([row for v in manifest.variants for row in _variant_rows(v)])
+
+
+def print_export(bundle: Path, manifest: Manifest) -> None:
+    """Print what an export has made: size, speed and fidelity of each variant, and which is the default and why."""
+    print_heading(f"{bundle}: {manifest.task.name}")
+    print_variants(manifest)
+    print_text(f"\ndefault: {manifest.default_precision}, since {manifest.default_reason}")
+
+
+def print_variants(manifest: Manifest) -> None:
+    """Print a table of the variants: size, median latency, speed compared with FP32, and fidelity."""
+    shapes = list(dict.fromkeys(shape for variant in manifest.variants for shape in variant.latency_ms))
+    metric = manifest.task.metric if any(variant.metrics for variant in manifest.variants) else None
+    header = ["variant", "size", *(f"{shape}, ms" for shape in shapes), *["speed"] * bool(shapes)]
+    rows = [[*header, *[metric] * (metric is not None), "fidelity"]]
+    for variant in manifest.variants:
+        row = [variant.title, f"{_size_mb(variant):.1f} MB"]
+        row += [_format_number(variant.latency_ms.get(shape, "-"), ".3g") for shape in shapes]
+        row += [_speed(variant, manifest.variants[0], shapes[-1])] if shapes else []
+        row += [_format_number(variant.metrics.get(metric, "-"), ".4f")] if metric is not None else []
+        rows.append([*row, _fidelity(variant, manifest.task.agreement_floor[0])])
+    print_table(rows, has_header=True)
+
+
+def _speed(variant: Variant, fp32: Variant, shape: str) -> str:
+    if shape not in variant.latency_ms or shape not in fp32.latency_ms:
+        return "-"
+    return f"{fp32.latency_ms[shape] / variant.latency_ms[shape]:.2f}×"
+
+
+def _fidelity(variant: Variant, agreement: str) -> str:
+    """Describe how close a variant is to what it was made from, by the measure that decides on the default."""
+    if agreement in variant.drift:
+        texts = variant.drift.get("texts")
+        measured = f" on {texts} texts" if texts else ""
+        return f"{agreement} {_format_number(variant.drift[agreement], '.4f')} with FP32{measured}"
+    if "max_abs_error" in variant.parity:
+        return f"at most {_format_number(variant.parity['max_abs_error'], '.1e')} from PyTorch"
+    return "not measured"
 
 
 def _format_plan(bundle: Path, manifest: Manifest) -> str:
@@ -45,26 +96,29 @@ def _format_plan(bundle: Path, manifest: Manifest) -> str:
 
 
 def _advice(manifest: Manifest) -> list[str]:
-    """Return a line of advice if something would be faster on this processor."""
+    """Return advice if something would be faster on this processor."""
     if any(variant.functions for variant in manifest.variants) and kernels_missing():
-        return [f"  faster here: native kernels, which this installation lacks; {HOW_TO_GET_KERNELS}"]
+        return [f"native kernels, which this installation lacks; {HOW_TO_GET_KERNELS}"]
     instruction_sets = {
         variant.instruction_set for variant in manifest.variants_for("cpu") if variant.precision == "int8"
     }
     if "vnni" not in instruction_sets or has_instruction_set("vnni"):
         return []
-    return ["  faster here: INT8 of export --weight-bits 7, because this processor has no VNNI; slightly less accurate"]
+    return ["INT8 of export --weight-bits 7, because this processor has no VNNI; slightly less accurate"]
 
 
 def _variant_rows(variant: Variant) -> list[tuple[str, str]]:
     """Return the rows of one variant: its title and files, then a line for each measurement."""
     files = " + ".join(asset.file for asset in variant.assets)
-    size_mb = sum(asset.size_bytes for asset in variant.assets) / 1e6
     details = [*_graph_details(variant), *_measurements(variant)]
     return [
-        (variant.title, f"{files}, {size_mb:.1f} MB, opset {variant.opset}"),
+        (variant.title, f"{files}, {_size_mb(variant):.1f} MB, opset {variant.opset}"),
         *(("", detail) for detail in details),
     ]
+
+
+def _size_mb(variant: Variant) -> float:
+    return sum(asset.size_bytes for asset in variant.assets) / 1e6
 
 
 def _graph_details(variant: Variant) -> list[str]:
@@ -114,5 +168,5 @@ def _shorten(value: object, max_items: int = 8) -> str:
     return f"{len(value)}: {names}" + (", …" if len(value) > max_items else "")
 
 
-def _format_number(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _format_number(value: object, digits: str = ".4g") -> str:
+    return f"{value:{digits}}" if isinstance(value, float) else str(value)

@@ -11,8 +11,9 @@ import click
 from bert_export.cli.corpus_options import corpus_options, read_corpus
 from bert_export.cli.help import Decorator, ExampleCommand, option_group
 from bert_export.cli.options import columns_option, drop_unset, input_option
-from bert_export.cli.output import print_training_report, progress_printer
+from bert_export.cli.output import print_next, print_training_report
 from bert_export.cli.param_types import CHECKPOINT, PATH
+from bert_export.cli.progress import progress_printer
 from bert_export.cli.training_options import (
     fine_tuning_options,
     output_option,
@@ -135,6 +136,7 @@ def distill(
             cache=reading["cache"], **run,
         )  # fmt: skip
     print_training_report(report, "measured" if sources else "epochs", output, as_json=as_json)
+    print_next("bert-export", "export", output, "BUNDLE")
 
 
 def _refuse(names: Sequence[str], other: str) -> None:

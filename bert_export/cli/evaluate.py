@@ -1,6 +1,5 @@
 """`bert-export evaluate`."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +7,10 @@ import click
 
 from bert_export.cli.help import ExampleCommand
 from bert_export.cli.options import bundle_argument, columns_option, inference_options, json_option, load_model
-from bert_export.cli.output import format_table, print_json
+from bert_export.cli.output import print_json
 from bert_export.cli.param_types import PATH
+from bert_export.cli.progress import count_progress
+from bert_export.cli.terminal import print_table
 
 __all__ = ["evaluate"]
 
@@ -44,11 +45,11 @@ def evaluate(
 
     model = load_model(bundle, **options)
     records = read_records(file, columns)
-    with click.progressbar(length=len(records), label="evaluating", file=sys.stderr) as bar:
-        metrics = evaluate_model(model, records, progress=bar.update)
+    with count_progress("evaluating", len(records)) as advance:
+        metrics = evaluate_model(model, records, progress=advance)
     assert model.variant is not None
     report = {"precision": model.variant.precision, "examples": len(records), **metrics}
     if as_json:
         print_json(report)
     else:
-        click.echo(format_table(report.items()))
+        print_table(report.items())

@@ -6,6 +6,7 @@ import click
 
 from bert_export.cli.help import ExampleCommand, option_group
 from bert_export.cli.options import bundle_argument, force_option
+from bert_export.cli.output import predict_arguments, print_next
 
 __all__ = ["pull", "push"]
 
@@ -32,6 +33,7 @@ def push(bundle: Path, repo: str, revision: str | None, private: bool, message: 
     from bert_runtime.hub import push as push_bundle
 
     click.echo(push_bundle(bundle, repo, revision=revision, private=private, message=message))
+    print_next("bert-export", "pull", f"{repo}@{revision}" if revision else repo, "BUNDLE", why="elsewhere")
 
 
 @click.command(
@@ -53,3 +55,4 @@ def pull(name: str, bundle: Path, force: bool) -> None:
 
     manifest = pull_bundle(name, bundle, force=force)
     click.echo(f"wrote {bundle}: {manifest.task.name}, {len(manifest.variants)} variants, hashes as recorded")
+    print_next("bert-export", "predict", bundle, *predict_arguments(manifest.task))

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from bert_export.cli.bundle_summary import format_bundle
+from bert_export.cli.bundle_summary import print_bundle
 from bert_export.cli.help import ExampleCommand
 from bert_export.cli.options import bundle_argument, json_option
 from bert_export.cli.output import print_json
@@ -35,7 +35,7 @@ def inspect(bundle: Path, as_json: bool) -> None:
     if as_json:
         print_json({**manifest.to_dict(), "here": _plan_here(bundle, manifest)})
     else:
-        click.echo(format_bundle(bundle, manifest))
+        print_bundle(bundle, manifest)
 
 
 def _plan_here(bundle: Path, manifest: Manifest) -> dict[str, Any]:

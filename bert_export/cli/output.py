@@ -1,25 +1,18 @@
-"""Output of the commands: results on stdout, progress on stderr."""
+"""Output of the commands: results on stdout, advice on stderr."""
 
 import json
 import os
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-__all__ = ["format_table", "is_rank_zero", "print_json", "print_training_report", "progress_printer"]
+from bert_export.cli.terminal import print_table
+from bert_runtime.tasks import Task
 
-
-def progress_printer() -> Callable[[str], None]:
-    """Return a progress callback that prints each stage on stderr, with the seconds since now."""
-    start = time.monotonic()
-
-    def report_progress(stage: str) -> None:
-        click.echo(f"{time.monotonic() - start:6.1f} s  {stage}", err=True)
-
-    return report_progress
+__all__ = ["is_rank_zero", "predict_arguments", "print_json", "print_next", "print_training_report"]
 
 
 def is_rank_zero() -> bool:
@@ -32,6 +25,24 @@ def is_rank_zero() -> bool:
 def print_json(value: Any) -> None:
     """Print a JSON value on one line of stdout."""
     click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def print_next(*words: object, why: str = "") -> None:
+    """Print the command to go on with on stderr, in the first process of a distributed run only.
+
+    Args:
+        *words: its words; names in capitals stand for what the user has.
+        why: what it is for.
+    """
+    if is_rank_zero():
+        click.echo(f"next: {shlex.join(map(str, words))}{f'   # {why}' if why else ''}", err=True)
+
+
+def predict_arguments(task: Task) -> list[str]:
+    """Return what `bert-export predict BUNDLE` needs for a task besides options, in capitals."""
+    if task.name == "question-answering":
+        return ["--question", "QUESTION", "TEXT"]
+    return ["TEXT", "--pair", "TEXT"] if task.name == "next-sentence-prediction" else ["TEXT"]
 
 
 def print_training_report(report: Mapping[str, Any], measurements: str, output: Path, *, as_json: bool) -> None:
@@ -49,24 +60,9 @@ def print_training_report(report: Mapping[str, Any], measurements: str, output: 
         print_json(report)
         return
     rows = report[measurements]
-    click.echo(format_table([list(rows[0]), *(list(row.values()) for row in rows)]))
+    print_table([list(rows[0]), *(list(row.values()) for row in rows)], has_header=True)
     if report.get("stopped_early"):
         click.echo(f"stopped early: no better {report['metric']} in {report['settings']['patience']} epochs")
     if "best" in report:
         click.echo(f"best: epoch {report['best']['epoch']}, {report['metric']} {report['best'][report['metric']]:.4f}")
     click.echo(f"wrote {output}")
-
-
-def format_table(rows: Iterable[Sequence[Any]]) -> str:
-    """Format rows as text with aligned columns: numbers right, everything else left."""
-    values = [list(row) for row in rows]
-    cells = [[f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row] for row in values]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = (
-        "  ".join(
-            text.rjust(width) if isinstance(cell, int | float) else text.ljust(width)
-            for cell, text, width in zip(row, texts, widths, strict=True)
-        )
-        for row, texts in zip(values, cells, strict=True)
-    )
-    return "\n".join(line.rstrip() for line in lines)

@@ -20,6 +20,7 @@ from bert_export.cli.options import (
 from bert_export.cli.param_types import PATH
 from bert_export.cli.predict_inputs import Item, argument_items, file_items, grouped, is_live, stdin_items
 from bert_export.cli.predict_output import Answer, json_line, open_output, text_line
+from bert_export.cli.progress import count_progress
 from bert_runtime.errors import DataError
 from bert_runtime.inputs import InputFailure
 from bert_runtime.tasks import Task
@@ -84,15 +85,16 @@ def predict(
         for group in groups:
             _print(_answers(model, group, on_error), as_json=as_json)
         return
-    written = 0
     answers = (answer for group in groups for _, answer in _answers(model, group, on_error))
     with (
         open_output(output_file) as stream,
-        click.progressbar(answers, label="predicting", file=sys.stderr, show_pos=True) as bar,
+        count_progress("predicting", len(texts) or None) as advance,
     ):
-        for answer in bar:
+        written = 0
+        for answer in answers:
             stream.write(json_line(answer) + "\n")
             written += 1
+            advance(1)
     click.echo(f"wrote {written} results to {output_file}", err=True)
 
 

@@ -8,8 +8,9 @@ import click
 from bert_export.cli.corpus_options import corpus_options, read_corpus
 from bert_export.cli.help import ExampleCommand, option_group
 from bert_export.cli.options import columns_option, input_option
-from bert_export.cli.output import print_training_report, progress_printer
+from bert_export.cli.output import print_next, print_training_report
 from bert_export.cli.param_types import CHECKPOINT, PATH
+from bert_export.cli.progress import progress_printer
 from bert_export.cli.training_options import output_option, pop_placement, pretraining_options, run_options
 
 __all__ = ["pretrain"]
@@ -92,3 +93,5 @@ def pretrain(
         cache=cache, placement=placement, resume=resume, force=force, progress=progress_printer(),
     )  # fmt: skip
     print_training_report(report, "measured", output, as_json=as_json)
+    train = ("train", "--base", output, "--train", "FILE", "--dev", "FILE", "--output", "CHECKPOINT")
+    print_next("bert-export", *train)

@@ -7,8 +7,9 @@ import click
 
 from bert_export.cli.help import ExampleCommand, option_group
 from bert_export.cli.options import columns_option, json_option, output_option
-from bert_export.cli.output import print_json, progress_printer
+from bert_export.cli.output import print_json, print_next
 from bert_export.cli.param_types import PATH
+from bert_export.cli.progress import stage_progress
 
 __all__ = ["tokenizer"]
 
@@ -64,10 +65,11 @@ def tokenizer(
     """
     from bert_models.tokenizer_files import train_tokenizer
 
-    trained = train_tokenizer(
-        corpus, kind, vocab_size, output,
-        cased=cased, min_frequency=min_frequency, columns=columns, force=force, progress=progress_printer(),
-    )  # fmt: skip
+    with stage_progress() as progress:
+        trained = train_tokenizer(
+            corpus, kind, vocab_size, output,
+            cased=cased, min_frequency=min_frequency, columns=columns, force=force, progress=progress,
+        )  # fmt: skip
     if as_json:
         print_json(asdict(trained))
         return
@@ -75,3 +77,5 @@ def tokenizer(
     requested = f" of the {trained.requested_vocab_size} requested: the corpus has no more" if fewer else ""
     click.echo(f"{trained.vocab_size} tokens{requested}, from {trained.texts} texts")
     click.echo(f"wrote {output}")
+    model = ("--family", "FAMILY", "--size", "SIZE", "--tokenizer", output)
+    print_next("bert-export", "pretrain", *model, "--corpus", "FILE", "--output", "CHECKPOINT")

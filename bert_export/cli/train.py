@@ -7,8 +7,9 @@ import click
 
 from bert_export.cli.help import ExampleCommand, option_group
 from bert_export.cli.options import columns_option, drop_unset, input_option
-from bert_export.cli.output import print_training_report, progress_printer
+from bert_export.cli.output import print_next, print_training_report
 from bert_export.cli.param_types import CHECKPOINT, PATH
+from bert_export.cli.progress import progress_printer
 from bert_export.cli.training_options import fine_tuning_options, output_option, pop_placement, run_options
 from bert_runtime.tasks import TASKS
 from bert_runtime.tasks.sentence_embedding import POOLINGS
@@ -100,3 +101,4 @@ def train(
         resume=resume, force=force, progress=progress_printer(),
     )  # fmt: skip
     print_training_report(report, "epochs", output, as_json=as_json)
+    print_next("bert-export", "export", output, "BUNDLE")

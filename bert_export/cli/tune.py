@@ -6,8 +6,10 @@ import click
 
 from bert_export.cli.help import ExampleCommand, option_group
 from bert_export.cli.options import bundle_argument, columns_option, input_option, json_option
-from bert_export.cli.output import format_table, print_json, progress_printer
+from bert_export.cli.output import print_json
 from bert_export.cli.param_types import PATH
+from bert_export.cli.progress import stage_progress
+from bert_export.cli.terminal import print_table
 from bert_runtime.bundle.manifest import Manifest
 from bert_runtime.bundle.schema import to_plain
 from bert_runtime.plan import TUNING_NAME, Tuning
@@ -52,21 +54,25 @@ def tune(
     if input_file is not None:
         task = Manifest.read(bundle).task
         inputs = (value for record in iter_records(input_file, columns) for value in task.inputs(record))
-    tuning = tune_bundle(bundle, inputs=inputs, rounds=rounds, progress=progress_printer())
+    with stage_progress() as progress:
+        tuning = tune_bundle(bundle, inputs=inputs, rounds=rounds, progress=progress)
     if as_json:
         print_json(to_plain(tuning))
         return
-    click.echo(_format_measurements(tuning))
+    _print_measurements(tuning)
     click.echo(f"chosen: {tuning.plan}")
     click.echo(f"wrote {bundle / TUNING_NAME}")
+    click.echo("load and the commands follow it on this machine", err=True)
 
 
-def _format_measurements(tuning: Tuning) -> str:
-    """Format the latency of one input and the throughput of many as two tables."""
+def _print_measurements(tuning: Tuning) -> None:
+    """Print the latency of one input and the throughput of many as two tables."""
     one, many = tuning.measured["one_input_ms"], tuning.measured["sequences_per_second"]
     shapes = list(next(iter(one.values())))
     latencies = [("ms of one input", *shapes), *((name, *times.values()) for name, times in one.items())]
     throughputs = sorted(many.items(), key=lambda item: -item[1])
     sequences = tuning.measured["sequences"]
     heading = f"{sequences['number']} sequences at once, {sequences['mean_tokens']:g} tokens on average"
-    return format_table(latencies) + "\n\n" + format_table([(heading, "per second"), *throughputs])
+    print_table(latencies, has_header=True)
+    click.echo()
+    print_table([(heading, "per second"), *throughputs], has_header=True)

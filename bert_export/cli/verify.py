@@ -8,7 +8,8 @@ import click
 
 from bert_export.cli.help import ExampleCommand
 from bert_export.cli.options import bundle_argument, json_option
-from bert_export.cli.output import format_table, print_json
+from bert_export.cli.output import print_json
+from bert_export.cli.terminal import print_table
 
 if TYPE_CHECKING:
     from bert_runtime.verification import Check
@@ -32,7 +33,7 @@ def verify(bundle: Path, as_json: bool) -> None:
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
-        click.echo(format_table([(_verdict(check), check.name, check.detail) for check in checks]))
+        print_table([(_verdict(check), check.name, check.detail) for check in checks])
     failed = sum(not check.passed for check in checks)
     if failed:
         raise click.ClickException(

@@ -17,6 +17,7 @@ from onnx import numpy_helper
 
 from bert_export import variants
 from bert_export.calibration_texts import reference_texts
+from bert_export.cli.export import _STAGES_S
 from bert_export.errors import ParityError
 from bert_export.quantization import static
 from bert_export.variants import BuildContext
@@ -69,8 +70,25 @@ def test_export_writes_bundle_and_prints_summary(run: Run, classifier_checkpoint
         "model.int8.onnx.data", "tokenizer.json",
     ]  # fmt: skip
     assert bundle.stat().st_mode & 0o777 == 0o755
-    assert result.stdout == run("inspect", bundle).stdout
-    stages = [re.fullmatch(r" *\d+\.\d s  (.+)", line) for line in result.stderr.splitlines()]
+    assert re.fullmatch(
+        rf"""{bundle}: text-classification
+variant +size  1x16, ms  1x64, ms  speed  fidelity
+fp32 +0\.1 MB +[\d.]+ +[\d.]+  1\.00×  at most \S+ from PyTorch
+int8 +0\.1 MB +[\d.]+ +[\d.]+  \d\.\d\d×  label_agreement [\d.]+ with FP32 on 80 texts
+
+default: (int8|fp32), since no labelled file was given; .+
+""",
+        result.stdout,
+    )
+    assert result.stdout.splitlines()[1] in run("inspect", bundle).stdout
+    *lines, predict, tune = result.stderr.splitlines()
+    assert predict == f"next: bert-export predict {bundle} TEXT"
+    assert tune == f"next: bert-export tune {bundle}   # on the machine that will serve it"
+    stages = [re.fullmatch(r" *\d+\.\d s  (.+)", line) for line in lines]
+    shown_stages = [stage[1] for stage in stages if stage is not None]
+    expected = [name for name in _STAGES_S for stage in shown_stages if stage.startswith(name)]
+    assert [next(name for name in _STAGES_S if stage.startswith(name)) for stage in shown_stages] == expected
+    assert list(dict.fromkeys(expected)) == list(_STAGES_S)
     assert all(stages)
     assert [stage[1] for stage in stages if stage][:2] == [
         "reading the checkpoint",
@@ -227,7 +245,7 @@ def test_calibration_is_recorded_and_repeats(run: Run, classifier_checkpoint: Pa
     for bundle in (first, second):
         result = run("export", classifier_checkpoint, bundle, "--calibrate", texts, "--precision", "int8")
         assert result.exit_code == 0
-    assert "calibrated on: 160 inputs of texts.txt, " in result.stdout
+    assert "calibrated on: 160 inputs of texts.txt, " in run("inspect", second).stdout
     assert "calibrating INT8 on 160 inputs of texts.txt" in result.stderr
     for name in ("model.int8.onnx", "model.int8.onnx.data"):
         contents = [(bundle / name).read_bytes() for bundle in (first, second, built_in)]
@@ -293,5 +311,7 @@ def test_inaccurate_int8_does_not_become_default(
     manifest = Manifest.read(output_folder / "bundle")
     assert manifest.default_precision == "fp32"
     assert manifest.variant("int8").metrics["accuracy"] < 0.88
-    assert re.search(r"default: fp32 \(INT8 accuracy 0\.\d+ against 0\.9000 .* where 0\.5 are allowed", result.stdout)
+    assert re.search(
+        r"default: fp32, since INT8 accuracy 0\.\d+ against 0\.9000 .* where 0\.5 are allowed", result.stdout
+    )
     assert load(output_folder / "bundle").variant.precision == "fp32"  # type: ignore[union-attr]

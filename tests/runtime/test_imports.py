@@ -19,6 +19,7 @@ HEAVY = (
     "lightning",
     "safetensors",
     "huggingface_hub",
+    "rich",
 )
 
 REPORT = """

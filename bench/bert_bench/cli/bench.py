@@ -8,8 +8,8 @@ import click
 
 from bert_export.cli.help import ExampleCommand, option_group
 from bert_export.cli.options import bundle_argument, columns_option, output_option, threads_option
-from bert_export.cli.output import progress_printer
 from bert_export.cli.param_types import CHECKPOINT, PATH
+from bert_export.cli.progress import stage_progress
 from bert_runtime.records import read_records
 
 __all__ = ["bench"]
@@ -63,7 +63,8 @@ def bench(
         require_plotting(plot)
     lines = None if texts is None else [record.text() for record in read_records(texts, columns)]
     settings = replace(Settings.quick() if quick else Settings(), threads=threads)
-    report = bench_bundle(bundle, checkpoint=checkpoint, texts=lines, settings=settings, progress=progress_printer())
+    with stage_progress() as progress:
+        report = bench_bundle(bundle, checkpoint=checkpoint, texts=lines, settings=settings, progress=progress)
     if json_file is not None:
         json_file.write_text(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if plot is not None:

@@ -8,8 +8,10 @@ import click
 
 from bert_export.cli.help import ExampleCommand, option_group
 from bert_export.cli.options import columns_option, engine_option, output_option, threads_option
-from bert_export.cli.output import format_table, print_json, progress_printer
+from bert_export.cli.output import print_json
 from bert_export.cli.param_types import CHECKPOINT, PATH
+from bert_export.cli.progress import stage_progress
+from bert_export.cli.terminal import format_table
 
 __all__ = ["run"]
 
@@ -146,7 +148,8 @@ def run(
         calibrate=calibrate, columns=columns, offline=read_offline_texts(data, texts, columns),
         cache=cache or bench_cache_dir(), settings=settings, title=title,
     )  # fmt: skip
-    report = compare_engines(request, progress_printer())
+    with stage_progress() as progress:
+        report = compare_engines(request, progress)
     if output is not None:
         write_outputs(report, output)
     if as_json:

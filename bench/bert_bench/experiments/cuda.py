@@ -38,7 +38,7 @@ from bert_bench.settings import GRID, Settings
 from bert_bench.timing_statistics import Timing, paired_speedup
 from bert_bench.workloads import build_workload, mixed_lengths
 from bert_export import export
-from bert_export.cli.output import format_table
+from bert_export.cli.terminal import format_table
 from bert_models import load_model, open_checkpoint
 from bert_runtime.batching import length_sorted_batches
 from bert_runtime.devices import Device, cuda_unavailable_reason

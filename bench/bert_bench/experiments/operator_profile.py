@@ -31,7 +31,7 @@ from bert_bench.reports.markdown_table import MISSING, markdown_table
 from bert_bench.workers.artifact_cache import ArtifactCache
 from bert_bench.workers.environments import Environment
 from bert_bench.workloads import CORPUS
-from bert_export.cli.output import format_table
+from bert_export.cli.terminal import format_table
 from bert_runtime import Manifest
 from bert_runtime.cpu.native_kernels import register_kernels
 from bert_runtime.inputs import as_text_input
