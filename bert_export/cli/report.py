@@ -18,8 +18,9 @@ from bert_export.cli.options import (
     task_options,
     threads_option,
 )
-from bert_export.cli.output import print_json, progress_printer
+from bert_export.cli.output import print_json
 from bert_export.cli.param_types import PATH
+from bert_export.cli.progress import stage_progress
 
 __all__ = ["report"]
 
@@ -68,10 +69,11 @@ def report(
         from bert_export.report.page import render_page  # needs an extra, which is missed before anything is measured
 
         check_output(output, force=force)
-    measured = measure_report(
-        bundle, evaluate=evaluate_file, columns=columns, options=drop_unset(options), threads=threads, rounds=rounds,
-        progress=progress_printer(),
-    )  # fmt: skip
+    with stage_progress() as progress:
+        measured = measure_report(
+            bundle, evaluate=evaluate_file, columns=columns, options=drop_unset(options), threads=threads,
+            rounds=rounds, progress=progress,
+        )  # fmt: skip
     if output is not None:
         write_page(output, render_page(measured))
     if as_json:
