@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_runtime.bundle.assets import check_assets
-from bert_runtime.bundle.external_data import check_external_data
+from bert_runtime.bundle.graph_checks import check_graph
 from bert_runtime.bundle.manifest import MASKED, UNMASKED, Manifest, Variant
 from bert_runtime.bundle.output_shape import check_output_shape
 from bert_runtime.bundle.stable_reads import read_unreplaced
@@ -83,6 +83,7 @@ def load(
         NewerFormatError: the bundle was written by a later release.
         InputError: an argument is out of range.
         MissingExtraError: onnxruntime is not installed.
+        DeploymentError: onnxruntime is too old.
         CudaUnavailableError: a GPU was asked for and is not available; says why.
     """
     options = _Options(precision, device, threads, inter_threads, max_batch_tokens, kernels, verify, allow_links)
@@ -188,7 +189,7 @@ def open_variant(
 
 def _open_gpu(bundle: Path, manifest: Manifest, variant: Variant, device: Device, *, allow_links: bool) -> Runner:
     """Open a session on a GPU, with a router if the variant has other padding modes."""
-    check_external_data(bundle, variant)
+    check_graph(bundle, variant)
     if device.kind == "tensorrt":
         return TensorrtSession(bundle, manifest, variant, device)
 
@@ -198,7 +199,7 @@ def _open_gpu(bundle: Path, manifest: Manifest, variant: Variant, device: Device
 
     def open_later(variant: Variant) -> CudaSession:
         check_assets(bundle, variant.assets, allow_links=allow_links)
-        check_external_data(bundle, variant)
+        check_graph(bundle, variant)
         return open_now(variant)
 
     others = manifest.padding_variants(variant) if variant.padding == MASKED else {}
@@ -218,7 +219,7 @@ def _open_single_thread(
 
 def open_session(bundle: Path, manifest: Manifest, variant: Variant, threads: int, *, kernels: bool = True) -> Session:
     """Open a CPU session for a variant's graph; see `Session` for arguments and errors."""
-    check_external_data(bundle, variant)
+    check_graph(bundle, variant)
     path, int8 = bundle / variant.model.file, variant.precision == "int8"
     session = Session(path, manifest.output.name, threads, int8=int8, kernels=kernels)
     check_output_shape(path, session.output_shape, manifest.output)

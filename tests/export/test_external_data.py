@@ -17,8 +17,8 @@ from onnx import helper
 from bert_export import export
 from bert_runtime import BundleError, Model, load, tune, verify
 from bert_runtime.bundle.digest import manifest_digest
-from bert_runtime.bundle.external_data import external_files
 from bert_runtime.bundle.manifest import sha256_file
+from bert_runtime.bundle.onnx_file import read_onnx_file
 from bert_runtime.tasks import TextInput, stack_single_window
 from bert_runtime.tokenization import Batch, pad
 
@@ -180,7 +180,7 @@ def test_external_files_are_found_everywhere(tmp_path: Path, place: str) -> None
     tensor.external_data.add(key="location", value="über.bin")
     path = tmp_path / "model.onnx"
     path.write_bytes(_hidden_in(place, tensor).SerializeToString())
-    assert external_files(path) == {"über.bin"}
+    assert read_onnx_file(path).external_files == {"über.bin"}
 
 
 def test_damaged_graphs_never_crash_the_scan(bundle: Path, tmp_path: Path) -> None:
@@ -189,14 +189,14 @@ def test_damaged_graphs_never_crash_the_scan(bundle: Path, tmp_path: Path) -> No
     for size in (0, 1, 7, len(content) // 2):
         path.write_bytes(content[:size])
         with suppress(BundleError):
-            external_files(path)
+            read_onnx_file(path)
     for _ in range(100):
         damaged = bytearray(content)
         for _ in range(3):
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
         path.write_bytes(damaged)
         with suppress(BundleError):
-            external_files(path)
+            read_onnx_file(path)
 
 
 def test_broken_link_of_another_variant_is_ignored(bundle: Path) -> None:

@@ -1,7 +1,9 @@
 """Loading: which variant runs, on how many threads, and the errors for damaged bundles."""
 
 import logging
+import re
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from bert_runtime import BundleError, InputError, NewerFormatError, load, machine
-from bert_runtime.cpu.session import Session
-from bert_runtime.errors import MissingExtraError
+from bert_runtime.cpu.session import MIN_ONNXRUNTIME, Session
+from bert_runtime.errors import DeploymentError, MissingExtraError
 from bert_runtime.tasks import stack_single_window
 from bert_runtime.tokenization import Batch
 
@@ -257,3 +259,25 @@ def test_the_extra_is_named_where_onnxruntime_is_missing(
     with pytest.raises(MissingExtraError, match=r"pip install .*\[cpu\]'") as caught:
         load(classifier_bundle)
     assert (caught.value.module, caught.value.extra) == ("onnxruntime", "cpu")
+
+
+@pytest.mark.parametrize("version", ["1.16.3", "1.23.2", "0.9"])
+def test_onnxruntime_that_is_too_old_is_an_error(
+    version: str, classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onnxruntime.__version__", version)
+    message = rf"expected onnxruntime 1\.24 or newer, found {re.escape(version)}; .*pip install 'onnxruntime>=1\.24'"
+    with pytest.raises(DeploymentError, match=message):
+        load(classifier_bundle)
+
+
+@pytest.mark.parametrize("version", ["1.24.1", "1.32.0.dev20260101", "2.0.0"])
+def test_newer_onnxruntime_is_accepted(version: str, classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnxruntime.__version__", version)
+    assert load(classifier_bundle)("hello").label
+
+
+def test_oldest_onnxruntime_is_that_of_the_package() -> None:
+    project = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["optional-dependencies"]["cpu"] == ["onnxruntime>=1.24"]
+    assert MIN_ONNXRUNTIME == (1, 24)

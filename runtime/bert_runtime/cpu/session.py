@@ -1,14 +1,16 @@
 """An ONNX Runtime session on the CPU."""
 
 import mmap
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
-from bert_runtime.bundle.external_data import external_files
+from bert_runtime.bundle.onnx_file import read_onnx_file
 from bert_runtime.cpu.native_kernels import register_kernels
-from bert_runtime.errors import BundleError, InputError, MissingExtraError
+from bert_runtime.errors import BundleError, DeploymentError, InputError, MissingExtraError
 from bert_runtime.fork_guard import THREADS_LOST, ForkGuard, let_children_exit
 from bert_runtime.machine import has_instruction_set
 from bert_runtime.numerics import FloatArray
@@ -17,7 +19,10 @@ from bert_runtime.tokenization import Batch
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, SessionOptions
 
-__all__ = ["MAX_THREADS", "Session", "linked_weights", "open_onnxruntime_session"]
+__all__ = ["MAX_THREADS", "MIN_ONNXRUNTIME", "Session", "linked_weights", "open_onnxruntime_session"]
+
+MIN_ONNXRUNTIME = (1, 24)
+"""The oldest release that the tests run with, as in `pyproject.toml`. Those before 1.17 cannot run native kernels."""
 
 MAX_THREADS = 1024
 """More than any processor has cores. ONNX Runtime starts as many threads as it is told, until memory runs out."""
@@ -34,10 +39,10 @@ def linked_weights(options: "SessionOptions", graph: str | Path) -> Iterator[Non
         options: the options that the session is opened with, inside the block.
         graph: path of the ONNX file; the links are files of its folder that the graph reads weights from.
     """
-    folder = Path(graph).parent
-    names = sorted(name for name in external_files(graph) if Path(name).name == name)
-    files = [path for path in map(folder.joinpath, names) if path.is_symlink() and path.is_file()]
-    files = [path for path in files if path.stat().st_size]
+    files = [path for path in Path(graph).parent.iterdir() if path.is_symlink() and path.is_file()]
+    if files:
+        external = read_onnx_file(graph).external_files
+        files = sorted(path for path in files if path.name in external and path.stat().st_size)
     contents = []
     for path in files:
         with path.open("rb") as stream:
@@ -61,12 +66,10 @@ def open_onnxruntime_session(
 
     Raises:
         MissingExtraError: onnxruntime is not installed.
+        DeploymentError: onnxruntime is too old.
         BundleError: the graph cannot be loaded.
     """
-    try:
-        import onnxruntime
-    except ImportError:
-        raise MissingExtraError("onnxruntime", "cpu", "running a model") from None
+    onnxruntime = _import_onnxruntime()
     options = _cpu_options(threads)
     disabled = []
     if kernels:
@@ -87,6 +90,21 @@ def open_onnxruntime_session(
         raise BundleError(f"{path}: ONNX Runtime {onnxruntime.__version__} cannot load this graph: {error}") from None
     let_children_exit(session)
     return session
+
+
+def _import_onnxruntime() -> ModuleType:
+    """Return the module onnxruntime; raise where it is not installed or too old for the graphs of bundles."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise MissingExtraError("onnxruntime", "cpu", "running a model") from None
+    if tuple(map(int, re.findall(r"\d+", onnxruntime.__version__)[:2])) < MIN_ONNXRUNTIME:
+        needed = ".".join(map(str, MIN_ONNXRUNTIME))
+        raise DeploymentError(
+            f"expected onnxruntime {needed} or newer, found {onnxruntime.__version__}; "
+            f"install it with: pip install 'onnxruntime>={needed}'"
+        )
+    return onnxruntime
 
 
 def _cpu_options(threads: int) -> "SessionOptions":
@@ -121,6 +139,7 @@ class Session:
     Raises:
         InputError: `threads` is out of range.
         MissingExtraError: onnxruntime is not installed.
+        DeploymentError: onnxruntime is too old.
         BundleError: the graph cannot be loaded, or has no such output.
     """
 
