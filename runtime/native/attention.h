@@ -37,9 +37,9 @@ const uint8_t* bytes_of(const T* values) {
 // What the mask [batch, 1, tokens, tokens] leaves of each sequence's keys. A null mask leaves all.
 class KeyMask {
  public:
-  KeyMask(const bool* mask, size_t batch, size_t tokens) : mask_(mask), tokens_(tokens) {
+  KeyMask(const uint8_t* mask, size_t batch, size_t tokens) : mask_(mask), tokens_(tokens) {
     if (!mask) return;
-    attended_.reset(static_cast<bool*>(allocate_aligned(batch * tokens)));
+    attended_.reset(static_cast<uint8_t*>(allocate_aligned(batch * tokens)));
     summaries_.reset(static_cast<Summary*>(allocate_aligned(batch * sizeof(Summary))));
     for (size_t sequence = 0; sequence < batch; ++sequence)
       summaries_[sequence] = summarize(mask + sequence * tokens * tokens, attended_.get() + sequence * tokens);
@@ -47,11 +47,11 @@ class KeyMask {
   // Number of keys up to the last that any query attends to.
   size_t key_tokens(size_t sequence) const { return mask_ ? summaries_[sequence].key_tokens : tokens_; }
   // Flags [key_tokens] of the keys that any query attends to, or null if every query attends to all of them.
-  const bool* attended(size_t sequence) const {
+  const uint8_t* attended(size_t sequence) const {
     return is_full(sequence) ? nullptr : attended_.get() + sequence * tokens_;
   }
   // Mask rows from a query on, `tokens` apart, or null if every query attends to all of key_tokens.
-  const bool* rows(size_t sequence, size_t query) const {
+  const uint8_t* rows(size_t sequence, size_t query) const {
     return is_full(sequence) ? nullptr : mask_ + (sequence * tokens_ + query) * tokens_;
   }
 
@@ -61,20 +61,21 @@ class KeyMask {
     bool is_full;  // every query attends to all of key_tokens
   };
   // Reduces a mask [tokens, tokens]; sets `attended` [tokens].
-  Summary summarize(const bool* mask, bool* attended) const {
-    std::copy_n(mask, tokens_, attended);
-    for (size_t query = 1; query < tokens_; ++query)
-      for (size_t key = 0; key < tokens_; ++key) attended[key] |= mask[query * tokens_ + key];
-    Summary summary = {tokens_, true};
+  Summary summarize(const uint8_t* mask, uint8_t* attended) const {
+    const size_t tokens = tokens_;  // a member would be read again after each write to bytes, which alias everything
+    std::copy_n(mask, tokens, attended);
+    for (size_t query = 1; query < tokens; ++query)
+      for (size_t key = 0; key < tokens; ++key) attended[key] |= mask[query * tokens + key];
+    Summary summary = {tokens, true};
     while (summary.key_tokens && !attended[summary.key_tokens - 1]) --summary.key_tokens;
-    for (size_t query = 0; query < tokens_ && summary.is_full; ++query)
-      summary.is_full = !std::memchr(mask + query * tokens_, 0, summary.key_tokens);
+    for (size_t query = 0; query < tokens && summary.is_full; ++query)
+      summary.is_full = !std::memchr(mask + query * tokens, 0, summary.key_tokens);
     return summary;
   }
   bool is_full(size_t sequence) const { return !mask_ || summaries_[sequence].is_full; }
-  const bool* mask_;
+  const uint8_t* mask_;
   size_t tokens_;
-  AlignedArray<bool> attended_;
+  AlignedArray<uint8_t> attended_;
   AlignedArray<Summary> summaries_;
 };
 
@@ -97,7 +98,7 @@ void parallel_for_heads(const Attention& attention, const ThreadPool& threads, c
 // apart.
 template <class Dot, int R, class Score>
 inline BERT_ALWAYS_INLINE void compute_scores(const uint8_t* queries, size_t query_stride, const uint8_t* keys,
-                                              size_t panel_bytes, size_t steps, size_t key_tokens, const bool* mask,
+                                              size_t panel_bytes, size_t steps, size_t key_tokens, const uint8_t* mask,
                                               size_t mask_stride, const Score& score, float* scores,
                                               size_t score_stride, F32 (&row_max)[R]) {
 #pragma GCC unroll 12

@@ -1,7 +1,7 @@
 // ONNX Runtime operators of multi-head self-attention: SelfAttention (float32) and QuantizedAttention (uint8 output).
 // Kernels: float_attention.cc, quantized_attention.cc.
 #pragma once
-#include <new>
+#include <cmath>
 
 #include "kernels.h"
 #include "onnxruntime_tensors.h"
@@ -18,7 +18,8 @@ struct AttentionAttributes {
     int64_t heads = 0;
     RETURN_IF_ERROR(KernelInfoGetAttribute_int64(api, info, "num_heads", &heads));
     RETURN_IF_ERROR(KernelInfoGetAttribute_float(api, info, "scale", &scale));
-    if (heads < 1 || !(scale > 0)) return invalid_argument("expected at least one head, and a scale above 0");
+    if (heads < 1 || !(scale > 0) || !std::isfinite(scale))
+      return invalid_argument("expected num_heads of at least 1, and a finite scale above 0");
     num_heads = static_cast<size_t>(heads);
     return nullptr;
   }
@@ -28,7 +29,7 @@ template <class Operator>
 Status* create_attention(const KernelInfo* info, void** kernel) {
   AttentionAttributes attributes;
   RETURN_IF_ERROR(attributes.read(info));
-  *kernel = new (std::nothrow) Operator{attributes};
+  *kernel = new Operator{attributes};
   return nullptr;
 }
 
@@ -40,20 +41,19 @@ Status* compute_attention(KernelContext* context, const AttentionAttributes& att
   RETURN_IF_ERROR(read_inputs(context, inputs));
   Tensor& qkv = inputs[0];
   const Tensor &mask = inputs[1], &is_full = inputs[2];
-  const size_t num_heads = attributes.num_heads;
+  const size_t num_heads = attributes.num_heads, width = qkv.last_dimension() / 3;
   if (is_full.size() != 1) return invalid_argument("expected one flag that says whether the mask is full");
-  if (qkv.rank != 3 || qkv.last_dimension() % (3 * num_heads))
-    return invalid_argument("expected queries, keys and values [B, T, 3·heads·S]");
-  const auto batch = static_cast<size_t>(qkv.dimensions[0]), tokens = static_cast<size_t>(qkv.dimensions[1]);
-  if (mask.size() != batch * tokens * tokens) return invalid_argument("expected a mask [B, 1, T, T]");
-  const size_t width = qkv.last_dimension() / 3;
-  const Attention attention = {batch,
-                               tokens,
+  if (qkv.rank != 3 || !width || qkv.last_dimension() % 3 || width % num_heads)
+    return invalid_argument("expected queries, keys and values [B, T, 3·num_heads·S], S above 0");
+  const int64_t batch = qkv.dimensions[0], tokens = qkv.dimensions[1];
+  if (!mask.has_shape({batch, 1, tokens, tokens})) return invalid_argument("expected a mask [B, 1, T, T]");
+  const Attention attention = {static_cast<size_t>(batch),
+                               static_cast<size_t>(tokens),
                                num_heads,
                                width / num_heads,
                                attributes.scale,
                                qkv.as<float>(),
-                               *is_full.as<bool>() ? nullptr : mask.as<bool>()};
+                               *is_full.as<uint8_t>() ? nullptr : mask.as<uint8_t>()};
   Tensor like = qkv;
   like.dimensions[2] = static_cast<int64_t>(width);
   Output* y = nullptr;

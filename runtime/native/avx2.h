@@ -27,7 +27,7 @@ inline LaneMask first_lanes(ptrdiff_t count) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), lanes);
 }
 // The first `count` lanes whose byte in memory is not 0.
-inline LaneMask load_mask(const bool* memory, ptrdiff_t count) {
+inline LaneMask load_mask(const uint8_t* memory, ptrdiff_t count) {
   uint64_t bytes = 0;
   if (count > 0) std::memcpy(&bytes, memory, count < 8 ? static_cast<size_t>(count) : 8);
   return _mm256_cmpgt_epi32(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<long long>(bytes))),

@@ -23,7 +23,7 @@ inline LaneMask first_lanes(ptrdiff_t count) {
   return static_cast<LaneMask>(count >= 16 ? 0xffffU : count <= 0 ? 0U : (1U << count) - 1);
 }
 // The first `count` lanes whose byte in memory is not 0.
-inline LaneMask load_mask(const bool* memory, ptrdiff_t count) {
+inline LaneMask load_mask(const uint8_t* memory, ptrdiff_t count) {
   const __m128i bytes = _mm_maskz_loadu_epi8(first_lanes(count), memory);
   return _mm_test_epi8_mask(bytes, bytes);
 }

@@ -67,7 +67,7 @@ struct Head {
 
   // Packs values [key_tokens, head_size], with zeros for keys that no query attends to: padding may hold NaN or
   // infinity, and their product with a probability of 0 is not 0. Null `attended` stands for all keys.
-  void pack_values(const float* source, const bool* attended) {
+  void pack_values(const float* source, const uint8_t* attended) {
     for (size_t token = 0; token < key_tokens; ++token)
       for (size_t i = 0; i < round_up(head_size, kPanelColumns); i += kLanes) {
         const bool is_attended = !attended || attended[token];
@@ -120,7 +120,7 @@ inline BERT_ALWAYS_INLINE void weighted_sum(const Head& head, const float (&fact
 // Attention of a block of R queries.
 struct Attend {
   template <int R>
-  static void run(Head& head, const float* queries, float scale, const bool* mask, size_t mask_stride, float* y,
+  static void run(Head& head, const float* queries, float scale, const uint8_t* mask, size_t mask_stride, float* y,
                   size_t y_stride) {
     const F32 log2_scale = set1(scale * kLog2E);
     F32 row_max[R];

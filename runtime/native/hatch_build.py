@@ -22,7 +22,7 @@ SOURCE_DIR = Path(__file__).parent
 LIBRARY_DIR = "runtime/bert_runtime/lib"
 """Relative to the repository's root."""
 
-STANDARD_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti")
+STANDARD_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-rtti")
 # The headers of GCC 12's intrinsics read variables that are uninitialized on purpose; clang does not know that option.
 STRICT_FLAGS = ("-Wall", "-Wextra", "-Werror", "-Wno-uninitialized", "-Wno-unknown-warning-option",
                 "-Wno-maybe-uninitialized")  # fmt: skip

@@ -2,10 +2,13 @@
 // residual + LayerNorm, for float32 and quantized uint8/int8 tensors.
 // Tensors are dense and row-major. Shapes are in brackets, the unit of a stride or size is an element unless a name
 // says bytes.
+// Whatever allocates throws std::bad_alloc where memory runs out.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 
 namespace bert {
 
@@ -24,10 +27,24 @@ using ParallelFor = void (*)(void* context, Task task, void* state, size_t count
 struct ThreadPool {
   void* context;
   ParallelFor run;
+  // Calls f(0) … f(count - 1). The pool's own code must not see an exception: if f throws one, this throws
+  // std::bad_alloc when all calls have returned.
   template <class F>
   void parallel_for(size_t count, F& f) const {
-    const Task call = [](void* state, size_t index) { (*static_cast<F*>(state))(index); };
-    run(context, call, &f, count);
+    struct State {
+      F& f;
+      std::atomic<bool> failed;
+    } state = {f, {false}};
+    const Task call = [](void* memory, size_t index) {
+      State& state = *static_cast<State*>(memory);
+      try {
+        state.f(index);
+      } catch (...) {  // kernels allocate, and throw nothing else
+        state.failed = true;
+      }
+    };
+    run(context, call, &state, count);
+    if (state.failed) throw std::bad_alloc();
   }
 };
 
@@ -52,13 +69,16 @@ struct QuantizedGelu {
 template <class Weight>
 struct PackedWeight;
 
+// in_features of a uint8 × int8 Linear, at most: up to there, no sum of 255 · -128 overflows int32.
+constexpr size_t kMaxInt8InFeatures = INT32_MAX / (255 * 128);
+
 // Linear layer y = scales · (x · weight) + bias. The matmul is uint8 × int8 → int32, or float32.
 template <class Input, class Weight>
 class Linear {
  public:
   // Packs the weight [in_features, out_features], or shares the packed copy of another Linear with an equal weight.
   // `scales` and `bias` are [out_features]; null `scales` stand for 1. A row of the input must be a multiple of 4
-  // bytes.
+  // bytes, of at most kMaxInt8InFeatures uint8.
   Linear(const Weight* weight, const float* scales, const float* bias, size_t in_features, size_t out_features);
   // For quantized inputs: folds the input's scale and zero point into scales and bias. Outputs are in units of
   // `output_scale`.
@@ -87,8 +107,8 @@ class Linear {
 struct Attention {
   size_t batch, tokens, num_heads, head_size;
   float scale;
-  const float* qkv;  // [batch, tokens, 3 · num_heads · head_size]: queries, keys, values
-  const bool* mask;  // [batch, 1, tokens, tokens], false where a query does not attend to a key; null attends to all
+  const float* qkv;     // [batch, tokens, 3 · num_heads · head_size]: queries, keys, values
+  const uint8_t* mask;  // [batch, 1, tokens, tokens], 0 where a query does not attend to a key; null attends to all
   // y [batch, tokens, num_heads · head_size], float32
   void compute(float* y, const ThreadPool& threads) const;
   // y [batch, tokens, num_heads · head_size], uint8: both matmuls are int16 × int16 → int32.

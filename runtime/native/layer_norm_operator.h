@@ -1,6 +1,6 @@
 // ONNX Runtime operator of residual + LayerNorm + quantization: AddNormQuantize. Kernel: layer_norm.cc.
 #pragma once
-#include <new>
+#include <cmath>
 
 #include "kernels.h"
 #include "onnxruntime_tensors.h"
@@ -20,7 +20,8 @@ struct AddNormQuantize {
   static Status* create(const KernelInfo* info, void** kernel) {
     float epsilon = 0;
     RETURN_IF_ERROR(KernelInfoGetAttribute_float(api, info, "epsilon", &epsilon));
-    *kernel = new (std::nothrow) AddNormQuantize{epsilon};
+    if (!(epsilon >= 0) || !std::isfinite(epsilon)) return invalid_argument("expected a finite epsilon of at least 0");
+    *kernel = new AddNormQuantize{epsilon};
     return nullptr;
   }
 

@@ -1,7 +1,7 @@
 // ONNX Runtime operators of the linear layers, matmul + bias [+ GELU]: QuantizedLinear, QuantizedLinearGelu, Linear and
 // LinearGelu. Kernels: gemm.cc.
 #pragma once
-#include <new>
+#include <utility>
 
 #include "kernels.h"
 #include "onnxruntime_tensors.h"
@@ -23,6 +23,8 @@ Status* create_int8_linear(const Tensor* constants, float output_scale, void** k
   if (weight.rank != 2 || !weight.size() || weight.dimensions[0] % 4 || !scales.is_vector(out_features) ||
       !bias.is_vector(out_features))
     return invalid_argument("expected a weight [K, N] with K a multiple of 4, and N scales and biases");
+  if (weight.dimensions[0] > static_cast<int64_t>(kMaxInt8InFeatures))
+    return invalid_argument("expected an int8 weight [K, N] with K up to 65,793, so that no sum overflows int32");
   *kernel = make(Int8Linear(weight.as<int8_t>(), scales.as<float>(), bias.as<float>(),
                             static_cast<size_t>(weight.dimensions[0]), out_features, input, output_scale));
   return nullptr;
@@ -53,9 +55,8 @@ struct QuantizedLinear {
   static Status* create(const KernelInfo* info, void** kernel) {
     Tensor constants[5];
     RETURN_IF_ERROR(read_constants(info, constants));
-    return create_int8_linear(constants, 1, kernel, [](Int8Linear&& linear) {
-      return new (std::nothrow) QuantizedLinear{std::move(linear)};
-    });
+    return create_int8_linear(constants, 1, kernel,
+                              [](Int8Linear&& linear) { return new QuantizedLinear{std::move(linear)}; });
   }
 
   Status* compute(KernelContext* context) const {
@@ -79,7 +80,7 @@ struct QuantizedLinearGelu {
     RETURN_IF_ERROR(read_constants(info, constants));
     RETURN_IF_ERROR(read_quant_params(constants[5], constants[6], output));
     return create_int8_linear(constants, output.scale, kernel, [&](Int8Linear&& linear) {
-      return new (std::nothrow) QuantizedLinearGelu{std::move(linear), QuantizedGelu(output)};
+      return new QuantizedLinearGelu{std::move(linear), QuantizedGelu(output)};
     });
   }
 
@@ -104,8 +105,8 @@ struct FloatLinear {
     const auto& [weight, bias] = constants;
     if (weight.rank != 2 || !weight.size() || !bias.is_vector(weight.last_dimension()))
       return invalid_argument("expected a weight [K, N], and N biases");
-    *kernel = new (std::nothrow) FloatLinear{{weight.as<float>(), nullptr, bias.as<float>(),
-                                              static_cast<size_t>(weight.dimensions[0]), weight.last_dimension()}};
+    *kernel = new FloatLinear{{weight.as<float>(), nullptr, bias.as<float>(), static_cast<size_t>(weight.dimensions[0]),
+                               weight.last_dimension()}};
     return nullptr;
   }
 

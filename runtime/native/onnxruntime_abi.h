@@ -7,7 +7,7 @@
 
 namespace ort {
 
-constexpr uint32_t kApiVersion = 17;  // the first with KernelContext_ParallelFor
+constexpr uint32_t kApiVersion = 17;  // of ONNX Runtime 1.17, the first with KernelContext_ParallelFor
 
 struct Status;
 struct SessionOptions;
@@ -23,7 +23,7 @@ struct ApiBase {
   const char* (*GetVersionString)();
 };
 
-enum ErrorCode : int { kInvalidArgument = 2 };
+enum ErrorCode : int { kFail = 1, kInvalidArgument = 2 };
 enum ElementType : int { kFloat = 1, kUint8 = 2, kInt8 = 3, kBool = 9 };
 enum Characteristic : int { kRequired = 0 };
 

@@ -1,7 +1,9 @@
 // Helpers over ONNX Runtime's C API: tensors, constants and attributes of an operator, its thread pool, errors.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 
 #include "kernels.h"
 #include "onnxruntime_abi.h"
@@ -47,9 +49,10 @@ struct Tensor {
   }
   size_t last_dimension() const { return rank ? static_cast<size_t>(dimensions[rank - 1]) : 0; }
   bool has_shape_of(const Tensor& other) const {
-    bool same = rank == other.rank;
-    for (size_t axis = 0; same && axis < rank; ++axis) same = dimensions[axis] == other.dimensions[axis];
-    return same;
+    return std::equal(dimensions, dimensions + rank, other.dimensions, other.dimensions + other.rank);
+  }
+  bool has_shape(std::initializer_list<int64_t> shape) const {
+    return std::equal(dimensions, dimensions + rank, shape.begin(), shape.end());
   }
   bool is_vector(size_t size) const { return rank == 1 && last_dimension() == size; }
 };

@@ -16,6 +16,16 @@ namespace {
 
 using namespace bert::operators;
 
+// Returns what f returns, or an error if f throws: exceptions must not cross ONNX Runtime's C API.
+template <class F>
+Status* catch_exceptions(const F& f) {
+  try {
+    return f();
+  } catch (...) {  // kernels allocate, and throw nothing else
+    return CreateStatus(api, kFail, "a native kernel ran out of memory");
+  }
+}
+
 // OrtCustomOp of an operator: a struct with kName, kInputs, kOutputs, create and compute.
 template <class Operator>
 struct Registered : CustomOp {
@@ -30,11 +40,10 @@ struct Registered : CustomOp {
     GetInputCharacteristic = GetOutputCharacteristic = [](const CustomOp*, size_t) { return kRequired; };
     GetInputMemoryType = [](const CustomOp*, size_t) { return 0; };
     CreateKernelV2 = [](const CustomOp*, const Api*, const KernelInfo* info, void** kernel) {
-      Status* error = Operator::create(info, kernel);
-      return error || *kernel ? error : invalid_argument("out of memory");
+      return catch_exceptions([&] { return Operator::create(info, kernel); });
     };
     KernelComputeV2 = [](void* kernel, KernelContext* context) {
-      return static_cast<const Operator*>(kernel)->compute(context);
+      return catch_exceptions([&] { return static_cast<const Operator*>(kernel)->compute(context); });
     };
     KernelDestroy = [](void* kernel) { delete static_cast<Operator*>(kernel); };
   }
@@ -72,15 +81,17 @@ size_t count_operators() {
 // Entry point of ONNX Runtime: adds the operators to a session's options.
 EXPORTED Status* RegisterCustomOps(SessionOptions* options, const ApiBase* base) {
   static Domain* domain;  // shared by all sessions, and never freed, since it must outlive them
-  static Status* const error = [&]() -> Status* {
+  static const char* const error = [&]() -> const char* {
     api = base->GetApi(kApiVersion);
-    RETURN_IF_ERROR(CreateCustomOpDomain(api, "bert_export", &domain));
-    for (size_t index = 0; index < count_operators(); ++index)
-      RETURN_IF_ERROR(CustomOpDomain_Add(api, domain, kOperators[index]));
-    return nullptr;
+    if (!api) return "the native kernels need ONNX Runtime 1.17 or newer";
+    bool failed = CreateCustomOpDomain(api, "bert_export", &domain);
+    for (size_t index = 0; !failed && index < count_operators(); ++index)
+      failed = CustomOpDomain_Add(api, domain, kOperators[index]);
+    return failed ? "the operator domain bert_export cannot be created" : nullptr;
   }();
-  return error ? invalid_argument("the operator domain bert_export cannot be created")
-               : AddCustomOpDomain(api, options, domain);
+  if (!error) return AddCustomOpDomain(api, options, domain);
+  const Api* any_version = api ? api : base->GetApi(1);  // CreateStatus is in all of them
+  return any_version ? CreateStatus(any_version, kFail, error) : nullptr;
 }
 
 // Returns the name of the operator with this index that is registered on this processor, or null behind the last.

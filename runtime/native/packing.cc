@@ -10,13 +10,14 @@
 #include <cstring>
 #include <iterator>
 #include <mutex>
+#include <new>
 
 namespace bert {
 
 void FreeDeleter::operator()(void* memory) const { std::free(memory); }
 void* allocate_aligned(size_t bytes) {
   void* memory = std::aligned_alloc(64, round_up(std::max<size_t>(bytes, 64), 64));
-  if (!memory) std::abort();  // as standard containers do when compiled without exceptions
+  if (!memory) throw std::bad_alloc();
   return memory;
 }
 
@@ -84,7 +85,7 @@ std::shared_ptr<const PackedWeight<Weight>> pack(const Weight* weight, size_t in
 // Returns an equal packed weight that is in use somewhere in the process, or packs this one.
 template <class Weight>
 std::shared_ptr<const PackedWeight<Weight>> find_or_pack(const Weight* weight, size_t in_features,
-                                                         size_t out_features) noexcept {
+                                                         size_t out_features) {
   static std::mutex mutex;
   static auto& cache = *new std::vector<std::weak_ptr<const PackedWeight<Weight>>>;
   const std::scoped_lock lock(mutex);

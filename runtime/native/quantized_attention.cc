@@ -35,7 +35,7 @@ constexpr float kMinAbs = 1e-30F;             // keeps the scale of an all-zero 
 
 // max |x| of rows of `size` floats that are `stride` apart; skips rows that are not `attended` (null: reads all rows)
 // and NaN.
-float abs_max(const float* rows, size_t count, size_t size, size_t stride, const bool* attended) {
+float abs_max(const float* rows, size_t count, size_t size, size_t stride, const uint8_t* attended) {
   F32 result = set1(kMinAbs);
   for (size_t row = 0; row < count; ++row, rows += stride) {
     for (size_t i = 0; i < size; i += kLanes) __builtin_prefetch(rows + kPrefetchDistance * stride + i);
@@ -70,9 +70,9 @@ struct Head {
   float scale, query_steps, max_probability_sum, key_scale, value_scale;
   int16_t *keys, *values, *queries, *probabilities;  // queries [R, padded_size], probabilities [R, padded_tokens]
   float* scores;                                     // [R, padded_tokens], R up to kMaxTileRows
-  const bool* attended;  // null for all; keys that no query attends to must not change the scales
+  const uint8_t* attended;  // null for all; keys that no query attends to must not change the scales
 
-  Head(size_t key_tokens, size_t head_size, size_t stride, float scale, const bool* attended, Scratch& scratch)
+  Head(size_t key_tokens, size_t head_size, size_t stride, float scale, const uint8_t* attended, Scratch& scratch)
       : key_tokens(key_tokens),
         head_size(head_size),
         stride(stride),
@@ -213,7 +213,7 @@ inline BERT_ALWAYS_INLINE void weighted_sum(const Head& head, const float (&fact
 // Attention of a block of R queries.
 struct Attend {
   template <int R>
-  static void run(Head& head, const float* queries, const bool* mask, size_t mask_stride, const Output& output) {
+  static void run(Head& head, const float* queries, const uint8_t* mask, size_t mask_stride, const Output& output) {
     float score_scales[R], factors[R];
     quantize_queries(head, queries, score_scales);
     F32 row_max[R];

@@ -1,11 +1,27 @@
 """Fixtures of the native kernels' tests."""
 
+import importlib.util
 from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from bert_runtime.cpu import native_kernels
 from bert_runtime.machine import cpu_flags
+
+NATIVE = Path(__file__).parents[2] / "runtime" / "native"
+
+
+@pytest.fixture(scope="session")
+def hook() -> ModuleType:
+    """The build hook's module."""
+    spec = importlib.util.spec_from_file_location("hatch_build", NATIVE / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(params=native_kernels._LIBRARIES)

@@ -105,6 +105,20 @@ def test_masked_tokens_do_not_change_quantized_attention(holes: bool, tmp_path: 
     assert uint8_difference(before, unmasked)[0] > 1
 
 
+@pytest.mark.parametrize("function", ["SelfAttention", "QuantizedAttention"])
+def test_every_byte_but_0_stands_for_true(function: str, tmp_path: Path) -> None:
+    """NumPy's booleans may have any byte."""
+    inputs = attention_inputs(3, 40, 2, 32)
+    output = OUTPUT if function == "QuantizedAttention" else {}
+    comparison = KernelComparison(function, inputs, output, tmp_path, num_heads=2, scale=32**-0.5)
+    (expected,), _ = comparison.outputs()
+    any_byte = np.random.default_rng(0).integers(1, 256, inputs["mask"].shape, dtype=np.uint8)
+    (actual,), _ = comparison.outputs(mask=(any_byte * inputs["mask"]).view(np.bool_))
+    np.testing.assert_array_equal(actual, expected)
+    (full,), _ = comparison.outputs(is_full=np.full((), 2, np.uint8).view(np.bool_))
+    np.testing.assert_array_equal(full, comparison.outputs(is_full=np.asarray(True))[0][0])
+
+
 def test_mask_of_another_size_is_an_error(tmp_path: Path) -> None:
     comparison = compare_quantized(attention_inputs(1, 8, 2, 16), tmp_path, 2, 0.25)
     with pytest.raises(Exception, match=r"expected a mask \[B, 1, T, T\]"):
@@ -189,5 +203,5 @@ def test_nan_in_a_key_reaches_the_queries_that_attend_to_it(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("attributes", [{"num_heads": 0, "scale": 0.25}, {"num_heads": 1, "scale": -0.25}])
 def test_invalid_attributes_are_an_error(attributes: dict[str, float], tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="expected at least one head, and a scale above 0"):
+    with pytest.raises(BundleError, match="expected num_heads of at least 1, and a finite scale above 0"):
         KernelComparison("SelfAttention", attention_inputs(1, 4, 1, 16), {}, tmp_path, **attributes)

@@ -16,19 +16,8 @@ from bert_runtime.machine import cpu_flags
 
 from .test_library_selection import LIBRARIES, first_operator
 
-NATIVE = Path(__file__).parents[2] / "runtime" / "native"
 IS_SUPPORTED = sys.platform == "linux" and platform.machine() == "x86_64"
 ZIG = f"{sys.executable} -m ziglang c++ -target x86_64-linux-gnu.2.28"
-
-
-@pytest.fixture(scope="module")
-def hook() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("hatch_build", NATIVE / "hatch_build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.skipif(not IS_SUPPORTED, reason="the native kernels are for Linux on x86-64")

@@ -51,6 +51,16 @@ def test_int8_matmul_of_extreme_values_does_not_saturate(activation: int, weight
     np.testing.assert_allclose(actual, np.broadcast_to(exact, actual.shape), rtol=1e-5)
 
 
+def test_int8_matmul_of_the_largest_k_does_not_overflow(tmp_path: Path) -> None:
+    """65,792 · 255 · 128 is just below 2³¹."""
+    _, constants = int8_linear((1, 1), 65_792, 3)
+    constants |= {"weight": np.full((65_792, 3), -128, np.int8), "x_zero_point": np.uint8(0)}
+    x = np.full((1, 1, 65_792), 255, dtype=np.uint8)
+    (actual,), _ = KernelComparison("QuantizedLinear", {"x": x}, constants, tmp_path).outputs()
+    exact = 255 * 0.02 * -128.0 * 65_792 * constants["scales"] + constants["bias"]
+    np.testing.assert_allclose(actual[0, 0], exact, rtol=1e-6)
+
+
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("leading", LEADING, ids=str)
 def test_int8_matmul_with_7_bit_weights_matches_reference(

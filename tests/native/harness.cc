@@ -1,0 +1,313 @@
+// Calls the kernels with random shapes, values and alignments, and compares them with plain C++ in double precision.
+//
+//   harness CASES SEED CALLERS
+//
+// Each of CALLERS threads runs CASES cases; with more than one, each kernel has threads of its own, too. The exit
+// status is 1 if a case fails. test_sanitizers.py builds it with sanitizers, for each instruction set.
+#include "harness.h"
+
+#include <algorithm>
+
+using namespace bert;
+using namespace harness;
+
+namespace {
+
+double gelu(double x) { return x * std::erfc(-x / std::sqrt(2.0)) / 2; }
+double saturate(double steps) { return std::min(255.0, std::max(0.0, steps)); }
+
+// A linear layer x [rows, K] → [rows, N], with the sums that its outputs are compared with.
+template <class Input, class Weight>
+struct LinearCase {
+  static constexpr bool kIsInt8 = sizeof(Weight) == 1;
+  size_t rows, K, N;
+  bool ends_at_page, is_7_bit;
+  QuantParams input;
+  Guarded<Input> x;
+  Guarded<Weight> weight;
+  Guarded<float> scales, bias;
+
+  explicit LinearCase(Random& random)
+      : rows(random.one_in(10) ? 0 : random.size(160)),
+        K(random.size(random.one_in(8) ? 1600 : 304)),
+        N(random.size(random.one_in(8) ? 1600 : 304)),
+        ends_at_page(random.one_in(2)),
+        is_7_bit(random.one_in(2)),
+        input{0.02F, static_cast<uint8_t>(random.integer(0, 255))},
+        x(rows * (K = kIsInt8 ? (K + 3) / 4 * 4 : K), ends_at_page, random.integer(0, 3)),
+        weight(K * N, ends_at_page),
+        scales(N, ends_at_page),
+        bias(N, ends_at_page) {
+    const int max_weight = is_7_bit ? 64 : 127;
+    if constexpr (kIsInt8) {
+      const bool extreme = random.one_in(4);
+      x.fill([&](size_t) { return extreme ? 255 : random.integer(0, 255); });
+      weight.fill([&](size_t) { return static_cast<int>(random.integer(0, 2 * max_weight)) - max_weight; });
+    } else {
+      x.fill([&](size_t) { return random.normal(); });
+      weight.fill([&](size_t) { return random.normal() / std::sqrt(static_cast<float>(K)); });
+    }
+    // Outputs of about -6 to 6.
+    const float scale =
+        6 / (input.scale * 75 * 0.6F * static_cast<float>(max_weight) * std::sqrt(static_cast<float>(K)));
+    scales.fill([&](size_t) { return scale * static_cast<float>(random.integer(1, 10)) / 10; });
+    bias.fill([&](size_t) { return random.normal(); });
+  }
+
+  Linear<Input, Weight> layer(float output_scale = 1) const {
+    if constexpr (kIsInt8)
+      return {weight.data(), scales.data(), bias.data(), K, N, input, output_scale};
+    else
+      return {weight.data(), nullptr, bias.data(), K, N};
+  }
+  // The sum of an output, and the error that float32 arithmetic may have.
+  void expected(size_t row, size_t column, double& sum, double& tolerance) const {
+    double total = 0, magnitude = 0;
+    for (size_t k = 0; k < K; ++k) {
+      const double zero_point = kIsInt8 ? input.zero_point : 0, value = x.get(row * K + k);
+      total += (value - zero_point) * weight.get(k * N + column);
+      magnitude += (std::abs(value) + zero_point) * std::abs(static_cast<double>(weight.get(k * N + column)));
+    }
+    const double scale = kIsInt8 ? static_cast<double>(input.scale) * scales.get(column) : 1;
+    sum = scale * total + bias.get(column);
+    tolerance = 3e-6 * (scale * magnitude + std::abs(bias.get(column))) + 2e-6;
+  }
+  // Compares some outputs: is_near(row, column, sum, tolerance).
+  template <class F>
+  void compare(Random& random, const char* what, bool is_whole, const F& is_near) const {
+    if (!is_whole) fail("%s wrote beyond its output: rows %zu, K %zu, N %zu", what, rows, K, N);
+    for (size_t i = 0; rows && i < 60; ++i) {
+      const size_t row = random.integer(0, rows - 1), column = i % 2 ? random.integer(0, N - 1) : N - 1 - i % N;
+      double sum, tolerance;
+      expected(row, column, sum, tolerance);
+      if (!is_near(row, column, sum, tolerance))
+        return fail("%s, rows %zu, K %zu, N %zu, 7 bits %d: [%zu, %zu] is not of sum %g", what, rows, K, N, is_7_bit,
+                    row, column, sum);
+    }
+  }
+};
+
+template <class Input, class Weight>
+void check_linear(Random& random, const ThreadPool& threads, bool with_gelu) {
+  const LinearCase<Input, Weight> linear(random);
+  const Guarded<float> y(linear.rows * linear.N, linear.ends_at_page, random.integer(0, 3));
+  if constexpr (linear.kIsInt8)
+    linear.layer().matmul(linear.x.data(), linear.rows, y.data(), threads);
+  else if (with_gelu)
+    linear.layer().matmul_gelu(linear.x.data(), linear.rows, y.data(), threads);
+  else
+    linear.layer().matmul(linear.x.data(), linear.rows, y.data(), threads);
+  linear.compare(random,
+                 linear.kIsInt8 ? "int8 matmul"
+                 : with_gelu    ? "float32 matmul + GELU"
+                                : "float32 matmul",
+                 y.is_surrounded_by_pattern(), [&](size_t row, size_t column, double sum, double tolerance) {
+                   return std::abs((with_gelu ? gelu(sum) : sum) - y.get(row * linear.N + column)) <= tolerance;
+                 });
+}
+
+void check_quantized_gelu(Random& random, const ThreadPool& threads) {
+  const LinearCase<uint8_t, int8_t> linear(random);
+  const QuantParams output = {0.03F, static_cast<uint8_t>(random.integer(0, 255))};
+  const Guarded<uint8_t> y(linear.rows * linear.N, linear.ends_at_page, random.integer(0, 3));
+  linear.layer(output.scale).matmul_gelu(linear.x.data(), linear.rows, y.data(), QuantizedGelu(output), threads);
+  linear.compare(random, "int8 matmul + GELU", y.is_surrounded_by_pattern(),
+                 [&](size_t row, size_t column, double sum, double tolerance) {
+                   const double steps = saturate(gelu(sum) / output.scale + output.zero_point);
+                   return std::abs(steps - y.get(row * linear.N + column)) <=
+                          0.5 + (1e-4 + 1.2 * tolerance) / output.scale + 1e-3;
+                 });
+}
+
+// Attention with a random mask; NaN, infinity or huge values where no query attends to.
+struct AttentionCase {
+  size_t batch, tokens, num_heads, head_size, width;
+  bool ends_at_page, is_masked;
+  float spread;
+  Guarded<float> qkv;
+  Guarded<uint8_t> mask;
+
+  explicit AttentionCase(Random& random)
+      : batch(random.one_in(12) ? 0 : random.integer(1, 3)),
+        tokens(random.one_in(15) ? 0 : random.integer(1, random.one_in(4) ? 150 : 48)),
+        num_heads(random.integer(1, 4)),
+        head_size(random.one_in(3) ? random.integer(1, 256) : random.size(64)),
+        width(num_heads * head_size),
+        ends_at_page(random.one_in(2)),
+        is_masked(!random.one_in(4)),
+        spread(random.one_in(5) ? 4 : 1),
+        qkv(batch * tokens * 3 * width, ends_at_page, random.integer(0, 3) * 4),
+        mask(batch * tokens * tokens, ends_at_page, random.integer(0, 5)) {
+    qkv.fill([&](size_t) { return random.normal() * spread; });
+    const size_t kind = random.integer(0, 4), length = random.integer(0, tokens);
+    mask.fill([&](size_t index) {
+      const size_t query = index / tokens % tokens, key = index % tokens;
+      const bool kinds[] = {key < length, key <= query, !random.one_in(4), key >= tokens - length, random.one_in(8)};
+      return kinds[kind] ? random.integer(1, 255) : 0;  // any byte but 0 stands for true
+    });
+    if (is_masked && random.one_in(3)) poison();
+  }
+  bool attends(size_t sequence, size_t query, size_t key) const {
+    return !is_masked || mask.get((sequence * tokens + query) * tokens + key);
+  }
+  void poison() {
+    const float values[] = {NAN, INFINITY, -3e38F};
+    for (size_t sequence = 0; sequence < batch; ++sequence)
+      for (size_t key = 0; key < tokens; ++key) {
+        bool any = false;
+        for (size_t query = 0; query < tokens; ++query) any |= attends(sequence, query, key);
+        for (size_t i = width; !any && i < 3 * width; ++i)
+          qkv.set((sequence * tokens + key) * 3 * width + i, values[i % 3]);
+      }
+  }
+  float get(size_t sequence, size_t token, size_t part, size_t element) const {
+    return qkv.get(((sequence * tokens + token) * 3 + part) * width + element);
+  }
+  // softmax(query · keys · scale) · values for one query of a head: [head_size]
+  std::vector<double> expected(size_t sequence, size_t query, size_t head, double scale) const {
+    std::vector<double> weights(tokens, 0), y(head_size, 0);
+    double maximum = -INFINITY, sum = 0;
+    for (size_t key = 0; key < tokens; ++key) {
+      if (!attends(sequence, query, key)) continue;
+      for (size_t i = head * head_size; i < (head + 1) * head_size; ++i)
+        weights[key] += scale * get(sequence, query, 0, i) * get(sequence, key, 1, i);
+      maximum = std::max(maximum, weights[key]);
+    }
+    for (size_t key = 0; key < tokens; ++key) {
+      weights[key] = attends(sequence, query, key) ? std::exp(weights[key] - maximum) : 0;
+      sum += weights[key];
+    }
+    for (size_t key = 0; key < tokens; ++key)
+      for (size_t i = 0; weights[key] > 0 && i < head_size; ++i)
+        y[i] += weights[key] / sum * get(sequence, key, 2, head * head_size + i);
+    return y;
+  }
+  // Compares some queries: difference(index, value) of each output.
+  template <class F>
+  void compare(Random& random, const char* what, bool is_whole, double scale, double tolerance, const F& difference) {
+    if (!is_whole) fail("%s wrote beyond its output", what);
+    for (size_t i = 0; batch > 0 && tokens > 0 && i < 6; ++i) {
+      const size_t sequence = random.integer(0, batch - 1), query = i ? random.integer(0, tokens - 1) : tokens - 1;
+      const size_t head = random.integer(0, num_heads - 1);
+      const std::vector<double> y = expected(sequence, query, head, scale);
+      for (size_t element = 0; element < head_size; ++element)
+        if (!(difference((sequence * tokens + query) * width + head * head_size + element, y[element]) <= tolerance))
+          return fail("%s, batch %zu, tokens %zu, heads %zu × %zu, masked %d, spread %g: query %zu is not near %g",
+                      what, batch, tokens, num_heads, head_size, is_masked, static_cast<double>(spread), query,
+                      y[element]);
+    }
+  }
+};
+
+void check_attention(Random& random, const ThreadPool& threads) {
+  AttentionCase attention(random);
+  const float scale = 1 / std::sqrt(static_cast<float>(attention.head_size));
+  const Attention kernel = {attention.batch,
+                            attention.tokens,
+                            attention.num_heads,
+                            attention.head_size,
+                            scale,
+                            attention.qkv.data(),
+                            attention.is_masked ? attention.mask.data() : nullptr};
+  const size_t size = attention.batch * attention.tokens * attention.width;
+  const double spread = attention.spread;
+  const Guarded<float> y(size, attention.ends_at_page, random.integer(0, 3) * 4);
+  kernel.compute(y.data(), threads);
+  attention.compare(random, "float32 attention", y.is_surrounded_by_pattern(), scale, 2e-5 * spread * spread,
+                    [&](size_t index, double value) { return std::abs(value - y.get(index)); });
+  const QuantParams output = {0.02F * attention.spread, 128};
+  const Guarded<uint8_t> quantized(size, attention.ends_at_page, random.integer(0, 3));
+  kernel.compute(quantized.data(), output, threads);
+  attention.compare(random, "quantized attention", quantized.is_surrounded_by_pattern(), scale, spread > 1 ? 3 : 1.01,
+                    [&](size_t index, double value) {
+                      return std::abs(saturate(value / output.scale + output.zero_point) - quantized.get(index));
+                    });
+}
+
+void check_layer_norm(Random& random, const ThreadPool& threads) {
+  const size_t rows = random.one_in(10) ? 0 : random.size(64), columns = 1 + random.size(1104);
+  const bool ends_at_page = random.one_in(2);
+  Guarded<float> x(rows * columns, ends_at_page, random.integer(0, 3) * 4), residual(rows * columns, ends_at_page);
+  Guarded<float> gamma(columns, ends_at_page), beta(columns, ends_at_page), smoothing(columns, ends_at_page);
+  x.fill([&](size_t) { return random.normal() * 2 + 3; });
+  for (Guarded<float>* vector : {&residual, &beta}) vector->fill([&](size_t) { return random.normal(); });
+  for (Guarded<float>* vector : {&gamma, &smoothing}) vector->fill([&](size_t) { return 1 + 0.3F * random.normal(); });
+  const Guarded<float> y(rows * columns, ends_at_page, random.integer(0, 3) * 4);
+  const Guarded<uint8_t> quantized(rows * columns, ends_at_page, random.integer(0, 3));
+  const QuantParams output = {0.03F, 100};
+  const AddLayerNorm kernel = {rows,         columns,     x.data(),         residual.data(),
+                               gamma.data(), beta.data(), smoothing.data(), 1e-12F};
+  kernel.compute(y.data(), quantized.data(), output, threads);
+  if (!y.is_surrounded_by_pattern() || !quantized.is_surrounded_by_pattern())
+    fail("LayerNorm wrote beyond its output: rows %zu, columns %zu", rows, columns);
+  for (size_t i = 0; rows && i < 4; ++i) {
+    const size_t first = random.integer(0, rows - 1) * columns;
+    auto sum = [&](size_t column) { return double{x.get(first + column) + residual.get(first + column)}; };
+    double mean = 0, variance = 0;
+    for (size_t column = 0; column < columns; ++column) mean += sum(column) / static_cast<double>(columns);
+    for (size_t column = 0; column < columns; ++column)
+      variance += (sum(column) - mean) * (sum(column) - mean) / static_cast<double>(columns);
+    const double tolerance = 2e-5 * (1 + 8 / std::sqrt(variance));  // of sums that are nearly equal, little is left
+    for (size_t column = 0; column < columns; ++column) {
+      const double value = (sum(column) - mean) / std::sqrt(variance) * gamma.get(column) + beta.get(column);
+      const double steps = saturate(value * smoothing.get(column) / output.scale + output.zero_point);
+      if (!(std::abs(value - y.get(first + column)) <= tolerance * (1 + std::abs(value))) ||
+          !(std::abs(steps - quantized.get(first + column)) <= 0.5 + 50 * tolerance * (1 + std::abs(value))))
+        return fail("LayerNorm, rows %zu, columns %zu: not near %g, %g steps", rows, columns, value, steps);
+    }
+  }
+}
+
+// A task that throws must not end the pool's threads, nor the others' tasks.
+void check_exceptions(const ThreadPool& threads) {
+  std::atomic<size_t> calls{0};
+  auto task = [&](size_t index) {
+    ++calls;
+    if (index % 2) throw std::bad_alloc();
+  };
+  try {
+    threads.parallel_for(10, task);
+    fail("parallel_for drops exceptions");
+  } catch (const std::bad_alloc&) {
+    if (calls != 10) fail("parallel_for made %zu of 10 calls", calls.load());
+  }
+}
+
+void run_cases(unsigned cases, unsigned seed, const ThreadPool& threads) {
+  for (unsigned index = 0; index < cases; ++index) {
+    Random random(seed * 1000003U + index);
+    switch (index % 6) {
+      case 0:
+        check_linear<uint8_t, int8_t>(random, threads, false);
+        break;
+      case 1:
+        check_linear<float, float>(random, threads, random.one_in(2));
+        break;
+      case 2:
+        check_quantized_gelu(random, threads);
+        break;
+      case 3:
+        check_layer_norm(random, threads);
+        break;
+      default:
+        check_attention(random, threads);
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  const auto cases = static_cast<unsigned>(std::atoi(argv[1])), seed = static_cast<unsigned>(std::atoi(argv[2]));
+  const auto num_callers = static_cast<unsigned>(std::atoi(argv[3]));
+  const ThreadPool threads = {nullptr, num_callers > 1 ? run_in_parallel : run_serially};
+  check_exceptions(threads);
+  std::vector<std::thread> callers;
+  // Two callers have the same cases, and thus share their packed weights.
+  for (unsigned caller = 0; caller < num_callers; ++caller)
+    callers.emplace_back([=] { run_cases(cases, seed + caller / 2, threads); });
+  for (std::thread& caller : callers) caller.join();
+  std::printf("%u callers, %u cases each, seed %u: %d failures\n", num_callers, cases, seed, num_failures.load());
+  return num_failures ? 1 : 0;
+}

@@ -1,0 +1,248 @@
+"""Graphs that call the functions of native kernels with inputs, constants and attributes that do not fit together.
+
+As a program: `python hostile_graphs.py LIBRARY` runs those whose function the kernel library has, and prints a line of
+JSON per graph, [name, error message or null], so that another process learns how far it came.
+"""
+
+import ctypes
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count as counter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+Array = NDArray[Any]
+
+_DOMAIN = "bert_export"
+_OUTPUT_TYPES = {
+    "QuantizedLinearGelu": [TensorProto.UINT8],
+    "QuantizedAttention": [TensorProto.UINT8],
+    "AddNormQuantize": [TensorProto.FLOAT, TensorProto.UINT8],
+}
+
+
+class HostileGraph(NamedTuple):
+    """A graph of one call."""
+
+    name: str
+    error: str | None
+    """Part of the expected error, empty for any; `None` where it runs."""
+    function: str
+    values: Mapping[str, Array | None]
+    """The arguments in order; `None` leaves one out."""
+    variable: Sequence[str]
+    """Those arguments that are inputs of the graph; the others are constants."""
+    attributes: Mapping[str, Any]
+    outputs: Sequence[str]
+    """Names of the outputs; an empty one leaves one out."""
+
+    def to_bytes(self) -> bytes:
+        """Return the ONNX file."""
+        names = [name if value is not None else "" for name, value in self.values.items()]
+        node = helper.make_node(self.function, names, [*self.outputs], domain=_DOMAIN, **self.attributes)
+        inputs = [
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(array.dtype), [f"{name}_{axis}" for axis in range(array.ndim)]
+            )
+            for name, array in self.inputs().items()
+        ]
+        constants = [
+            numpy_helper.from_array(array, name)
+            for name, array in self.values.items()
+            if array is not None and name not in self.variable
+        ]
+        types = _OUTPUT_TYPES.get(self.function, [TensorProto.FLOAT])
+        outputs = [
+            helper.make_tensor_value_info(name, output_type, None)
+            for name, output_type in zip(self.outputs, types, strict=False)
+            if name
+        ]
+        graph = helper.make_graph([node], "call", inputs, outputs, constants)
+        opsets = [helper.make_opsetid("", 23), helper.make_opsetid(_DOMAIN, 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+
+    def inputs(self) -> dict[str, Array]:
+        """Return the values of the graph's inputs."""
+        return {name: array for name, array in self.values.items() if array is not None and name in self.variable}
+
+
+def _attention(
+    name: str, error: str | None, attributes: Mapping[str, Any] | None = None, **changes: Array | None
+) -> Iterator[HostileGraph]:
+    """Yield a call of each attention; `changes` replace arguments, `attributes` those of one head."""
+    values = {
+        "qkv": np.ones((1, 4, 12), np.float32),
+        "mask": np.ones((1, 1, 4, 4), np.bool_),
+        "is_full": np.asarray(False),
+        "y_scale": np.asarray(np.float32(0.1)),
+        "y_zero_point": np.asarray(np.uint8(3)),
+    } | changes
+    variable, attributes = ("qkv", "mask", "is_full"), {"num_heads": 1, "scale": 0.5} | (attributes or {})
+    attributes = {key: value for key, value in attributes.items() if value is not None}
+    for function, count in (("SelfAttention", 3), ("QuantizedAttention", 5)):
+        arguments = dict([*values.items()][:count])
+        yield HostileGraph(f"{function}, {name}", error, function, arguments, variable, attributes, ["y"])
+
+
+def _attentions() -> Iterator[HostileGraph]:
+    """Yield calls of SelfAttention and QuantizedAttention."""
+    for heads in (0, -1, -(1 << 63)):
+        yield from _attention(f"{heads} heads", "expected num_heads of at least 1", {"num_heads": heads})
+    for heads in (5, 24, 1 << 62, (1 << 63) - 1, (1 << 64) // 3 + 1):  # 3 times the last is 2 modulo 2⁶⁴
+        yield from _attention(f"{heads} heads of width 4", "expected queries, keys and values", {"num_heads": heads})
+    for scale in (0.0, -1.0, float("nan"), float("inf")):
+        yield from _attention(f"a scale of {scale}", "a finite scale above 0", {"scale": scale})
+    for attribute in ("num_heads", "scale"):
+        yield from _attention(f"no {attribute}", attribute, {attribute: None})
+    for argument in ("mask", "is_full"):
+        yield from _attention(f"no {argument}", "", **{argument: None})
+    yield from _attention("a mask of floats", "tensor(float)", mask=np.ones((1, 1, 4, 4), np.float32))
+    for shape in ((1, 4, 0), (1, 1 << 32, 0), (1, 4, 13), (4, 12), (1,) * 9):
+        yield from _attention(f"qkv {shape}", "expected", qkv=np.ones(shape, np.float32), mask=np.ones(0, np.bool_))
+    for shape in ((16,), (1, 4, 4), (4, 4, 1, 1), (1, 4, 1, 4), (1, 1, 4, 3), (0,)):
+        yield from _attention(f"a mask {shape}", r"expected a mask [B, 1, T, T]", mask=np.ones(shape, np.bool_))
+    yield from _attention("two flags", "expected one flag", is_full=np.zeros(2, np.bool_))
+    yield from _attention("no sequences", None, qkv=np.ones((0, 4, 12), np.float32), mask=np.ones((0, 1, 4, 4), bool))
+    yield from _attention("no tokens", None, qkv=np.ones((1, 0, 12), np.float32), mask=np.ones((1, 1, 0, 0), bool))
+    bytes_2 = np.full((1, 1, 4, 4), 2, np.uint8).view(np.bool_)
+    yield from _attention("booleans of byte 2", None, mask=bytes_2, is_full=np.full(1, 2, np.uint8).view(np.bool_))
+    yield from _attention("a mask of bytes 2", None, mask=bytes_2)
+    yield from (
+        graph
+        for name, changes in {
+            "y_scale of 0": {"y_scale": np.asarray(np.float32(0))},
+            "y_scale of NaN": {"y_scale": np.asarray(np.float32(np.nan))},
+        }.items()
+        for graph in _attention(name, None, **changes)
+        if graph.function == "QuantizedAttention"
+    )
+
+
+def _linear(
+    name: str, error: str | None, function: str = "QuantizedLinear", variable: Sequence[str] = ("x",),
+    extra: Mapping[str, Array] | None = None, **changes: Array | None,
+) -> HostileGraph:  # fmt: skip
+    """Return a call of a linear layer, 8 → 3; `changes` replace arguments, `extra` are added behind them."""
+    is_int8 = function.startswith("Quantized")
+    values: dict[str, Array | None] = {
+        "x": np.ones((1, 2, 8), np.uint8 if is_int8 else np.float32),
+        "weight": np.ones((8, 3), np.int8 if is_int8 else np.float32),
+    }
+    if is_int8:
+        values |= {
+            "x_scale": np.asarray(np.float32(0.02)),
+            "scales": np.ones(3, np.float32),
+            "x_zero_point": np.asarray(np.uint8(3)),
+        }
+    values |= {"bias": np.zeros(3, np.float32), **(extra or {})} | changes
+    return HostileGraph(f"{function}, {name}", error, function, values, variable, {}, ["y"])
+
+
+def _linears() -> Iterator[HostileGraph]:
+    """Yield calls of QuantizedLinear, QuantizedLinearGelu, Linear and LinearGelu."""
+    scalar_scale, scalar_zero = np.asarray(np.float32(0.1)), np.asarray(np.uint8(3))
+    yield _linear("as exported", None)
+    yield _linear("no rows", None, x=np.ones((0, 2, 8), np.uint8))
+    for argument in ("weight", "x_scale", "scales", "x_zero_point", "bias"):
+        yield _linear(f"no {argument}", "", **{argument: None})
+    for argument in ("scales", "bias"):
+        yield _linear(f"a short {argument}", "expected a weight [K, N]", **{argument: np.ones(2, np.float32)})
+    for rows, columns in ((0, 3), (6, 3), (8, 0)):
+        weight = np.ones((rows, columns), np.int8)
+        yield _linear(f"a weight [{rows}, {columns}]", "expected a weight [K, N]", weight=weight)
+    for rows, error in ((65_792, None), (65_796, "K up to 65,793"), (70_000, "K up to 65,793")):
+        x, weight = np.full((1, 2, rows), 255, np.uint8), np.full((rows, 3), -128, np.int8)
+        yield _linear(f"{rows} inputs", error, x=x, weight=weight)
+    yield _linear("no x_scale values", "expected one scale and one zero point", x_scale=np.zeros(0, np.float32))
+    yield _linear("a variable weight", "that are constants", variable=("x", "weight"))
+    for shape in ((), (1, 2, 9), (8, 1), (1,) * 9):
+        yield _linear(f"x {shape}", "expected", x=np.ones(shape, np.uint8))
+    yield _linear("a weight of rank 3", "expected a weight [K, N]", weight=np.ones((8, 3, 1), np.int8))
+    yield _linear("a weight of uint8", "tensor(uint8)", weight=np.ones((8, 3), np.uint8))
+    yield _linear("seven arguments", "", extra={"more": np.zeros(3, np.float32)})
+    for scale, error in ((scalar_scale, None), (np.zeros((), np.float32), None), (np.ones(2, np.float32), "one scale")):
+        output = {"y_scale": scale, "y_zero_point": scalar_zero}
+        yield _linear(f"y_scale {scale.tolist()}", error, "QuantizedLinearGelu", extra=output)
+    yield _linear("no y_zero_point", "", "QuantizedLinearGelu", extra={"y_scale": scalar_scale})
+    for function in ("Linear", "LinearGelu"):
+        yield _linear("as exported", None, function)
+        yield _linear("a weight of rank 1", "expected a weight [K, N]", function, weight=np.ones(8, np.float32))
+        yield _linear("a short bias", "expected a weight [K, N]", function, bias=np.zeros(2, np.float32))
+        x, weight = np.ones((1, 2, 0), np.float32), np.ones((0, 3), np.float32)
+        yield _linear("a weight [0, 3]", "expected a weight [K, N]", function, x=x, weight=weight)
+
+
+def _norm(
+    name: str, error: str | None, outputs: Sequence[str] = ("y", "y_uint8"), epsilon: float = 1e-12, **changes: Array
+) -> HostileGraph:
+    """Return a call of AddNormQuantize with 8 columns; `changes` replace arguments."""
+    values = {
+        "x": np.ones((1, 2, 8), np.float32),
+        "residual": np.ones((1, 2, 8), np.float32),
+        **dict.fromkeys(("gamma", "beta", "smoothing"), np.ones(8, np.float32)),
+        "scale": np.asarray(np.float32(0.1)),
+        "zero_point": np.asarray(np.uint8(3)),
+    } | changes
+    function, variable = "AddNormQuantize", ("x", "residual")
+    return HostileGraph(f"{function}, {name}", error, function, values, variable, {"epsilon": epsilon}, outputs)
+
+
+def _norms() -> Iterator[HostileGraph]:
+    """Yield calls of AddNormQuantize."""
+    yield _norm("as exported", None)
+    yield _norm("no first output", "", ["", "y_uint8"])
+    yield _norm("no second output", "", ["y"])
+    for epsilon in (-1.0, float("nan"), float("inf")):
+        yield _norm(f"epsilon {epsilon}", "expected a finite epsilon", epsilon=epsilon)
+    for vector in ("gamma", "beta", "smoothing"):
+        yield _norm(f"a short {vector}", "expected two tensors", **{vector: np.ones(4, np.float32)})
+    for shape in ((), (1, 2, 0), (1,) * 9):
+        ones = np.ones(shape, np.float32)
+        yield _norm(f"x {shape}", "expected", x=ones, residual=ones)
+    yield _norm("a broadcast residual", "expected two tensors", residual=np.ones((1, 1, 8), np.float32))
+    yield _norm("a scale of 0", None, scale=np.asarray(np.float32(0)))
+    yield _norm("no scale values", "expected one scale and one zero point", scale=np.zeros(0, np.float32))
+
+
+def hostile_graphs() -> dict[str, HostileGraph]:
+    """Return the graphs by name."""
+    return {graph.name: graph for graph in (*_attentions(), *_linears(), *_norms())}
+
+
+def _error_of(graph: HostileGraph, library: str) -> str | None:
+    """Run a graph; return the error that it ends with, or `None`."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 2, 4
+    options.register_custom_ops_library(library)
+    try:
+        session = onnxruntime.InferenceSession(graph.to_bytes(), options, providers=["CPUExecutionProvider"])
+        session.run(None, graph.inputs())
+    except Exception as error:  # onnxruntime's exceptions share no base class but Exception
+        return str(error)
+    return None
+
+
+def _functions_of(library: str) -> set[str]:
+    """Return the functions that a kernel library has on this CPU."""
+    name = ctypes.CDLL(library).KernelName
+    name.restype, name.argtypes = ctypes.c_char_p, [ctypes.c_size_t]
+    return {found.decode() for found in iter(map(name, counter()).__next__, None)}
+
+
+def main(library: str) -> None:
+    """Run the graphs."""
+    functions = _functions_of(library)
+    for graph in hostile_graphs().values():
+        if graph.function in functions:
+            sys.stdout.write(json.dumps([graph.name, _error_of(graph, library)]) + "\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
