@@ -50,6 +50,7 @@ def load(
     kernels: bool | None = None,
     verify: bool = True,
     allow_links: bool = False,
+    mapped: bool = True,
 ) -> Model:
     """Load a bundle for inference.
 
@@ -57,8 +58,8 @@ def load(
     inter_threads and batch size. Another `precision`, `threads` or `inter_threads` turns the plan off.
 
     Args:
-        bundle: the directory that `bert-export export` wrote. Its weights stay memory-mapped while the model lives:
-            to update a bundle that is being served, replace the directory, not the bytes of its files.
+        bundle: the directory that `bert-export export` wrote. To update a bundle that is being served, replace the
+            directory, not the bytes of its files, see `mapped`.
         precision: `fp32`, `fp16` or `int8`; `auto` takes the bundle's default on the CPU, and FP16 on CUDA if the
             bundle has it.
         device: `cpu`, `cuda`, `tensorrt`, or one of the latter two with a number (`cuda:1`). `auto` takes CUDA if the
@@ -74,6 +75,9 @@ def load(
             them, ONNX Runtime's run. By default they do, unless `bert-export tune` measured otherwise.
         verify: whether to compare the manifest with its own digest, and the files that are read with its hashes.
         allow_links: whether files of the bundle may be links out of it. Those of a Hugging Face cache always may.
+        mapped: whether weights stay memory-mapped on the CPU while the model lives, so that processes share them. Bytes
+            that are written to a mapped file change the model's outputs, and a file that is cut short ends the process
+            (SIGBUS). Otherwise each session reads them into memory of its own, for folders that others may write to.
 
     Returns:
         The model. Call it with a text, a pair of texts or a list of them.
@@ -86,7 +90,9 @@ def load(
         DeploymentError: onnxruntime is too old.
         CudaUnavailableError: a GPU was asked for and is not available; says why.
     """
-    options = _Options(precision, device, threads, inter_threads, max_batch_tokens, kernels, verify, allow_links)
+    options = _Options(
+        precision, device, threads, inter_threads, max_batch_tokens, kernels, verify, allow_links, mapped
+    )
     return read_unreplaced(Path(bundle), partial(_load, Path(bundle), options))
 
 
@@ -101,6 +107,7 @@ class _Options(NamedTuple):
     kernels: bool | None
     verify: bool
     allow_links: bool
+    mapped: bool
 
 
 def _load(path: Path, options: _Options) -> Model:
@@ -125,7 +132,7 @@ def _load(path: Path, options: _Options) -> Model:
     check_assets(path, assets, verify_hash=options.verify, allow_links=options.allow_links)
     return open_variant(
         path, manifest, variant, chosen,
-        plan=plan, max_batch_tokens=options.max_batch_tokens, allow_links=options.allow_links,
+        plan=plan, max_batch_tokens=options.max_batch_tokens, allow_links=options.allow_links, mapped=options.mapped,
     )  # fmt: skip
 
 
@@ -147,6 +154,7 @@ def open_variant(
     plan: Plan | None = None,
     max_batch_tokens: int | None = None,
     allow_links: bool = False,
+    mapped: bool = True,
 ) -> Model:
     """Open a variant of a bundle on a device, which need not be the variant's target.
 
@@ -158,6 +166,7 @@ def open_variant(
         plan: how to run on the CPU, by default `default_plan`.
         max_batch_tokens: see `load`.
         allow_links: see `load`; for sessions that are opened later.
+        mapped: see `load`.
 
     Raises:
         BundleError: the files are missing or damaged.
@@ -175,11 +184,14 @@ def open_variant(
     plan = plan or default_plan(variant.precision)
     if max_batch_tokens is not None:
         plan = replace(plan, max_batch_tokens=max_batch_tokens)
-    session, parallel = open_session(bundle, manifest, variant, plan.threads, kernels=plan.kernels), None
+    open_with_threads = partial(open_session, bundle, manifest, variant, kernels=plan.kernels, mapped=mapped)
+    session, parallel = open_with_threads(plan.threads), None
     if plan.inter_threads > 1:
-        open_single_thread = partial(
-            _open_single_thread, bundle, manifest, variant, kernels=plan.kernels, allow_links=allow_links
-        )
+
+        def open_single_thread() -> Session:
+            check_assets(bundle, variant.assets, allow_links=allow_links)  # the same files that were opened before
+            return open_with_threads(1)
+
         parallel = ParallelSessions(session, open_single_thread, plan.inter_threads)
     return Model(
         manifest.task, tokenizer, session, parallel,
@@ -209,19 +221,13 @@ def _open_gpu(bundle: Path, manifest: Manifest, variant: Variant, device: Device
     return PaddingRouter(session, {padding: partial(open_later, other) for padding, other in others.items()})
 
 
-def _open_single_thread(
-    bundle: Path, manifest: Manifest, variant: Variant, *, kernels: bool, allow_links: bool
+def open_session(
+    bundle: Path, manifest: Manifest, variant: Variant, threads: int, *, kernels: bool = True, mapped: bool = True
 ) -> Session:
-    """Open a single-threaded session, of the same files that were opened before, or raise `BundleError`."""
-    check_assets(bundle, variant.assets, allow_links=allow_links)
-    return open_session(bundle, manifest, variant, 1, kernels=kernels)
-
-
-def open_session(bundle: Path, manifest: Manifest, variant: Variant, threads: int, *, kernels: bool = True) -> Session:
     """Open a CPU session for a variant's graph; see `Session` for arguments and errors."""
     check_graph(bundle, variant)
     path, int8 = bundle / variant.model.file, variant.precision == "int8"
-    session = Session(path, manifest.output.name, threads, int8=int8, kernels=kernels)
+    session = Session(path, manifest.output.name, threads, int8=int8, kernels=kernels, mapped=mapped)
     check_output_shape(path, session.output_shape, manifest.output)
     return session
 

@@ -1,6 +1,7 @@
 """Loading: which variant runs, on how many threads, and the errors for damaged bundles."""
 
 import logging
+import os
 import re
 import sys
 import tomllib
@@ -281,3 +282,18 @@ def test_oldest_onnxruntime_is_that_of_the_package() -> None:
     project = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text(encoding="utf-8"))
     assert project["project"]["optional-dependencies"]["cpu"] == ["onnxruntime>=1.24"]
     assert MIN_ONNXRUNTIME == (1, 24)
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_weights_that_are_not_mapped_outlive_their_file(
+    precision: str, kernels: bool, classifier_bundle: Path, copy_bundle: CopyBundle
+) -> None:
+    """Mapped weights would end the process with SIGBUS, or give NaN."""
+    bundle, text = copy_bundle(classifier_bundle), "where is my card?"
+    expected = load(bundle, precision=precision, kernels=kernels).outputs([text])
+    model = load(bundle, precision=precision, kernels=kernels, inter_threads=1, mapped=False)
+    weights = bundle / f"model.{precision}.onnx.data"
+    weights.write_bytes(b"\xff" * weights.stat().st_size)
+    os.truncate(weights, 0)
+    assert np.array_equal(stack_single_window(model.outputs([text])), stack_single_window(expected))

@@ -19,7 +19,7 @@ from bert_runtime.tokenization import Batch
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, SessionOptions
 
-__all__ = ["MAX_THREADS", "MIN_ONNXRUNTIME", "Session", "linked_weights", "open_onnxruntime_session"]
+__all__ = ["MAX_THREADS", "MIN_ONNXRUNTIME", "Session", "open_onnxruntime_session", "weights_in_memory"]
 
 MIN_ONNXRUNTIME = (1, 24)
 """The oldest release that the tests run with, as in `pyproject.toml`. Those before 1.17 cannot run native kernels."""
@@ -29,24 +29,25 @@ MAX_THREADS = 1024
 
 
 @contextmanager
-def linked_weights(options: "SessionOptions", graph: str | Path) -> Iterator[None]:
-    """Within the block, let `options` open a graph whose external data files are symbolic links.
+def weights_in_memory(options: "SessionOptions", graph: str | Path, *, mapped: bool = True) -> Iterator[None]:
+    """Within the block, let `options` open a graph with the contents of those files that it cannot or shall not map.
 
     ONNX Runtime maps external data from regular files. It refuses links that lead out of the graph's folder, as in a
     download cache. This passes such files as mapped memory instead, which costs a copy of the weights per session.
 
     Args:
         options: the options that the session is opened with, inside the block.
-        graph: path of the ONNX file; the links are files of its folder that the graph reads weights from.
+        graph: path of the ONNX file.
+        mapped: whether regular files may be mapped for as long as the session lives. Otherwise they are read.
     """
-    files = [path for path in Path(graph).parent.iterdir() if path.is_symlink() and path.is_file()]
+    files = [path for path in Path(graph).parent.iterdir() if path.is_file() and (path.is_symlink() or not mapped)]
     if files:
         external = read_onnx_file(graph).external_files
         files = sorted(path for path in files if path.name in external and path.stat().st_size)
     contents = []
     for path in files:
         with path.open("rb") as stream:
-            contents.append(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+            contents.append(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if mapped else stream.read())
     if files:
         names, sizes = [path.name for path in files], [len(content) for content in contents]
         options.add_external_initializers_from_files_in_memory(names, contents, sizes)
@@ -54,7 +55,7 @@ def linked_weights(options: "SessionOptions", graph: str | Path) -> Iterator[Non
 
 
 def open_onnxruntime_session(
-    path: str | Path, threads: int, *, int8: bool = False, kernels: bool = True
+    path: str | Path, threads: int, *, int8: bool = False, kernels: bool = True, mapped: bool = True
 ) -> "InferenceSession":
     """Open an ONNX Runtime session on the CPU.
 
@@ -63,6 +64,7 @@ def open_onnxruntime_session(
         threads: threads per operator.
         int8: whether the graph has int8 matmuls; these are then exact on processors without VNNI, too.
         kernels: whether native kernels run the functions that they exist for, see `bert_runtime.cpu.native_kernels`.
+        mapped: see `weights_in_memory`.
 
     Raises:
         MissingExtraError: onnxruntime is not installed.
@@ -82,7 +84,7 @@ def open_onnxruntime_session(
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         disabled = ["SkipLayerNormFusion"]
     try:
-        with linked_weights(options, path):
+        with weights_in_memory(options, path, mapped=mapped):
             session = onnxruntime.InferenceSession(
                 path, options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
             )
@@ -135,6 +137,7 @@ class Session:
         threads: threads per operator, 1 to `MAX_THREADS`.
         int8: see `open_onnxruntime_session`.
         kernels: see `open_onnxruntime_session`.
+        mapped: see `weights_in_memory`.
 
     Raises:
         InputError: `threads` is out of range.
@@ -143,12 +146,14 @@ class Session:
         BundleError: the graph cannot be loaded, or has no such output.
     """
 
-    def __init__(self, path: Path, output: str, threads: int, *, int8: bool = False, kernels: bool = True) -> None:
+    def __init__(
+        self, path: Path, output: str, threads: int, *, int8: bool = False, kernels: bool = True, mapped: bool = True
+    ) -> None:
         if not 1 <= threads <= MAX_THREADS:
             raise InputError(f"threads must lie in 1 to {MAX_THREADS}, found {threads}")
         self.threads = threads
         self.device_name = f"{threads} threads"
-        self._session = open_onnxruntime_session(path, threads, int8=int8, kernels=kernels)
+        self._session = open_onnxruntime_session(path, threads, int8=int8, kernels=kernels, mapped=mapped)
         self._inputs = frozenset(node.name for node in self._session.get_inputs())
         shapes = {node.name: node.shape for node in self._session.get_outputs()}
         if output not in shapes:

@@ -17,7 +17,7 @@ import numpy as np
 
 from bert_runtime.bundle.manifest import Manifest
 from bert_runtime.bundle.output_shape import check_output_shape
-from bert_runtime.cpu.session import linked_weights
+from bert_runtime.cpu.session import weights_in_memory
 from bert_runtime.devices import CUDA_PROVIDER, Device, gpu_install_command, require_cuda
 from bert_runtime.errors import BundleError, CudaUnavailableError
 from bert_runtime.fork_guard import CUDA_LOST, ForkGuard, let_children_exit
@@ -92,7 +92,7 @@ def open_cuda_session(
     providers.append((CUDA_PROVIDER, provider_options(device, capture=capture)))
     try:
         # Without ONNX Runtime's fallback, which would open the session again on the CPU, or on CUDA with other options.
-        with linked_weights(options, path):
+        with weights_in_memory(options, path):
             session = onnxruntime.InferenceSession(
                 path, options, providers=[*providers, "CPUExecutionProvider"], enable_fallback=0
             )
