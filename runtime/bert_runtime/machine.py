@@ -68,7 +68,7 @@ def cpu_flags() -> frozenset[str]:
 
 def has_instruction_set(name: str | None) -> bool:
     """Return whether the processor has an instruction set: `vnni` or `bf16`; true for `None`."""
-    if name is None or (name == "vnni" and platform.machine() in ("aarch64", "arm64")):
+    if name is None or (name == "vnni" and platform.machine().lower() in ("aarch64", "arm64")):
         return True
     return not cpu_flags().isdisjoint(_INSTRUCTION_SETS.get(name, ()))
 

@@ -105,7 +105,7 @@ def test_no_instruction_set_is_always_available(monkeypatch: pytest.MonkeyPatch)
     assert machine.has_instruction_set(None)
 
 
-@pytest.mark.parametrize("architecture", ["aarch64", "arm64"])
+@pytest.mark.parametrize("architecture", ["aarch64", "arm64", "ARM64"])  # Linux, macOS, Windows
 def test_64_bit_arm_counts_as_vnni(monkeypatch: pytest.MonkeyPatch, architecture: str) -> None:
     cpu(monkeypatch, architecture=architecture)
     assert machine.has_instruction_set("vnni")
