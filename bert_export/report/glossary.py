@@ -1,6 +1,6 @@
 """What the measurements and fusions of a report are, in a line each."""
 
-__all__ = ["FUSIONS", "MEASURES", "heading", "readable"]
+__all__ = ["FUSIONS", "heading", "measure_note", "readable"]
 
 FUSIONS = {
     "attention": "scores, softmax and values as one operator in each layer",
@@ -21,7 +21,7 @@ FUSIONS = {
 }
 """Descriptions of fusions by the manifest's key."""
 
-MEASURES = {
+_MEASURES = {
     "label_agreement": "share of equal labels",
     "token_agreement": "share of masks with the same best token",
     "answer_agreement": "share of questions with the same answer",
@@ -37,15 +37,26 @@ MEASURES = {
     "macro_f1": "mean of the labels' F1",
     "micro_f1": "F1 over all labels of all texts",
     "f1": "harmonic mean of precision and recall",
+    "question-answering f1": "mean F1 of an answer's words with the closest right answer",
+    "precision": "share of the predicted entities that are right",
+    "recall": "share of the entities that are found",
     "exact_match": "share of predictions that are right as a whole",
+    "answerability_accuracy": "share of questions that are rightly answered or left unanswered",
     "top_5_accuracy": "share of masks whose right word is among the first five",
     "perplexity": "exponential of the mean loss; lower is better",
     "mean_squared_error": "lower is better",
     "best_threshold": "threshold that would be best on this file",
+    "best_f1": "F1 with that threshold",
+    "best_micro_f1": "micro F1 with that threshold",
     "texts": "inputs that drift was measured on",
     "examples": "labelled examples that the metrics were measured on",
 }
-"""Descriptions of drift and metrics by key."""
+"""Descriptions of drift and metrics by key, or by task and key where tasks differ."""
+
+
+def measure_note(task: str, key: str) -> str:
+    """Return what a measure of a task says; empty where this release does not know it."""
+    return _MEASURES.get(f"{task} {key}", _MEASURES.get(key, ""))
 
 
 _SPELLINGS = {

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader
 from bert_export.report import charts
 from bert_export.report.data import Report
 from bert_export.report.evaluation import VariantEvaluation
-from bert_export.report.glossary import FUSIONS, MEASURES, heading, readable
+from bert_export.report.glossary import FUSIONS, heading, measure_note, readable
 from bert_export.report.summary import shown_variant, summary_tiles
 
 __all__ = ["render_page"]
@@ -66,7 +66,7 @@ def _environment() -> Environment:
     }
     environment.globals |= {
         "fusion_notes": FUSIONS,
-        "measure_notes": MEASURES,
+        "measure_note": measure_note,
         "series_class": charts.series_class,
         "reliability_diagram": charts.reliability_diagram,
         "scatter_plot": charts.scatter_plot,

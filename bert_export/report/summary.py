@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from bert_export.report.data import Report, VariantRecord
 from bert_export.report.evaluation import Comparison
-from bert_export.report.glossary import heading
+from bert_export.report.glossary import heading, readable
 
 __all__ = ["Tile", "shown_variant", "summary_tiles"]
 
@@ -30,9 +30,8 @@ def summary_tiles(report: Report) -> list[Tile]:
     """Return the figures of the variant that runs here: speed, size and quality, compared with FP32's."""
     variant = shown_variant(report)
     fp32 = next((item for item in report.variants if item.title == "fp32"), variant)
-    size = Tile(
-        "Size on disk", f"{variant.size_bytes / 1e6:.1f} MB", _ratio(fp32.size_bytes / variant.size_bytes, "smaller")
-    )
+    detail = "" if variant is fp32 else _ratio(fp32.size_bytes / variant.size_bytes, "smaller")
+    size = Tile("Size on disk", f"{variant.size_bytes / 1e6:.1f} MB", detail)
     return [_latency(report, variant.title, fp32.title), size, *_quality(report, variant)]
 
 
@@ -55,11 +54,10 @@ def _quality(report: Report, variant: VariantRecord) -> list[Tile]:
     evaluation = report.evaluation
     by_title = {item.variant: item for item in evaluation.variants}
     found, reference = by_title[variant.title], by_title[evaluation.reference]
-    metric = Tile(
-        heading(evaluation.metric),
-        f"{found.metrics[evaluation.metric]:.4f}",
-        f"{evaluation.examples:,} examples; FP32: {reference.metrics[evaluation.metric]:.4f}",
-    )
+    detail = f"{evaluation.examples:,} examples"
+    if found is not reference:
+        detail += f"; {readable(reference.variant)}: {reference.metrics[evaluation.metric]:.4f}"
+    metric = Tile(heading(evaluation.metric), f"{found.metrics[evaluation.metric]:.4f}", detail)
     return [metric, *([] if found.compared is None else [_changed(found.compared, evaluation.unit)])]
 
 

@@ -5,8 +5,8 @@ from bert_export.report.charts.svg import Svg, series_class
 
 __all__ = ["reliability_diagram"]
 
-_WIDTH, _HEIGHT = 340.0, 380.0
-_LEFT, _RIGHT, _TOP = 44.0, 12.0, 14.0
+_WIDTH, _HEIGHT = 346.0, 380.0
+_LEFT, _RIGHT, _TOP = 50.0, 12.0, 14.0
 _SIDE = _WIDTH - _LEFT - _RIGHT
 _COUNTS_TOP, _COUNTS_HEIGHT = _TOP + _SIDE + 12, 34.0
 

@@ -10,9 +10,11 @@ import pytest
 
 from bert_export.report import Report
 from bert_export.report.analysis import confusion
+from bert_export.report.data import VariantRecord
 from bert_export.report.evaluation import Evaluation, compare_judgements, summarize_judgement
 from bert_export.report.judgements import Table, judge
 from bert_export.report.page import render_page
+from bert_runtime.bundle.manifest import Manifest
 
 from .conftest import HOSTILE
 from .toy_outputs import CASES, outputs_and_examples
@@ -186,3 +188,15 @@ def test_a_manifest_of_a_later_release_has_a_page(classifier_report: Report) -> 
     text = _Page(render_page(report)).text
     for shown in ("new measure", "new metric", "new fusion", "0.5000"):
         assert shown in text
+
+
+def test_variants_for_a_gpu_are_listed_with_what_was_recorded(classifier_report: Report) -> None:
+    golden = Path(__file__).parents[2] / "fixtures" / "bundle.v1.json"
+    variants = Manifest.from_json(golden.read_text(encoding="utf-8")).variants
+    html = render_page(replace(classifier_report, variants=tuple(map(VariantRecord.of, variants))))
+    page = _Page(html)
+    assert "FP16 CUDA packed" in page.section(html, "variants")
+    assert "FP16 CUDA: computed on the CPU provider" in page.section(html, "fidelity")
+    assert "multi head attention" in page.section(html, "fusions")
+    assert "Variants for GPUs are not timed" in page.section(html, "latency")
+    assert (page.open, page.misplaced) == ([], [])
