@@ -19,7 +19,7 @@ ORT := $(CURDIR)/.venv/onnxruntime-$(or $(VERSION),newest)
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-onnxruntime test-dist lint types check docs docs-serve dist clean
+.PHONY: help demo test test-slow test-onnxruntime test-gpu-stub test-dist lint types check docs docs-serve dist clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /: /'
@@ -60,6 +60,11 @@ test-onnxruntime: .venv/dev.stamp ## tests that run ONNX Runtime, with its relea
 	    --target $(ORT) 'onnxruntime$(and $(VERSION),==$(VERSION))'
 	PYTHONPATH=$(ORT) $(BIN)/python -c 'import onnxruntime as o; print("onnxruntime", o.__version__, "of", o.__file__)'
 	PYTHONPATH=$(ORT) $(PYTEST) -m 'not slow' $(ORT_TESTS)
+
+test-gpu-stub: .venv/dev.stamp ## the CUDA path with the real onnxruntime-gpu, on stubs of the CUDA libraries
+	$(BIN)/python -m pip install --disable-pip-version-check --no-cache-dir --quiet --no-deps --upgrade \
+	    --target .venv/onnxruntime-gpu 'onnxruntime-gpu==1.31.1'
+	BERT_EXPORT_ONNXRUNTIME_GPU=$(CURDIR)/.venv/onnxruntime-gpu $(BIN)/python -m pytest -m gpu_stub
 
 test-dist: .venv/dev.stamp dist ## install dist/'s wheels for every Python that is here, and run a bundle
 	BERT_EXPORT_DIST=$(CURDIR)/dist $(BIN)/python -m pytest tests/test_dist_installs.py

@@ -9,8 +9,7 @@ there was no GPU to measure on:
   token runs unfused. A mask [B, S] (`key_padding_mask`) would run the unfused kernel everywhere, and sequence lengths
   express padding at one end alone. Without any mask it runs FlashAttention 2, for batches without padding: a graph of
   its own, see `bert_export.cuda.drop_mask`, whose weights are on the GPU a second time.
-* `SkipLayerNormalization` adds the bias and the residual itself. It accumulates in the element type unless the session
-  sets `enable_skip_layer_norm_strict_mode`, as the runtime does. On the CPU it is slower than Add and
+* `SkipLayerNormalization` adds the bias and the residual itself. On the CPU it is slower than Add and
   LayerNormalization.
 * `BiasGelu` for the exact GELU and `FastGelu` for its tanh approximation: both add the bias of the projection before.
 

@@ -14,7 +14,8 @@ from bert_models import TaskModel, load_model, open_checkpoint
 from bert_runtime import Manifest
 from bert_runtime.bundle.manifest import PACKED, UNMASKED, Variant
 from bert_runtime.devices import CUDA_PROVIDER, Device
-from bert_runtime.gpu.cuda_session import CudaSession, provider_options
+from bert_runtime.gpu.cuda_provider import provider_options
+from bert_runtime.gpu.cuda_session import CudaSession
 from bert_runtime.gpu.shape_buckets import NO_BUCKETS, ShapeBuckets, is_full, is_right_padded
 from bert_runtime.loading import open_variant
 from bert_runtime.numerics import FloatArray

@@ -1,4 +1,4 @@
-"""Input buffers in page-locked (pinned) memory, which a GPU reads without another copy on the host."""
+"""An input buffer in page-locked (pinned) memory, which a GPU reads without another copy on the host."""
 
 import ctypes
 import weakref
@@ -12,46 +12,44 @@ from bert_runtime.gpu.shape_buckets import Shape
 from bert_runtime.numerics import IntArray
 from bert_runtime.tokenization import Batch
 
-__all__ = ["StagingBuffers"]
+__all__ = ["StagingBuffer"]
 
 _LIBRARIES = ("libcudart.so.13", "libcudart.so.12")
 """The CUDA runtime that ONNX Runtime has loaded. Where there is none, buffers are ordinary memory."""
 
 
-class StagingBuffers:
-    """One buffer per graph input, which batches are padded into. Buffers are reused, and grow for larger batches.
+class StagingBuffer:
+    """One buffer for all graph inputs, which batches are padded into. It is reused, and grows for larger batches.
 
-    Not thread-safe: the next batch overwrites the arrays of the last one.
+    Not thread-safe: the next batch overwrites the array of the last one.
 
     Args:
         names: inputs of the graph.
         pad_token_id: fills `input_ids`; the other inputs are filled with 0.
-        device: the GPU that the buffers are pinned for; on the CPU, buffers are ordinary memory.
+        device: the GPU that the buffer is pinned for; on the CPU, it is ordinary memory.
     """
 
     def __init__(self, names: Iterable[str], pad_token_id: int, device: Device) -> None:
         self._device = device
         self._fills = {name: pad_token_id if name == "input_ids" else 0 for name in names}
-        self._buffers: dict[str, IntArray] = {}
+        self._buffer: IntArray = np.empty(0, dtype=np.int64)
 
-    def stage(self, batch: Batch, shape: Shape) -> dict[str, IntArray]:
-        """Return the batch's inputs by name, int64 [B, S] of the given shape, padded below and to the right."""
+    def stage(self, batch: Batch, shape: Shape) -> IntArray:
+        """Return the batch's inputs in the order of `names`, padded below and to the right to `shape`.
+
+        Returns:
+            A contiguous int64 array [inputs, B, S], so that one copy brings all inputs to the GPU.
+        """
         batch_size, length = batch.input_ids.shape
-        staged = {}
-        for name, fill in self._fills.items():
-            array = self._buffer(name, shape[0] * shape[1]).reshape(shape)
+        size = len(self._fills) * shape[0] * shape[1]
+        if self._buffer.size < size:
+            self._buffer = _page_locked(size, self._device)
+        staged = self._buffer[:size].reshape(len(self._fills), *shape)
+        for array, (name, fill) in zip(staged, self._fills.items(), strict=True):
             array[:batch_size, :length] = getattr(batch, name)
             array[batch_size:] = fill
             array[:batch_size, length:] = fill
-            staged[name] = array
         return staged
-
-    def _buffer(self, name: str, size: int) -> IntArray:
-        """Return the first `size` elements of an input's buffer."""
-        buffer = self._buffers.get(name)
-        if buffer is None or buffer.size < size:
-            buffer = self._buffers[name] = _page_locked(size, self._device)
-        return buffer[:size]
 
 
 def _page_locked(size: int, device: Device) -> IntArray:

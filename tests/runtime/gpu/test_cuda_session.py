@@ -1,9 +1,12 @@
 """The CUDA session with a fake ONNX Runtime session: CUDA graphs, padding, options and errors."""
 
+import ctypes
 import json
 import logging
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import bert_runtime.gpu.cuda_provider as provider
 import bert_runtime.gpu.cuda_session as cuda
 from bert_runtime import BundleError, InputError, Manifest, load
 from bert_runtime.cpu.session import Session, open_onnxruntime_session
 from bert_runtime.devices import CPU, CUDA_PROVIDER, Device
 from bert_runtime.errors import CudaUnavailableError, ForkedSessionError
-from bert_runtime.gpu.cuda_session import CudaSession, fallback_operators, open_cuda_session, provider_options
+from bert_runtime.gpu.cuda_provider import fallback_operators, open_cuda_session, provider_options
+from bert_runtime.gpu.cuda_session import CudaSession
 from bert_runtime.gpu.shape_buckets import ShapeBuckets
 from bert_runtime.tokenization import Batch, check_ids
 
@@ -32,11 +37,16 @@ class FakeValue:
     def __init__(self, shape: Any, dtype: Any, *device: Any) -> None:
         assert device == ("cuda", 1)
         self.array = np.full(shape, 7, dtype=dtype)
+        self.num_updates = 0
         FakeValue.made += 1
+
+    def data_ptr(self) -> int:
+        return self.array.ctypes.data
 
     def update_inplace(self, array: Any) -> None:
         assert array.shape == self.array.shape
         self.array[:] = array
+        self.num_updates += 1
 
     def numpy(self) -> Any:
         return self.array.copy()
@@ -66,12 +76,16 @@ class FakeSession:
 
     def io_binding(self) -> Any:
         bound: dict[str, Any] = {}
-        return SimpleNamespace(
-            bound=bound, bind_ortvalue_input=bound.__setitem__, bind_ortvalue_output=bound.__setitem__
-        )
+
+        def bind_input(name: str, device: str, index: int, dtype: Any, shape: Any, address: int) -> None:
+            assert (device, index, dtype) == ("cuda", 1, np.int64)
+            memory = (ctypes.c_int64 * (shape[0] * shape[1])).from_address(address)
+            bound[name] = np.frombuffer(memory, dtype=dtype).reshape(shape)
+
+        return SimpleNamespace(bound=bound, bind_input=bind_input, bind_ortvalue_output=bound.__setitem__)
 
     def run_with_iobinding(self, binding: Any, options: Any) -> None:
-        feed = {name: binding.bound[name].array for name in ("input_ids", "attention_mask")}
+        feed = {name: binding.bound[name] for name in ("input_ids", "attention_mask")}
         self.runs.append((options.entries["gpu_graph_id"], feed["input_ids"].shape))
         binding.bound["logits"].array[:] = self.compute(feed)
 
@@ -153,7 +167,7 @@ def test_gpu_buffers_are_reused(opened: Opened) -> None:
     FakeValue.made = 0
     for _ in range(5):
         session.run(batch([1, 2]))
-    assert FakeValue.made == 3  # two inputs and the output, once
+    assert FakeValue.made == 2  # one for all inputs and one for the output, once
 
 
 def test_no_more_than_max_graphs_are_captured(opened: Opened) -> None:
@@ -219,6 +233,46 @@ def test_errors_of_onnxruntime_become_bundle_errors(opened: Opened, monkeypatch:
         session.run(batch([1, 2]))
 
 
+def test_a_failed_capture_is_never_replayed(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ONNX Runtime keeps the part of the graph that it has captured, and would replay that."""
+    session, fake = opened()
+    complete, graph_ids = fake.run_with_iobinding, []
+
+    def fail_once(binding: Any, options: Any) -> None:
+        graph_ids.append(options.entries["gpu_graph_id"])
+        if len(graph_ids) == 1:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        complete(binding, options)
+
+    monkeypatch.setattr(fake, "run_with_iobinding", fail_once)
+    with caplog.at_level(logging.WARNING, "bert_runtime"):
+        for number in range(5):
+            assert session.run(batch([number, 6])).tolist() == [[number + 6]]
+    assert "batches of (1, 16) run without a CUDA graph, since one failed: operation not permitted" in caplog.text
+    for _ in range(2):
+        assert session.run(batch([1] * 20)).tolist() == [[20]]
+    assert graph_ids == ["1", "2"]
+
+
+def test_one_thread_does_all_runs(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime keeps handles of cuBLAS and captured graphs for every thread that ever ran a session."""
+    session, fake = opened()
+    threads, compute = set(), fake.compute
+
+    def record_thread(feed: dict[str, Any]) -> Any:
+        threads.add(threading.get_ident())
+        return compute(feed)
+
+    monkeypatch.setattr(fake, "compute", record_thread)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda number: session.run(batch([number] * 3)).item(), range(40)))
+    assert found == [3 * number for number in range(40)]
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
+
+
 def test_missing_cudnn_is_named(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     session, fake = opened()
 
@@ -233,7 +287,7 @@ def test_missing_cudnn_is_named(opened: Opened, monkeypatch: pytest.MonkeyPatch)
 def test_provider_options_keep_fp32_exact() -> None:
     options = provider_options(GPU, capture=True)
     assert (options["device_id"], options["use_tf32"], options["enable_cuda_graph"]) == ("1", "0", "1")
-    assert options["enable_skip_layer_norm_strict_mode"] == "1"
+    assert options["sdpa_kernel"] == "19"
     assert provider_options(GPU, capture=False)["enable_cuda_graph"] == "0"
 
 
@@ -260,7 +314,7 @@ def test_a_session_that_fell_back_is_an_error(
         assert providers == [(CUDA_PROVIDER, provider_options(GPU, capture=False)), "CPUExecutionProvider"]
         return opened(path, options, providers=["CPUExecutionProvider"])
 
-    monkeypatch.setattr(cuda, "require_cuda", lambda: None)
+    monkeypatch.setattr(provider, "require_cuda", lambda: None)
     monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: print(printed, end=""))  # noqa: T201
     monkeypatch.setattr(onnxruntime, "InferenceSession", on_the_cpu)
     with pytest.raises(CudaUnavailableError, match=r"cuda:1 was asked for, and ONNX Runtime .* could not open it") as e:
@@ -281,7 +335,7 @@ def test_operators_on_the_cpu_are_reported(
         session.get_providers = lambda: [CUDA_PROVIDER, "CPUExecutionProvider"]
         return session
 
-    monkeypatch.setattr(cuda, "require_cuda", lambda: None)
+    monkeypatch.setattr(provider, "require_cuda", lambda: None)
     monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
     monkeypatch.setattr(onnxruntime, "InferenceSession", partly)
     with caplog.at_level(logging.WARNING, "bert_runtime"):

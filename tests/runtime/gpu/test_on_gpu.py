@@ -11,7 +11,8 @@ import pytest
 from bert_runtime import InputError, Manifest, load, verify
 from bert_runtime.devices import CPU, Device, cuda_unavailable_reason
 from bert_runtime.errors import CudaUnavailableError
-from bert_runtime.gpu.cuda_session import CudaSession, fallback_operators
+from bert_runtime.gpu.cuda_provider import fallback_operators
+from bert_runtime.gpu.cuda_session import CudaSession
 from bert_runtime.gpu.shape_buckets import NO_BUCKETS, ShapeBuckets
 from bert_runtime.loading import open_variant
 from bert_runtime.tokenization import Batch

@@ -1,4 +1,4 @@
-"""Staging buffers: padding, reuse, and page-locked memory from a fake CUDA runtime."""
+"""The staging buffer: padding, reuse, and page-locked memory from a fake CUDA runtime."""
 
 import ctypes
 import gc
@@ -9,7 +9,7 @@ import pytest
 
 from bert_runtime.devices import CPU, Device
 from bert_runtime.gpu import pinned_memory
-from bert_runtime.gpu.pinned_memory import StagingBuffers
+from bert_runtime.gpu.pinned_memory import StagingBuffer
 from bert_runtime.tokenization import Batch
 
 NAMES = ("input_ids", "attention_mask", "token_type_ids")
@@ -22,22 +22,21 @@ def batch(batch_size: int, length: int, value: int = 5) -> Batch:
 
 
 def test_padding_follows_sequences_and_tokens() -> None:
-    staged = StagingBuffers(NAMES, 9, CPU).stage(batch(2, 3), (3, 4))
-    assert list(staged) == list(NAMES)
-    assert staged["input_ids"].tolist() == [[5, 5, 5, 9], [5, 5, 5, 9], [9] * 4]
-    for name in NAMES[1:]:
-        assert staged[name].tolist() == [[1, 1, 1, 0], [1, 1, 1, 0], [0] * 4]
-        assert staged[name].flags.c_contiguous
+    staged = StagingBuffer(NAMES, 9, CPU).stage(batch(2, 3), (3, 4))
+    assert staged.shape == (len(NAMES), 3, 4)
+    assert staged.flags.c_contiguous
+    assert staged[0].tolist() == [[5, 5, 5, 9], [5, 5, 5, 9], [9] * 4]
+    for array in staged[1:]:
+        assert array.tolist() == [[1, 1, 1, 0], [1, 1, 1, 0], [0] * 4]
 
 
-def test_buffers_are_reused_without_leftovers_of_the_last_batch() -> None:
-    staging = StagingBuffers(NAMES[:2], 0, CPU)
+def test_the_buffer_is_reused_without_leftovers_of_the_last_batch() -> None:
+    staging = StagingBuffer(NAMES[:2], 0, CPU)
     large = staging.stage(batch(4, 8), (4, 8))
     small = staging.stage(batch(1, 2, value=7), (2, 4))
-    assert np.shares_memory(large["input_ids"], small["input_ids"])
-    assert small["input_ids"].tolist() == [[7, 7, 0, 0], [0] * 4]
-    assert small["attention_mask"].tolist() == [[1, 1, 0, 0], [0] * 4]
-    assert not np.shares_memory(staging.stage(batch(8, 8), (8, 8))["input_ids"], large["input_ids"])
+    assert np.shares_memory(large, small)
+    assert small.tolist() == [[[7, 7, 0, 0], [0] * 4], [[1, 1, 0, 0], [0] * 4]]
+    assert not np.shares_memory(staging.stage(batch(8, 8), (8, 8)), large)
 
 
 class FakeRuntime:
@@ -75,23 +74,23 @@ class FakeRuntime:
 def test_page_locked_memory_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = FakeRuntime()
     monkeypatch.setattr(pinned_memory, "_cuda_runtime", lambda: runtime)
-    staging = StagingBuffers(NAMES, 0, GPU)
+    staging = StagingBuffer(NAMES, 0, GPU)
     for size in (2, 4, 3):
         staged = staging.stage(batch(1, size), (1, size))
-        assert staged["input_ids"].tolist() == [[5] * size]
-        assert staged["input_ids"].ctypes.data in runtime.given
-    assert (len(runtime.given), set(runtime.devices)) == (6, {1})
-    assert len(runtime.freed) == 3  # those of two tokens
+        assert staged[0].tolist() == [[5] * size]
+        assert staged.ctypes.data in runtime.given
+    assert (len(runtime.given), set(runtime.devices)) == (2, {1})
+    assert len(runtime.freed) == 1  # the one of two tokens
     del staging, staged
     gc.collect()
     assert sorted(runtime.freed) == sorted(runtime.given)
 
 
-def test_buffers_are_ordinary_memory_where_none_can_be_page_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_buffer_is_ordinary_memory_where_none_can_be_page_locked(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = FakeRuntime(fails=True)
     monkeypatch.setattr(pinned_memory, "_cuda_runtime", lambda: runtime)
-    assert StagingBuffers(NAMES, 0, GPU).stage(batch(1, 2), (1, 2))["input_ids"].tolist() == [[5, 5]]
+    assert StagingBuffer(NAMES, 0, GPU).stage(batch(1, 2), (1, 2))[0].tolist() == [[5, 5]]
     assert runtime.last_error == 0  # the next caller does not see it
     monkeypatch.undo()
     monkeypatch.setattr(pinned_memory, "_LIBRARIES", ("libcudart.so.nowhere",))
-    assert StagingBuffers(NAMES, 0, GPU).stage(batch(1, 3), (1, 3))["input_ids"].tolist() == [[5, 5, 5]]
+    assert StagingBuffer(NAMES, 0, GPU).stage(batch(1, 3), (1, 3))[0].tolist() == [[5, 5, 5]]

@@ -13,7 +13,7 @@ from bert_runtime.bundle.manifest import Asset
 from bert_runtime.devices import CUDA_PROVIDER, TENSORRT_PROVIDER, Device
 from bert_runtime.errors import CudaUnavailableError
 from bert_runtime.gpu import tensorrt_session
-from bert_runtime.gpu.cuda_session import open_cuda_session
+from bert_runtime.gpu.cuda_provider import open_cuda_session
 from bert_runtime.gpu.tensorrt_session import MAX_BATCH_SIZE, TensorrtSession, engine_folder, tensorrt_options
 from bert_runtime.tokenization import Batch
 
