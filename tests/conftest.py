@@ -18,6 +18,8 @@ from bert_models import EncoderConfig, TaskModel, save_model
 from bert_runtime.bundle.digest import manifest_digest
 from bert_runtime.tasks import SentenceEmbedding, Task, TextClassification
 
+from .docs.code_blocks import read_setup
+from .docs.page_folder import StandardModels, fill_page_folder
 from .hub_server import Hub, set_endpoint
 
 LABELS = ("greeting", "farewell", "question")
@@ -184,6 +186,48 @@ def copy_bundle(tmp_path: Path) -> CopyBundle:
         return copied
 
     return copy
+
+
+@pytest.fixture(scope="session")
+def standard_models(
+    tmp_path_factory: pytest.TempPathFactory, toy_vocab: Path, toy_config: EncoderConfig
+) -> StandardModels:
+    """The toy checkpoints and bundles that pages of the documentation start from."""
+    return StandardModels(tmp_path_factory.mktemp("standard models"), toy_vocab, toy_config)
+
+
+EnterPageFolder = Callable[[Path], Path]
+
+
+@pytest.fixture
+def enter_page_folder(
+    standard_models: StandardModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> EnterPageFolder:
+    """Return a function that enters a folder with what the code blocks of a page read; benchmarks are short in it."""
+    from bert_bench import Settings
+
+    short = Settings(
+        shapes=((1, 16),),
+        text_tokens=(14,),
+        num_texts=8,
+        rounds=1,
+        burst_ms=2.0,
+        starts=1,
+        gemm_peak_s=0.01,
+        clients_s=0.1,
+    )
+
+    def enter(page: Path) -> Path:
+        folder = tmp_path / "page"
+        folder.mkdir()
+        fill_page_folder(folder, standard_models, read_setup(page))
+        for name in ("quick", "comparison"):
+            monkeypatch.setattr(Settings, name, lambda **options: short)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        monkeypatch.chdir(folder)
+        return folder
+
+    return enter
 
 
 @pytest.fixture(scope="session")
