@@ -45,6 +45,7 @@ EXAMPLES = {
     "local_dir": "huggingface_hub",
     "HF_ENDPOINT": "huggingface_hub",
     "PIP_EXTRA_INDEX_URL": "pip",
+    "app.py": "the reader's application",
     "session.x64quantprecision": "configuration key of ONNX Runtime",
     "--logdir": "tensorboard",
     "--nnodes": "torchrun",
