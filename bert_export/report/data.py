@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_export.latency import median_latencies_ms
+from bert_export.report.background_load import BackgroundLoad
 from bert_export.report.evaluation import Evaluation, evaluate_variants
 from bert_runtime.bundle.manifest import Manifest, Variant
 from bert_runtime.cpu.native_kernels import kernel_names
@@ -73,6 +74,8 @@ class Latency:
     """Lengths that were timed."""
     medians_ms: Mapping[str, tuple[float, ...]]
     """Medians in the order of `tokens`, by variant."""
+    background_load: float | None
+    """Fraction of the machine's CPU time that other processes took meanwhile; `None` if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,12 +205,14 @@ def _time(models: Mapping[str, Model], threads: int, rounds: int, progress: Call
         tokens += (max_tokens,)
     progress(f"timing {', '.join(models)} at {', '.join(map(str, tokens))} tokens")
     runs = {title: model.session.run for title, model in models.items()}
+    background_load = BackgroundLoad()
     medians = median_latencies_ms(runs, first.task, max_tokens, rounds, _shapes(tokens))
     return Latency(
         threads=threads,
         rounds=rounds,
         tokens=tokens,
         medians_ms={title: tuple(times.values()) for title, times in medians.items()},
+        background_load=background_load.fraction(),
     )
 
 

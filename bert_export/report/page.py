@@ -13,7 +13,7 @@ from bert_export.report import charts
 from bert_export.report.data import Report
 from bert_export.report.evaluation import VariantEvaluation
 from bert_export.report.glossary import FUSIONS, heading, measure_note, readable
-from bert_export.report.summary import shown_variant, summary_tiles
+from bert_export.report.summary import is_noisy, shown_variant, summary_tiles
 
 __all__ = ["render_page"]
 
@@ -33,6 +33,7 @@ def render_page(report: Report) -> str:
     html = page.render(
         report=report,
         shown=shown_variant(report),
+        noisy=is_noisy(report.latency),
         tiles=summary_tiles(report),
         settings=_settings(report),
         source_name=_source_name(report),

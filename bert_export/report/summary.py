@@ -2,14 +2,17 @@
 
 from dataclasses import dataclass
 
-from bert_export.report.data import Report, VariantRecord
+from bert_export.report.data import Latency, Report, VariantRecord
 from bert_export.report.evaluation import Comparison
 from bert_export.report.glossary import heading, readable
 
-__all__ = ["Tile", "shown_variant", "summary_tiles"]
+__all__ = ["Tile", "is_noisy", "shown_variant", "summary_tiles"]
 
 _PARAGRAPH_TOKENS = 128
 """Length whose latency stands for the variant: a paragraph."""
+
+_MAX_BACKGROUND_LOAD = 0.05
+"""Background load above which latencies carry a note, as those of `bert-export bench` do."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,11 @@ class Tile:
 def shown_variant(report: Report) -> VariantRecord:
     """Return the variant that runs on this machine's CPU."""
     return next(variant for variant in report.variants if variant.title == report.runs_here)
+
+
+def is_noisy(latency: Latency) -> bool:
+    """Return whether other processes took so much CPU time that the latencies may be theirs."""
+    return latency.background_load is not None and latency.background_load > _MAX_BACKGROUND_LOAD
 
 
 def summary_tiles(report: Report) -> list[Tile]:
@@ -42,6 +50,8 @@ def _latency(report: Report, title: str, reference: str) -> Tile:
     medians = report.latency.medians_ms
     ratio = medians[reference][index] / medians[title][index] if reference in medians else 1.0
     detail = f"{tokens[-1]} tokens, {_threads(report.latency.threads)}"
+    if is_noisy(report.latency):
+        detail += "; busy machine"
     if title != reference:
         detail += f"; {_ratio(ratio, 'faster')}"
     return Tile("One text, here", f"{medians[title][index]:.3g} ms", detail)

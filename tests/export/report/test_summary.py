@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bert_export.report import Report
+from bert_export.report.page import render_page
 from bert_export.report.summary import shown_variant, summary_tiles
 
 
@@ -14,7 +15,7 @@ def int8_report(classifier_report: Report) -> Report:
     latency = replace(
         classifier_report.latency, medians_ms={"fp32": (1.0, 2.0, 3.0, 5.0), "int8": (1.0, 1.0, 1.0, 2.0)}
     )
-    return replace(classifier_report, runs_here="int8", latency=latency)
+    return replace(classifier_report, runs_here="int8", latency=replace(latency, background_load=0.01))
 
 
 def test_figures_of_the_variant_that_runs_here(int8_report: Report) -> None:
@@ -59,3 +60,10 @@ def test_embeddings_show_the_largest_change(embedding_report: Report) -> None:
     assert compared is not None
     largest = max(abs(item.variant - item.reference) for item in compared.differences)
     assert summary_tiles(report)[-1].figure == f"{largest:.2g}"
+
+
+def test_latencies_of_a_busy_machine_say_so(int8_report: Report) -> None:
+    for load, shown in ((0.3, True), (0.05, False), (None, False)):
+        report = replace(int8_report, latency=replace(int8_report.latency, background_load=load))
+        assert ("busy machine" in summary_tiles(report)[0].detail) == shown
+        assert ("Other processes kept 30.0 % of the machine's processors busy" in render_page(report)) == shown
