@@ -39,8 +39,14 @@ def print_text(text: str) -> None:
         click.echo(text)
 
 
-def print_table(rows: Iterable[Sequence[Any]], *, has_header: bool = False) -> None:
-    """Print rows with aligned columns, see `format_table`; in a terminal, long cells are wrapped."""
+def print_table(rows: Iterable[Sequence[Any]], *, has_header: bool = False, align_right: bool = False) -> None:
+    """Print rows with aligned columns, see `format_table`; in a terminal, long cells are wrapped.
+
+    Args:
+        rows: the cells.
+        has_header: see `format_table`.
+        align_right: whether all columns but the first stand right in a terminal.
+    """
     cells = [list(row) for row in rows]
     if not is_terminal(sys.stdout):
         click.echo(format_table(cells, has_header=has_header))
@@ -48,14 +54,24 @@ def print_table(rows: Iterable[Sequence[Any]], *, has_header: bool = False) -> N
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    console = rich_console()
     header, body = (cells[0], cells[1:]) if has_header else ([""] * len(cells[0]), cells)
+    texts = [list(map(_format_cell, row)) for row in body]
     table = Table(box=SIMPLE_HEAD if has_header else None, show_header=has_header, show_edge=False, pad_edge=False)
+    natural = sum(max(map(len, column)) + 3 for column in zip(header, *texts, strict=True))
     for index, name in enumerate(header):
-        right = all(_is_quantity(row[index]) for row in body)
-        table.add_column(str(name), justify="right" if right else "left", overflow="fold", no_wrap=right or index == 0)
-    for row in body:
-        table.add_row(*map(_format_cell, row))
-    rich_console().print(table)
+        right = (align_right and index > 0) or all(_is_quantity(row[index]) for row in body)
+        narrow = natural > console.width and (right or index == 0)
+        width = _min_width(name, [row[index] for row in texts]) if narrow else None
+        table.add_column(name, justify="right" if right else "left", overflow="fold", width=width)
+    for row in texts:
+        table.add_row(*row)
+    console.print(table)
+
+
+def _min_width(name: str, texts: Sequence[str]) -> int:
+    """Return the width of a column in which no cell is broken, and its name between words only."""
+    return max(map(len, (*re.findall(r"[^ _-]+[_-]?", name), *texts)))
 
 
 def format_table(rows: Iterable[Sequence[Any]], *, has_header: bool = False) -> str:

@@ -50,7 +50,7 @@ def in_terminal(*arguments: object, columns: int) -> str:
 def test_inspect_draws_tables_as_wide_as_the_terminal(classifier_bundle: Path, columns: int) -> None:
     shown = in_terminal("inspect", classifier_bundle, columns=columns)
     assert "─" * 60 in shown
-    assert re.search(r"^variant +size +1x16, ms +1x64, ms +speed +fidelity", shown, re.MULTILINE)
+    assert re.search(r"^variant +size .*speed +fidelity", shown, re.MULTILINE)
     tables = shown.split("\n", 1)[1]  # the first line names the bundle, whose path is long
     assert max(map(len, tables.splitlines())) <= columns
 

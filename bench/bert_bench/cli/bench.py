@@ -1,18 +1,26 @@
 """`bert-export bench`."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from bert_export.cli.help import ExampleCommand, option_group
 from bert_export.cli.options import bundle_argument, columns_option, output_option, threads_option
+from bert_export.cli.output import print_next
 from bert_export.cli.param_types import CHECKPOINT, PATH
 from bert_export.cli.progress import stage_progress
+from bert_export.cli.terminal import is_terminal, print_heading, print_table, print_text
+from bert_runtime.plan import tuned_plan
 from bert_runtime.records import read_records
 
-__all__ = ["bench"]
+if TYPE_CHECKING:
+    from bert_bench import Report
+
+__all__ = ["bench", "print_report"]
 
 
 comparison_option = option_group("Comparison")
@@ -54,7 +62,7 @@ def bench(
 
     Measures the bundle's variants, PyTorch, and ONNX Runtime with a plain export, on this machine.
     """
-    from bert_bench import Settings, bench_bundle, plot_report, report_table, require_plotting
+    from bert_bench import Settings, bench_bundle, plot_report, require_plotting
 
     for path in (json_file, plot):  # checked before measuring, which takes minutes
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
@@ -69,4 +77,22 @@ def bench(
         json_file.write_text(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if plot is not None:
         plot_report(report, plot)
-    click.echo(report_table(report))
+    print_report(report)
+    if tuned_plan(bundle) is None:
+        print_next("bert-export", "tune", bundle, why="this machine is not measured yet")
+
+
+def print_report(report: "Report") -> None:
+    """Print the report: with tables in a terminal, as text elsewhere."""
+    from bert_bench.reports.text_table import report_blocks, report_table
+
+    if not is_terminal(sys.stdout):
+        click.echo(report_table(report))
+        return
+    for text, rows in report_blocks(report):
+        if rows:
+            print_heading(text)
+            print_table(rows, has_header=True, align_right=True)
+        else:
+            print_text(text)
+        click.echo()

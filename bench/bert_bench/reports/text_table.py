@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from textwrap import fill
+from typing import NamedTuple
 
 from bert_bench.reports.report import CaseReport, EngineReport, Report
 from bert_bench.timing_statistics import NOISY_SPREAD
 
-__all__ = ["NOISY_MARK", "format_ms", "report_table"]
+__all__ = ["NOISY_MARK", "TextBlock", "format_ms", "report_blocks", "report_table"]
 
 NOISY_MARK = "~"
 """Marks a noisy speed-up, see `Speedup.noisy`."""
@@ -14,8 +15,21 @@ NOISY_MARK = "~"
 _WIDTH = 100
 
 
+class TextBlock(NamedTuple):
+    """A topic of a report: a text, and a table with a header, which may be missing."""
+
+    text: str
+    """Lines of any length; above a table, its title."""
+    rows: Sequence[Sequence[str]] = ()
+
+
 def report_table(report: Report) -> str:
     """Return the report as text: a block for each topic, at most 100 columns wide with four engines."""
+    return "\n\n".join(f"{text}\n{_align(rows)}" if rows else _fill(text) for text, rows in report_blocks(report))
+
+
+def report_blocks(report: Report) -> list[TextBlock]:
+    """Return the topics of the report."""
     blocks = [
         _heading(report),
         _latencies("Model only: token ids in, raw outputs out", "batch x tokens", report.shapes, report),
@@ -26,10 +40,10 @@ def report_table(report: Report) -> str:
         _fidelity(report),
         _notes(report),
     ]
-    return "\n\n".join(block for block in blocks if block)
+    return [block for block in blocks if block is not None]
 
 
-def _heading(report: Report) -> str:
+def _heading(report: Report) -> TextBlock:
     conditions = report.conditions
     versions = ", ".join(f"{name} {number}" for name, number in conditions.versions.items())
     machine, threads = conditions.machine, f"{conditions.threads} thread{'s' * (conditions.threads > 1)}"
@@ -38,17 +52,17 @@ def _heading(report: Report) -> str:
         f"{machine['cpu']}, {machine['cores']} cores, {threads} for every engine",
         versions,
     )
-    return "\n".join(lines)
+    return TextBlock("\n".join(lines))
 
 
-def _latencies(title: str, first: str, cases: Sequence[CaseReport], report: Report) -> str:
+def _latencies(title: str, first: str, cases: Sequence[CaseReport], report: Report) -> TextBlock:
     """Median latency and speed-up over the baseline, of each case on each engine."""
     names = [engine.name for engine in report.engines]
     rows = [[_case_name(case), *(_latency(case, name, report.baseline) for name in names)] for case in cases]
-    return f"{title}; median ms, speed-up over {report.baseline}\n{_align([[first, *names], *rows])}"
+    return TextBlock(f"{title}; median ms, speed-up over {report.baseline}", [[first, *names], *rows])
 
 
-def _tail_latencies(report: Report) -> str:
+def _tail_latencies(report: Report) -> TextBlock:
     """p90 and p99 latency of each case on each engine."""
     names = [engine.name for engine in report.engines]
     rows = [
@@ -62,7 +76,7 @@ def _tail_latencies(report: Report) -> str:
         ]
         for case in (*report.shapes, *report.singles)
     ]
-    return f"Tails: p90 / p99 in ms\n{_align([['', *names], *rows])}"
+    return TextBlock("Tails: p90 / p99 in ms", [["", *names], *rows])
 
 
 def _tail_case_name(case: CaseReport) -> str:
@@ -83,10 +97,10 @@ def _speedup(case: CaseReport, engine: str) -> str:
     return f"{speedup.median:.2f}x{NOISY_MARK if speedup.noisy else ' '}"
 
 
-def _stages(report: Report) -> str:
+def _stages(report: Report) -> TextBlock | None:
     """Stages of the shortest end-to-end call."""
     if not report.latency_breakdowns:
-        return ""
+        return None
     tokens = next(iter(report.latency_breakdowns.values())).tokens
     rows = [
         [
@@ -97,16 +111,16 @@ def _stages(report: Report) -> str:
         for name, breakdown in report.latency_breakdowns.items()
     ]
     header = ["", "end to end", "tokenization", "model", "rest"]
-    return f"Inside the call on {tokens} tokens: median ms\n{_align([header, *rows])}"
+    return TextBlock(f"Inside the call on {tokens} tokens: median ms", [header, *rows])
 
 
-def _engines(report: Report) -> str:
+def _engines(report: Report) -> TextBlock:
     """Throughput, loading, memory and size."""
     mixed = report.offline[0]
     header = ["", "texts/s", "", "ready s", "first s", "memory MiB", "file MiB"]
     rows = [_engine_row(engine, report) for engine in report.engines]
     tokens = f"{mixed.tokens['mean']:.1f} tokens on average, {mixed.tokens['max']:.0f} at most"
-    return f"Throughput on {mixed.texts} texts at once ({tokens}), end to end\n{_align([header, *rows])}"
+    return TextBlock(f"Throughput on {mixed.texts} texts at once ({tokens}), end to end", [header, *rows])
 
 
 def _engine_row(engine: EngineReport, report: Report) -> list[str]:
@@ -121,11 +135,11 @@ def _engine_row(engine: EngineReport, report: Report) -> list[str]:
     ]
 
 
-def _fidelity(report: Report) -> str:
+def _fidelity(report: Report) -> TextBlock | None:
     """Differences and agreement of the engines' outputs with the reference's."""
     fidelity = {engine.name: engine.fidelity for engine in report.engines if engine.fidelity is not None}
     if not fidelity:
-        return ""
+        return None
     first = next(iter(fidelity.values()))
     header = ["", "max abs error", *(name.replace("_", " ") for name in first.agreement)]
     rows = [
@@ -133,10 +147,10 @@ def _fidelity(report: Report) -> str:
         for name, values in fidelity.items()
         if name != first.reference
     ]
-    return f"Raw outputs on {first.texts} texts, compared with {first.reference}\n{_align([header, *rows])}"
+    return TextBlock(f"Raw outputs on {first.texts} texts, compared with {first.reference}", [header, *rows])
 
 
-def _notes(report: Report) -> str:
+def _notes(report: Report) -> TextBlock:
     """Engines that did not run, notes, noise and method."""
     lines = [f"Not run: {name}: {reason}" for name, reason in report.not_run.items()]
     lines += report.notes
@@ -152,12 +166,17 @@ def _notes(report: Report) -> str:
         f"{report.duration_s:.0f} s in all. {report.method}"
     )
     lines.append("ready, first: from the start of a process until the model is loaded, and until its first prediction.")
-    return "\n".join(fill(line, _WIDTH, break_long_words=False, break_on_hyphens=False) for line in lines)
+    return TextBlock("\n".join(lines))
 
 
 def format_ms(value: float) -> str:
     """Format a value with three significant digits and no exponent."""
     return f"{value:.{3 if value < 1 else 2 if value < 10 else 1 if value < 100 else 0}f}"
+
+
+def _fill(text: str) -> str:
+    """Wrap each line."""
+    return "\n".join(fill(line, _WIDTH, break_long_words=False, break_on_hyphens=False) for line in text.splitlines())
 
 
 def _align(rows: Sequence[Sequence[str]]) -> str:

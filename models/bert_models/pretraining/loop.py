@@ -11,8 +11,9 @@ from lightning.pytorch.loggers import Logger
 from bert_models.pretraining.module import Pretraining
 from bert_models.pretraining.settings import PretrainSettings
 from bert_models.training.distributed.sharding import full_state_dict
-from bert_models.training.loop import ProgressBar, build_trainer, run_loop, unsharded_model
+from bert_models.training.loop import build_trainer, run_loop, unsharded_model
 from bert_models.training.precision import ChosenPrecision
+from bert_models.training.progress_bar import ProgressBar
 from bert_models.training.run_dir import LAST_NAME
 from bert_models.training.silence_lightning import silence_lightning
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint, TQDMProgressBar
+from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import Logger
 from torch import nn
 
@@ -22,12 +22,13 @@ from bert_models.training.data import ExampleDataset, dev_loader, train_loader
 from bert_models.training.distributed.process_group import ProcessGroup
 from bert_models.training.module import FineTuning
 from bert_models.training.precision import ChosenPrecision
+from bert_models.training.progress_bar import ProgressBar
 from bert_models.training.run_dir import BEST_NAME, LAST_NAME
 from bert_models.training.saving import AtomicCheckpointIO, MidEpochCheckpoint
 from bert_models.training.settings import TrainSettings
 from bert_models.training.silence_lightning import silence_lightning
 
-__all__ = ["ProgressBar", "build_trainer", "fit", "run_loop", "unsharded_model"]
+__all__ = ["build_trainer", "fit", "run_loop", "unsharded_model"]
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -209,11 +210,3 @@ class _EarlyStopping(EarlyStopping):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # A run that was interrupted between its last epoch and its end has nothing left to train.
         trainer.should_stop = trainer.should_stop or self.wait_count >= self.patience
-
-
-class ProgressBar(TQDMProgressBar):
-    """Lightning's progress bar; it ends its line if training fails, so that the error starts on a new one."""
-
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        if self._train_progress_bar is not None:
-            self.train_progress_bar.close()
