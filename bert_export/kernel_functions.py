@@ -156,6 +156,8 @@ def _outline_attention(branch: ir.Node) -> str:
     else:
         scale = (_width(attention.inputs[0]) // heads) ** -0.5
     last, name = (branch, "SelfAttention") if quantize is None else (quantize, "QuantizedAttention")
+    for value in last.inputs[1:]:
+        constant(value)
     inputs = [split.inputs[0], attention.inputs[3], branch.inputs[0], *last.inputs[1:]]
     called = _call(last, name, inputs, last.outputs, {"num_heads": heads, "scale": scale})
     for body in ("then_branch", "else_branch"):  # their nodes read values of the outer graph as long as they exist
@@ -250,6 +252,8 @@ def _outline_add_norm(norm: ir.Node) -> str:
             continue
         quantize = sole_consumer(smooth.outputs[0], "QuantizeLinear")
         inputs = [*add.inputs, *norm.inputs[1:3], smooth.inputs[1], *quantize.inputs[1:]]
+        for value in inputs[2:]:
+            constant(value)
         epsilon = norm.attributes["epsilon"].as_float()
         return _call(norm, "AddNormQuantize", inputs, [norm.outputs[0], quantize.outputs[0]], {"epsilon": epsilon})
     raise NoMatch("expected the output to be smoothed and quantized")

@@ -25,22 +25,12 @@ struct AttentionAttributes {
   }
 };
 
-template <class Operator>
-Status* create_attention(const KernelInfo* info, void** kernel) {
-  AttentionAttributes attributes;
-  RETURN_IF_ERROR(attributes.read(info));
-  *kernel = new Operator{attributes};
-  return nullptr;
-}
-
-// Reads the inputs (qkv, mask, is_full, …), allocates the output y, and calls compute(attention, inputs, y, thread
-// pool), which returns an error or null.
-template <size_t InputCount, class Output, class Compute>
+// Reads the inputs (qkv, mask, is_full), allocates the output y, and calls compute(attention, y, thread pool).
+template <class Output, class Compute>
 Status* compute_attention(KernelContext* context, const AttentionAttributes& attributes, const Compute& compute) {
-  Tensor inputs[InputCount];
+  Tensor inputs[3];
   RETURN_IF_ERROR(read_inputs(context, inputs));
-  Tensor& qkv = inputs[0];
-  const Tensor &mask = inputs[1], &is_full = inputs[2];
+  const auto& [qkv, mask, is_full] = inputs;
   const size_t num_heads = attributes.num_heads, width = qkv.last_dimension() / 3;
   if (is_full.size() != 1) return invalid_argument("expected one flag that says whether the mask is full");
   if (qkv.rank != 3 || !width || qkv.last_dimension() % 3 || width % num_heads)
@@ -58,7 +48,8 @@ Status* compute_attention(KernelContext* context, const AttentionAttributes& att
   like.dimensions[2] = static_cast<int64_t>(width);
   Output* y = nullptr;
   RETURN_IF_ERROR(allocate_output(context, 0, like, &y));
-  return compute(attention, inputs, y, thread_pool(context));
+  compute(attention, y, thread_pool(context));
+  return nullptr;
 }
 
 // (qkv float32 [B, T, 3·H·S], mask bool [B, 1, T, T], is_full bool: all of the mask is true) → y float32 [B, T, H·S]
@@ -68,15 +59,17 @@ struct SelfAttention {
   static constexpr ElementType kOutputs[] = {kFloat};
   AttentionAttributes attributes;
 
-  static Status* create(const KernelInfo* info, void** kernel) { return create_attention<SelfAttention>(info, kernel); }
+  static Status* create(const KernelInfo* info, void** kernel) {
+    AttentionAttributes attributes;
+    RETURN_IF_ERROR(attributes.read(info));
+    *kernel = new SelfAttention{attributes};
+    return nullptr;
+  }
 
   Status* compute(KernelContext* context) const {
-    return compute_attention<3, float>(
+    return compute_attention<float>(
         context, attributes,
-        [](const Attention& attention, const Tensor*, float* y, const ThreadPool& threads) -> Status* {
-          attention.compute(y, threads);
-          return nullptr;
-        });
+        [](const Attention& attention, float* y, const ThreadPool& threads) { attention.compute(y, threads); });
   }
 };
 
@@ -86,20 +79,24 @@ struct QuantizedAttention {
   static constexpr ElementType kInputs[] = {kFloat, kBool, kBool, kFloat, kUint8};
   static constexpr ElementType kOutputs[] = {kUint8};
   AttentionAttributes attributes;
+  QuantParams output;
 
   static Status* create(const KernelInfo* info, void** kernel) {
-    return create_attention<QuantizedAttention>(info, kernel);
+    AttentionAttributes attributes;
+    Tensor constants[2];
+    QuantParams output;
+    RETURN_IF_ERROR(attributes.read(info));
+    RETURN_IF_ERROR(read_constants(info, 3, constants));
+    RETURN_IF_ERROR(read_quant_params(constants[0], constants[1], output));
+    *kernel = new QuantizedAttention{attributes, output};
+    return nullptr;
   }
 
   Status* compute(KernelContext* context) const {
-    return compute_attention<5, uint8_t>(
-        context, attributes,
-        [](const Attention& attention, const Tensor* inputs, uint8_t* y, const ThreadPool& threads) -> Status* {
-          QuantParams output;
-          RETURN_IF_ERROR(read_quant_params(inputs[3], inputs[4], output));
-          attention.compute(y, output, threads);
-          return nullptr;
-        });
+    return compute_attention<uint8_t>(context, attributes,
+                                      [&](const Attention& attention, uint8_t* y, const ThreadPool& threads) {
+                                        attention.compute(y, output, threads);
+                                      });
   }
 };
 

@@ -15,32 +15,39 @@ struct AddNormQuantize {
   static constexpr const char* kName = "AddNormQuantize";
   static constexpr ElementType kInputs[] = {kFloat, kFloat, kFloat, kFloat, kFloat, kFloat, kUint8};
   static constexpr ElementType kOutputs[] = {kFloat, kUint8};
+  size_t columns;
+  const float *gamma, *beta, *smoothing;
+  QuantParams output;
   float epsilon;
 
   static Status* create(const KernelInfo* info, void** kernel) {
     float epsilon = 0;
     RETURN_IF_ERROR(KernelInfoGetAttribute_float(api, info, "epsilon", &epsilon));
     if (!(epsilon >= 0) || !std::isfinite(epsilon)) return invalid_argument("expected a finite epsilon of at least 0");
-    *kernel = new AddNormQuantize{epsilon};
+    Tensor constants[5];
+    RETURN_IF_ERROR(read_constants(info, 2, constants));
+    const auto& [gamma, beta, smoothing, scale, zero_point] = constants;
+    QuantParams output;
+    RETURN_IF_ERROR(read_quant_params(scale, zero_point, output));
+    const size_t columns = gamma.last_dimension();
+    for (const Tensor* vector : {&gamma, &beta, &smoothing})
+      if (!columns || !vector->is_vector(columns)) return invalid_argument("expected gamma, beta and smoothing [C]");
+    *kernel = new AddNormQuantize{columns, gamma.as<float>(), beta.as<float>(), smoothing.as<float>(), output, epsilon};
     return nullptr;
   }
 
   Status* compute(KernelContext* context) const {
-    Tensor inputs[7];
+    Tensor inputs[2];
     RETURN_IF_ERROR(read_inputs(context, inputs));
-    const auto& [x, residual, gamma, beta, smoothing, scale, zero_point] = inputs;
-    const size_t columns = x.last_dimension();
-    QuantParams output;
-    RETURN_IF_ERROR(read_quant_params(scale, zero_point, output));
-    if (!columns || !x.has_shape_of(residual) || !gamma.is_vector(columns) || !beta.is_vector(columns) ||
-        !smoothing.is_vector(columns))
-      return invalid_argument("expected two tensors [.., C] of one shape, and three [C]");
+    const auto& [x, residual] = inputs;
+    if (x.last_dimension() != columns || !x.has_shape_of(residual))
+      return invalid_argument("expected two tensors [.., C] of one shape");
     float* y = nullptr;
     uint8_t* quantized = nullptr;
     RETURN_IF_ERROR(allocate_output(context, 0, x, &y));
     RETURN_IF_ERROR(allocate_output(context, 1, x, &quantized));
-    const AddLayerNorm layer_norm = {x.size() / columns, columns,          x.as<float>(),         residual.as<float>(),
-                                     gamma.as<float>(),  beta.as<float>(), smoothing.as<float>(), epsilon};
+    const AddLayerNorm layer_norm = {x.size() / columns, columns, x.as<float>(), residual.as<float>(), gamma, beta,
+                                     smoothing,          epsilon};
     layer_norm.compute(y, quantized, output, thread_pool(context));
     return nullptr;
   }

@@ -54,7 +54,7 @@ struct QuantizedLinear {
 
   static Status* create(const KernelInfo* info, void** kernel) {
     Tensor constants[5];
-    RETURN_IF_ERROR(read_constants(info, constants));
+    RETURN_IF_ERROR(read_constants(info, 1, constants));
     return create_int8_linear(constants, 1, kernel,
                               [](Int8Linear&& linear) { return new QuantizedLinear{std::move(linear)}; });
   }
@@ -77,7 +77,7 @@ struct QuantizedLinearGelu {
   static Status* create(const KernelInfo* info, void** kernel) {
     Tensor constants[7];
     QuantParams output;
-    RETURN_IF_ERROR(read_constants(info, constants));
+    RETURN_IF_ERROR(read_constants(info, 1, constants));
     RETURN_IF_ERROR(read_quant_params(constants[5], constants[6], output));
     return create_int8_linear(constants, output.scale, kernel, [&](Int8Linear&& linear) {
       return new QuantizedLinearGelu{std::move(linear), QuantizedGelu(output)};
@@ -101,7 +101,7 @@ struct FloatLinear {
 
   static Status* create(const KernelInfo* info, void** kernel) {
     Tensor constants[2];
-    RETURN_IF_ERROR(read_constants(info, constants));
+    RETURN_IF_ERROR(read_constants(info, 1, constants));
     const auto& [weight, bias] = constants;
     if (weight.rank != 2 || !weight.size() || !bias.is_vector(weight.last_dimension()))
       return invalid_argument("expected a weight [K, N], and N biases");

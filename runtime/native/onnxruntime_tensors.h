@@ -77,14 +77,14 @@ Status* read_inputs(KernelContext* context, Tensor (&tensors)[Count]) {
   return nullptr;
 }
 
-// Reads the inputs from the second on, which must be constants.
+// Reads the inputs from `first` on, which must be constants. Their data stay valid as long as the session.
 template <size_t Count>
-Status* read_constants(const KernelInfo* info, Tensor (&tensors)[Count]) {
+Status* read_constants(const KernelInfo* info, size_t first, Tensor (&tensors)[Count]) {
   for (size_t index = 0; index < Count; ++index) {
     int is_constant = 0;
     const Value* value = nullptr;
-    RETURN_IF_ERROR(KernelInfoGetConstantInput_tensor(api, info, 1 + index, &is_constant, &value));
-    if (!is_constant) return invalid_argument("expected a weight, scales, zero points and a bias that are constants");
+    RETURN_IF_ERROR(KernelInfoGetConstantInput_tensor(api, info, first + index, &is_constant, &value));
+    if (!is_constant) return invalid_argument("expected weights, scales, zero points and biases that are constants");
     RETURN_IF_ERROR(tensors[index].read(value));
   }
   return nullptr;

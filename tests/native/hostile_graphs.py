@@ -177,8 +177,9 @@ def _linears() -> Iterator[HostileGraph]:
 
 
 def _norm(
-    name: str, error: str | None, outputs: Sequence[str] = ("y", "y_uint8"), epsilon: float = 1e-12, **changes: Array
-) -> HostileGraph:
+    name: str, error: str | None, outputs: Sequence[str] = ("y", "y_uint8"), epsilon: float = 1e-12,
+    variable: Sequence[str] = ("x", "residual"), **changes: Array,
+) -> HostileGraph:  # fmt: skip
     """Return a call of AddNormQuantize with 8 columns; `changes` replace arguments."""
     values = {
         "x": np.ones((1, 2, 8), np.float32),
@@ -187,7 +188,7 @@ def _norm(
         "scale": np.asarray(np.float32(0.1)),
         "zero_point": np.asarray(np.uint8(3)),
     } | changes
-    function, variable = "AddNormQuantize", ("x", "residual")
+    function = "AddNormQuantize"
     return HostileGraph(f"{function}, {name}", error, function, values, variable, {"epsilon": epsilon}, outputs)
 
 
@@ -199,7 +200,12 @@ def _norms() -> Iterator[HostileGraph]:
     for epsilon in (-1.0, float("nan"), float("inf")):
         yield _norm(f"epsilon {epsilon}", "expected a finite epsilon", epsilon=epsilon)
     for vector in ("gamma", "beta", "smoothing"):
-        yield _norm(f"a short {vector}", "expected two tensors", **{vector: np.ones(4, np.float32)})
+        yield _norm(f"a short {vector}", "smoothing [C]", **{vector: np.ones(4, np.float32)})
+    for columns, error in ((0, "smoothing [C]"), (4, "expected two tensors")):
+        vectors = dict.fromkeys(("gamma", "beta", "smoothing"), np.ones(columns, np.float32))
+        yield _norm(f"vectors of {columns} columns", error, **vectors)
+    for argument in ("gamma", "zero_point"):
+        yield _norm(f"a variable {argument}", "that are constants", variable=("x", "residual", argument))
     for shape in ((), (1, 2, 0), (1,) * 9):
         ones = np.ones(shape, np.float32)
         yield _norm(f"x {shape}", "expected", x=ones, residual=ones)
