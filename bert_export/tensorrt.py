@@ -12,8 +12,8 @@ from math import sqrt
 import numpy as np
 import onnx_ir as ir
 
+from bert_export.cuda.attention import additive_mask
 from bert_export.cuda.fp16_overflow import find_fp16_overflows, overflow_batches
-from bert_export.cuda.fusion import additive_mask
 from bert_export.cuda.parity import FP16_TOLERANCE
 from bert_export.errors import ExportError
 from bert_export.graph_files import save_graph

@@ -93,7 +93,7 @@ def _masked_graphs(context: BuildContext, fp32: Fp32Variant, precisions: Sequenc
     """Fuse for CUDA, and convert to FP16 what does not overflow there."""
     context.progress("fusing for CUDA")
     graph = fp32.graph.clone()
-    fusions = {**fp32.fusions, **fuse_for_cuda(graph, context.torch_model.config)}
+    fusions = {**fp32.fusions, **fuse_for_cuda(graph, context.torch_model.config, context.torch_model.task)}
     graphs = []
     if "fp32" in precisions:
         graphs.append(_CudaGraph(precision="fp32", graph=graph.clone(), fusions=fusions))

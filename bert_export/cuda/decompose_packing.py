@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.cuda.fusion import MASKED_SCORE
+from bert_export.cuda.attention import MASKED_SCORE
 from bert_export.onnx_graph import MICROSOFT_DOMAIN, add_initializer, insert_before, operators, tidy
 
 __all__ = ["decompose_packed_ops"]
@@ -22,9 +22,10 @@ def decompose_packed_ops(graph: ir.Model) -> ir.Model:
     tokens = _TokenIndices(remove)
     remove.outputs[0].replace_all_uses_with(tokens.pack(remove, remove.inputs[0]))
     for node in operators(decomposed, "PackedMultiHeadAttention"):
-        operands = [tokens.pad(node, value) for value in node.inputs[:3]]
+        operands = tokens.separate(node, tokens.pad(node, node.inputs[0]))
         (output,) = insert_before(
-            node, "MultiHeadAttention", [*operands, None, None, tokens.attention_bias(node)], like=operands[0],
+            node, "MultiHeadAttention", [*operands, node.inputs[3], None, tokens.attention_bias(node)],
+            like=node.outputs[0], shapes=[None],
             attributes={name: attribute.value for name, attribute in node.attributes.items()}, domain=MICROSOFT_DOMAIN,
         )  # fmt: skip
         node.outputs[0].replace_all_uses_with(tokens.pack(node, output))
@@ -56,13 +57,13 @@ class _TokenIndices:
         self._indices = self._add(remove, "Transpose", [found], ir.DataType.INT64, perm=[1, 0])
 
     def pack(self, anchor: ir.Node, value: ir.Value | None) -> ir.Value:
-        """Gather the real tokens: [B, S, H] → [T, H]."""
+        """Gather the real tokens: [B, S, …] → [T, …]."""
         assert value is not None
         assert value.dtype is not None
         return self._add(anchor, "GatherND", [value, self._indices], value.dtype)
 
     def pad(self, anchor: ir.Node, value: ir.Value | None) -> ir.Value:
-        """Scatter the tokens, with zeros as padding: [T, H] → [B, S, H]."""
+        """Scatter the tokens, with zeros as padding: [T, …] → [B, S, …]."""
         assert value is not None
         assert value.dtype is not None
         width = self._add(anchor, "Shape", [value], ir.DataType.INT64, start=1)
@@ -71,6 +72,15 @@ class _TokenIndices:
         zero = ir.tensor(np.zeros(1, dtype=value.dtype.numpy()))
         zeros = self._add(anchor, "ConstantOfShape", [shape], value.dtype, value=zero)
         return self._add(anchor, "ScatterND", [zeros, self._indices, value], value.dtype)
+
+    def separate(self, anchor: ir.Node, value: ir.Value) -> list[ir.Value]:
+        """Separate query, key and value: [B, S, N, 3, H] → 3 × [B, S, N·H]; the CPU's attention takes no other."""
+        assert value.dtype is not None
+        parts = insert_before(
+            anchor, "Split", [value, self._constant([1, 1, 1])], like=[value] * 3, shapes=[None] * 3,
+            attributes={"axis": 3},
+        )  # fmt: skip
+        return [self._add(anchor, "Reshape", [part, self._constant([0, 0, -1])], value.dtype) for part in parts]
 
     def attention_bias(self, anchor: ir.Node) -> ir.Value:
         """Return what masks padding in the scores [B, 1, S, S], in the dtype of `anchor`'s inputs."""

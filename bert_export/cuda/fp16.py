@@ -19,8 +19,8 @@ FP16_MAX = float(np.finfo(np.float16).max)
 
 _FP16_OPERATORS = frozenset(
     (
-        "Add", "BiasGelu", "FastGelu", "Gather", "GatherND", "Gelu", "Gemm", "LayerNormalization", "MatMul",
-        "MultiHeadAttention", "Relu", "SkipLayerNormalization", "Slice", "Split", "Tanh", "Where",
+        "Add", "Attention", "BiasGelu", "FastGelu", "Gather", "GatherND", "Gelu", "Gemm", "LayerNormalization",
+        "MatMul", "MultiHeadAttention", "Relu", "SkipLayerNormalization", "Slice", "Split", "Tanh", "Where",
     )
 )  # fmt: skip
 

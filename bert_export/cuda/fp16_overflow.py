@@ -39,7 +39,8 @@ def find_fp16_overflows(graph: ir.Model, batches: Iterable[Batch], limit: float 
     """Find the nodes of an FP32 graph that must not run in FP16.
 
     Those are nodes with an output, input or constant whose absolute value exceeds `limit`, or is not finite, on any of
-    the batches. Inputs count as well as outputs: normalization adds before it scales.
+    the batches. Inputs count as well as outputs: normalization adds before it scales. So does the projection that an
+    attention contains: a CPU computes it in FP32, so that parity would not show its overflow.
 
     Args:
         graph: A graph of `fuse_for_cuda` or for TensorRT, in FP32.
@@ -53,6 +54,7 @@ def find_fp16_overflows(graph: ir.Model, batches: Iterable[Batch], limit: float 
     overflows = {}
     for node in _measured_nodes(graph):
         maxima = [measured[str(value.name)] for value in node.outputs]
+        maxima.append(measured.get(_projection_name(node), 0.0))
         for value in node.inputs:
             if value is None or value.dtype != ir.DataType.FLOAT:
                 continue
@@ -93,19 +95,28 @@ def max_abs_values(graph: ir.Model, batches: Iterable[Batch]) -> dict[str, float
 def _with_max_outputs(graph: ir.Model) -> tuple[ir.Model, list[str]]:
     """Return a copy with an output for the maximum of each measured value, and the values' names."""
     measured = graph.clone()
-    names = []
-    outputs = list(measured.graph.outputs)
+    values: dict[str, ir.Value] = {}
     for node in _measured_nodes(measured):
-        for value in node.outputs:
-            absolute = ir.node("Abs", [value])
-            largest = ir.node("ReduceMax", [absolute.outputs[0]], {"keepdims": 0})
-            largest.outputs[0].name = _max_name(str(value.name))
-            largest.outputs[0].type, largest.outputs[0].shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape([])
-            measured.graph.extend([absolute, largest])
-            outputs.append(largest.outputs[0])
-            names.append(str(value.name))
+        values |= {str(value.name): value for value in node.outputs}
+        if node.op_type == "Attention":
+            product = ir.node("MatMul", node.inputs[:2])
+            measured.graph.append(product)
+            values[_projection_name(node)] = product.outputs[0]
+    outputs = list(measured.graph.outputs)
+    for name, value in values.items():
+        absolute = ir.node("Abs", [value])
+        largest = ir.node("ReduceMax", [absolute.outputs[0]], {"keepdims": 0})
+        largest.outputs[0].name = _max_name(name)
+        largest.outputs[0].type, largest.outputs[0].shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape([])
+        measured.graph.extend([absolute, largest])
+        outputs.append(largest.outputs[0])
     measured.graph.outputs[:] = outputs
-    return measured, names
+    return measured, list(values)
+
+
+def _projection_name(node: ir.Node) -> str:
+    """Name the projection that an Attention contains and does not put out."""
+    return f"projection of {node.outputs[0].name}"
 
 
 def _max_name(name: str) -> str:

@@ -3,12 +3,13 @@
 They were chosen by reading the provider's sources (github.com/microsoft/onnxruntime, contrib_ops/cuda/bert), since
 there was no GPU to measure on:
 
-* `MultiHeadAttention` instead of the standard Attention, whose CUDA kernel only the newest releases have. With an
-  additive mask it runs cutlass' memory-efficient kernel if heads have a multiple of 8 channels and, in FP16, the number
-  of queries is a multiple of 8, to which the runtime pads. The single query of a layer that is reduced to its first
-  token runs unfused. A mask [B, S] (`key_padding_mask`) would run the unfused kernel everywhere, and sequence lengths
-  express padding at one end alone. Without any mask it runs FlashAttention 2, for batches without padding: a graph of
-  its own, see `bert_export.cuda.drop_mask`, whose weights are on the GPU a second time.
+* com.microsoft's `Attention` and `MultiHeadAttention` (`bert_export.cuda.attention`) instead of the standard one, whose
+  CUDA kernel only the newest releases have. With an additive mask they run cutlass' memory-efficient kernel if heads
+  have a multiple of 8 channels and, in FP16, the number of queries is a multiple of 8, to which the runtime pads. The
+  single query of a layer that is reduced to its first token runs unfused. A mask [B, S] (`key_padding_mask`) would run
+  the unfused kernel everywhere, and sequence lengths express padding at one end alone. Without any mask they run
+  FlashAttention 2, for batches without padding: a graph of its own, see `bert_export.cuda.drop_mask`, whose weights are
+  on the GPU a second time.
 * `SkipLayerNormalization` adds the bias and the residual itself. On the CPU it is slower than Add and
   LayerNormalization.
 * `BiasGelu` for the exact GELU and `FastGelu` for its tanh approximation: both add the bias of the projection before.
@@ -16,13 +17,18 @@ there was no GPU to measure on:
 The graph is in opset 20: the provider got kernels for later revisions of Cast, Shape, Squeeze and others only later
 (docs/OperatorKernels.md there). The provider of onnxruntime-gpu 1.31.1 runs every operator of these graphs except a few
 that compute shapes.
+
+A layer launches 9 kernels, 4 of them matmuls, in every padding mode, counted with onnxruntime-gpu 1.31.1 on stub CUDA
+libraries: projection, bias and separation of query, key and value, attention, projection, normalization, projection,
+GELU, projection, normalization. A matmul that adds its bias and the GELU itself would take cublasLt, which the provider
+uses for FP8 alone.
 """
 
 from collections import Counter
 
-import numpy as np
 import onnx_ir as ir
 
+from bert_export.cuda.attention import replace_attention
 from bert_export.onnx_graph import (
     MICROSOFT_DOMAIN,
     FusionCounts,
@@ -36,87 +42,47 @@ from bert_export.onnx_graph import (
     tidy,
 )
 from bert_models import EncoderConfig
+from bert_runtime.tasks import Task
 
-__all__ = ["CUDA_OPSET", "MASKED_SCORE", "additive_mask", "fuse_for_cuda"]
+__all__ = ["CUDA_OPSET", "fuse_for_cuda"]
 
 CUDA_OPSET = 20
 """The first opset with Gelu, which heads keep."""
 
-MASKED_SCORE = -10000.0
-"""Added to the score of a masked token: its attention weight becomes 0, while a sequence with no other token still has
-finite scores."""
 
-
-def fuse_for_cuda(graph: ir.Model, config: EncoderConfig) -> FusionCounts:
+def fuse_for_cuda(graph: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
     """Rewrite a graph that `fuse` returned, in place and still in FP32, and return the counts.
 
     Raises:
         FusionError: An operator was replaced a different number of times than the configuration demands.
     """
-    layers = config.num_layers
+    layers, first_token = config.num_layers, int(task.reads_first_token_only)
     expected = {
-        "multi_head_attention": layers,
+        "attention_with_projection": layers - first_token,
+        "multi_head_attention": first_token,
         "skip_layer_normalization": 2 * layers,
         "bias_gelu": layers if config.activation.startswith("gelu") else 0,
     }
     found: Counter[str] = Counter()
     reasons: list[str] = []
-    rewrites = (
-        ("multi_head_attention", "Attention", _attention),
-        ("skip_layer_normalization", "LayerNormalization", _skip_layer_normalization),
-        ("bias_gelu", "Gelu", _bias_gelu),
-    )
-    for name, op_type, rewrite in rewrites:
+    for op_type, rewrite in (
+        ("Attention", replace_attention),
+        ("LayerNormalization", _skip_layer_normalization),
+        ("Gelu", _bias_gelu),
+    ):
         for node in operators(graph, op_type):
-            if not scope(node).startswith("encoder.layers."):
+            if node.domain == MICROSOFT_DOMAIN or not scope(node).startswith("encoder.layers."):
                 continue
             try:
-                rewrite(node)
-                found[name] += 1
+                found[rewrite(node)] += 1
             except NoMatch as reason:
-                reasons.append(f"{name} at {scope(node)}: {reason}")
+                reasons.append(f"{op_type} at {scope(node)}: {reason}")
     graph.graph.opset_imports.update({"": CUDA_OPSET, MICROSOFT_DOMAIN: 1})
     tidy(graph)
     return check_counts(found, expected, reasons)
 
 
-def _attention(node: ir.Node) -> None:
-    """Replace Attention on [B, S, H] with a boolean mask by MultiHeadAttention with an additive one."""
-    attributes = node.attributes
-    if any(name in attributes and attributes[name].value for name in ("softcap", "is_causal")):
-        raise NoMatch("expected attention in both directions without a soft cap")
-    mask = node.inputs[3] if len(node.inputs) > 3 else None
-    bias = None
-    if mask is not None:
-        if mask.dtype != ir.DataType.BOOL:
-            raise NoMatch(f"expected a boolean mask, found {mask.dtype}")
-        bias = additive_mask(node, mask)
-    scale = {"scale": attributes["scale"].as_float()} if "scale" in attributes else {}
-    (output,) = insert_before(
-        node,
-        "MultiHeadAttention",
-        [*node.inputs[:3], *([] if bias is None else [None, None, bias])],
-        like=node.outputs[0],
-        attributes={"num_heads": attributes["q_num_heads"].as_int(), **scale},
-        domain=MICROSOFT_DOMAIN,
-    )
-    node.outputs[0].replace_all_uses_with(output)
-
-
-def additive_mask(node: ir.Node, mask: ir.Value) -> ir.Value:
-    """Convert a boolean mask [B, 1, Q, S] to a float32 one that is added to the scores; inserted before `node`."""
-    graph = node.graph
-    assert isinstance(graph, ir.Graph)
-    constants = []
-    for name, number in (("attention_bias.kept", 0.0), ("attention_bias.masked", MASKED_SCORE)):
-        existing = graph.initializers.get(name)
-        constants.append(existing or add_initializer(graph, name, np.array(number, dtype=np.float32)))
-    (bias,) = insert_before(node, "Where", [mask, *constants], like=mask)
-    bias.type = ir.TensorType(ir.DataType.FLOAT)
-    return bias
-
-
-def _skip_layer_normalization(node: ir.Node) -> None:
+def _skip_layer_normalization(node: ir.Node) -> str:
     """Replace LayerNormalization of residual + projection by SkipLayerNormalization with the projection's bias."""
     add = node.inputs[0].producer() if node.inputs[0] is not None else None
     if add is None or add.op_type != "Add" or len(add.outputs[0].consumers()) != 1:
@@ -137,11 +103,11 @@ def _skip_layer_normalization(node: ir.Node) -> None:
             domain=MICROSOFT_DOMAIN,
         )
         node.outputs[0].replace_all_uses_with(output)
-        return
+        return "skip_layer_normalization"
     raise NoMatch("expected a projection to be added to a residual")
 
 
-def _bias_gelu(node: ir.Node) -> None:
+def _bias_gelu(node: ir.Node) -> str:
     """Replace Gelu of a projection by BiasGelu, or by FastGelu for the tanh approximation.
 
     torch leaves out a bias that is all zero, which is added again.
@@ -159,3 +125,4 @@ def _bias_gelu(node: ir.Node) -> None:
         domain=MICROSOFT_DOMAIN,
     )
     node.outputs[0].replace_all_uses_with(output)
+    return "bias_gelu"

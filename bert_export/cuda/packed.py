@@ -2,7 +2,9 @@
 
 `RemovePadding` packs the real tokens before the first layer, `PackedMultiHeadAttention` attends within each sequence,
 and `RestorePadding` brings [B, S, H] back where an operator needs to know which sequence a token is in: for the first
-tokens of the last layer, for pooling, for the output. All other operators work on each token by itself and do not
+tokens of the last layer, for pooling, for the output. `PackedMultiHeadAttention` reads query, key and value by head,
+[T, N, 3, H], and runs FlashAttention 2; `PackedAttention`, which contains the projection, would run cutlass' kernel
+(seen with onnxruntime-gpu 1.31.1 on stub CUDA libraries). All other operators work on each token by itself and do not
 change. The three exist for CUDA alone and accept padding at the end of sequences only. They need the number of tokens
 on the host, so a packed graph cannot be captured as a CUDA graph (github.com/microsoft/onnxruntime,
 contrib_ops/cuda/bert).
@@ -93,7 +95,7 @@ class _Packing:
         for node in nodes[nodes.index(self._remove) + 1 :]:
             if not any(value in self._packed for value in node.inputs):
                 continue
-            if node.op_type == "MultiHeadAttention" and all(value in self._packed for value in node.inputs[:3]):
+            if node.op_type == "Attention" and node.inputs[0] in self._packed:
                 self._pack_attention(node)
             elif self._is_tokenwise(node):
                 self._pack_tokenwise(node)
@@ -127,11 +129,19 @@ class _Packing:
             self._packed[value] = value
 
     def _pack_attention(self, node: ir.Node) -> None:
-        inputs = [self._packed[value] for value in node.inputs[:3] if value is not None]
+        """Project to [T, N, 3, H], which is separated by the kernel that adds the bias, and attend."""
+        source, weight, bias = node.inputs[:3]
+        assert source is not None
+        assert weight is not None
+        heads = node.attributes["num_heads"].as_int()
+        head_weight = _interleave_heads(node, weight, heads)
+        tokens = self._packed[source]
+        (product,) = insert_before(node, "MatMul", [tokens, head_weight], like=tokens, shapes=[None])
+        by_head = _reshape(node, product, [0, heads, 3, -1])
         (output,) = insert_before(
             node,
             "PackedMultiHeadAttention",
-            [*inputs, None, self._token_offsets, self._sequence_ends],
+            [by_head, None, None, bias, self._token_offsets, self._sequence_ends],
             like=node.outputs[0],
             shapes=[_packed_shape(node.outputs[0])],
             attributes={name: attribute.value for name, attribute in node.attributes.items()},
@@ -184,3 +194,25 @@ def _packed_shape(value: ir.Value) -> ir.Shape:
     if value.shape is None or len(value.shape) != 3:
         raise NoMatch(f"expected {value.name} to have three axes, found {value.shape}")
     return ir.Shape(["tokens", value.shape[2]])
+
+
+def _interleave_heads(anchor: ir.Node, weight: ir.Value, heads: int) -> ir.Value:
+    """Order the columns of a merged weight by head: [D, 3·N·H] → [D, N·3·H].
+
+    The operators read a constant, so that ONNX Runtime computes their result once, as it opens the graph; the file
+    holds no second copy of the weight.
+    """
+    (transposed,) = insert_before(
+        anchor, "Transpose", [_reshape(anchor, weight, [0, 3, heads, -1])], like=weight, shapes=[None],
+        attributes={"perm": [0, 2, 1, 3]},
+    )  # fmt: skip
+    return _reshape(anchor, transposed, [0, -1])
+
+
+def _reshape(anchor: ir.Node, value: ir.Value, shape: list[int]) -> ir.Value:
+    graph = anchor.graph
+    assert isinstance(graph, ir.Graph)
+    name = f"packed.shape.{'x'.join(map(str, shape))}"
+    wanted = graph.initializers.get(name) or add_initializer(graph, name, np.array(shape, dtype=np.int64))
+    (reshaped,) = insert_before(anchor, "Reshape", [value, wanted], like=value, shapes=[None])
+    return reshaped

@@ -128,9 +128,11 @@ def check_cuda_graphs(model: TaskModel, graph: ir.Model, folder: Path) -> None:
     decomposed = graph.clone()
     assert decompose_attention(decomposed, model.config)["attention_spelled_out"]["found"] == 3
     check_parity(model, graph_runner(decomposed, folder / "tensorrt.onnx"), model.config.max_tokens)
-    counts = fuse_for_cuda(graph, model.config)
+    first_token = int(model.task.reads_first_token_only)
+    counts = fuse_for_cuda(graph, model.config, model.task)
     assert {name: count["found"] for name, count in counts.items()} == {
-        "multi_head_attention": 3, "skip_layer_normalization": 6, "bias_gelu": 3,
+        "attention_with_projection": 3 - first_token, "multi_head_attention": first_token,
+        "skip_layer_normalization": 6, "bias_gelu": 3,
     }  # fmt: skip
     check_cuda_parity(model, graph_runner(graph, folder / "cuda.onnx"), model.config.max_tokens, fp16=False)
     convert_to_fp16(graph)

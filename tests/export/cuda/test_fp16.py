@@ -10,6 +10,7 @@ import torch
 from bert_export.capture import capture
 from bert_export.cuda import convert_to_fp16, find_fp16_overflows, fuse_for_cuda
 from bert_export.cuda.fp16 import fp16_nodes
+from bert_export.cuda.fp16_overflow import SAFE_MAX
 from bert_export.cuda.parity import check_cuda_parity
 from bert_export.errors import ParityError
 from bert_export.fusion import fuse
@@ -56,7 +57,7 @@ def test_weights_and_activations_become_fp16_and_pooling_stays_fp32() -> None:
     _, graph = fused_for_cuda(MEAN)
     convert_to_fp16(graph)
     types = {node.op_type: node.outputs[0].dtype for node in graph.graph}
-    for name in ("MatMul", "MultiHeadAttention", "SkipLayerNormalization", "LayerNormalization", "BiasGelu", "Gather"):
+    for name in ("MatMul", "Attention", "SkipLayerNormalization", "LayerNormalization", "BiasGelu", "Gather"):
         assert types[name] == ir.DataType.FLOAT16, name
     for name in ("ReduceSum", "Div", "Clip", "ReduceL2"):
         assert types[name] == ir.DataType.FLOAT, name
@@ -82,7 +83,7 @@ def test_operators_that_overflow_stay_in_fp32(tmp_path: Path) -> None:
     model = plant_outlier(toy_model(CLASSIFIER))
     graph = capture(model)
     fuse(graph, CONFIG, CLASSIFIER)
-    fuse_for_cuda(graph, CONFIG)
+    fuse_for_cuda(graph, CONFIG, CLASSIFIER)
     overflows = find_fp16_overflows(graph, probe_batches(model, 32).values())
     nodes = {node.outputs[0].name: node.op_type for node in fp16_nodes(graph)}
     # The projection down, and the normalization that reads it: its output is small again.
@@ -98,6 +99,26 @@ def test_operators_that_overflow_stay_in_fp32(tmp_path: Path) -> None:
     assert convert_to_fp16(graph, overflows) == total - 2
     matmuls = operators(graph, "MatMul")
     assert sum(node.outputs[0].dtype == ir.DataType.FLOAT for node in matmuls) == 1
+    check_cuda_parity(model, graph_runner(graph, tmp_path / "fp16.onnx"), 32, fp16=True)
+
+
+def test_overflow_of_a_projection_inside_attention_is_found(tmp_path: Path) -> None:
+    """Neither its weight nor attention's output shows it: queries shrink by as much as keys grow."""
+    model = toy_model(MEAN)
+    attention = model.encoder.layers[1].attention
+    with torch.no_grad():
+        for projection, factor in ((attention.key, 2e4), (attention.query, 5e-5)):
+            projection.weight[0] *= factor
+            projection.bias[0] *= factor
+    graph = capture(model)
+    fuse(graph, CONFIG, MEAN)
+    fuse_for_cuda(graph, CONFIG, MEAN)
+    node = operators(graph, "Attention")[1]
+    assert np.abs(node.inputs[1].const_value.numpy()).max() < SAFE_MAX
+    (overflow,) = find_fp16_overflows(graph, probe_batches(model, 32).values()).items()
+    assert overflow[0] == node.outputs[0].name
+    assert overflow[1] > SAFE_MAX
+    convert_to_fp16(graph, [overflow[0]])
     check_cuda_parity(model, graph_runner(graph, tmp_path / "fp16.onnx"), 32, fp16=True)
 
 
