@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_export.report.judgements.base import Decision, Judgement, Table
+from bert_export.report.judgements.base import Decision, Judgement, Table, lead
 from bert_runtime.numerics import softmax
 from bert_runtime.tasks import Example, FillMask, Outputs
 
@@ -27,7 +27,7 @@ def judge_masks(task: FillMask, outputs: Sequence[Outputs], examples: Sequence[E
             span = (start, start := start + len(task.mask_token))
             expected = task.single_token_id(word, output.vocabulary)
             probabilities = softmax(logits.astype(np.float64))
-            second, best = (int(token) for token in np.argsort(probabilities, kind="stable")[-2:])
+            best = int(probabilities.argmax())
             rank = 1 + int((logits > logits[expected]).sum())
             decisions.append(
                 Decision(
@@ -37,7 +37,7 @@ def judge_masks(task: FillMask, outputs: Sequence[Outputs], examples: Sequence[E
                     predicted=output.vocabulary.decode([best]).strip(),
                     correct=rank == 1,
                     probability=float(probabilities[best]),
-                    margin=float(probabilities[best] - probabilities[second]),
+                    margin=lead(probabilities, best),
                 )
             )
             outcomes.append(int(np.searchsorted(_RANKS, rank)))
