@@ -119,6 +119,33 @@ def test_every_byte_but_0_stands_for_true(function: str, tmp_path: Path) -> None
     np.testing.assert_array_equal(full, comparison.outputs(is_full=np.asarray(True))[0][0])
 
 
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_outliers_of_100_times_the_others_cost_at_most_one_step(part: str, tmp_path: Path) -> None:
+    """Keys, and values, of a head share one int16 scale. The queries hardly read the key's outlier."""
+    inputs = attention_inputs(1, 64, 1, 64) | {"is_full": np.asarray(True)}
+    qkv = inputs["qkv"].reshape(64, 3, 64)
+    qkv[:, 0, 7] *= 0.01
+    qkv[5, 1 if part == "key" else 2, 7] = 100
+    (actual,), (expected,) = compare_quantized(inputs, tmp_path, 1, 0.125).outputs()
+    assert uint8_difference(actual, expected)[0] <= 1
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30, 3e38])
+@pytest.mark.parametrize("function", ["SelfAttention", "QuantizedAttention"])
+def test_faults_stay_in_their_sequence_and_head(function: str, value: float, tmp_path: Path) -> None:
+    """uint8 has no NaN, so that a fault in INT8 looks like any output; those of other texts must not change."""
+    inputs = attention_inputs(3, 20, 2, 32) | {"is_full": np.asarray(True)}
+    output = OUTPUT if function == "QuantizedAttention" else {}
+    comparison = KernelComparison(function, inputs, output, tmp_path, num_heads=2, scale=32**-0.5)
+    (before,), _ = comparison.outputs()
+    faulty = inputs["qkv"].copy()
+    for offset in (0, 64, 128):  # query, key and value of the first head
+        faulty[1, 4, offset] = value
+    (after,), _ = comparison.outputs(qkv=faulty)
+    np.testing.assert_array_equal(after[[0, 2]], before[[0, 2]])
+    np.testing.assert_array_equal(after[1, :, 32:], before[1, :, 32:])
+
+
 def test_mask_of_another_size_is_an_error(tmp_path: Path) -> None:
     comparison = compare_quantized(attention_inputs(1, 8, 2, 16), tmp_path, 2, 0.25)
     with pytest.raises(Exception, match=r"expected a mask \[B, 1, T, T\]"):
