@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from contextlib import suppress
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -46,6 +46,15 @@ def _top_level_name(error: ModuleNotFoundError) -> str:
     return (error.name or "").partition(".")[0]
 
 
+class CommandError(click.ClickException):
+    """A failure whose message starts with a red word in a terminal."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the message on stderr, see `click.ClickException.show`."""
+        color = False if os.environ.get("NO_COLOR") else None
+        click.echo(f"{click.style('Error:', fg='red', bold=True)} {self.format_message()}", file, err=True, color=color)
+
+
 class ErrorGroup(SectionedGroup):
     """A command group that prints errors as one line on stderr and exits with code 1.
 
@@ -62,7 +71,7 @@ class ErrorGroup(SectionedGroup):
             if not options.get("standalone_mode", True):
                 raise
             with suppress(OSError):
-                click.echo(f"Error: {_describe_system_error(error)}", err=True)
+                CommandError(_describe_system_error(error)).show()
             sys.exit(1)
         finally:
             _drop_unwritable_output()
@@ -77,7 +86,7 @@ class ErrorGroup(SectionedGroup):
                 raise click.Abort from error
             if (message := self._describe(ctx, error)) is None:
                 raise
-            raise click.ClickException(message) from error
+            raise CommandError(message) from error
 
     def _describe(self, ctx: click.Context, error: Exception) -> str | None:
         """Describe an error of the project or the system in one line; return `None` for any other."""

@@ -54,9 +54,21 @@ def count_progress(label: str, total: int | None) -> Iterator[Callable[[int], No
         click.echo(label, err=True)
         yield lambda done: None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), "left")
+    name = "{task.description}"
+    columns = (
+        (SpinnerColumn(), name, "{task.completed}", TimeElapsedColumn())
+        if total is None
+        else (name, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), "left")
+    )
     with Progress(*columns, console=rich_console(stderr=True), transient=True, refresh_per_second=4) as progress:
         task = progress.add_task(label, total=total)
         yield lambda done: progress.advance(task, done)

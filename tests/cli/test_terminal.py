@@ -18,14 +18,12 @@ from bert_export.cli.terminal import format_table
 pytestmark = pytest.mark.skipif(not hasattr(os, "openpty"), reason="this system has no pseudo-terminals")
 
 
-def in_terminal(*arguments: object, columns: int) -> str:
-    """Run `bert-export` in a terminal; return what it wrote, without colour and cursor movements."""
+def in_terminal(*arguments: object, columns: int, exit_code: int = 0, styled: bool = False) -> str:
+    """Run `bert-export` in a terminal; return what it wrote, unless `styled` without colour and cursor movements."""
     pid, terminal = pty.fork()
     if pid == 0:
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-        environment = {
-            name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")
-        }
+        environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
         os.execve(
             sys.executable,
             [sys.executable, "-m", "bert_export", *map(str, arguments)],
@@ -41,7 +39,9 @@ def in_terminal(*arguments: object, columns: int) -> str:
             break
         written += part
     os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, written
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == exit_code, written
+    if styled:
+        return written.decode()
     text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", written.decode()).replace("\r\n", "\n")
     return re.sub(r"\r(?=[^\n\r])", "\n", text)
 
@@ -59,6 +59,12 @@ def test_evaluate_draws_a_table(classifier_bundle: Path, tmp_path: Path) -> None
     (tmp_path / "data.csv").write_text("text,label\nhello,greeting\nbye,farewell\n")
     shown = in_terminal("evaluate", classifier_bundle, tmp_path / "data.csv", columns=80)
     assert re.search(r"^accuracy +[\d.]+ *$", shown, re.MULTILINE)
+
+
+def test_errors_are_red_in_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\x1b[31m" in in_terminal("inspect", "absent", columns=80, exit_code=1, styled=True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[31m" not in in_terminal("inspect", "absent", columns=80, exit_code=1, styled=True)
 
 
 def test_json_is_the_same_in_a_terminal(classifier_bundle: Path) -> None:
