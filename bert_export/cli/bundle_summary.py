@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bert_export.cli.terminal import is_terminal, print_heading, print_table, print_text
+from bert_export.cli.terminal import format_ms, is_terminal, print_heading, print_table, print_text
 from bert_runtime.bundle.manifest import Manifest, Variant
 from bert_runtime.cpu.native_kernels import HOW_TO_GET_KERNELS, kernel_names, kernels_missing
 from bert_runtime.errors import BundleError
@@ -61,7 +61,7 @@ def print_variants(manifest: Manifest) -> None:
     rows = [[*header, *[metric] * (metric is not None), "fidelity"]]
     for variant in manifest.variants:
         row = [variant.title, f"{_size_mb(variant):.1f} MB"]
-        row += [_format_number(variant.latency_ms.get(shape, "-"), ".3g") for shape in shapes]
+        row += [format_ms(variant.latency_ms[shape]) if shape in variant.latency_ms else "-" for shape in shapes]
         row += [_speed(variant, manifest.variants[0], shapes[-1])] if shapes else []
         row += [_format_number(variant.metrics.get(metric, "-"), ".4f")] if metric is not None else []
         rows.append([*row, _fidelity(variant, manifest.task.agreement_floor[0])])

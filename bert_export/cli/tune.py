@@ -9,7 +9,7 @@ from bert_export.cli.options import bundle_argument, columns_option, input_optio
 from bert_export.cli.output import print_json
 from bert_export.cli.param_types import PATH
 from bert_export.cli.progress import stage_progress
-from bert_export.cli.terminal import print_table
+from bert_export.cli.terminal import format_ms, print_table, print_text
 from bert_runtime.bundle.manifest import Manifest
 from bert_runtime.bundle.schema import to_plain
 from bert_runtime.plan import TUNING_NAME, Tuning
@@ -60,7 +60,7 @@ def tune(
         print_json(to_plain(tuning))
         return
     _print_measurements(tuning)
-    click.echo(f"chosen: {tuning.plan}")
+    print_text(f"chosen: {tuning.plan}")
     click.echo(f"wrote {bundle / TUNING_NAME}")
     click.echo("load and the commands follow it on this machine", err=True)
 
@@ -69,10 +69,13 @@ def _print_measurements(tuning: Tuning) -> None:
     """Print the latency of one input and the throughput of many as two tables."""
     one, many = tuning.measured["one_input_ms"], tuning.measured["sequences_per_second"]
     shapes = list(next(iter(one.values())))
-    latencies = [("ms of one input", *shapes), *((name, *times.values()) for name, times in one.items())]
+    latencies = [
+        ("ms of one input", *shapes),
+        *((name, *map(format_ms, times.values())) for name, times in one.items()),
+    ]
     throughputs = sorted(many.items(), key=lambda item: -item[1])
     sequences = tuning.measured["sequences"]
     heading = f"{sequences['number']} sequences at once, {sequences['mean_tokens']:g} tokens on average"
     print_table(latencies, has_header=True)
     click.echo()
-    print_table([(heading, "per second"), *throughputs], has_header=True)
+    print_table([(heading, "per second"), *((name, f"{rate:.0f}") for name, rate in throughputs)], has_header=True)

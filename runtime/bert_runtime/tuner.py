@@ -51,7 +51,8 @@ class _LatencyConfig(NamedTuple):
     kernels: bool
 
     def __str__(self) -> str:
-        return f"{self.precision}, {self.threads} threads{'' if self.kernels else ', without native kernels'}"
+        threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
+        return f"{self.precision}, {threads}{'' if self.kernels else ', without native kernels'}"
 
 
 class _ThroughputConfig(NamedTuple):

@@ -70,7 +70,7 @@ def test_the_fastest_configuration_is_chosen(bundle: Path, monkeypatch: pytest.M
     tuning = tune(bundle, rounds=2)
     assert tuning.plan == Plan(precision="fp32", threads=2, inter_threads=4, max_batch_tokens=512)
     assert set(tuning.measured["one_input_ms"]) == {
-        "fp32, 4 threads", "int8, 4 threads", "fp32, 1 threads", "fp32, 2 threads",
+        "fp32, 4 threads", "int8, 4 threads", "fp32, 1 thread", "fp32, 2 threads",
     }  # fmt: skip
     throughputs = tuning.measured["sequences_per_second"]
     assert len(throughputs) == 10
@@ -99,7 +99,7 @@ def test_int8_runs_with_native_kernels_only_where_they_are_faster(
     tuning = tune(bundle, rounds=2)
     assert (tuning.plan.precision, tuning.plan.kernels) == ("int8", faster)
     assert set(tuning.measured["one_input_ms"]) == {
-        "fp32, 1 threads", "int8, 1 threads", "int8, 1 threads, without native kernels",
+        "fp32, 1 thread", "int8, 1 thread", "int8, 1 thread, without native kernels",
     }  # fmt: skip
     opened.clear()
     load(bundle)
@@ -144,7 +144,7 @@ def test_int8_takes_part_if_it_is_faithful_even_where_the_export_found_it_slower
     tuning = tune(bundle, rounds=1)
     assert tuning.plan.precision in tried
     assert tuning.plan.inter_threads == 1
-    assert set(tuning.measured["one_input_ms"]) == {f"{name}, 1 threads" for name in tried}
+    assert set(tuning.measured["one_input_ms"]) == {f"{name}, 1 thread" for name in tried}
 
 
 def test_errors_leave_no_tuning_file(bundle: Path, tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 from bert_bench.reports.markdown_table import MISSING, markdown_table
 from bert_bench.reports.report import CaseReport, ConcurrencyTiming, EngineReport, Report
-from bert_bench.reports.text_table import NOISY_MARK, format_ms
+from bert_bench.reports.text_table import NOISY_MARK
 from bert_bench.timing_statistics import NOISY_SPREAD, Speedup
+from bert_export.cli.terminal import format_ms
 
 __all__ = [
     "batch_size_sections",

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from bert_bench.reports.report import CaseReport, EngineReport, Report
 from bert_bench.timing_statistics import NOISY_SPREAD
+from bert_export.cli.terminal import format_ms
 
-__all__ = ["NOISY_MARK", "TextBlock", "format_ms", "report_blocks", "report_table"]
+__all__ = ["NOISY_MARK", "TextBlock", "report_blocks", "report_table"]
 
 NOISY_MARK = "~"
 """Marks a noisy speed-up, see `Speedup.noisy`."""
@@ -167,11 +168,6 @@ def _notes(report: Report) -> TextBlock:
     )
     lines.append("ready, first: from the start of a process until the model is loaded, and until its first prediction.")
     return TextBlock("\n".join(lines))
-
-
-def format_ms(value: float) -> str:
-    """Format a value with three significant digits and no exponent."""
-    return f"{value:.{3 if value < 1 else 2 if value < 10 else 1 if value < 100 else 0}f}"
 
 
 def _fill(text: str) -> str:

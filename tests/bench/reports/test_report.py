@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bert_bench import Report, plot_report, report_table
-from bert_bench.reports.text_table import format_ms
+from bert_export.cli.terminal import format_ms
 from bert_runtime.errors import MissingExtraError
 
 
