@@ -1,4 +1,4 @@
-"""List what this release supports, from the registries: `python -m bert_export.support` prints the README's table."""
+"""List what this release supports, from the registries, as the README shows it."""
 
 import click
 
@@ -10,15 +10,18 @@ __all__ = ["support_table"]
 
 
 def support_table() -> str:
-    """Return tasks × families as a Markdown table; a cell lists the precisions that a bundle can have for the CPU."""
-    precisions = ", ".join(f"`{precision}`" for precision in PRECISIONS["cpu"])
-    header = ["task", *(f"`{family}`" for family in FAMILIES)]
+    """Return families × tasks as a Markdown table, and the precisions that a bundle can have by target."""
+    header = ["", *(f"`{family}`" for family in FAMILIES)]
     rows = [
-        [f"`{task}`", *(precisions if task in family.head_weights else "–" for family in FAMILIES.values())]
-        for task in TASKS
+        [f"`{task}`", *("✓" if task in family.head_weights else "–" for family in FAMILIES.values())] for task in TASKS
     ]
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    lines = [header, ["---", *[":---:"] * len(FAMILIES)], *rows]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    precisions = "; ".join(
+        f"`--target {target}`: {', '.join(precision.upper() for precision in found)}"
+        for target, found in PRECISIONS.items()
+    )
+    return f"{table}\n\n{precisions}."
 
 
 if __name__ == "__main__":

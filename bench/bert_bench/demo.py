@@ -1,12 +1,14 @@
 """Demonstration of the whole pipeline on a real checkpoint: `make demo`.
 
-Every step prints its command, which can be run again by hand.
+python -m bert_bench.demo [FOLDER]
+
+The checkpoints and bundles stay in FOLDER, by default build/demo. Every step prints its command, which can be run again
+by hand.
 """
 
 import shlex
 import subprocess
 import sys
-import tempfile
 import time
 from importlib.resources import files
 from importlib.util import find_spec
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_runtime import Embedding, Result, load
+from bert_runtime import load
 
 __all__ = ["main"]
 
@@ -25,26 +27,36 @@ def main() -> None:
     """Run the demonstration; results go to stdout, progress to stderr."""
     started = time.monotonic()
     checkpoint = _checkpoint()
-    with tempfile.TemporaryDirectory(prefix="bert-export-demo-") as scratch:
-        folder = Path(scratch)
-        _title("1. Export a real sentence-embedding checkpoint (all-MiniLM-L6-v2) and search with it")
-        _run("export", checkpoint, folder / "minilm")
-        _search(folder / "minilm")
-        _title("2. Fine-tune it into an intent classifier on 360 messages, then export with fusion and INT8")
-        _run(
-            "train", "--base", checkpoint, "--train", _data("support_intents/train.jsonl"),
-            "--dev", _data("support_intents/dev.jsonl"), "--output", folder / "intents",
-            "--epochs", "6", "--batch-size", "16", "--lr", "3e-4",
-        )  # fmt: skip
-        _run(
-            "export", folder / "intents", folder / "intents-bundle",
-            "--evaluate", _data("support_intents/dev.jsonl"), "--max-drop", "2",
-        )  # fmt: skip
-        _title("3. Predict on unseen messages through the torch-free runtime")
-        _run("predict", folder / "intents-bundle", "--input", _data("support_intents/unseen.txt"))
-        _title("4. Compare latencies on this machine")
-        _run("bench", folder / "intents-bundle", "--quick")
-    print(f"\nDone in {time.monotonic() - started:.0f} s.")
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/demo")
+    _title("1. Export a real sentence-embedding checkpoint (all-MiniLM-L6-v2) and search with it")
+    _run("export", checkpoint, folder / "minilm", "--force")
+    _search(folder / "minilm")
+    _title("2. Fine-tune it into an intent classifier on 360 messages, then export with fusion and INT8")
+    _run(
+        "train", "--base", checkpoint, "--train", _data("support_intents/train.jsonl"),
+        "--dev", _data("support_intents/dev.jsonl"), "--output", folder / "intents", "--force",
+        "--epochs", "6", "--batch-size", "16", "--lr", "3e-4",
+    )  # fmt: skip
+    _run(
+        "export", folder / "intents", folder / "intents-bundle", "--force",
+        "--evaluate", _data("support_intents/dev.jsonl"), "--max-drop", "2",
+    )  # fmt: skip
+    _title("3. Predict on unseen messages through the torch-free runtime")
+    _run("predict", folder / "intents-bundle", "--input", _data("support_intents/unseen.txt"))
+    _title("4. Compare latencies on this machine")
+    _run("bench", folder / "intents-bundle", "--quick")
+    _print_end(folder, time.monotonic() - started)
+
+
+def _print_end(folder: Path, seconds: float) -> None:
+    """Print the time that the demonstration took, and commands to try next."""
+    program = Path(sys.executable).with_name("bert-export")
+    if program.is_relative_to(Path.cwd()):
+        program = program.relative_to(Path.cwd())
+    _title(f"Done in {seconds // 60:.0f} min {seconds % 60:.0f} s. The bundles are in {folder}. Try next:")
+    print(f"  {program} predict {folder / 'intents-bundle'} 'I was charged twice'")
+    print(f"  {program} inspect {folder / 'intents-bundle'}")
+    print(f"  {program} export YOUR_CHECKPOINT my-bundle")
 
 
 def _checkpoint() -> Path:
@@ -79,16 +91,11 @@ def _search(bundle: Path) -> None:
         _DATA.joinpath(f"help_center/{name}.txt").read_text(encoding="utf-8").splitlines()
         for name in ("documents", "questions")
     )
-    document_vectors, question_vectors = (_stack(model(texts)) for texts in (documents, questions))
+    document_vectors, question_vectors = model.encode(documents), model.encode(questions)
     for question, scores in zip(questions, question_vectors @ document_vectors.T, strict=True):
         print(f"\n{question}")
         for index in np.argsort(-scores)[:2]:
             print(f"  {scores[index]:.3f}  {documents[index][:110]}")
-
-
-def _stack(results: list[Result]) -> np.ndarray:
-    """Stack the vectors of embeddings to [N, dimensions]."""
-    return np.stack([result.vector for result in results if isinstance(result, Embedding)])
 
 
 if __name__ == "__main__":
