@@ -51,8 +51,8 @@ def test_the_fastest_configuration_is_chosen(bundle: Path, monkeypatch: pytest.M
     opened: dict[int, bool] = {}
     make = Session.__init__
 
-    def record(self: Session, *arguments: Any, int8: bool = False, kernels: bool = True) -> None:
-        make(self, *arguments, int8=int8, kernels=kernels)
+    def record(self: Session, *arguments: Any, int8: bool = False, kernels: bool = True, mapped: bool = True) -> None:
+        make(self, *arguments, int8=int8, kernels=kernels, mapped=mapped)
         opened[id(self)] = int8
 
     monkeypatch.setattr(Session, "__init__", record)
@@ -84,8 +84,8 @@ def test_int8_runs_with_native_kernels_only_where_they_are_faster(
     opened: dict[int, tuple[bool, bool]] = {}
     make = Session.__init__
 
-    def record(self: Session, *arguments: Any, int8: bool = False, kernels: bool = True) -> None:
-        make(self, *arguments, int8=int8, kernels=kernels)
+    def record(self: Session, *arguments: Any, int8: bool = False, kernels: bool = True, mapped: bool = True) -> None:
+        make(self, *arguments, int8=int8, kernels=kernels, mapped=mapped)
         opened[id(self)] = (int8, kernels)
 
     def cost(session: Session, batch: Batch) -> float:
