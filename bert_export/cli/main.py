@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import Any, ClassVar
 
 import click
@@ -59,7 +58,7 @@ class _MainGroup(PluginGroup):
 
 
 @click.group(cls=_MainGroup, epilog=_EPILOG)
-@click.version_option(version("bert-export"), prog_name="bert-export")
+@click.version_option(package_name="bert-export", prog_name="bert-export")
 def main() -> None:
     """Take BERT-family PyTorch checkpoints to fast, verified ONNX bundles, and run them."""
 

@@ -1,7 +1,6 @@
 """The `bert-bench` command group."""
 
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import ClassVar
 
 import click
@@ -25,7 +24,7 @@ class _Group(ErrorGroup):
 
 
 @click.group(cls=_Group)
-@click.version_option(version("bert-export"), prog_name="bert-bench")
+@click.version_option(package_name="bert-export", prog_name="bert-bench")
 def main() -> None:
     """Compare exported bundles with PyTorch, ONNX Runtime, OpenVINO, CTranslate2 and others on this machine."""
 

@@ -1,6 +1,6 @@
 """Engines of the CUDA experiment: PyTorch in FP16, the exported bundle in every padding mode, and optimum O4."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,13 +21,30 @@ from bert_runtime.loading import open_variant
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tokenization import Batch
 
-__all__ = ["EAGER", "Engine", "RunBatch", "open_engines", "torch_engine"]
+__all__ = ["DEFAULT_ENGINES", "EAGER", "ENGINES", "TENSORRT", "Engine", "RunBatch", "open_engines", "torch_engine"]
 
 RunBatch = Callable[[Batch], FloatArray]
 """Inference call: token ids in host memory to raw outputs in host memory."""
 
 EAGER = "PyTorch eager"
 """Name of the baseline of speed-ups."""
+
+TENSORRT = "bundle, TensorRT"
+"""Name of the engine that needs a bundle for TensorRT, too."""
+
+DEFAULT_ENGINES = (
+    EAGER,
+    "torch.compile",
+    "optimum O4",
+    "bundle",
+    "bundle, no CUDA graphs",
+    "bundle, packed",
+    "bundle, unmasked",
+)
+ENGINES = (*DEFAULT_ENGINES, TENSORRT)
+
+_RECOMPILE_LIMIT = 64
+"""Compilations per function: each shape of a batch takes one. After 8, torch's default, it would run eagerly."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +56,8 @@ class Engine:
     """Whether the engine can run a batch."""
     thread_safe: bool = True
     """Whether several threads may call it at the same time."""
+    count_fallbacks: Callable[[], int] = lambda: 0
+    """Counts how often the engine has run in another way than its name says."""
 
     @property
     def accepts_any_padding(self) -> bool:
@@ -53,11 +72,17 @@ def torch_engine(model: TaskModel, device: str, *, compiled: bool = False) -> Ru
     Args:
         model: Moved to `device` and converted to FP16 in place.
         device: PyTorch device, such as `cuda:0`.
-        compiled: Use `torch.compile(mode="reduce-overhead")`, which captures a CUDA graph per shape.
+        compiled: Use `torch.compile(mode="reduce-overhead")`, which captures a CUDA graph per shape. The call raises an
+            error where it would run eagerly: in part, or since there are too many shapes.
 
     """
     fp16_model = model.to(device, torch.float16).eval()
-    forward = torch.compile(fp16_model, mode="reduce-overhead", dynamic=False) if compiled else fp16_model
+    forward: Callable[..., torch.Tensor] = fp16_model
+    if compiled:
+        # Assigned, not patched: torch reads them at each call, on whichever thread.
+        torch._dynamo.config.recompile_limit = _RECOMPILE_LIMIT
+        torch._dynamo.config.fail_on_recompile_limit_hit = True
+        forward = torch.compile(fp16_model, mode="reduce-overhead", dynamic=False, fullgraph=True)
 
     def run(batch: Batch) -> FloatArray:
         with torch.inference_mode():
@@ -69,8 +94,20 @@ def torch_engine(model: TaskModel, device: str, *, compiled: bool = False) -> Ru
     return run
 
 
+def _skipped_cuda_graphs() -> int:
+    """Count the graphs that `torch.compile` compiled without capturing them."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["inductor"]["cudagraph_skips"])
+
+
 def open_engines(
-    checkpoint: str, bundle: Path, scratch: Path, device: Device, probe: Batch
+    checkpoint: str,
+    bundle: Path,
+    scratch: Path,
+    device: Device,
+    probe: Batch,
+    names: Sequence[str] = DEFAULT_ENGINES,
 ) -> tuple[dict[str, Engine], dict[str, str]]:
     """Open every engine and run it once.
 
@@ -80,6 +117,7 @@ def open_engines(
         scratch: Folder for optimum's graph.
         device: The GPU.
         probe: Batch without padding to run.
+        names: Names of the engines to open.
 
     Returns:
         The engines by name, and of those that fail to open or to run, the error by name. PyTorch eager, the baseline,
@@ -87,9 +125,10 @@ def open_engines(
 
     """
     engines, missing = {}, {}
-    for name, open_engine in _openers(checkpoint, bundle, scratch, device).items():
+    openers = _openers(checkpoint, bundle, scratch, device)
+    for name in dict.fromkeys(names):
         try:
-            engine = open_engine()
+            engine = openers[name]()
             engine.run(probe)  # some fail only here
             engines[name] = engine
         except Exception as error:  # engines raise errors of any type; the report lists them
@@ -117,13 +156,15 @@ def _openers(checkpoint: str, bundle: Path, scratch: Path, device: Device) -> di
 
     return {
         EAGER: lambda: Engine(pytorch()),
-        "torch.compile": lambda: Engine(pytorch(compiled=True), thread_safe=False),  # CUDA graphs belong to a thread
+        "torch.compile": lambda: Engine(
+            pytorch(compiled=True), thread_safe=False, count_fallbacks=_skipped_cuda_graphs
+        ),  # CUDA graphs belong to a thread
         "optimum O4": lambda: Engine(_optimum_o4(Path(checkpoint), bundle, manifest, scratch / "optimum", device)),
         "bundle": lambda: Engine(open_variant(bundle, manifest, padded, device).session.run),
         "bundle, no CUDA graphs": lambda: Engine(cuda_session(padded, ShapeBuckets(batch_sizes=()))),
         "bundle, packed": lambda: Engine(cuda_session(padding_variants[PACKED], NO_BUCKETS), is_right_padded),
         "bundle, unmasked": lambda: Engine(cuda_session(padding_variants[UNMASKED], NO_BUCKETS), is_full),
-        "bundle, TensorRT": lambda: Engine(tensorrt()),
+        TENSORRT: lambda: Engine(tensorrt()),
     }
 
 

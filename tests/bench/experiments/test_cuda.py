@@ -1,17 +1,21 @@
 """The CUDA experiment: its errors without a GPU, and its engines, workloads and checks on the CPU."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from click import ClickException
+from click import ClickException, UsageError
 from click.testing import CliRunner
 
-from bert_bench.experiments import cuda
-from bert_bench.experiments.cuda import Workload, forward_workloads, main, make_batches, text_workloads
+from bert_bench.experiments import cuda, cuda_engines
+from bert_bench.experiments.cuda import choose, main, time_case
 from bert_bench.experiments.cuda_checks import check_outputs, fidelity, goals
 from bert_bench.experiments.cuda_engines import Engine, torch_engine
+from bert_bench.experiments.cuda_workloads import Workload, forward_workloads, make_batches, text_workloads
 from bert_bench.timing_statistics import Timing, summarize
 from bert_export.parity import reference_outputs
 from bert_models import EncoderConfig, TaskModel, load_model, open_checkpoint
@@ -130,6 +134,86 @@ def test_fidelity_compares_texts_with_pytorch(classifier_bundle: Path, classifie
     measured = fidelity(load(classifier_bundle, precision="fp32"), reference, ["hello", "my card"])
     assert 0 < measured["max_abs_difference"] <= 1e-4
     assert measured["label_agreement"] == 1.0
+
+
+def test_engines_that_fail_or_fall_back_are_not_timed() -> None:
+    fallbacks = iter((0, 2))
+
+    def fail() -> None:
+        raise RuntimeError("recompile limit")
+
+    def nothing() -> None:
+        pass
+
+    engines = {
+        "good": reference_engine(toy_model()),
+        "failing": reference_engine(toy_model()),
+        "eager in truth": Engine(reference_engine(toy_model()).run, count_fallbacks=lambda: next(fallbacks)),
+    }
+    workload = Workload(1, {"good": nothing, "failing": fail, "eager in truth": nothing})
+    timings, left_out = time_case(workload, engines, rounds=2, calls=1)
+    assert list(timings) == ["good"]
+    assert left_out == {
+        "failing": "RuntimeError: recompile limit", "eager in truth": "fell back 2 times as it was warmed up",
+    }  # fmt: skip
+
+
+def test_compiled_engine_refuses_shapes_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_model = torch.compile
+    for name, value in (("recompile_limit", 8), ("fail_on_recompile_limit_hit", False)):
+        monkeypatch.setattr(torch._dynamo.config, name, value)  # undone after the test
+    monkeypatch.setattr(cuda_engines, "_RECOMPILE_LIMIT", 2)
+    monkeypatch.setattr(
+        torch, "compile", lambda model, mode, **options: compile_model(model, backend="eager", **options)
+    )
+    run = torch_engine(toy_model(), "cpu", compiled=True)
+    batches = make_batches(TASK, 61, max_tokens=130)
+    for name in ("1x16", "1x64"):
+        assert run(batches[name][0]).shape == (1, 2)
+    with pytest.raises(Exception, match="recompile_limit"):
+        run(batches["1x128"][0])
+
+
+def test_unknown_case_is_an_error_that_names_those_there_are() -> None:
+    cases = {"1x16": Workload(1, {}), "mixed": Workload(512, {})}
+    assert list(choose(cases, ())) == ["1x16", "mixed"]
+    assert list(choose(cases, ("mixed",))) == ["mixed"]
+    with pytest.raises(UsageError, match="there is no case 9x9; there are 1x16, mixed"):
+        choose(cases, ("9x9",))
+
+
+def test_result_is_written_after_every_case(
+    monkeypatch: pytest.MonkeyPatch, classifier_checkpoint: Path, classifier_bundle: Path, tmp_path: Path
+) -> None:
+    source = open_checkpoint(classifier_checkpoint)
+    engine = reference_engine(load_model(source, source.task()))
+    output = tmp_path / "result.json"
+
+    def time_until_the_second(workload: Workload, *_: object) -> tuple[dict[str, Timing], dict[str, str]]:
+        if output.exists():
+            raise KeyboardInterrupt
+        return {name: summarize([[1.0], [1.0]]) for name in workload.functions}, {}
+
+    monkeypatch.setattr(cuda, "_check_gpu", lambda: None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "a GPU")
+    monkeypatch.setattr(cuda, "open_engines", lambda *_: ({"bundle": engine}, {}))
+    monkeypatch.setattr(cuda, "time_case", time_until_the_second)
+    arguments = ["--bundle", str(classifier_bundle), "--case", "8x16", "--case", "1x16", "--engine", "bundle"]
+    result = CliRunner().invoke(main, ["--checkpoint", str(classifier_checkpoint), *arguments, "--output", str(output)])
+    assert result.exit_code == 1
+    assert list(json.loads(output.read_text(encoding="utf-8"))["timings"]) == ["8x16"]
+
+
+def test_experiment_runs_without_an_installed_distribution() -> None:
+    code = (
+        "import importlib.metadata as m; found = m.version\n"
+        "def version(name):\n"
+        "    if name == 'bert-export': raise m.PackageNotFoundError(name)\n"
+        "    return found(name)\n"
+        "m.version = version\n"
+        "import bert_bench.experiments.cuda, bert_export.cli, bert_bench.cli"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_goals_report_figures_that_were_measured() -> None:
