@@ -1,7 +1,7 @@
 """The bundle's manifest: `bundle.json`, the only index of a bundle's files.
 
-A bundle is a directory with `bundle.json`, `tokenizer.json` and one `model.<precision>.onnx` per variant. The README
-describes format version 1 under "Bundle format"; a golden file in the tests pins it.
+A bundle is a directory with `bundle.json`, `tokenizer.json` and one `model.<precision>.onnx` per variant. Format
+version 1 is specified in docs/reference/bundle-format.md; a golden file in the tests pins it.
 """
 
 import hashlib
