@@ -1,1 +1,1 @@
-"""Experiments behind the numbers in the README, one module each: `python -m bert_bench.experiments.NAME --help`."""
+"""Experiments behind the numbers in docs/results, one module each: `python -m bert_bench.experiments.NAME --help`."""

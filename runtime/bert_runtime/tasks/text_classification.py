@@ -162,7 +162,7 @@ class TextClassification(Task):
     def agreement_floor(self) -> tuple[str, float]:
         """Equal labels for 97 % of the texts, or a Pearson correlation of 0.99 for regression.
 
-        Where calibration went well, INT8 agreed on 99.2 % and more (README, "How fast, how faithful"); on 96.8 % where
+        Where calibration went well, INT8 agreed on 99.2 % and more (docs/understand/fidelity.md); on 96.8 % where
         it went wrong. 97 leaves room for chance on a hundred texts.
         """
         return ("pearson", 0.99) if self.problem_type == "regression" else ("label_agreement", 0.97)
