@@ -28,7 +28,7 @@ from bert_models.training.lifecycle import (
     write_checkpoint,
 )
 from bert_models.training.logs import build_loggers
-from bert_models.training.precision import ChosenPrecision, fastest_precision
+from bert_models.training.precision import ChosenPrecision, fastest_precision, num_measured
 from bert_models.training.run_dir import LOGS_DIR, STATE_DIR
 from bert_runtime.cache import cache_dir
 
@@ -180,6 +180,8 @@ def _choose_precision(
     batch = batches[0]
     sentence_labels = torch.zeros(len(batch.input_ids), dtype=torch.int64)
     tensors = [batch.input_ids, batch.attention_mask, batch.token_type_ids, batch.labels, sentence_labels]
+    measured = num_measured(len(batch.input_ids), batch.input_ids.numel())
+    tensors = [tensor[:measured] for tensor in tensors]
     return fastest_precision(settings.precision, model, tensors, lambda parts: model.loss(model.measure(*parts)))
 
 

@@ -13,7 +13,7 @@ from bert_models.training.data import TensorBatch
 from bert_models.training.objectives import Objective
 from bert_runtime.machine import has_instruction_set
 
-__all__ = ["ChosenPrecision", "check_precision", "choose_precision", "fastest_precision"]
+__all__ = ["ChosenPrecision", "check_precision", "choose_precision", "fastest_precision", "num_measured"]
 
 LightningPrecision = Literal["32-true", "bf16-mixed", "16-mixed"]
 
@@ -26,18 +26,21 @@ fp16 is used on request only: small gradients underflow, large activations overf
 """
 
 _TIME_LIMIT_S = 15.0
-"""Time of a measurement, unless one step of each candidate takes longer. Without a limit, it took 80 to 126 s on a busy
-machine."""
+"""Time of a measurement, unless one step of each candidate takes longer."""
 
 _MEASURED_STEPS = 3
 """Steps of each candidate after one for warming up, if time allows."""
+
+_CPU_TOKENS = 512
+"""Padded tokens of a measured step on a CPU. On two cores with a load of 6, one step of BERT-base in each precision
+took 65 s with 32 sequences of 128 tokens, and 33 s with 4; the choice was the same."""
 
 _MIN_SPEEDUP = 1.1
 """Of bf16 over fp32, for bf16 to be chosen: below, noise would decide, and with it the rounding of all results."""
 
 
 class ChosenPrecision(NamedTuple):
-    """Precision of a run: `fp32`, `bf16` or `fp16`, and the seconds per step of all candidates if measured."""
+    """Precision of a run: `fp32`, `bf16` or `fp16`, and the seconds per measured step of all candidates."""
 
     name: str
     seconds_per_step: dict[str, float]
@@ -51,7 +54,7 @@ class ChosenPrecision(NamedTuple):
             )
         if self.seconds_per_step:
             measured = ", ".join(f"{name} {seconds * 1e3:.0f} ms" for name, seconds in self.seconds_per_step.items())
-            report_progress(f"training in {self.name}: one step takes {measured}")
+            report_progress(f"training in {self.name}: a measured step takes {measured}")
 
     @property
     def lightning_name(self) -> LightningPrecision:
@@ -78,6 +81,16 @@ def check_precision(requested: str, *, sharded: bool = False) -> None:
         raise TrainingError("precision fp16 is not for the strategy fsdp; take bf16, fp32 or auto, or the strategy ddp")
     if requested == "fp16" and not torch.cuda.is_available():
         raise TrainingError("precision fp16 needs CUDA, and torch finds no CUDA device; take bf16, fp32 or auto")
+
+
+def num_measured(items: int, tokens: int) -> int:
+    """Return how many of a batch's items a measurement should take: all on a GPU, fewer on a CPU.
+
+    Args:
+        items: Items of the batch, at least one.
+        tokens: Tokens of the batch, padding included.
+    """
+    return items if torch.cuda.is_available() else min(items, max(2, _CPU_TOKENS * items // tokens))
 
 
 def choose_precision(requested: str, model: TaskModel, batch: TensorBatch, objective: Objective) -> ChosenPrecision:

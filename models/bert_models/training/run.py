@@ -29,7 +29,7 @@ from bert_models.training.logs import build_loggers
 from bert_models.training.loop import fit
 from bert_models.training.module import FineTuning, run_identity
 from bert_models.training.objectives import Objective
-from bert_models.training.precision import ChosenPrecision, choose_precision
+from bert_models.training.precision import ChosenPrecision, choose_precision, num_measured
 from bert_models.training.run_dir import LOGS_DIR, STATE_DIR
 from bert_models.training.settings import TrainSettings
 from bert_models.training.similarity import similarity_examples
@@ -228,7 +228,9 @@ def _dev_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Record
 
 
 def _choose_precision(run: _PreparedRun, settings: TrainSettings) -> ChosenPrecision:
-    batch = run.train.collate(range(min(settings.batch_size, len(run.train))))
+    items = min(settings.batch_size, len(run.train))
+    measured = num_measured(items, run.train.collate(range(items)).input_ids.numel())
+    batch = run.train.collate(range(measured))
     return choose_precision(settings.precision, run.model, batch, run.train.objective)
 
 

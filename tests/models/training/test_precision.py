@@ -9,7 +9,7 @@ import torch
 from bert_models import TaskModel, TrainingError, open_checkpoint
 from bert_models.training import TrainSettings, fine_tune
 from bert_models.training.data import ExampleDataset
-from bert_models.training.precision import ChosenPrecision, choose_precision, fastest_precision
+from bert_models.training.precision import ChosenPrecision, choose_precision, fastest_precision, num_measured
 from bert_runtime.records import Record
 from bert_runtime.tasks import (
     TextClassification,
@@ -46,6 +46,24 @@ def test_auto_precision_is_measured(
     chosen = choose_precision("auto", model, batch, examples.objective)
     assert set(chosen.seconds_per_step) == {"fp32", "bf16"}
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("items", "tokens", "cuda", "expected"),
+    [
+        (32, 32 * 128, False, 4),
+        (32, 32 * 16, False, 32),
+        (32, 32 * 512, False, 2),
+        (1, 512, False, 1),
+        (1, 4096, False, 1),
+        (32, 32 * 128, True, 32),
+    ],
+)
+def test_cpu_measures_a_part_of_large_batches(
+    monkeypatch: pytest.MonkeyPatch, items: int, tokens: int, cuda: bool, expected: int
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    assert num_measured(items, tokens) == expected
 
 
 class FakeClock:
