@@ -82,7 +82,8 @@ class ErrorGroup(SectionedGroup):
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except Exception as error:
-            if _was_interrupted(error):
+            says_so = isinstance(error, BertError) and not isinstance(error, MissingExtraError)  # "interrupted; resume"
+            if _was_interrupted(error) and not says_so:
                 raise click.Abort from error
             if (message := self._describe(ctx, error)) is None:
                 raise
