@@ -31,6 +31,7 @@ ERROR_MODULES = ("bert_runtime.errors", "bert_models.errors", "bert_export.error
 
 NOT_READ = {
     "HF_HUB_DISABLE_TELEMETRY": "set for the workers of benchmarks",
+    "ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO": "set for a process of an experiment",
     "CPUINFO": "a macro of a C file that is compiled",
 }
 """Names in upper case that are no variables which a user may set."""
