@@ -1,11 +1,11 @@
-"""Replace attention by the operators of ONNX Runtime that add its projections' biases themselves.
+"""Replace attention by com.microsoft's `Attention`, which contains the projection of query, key and value.
 
-A layer whose query, key and value are projected by one matmul becomes com.microsoft's `Attention`, which contains the
-projection: one kernel adds the bias and separates query, key and value, where Add and Split would be two. A last layer
-that is reduced to its first token projects the query from another input, and becomes `MultiHeadAttention` with a bias.
+One kernel adds the bias and separates query, key and value, where Add and Split would be two. A last layer that the CPU
+reduces to its first token attends for every token here, and the first is selected afterwards: with a single query, the
+CUDA provider runs attention unfused, and the layer takes 17 kernels instead of 11 (counted with onnxruntime-gpu 1.31.1
+on stub CUDA libraries, with a mask).
 
-Both run the same attention kernels (github.com/microsoft/onnxruntime, contrib_ops/cuda/bert/attention.cc), and the CPU
-provider has both. `MultiHeadAttention` on [B, S, N, 3, H] would launch as few, but not run on a CPU.
+`MultiHeadAttention` on [B, S, N, 3, H] would launch as few kernels and run the same ones, but not on a CPU.
 """
 
 import numpy as np
@@ -13,7 +13,6 @@ import onnx_ir as ir
 
 from bert_export.onnx_graph import (
     MICROSOFT_DOMAIN,
-    Linear,
     NoMatch,
     add_initializer,
     as_linear,
@@ -30,38 +29,42 @@ MASKED_SCORE = -10000.0
 finite scores."""
 
 MASK_INPUT = 5
-"""Index of the additive mask among the inputs of com.microsoft's `Attention` and `MultiHeadAttention`."""
+"""Index of the additive mask among the inputs of com.microsoft's `Attention`."""
 
 
 def replace_attention(node: ir.Node) -> str:
-    """Replace a standard Attention on [B, S, H] with a boolean mask, or with none.
-
-    Returns:
-        The fusion that fired: `attention_with_projection` or `multi_head_attention`.
+    """Replace a standard Attention on [B, S, H] with a boolean mask, or with none, and return the fusion that fired.
 
     Raises:
-        NoMatch: The attention is causal or capped, its mask is additive, or its operands are not projections that
+        NoMatch: The attention is causal or capped, its mask is not boolean, or its operands are not projections that
             `merge_qkv` merged.
     """
     attributes = node.attributes
     if any(name in attributes and attributes[name].value for name in ("softcap", "is_causal")):
         raise NoMatch("expected attention in both directions without a soft cap")
-    merged = _merged_parts(node)
-    inputs = _projection(node) if len(merged.outputs) == 3 else _projected(node, merged)
+    key_value = _merged_parts(node)
+    selection = None if len(key_value.outputs) == 3 else _query_selection(node)
+    inputs = _projection(node, key_value, selection)
     mask = node.inputs[3] if len(node.inputs) > 3 else None
     if mask is not None:
-        inputs += [None] * (MASK_INPUT - len(inputs)) + [additive_mask(node, mask)]
+        whole_mask = mask if selection is None else producer(mask, "Slice").inputs[0]
+        assert whole_mask is not None
+        inputs += [None, None, additive_mask(node, whole_mask)]
+    source = inputs[0]
+    assert source is not None
     scale = {"scale": attributes["scale"].as_float()} if "scale" in attributes else {}
     (output,) = insert_before(
         node,
-        "Attention" if len(merged.outputs) == 3 else "MultiHeadAttention",
+        "Attention",
         inputs,
-        like=node.outputs[0],
+        like=source,
         attributes={"num_heads": attributes["q_num_heads"].as_int(), **scale},
         domain=MICROSOFT_DOMAIN,
     )
+    if selection is not None:
+        (output,) = insert_before(node, "Slice", [output, *selection.inputs[1:]], like=node.outputs[0])
     node.outputs[0].replace_all_uses_with(output)
-    return "attention_with_projection" if len(merged.outputs) == 3 else "multi_head_attention"
+    return "attention_with_projection"
 
 
 def _merged_parts(attention: ir.Node) -> ir.Node:
@@ -75,29 +78,29 @@ def _merged_parts(attention: ir.Node) -> ir.Node:
     return split
 
 
-def _projection(attention: ir.Node) -> list[ir.Value | None]:
-    """Return the input, weight and bias of the merged projection."""
-    projection = as_linear(producer(attention.inputs[0], "Split").inputs[0])
-    return [projection.input, projection.weight, _bias(attention, [projection])]
+def _query_selection(attention: ir.Node) -> ir.Node:
+    """Return the Slice that selects the tokens with queries."""
+    selection = producer(as_linear(attention.inputs[0]).input, "Slice")
+    if constant(selection.inputs[3]).tolist() != [1]:
+        raise NoMatch(f"expected tokens to be selected, found a Slice of axes {constant(selection.inputs[3]).tolist()}")
+    return selection
 
 
-def _projected(attention: ir.Node, split: ir.Node) -> list[ir.Value | None]:
-    """Return query, key and value before their biases, and the concatenated bias."""
-    query, merged = as_linear(attention.inputs[0]), as_linear(split.inputs[0])
-    key, value = insert_before(
-        attention, "Split", [merged.matmul.outputs[0], split.inputs[1]], like=split.outputs, attributes={"axis": -1}
-    )
-    return [query.matmul.outputs[0], key, value, _bias(attention, [query, merged])]
-
-
-def _bias(attention: ir.Node, linears: list[Linear]) -> ir.Value:
-    """Return the concatenated biases as a constant."""
-    if len(linears) == 1 and linears[0].bias is not None:
-        return linears[0].bias
+def _projection(attention: ir.Node, split: ir.Node, selection: ir.Node | None) -> list[ir.Value | None]:
+    """Return the input, weight and bias of the projection of query, key and value for every token."""
+    merged = as_linear(split.inputs[0])
     graph = attention.graph
     assert isinstance(graph, ir.Graph)
-    biases = np.concatenate([linear.bias_array for linear in linears])
-    return add_initializer(graph, f"{scope(attention)}.qkv.bias", biases)
+    name = f"{scope(attention)}.qkv"
+    if selection is None:
+        bias = merged.bias or add_initializer(graph, f"{name}.bias", merged.bias_array)
+        return [merged.input, merged.weight, bias]
+    if selection.inputs[0] is not merged.input:
+        raise NoMatch("expected query, key and value to be projected from the same tokens")
+    linears = (as_linear(attention.inputs[0]), merged)
+    weight = add_initializer(graph, f"{name}.weight", np.concatenate([x.weight_array for x in linears], axis=1))
+    bias = add_initializer(graph, f"{name}.bias", np.concatenate([x.bias_array for x in linears]))
+    return [merged.input, weight, bias]
 
 
 def additive_mask(node: ir.Node, mask: ir.Value) -> ir.Value:

@@ -53,7 +53,7 @@ class _CudaGraph:
     def with_padding(self, padding: str, torch_model: TaskModel) -> "_CudaGraph":
         """Return a copy in another padding mode; it shares the weights."""
         graph, config = self.graph.clone(), torch_model.config
-        counts = pack(graph, config, torch_model.task) if padding == PACKED else drop_attention_mask(graph, config)
+        counts = pack(graph, config) if padding == PACKED else drop_attention_mask(graph, config)
         return replace(self, graph=graph, fusions={**self.fusions, **counts}, padding=padding)
 
 
@@ -93,7 +93,7 @@ def _masked_graphs(context: BuildContext, fp32: Fp32Variant, precisions: Sequenc
     """Fuse for CUDA, and convert to FP16 what does not overflow there."""
     context.progress("fusing for CUDA")
     graph = fp32.graph.clone()
-    fusions = {**fp32.fusions, **fuse_for_cuda(graph, context.torch_model.config, context.torch_model.task)}
+    fusions = {**fp32.fusions, **fuse_for_cuda(graph, context.torch_model.config)}
     graphs = []
     if "fp32" in precisions:
         graphs.append(_CudaGraph(precision="fp32", graph=graph.clone(), fusions=fusions))

@@ -3,11 +3,10 @@
 They were chosen by reading the provider's sources (github.com/microsoft/onnxruntime, contrib_ops/cuda/bert), since
 there was no GPU to measure on:
 
-* com.microsoft's `Attention` and `MultiHeadAttention` (`bert_export.cuda.attention`) instead of the standard one, whose
-  CUDA kernel only the newest releases have. With an additive mask they run cutlass' memory-efficient kernel if heads
-  have a multiple of 8 channels and, in FP16, the number of queries is a multiple of 8, to which the runtime pads. The
-  single query of a layer that is reduced to its first token runs unfused. A mask [B, S] (`key_padding_mask`) would run
-  the unfused kernel everywhere, and sequence lengths express padding at one end alone. Without any mask they run
+* com.microsoft's `Attention` (`bert_export.cuda.attention`) instead of the standard one, whose CUDA kernel only the
+  newest releases have. With an additive mask it runs cutlass' memory-efficient kernel if heads have a multiple of 8
+  channels and, in FP16, the number of tokens is a multiple of 8, to which the runtime pads. A mask [B, S] would run the
+  unfused kernel everywhere, and sequence lengths express padding at one end alone. Without any mask it runs
   FlashAttention 2, for batches without padding: a graph of its own, see `bert_export.cuda.drop_mask`, whose weights are
   on the GPU a second time.
 * `SkipLayerNormalization` adds the bias and the residual itself. On the CPU it is slower than Add and
@@ -42,7 +41,6 @@ from bert_export.onnx_graph import (
     tidy,
 )
 from bert_models import EncoderConfig
-from bert_runtime.tasks import Task
 
 __all__ = ["CUDA_OPSET", "fuse_for_cuda"]
 
@@ -50,16 +48,15 @@ CUDA_OPSET = 20
 """The first opset with Gelu, which heads keep."""
 
 
-def fuse_for_cuda(graph: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
+def fuse_for_cuda(graph: ir.Model, config: EncoderConfig) -> FusionCounts:
     """Rewrite a graph that `fuse` returned, in place and still in FP32, and return the counts.
 
     Raises:
         FusionError: An operator was replaced a different number of times than the configuration demands.
     """
-    layers, first_token = config.num_layers, int(task.reads_first_token_only)
+    layers = config.num_layers
     expected = {
-        "attention_with_projection": layers - first_token,
-        "multi_head_attention": first_token,
+        "attention_with_projection": layers,
         "skip_layer_normalization": 2 * layers,
         "bias_gelu": layers if config.activation.startswith("gelu") else 0,
     }

@@ -26,7 +26,6 @@ from bert_export.onnx_graph import (
     tidy,
 )
 from bert_models import EncoderConfig
-from bert_runtime.tasks import Task
 
 __all__ = ["pack"]
 
@@ -39,15 +38,13 @@ _TOKENWISE = frozenset(
 """Operators that work on each token by itself if their other inputs are constant."""
 
 
-def pack(graph: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
+def pack(graph: ir.Model, config: EncoderConfig) -> FusionCounts:
     """Pack a graph of `fuse_for_cuda`, in FP32 or FP16, in place and return the counts.
 
-    A last layer that is reduced to the first token of each sequence stays unpacked.
-
     Raises:
-        FusionError: The attention of another layer could not be packed.
+        FusionError: The attention of a layer could not be packed.
     """
-    expected = {"packed_attention": config.num_layers - int(task.reads_first_token_only)}
+    expected = {"packed_attention": config.num_layers}
     try:
         _Packing(graph, config).run()
     except NoMatch as reason:

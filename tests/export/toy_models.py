@@ -59,7 +59,7 @@ def fused_for_cuda(task: Task) -> tuple[TaskModel, ir.Model]:
     """Return a toy model and a copy of its graph for CUDA, in FP32."""
     model, graph = fused(task)
     graph = graph.clone()
-    fuse_for_cuda(graph, CONFIG, task)
+    fuse_for_cuda(graph, CONFIG)
     return model, graph
 
 

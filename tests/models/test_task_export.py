@@ -128,11 +128,9 @@ def check_cuda_graphs(model: TaskModel, graph: ir.Model, folder: Path) -> None:
     decomposed = graph.clone()
     assert decompose_attention(decomposed, model.config)["attention_spelled_out"]["found"] == 3
     check_parity(model, graph_runner(decomposed, folder / "tensorrt.onnx"), model.config.max_tokens)
-    first_token = int(model.task.reads_first_token_only)
-    counts = fuse_for_cuda(graph, model.config, model.task)
+    counts = fuse_for_cuda(graph, model.config)
     assert {name: count["found"] for name, count in counts.items()} == {
-        "attention_with_projection": 3 - first_token, "multi_head_attention": first_token,
-        "skip_layer_normalization": 6, "bias_gelu": 3,
+        "attention_with_projection": 3, "skip_layer_normalization": 6, "bias_gelu": 3,
     }  # fmt: skip
     check_cuda_parity(model, graph_runner(graph, folder / "cuda.onnx"), model.config.max_tokens, fp16=False)
     convert_to_fp16(graph)
@@ -146,7 +144,7 @@ def check_cuda_graphs(model: TaskModel, graph: ir.Model, folder: Path) -> None:
     assert (
         check_cuda_parity(model, no_mask, model.config.max_tokens, fp16=True, padding="unmasked")["max_abs_error"] > 0
     )
-    assert pack(graph, model.config, model.task)["packed_attention"]["found"] >= 2
+    assert pack(graph, model.config)["packed_attention"]["found"] == 3
     assert embeddings_stored(graph, model.config) == 1
     packed = graph_runner(decompose_packed_ops(graph), folder / "packed.onnx")
     assert check_cuda_parity(model, packed, model.config.max_tokens, fp16=True, padding="packed")["max_abs_error"] > 0

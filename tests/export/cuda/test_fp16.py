@@ -83,7 +83,7 @@ def test_operators_that_overflow_stay_in_fp32(tmp_path: Path) -> None:
     model = plant_outlier(toy_model(CLASSIFIER))
     graph = capture(model)
     fuse(graph, CONFIG, CLASSIFIER)
-    fuse_for_cuda(graph, CONFIG, CLASSIFIER)
+    fuse_for_cuda(graph, CONFIG)
     overflows = find_fp16_overflows(graph, probe_batches(model, 32).values())
     nodes = {node.outputs[0].name: node.op_type for node in fp16_nodes(graph)}
     # The projection down, and the normalization that reads it: its output is small again.
@@ -112,7 +112,7 @@ def test_overflow_of_a_projection_inside_attention_is_found(tmp_path: Path) -> N
             projection.bias[0] *= factor
     graph = capture(model)
     fuse(graph, CONFIG, MEAN)
-    fuse_for_cuda(graph, CONFIG, MEAN)
+    fuse_for_cuda(graph, CONFIG)
     node = operators(graph, "Attention")[1]
     assert np.abs(node.inputs[1].const_value.numpy()).max() < SAFE_MAX
     (overflow,) = find_fp16_overflows(graph, probe_batches(model, 32).values()).items()
