@@ -40,12 +40,12 @@ class Probe:
     calibration: CalibrationTexts
     """Inputs on which the ranges of INT8 are measured."""
     calibration_warning: str | None = None
-    """What is wrong with the choice of calibration inputs, if anything is."""
+    """The problem with the choice of calibration inputs; `None` where there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildContext:
-    """What the builders of one export share."""
+    """The state that the builders of one export share."""
 
     torch_model: TaskModel
     """The reference that every graph is compared with."""

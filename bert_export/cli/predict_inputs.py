@@ -10,11 +10,11 @@ from queue import Queue
 from threading import Thread
 from typing import NamedTuple, cast
 
+from bert_runtime.batching.streaming import CHUNK_SIZE, read_chunk
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record, iter_rows
 from bert_runtime.records.lines import numbered_lines
 from bert_runtime.records.open_text import Utf8Text
-from bert_runtime.streaming import CHUNK_SIZE, read_chunk
 from bert_runtime.tasks import Task, TextInput
 
 __all__ = ["Item", "argument_items", "file_items", "grouped", "is_live", "stdin_items"]

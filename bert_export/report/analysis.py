@@ -1,4 +1,4 @@
-"""What a report says of a labelled file: confusion, calibration, changed decisions and scattered numbers."""
+"""Analysis of predictions for a report: confusion, calibration, changed decisions and scattered numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -84,7 +84,7 @@ class Calibration:
 
 @dataclass(frozen=True, kw_only=True)
 class Guess:
-    """What one variant predicts for a unit."""
+    """The prediction of one variant for a unit."""
 
     predicted: str
     probability: float | None

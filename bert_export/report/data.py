@@ -27,7 +27,7 @@ _LENGTHS = (8, 16, 32, 64, 128, 256, 512)
 
 @dataclass(frozen=True, kw_only=True)
 class VariantRecord:
-    """What the manifest records of a variant."""
+    """A variant as the manifest records it."""
 
     title: str
     precision: str

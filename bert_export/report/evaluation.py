@@ -62,7 +62,7 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class VariantEvaluation:
-    """What a labelled file says of one variant."""
+    """The evaluation of one variant on a labelled file."""
 
     variant: str
     metrics: Mapping[str, float]
@@ -75,7 +75,7 @@ class VariantEvaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What a labelled file says of the variants."""
+    """The evaluation of all variants on a labelled file."""
 
     file: str
     sha256: str
@@ -83,7 +83,7 @@ class Evaluation:
     metric: str
     """Key of the metric that accepts INT8."""
     unit: str
-    """What is decided, in the plural."""
+    """The noun for the units that are decided, in the plural."""
     reference: str
     """The variant that the others are compared with."""
     variants: tuple[VariantEvaluation, ...]
@@ -97,7 +97,7 @@ _UNITS = {
     "next-sentence-prediction": "pairs",
     "sentence-embedding": "pairs",
 }
-"""What a task decides, in the plural, where it is not texts."""
+"""The noun for a task's units, in the plural, where they are not texts."""
 
 
 def evaluate_variants(

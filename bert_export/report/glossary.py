@@ -1,4 +1,4 @@
-"""What the measurements and fusions of a report are, in a line each."""
+"""Explanations of the measurements and fusions of a report, a line each."""
 
 __all__ = ["FUSIONS", "heading", "measure_note", "readable"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from bert_models.errors import CheckpointError
 from bert_models.tokenizer_files import TOKENIZER_FILES
 from bert_models.weights import WEIGHT_FILES
-from bert_runtime.hub_access import HUB_ID, explain_hub_error, require_hub_client, summarize_hub_error
+from bert_runtime.hub.access import HUB_ID, explain_hub_error, require_hub_client, summarize_hub_error
 
 __all__ = ["CHECKPOINT_FILES", "PICKLE_FILES", "local_checkpoint"]
 

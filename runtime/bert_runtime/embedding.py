@@ -8,10 +8,10 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from bert_runtime.batching.streaming import CHUNK_SIZE
 from bert_runtime.errors import InputError
 from bert_runtime.inputs import Column, SingleInput, check_column
 from bert_runtime.numerics import Float32Array, FloatArray
-from bert_runtime.streaming import CHUNK_SIZE
 from bert_runtime.tasks import SentenceEmbedding, Task
 
 __all__ = ["VectorShape", "encode_texts"]
@@ -21,7 +21,7 @@ _PROGRESS_S = 0.2
 
 
 class VectorShape(NamedTuple):
-    """What vectors look like."""
+    """Size and length of the vectors that `Model.encode` returns."""
 
     dimensions: int
     """How many of the graph's first dimensions are kept."""

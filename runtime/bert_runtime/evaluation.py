@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bert_runtime.batching.streaming import CHUNK_SIZE
 from bert_runtime.errors import DataError, InputError
 from bert_runtime.model import Model
 from bert_runtime.records import Record
-from bert_runtime.streaming import CHUNK_SIZE
 from bert_runtime.tasks import Example, Outputs, Task
 from bert_runtime.tokenization import TextTokenizer
 

@@ -1,4 +1,4 @@
-"""What callers pass as inputs of a model: texts and pairs of texts, one or several, and failures of single ones."""
+"""Inputs as callers pass them: texts and pairs of texts, one or several, and failures of single ones."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Column(Protocol):
 
 
 OnError = Literal["raise", "skip", "return"]
-"""What happens to an input that cannot be processed.
+"""The treatment of an input that cannot be processed.
 
 `raise`: an `InputError`, after the results of the inputs before it. `skip`: it has no result. `return`: an
 `InputFailure` in the place of its result.

@@ -11,7 +11,8 @@ from typing import Any, Literal, overload
 import numpy as np
 from tokenizers import Encoding
 
-from bert_runtime.batch_runner import check_max_batch_tokens, run_batches, slice_batch
+from bert_runtime.batching.batch_runner import check_max_batch_tokens, run_batches, slice_batch
+from bert_runtime.batching.streaming import CHUNK_SIZE, EncodedInput, encode_inputs, stream_results
 from bert_runtime.bundle.manifest import Manifest, Variant
 from bert_runtime.cpu.parallel_sessions import ParallelSessions
 from bert_runtime.embedding import VectorShape, encode_texts
@@ -27,7 +28,6 @@ from bert_runtime.inputs import (
 )
 from bert_runtime.numerics import Float32Array, FloatArray
 from bert_runtime.runner import Runner
-from bert_runtime.streaming import CHUNK_SIZE, EncodedInput, encode_inputs, stream_results
 from bert_runtime.tasks import Outputs, Result, Task
 from bert_runtime.tokenization import Batch, TextTokenizer, check_batch, pad
 

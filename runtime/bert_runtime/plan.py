@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert_runtime.batch_runner import check_max_batch_tokens
+from bert_runtime.batching.batch_runner import check_max_batch_tokens
 from bert_runtime.bundle.atomic_files import atomic_write, temp_path
 from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest, sha256_file
 from bert_runtime.bundle.schema import from_plain, to_json, to_plain

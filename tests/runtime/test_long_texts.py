@@ -8,9 +8,9 @@ import pytest
 from tokenizers import AddedToken, Encoding, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from bert_runtime.errors import InputError
-from bert_runtime.long_texts import TextShortener
 from bert_runtime.tasks import TextInput
 from bert_runtime.tokenization import TextTokenizer
+from bert_runtime.tokenization.long_texts import TextShortener
 
 _FRAGMENTS = (
     *("they're ", "don't", " ", "  ", "\t", "\n\n", "a" * 150, "中文字符", "日本語テキスト", "e\u0301\u0301", "é", "ﬁ"),
@@ -190,7 +190,7 @@ def test_text_tokenizer_shortens_texts_and_pairs(monkeypatch: pytest.MonkeyPatch
 
 
 def test_texts_that_are_read_in_windows_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bert_runtime.tokenization.MAX_WINDOWED_CHARACTERS", 100)
+    monkeypatch.setattr("bert_runtime.tokenization.text_tokenizer.MAX_WINDOWED_CHARACTERS", 100)
     tokenizer = TextTokenizer(wordpiece(), 32, 0, windows="text")
     assert len(tokenizer.encode([TextInput("card " * 20)])[0]) >= 1
     with pytest.raises(InputError, match=r"input 1: expected at most 100 characters, .* found 105; divide it"):

@@ -1,4 +1,4 @@
-"""What generated blocks can hold: by name, the function that makes the block's Markdown.
+"""Contents of generated blocks: by name, the function that makes the block's Markdown.
 
 Every function takes the folder of results and the block's arguments, and imports what it needs itself: the tables of
 training experiments need PyTorch, those of comparisons do not.

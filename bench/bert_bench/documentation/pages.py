@@ -17,7 +17,7 @@ __all__ = ["Update", "find_updates"]
 
 @dataclass(frozen=True, kw_only=True)
 class Update:
-    """What must change in the project's folder."""
+    """Changes to make in the project's folder."""
 
     texts: Mapping[Path, str]
     """New contents of Markdown files."""

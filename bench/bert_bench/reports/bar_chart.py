@@ -63,13 +63,13 @@ class Section:
     """Panels of one kind."""
 
     title: str
-    """What the values are, and which way is better."""
+    """The unit of the values, and which way is better."""
     panels: Sequence[Panel]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BarChart:
-    """What a chart shows."""
+    """The data of a chart."""
 
     title: str
     subtitle: str

@@ -1,4 +1,4 @@
-"""What a variant decides on a labelled file: one judge per task, with one form of result."""
+"""Decisions of a variant on a labelled file: one judge per task, with one form of result."""
 
 from bert_export.report.judgements.base import HITS_AND_MISSES, Decision, Judgement, Numbers, Table
 from bert_export.report.judgements.registry import JUDGES, judge

@@ -1,4 +1,4 @@
-"""What a variant decides on a labelled file, in one form for all tasks."""
+"""Decisions of a variant on a labelled file, in one form for all tasks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ HITS_AND_MISSES = ("found", "missed", "wrongly found")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """What a variant decides for one unit: a text, a word, a mask or a question."""
+    """The decision for one unit: a text, a word, a mask or a question."""
 
     text: str
     span: tuple[int, int] | None = None
@@ -60,12 +60,12 @@ class Numbers:
     predicted: FloatArray
     """[N]."""
     name: str
-    """What the predicted numbers are, such as `cosine similarity`."""
+    """The name of the predicted numbers, such as `cosine similarity`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What one variant decides on a labelled file. What a task does not have is empty."""
+    """Decisions of one variant on a labelled file. Fields that a task does not have are empty."""
 
     decisions: tuple[Decision, ...] = ()
     table: Table | None = None

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from bert_models.errors import CheckpointError
 from bert_models.tokenizer_files.settings import TokenizerSettings
 from bert_models.tokenizer_files.special_tokens import ROBERTA_SPECIAL_TOKENS
-from bert_runtime.tokenizer_errors import tokenizer_errors
+from bert_runtime.tokenization.tokenizer_errors import tokenizer_errors
 
 __all__ = ["build_byte_level_bpe", "byte_level_pipeline"]
 

@@ -12,7 +12,7 @@ from bert_models.tokenizer_files.byte_level_bpe import build_byte_level_bpe
 from bert_models.tokenizer_files.sentencepiece_models import build_albert, build_camembert, build_xlm_roberta
 from bert_models.tokenizer_files.settings import TokenizerSettings
 from bert_models.tokenizer_files.wordpiece import apply_settings, build_wordpiece
-from bert_runtime.tokenizer_errors import tokenizer_errors
+from bert_runtime.tokenization.tokenizer_errors import tokenizer_errors
 
 __all__ = ["TOKENIZER_FILES", "read_tokenizer"]
 

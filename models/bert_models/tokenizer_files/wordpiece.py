@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from bert_models.errors import CheckpointError
 from bert_models.tokenizer_files.settings import TokenizerSettings
 from bert_models.tokenizer_files.special_tokens import BERT_SPECIAL_TOKENS
-from bert_runtime.tokenizer_errors import tokenizer_errors
+from bert_runtime.tokenization.tokenizer_errors import tokenizer_errors
 
 __all__ = ["apply_settings", "build_wordpiece", "wordpiece_pipeline", "wordpiece_settings"]
 

@@ -1,4 +1,4 @@
-"""What an ONNX file says of its weights and attributes, read without the `onnx` package.
+"""Weights and attributes of an ONNX file, read without the `onnx` package.
 
 An ONNX file is a protobuf message (https://protobuf.dev/programming-guides/encoding; the fields are those of
 https://github.com/onnx/onnx/blob/main/onnx/onnx.proto). Only the messages that lead to tensors and attributes are
@@ -47,7 +47,7 @@ Parameter = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class OnnxFile:
-    """What an ONNX file says, as far as loading checks it."""
+    """The parts of an ONNX file that loading checks."""
 
     external_files: set[str] = field(default_factory=set)
     """Locations that tensors name for their values."""

@@ -12,7 +12,7 @@ from bert_runtime.bundle.atomic_folders import atomic_replace_dir
 from bert_runtime.bundle.contents import CARD_NAME, replacement_problem
 from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest
 from bert_runtime.errors import BertError, BundleError, HubError
-from bert_runtime.hub_access import (
+from bert_runtime.hub.access import (
     HUB_ID,
     explain_hub_error,
     hub_error_cause,

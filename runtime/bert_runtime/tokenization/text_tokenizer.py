@@ -8,11 +8,11 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from bert_runtime.errors import BundleError, InputError
-from bert_runtime.long_texts import TextShortener
 from bert_runtime.numerics import IntArray
 from bert_runtime.tasks import TextInput, WindowedText
 from bert_runtime.tasks.tokens import window_overlap
-from bert_runtime.tokenizer_errors import is_tokenizer_error, tokenizer_errors
+from bert_runtime.tokenization.long_texts import TextShortener
+from bert_runtime.tokenization.tokenizer_errors import is_tokenizer_error, tokenizer_errors
 
 __all__ = ["Batch", "TextTokenizer", "check_batch", "check_ids", "pad"]
 

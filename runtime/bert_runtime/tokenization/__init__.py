@@ -1,0 +1,5 @@
+"""Texts to padded token ids, and long texts without tokenizing what truncation would drop."""
+
+from bert_runtime.tokenization.text_tokenizer import Batch, TextTokenizer, check_batch, check_ids, pad
+
+__all__ = ["Batch", "TextTokenizer", "check_batch", "check_ids", "pad"]
