@@ -1,11 +1,12 @@
 """Run a bundle's graphs on the stub GPU: `python stub_scenario.py BUNDLE`. The log of the stubs is cut into sections.
 
-Prints as JSON, by padding mode, the operators that run on the CPU; and the outputs' sizes of every section.
+Prints as JSON, by padding mode, the operators that run on the CPU or copy values between it and the GPU.
 """
 
 import json
 import os
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -30,6 +31,12 @@ def batch(batch_size: int, length: int) -> Batch:
     return Batch(ids, np.ones_like(ids), np.zeros_like(ids))
 
 
+def memory_copies(session: CudaSession) -> dict[str, int]:
+    """Count the nodes that ONNX Runtime adds to copy values between the CPU and the GPU within a run."""
+    parts = session._session.get_provider_graph_assignment_info()
+    return dict(Counter(node.op_type for part in parts for node in part.get_nodes() if "Memcpy" in node.op_type))
+
+
 def main() -> None:
     bundle = Path(sys.argv[1])
     manifest = Manifest.read(bundle)
@@ -43,7 +50,7 @@ def main() -> None:
         section(f"{padding} open")
         shapes = None if padding == MASKED else NO_BUCKETS
         session = CudaSession(bundle / variant.model.file, manifest, Device(kind="cuda"), shapes)
-        found[padding] = fallback_operators(session._session)
+        found[padding] = {**fallback_operators(session._session), **memory_copies(session)}
         for use in ("first", "second", "third"):
             section(f"{padding} {use}")
             session.run(batch(1, 16))
