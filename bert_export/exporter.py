@@ -82,7 +82,7 @@ def export(
             default.
         calibrate: File of typical inputs, without labels, to measure the ranges of INT8 on; by default built-in
             texts, which serve less well. Up to 300 inputs are used, evenly spread. Without `evaluate`, INT8 is
-            calibrated on two thirds of them and judged on the others. Below 30, built-in texts are added.
+            calibrated on two thirds of them and judged on the others. To fewer than 200, built-in texts are added.
         columns: Column names by field in `evaluate` and `calibrate`, see `bert_runtime.records.read_records`.
         max_drop: Points (hundredths) of the task metric that INT8 may lose on `evaluate`.
         weight_bits: Bits of INT8's weights: 8, or 7, which is faster on processors without VNNI and less exact on all.

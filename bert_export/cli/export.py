@@ -89,7 +89,7 @@ variants_option = option_group("Variants")
     type=PATH,
     show_default="built-in texts",
     help="A few hundred typical inputs, without labels, to calibrate INT8's ranges on; up to 300 are used. Without "
-    "--evaluate, a third of them is held out to judge INT8 by. Below 30, built-in texts are added.",
+    "--evaluate, a third of them is held out to judge INT8 by. To fewer than 200, built-in texts are added.",
 )
 @columns_option
 @variants_option(

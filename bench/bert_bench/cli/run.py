@@ -129,7 +129,7 @@ def run(
     """Compare CHECKPOINT's bundle with other engines on this machine.
 
     Engines whose packages conflict with this environment run in one of their own, which is installed when it is first
-    needed: several hundred megabytes each. Ctrl-C keeps what was prepared.
+    needed: up to 1.5 GB each. Ctrl-C keeps what was prepared.
     """
     from bert_bench.comparison import compare_engines
     from bert_bench.comparison_request import ComparisonRequest

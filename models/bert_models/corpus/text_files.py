@@ -104,8 +104,8 @@ def open_corpus(
     """Open text files, JSONL files, or one dataset of the Hugging Face `datasets` library as a corpus.
 
     Args:
-        sources: files that are all JSONL (`.jsonl`, `.jsonl.gz`) or all plain text (any other name), or one dataset: a
-            folder, or `dataset:org/name[/config][@revision]` for one on the hub.
+        sources: files that are all JSONL (`.jsonl`, `.jsonl.gz`) or all plain text (any other name but that of a table,
+            such as `.csv`), or one dataset: a folder, or `dataset:org/name[/config][@revision]` for one on the hub.
         document_start: regular expression that starts a document, see `TextFiles`; plain text only.
         one_per_line: treat every line as a document; plain text only.
         field: key or column of the text; JSONL and datasets only.
@@ -137,12 +137,21 @@ def open_corpus(
     return HuggingFaceDataset.from_name(str(sources[0]).removeprefix("dataset:"), split=split, field=field)
 
 
+_TABLES = {".csv", ".tsv", ".parquet", ".arrow", ".json"}
+"""Suffixes of files whose separators and labels would be read as text."""
+
+
 def _kind(source: str | Path) -> str:
-    """Return `text`, `jsonl` or `dataset`."""
+    """Return `text`, `jsonl` or `dataset`; raise `DataError` for a table."""
     if str(source).startswith("dataset:") or Path(source).is_dir():
         return "dataset"
     path = Path(source)
     suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    if suffix in _TABLES:
+        raise DataError(
+            f"{source}: expected plain text or JSONL, found a {suffix} file, whose separators would be read as text; "
+            'convert it to JSONL with rows like {"text": …}'
+        )
     return "jsonl" if suffix == ".jsonl" else "text"
 
 

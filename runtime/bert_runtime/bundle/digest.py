@@ -13,7 +13,7 @@ from bert_runtime.errors import BundleError
 __all__ = ["DIGEST_KEY", "check_digest", "manifest_digest"]
 
 DIGEST_KEY = "manifest_sha256"
-"""Top-level key of the digest; bundles of earlier releases lack it."""
+"""Top-level key of the digest; bundles of previews before 0.1.0 lack it."""
 
 _TIMED_KEYS = frozenset({"default_reason", "latency_ms"})
 """Keys whose values differ between exports of one checkpoint on one machine, since they hold timings."""

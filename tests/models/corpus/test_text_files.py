@@ -102,6 +102,15 @@ def test_fingerprint_depends_on_contents_and_settings_not_on_names(tmp_path: Pat
     assert TextFiles([a]).fingerprint() != before
 
 
+@pytest.mark.parametrize("name", ["rows.csv", "rows.tsv.gz", "rows.parquet", "rows.json"])
+def test_tables_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("text,label\nhello,greeting\n", encoding="utf-8")
+    with pytest.raises(
+        DataError, match=r"rows\..*expected plain text or JSONL, found a \.\w+ file.*convert it to JSONL"
+    ):
+        open_corpus([tmp_path / name])
+
+
 def test_field_of_plain_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="plain text has no field 'body'"):
         open_corpus([write(tmp_path / "a.txt", "one\n")], field="body")
