@@ -62,7 +62,9 @@ def pair(request: pytest.FixtureRequest, toy_vocab: Path, tmp_path_factory: pyte
     tokenizer = tokenizer_of(request.param, vocab)
     family = "Roberta" if request.param == "roberta-base" else "Bert"
     # Wide enough that even the toy vocabulary's embedding is more than torch's exporter would transpose by itself.
-    sizes = {"hidden_size": 64, "type_vocab_size": 1} if family == "Roberta" else {"hidden_size": 64}
+    sizes: dict[str, Any] = {"hidden_size": 64}
+    if family == "Roberta":  # smaller weights: logits of 37 differ by more than 1e-4 with ONNX Runtime 1.24
+        sizes |= {"type_vocab_size": 1, "initializer_range": 0.1}
     theirs = reference(f"{family}ForMaskedLM", tokenizer, **sizes)
     model = exported(theirs, tokenizer, tmp_path_factory.mktemp("filler"))
     pipeline = transformers.pipeline("fill-mask", model=theirs, tokenizer=tokenizer)
