@@ -1,0 +1,4 @@
+"""Serve exported bundles: HTTP in the formats that clients speak, bulk work, and adapters for Ray, Spark and Triton.
+
+Torch-free: it uses `bert_runtime` alone. Install it with the extra `serve`; bulk work needs `batch`, Ray `ray`.
+"""
