@@ -14,6 +14,7 @@ from bert_runtime.tasks import TASKS
 ROOT = Path(__file__).parents[1]
 PACKAGES = {
     "bert_runtime": ROOT / "runtime/bert_runtime",
+    "bert_serve": ROOT / "runtime/bert_serve",
     "bert_models": ROOT / "models/bert_models",
     "bert_export": ROOT / "bert_export",
     "bert_bench": ROOT / "bench/bert_bench",

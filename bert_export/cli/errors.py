@@ -33,6 +33,13 @@ _EXTRAS = {
     "jinja2": "report",
     "markupsafe": "report",
     "onnxruntime": "cpu",
+    "fastapi": "serve",
+    "starlette": "serve",
+    "uvicorn": "serve",
+    "orjson": "serve",
+    "prometheus_client": "serve",
+    "pyarrow": "batch",
+    "ray": "ray",
 }
 """Optional modules, with the extra that installs each."""
 

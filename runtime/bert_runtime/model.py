@@ -204,7 +204,7 @@ class Model:
         return encode_texts(texts, shape, model._vectors, show_progress=show_progress)
 
     def _results(self, inputs: Iterable[SingleInput], on_error: OnError) -> Iterator[Result | InputFailure]:
-        return stream_results(inputs, on_error, self._encode, self._predict)
+        return stream_results(inputs, on_error, self.tokenize, self._predict)
 
     def with_options(self, **options: Any) -> Model:
         """Return a model that decodes differently and shares this one's session: `model.with_options(top_k=3)`.
@@ -236,21 +236,22 @@ class Model:
                 for start in starts
                 for outputs in self.outputs(inputs[start : start + CHUNK_SIZE], first + start)
             ]
-        return self._encoded_outputs(self._encode(inputs, first))
+        return self._encoded_outputs(self.tokenize(inputs, first))
 
-    def _encode(self, inputs: Sequence[SingleInput], first: int) -> list[EncodedInput]:
+    def tokenize(self, inputs: Sequence[SingleInput], first: int = 0) -> list[EncodedInput]:
+        """Return inputs with their tokens; raise `InputError` for one that the task cannot process, see `outputs`."""
         return encode_inputs(self.task, self.tokenizer, inputs, first)
 
     def _vectors(self, inputs: Sequence[SingleInput], first: int) -> FloatArray:
         """Return the raw outputs of N inputs as one array [N, …], where they have one shape."""
-        return np.stack(self._run_encodings([item.windows[0] for item in self._encode(inputs, first)]))
+        return np.stack(self.run_encodings([item.windows[0] for item in self.tokenize(inputs, first)]))
 
     def _predict(self, encoded: Sequence[EncodedInput]) -> Iterator[Result]:
         return map(self.task.decode, self._encoded_outputs(encoded))
 
     def _encoded_outputs(self, encoded: Sequence[EncodedInput]) -> list[Outputs]:
         """Return the raw outputs of tokenized inputs."""
-        arrays = iter(self._run_encodings([window for item in encoded for window in item.windows]))
+        arrays = iter(self.run_encodings([window for item in encoded for window in item.windows]))
         return [
             Outputs(item.input, item.windows, tuple(islice(arrays, len(item.windows))), self.tokenizer)
             for item in encoded
@@ -280,8 +281,8 @@ class Model:
         arrays = [array for _, array in self._run_batches([length] * batch_size, partial(slice_batch, batch))]
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
-    def _run_encodings(self, encodings: Sequence[Encoding]) -> list[FloatArray]:
-        """Return the raw output of each encoding, run in batches of similar length."""
+    def run_encodings(self, encodings: Sequence[Encoding]) -> list[FloatArray]:
+        """Return the raw output of each tokenized sequence, run in batches of similar length."""
         outputs: list[FloatArray] = [np.empty(0)] * len(encodings)
         for indices, array in self._run_batches(list(map(len, encodings)), partial(self._pad, encodings)):
             parts = self.task.split(array, [encodings[index] for index in indices])

@@ -20,7 +20,7 @@ from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Outputs
 from bert_runtime.variant_choice import can_run
 
-__all__ = ["Check", "self_test_values", "verify"]
+__all__ = ["Check", "self_test", "self_test_values", "verify"]
 
 _MAX_SELF_TEST_VALUES = 1024
 """Values per input that a self-test records: as many as the widest usual embedding has.
@@ -116,13 +116,24 @@ def _self_test(path: Path, manifest: Manifest, variant: Variant) -> Check:
         opened = _open_on_target(path, manifest, variant)
         if opened is None:
             return Check(name, True, "needs CUDA, since the CPU lacks its operators", skipped=True)
-        model, remark = opened
-        found = [self_test_values(model.outputs([value])[0]) for value in manifest.self_test_inputs]
+        return self_test(opened[0], manifest, variant, remark=opened[1])
     except DeploymentError:
         raise
     except BertError as error:
         return Check(name, False, str(error))
-    return _compare(name, variant, found, remark)
+
+
+def self_test(model: Model, manifest: Manifest, variant: Variant, *, remark: str = "") -> Check:
+    """Run the manifest's self-test inputs through an opened variant, and compare the outputs with the recorded ones.
+
+    Args:
+        model: the opened variant.
+        manifest: the bundle's manifest.
+        variant: the variant.
+        remark: ends the check's detail.
+    """
+    found = [self_test_values(model.outputs([value])[0]) for value in manifest.self_test_inputs]
+    return _compare(f"self-test {variant.title}", variant, found, remark)
 
 
 def _compare(name: str, variant: Variant, found: list[FloatArray], remark: str) -> Check:

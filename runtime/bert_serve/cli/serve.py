@@ -1,0 +1,104 @@
+"""`bert-export serve`."""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bert_runtime import InputError, Manifest
+
+__all__ = ["serve"]
+
+_PATH = click.Path(path_type=Path)
+
+
+def _read_config(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+    """Take defaults from a TOML file whose keys are the options' names."""
+    if path is None:
+        return
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise click.UsageError(f"{path}: not a TOML file: {error}") from None
+    known = {(option.name or "").replace("_", "-"): option.name for option in context.command.params}
+    known = {name: target for name, target in known.items() if name not in ("config", "help")}
+    if unknown := sorted(set(values) - set(known)):
+        raise click.UsageError(f"{path}: unknown {', '.join(unknown)}; known are {', '.join(sorted(known))}")
+    context.default_map = {known[name]: value for name, value in values.items()}
+
+
+def _named_bundles(bundles: Sequence[str]) -> dict[str, Path]:
+    """Return bundles by name from `BUNDLE` or `NAME=BUNDLE`, after a look that each is one."""
+    named: dict[str, Path] = {}
+    for text in bundles:
+        name, equals, path = text.partition("=")
+        bundle = Path(path if equals else text)
+        name = name if equals else bundle.resolve().name
+        if not name or name in named:
+            raise InputError(f"expected a name of its own for each bundle (NAME=BUNDLE), found {name!r} twice")
+        Manifest.read(bundle)
+        named[name] = bundle
+    return named
+
+
+@click.command(context_settings={"auto_envvar_prefix": "BERT_SERVE", "show_default": True})
+@click.argument("bundles", nargs=-1, required=True, metavar="BUNDLE|NAME=BUNDLE...")
+@click.option("--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0 for all.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, help="Port to listen on; 0 for a free one.")
+@click.option("--uds", type=_PATH, help="Path of a Unix socket to listen on instead.")
+@click.option("--precision", default="auto", help="fp32, fp16, int8 or auto.")
+@click.option("--device", default="auto", help="cpu, cuda, cuda:1, tensorrt or auto.")
+@click.option("--threads", type=click.IntRange(1), help="Threads of each model.  [default: all cores]")
+@click.option("--inter-threads", type=click.IntRange(1), help="Batches run in parallel.  [default: threads]")
+@click.option("--max-batch-tokens", type=click.IntRange(1), help="Padded tokens per batch.")
+@click.option("--max-queue-tokens", type=click.IntRange(1), default=262_144, help="Tokens that may wait; then 429.")
+@click.option(
+    "--max-queue-ms", type=click.FloatRange(1), default=2_000, help="Longest wait of a request; then 429/503."
+)
+@click.option("--max-texts", type=click.IntRange(1), default=1_024, help="Texts per request; more are refused (422).")
+@click.option("--max-tokens-per-text", type=click.IntRange(1), help="Refuse longer texts (413) instead of truncating.")
+@click.option("--max-body-bytes", type=click.IntRange(1), default=10_000_000, help="Largest body of a request (413).")
+@click.option("--api-key", "api_keys", multiple=True, help="Key that requests must carry; repeat for several.")
+@click.option("--cors-origin", "cors_origins", multiple=True, help="Origin whose pages may call; repeat for several.")
+@click.option("--reload/--no-reload", default=True, help="Load a bundle that is replaced on disk.")
+@click.option("--drain-s", type=click.FloatRange(0), default=30, help="Seconds to finish requests after SIGTERM.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
+@click.option("--log-texts", is_flag=True, help="Write the bodies of requests into the log.")
+@click.option(
+    "--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), callback=_read_config, is_eager=True,
+    expose_value=False, help="TOML file of these options, such as port = 9000.",
+)  # fmt: skip
+def serve(
+    bundles: tuple[str, ...], host: str, port: int, uds: Path | None, drain_s: float, log_level: str, **options: Any
+) -> None:
+    """Serve bundles over HTTP, in the formats of OpenAI, TEI, Cohere, KServe and the Hugging Face pipelines.
+
+    Every option can also be set by an environment variable, such as BERT_SERVE_PORT, or in a file (--config).
+    """
+    from bert_serve.logs import configure_logs
+    from bert_serve.server import run_server
+
+    settings = _settings(_named_bundles(bundles), options)
+    configure_logs(log_level)
+    code = run_server(settings, host=host, port=port, uds=uds, drain_s=drain_s)
+    raise click.exceptions.Exit(code)
+
+
+def _settings(bundles: dict[str, Path], options: dict[str, Any]) -> Any:
+    from bert_serve.settings import EngineSettings, ServerSettings
+
+    load_names = ("precision", "device", "threads", "inter_threads", "max_batch_tokens")
+    engine_names = ("max_queue_tokens", "max_queue_ms", "max_texts", "max_tokens_per_text")
+    load_options = {name: options[name] for name in load_names}
+    engine = EngineSettings(load_options=load_options, **{name: options[name] for name in engine_names})
+    return ServerSettings(
+        bundles=bundles,
+        engine=engine,
+        max_body_bytes=options["max_body_bytes"],
+        api_keys=options["api_keys"],
+        cors_origins=options["cors_origins"],
+        reload_s=1.0 if options["reload"] else None,
+        log_texts=options["log_texts"],
+    )

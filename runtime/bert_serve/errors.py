@@ -1,0 +1,100 @@
+"""The errors that a server answers with, beside those of `bert_runtime.errors`.
+
+    ServeError
+    ├── ModelNotFoundError    no model of this name
+    ├── ModelNotReadyError    the model is still being loaded
+    ├── QueueFullError        too much work is waiting; says when to come again
+    ├── QueueTimeoutError     the request waited longer than it may
+    ├── ClientGoneError       nobody waits for the answer any more
+    ├── TooManyTextsError     more texts than a request may have
+    └── TextTooLongError      more tokens than a text may have
+
+Each has the HTTP status that fits. Messages go to clients: they hold no path of the server.
+"""
+
+from typing import ClassVar
+
+from bert_runtime.errors import BertError
+
+__all__ = [
+    "ClientGoneError",
+    "ModelNotFoundError",
+    "ModelNotReadyError",
+    "QueueFullError",
+    "QueueTimeoutError",
+    "ServeError",
+    "TextTooLongError",
+    "TooManyTextsError",
+]
+
+
+class ServeError(BertError):
+    """A request cannot be answered."""
+
+    status: ClassVar[int] = 500
+    """HTTP status."""
+    reason: ClassVar[str] = "internal"
+    """Label of the metric `bert_rejected_total`."""
+
+
+class ModelNotFoundError(ServeError):
+    """No model of this name is served."""
+
+    status = 404
+    reason = "model_not_found"
+
+
+class _RetryError(ServeError):
+    """A request may succeed later.
+
+    Args:
+        message: why it failed now.
+        retry_after_s: seconds after which to try again.
+    """
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+        """Seconds after which to try again."""
+
+
+class ModelNotReadyError(_RetryError):
+    """The model is still being loaded."""
+
+    status = 503
+    reason = "not_ready"
+
+
+class QueueFullError(_RetryError):
+    """Too much work is waiting already."""
+
+    status = 429
+    reason = "queue_full"
+
+
+class QueueTimeoutError(_RetryError):
+    """The request waited longer than `max_queue_ms`."""
+
+    status = 503
+    reason = "queue_timeout"
+
+
+class ClientGoneError(ServeError):
+    """The client closed the connection before its answer was ready."""
+
+    status = 499
+    reason = "client_gone"
+
+
+class TooManyTextsError(ServeError):
+    """A request has more texts than `max_texts`."""
+
+    status = 422
+    reason = "too_many_texts"
+
+
+class TextTooLongError(ServeError):
+    """A text has more tokens than it may."""
+
+    status = 413
+    reason = "text_too_long"

@@ -1,0 +1,90 @@
+"""The application: models, routes, limits, and what happens when it starts and ends."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from types import ModuleType
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+from bert_runtime import __version__
+from bert_runtime.errors import BertError
+from bert_serve.http import operations
+from bert_serve.http.errors import ErrorBody, add_error_handlers
+from bert_serve.http.middleware import ApiKeys, BodyLimit, RequestLog
+from bert_serve.metrics import Metrics
+from bert_serve.serving.served_model import Models
+from bert_serve.settings import ServerSettings
+
+__all__ = ["create_app"]
+
+_log = logging.getLogger("bert_serve")
+
+_FORMATS: tuple[ModuleType, ...] = ()
+"""Modules with the routes of a wire format: a `router`, and the format of its errors, `error_body`."""
+
+
+def create_app(settings: ServerSettings, on_failure: Callable[[], None] = lambda: None) -> FastAPI:
+    """Return the application that serves bundles.
+
+    Models are loaded in the background once it starts: until then, `/health` and inference answer 503.
+
+    Args:
+        settings: what to serve, and to whom.
+        on_failure: called where a bundle cannot be loaded at the start; the log says why.
+    """
+    metrics = Metrics()
+    models = Models(settings, metrics)
+    app = FastAPI(
+        title="bert-export",
+        version=__version__,
+        summary="Exported encoders over HTTP",
+        docs_url=None,  # its page would load scripts from elsewhere
+        redoc_url=None,
+        lifespan=partial(_lifespan, models=models, reload_s=settings.reload_s, on_failure=on_failure),
+    )
+    app.state.settings, app.state.models, app.state.metrics = settings, models, metrics
+    app.include_router(operations.router)
+    bodies: dict[str, ErrorBody] = {}
+    for module in _FORMATS:
+        app.include_router(module.router)
+        bodies |= {route.path: module.error_body for route in module.router.routes}
+    add_error_handlers(app, bodies, metrics)
+    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    app.add_middleware(ApiKeys, keys=settings.api_keys)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=list(settings.cors_origins), allow_methods=["*"], allow_headers=["*"]
+        )
+    app.add_middleware(RequestLog, metrics=metrics, log_texts=settings.log_texts)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(
+    app: FastAPI, models: Models, reload_s: float | None, on_failure: Callable[[], None]
+) -> AsyncIterator[None]:
+    """Load the models while the server already answers probes, and close them at its end."""
+    task = asyncio.create_task(_load_and_watch(models, reload_s, on_failure))
+    yield
+    task.cancel()
+    for served in models.values():
+        served.close()
+
+
+async def _load_and_watch(models: Models, reload_s: float | None, on_failure: Callable[[], None]) -> None:
+    try:
+        for served in models.values():
+            await served.load()
+            _log.info("model %r is ready: %r", served.name, served.model)
+    except BertError as error:
+        _log.critical("model %r cannot be loaded: %s", served.name, error)
+        on_failure()
+        return
+    while reload_s is not None:
+        await asyncio.sleep(reload_s)
+        for served in models.values():
+            await served.load_if_changed()

@@ -1,0 +1,17 @@
+"""JSON answers, NumPy arrays included."""
+
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+__all__ = ["JSONResponse"]
+
+
+class JSONResponse(Response):
+    """A response whose content is JSON: arrays of NumPy become lists, without a Python object for each number."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)

@@ -1,0 +1,153 @@
+"""What happens to every request before a route sees it: an id, a key, a limit, a line in the log.
+
+    RequestLog ─▶ ApiKeys ─▶ BodyLimit ─▶ routes
+
+Plain ASGI: classes that wrap an application. (Starlette's `BaseHTTPMiddleware` costs a task for each request.)
+"""
+
+import hmac
+import logging
+import re
+import time
+from collections.abc import Sequence
+from uuid import uuid4
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from bert_serve.http.errors import error_response
+from bert_serve.metrics import Metrics
+
+__all__ = ["ApiKeys", "BodyLimit", "RequestLog"]
+
+_log = logging.getLogger("bert_serve.requests")
+
+_REQUEST_ID = re.compile(r"[\w.:-]{1,128}")
+"""Ids of clients that are taken over; others could forge lines of a log."""
+
+_PUBLIC_PATHS = {"/", "/health", "/live", "/metrics", "/v2/health/live", "/v2/health/ready", "/openapi.json"}
+"""Paths that need no key: probes, metrics, the page itself. Files of the page start with `_PUBLIC_PREFIX`."""
+
+_PUBLIC_PREFIX = "/static/"
+
+
+class RequestLog:
+    """Gives each request an id, counts it, and logs one line when it is answered.
+
+    Args:
+        app: the application inside.
+        metrics: where requests are counted.
+        log_texts: whether the log holds bodies.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, *, log_texts: bool = False) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._log_texts = log_texts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start, status, body = time.perf_counter(), 0, bytearray()
+        asked = Headers(scope=scope).get("x-request-id", "")
+        request_id = asked if _REQUEST_ID.fullmatch(asked) else uuid4().hex
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        async def receive_and_keep() -> Message:
+            message = await receive()
+            body.extend(message.get("body", b""))
+            return message
+
+        try:
+            await self._app(scope, receive_and_keep if self._log_texts else receive, send_with_id)
+        finally:
+            self._report(scope, request_id, status or 500, time.perf_counter() - start, bytes(body))
+
+    def _report(self, scope: Scope, request_id: str, status: int, seconds: float, body: bytes) -> None:
+        route = getattr(scope.get("route"), "path", "other")
+        self._metrics.requests.labels(route, status).inc()
+        self._metrics.request_s.labels(route).observe(seconds)
+        if _log.isEnabledFor(logging.INFO):
+            fields = {
+                "request_id": request_id,
+                "method": scope["method"],
+                "route": route,
+                "status": status,
+                "milliseconds": round(seconds * 1e3, 3),
+            }
+            if self._log_texts:
+                fields["body"] = body.decode("utf-8", "replace")
+            _log.info("request", extra={"fields": fields})
+
+
+class ApiKeys:
+    """Refuses requests without one of the server's keys, but not probes, metrics and the page.
+
+    Args:
+        app: the application inside.
+        keys: the keys; none is needed where there are none.
+    """
+
+    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+        self._app = app
+        self._keys = [key.encode() for key in keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and self._keys and not self._admits(scope):
+            message = "expected the header Authorization: Bearer KEY with a key of this server"
+            await error_response(401, message, headers={"WWW-Authenticate": "Bearer"})(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _admits(self, scope: Scope) -> bool:
+        path = scope["path"]
+        if path in _PUBLIC_PATHS or path.startswith(_PUBLIC_PREFIX) or scope["method"] == "OPTIONS":
+            return True
+        kind, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
+        found = key.strip().encode()
+        matches = [hmac.compare_digest(found, expected) for expected in self._keys]  # all of them, in constant time
+        return kind.lower() == "bearer" and any(matches)
+
+
+class BodyLimit:
+    """Refuses bodies that are too large, by their declared size or else while they arrive.
+
+    Args:
+        app: the application inside.
+        max_bytes: largest body.
+    """
+
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        declared = Headers(scope=scope).get("content-length", "0")
+        if declared.isdigit() and int(declared) > self._max_bytes:
+            await error_response(413, self._message(f"{int(declared):,}"))(scope, receive, send)
+            return
+        num_bytes = 0
+
+        async def receive_limited() -> Message:
+            nonlocal num_bytes
+            message = await receive()
+            num_bytes += len(message.get("body", b""))
+            if num_bytes > self._max_bytes:
+                raise HTTPException(413, self._message("more"))
+            return message
+
+        await self._app(scope, receive_limited, send)
+
+    def _message(self, found: str) -> str:
+        return f"expected a body of at most {self._max_bytes:,} bytes, found {found}"

@@ -1,0 +1,35 @@
+"""Routes for those who operate the server: probes and metrics."""
+
+from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bert_serve.errors import ModelNotReadyError
+from bert_serve.http.json_response import JSONResponse
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["operations"])
+
+
+@router.get("/health", summary="Ready: all models are loaded and have passed their self-tests")
+async def health(request: Request) -> Response:
+    """Answer 200 once all models are loaded and have passed their self-tests, 503 before."""
+    models = request.app.state.models
+    if not models.ready:
+        waiting = [name for name, served in models.items() if not served.ready]
+        raise ModelNotReadyError(f"models being loaded: {', '.join(waiting)}")
+    return JSONResponse({"status": "ready", "models": list(models)})
+
+
+@router.get("/live", summary="Alive: the server answers")
+async def live() -> Response:
+    """Answer 200 while the server runs, also before its models are loaded."""
+    return JSONResponse({"status": "live"})
+
+
+@router.get("/metrics", summary="Prometheus metrics")
+async def metrics(request: Request) -> Response:
+    """Return the metrics in Prometheus' text format."""
+    return Response(request.app.state.metrics.text(), media_type=CONTENT_TYPE_LATEST)

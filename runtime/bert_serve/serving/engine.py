@@ -1,0 +1,184 @@
+"""A loaded bundle with its queue and its worker."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from bert_runtime import load
+from bert_runtime.batching.streaming import EncodedInput
+from bert_runtime.errors import BundleError
+from bert_runtime.inputs import SingleInput
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import Outputs, Result
+from bert_runtime.verification import self_test
+from bert_serve.errors import ClientGoneError, TextTooLongError, TooManyTextsError
+from bert_serve.metrics import ModelMetrics
+from bert_serve.serving.token_queue import Job, TokenQueue
+from bert_serve.serving.worker import Worker
+from bert_serve.settings import EngineSettings
+
+__all__ = ["Caller", "Engine"]
+
+_TAKEN_BATCHES = 4
+"""Batches of `max_batch_tokens` that the worker takes at a time: enough to sort by length and to fill the parallel
+sessions, few enough for a new request to have its turn soon. A judgement."""
+
+_INLINE_CHARACTERS = 4_000
+"""Texts of a request that are tokenized at once; a thread's start costs more than that (about 1 ms at 4,000)."""
+
+_INLINE_RESULTS = 32
+"""Results that are decoded at once, without a thread. A judgement."""
+
+_GONE_CHECK_S = 0.05
+"""Seconds between looks whether the client still waits."""
+
+
+class Caller(Protocol):
+    """The part of a request that tells whether its client still waits."""
+
+    async def is_disconnected(self) -> bool:
+        """Return whether the client has closed the connection."""
+
+
+class Engine:
+    """A loaded bundle whose work comes from a queue.
+
+    Args:
+        bundle: the bundle's directory.
+        settings: how it is loaded and joined.
+        metrics: where it is counted.
+
+    Raises:
+        BundleError: the bundle cannot be loaded, or computes something else than its self-test says.
+    """
+
+    def __init__(self, bundle: Path, settings: EngineSettings, metrics: ModelMetrics) -> None:
+        self.model = load(bundle, **settings.load_options)
+        """The loaded model."""
+        self._settings = settings
+        self._metrics = metrics
+        self._check_self_test()
+        take_tokens = _TAKEN_BATCHES * self.model.max_batch_tokens
+        self.queue = TokenQueue(settings.max_queue_tokens, take_tokens // 2, settings.max_queue_ms / 1e3)
+        self._worker = Worker(self.model, self.queue, take_tokens, metrics.joined.observe)
+        metrics.queue_tokens.set_function(lambda: self.queue.num_tokens)
+
+    def _check_self_test(self) -> None:
+        manifest, variant = self.model.manifest, self.model.variant
+        assert manifest is not None, "a loaded bundle has a manifest"
+        assert variant is not None, "a loaded bundle has a variant"
+        check = self_test(self.model, manifest, variant)
+        if not check.passed:
+            raise BundleError(f"{check.name} failed: {check.detail}; run bert-export verify on the bundle")
+
+    async def encode(self, inputs: Sequence[SingleInput], *, truncate: bool = True) -> list[EncodedInput]:
+        """Tokenize inputs.
+
+        Args:
+            inputs: inputs as in `bert_runtime.Model.__call__`.
+            truncate: whether what exceeds the model's maximum may be cut off.
+
+        Raises:
+            InputError: names an input that the task cannot process.
+            TooManyTextsError: there are more than a request may have.
+            TextTooLongError: an input has more tokens than it may.
+        """
+        if len(inputs) > self._settings.max_texts:
+            raise TooManyTextsError(f"expected at most {self._settings.max_texts} texts, found {len(inputs)}")
+        start = time.perf_counter()
+        if _num_characters(inputs) <= _INLINE_CHARACTERS:
+            encoded = self.model.tokenize(inputs)
+        else:
+            encoded = await asyncio.to_thread(self.model.tokenize, inputs)
+        self._check_lengths(encoded, truncate=truncate)
+        self._metrics.tokenize_s.observe(time.perf_counter() - start)
+        return encoded
+
+    def _check_lengths(self, encoded: Sequence[EncodedInput], *, truncate: bool) -> None:
+        limit = self._settings.max_tokens_per_text
+        if limit is None and truncate:
+            return
+        windowed = self.model.tokenizer.windows is not None
+        limit = limit or self.model.tokenizer.max_tokens
+        for index, item in enumerate(encoded):
+            num_tokens = sum(map(len, item.windows))
+            cut = not windowed and bool(item.windows[0].overflowing)
+            if cut or num_tokens > limit:
+                found = f"more than {num_tokens}" if cut else str(num_tokens)
+                raise TextTooLongError(f"input {index}: expected at most {limit} tokens, found {found}")
+
+    async def outputs(self, encoded: Sequence[EncodedInput], caller: Caller | None = None) -> list[Outputs]:
+        """Return the raw outputs of tokenized inputs, computed together with those of other callers.
+
+        Args:
+            encoded: the inputs.
+            caller: whose connection is watched; work for a client that has gone is dropped.
+
+        Raises:
+            QueueFullError: too much work is waiting.
+            QueueTimeoutError: the work was not started in time.
+            ClientGoneError: the client has gone.
+            BundleError: the graph failed.
+        """
+        if not encoded:
+            return []
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def finish(job: Job) -> None:
+            loop.call_soon_threadsafe(_set_done, done)
+
+        sequences = [window for item in encoded for window in item.windows]
+        job = Job(sequences, time.perf_counter() + self._settings.max_queue_ms / 1e3, finish)
+        self.queue.put(job)
+        try:
+            await _wait(done, caller)
+        except BaseException:  # also when the handler is cancelled
+            job.cancelled = True
+            raise
+        if job.error is not None:
+            raise job.error
+        self._metrics.count(job)
+        arrays = iter(cast(list[FloatArray], job.outputs))  # all are computed
+        return [
+            Outputs(item.input, item.windows, tuple(islice(arrays, len(item.windows))), self.model.tokenizer)
+            for item in encoded
+        ]
+
+    async def decode(self, outputs: Sequence[Outputs], options: Mapping[str, Any] | None = None) -> list[Result]:
+        """Return the results of raw outputs; raise `InputError` for an option that the task does not have."""
+        task = self.model.task.with_options(**options) if options else self.model.task
+        if len(outputs) > _INLINE_RESULTS:
+            return await asyncio.to_thread(lambda: list(map(task.decode, outputs)))
+        return list(map(task.decode, outputs))
+
+    def close(self) -> None:
+        """Accept no more work; what waits is still done, by a thread that then ends."""
+        self.queue.close()
+
+
+def _num_characters(inputs: Sequence[SingleInput]) -> int:
+    """Count the characters of inputs, as far as they are texts."""
+    texts: list[object] = []
+    for value in inputs:
+        texts += [value] if isinstance(value, str) else value.values() if isinstance(value, Mapping) else value
+    return sum(len(text) for text in texts if isinstance(text, str))
+
+
+def _set_done(done: "asyncio.Future[None]") -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+async def _wait(done: "asyncio.Future[None]", caller: Caller | None) -> None:
+    """Wait for the worker; raise `ClientGoneError` once nobody waits for the answer."""
+    while caller is not None:
+        await asyncio.wait((done,), timeout=_GONE_CHECK_S)
+        if done.done():
+            return
+        if await caller.is_disconnected():
+            raise ClientGoneError("the client closed the connection")
+    await done

@@ -1,0 +1,159 @@
+"""Bundles behind the names that clients use, replaced while they are served."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_runtime import Model
+from bert_runtime.bundle.manifest import MANIFEST_NAME
+from bert_runtime.errors import BertError
+from bert_runtime.inputs import SingleInput
+from bert_runtime.tasks import Result
+from bert_serve.errors import ModelNotFoundError, ModelNotReadyError
+from bert_serve.metrics import Metrics
+from bert_serve.serving.engine import Caller, Engine
+from bert_serve.settings import EngineSettings, ServerSettings
+
+__all__ = ["Models", "ServedModel"]
+
+_log = logging.getLogger("bert_serve")
+
+_RETIRE_S = 5.0
+"""Seconds for which a replaced engine still accepts the requests that were tokenized for it."""
+
+
+class ServedModel:
+    """A name, and the engine that answers for it: the newest one whose self-test passed.
+
+    Args:
+        name: the name that clients use.
+        bundle: the bundle's directory.
+        settings: how it is loaded.
+        metrics: where it is counted.
+    """
+
+    def __init__(self, name: str, bundle: Path, settings: EngineSettings, metrics: Metrics) -> None:
+        self.name = name
+        self._bundle = bundle
+        self._settings = settings
+        self._metrics = metrics.of_model(name)
+        self._engine: Engine | None = None
+        self._stamp: tuple[int, ...] | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the bundle is loaded and has passed its self-test."""
+        return self._engine is not None
+
+    @property
+    def engine(self) -> Engine:
+        """The engine; raise `ModelNotReadyError` before it is loaded."""
+        if self._engine is None:
+            raise ModelNotReadyError(f"model {self.name!r} is being loaded; try again")
+        return self._engine
+
+    @property
+    def model(self) -> Model:
+        """The loaded model; raise `ModelNotReadyError` before it is loaded."""
+        return self.engine.model
+
+    @property
+    def num_waiting_tokens(self) -> int:
+        """Tokens in the queue."""
+        return 0 if self._engine is None else self._engine.queue.num_tokens
+
+    async def results(
+        self,
+        inputs: Sequence[SingleInput],
+        caller: Caller | None = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+        truncate: bool = True,
+    ) -> list[Result]:
+        """Return the results of inputs in order, computed together with those of other callers.
+
+        Args:
+            inputs: inputs as in `bert_runtime.Model.__call__`.
+            caller: the request, whose connection is watched.
+            options: decoding options of the task for this request, such as `top_k`.
+            truncate: whether what exceeds the model's maximum may be cut off.
+
+        Raises:
+            InputError: names an input that the task cannot process, or an option that it does not have.
+            ServeError: the request cannot be answered now, or exceeds a limit; see `bert_serve.errors`.
+        """
+        engine = self.engine  # one engine for tokenizing and computing, also if the bundle is replaced meanwhile
+        encoded = await engine.encode(inputs, truncate=truncate)
+        return await engine.decode(await engine.outputs(encoded, caller), options)
+
+    async def load(self) -> None:
+        """Load the bundle beside the one that is served, and swap them; raise `BertError` where it cannot be loaded."""
+        self._stamp = self._read_stamp()
+        old, self._engine = self._engine, await asyncio.to_thread(Engine, self._bundle, self._settings, self._metrics)
+        if old is not None:
+            asyncio.get_running_loop().call_later(_RETIRE_S, old.close)
+
+    async def load_if_changed(self) -> None:
+        """Load the bundle if it has been replaced on disk; keep the old one where the new one cannot be loaded."""
+        stamp = self._read_stamp()
+        if stamp is None or stamp == self._stamp:
+            return
+        try:
+            await self.load()
+        except BertError as error:
+            self._metrics.reload_failures.inc()
+            _log.error("the replaced bundle of model %r cannot be loaded; the old one stays: %s", self.name, error)
+        else:
+            self._metrics.reloads.inc()
+            _log.info("model %r now serves the replaced bundle", self.name)
+
+    def close(self) -> None:
+        """Accept no more requests; those that wait are still answered."""
+        if self._engine is not None:
+            self._engine.close()
+
+    def _read_stamp(self) -> tuple[int, ...] | None:
+        """Return what differs between two bundles at the same path; `None` while there is none."""
+        try:
+            status = (self._bundle / MANIFEST_NAME).stat()
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+
+
+class Models(Mapping[str, ServedModel]):
+    """The models of a server by name."""
+
+    def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
+        self._models = {
+            name: ServedModel(name, bundle, settings.engine, metrics) for name, bundle in settings.bundles.items()
+        }
+
+    def __getitem__(self, name: str) -> ServedModel:
+        return self._models[name]
+
+    def __iter__(self) -> Any:
+        return iter(self._models)
+
+    def __len__(self) -> int:
+        return len(self._models)
+
+    @property
+    def ready(self) -> bool:
+        """Whether all models are loaded."""
+        return all(served.ready for served in self.values())
+
+    def resolve(self, name: str | None = None) -> ServedModel:
+        """Return the model of a name; where a single one is served, any name means it.
+
+        Raises:
+            ModelNotFoundError: several are served, and none has this name.
+        """
+        if len(self._models) == 1:
+            return next(iter(self._models.values()))
+        if name is None or name not in self._models:
+            found = "no name" if name is None else f"{name!r:.100}"
+            raise ModelNotFoundError(f"expected one of the models {', '.join(self._models)}, found {found}")
+        return self._models[name]

@@ -1,0 +1,159 @@
+"""A queue of requests, bounded in tokens, from which work is taken in turns.
+
+    put ──▶ [ job A: ■■■□□□□ ][ job B: □ ][ job C: □□ ] ──▶ take: some sequences of A, B, C, then A again
+
+A job is one request: its sequences in order, and how far it has come. A long request gives at most `turn_tokens` before
+it goes to the end of the queue, so that a short one never waits for all of it (round robin).
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import Condition
+
+from tokenizers import Encoding
+
+from bert_runtime.numerics import FloatArray
+from bert_serve.errors import QueueFullError, QueueTimeoutError
+
+__all__ = ["Job", "TokenQueue"]
+
+
+class Job:
+    """One request's sequences, in the queue or being computed.
+
+    Args:
+        sequences: the tokenized sequences.
+        deadline_s: when it must have started, on the clock of `time.perf_counter`.
+        finish: called once by the worker, when all outputs are there or `error` is.
+    """
+
+    __slots__ = (
+        "cancelled", "deadline_s", "error", "finish", "num_left", "outputs", "queued_s", "sequences", "started_s",
+        "taken",
+    )  # fmt: skip
+
+    def __init__(self, sequences: Sequence[Encoding], deadline_s: float, finish: Callable[["Job"], None]) -> None:
+        self.sequences = sequences
+        self.deadline_s = deadline_s
+        self.finish = finish
+        self.outputs: list[FloatArray | None] = [None] * len(sequences)
+        """The raw output of each sequence, as far as computed."""
+        self.taken = 0
+        """Sequences that the worker has taken."""
+        self.num_left = len(sequences)
+        """Sequences without an output."""
+        self.error: Exception | None = None
+        self.cancelled = False
+        """Whether nobody waits for the outputs any more."""
+        self.queued_s = time.perf_counter()
+        self.started_s = 0.0
+
+    def num_waiting_tokens(self) -> int:
+        """Count the tokens that have not been taken yet."""
+        return sum(map(len, self.sequences[self.taken :]))
+
+
+class TokenQueue:
+    """Jobs of many threads for one worker.
+
+    Args:
+        max_tokens: tokens that may wait.
+        turn_tokens: tokens that a job gives before the next job's turn.
+        max_wait_s: how long a job may wait until its start.
+    """
+
+    def __init__(self, max_tokens: int, turn_tokens: int, max_wait_s: float) -> None:
+        self._max_tokens = max_tokens
+        self._turn_tokens = turn_tokens
+        self._max_wait_s = max_wait_s
+        self._jobs: deque[Job] = deque()
+        self._changed = Condition()
+        self._closed = False
+        self.num_tokens = 0
+        """Tokens that wait."""
+        self.tokens_per_s = 0.0
+        """Measured throughput of the worker; 0 before it is known."""
+
+    def put(self, job: Job) -> None:
+        """Add a job.
+
+        Raises:
+            QueueFullError: so much is waiting that there is no room, or the job would not start in time.
+        """
+        num_tokens = job.num_waiting_tokens()
+        with self._changed:
+            if self._closed:
+                raise QueueFullError("the model is being replaced; try again")
+            if self.num_tokens and self.num_tokens + num_tokens > self._max_tokens:
+                raise QueueFullError(
+                    f"expected at most {self._max_tokens:,} waiting tokens, found {self.num_tokens:,} and this "
+                    f"request's {num_tokens:,}; try again later",
+                    self._seconds_of(self.num_tokens),
+                )
+            if (wait_s := self._seconds_of(self._tokens_before_start())) > self._max_wait_s:
+                raise QueueFullError(
+                    f"the request would wait {wait_s * 1e3:.0f} ms until its start; expected at most "
+                    f"{self._max_wait_s * 1e3:.0f} ms; try again later",
+                    wait_s,
+                )
+            self._jobs.append(job)
+            self.num_tokens += num_tokens
+            self._changed.notify()
+
+    def _tokens_before_start(self) -> int:
+        """Return how many tokens are taken before a new job has its first turn: at most one turn of each job."""
+        return min(self.num_tokens, len(self._jobs) * self._turn_tokens)
+
+    def _seconds_of(self, num_tokens: int) -> float:
+        return num_tokens / self.tokens_per_s if self.tokens_per_s else 0.0
+
+    def take(self, max_tokens: int) -> list[tuple[Job, range]] | None:
+        """Wait for work, and return sequences of one job or several: for each the job and the indices.
+
+        Args:
+            max_tokens: about how many tokens to take, at least one sequence.
+
+        Returns:
+            The work; `None` once the queue is closed and empty.
+        """
+        taken: list[tuple[Job, range]] = []
+        with self._changed:
+            while not self._jobs and not self._closed:
+                self._changed.wait()
+            if not self._jobs:
+                return None
+            while self._jobs and max_tokens > 0:
+                job = self._jobs.popleft()
+                if (indices := self._turn(job, max_tokens)) is not None:
+                    taken.append((job, indices))
+                    max_tokens -= sum(len(job.sequences[index]) for index in indices)
+        return taken
+
+    def _turn(self, job: Job, max_tokens: int) -> range | None:
+        """Return the indices of a job's next sequences, and put it back if there are more; `None` if it is dropped."""
+        now = time.perf_counter()
+        if not job.taken and now > job.deadline_s:
+            job.error = QueueTimeoutError(
+                f"the request waited {(now - job.queued_s) * 1e3:.0f} ms; expected a start within "
+                f"{self._max_wait_s * 1e3:.0f} ms; try again later"
+            )
+        if job.cancelled or job.error is not None:
+            self.num_tokens -= job.num_waiting_tokens()
+            job.finish(job)
+            return None
+        first, room = job.taken, min(max_tokens, self._turn_tokens)
+        job.started_s = job.started_s or now
+        while job.taken < len(job.sequences) and (room > 0 or job.taken == first):
+            room -= len(job.sequences[job.taken])
+            self.num_tokens -= len(job.sequences[job.taken])
+            job.taken += 1
+        if job.taken < len(job.sequences):
+            self._jobs.append(job)
+        return range(first, job.taken)
+
+    def close(self) -> None:
+        """Accept no more jobs; those that wait are still taken."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()

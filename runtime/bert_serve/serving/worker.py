@@ -1,0 +1,94 @@
+"""The thread that runs a model on the joined sequences of many requests."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from threading import Thread
+from typing import Protocol
+
+from tokenizers import Encoding
+
+from bert_runtime.numerics import FloatArray
+from bert_serve.serving.token_queue import Job, TokenQueue
+
+__all__ = ["EncodingRunner", "Worker"]
+
+_log = logging.getLogger("bert_serve")
+
+_SMOOTHING = 0.2
+"""Weight of the newest measurement in the throughput. A judgement."""
+
+
+class EncodingRunner(Protocol):
+    """The part of a `bert_runtime.Model` that the worker uses."""
+
+    def run_encodings(self, encodings: Sequence[Encoding]) -> list[FloatArray]:
+        """Return the raw output of each tokenized sequence, run in batches of similar length."""
+
+
+class Worker:
+    """Takes sequences from a queue as soon as there are any, and runs those that wait together.
+
+    There is no waiting window: requests gather while the model runs, so the busier the server, the larger the batches.
+
+    Args:
+        model: the model.
+        queue: where the work comes from.
+        max_tokens: tokens that are taken at a time.
+        joined: told how many sequences run together, each time.
+    """
+
+    def __init__(
+        self, model: EncodingRunner, queue: TokenQueue, max_tokens: int, joined: Callable[[int], object]
+    ) -> None:
+        self._model = model
+        self._queue = queue
+        self._max_tokens = max_tokens
+        self._joined = joined
+        self._thread = Thread(target=self._work, name="bert-serve-worker", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while (taken := self._queue.take(self._max_tokens)) is not None:
+            if taken:
+                self._run(taken)
+
+    def _run(self, taken: list[tuple[Job, range]]) -> None:
+        """Compute the outputs of some sequences, and finish the jobs that have all of theirs."""
+        start = time.perf_counter()
+        sequences = [job.sequences[index] for job, indices in taken for index in indices]
+        try:
+            outputs = iter(self._model.run_encodings(sequences))
+        except Exception as error:
+            self._run_alone(taken, error)
+            return
+        self._joined(len(sequences))
+        self._measure(sum(map(len, sequences)), time.perf_counter() - start)
+        for job, indices in taken:
+            for index in indices:
+                job.outputs[index] = next(outputs)
+            job.num_left -= len(indices)
+            if not job.num_left:
+                job.finish(job)
+
+    def _run_alone(self, taken: list[tuple[Job, range]], error: Exception) -> None:
+        """After a failure, run each job's sequences on their own, so that it fails only the job that causes it."""
+        if len(taken) > 1:
+            for part in taken:
+                self._run([part])
+            return
+        job = taken[0][0]
+        _log.error("the model failed on a request of %d sequences: %s", len(job.sequences), error)
+        if job.error is None:
+            waiting, job.error = job.taken < len(job.sequences), error
+            if not waiting:  # otherwise the queue drops the rest, and finishes the job
+                job.finish(job)
+
+    def _measure(self, num_tokens: int, seconds: float) -> None:
+        """Update the throughput by which the queue tells how long a request would wait."""
+        found, known = num_tokens / max(seconds, 1e-6), self._queue.tokens_per_s
+        self._queue.tokens_per_s = found if not known else known + _SMOOTHING * (found - known)
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait until the queue is closed and all its work is done."""
+        self._thread.join(timeout_s)

@@ -1,0 +1,49 @@
+"""Probes, metrics, request ids, keys and limits."""
+
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from .conftest import StartClient
+
+
+def test_health_names_the_models(embedding_client: TestClient) -> None:
+    assert embedding_client.get("/health").json() == {"status": "ready", "models": ["toy"]}
+
+
+def test_metrics_count_requests_by_route_and_status(embedding_client: TestClient) -> None:
+    embedding_client.get("/nowhere")
+    text = embedding_client.get("/metrics").text
+    assert 'bert_requests_total{route="/health",status="200"}' in text
+    assert 'bert_requests_total{route="other",status="404"}' in text
+    assert 'bert_queue_tokens{model="toy"} 0.0' in text
+
+
+def test_the_request_id_of_a_client_is_kept_unless_it_could_forge_a_log(embedding_client: TestClient) -> None:
+    assert embedding_client.get("/live", headers={"X-Request-Id": "abc-1"}).headers["x-request-id"] == "abc-1"
+    assert embedding_client.get("/live", headers={"X-Request-Id": "a b"}).headers["x-request-id"] != "a b"
+
+
+def test_without_a_key_only_probes_and_metrics_answer(start_client: StartClient, embedding_bundle: Path) -> None:
+    client = start_client({"toy": embedding_bundle}, api_keys=("one", "two"))
+    assert client.get("/live").status_code == 200
+    assert client.get("/metrics").status_code == 200
+    for headers in ({}, {"Authorization": "Bearer three"}, {"Authorization": "Basic one"}):
+        response = client.get("/nowhere", headers=headers)
+        assert response.status_code == 401
+        assert "Authorization: Bearer KEY" in response.json()["error"]["message"]
+    assert client.get("/nowhere", headers={"Authorization": "Bearer two"}).status_code == 404
+
+
+def test_other_origins_may_call_only_where_they_are_named(start_client: StartClient, embedding_bundle: Path) -> None:
+    closed = start_client({"toy": embedding_bundle}).get("/live", headers={"Origin": "http://page.test"})
+    assert "access-control-allow-origin" not in closed.headers
+    client = start_client({"toy": embedding_bundle}, cors_origins=("http://page.test",))
+    response = client.get("/live", headers={"Origin": "http://page.test"})
+    assert response.headers["access-control-allow-origin"] == "http://page.test"
+
+
+@pytest.mark.parametrize("path", ["/health", "/live"])
+def test_probes_take_no_other_method(embedding_client: TestClient, path: str) -> None:
+    assert embedding_client.post(path).status_code == 405
