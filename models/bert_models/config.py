@@ -121,11 +121,11 @@ class EncoderConfig:
         for name, value, choices in (
             ("activation", self.activation, ACTIVATIONS),
             ("classifier_activation", self.classifier_activation, ACTIVATIONS),
-            ("prediction_activation", self.prediction_activation or self.activation, ACTIVATIONS),
+            ("prediction_activation", self.prediction_activation, (None, *ACTIVATIONS)),
             ("positions", self.positions, POSITION_SCHEMES),
         ):
             if value not in choices:
-                yield f"{name} must be one of {', '.join(choices)}, found {value!r}"
+                yield f"{name} must be one of {', '.join(filter(None, choices))}, found {value!r:.100}"
 
     def _number_problems(self) -> Iterator[str]:
         for name in ("hidden_dropout", "attention_dropout", "classifier_dropout"):

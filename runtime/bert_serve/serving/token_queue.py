@@ -29,8 +29,8 @@ class Job:
     """
 
     __slots__ = (
-        "cancelled", "deadline_s", "error", "finish", "num_left", "outputs", "queued_s", "sequences", "started_s",
-        "taken",
+        "cancelled", "deadline_s", "error", "finish", "num_left", "num_waiting_tokens", "outputs", "queued_s", "sequences",
+        "started_s", "taken",
     )  # fmt: skip
 
     def __init__(self, sequences: Sequence[Encoding], deadline_s: float, finish: Callable[["Job"], None]) -> None:
@@ -41,6 +41,8 @@ class Job:
         """The raw output of each sequence, as far as computed."""
         self.taken = 0
         """Sequences that the worker has taken."""
+        self.num_waiting_tokens = sum(map(len, sequences))
+        """Tokens of those that it has not taken."""
         self.num_left = len(sequences)
         """Sequences without an output."""
         self.error: Exception | None = None
@@ -48,10 +50,6 @@ class Job:
         """Whether nobody waits for the outputs any more."""
         self.queued_s = time.perf_counter()
         self.started_s = 0.0
-
-    def num_waiting_tokens(self) -> int:
-        """Count the tokens that have not been taken yet."""
-        return sum(map(len, self.sequences[self.taken :]))
 
 
 class TokenQueue:
@@ -70,6 +68,8 @@ class TokenQueue:
         self._jobs: deque[Job] = deque()
         self._changed = Condition()
         self._closed = False
+        self._first_turns = 0
+        """Tokens that are taken before a new job has its first turn: at most one turn of each job."""
         self.num_tokens = 0
         """Tokens that wait."""
         self.tokens_per_s = 0.0
@@ -81,7 +81,7 @@ class TokenQueue:
         Raises:
             QueueFullError: so much is waiting that there is no room, or the job would not start in time.
         """
-        num_tokens = job.num_waiting_tokens()
+        num_tokens = job.num_waiting_tokens
         with self._changed:
             if self._closed:
                 raise QueueFullError("the model is being replaced; try again")
@@ -91,19 +91,19 @@ class TokenQueue:
                     f"request's {num_tokens:,}; try again later",
                     self._seconds_of(self.num_tokens),
                 )
-            if (wait_s := self._seconds_of(self._tokens_before_start())) > self._max_wait_s:
+            if (wait_s := self._seconds_of(self._first_turns)) > self._max_wait_s:
                 raise QueueFullError(
                     f"the request would wait {wait_s * 1e3:.0f} ms until its start; expected at most "
                     f"{self._max_wait_s * 1e3:.0f} ms; try again later",
                     wait_s,
                 )
-            self._jobs.append(job)
             self.num_tokens += num_tokens
+            self._append(job)
             self._changed.notify()
 
-    def _tokens_before_start(self) -> int:
-        """Return how many tokens are taken before a new job has its first turn: at most one turn of each job."""
-        return min(self.num_tokens, len(self._jobs) * self._turn_tokens)
+    def _append(self, job: Job) -> None:
+        self._jobs.append(job)
+        self._first_turns += min(job.num_waiting_tokens, self._turn_tokens)
 
     def _seconds_of(self, num_tokens: int) -> float:
         return num_tokens / self.tokens_per_s if self.tokens_per_s else 0.0
@@ -125,6 +125,7 @@ class TokenQueue:
                 return None
             while self._jobs and max_tokens > 0:
                 job = self._jobs.popleft()
+                self._first_turns -= min(job.num_waiting_tokens, self._turn_tokens)
                 if (indices := self._turn(job, max_tokens)) is not None:
                     taken.append((job, indices))
                     max_tokens -= sum(len(job.sequences[index]) for index in indices)
@@ -139,17 +140,19 @@ class TokenQueue:
                 f"{self._max_wait_s * 1e3:.0f} ms; try again later"
             )
         if job.cancelled or job.error is not None:
-            self.num_tokens -= job.num_waiting_tokens()
+            self.num_tokens -= job.num_waiting_tokens
             job.finish(job)
             return None
         first, room = job.taken, min(max_tokens, self._turn_tokens)
         job.started_s = job.started_s or now
         while job.taken < len(job.sequences) and (room > 0 or job.taken == first):
             room -= len(job.sequences[job.taken])
-            self.num_tokens -= len(job.sequences[job.taken])
             job.taken += 1
+        num_tokens = sum(len(job.sequences[index]) for index in range(first, job.taken))
+        job.num_waiting_tokens -= num_tokens
+        self.num_tokens -= num_tokens
         if job.taken < len(job.sequences):
-            self._jobs.append(job)
+            self._append(job)
         return range(first, job.taken)
 
     def close(self) -> None:

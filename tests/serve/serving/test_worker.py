@@ -1,0 +1,71 @@
+"""The worker: what it joins, and what a failure reaches."""
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_runtime.errors import BundleError
+from bert_runtime.numerics import FloatArray
+from bert_serve.serving.token_queue import Job, TokenQueue
+from bert_serve.serving.worker import Worker
+
+
+class Runner:
+    """Computes the length of each sequence; fails on those of 13 tokens; waits for `free` first."""
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
+        self.sizes: list[int] = []
+
+    def run_encodings(self, encodings: Sequence[Any]) -> list[FloatArray]:
+        self.free.wait(10)
+        self.sizes.append(len(encodings))
+        if any(len(encoding) == 13 for encoding in encodings):
+            raise BundleError("thirteen")
+        return [np.array([len(encoding)], dtype=np.float32) for encoding in encodings]
+
+
+def run(*requests: Sequence[int]) -> tuple[list[Job], Runner]:
+    """Run requests of sequences with these numbers of tokens; all but the first wait while that one is computed."""
+    runner, waiting, done = Runner(), TokenQueue(10_000, 10_000, 10.0), threading.Semaphore(0)
+    jobs = [
+        Job([range(n) for n in lengths], time.perf_counter() + 10, lambda job: done.release())  # type: ignore[misc]
+        for lengths in requests
+    ]
+    worker = Worker(runner, waiting, 10_000, lambda count: None)
+    for job in jobs:
+        waiting.put(job)
+        while job is jobs[0] and waiting.num_tokens:
+            time.sleep(0.001)
+    runner.free.set()
+    for _ in jobs:
+        assert done.acquire(timeout=10)
+    waiting.close()
+    worker.join(10)
+    return jobs, runner
+
+
+def test_requests_that_arrive_meanwhile_are_joined() -> None:
+    jobs, runner = run([5], [6, 7], [8])
+    assert runner.sizes == [1, 3]
+    assert [[float(array[0]) for array in job.outputs if array is not None] for job in jobs] == [[5], [6, 7], [8]]
+
+
+def test_a_failure_reaches_only_the_request_that_causes_it() -> None:
+    jobs, _ = run([5], [6, 13], [8], [9])
+    assert [str(job.error) for job in jobs] == ["None", "thirteen", "None", "None"]
+    assert [job.outputs[0] for job in (jobs[2], jobs[3])] == [8, 9]
+
+
+def test_the_throughput_is_measured() -> None:
+    runner, waiting = Runner(), TokenQueue(10_000, 10_000, 10.0)
+    runner.free.set()
+    Worker(runner, waiting, 10_000, lambda count: None)
+    done = threading.Event()
+    waiting.put(Job([range(50)], time.perf_counter() + 10, lambda job: done.set()))  # type: ignore[list-item]
+    assert done.wait(10)
+    waiting.close()
+    assert waiting.tokens_per_s > 50
