@@ -29,8 +29,8 @@ class Job:
     """
 
     __slots__ = (
-        "cancelled", "deadline_s", "error", "finish", "num_left", "num_waiting_tokens", "outputs", "queued_s", "sequences",
-        "started_s", "taken",
+        "cancelled", "deadline_s", "error", "finish", "num_left", "num_waiting_tokens",
+        "outputs", "queued_s", "sequences", "started_s", "taken",
     )  # fmt: skip
 
     def __init__(self, sequences: Sequence[Encoding], deadline_s: float, finish: Callable[["Job"], None]) -> None:
