@@ -22,11 +22,11 @@ def _read_config(context: click.Context, parameter: click.Parameter, path: Path 
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise click.UsageError(f"{path}: not a TOML file: {error}") from None
-    known = {(option.name or "").replace("_", "-"): option.name for option in context.command.params}
-    known = {name: target for name, target in known.items() if name not in ("config", "help")}
+    known = {parameter.opts[0].lstrip("-"): str(parameter.name) for parameter in context.command.params}
+    known = {flag: name for flag, name in known.items() if name not in ("config", "help")}
     if unknown := sorted(set(values) - set(known)):
         raise click.UsageError(f"{path}: unknown {', '.join(unknown)}; known are {', '.join(sorted(known))}")
-    context.default_map = {known[name]: value for name, value in values.items()}
+    context.default_map = {known[flag]: value for flag, value in values.items()}
 
 
 def _named_bundles(bundles: Sequence[str]) -> dict[str, Path]:
@@ -44,7 +44,7 @@ def _named_bundles(bundles: Sequence[str]) -> dict[str, Path]:
 
 
 @click.command(context_settings={"auto_envvar_prefix": "BERT_SERVE", "show_default": True})
-@click.argument("bundles", nargs=-1, required=True, metavar="BUNDLE|NAME=BUNDLE...")
+@click.argument("bundles", nargs=-1, required=True, envvar="BERT_SERVE_BUNDLES", metavar="BUNDLE|NAME=BUNDLE...")
 @click.option("--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0 for all.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, help="Port to listen on; 0 for a free one.")
 @click.option("--uds", type=_PATH, help="Path of a Unix socket to listen on instead.")
@@ -60,8 +60,17 @@ def _named_bundles(bundles: Sequence[str]) -> dict[str, Path]:
 @click.option("--max-texts", type=click.IntRange(1), default=1_024, help="Texts per request; more are refused (422).")
 @click.option("--max-tokens-per-text", type=click.IntRange(1), help="Refuse longer texts (413) instead of truncating.")
 @click.option("--max-body-bytes", type=click.IntRange(1), default=10_000_000, help="Largest body of a request (413).")
-@click.option("--api-key", "api_keys", multiple=True, help="Key that requests must carry; repeat for several.")
-@click.option("--cors-origin", "cors_origins", multiple=True, help="Origin whose pages may call; repeat for several.")
+@click.option(
+    "--api-key",
+    "api_keys",
+    multiple=True,
+    envvar="BERT_SERVE_API_KEY",
+    help="Key that requests must carry; repeatable.",
+)
+@click.option(
+    "--cors-origin", "cors_origins", multiple=True, envvar="BERT_SERVE_CORS_ORIGIN",
+    help="Origin whose pages may call; repeatable.",
+)  # fmt: skip
 @click.option("--reload/--no-reload", default=True, help="Load a bundle that is replaced on disk.")
 @click.option("--drain-s", type=click.FloatRange(0), default=30, help="Seconds to finish requests after SIGTERM.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
