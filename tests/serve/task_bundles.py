@@ -1,0 +1,65 @@
+"""A toy bundle of every task."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from bert_models import EncoderConfig, TaskModel, save_model
+from bert_runtime.tasks import (
+    FillMask,
+    NextSentencePrediction,
+    QuestionAnswering,
+    ReplacedTokenDetection,
+    SentenceEmbedding,
+    Task,
+    TextClassification,
+    TokenClassification,
+)
+
+TOY_TASKS: dict[str, Task] = {
+    "text-classification": TextClassification(labels=("greeting", "farewell", "question")),
+    "token-classification": TokenClassification(labels=("O", "B-city", "I-city")),
+    "question-answering": QuestionAnswering(),
+    "fill-mask": FillMask(mask_token="[MASK]", mask_token_id=4),
+    "next-sentence-prediction": NextSentencePrediction(),
+    "replaced-token-detection": ReplacedTokenDetection(),
+    "sentence-embedding": SentenceEmbedding(dimensions=32),
+    "reranker": TextClassification(labels=("relevance",), problem_type="regression"),
+    "two-labels": TextClassification(labels=("no", "yes")),
+    "multi-label": TextClassification(labels=("joy", "anger", "love"), problem_type="multi_label"),
+}
+"""Tasks by the name of their bundle: each task under its own, and classifiers of other kinds."""
+
+
+@dataclass(frozen=True)
+class TaskBundles:
+    """FP32 bundles of `TOY_TASKS`, each made when it is first asked for.
+
+    Args:
+        cache: the folder to make them in.
+        vocabulary: a folder with the tokenizer's vocabulary.
+        config: configuration of their encoder.
+    """
+
+    cache: Path
+    vocabulary: Path
+    config: EncoderConfig
+
+    def __getitem__(self, name: str) -> Path:
+        from bert_export import export
+
+        bundle = self.cache / name
+        if not bundle.exists():
+            export(self.checkpoint(name), bundle, precisions=["fp32"])
+        return bundle
+
+    def checkpoint(self, name: str) -> Path:
+        """Return the folder of the checkpoint that a bundle is made of: random weights, large enough to decide."""
+        folder = self.cache / f"{name} checkpoint"
+        if not folder.exists():
+            torch.manual_seed(7)
+            model = TaskModel(self.config, TOY_TASKS[name]).eval()
+            folder.mkdir()
+            save_model(model, folder, tokenizer_from=self.vocabulary)
+        return folder
