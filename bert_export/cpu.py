@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 
+from bert_export.attention_graph import add_attention_outputs
 from bert_export.capture import OPSET, capture
 from bert_export.errors import ExportError
 from bert_export.flops import int8_flops_share
 from bert_export.fusion import add_padding_branch, fuse
-from bert_export.graph_files import save_graph
+from bert_export.graph_files import save_graph, save_graphs
 from bert_export.kernel_functions import outline_kernels
 from bert_export.parity import check_parity
 from bert_export.progress import throttled_steps
@@ -38,7 +39,11 @@ def build_fp32(context: BuildContext) -> Fp32Variant:
     fusions = fuse(graph, torch_model.config, torch_model.task)
     branched, branches = add_padding_branch(graph, fusions)
     outlined, calls = outline_kernels(branched)
-    files = save_graph(outlined, context.folder, "fp32")
+    graphs = {"fp32": outlined}
+    if context.attention:  # saved together, since they share one file of weights
+        graphs["attention"] = add_attention_outputs(graph, torch_model.config)
+    saved = save_graphs(graphs, context.folder)
+    files = saved["fp32"]
     context.progress("comparing FP32 with PyTorch under every kind of padding")
     runtime_model = context.open_runtime_model(context.folder / files.model.file)
     parity = check_parity(torch_model, runtime_model.session.run, context.max_tokens)
@@ -46,7 +51,7 @@ def build_fp32(context: BuildContext) -> Fp32Variant:
         context, runtime_model, runtime_model.outputs(context.probe.texts), files, tolerance=parity["tolerance"],
         precision="fp32", target="cpu", opset=OPSET, fusions=branches, functions=calls, parity=parity,
     )  # fmt: skip
-    return Fp32Variant(built.variant, built.runtime_model, built.outputs, graph, fusions)
+    return Fp32Variant(built.variant, built.runtime_model, built.outputs, graph, fusions, saved.get("attention"))
 
 
 def build_int8(context: BuildContext, fp32: Fp32Variant, weight_bits: int) -> BuiltVariant:

@@ -7,6 +7,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from bert_export.attention_graph import build_attention_graph
 from bert_export.capture import OPSET, check_opset, input_names
 from bert_export.cpu import build_fp32, build_int8
 from bert_export.cuda import build_cuda
@@ -24,7 +25,7 @@ from bert_export.variants import BuildContext, BuiltVariant
 from bert_models import Checkpoint, load_model, open_checkpoint
 from bert_runtime.bundle.atomic_folders import atomic_replace_dir
 from bert_runtime.bundle.contents import CARD_NAME, replacement_problem
-from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest, TensorSpec
+from bert_runtime.bundle.manifest import MANIFEST_NAME, AttentionGraph, Manifest, TensorSpec
 from bert_runtime.cpu.native_kernels import native_kernels_record
 from bert_runtime.machine import describe, installed_versions
 from bert_runtime.tasks import TASKS, SentenceEmbedding, Task
@@ -62,6 +63,7 @@ def export(
     max_drop: float = 1.0,
     weight_bits: int | None = None,
     paddings: Sequence[str] | None = None,
+    attention: bool = False,
     force: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> Manifest:
@@ -89,6 +91,8 @@ def export(
             By default 8, or 7 where layers share their weights, see `choose_weight_bits`.
         paddings: Padding modes of each CUDA graph, see `Variant.padding`: `masked`, which is always made, `unmasked`
             for large batches without padding, `packed` for large batches of mixed lengths; by default all.
+        attention: Add a graph that also gives attention probabilities, see `bert_runtime.load_attention`. It shares
+            the weights of FP32.
         force: Replace an existing bundle.
         progress: Called with a line at the start of each stage.
 
@@ -105,7 +109,7 @@ def export(
         checkpoint, output, columns, options,
         task=task, target=targets, precision=precisions, max_tokens=max_tokens, dimensions=dimensions,
         evaluate=evaluate, calibrate=calibrate, max_drop=max_drop if evaluate else None, weight_bits=weight_bits,
-        padding=paddings,
+        padding=paddings, attention=attention or None,
     )  # fmt: skip
     check_opset(OPSET if opset is None else opset)
     plan = plan_variants(targets, precisions)
@@ -124,7 +128,9 @@ def export(
         progress(f"warning: {probe.calibration_warning}")
     torch_model = load_model(source, source_task)
     with atomic_replace_dir(output) as folder:
-        context = BuildContext(torch_model=torch_model, probe=probe, folder=folder, progress=progress)
+        context = BuildContext(
+            torch_model=torch_model, probe=probe, folder=folder, progress=progress, attention=attention
+        )
         fp32 = build_fp32(context)
         built: list[BuiltVariant] = [fp32]
         if "int8" in plan.cpu:
@@ -135,7 +141,8 @@ def export(
         default = _choose_default(context, built, plan, max_drop)
         built = _mark_faithful(built, default)
         (graph_output,) = fp32.graph.graph.outputs
-        manifest = _write_manifest(context, source, built, default, graph_output)
+        attention_graph = build_attention_graph(context, fp32)
+        manifest = _write_manifest(context, source, built, default, graph_output, attention_graph)
         labelled_name = labelled.path.name if labelled is not None else None
         card = model_card(manifest, read_source_card(source), command, output.name, labelled_name)
         (folder / CARD_NAME).write_text(card, encoding="utf-8")
@@ -204,6 +211,7 @@ def _write_manifest(
     built: Sequence[BuiltVariant],
     default: DefaultPrecision,
     graph_output: ir.Value,
+    attention: AttentionGraph | None,
 ) -> Manifest:
     """Write the tokenizer and the manifest."""
     probe, task, config = context.probe, context.torch_model.runtime_task(), source.config
@@ -223,6 +231,7 @@ def _write_manifest(
         variants=tuple(item.variant for item in built),
         default_precision=default.precision,
         default_reason=default.reason,
+        attention=attention,
         self_test_inputs=tuple(item.text if item.text_pair is None else item for item in probe.self_test_inputs),
         source={
             "path": source.name,

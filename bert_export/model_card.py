@@ -102,7 +102,8 @@ def export_command(
         bundle: The bundle.
         columns: Column names by field.
         decoding: Decoding options that become the bundle's defaults.
-        options: Values of the command's other options by name; those that are `None` are left out.
+        options: Values of the command's other options by name; those that are `None` are left out, those that
+            are `True` are flags.
     """
     name = str(checkpoint)
     words = ["bert-export", "export", Path(name).name if Path(name).is_dir() else name, bundle.name]
@@ -110,7 +111,7 @@ def export_command(
         if option in ("evaluate", "calibrate") and value is not None:
             value = Path(value).name
         for item in value if isinstance(value, list | tuple) else [value]:
-            words += [] if item is None else [_flag(option), str(item)]
+            words += [] if item is None else [_flag(option)] if item is True else [_flag(option), str(item)]
     if columns:
         words += ["--columns", ",".join(f"{field}={column}" for field, column in columns.items())]
     for option, value in (decoding or {}).items():

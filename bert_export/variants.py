@@ -54,6 +54,8 @@ class BuildContext:
     """Where the bundle is written."""
     progress: Callable[[str], None]
     """Called with a line at the start of each stage."""
+    attention: bool = False
+    """Whether the bundle also gets a graph with attention probabilities."""
 
     @property
     def max_tokens(self) -> int:
@@ -88,6 +90,8 @@ class Fp32Variant(BuiltVariant):
     `outline_kernels`."""
     fusions: FusionCounts
     """The fusions of `graph`."""
+    attention_files: GraphFiles | None = None
+    """The graph with attention probabilities, which shares the weights' file; `None` where none was asked for."""
 
 
 def measure_drift(task: Task, outputs: Sequence[Outputs], fp32: Sequence[Outputs]) -> dict[str, float]:

@@ -126,6 +126,16 @@ def embedding_bundle(tmp_path_factory: pytest.TempPathFactory, embedding_checkpo
     return _bundle(embedding_checkpoint, tmp_path_factory.mktemp("bundles") / "embedding")
 
 
+@pytest.fixture(scope="session")
+def attention_bundle(tmp_path_factory: pytest.TempPathFactory, classifier_checkpoint: Path) -> Path:
+    """`classifier_checkpoint` exported in FP32 and with attention probabilities."""
+    from bert_export import export
+
+    folder = tmp_path_factory.mktemp("bundles") / "attention"
+    export(classifier_checkpoint, folder, precisions=["fp32"], attention=True)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """Train on one thread: on a busy machine, threads of a toy model wait seconds for each other."""

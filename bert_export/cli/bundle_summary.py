@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from bert_export.cli.terminal import format_ms, is_terminal, print_heading, print_table, print_text
-from bert_runtime.bundle.manifest import Manifest, Variant
+from bert_runtime.bundle.manifest import AttentionGraph, Manifest, Variant
 from bert_runtime.cpu.native_kernels import HOW_TO_GET_KERNELS, kernel_names, kernels_missing
 from bert_runtime.errors import BundleError
 from bert_runtime.machine import has_instruction_set
@@ -28,7 +28,8 @@ def print_bundle(bundle: Path, manifest: Manifest) -> None:
     click.echo()
     print_variants(manifest)
     click.echo()
-    print_table([row for variant in manifest.variants for row in _variant_rows(variant)])
+    rows = [row for variant in manifest.variants for row in _variant_rows(variant)]
+    print_table(rows if manifest.attention is None else [*rows, *_attention_rows(manifest.attention)])
 
 
 def _settings(bundle: Path, manifest: Manifest) -> list[tuple[str, str]]:
@@ -117,6 +118,16 @@ def _variant_rows(variant: Variant) -> list[tuple[str, str]]:
     ]
 
 
+def _attention_rows(graph: AttentionGraph) -> list[tuple[str, str]]:
+    """Return the rows of the attention graph, whose weights are those of FP32."""
+    files = " + ".join(asset.file for asset in graph.assets)
+    return [
+        (graph.title, f"{files}, {graph.model.size_bytes / 1e6:.1f} MB more, opset {graph.opset}"),
+        ("", f"probabilities: {len(graph.outputs)} layers of {graph.num_heads} heads"),
+        ("", _format_measurement("parity with PyTorch", graph.parity)),
+    ]
+
+
 def _size_mb(variant: Variant) -> float:
     return sum(asset.size_bytes for asset in variant.assets) / 1e6
 
@@ -145,11 +156,11 @@ def _measurements(variant: Variant) -> list[str]:
         "metrics": variant.metrics,
         "median latency in ms": variant.latency_ms,
     }
-    return [
-        f"{title}: " + ", ".join(f"{key} {_format_number(value)}" for key, value in values.items())
-        for title, values in titled.items()
-        if values
-    ]
+    return [_format_measurement(title, values) for title, values in titled.items() if values]
+
+
+def _format_measurement(title: str, values: Mapping[str, object]) -> str:
+    return f"{title}: " + ", ".join(f"{key} {_format_number(value)}" for key, value in values.items())
 
 
 def _format_calls(calls: Mapping[str, int]) -> str:

@@ -115,6 +115,11 @@ variants_option = option_group("Variants")
     help="CUDA: padding mode of the graphs, which share their weights; repeatable. masked: any batch (always "
     "included); unmasked: large batches without padding; packed: large batches of mixed lengths.",
 )
+@variants_option(
+    "--attention",
+    is_flag=True,
+    help="Add a graph that also gives attention probabilities, for the command attention. It shares FP32's weights.",
+)
 @task_options
 @variants_option("--opset", type=int, help="ONNX opset version; only the default is supported.")
 @output_option("--force", is_flag=True, help="Overwrite an existing bundle.")
@@ -133,6 +138,7 @@ def export(
     max_drop: float,
     weight_bits: int | None,
     paddings: tuple[str, ...],
+    attention: bool,
     opset: int | None,
     force: bool,
     as_json: bool,
@@ -151,7 +157,7 @@ def export(
             task=task, targets=targets, precisions=None if "auto" in precisions else precisions, max_tokens=max_tokens,
             dimensions=dimensions, options=drop_unset(options), opset=opset,
             evaluate=evaluate, calibrate=calibrate, columns=columns, max_drop=max_drop, weight_bits=weight_bits,
-            paddings=paddings or None, force=force, progress=progress,
+            paddings=paddings or None, attention=attention, force=force, progress=progress,
         )  # fmt: skip
     if as_json:
         print_json(manifest.to_dict())

@@ -11,15 +11,18 @@ Bundles count this fusion under the key `first_row`.
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.onnx_graph import NoMatch, add_initializer, insert_before
+from bert_export.onnx_graph import NoMatch, add_initializer, insert_before, operators, tidy
 
-__all__ = ["fuse_first_token_only"]
+__all__ = ["fuse_first_token_only", "unfuse_first_token_only"]
 
 _HIDDEN_AXIS, _MASK_AXIS = 1, 2
 """The axis of positions in a hidden state [B, S, H], and of query positions in a mask [B, 1, S, S]."""
 
 _POSITIONWISE = ("Add", "Gelu", "Relu", "Tanh", "Mul", "MatMul", "LayerNormalization")
 """Operators that can work on each position by itself; Attention does for its queries."""
+
+_INSERTED_MARK = "bert_export.first_token_only"
+"""Metadata key of the Slice nodes that `fuse_first_token_only` inserts."""
 
 
 def fuse_first_token_only(graph: ir.Model) -> None:
@@ -53,8 +56,29 @@ def fuse_first_token_only(graph: ir.Model) -> None:
                 (sliced[source],) = insert_before(
                     node, "Slice", [source, start, end, axes[axis]], like=source, shapes=[shape]
                 )
+                _mark_inserted(sliced[source])
             node.replace_input_with(index, sliced[source])
         node.outputs[0].shape = _with_size_one(node.outputs[0].shape, _HIDDEN_AXIS)
+
+
+def unfuse_first_token_only(graph: ir.Model) -> None:
+    """Compute the last layer for all tokens again, in place, where `fuse_first_token_only` has changed the graph."""
+    slices = [node for node in operators(graph, "Slice") if _INSERTED_MARK in node.metadata_props]
+    for node in slices:
+        source = node.inputs[0]
+        assert source is not None
+        node.outputs[0].replace_all_uses_with(source)
+    if slices:
+        for node in graph.graph:  # shapes after the slices state one token
+            for value in node.outputs:
+                value.shape = value.shape if value.is_graph_output() else None
+        tidy(graph)
+
+
+def _mark_inserted(sliced: ir.Value) -> None:
+    node = sliced.producer()
+    assert node is not None
+    node.metadata_props[_INSERTED_MARK] = ""
 
 
 def _first_token_gather(graph: ir.Model) -> ir.Node:

@@ -6,14 +6,15 @@
     model("I lost my card")     # one input: one result
     model(["hello", "bye"])     # a list: a list of results in the same order
 
-`load` and `Model` are the whole interface for inference. `tune` measures the fastest configuration on a machine, and
-`verify` checks a bundle's files and outputs. The names of `__all__` are public; modules hold more for the exporter, the
-trainer and the benchmark.
+`load` and `Model` are the whole interface for inference. `tune` measures the fastest configuration on a machine,
+`verify` checks a bundle's files and outputs, and `load_attention` gives attention probabilities. The names of `__all__`
+are public; modules hold more for the exporter, the trainer and the benchmark.
 """
 
 from typing import TYPE_CHECKING
 
-from bert_runtime.bundle.manifest import Asset, Manifest, SelfTest, TensorSpec, Variant
+from bert_runtime.attention import Attention, AttentionModel, load_attention
+from bert_runtime.bundle.manifest import Asset, AttentionGraph, Manifest, SelfTest, TensorSpec, Variant
 from bert_runtime.errors import (
     BertError,
     BundleError,
@@ -68,6 +69,9 @@ __all__ = [
     "Answer",
     "Answers",
     "Asset",
+    "Attention",
+    "AttentionGraph",
+    "AttentionModel",
     "Batch",
     "BertError",
     "BundleError",
@@ -117,6 +121,7 @@ __all__ = [
     "Variant",
     "evaluate",
     "load",
+    "load_attention",
     "read_records",
     "tune",
     "verify",

@@ -228,7 +228,7 @@ def open_session(
     check_graph(bundle, variant)
     path, int8 = bundle / variant.model.file, variant.precision == "int8"
     session = Session(path, manifest.output.name, threads, int8=int8, kernels=kernels, mapped=mapped)
-    check_output_shape(path, session.output_shape, manifest.output)
+    check_output_shape(path, session.output_shapes[manifest.output.name], manifest.output)
     return session
 
 

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from bert_runtime.attention import open_attention_session
 from bert_runtime.bundle.assets import check_asset
 from bert_runtime.bundle.digest import DIGEST_KEY, check_digest
-from bert_runtime.bundle.manifest import MANIFEST_NAME, PACKED, Manifest, Variant
+from bert_runtime.bundle.manifest import MANIFEST_NAME, PACKED, AttentionGraph, Manifest, Variant
 from bert_runtime.cpu.native_kernels import native_kernels_record
 from bert_runtime.devices import CPU, Device, cuda_unavailable_reason
 from bert_runtime.errors import BertError, CudaUnavailableError, DeploymentError
-from bert_runtime.loading import open_variant
+from bert_runtime.loading import bundle_tokenizer, open_variant
+from bert_runtime.machine import available_cores
 from bert_runtime.model import Model
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Outputs
@@ -50,7 +52,7 @@ def verify(bundle: str | Path) -> list[Check]:
     """Check a bundle: every file against its hash, and every variant against its self-test.
 
     Returns:
-        One check per file, the manifest first, then one of the native kernels and one per variant. Damage is a failed
+        One check per file, the manifest first, then one of the native kernels and one per graph. Damage is a failed
         check, not an exception.
 
     Raises:
@@ -67,7 +69,8 @@ def verify(bundle: str | Path) -> list[Check]:
         except BertError as error:
             checks.append(Check(asset.file, False, str(error)))
     checks.append(_check_kernels(manifest))
-    return checks + [_self_test(path, manifest, variant) for variant in manifest.variants]
+    checks += [_self_test(path, manifest, variant) for variant in manifest.variants]
+    return checks if manifest.attention is None else [*checks, _attention_self_test(path, manifest, manifest.attention)]
 
 
 def _check_manifest(bundle: Path) -> Check:
@@ -134,6 +137,21 @@ def self_test(model: Model, manifest: Manifest, variant: Variant, *, remark: str
     """
     found = [self_test_values(model.outputs([value])[0]) for value in manifest.self_test_inputs]
     return _compare(f"self-test {variant.title}", variant, found, remark)
+
+
+def _attention_self_test(path: Path, manifest: Manifest, graph: AttentionGraph) -> Check:
+    """Run the attention graph on the self-test inputs, and compare the model's output with the FP32 variant's."""
+    name = f"self-test {graph.title}"
+    try:
+        variant = manifest.variant("fp32")
+        session = open_attention_session(path, manifest, graph, available_cores())
+        model = Model(manifest.task, bundle_tokenizer(path, manifest), session)
+        found = [self_test_values(model.outputs([value])[0]) for value in manifest.self_test_inputs]
+    except DeploymentError:
+        raise
+    except BertError as error:
+        return Check(name, False, str(error))
+    return _compare(name, variant, found, f"; {len(graph.outputs)} layers of {graph.num_heads} heads")
 
 
 def _compare(name: str, variant: Variant, found: list[FloatArray], remark: str) -> Check:

@@ -42,6 +42,15 @@ def test_inspect_shows_measurements(run: Run, classifier_bundle: Path) -> None:
     assert sum(line.startswith("median latency in ms: 1x16 ") for line in lines) == 2
 
 
+def test_inspect_shows_the_attention_graph(run: Run, attention_bundle: Path) -> None:
+    lines = [line.strip() for line in run("inspect", attention_bundle).stdout.splitlines()]
+    start = next(index for index, line in enumerate(lines) if line.startswith("attention "))
+    files = r"model\.attention\.onnx \+ model\.fp32\.onnx\.data"
+    assert re.fullmatch(rf"attention +{files}, 0\.0 MB more, opset 23", lines[start])
+    assert lines[start + 1] == "probabilities: 2 layers of 4 heads"
+    assert re.fullmatch(r"parity with PyTorch: max_abs_error \S+, tolerance 0\.0001", lines[start + 2])
+
+
 def test_inspect_shortens_many_labels(run: Run, classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
     def edit(manifest: dict[str, Any]) -> None:
         manifest["task"]["labels"] = [f"intent {i}" for i in range(77)]

@@ -49,6 +49,12 @@ def test_pulled_bundle_equals_the_pushed_one(hub: Hub, bundle: Path, tmp_path: P
     assert load(tmp_path / "pulled")("hello").to_dict() == load(bundle)("hello").to_dict()
 
 
+def test_attention_graph_is_pushed_and_pulled(hub: Hub, attention_bundle: Path, tmp_path: Path) -> None:
+    push(attention_bundle, ID)
+    pull(ID, tmp_path / "pulled")
+    assert contents(tmp_path / "pulled") == contents(attention_bundle)
+
+
 def test_revision_message_and_visibility_are_kept(hub: Hub, bundle: Path, tmp_path: Path) -> None:
     push(bundle, ID, revision="v2", private=True, message="Second try")
     assert (hub.commits[ID], hub.private) == ([("v2", "Second try")], {ID})

@@ -1,8 +1,8 @@
-"""Checks of a variant's graph before ONNX Runtime opens it."""
+"""Checks of a graph before ONNX Runtime opens it."""
 
 from pathlib import Path
 
-from bert_runtime.bundle.manifest import Variant
+from bert_runtime.bundle.manifest import AttentionGraph, Variant
 from bert_runtime.bundle.onnx_file import OnnxFile, Parameter, read_onnx_file
 from bert_runtime.errors import BundleError
 
@@ -12,21 +12,21 @@ _HEAD_COUNTS: frozenset[Parameter] = frozenset({("Attention", "q_num_heads"), ("
 """Attributes that ONNX Runtime (1.31.1) divides by as 32-bit integers, without looking at them: 0 ends the process."""
 
 
-def check_graph(bundle: Path, variant: Variant) -> None:
-    """Check a variant's graph.
+def check_graph(bundle: Path, entry: Variant | AttentionGraph) -> None:
+    """Check the graph of an entry of the manifest.
 
     Raises:
         BundleError: the graph is damaged, reads a file that the manifest does not list, or has attention with a number
             of heads that ends the process.
     """
-    path = bundle / variant.model.file
+    path = bundle / entry.model.file
     contents = read_onnx_file(path)
-    listed = None if variant.external_data is None else variant.external_data.file
+    listed = None if entry.external_data is None else entry.external_data.file
     if unlisted := sorted(contents.external_files - {listed}):
         expected = "no external data" if listed is None else repr(listed)
         raise BundleError(
             f"{path}: the graph reads weights from {', '.join(map(repr, unlisted))}, and the manifest lists {expected} "
-            f"for {variant.title}; only files with a hash in the manifest are read: export the checkpoint again"
+            f"for {entry.title}; only files with a hash in the manifest are read: export the checkpoint again"
         )
     for operator, attribute in sorted(_head_counts(contents) & contents.not_positive.keys()):
         raise BundleError(

@@ -11,6 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from bert_runtime.bundle.digest import DIGEST_KEY, manifest_digest
+from bert_runtime.bundle.entries import (
+    MASKED,
+    PACKED,
+    PADDING_MODES,
+    UNMASKED,
+    Asset,
+    AttentionGraph,
+    SelfTest,
+    TensorSpec,
+    Variant,
+)
 from bert_runtime.bundle.manifest_text import FORMAT_VERSION, parse_manifest_text
 from bert_runtime.bundle.schema import from_plain, to_json, to_plain
 from bert_runtime.errors import BundleError
@@ -24,6 +35,7 @@ __all__ = [
     "PADDING_MODES",
     "UNMASKED",
     "Asset",
+    "AttentionGraph",
     "Manifest",
     "SelfTest",
     "TensorSpec",
@@ -33,124 +45,8 @@ __all__ = [
 
 MANIFEST_NAME = "bundle.json"
 
-PADDING_MODES = (MASKED, UNMASKED, PACKED) = ("masked", "unmasked", "packed")
-"""How a graph reads padding; see `Variant.padding`."""
-
 MIN_TOKENS = 3
 """Smallest `Manifest.max_tokens`: one token and the special tokens around it. The tokenizer truncates to no less."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asset:
-    """A file of the bundle."""
-
-    file: str
-    """Name inside the bundle's directory."""
-    size_bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class TensorSpec:
-    """An input or output of the graph."""
-
-    name: str
-    dtype: str
-    """Element type in ONNX terms, such as `int64`."""
-
-    axes: tuple[str | int, ...]
-    """Size of each dimension, or a name where it varies."""
-
-    exclusive_max: int | None = field(default=None, metadata={"key": "below"})
-    """Values of an input lie in 0 to this minus 1; `None` where the bundle does not say (JSON key `below`)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SelfTest:
-    """A variant's outputs for the manifest's `self_test_inputs` when the bundle was made."""
-
-    outputs: tuple[tuple[float, ...], ...]
-    """Raw outputs of each input, run alone; see `bert_runtime.verification.self_test_values`."""
-
-    tolerance: float
-    """Largest absolute difference that another machine's rounding explains."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Variant:
-    """One graph of the bundle: precision × target × padding mode, with the measurements that validate it."""
-
-    precision: str
-    """`fp32`, `fp16` or `int8`."""
-
-    target: str = "cpu"
-    """Kind of device that the graph is made for: `cpu`, `cuda` or `tensorrt`."""
-
-    padding: str = field(default=MASKED, metadata={"key": "form"})
-    """Padding mode (JSON key `form`): `masked` reads padding anywhere, `unmasked` reads none, `packed` reads
-    right-padded batches and computes their real tokens only."""
-
-    model: Asset
-    opset: int
-    self_test: SelfTest
-
-    external_data: Asset | None = None
-    """The weights, where they are not inside the graph's file; several variants may share them."""
-
-    instruction_set: str | None = None
-    """Instruction set that the graph is fast with (`vnni`); `None` for any."""
-
-    fusions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Per fusion, the `expected` and `found` counts."""
-
-    functions: Mapping[str, int] = field(default_factory=dict)
-    """Calls of functions that native kernels exist for (`bert_runtime.cpu.native_kernels`), by function."""
-
-    int8_flops_share: float = 0.0
-    """Share of the matmul FLOPs at 128 tokens that run in INT8."""
-
-    quantization: Mapping[str, Any] = field(default_factory=dict)
-    """How weights and activations were quantized: the recipe, and the data of its `calibration`."""
-
-    parity: Mapping[str, Any] = field(default_factory=dict)
-    """Largest absolute difference from PyTorch, and its tolerance."""
-
-    kept_fp32: tuple[str, ...] = ()
-    """Values of an FP16 graph that are computed in FP32, since FP16 would overflow."""
-
-    evaluated_on: str = ""
-    """Where parity, drift, metrics and self-test were computed, if not on the target."""
-
-    drift: Mapping[str, Any] = field(default_factory=dict)
-    """Difference of the outputs from the FP32 variant's."""
-
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    """Task metrics on a labelled file, where one was given."""
-
-    faithful: bool = False
-    """On the CPU: whether the variant is FP32, or close enough to it to be the default where it is faster."""
-
-    latency_ms: Mapping[str, float] = field(default_factory=dict)
-    """Median latency on the exporting machine by shape, such as `1x128`."""
-
-    def __repr__(self) -> str:
-        return f"Variant({self.title}, {self.model.file})"
-
-    @property
-    def title(self) -> str:
-        """A name that is unique in the bundle, such as `int8` or `fp16 cuda packed`."""
-        return " ".join(
-            [
-                self.precision,
-                *([self.target] if self.target != "cpu" else []),
-                *([self.padding] if self.padding != MASKED else []),
-            ]
-        )
-
-    @property
-    def assets(self) -> tuple[Asset, ...]:
-        """The graph's files: the graph, and its external data if it has any."""
-        return (self.model,) if self.external_data is None else (self.model, self.external_data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +69,9 @@ class Manifest:
 
     self_test_inputs: tuple[Any, ...]
     """Inputs of the self-tests, a text or a pair of texts each."""
+
+    attention: AttentionGraph | None = None
+    """The graph that also gives attention probabilities; `None`, and absent from the JSON, where there is none."""
 
     source: Mapping[str, Any] = field(default_factory=dict)
     """The checkpoint that was exported: family, SHA-256 of its weights, path."""
@@ -226,12 +125,16 @@ class Manifest:
     @property
     def assets(self) -> tuple[Asset, ...]:
         """Every file of the bundle except the manifest, once each."""
-        return tuple(dict.fromkeys((self.tokenizer, *(asset for variant in self.variants for asset in variant.assets))))
+        attention = () if self.attention is None else self.attention.assets
+        graphs = (asset for variant in self.variants for asset in variant.assets)
+        return tuple(dict.fromkeys((self.tokenizer, *graphs, *attention)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the manifest as JSON values, with its digest."""
         values = {"format_version": FORMAT_VERSION, **to_plain(self)}
         values |= values.pop("extra")
+        if self.attention is None:
+            del values["attention"]
         return values | {DIGEST_KEY: manifest_digest(values)}
 
     def to_json(self) -> str:

@@ -2,7 +2,7 @@
 
 import mmap
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -158,8 +158,8 @@ class Session:
         shapes = {node.name: node.shape for node in self._session.get_outputs()}
         if output not in shapes:
             raise BundleError(f"{path}: expected an output {output!r}, found {', '.join(shapes)}")
-        self.output_shape: list[int | str | None] = shapes[output]
-        """Sizes of the output's axes; a name or `None` where it varies."""
+        self.output_shapes: dict[str, list[int | str | None]] = shapes
+        """Sizes of each output's axes; a name or `None` where one varies."""
         self._outputs = [output]
         self._fork_guard = ForkGuard(THREADS_LOST)
 
@@ -170,10 +170,14 @@ class Session:
             ForkedSessionError: this process was forked from the one that opened the session.
             BundleError: ONNX Runtime cannot run the graph on this batch.
         """
+        return self.run_outputs(batch, self._outputs)[0]
+
+    def run_outputs(self, batch: Batch, names: Sequence[str]) -> list[FloatArray]:
+        """Return some of the graph's outputs by name; see `run`."""
         self._fork_guard.check()
         feed = {name: array for name, array in batch._asdict().items() if name in self._inputs}
         try:
-            outputs: FloatArray = self._session.run(self._outputs, feed)[0]
+            outputs: list[FloatArray] = self._session.run(names, feed)
         except Exception as error:  # see open_onnxruntime_session
             raise BundleError(
                 f"ONNX Runtime cannot run this graph on {list(batch.input_ids.shape)} ids: {error}"

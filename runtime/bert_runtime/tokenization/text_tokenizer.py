@@ -178,7 +178,7 @@ class TextTokenizer:
         """
         try:
             self._check_windows(inputs, first)
-            inputs = [self._shortened(value) for value in inputs]
+            inputs = [self.shortened(value) for value in inputs]
             if len(inputs) == 1:  # the batch call starts threads, which does not pay off for one text
                 encodings = [self._tokenizer.encode(*inputs[0])]
             elif self.windows is None:
@@ -199,8 +199,8 @@ class TextTokenizer:
             return [(encoding,) for encoding in encodings]
         return [(encoding, *encoding.overflowing) for encoding in encodings]
 
-    def _shortened(self, value: TextInput) -> TextInput:
-        """Shorten long texts to what truncation keeps; inputs that are cut into windows stay whole."""
+    def shortened(self, value: TextInput) -> TextInput:
+        """Return the parts of long texts that determine what truncation keeps; what is cut into windows stays whole."""
         text, pair = value
         if pair is None:
             if self.windows is None and self._shortener.is_long(text, self._single_tokens):

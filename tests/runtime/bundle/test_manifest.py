@@ -4,14 +4,14 @@ import hashlib
 import json
 import runpy
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bert_runtime.bundle.digest import manifest_digest
-from bert_runtime.bundle.manifest import FORMAT_VERSION, MANIFEST_NAME, Manifest, Variant, sha256_file
+from bert_runtime.bundle.manifest import FORMAT_VERSION, MANIFEST_NAME, AttentionGraph, Manifest, Variant, sha256_file
 from bert_runtime.errors import BundleError, NewerFormatError
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -42,11 +42,13 @@ def test_golden_file_is_read_in_full(manifest: Manifest) -> None:
 
 
 def test_a_manifest_without_a_digest_is_read(manifest: Manifest) -> None:
-    """As releases wrote it before there was one."""
+    """As releases wrote it before there was one, or an attention graph."""
+    manifest = replace(manifest, attention=None)
     text = (FIXTURES / "bundle.v1.no_digest.json").read_text(encoding="utf-8")
     assert "manifest_sha256" not in text
     assert Manifest.from_json(text) == manifest
-    assert Manifest.from_json(text).to_json() == GOLDEN
+    assert Manifest.from_json(text).to_json() == manifest.to_json()
+    assert "attention" not in json.loads(manifest.to_json())
 
 
 @pytest.mark.parametrize(
@@ -85,6 +87,20 @@ def test_golden_file_uses_every_field(manifest: Manifest) -> None:
     }
     for field in fields(Variant):
         assert any(getattr(variant, field.name) for variant in manifest.variants), field.name
+    assert manifest.attention is not None
+    assert all(getattr(manifest.attention, field.name) for field in fields(AttentionGraph))
+
+
+@pytest.mark.parametrize(
+    "axes", [[], [["batch", 12, "sequence"]], [["batch", "heads", "s", "s"]], [["b", 12, 1, 1], ["b", 8, 1, 1]]]
+)
+def test_an_attention_graph_has_one_number_of_heads(axes: list[list[str | int]]) -> None:
+    def edit(values: dict[str, Any]) -> None:
+        output = values["attention"]["outputs"][0]
+        values["attention"]["outputs"] = [{**output, "axes": item} for item in axes]
+
+    with pytest.raises(BundleError, match=r"^attention\.outputs: expected an output \[batch, heads, .* found \["):
+        Manifest.from_json(edited(edit))
 
 
 def test_keys_of_later_releases_survive_a_round_trip() -> None:
@@ -251,6 +267,8 @@ def test_assets_are_the_tokenizer_and_every_graph(manifest: Manifest) -> None:
         "model.fp16.onnx.data",
         "model.fp16.unmasked.onnx",
         "model.fp16.packed.onnx",
+        "model.attention.onnx",
+        "model.fp32.onnx.data",
     ]
 
 
