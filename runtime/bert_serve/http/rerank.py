@@ -1,0 +1,133 @@
+"""Reranking in the format of Cohere and Jina: documents in the order of their relevance to a query."""
+
+import asyncio
+from typing import Annotated, Any
+from uuid import uuid4
+
+import numpy as np
+from fastapi import APIRouter, Body
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bert_runtime.tasks import TextInput
+from bert_runtime.tokenization import TextTokenizer
+from bert_serve.http.json_response import JSONResponse
+from bert_serve.serving.pair_scores import pair_scores
+
+__all__ = ["error_body", "router"]
+
+router = APIRouter(tags=["Cohere and Jina"])
+
+_REQUESTS: dict[str, Any] = {
+    "texts": {
+        "summary": "Documents as texts",
+        "value": {
+            "model": "reranker",
+            "query": "Where is my parcel?",
+            "documents": ["Your parcel is late.", "The bank is closed.", "Parcels come by train."],
+            "top_n": 2,
+        },
+    },
+    "objects": {
+        "summary": "Documents as objects, returned with their scores",
+        "value": {
+            "query": "Where is my parcel?",
+            "documents": [{"text": "Your parcel is late."}, {"text": "The bank is closed."}],
+            "return_documents": True,
+            "max_tokens_per_doc": 128,
+        },
+    },
+}
+
+_ANSWER = {
+    "id": "7b5f7a0e-8d2c-4a52-9a0f-2f4f2a1a7a55",
+    "model": "reranker",
+    "results": [{"index": 0, "relevance_score": 0.93}, {"index": 2, "relevance_score": 0.41}],
+    "meta": {"api_version": {"version": "2"}, "tokens": {"input_tokens": 43}},
+    "usage": {"total_tokens": 43},
+}
+
+
+class Document(BaseModel):
+    """A document as an object."""
+
+    text: str
+
+
+class RerankRequest(BaseModel):
+    """A query, and the documents to sort by their relevance to it."""
+
+    model: str | None = Field(None, description="Name of the model; needed where several are served.")
+    query: str
+    documents: list[str | Document] = Field(min_length=1)
+    top_n: int | None = Field(None, ge=1, description="How many of the best documents to return; by default all.")
+    return_documents: bool | None = Field(None, description="Whether results hold the documents' texts.")
+    max_tokens_per_doc: int | None = Field(
+        None,
+        ge=1,
+        description="Longest document in tokens, of which the end is cut off; by default the model's maximum.",
+    )
+
+
+def error_body(status: int, message: str) -> dict[str, Any]:
+    """Return a failure as Cohere's clients expect it."""
+    return {"message": message}
+
+
+@router.post(
+    "/v1/rerank",
+    summary="Sort documents by relevance (Cohere v1, Jina)",
+    responses={200: {"content": {"application/json": {"example": _ANSWER}}}},
+)
+async def rerank_v1(body: Annotated[RerankRequest, Body(openapi_examples=_REQUESTS)], request: Request) -> Response:
+    """Score each document with the query, and return the best ones first.
+
+    The model is a text-classification bundle of pairs that gives one number, one label, or two exclusive labels.
+    `relevance_score` lies in [0, 1]: the sigmoid of the number, or the probability of the positive label, which is the
+    second one unless its name negates the first (`entailment`, `not_entailment`).
+    """
+    return await _rerank(body, request, "1")
+
+
+@router.post(
+    "/v2/rerank",
+    summary="Sort documents by relevance (Cohere v2)",
+    responses={200: {"content": {"application/json": {"example": _ANSWER}}}},
+)
+async def rerank_v2(body: Annotated[RerankRequest, Body(openapi_examples=_REQUESTS)], request: Request) -> Response:
+    """Do what `/v1/rerank` does, for clients of the second version."""
+    return await _rerank(body, request, "2")
+
+
+async def _rerank(body: RerankRequest, request: Request, version: str) -> Response:
+    served = request.app.state.models.resolve(body.model)
+    texts = [document if isinstance(document, str) else document.text for document in body.documents]
+    read = texts
+    if body.max_tokens_per_doc is not None and body.max_tokens_per_doc < served.model.tokenizer.max_tokens:
+        read = await asyncio.to_thread(_shorten, texts, body.max_tokens_per_doc, served.model.tokenizer)
+    scores = await pair_scores(served, body.query, read, request)
+    relevance = scores.probabilities.tolist()
+    results = []
+    for index in np.argsort(-scores.logits, kind="stable")[: body.top_n].tolist():
+        document = {"document": {"text": texts[index]}} if body.return_documents else {}
+        results.append({"index": index, "relevance_score": relevance[index], **document})
+    answer = {
+        "id": str(uuid4()),
+        "model": served.name,
+        "results": results,
+        "meta": {"api_version": {"version": version}, "tokens": {"input_tokens": scores.num_tokens}},
+        "usage": {"total_tokens": scores.num_tokens},
+    }
+    return JSONResponse(answer)
+
+
+def _shorten(texts: list[str], max_tokens: int, tokenizer: TextTokenizer) -> list[str]:
+    """Return texts without what follows their first `max_tokens` tokens."""
+    shortened = []
+    for index, text in enumerate(texts):
+        ((encoding, *_),) = tokenizer.encode([TextInput(text)], index)
+        special = encoding.special_tokens_mask
+        ends = [end for (_, end), is_special in zip(encoding.offsets, special, strict=True) if not is_special]
+        shortened.append(text[: ends[max_tokens - 1]] if len(ends) > max_tokens else text)
+    return shortened
