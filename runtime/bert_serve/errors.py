@@ -1,13 +1,14 @@
 """The errors that a server answers with, beside those of `bert_runtime.errors`.
 
     ServeError
-    ├── ModelNotFoundError    no model of this name
-    ├── ModelNotReadyError    the model is still being loaded
-    ├── QueueFullError        too much work is waiting; says when to come again
-    ├── QueueTimeoutError     the request waited longer than it may
-    ├── ClientGoneError       nobody waits for the answer any more
-    ├── TooManyTextsError     more texts than a request may have
-    └── TextTooLongError      more tokens than a text may have
+    ├── ModelNotFoundError        no model of this name
+    ├── RetryLaterError           not now; says when to try again
+    │   ├── ModelNotReadyError    the model is still being loaded
+    │   ├── QueueFullError        too much work is waiting
+    │   └── QueueTimeoutError     the request waited longer than it may
+    ├── ClientGoneError           nobody waits for the answer any more
+    ├── TooManyTextsError         more texts than a request may have
+    └── TextTooLongError          more tokens than a text may have
 
 Each has the HTTP status that fits. Messages go to clients: they hold no path of the server.
 """
@@ -22,6 +23,7 @@ __all__ = [
     "ModelNotReadyError",
     "QueueFullError",
     "QueueTimeoutError",
+    "RetryLaterError",
     "ServeError",
     "TextTooLongError",
     "TooManyTextsError",
@@ -44,7 +46,7 @@ class ModelNotFoundError(ServeError):
     reason = "model_not_found"
 
 
-class _RetryError(ServeError):
+class RetryLaterError(ServeError):
     """A request may succeed later.
 
     Args:
@@ -58,21 +60,21 @@ class _RetryError(ServeError):
         """Seconds after which to try again."""
 
 
-class ModelNotReadyError(_RetryError):
+class ModelNotReadyError(RetryLaterError):
     """The model is still being loaded."""
 
     status = 503
     reason = "not_ready"
 
 
-class QueueFullError(_RetryError):
+class QueueFullError(RetryLaterError):
     """Too much work is waiting already."""
 
     status = 429
     reason = "queue_full"
 
 
-class QueueTimeoutError(_RetryError):
+class QueueTimeoutError(RetryLaterError):
     """The request waited longer than `max_queue_ms`."""
 
     status = 503

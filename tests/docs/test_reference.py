@@ -17,6 +17,7 @@ from bert_runtime import TASKS, Asset, BertError, Manifest, Plan, SelfTest, Tens
 from bert_runtime.bundle.digest import DIGEST_KEY
 from bert_runtime.bundle.schema import json_key
 from bert_runtime.records.reader import FORMATS
+from bert_serve.cli.serve import serve
 
 from .pages import DOCS, ROOT
 
@@ -26,8 +27,15 @@ PACKAGES = {
     "bert_export": "bert_export",
     "bert_models": "models/bert_models",
     "bert_bench": "bench/bert_bench",
+    "bert_serve": "runtime/bert_serve",
 }
-ERROR_MODULES = ("bert_runtime.errors", "bert_models.errors", "bert_export.errors", "bert_bench.errors")
+ERROR_MODULES = (
+    "bert_runtime.errors",
+    "bert_models.errors",
+    "bert_export.errors",
+    "bert_bench.errors",
+    "bert_serve.errors",
+)
 
 NOT_READ = {
     "HF_HUB_DISABLE_TELEMETRY": "set for the workers of benchmarks",
@@ -79,7 +87,8 @@ def test_every_environment_variable_has_an_entry() -> None:
     found = set(environment_variables())
     assert {"XDG_CACHE_HOME", "WORLD_SIZE", "MASTER_ADDR", "BERT_EXPORT_KERNELS", "HF_TOKEN", "CXX"} <= found
     shown = rows("environment-variables.md")
-    missing, stale = found - NOT_READ.keys() - shown, shown - found - {"HF_HOME"}
+    options = {f"BERT_SERVE_{option.opts[0].lstrip('-').replace('-', '_').upper()}" for option in serve.params}
+    missing, stale = found - NOT_READ.keys() - shown, shown - found - options - {"HF_HOME"}
     assert (missing, stale) == (set(), set())
 
 
