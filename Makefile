@@ -16,10 +16,12 @@ SOURCES := pyproject.toml .ci/constraints.txt $(wildcard runtime/native/*.cc run
 VERSION ?=
 ORT_TESTS ?= tests/runtime tests/native tests/export
 ORT := $(CURDIR)/.venv/onnxruntime-$(or $(VERSION),newest)
+# A Triton server in an environment of its own.
+TRITON := $(CURDIR)/.venv/triton
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-onnxruntime test-gpu-stub test-dist lint types check docs docs-serve dist clean
+.PHONY: help demo test test-slow test-onnxruntime test-gpu-stub test-triton test-dist lint types check docs docs-serve dist clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /: /'
@@ -65,6 +67,14 @@ test-gpu-stub: .venv/dev.stamp ## the CUDA path with the real onnxruntime-gpu, o
 	$(BIN)/python -m pip install --disable-pip-version-check --no-cache-dir --quiet --no-deps --upgrade \
 	    --target .venv/onnxruntime-gpu 'onnxruntime-gpu==1.31.1'
 	BERT_EXPORT_ONNXRUNTIME_GPU=$(CURDIR)/.venv/onnxruntime-gpu $(BIN)/python -m pytest -m gpu_stub
+
+test-triton: .venv/dev.stamp ## bundles in the real Triton server, from the wheel nvidia-pytriton
+	$(BIN)/python -m venv $(TRITON)
+	$(TRITON)/bin/python -m pip install --disable-pip-version-check --no-cache-dir --quiet --no-deps \
+	    -r tests/serve/triton/requirements.txt
+	$(TRITON)/bin/python -c 'import pathlib, sysconfig; \
+	    pathlib.Path(sysconfig.get_path("purelib"), "bert_runtime.pth").write_text("$(CURDIR)/runtime\n")'
+	BERT_EXPORT_TRITON=$(TRITON) $(BIN)/python -m pytest -m triton tests/serve/triton
 
 test-dist: .venv/dev.stamp dist ## install dist/'s wheels for every Python that is here, and run a bundle
 	BERT_EXPORT_DIST=$(CURDIR)/dist $(BIN)/python -m pytest tests/test_dist_installs.py
