@@ -45,6 +45,19 @@ class VectorShape(NamedTuple):
         changed = dimensions < task.dimensions if task.normalize else normalize is True
         return cls(dimensions, changed)
 
+    def apply(self, vectors: FloatArray) -> Float32Array:
+        """Return a graph's vectors in this shape: [N, at least `dimensions`] → float32 [N, dimensions], a copy."""
+        shaped = np.array(vectors[:, : self.dimensions], dtype=np.float32, order="C")
+        if self.normalize:
+            _normalize(shaped)
+        return shaped
+
+
+def _normalize(vectors: Float32Array) -> None:
+    """Divide vectors [N, H] by their L2 norms, in place; a vector of zeros stays one."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors /= np.maximum(norms, np.finfo(np.float32).tiny)
+
 
 def encode_texts(
     texts: Sequence[SingleInput] | Column,
@@ -79,6 +92,5 @@ def encode_texts(
             sys.stderr.flush()
             shown = time.monotonic()
     if shape.normalize:
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        vectors /= np.maximum(norms, np.finfo(np.float32).tiny)  # a vector of zeros stays one
+        _normalize(vectors)
     return vectors

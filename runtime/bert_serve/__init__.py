@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_serve.errors import (
     ClientGoneError,
+    EmptyRequestError,
     ModelNotFoundError,
     ModelNotReadyError,
     QueueFullError,
@@ -19,12 +20,14 @@ from bert_serve.errors import (
     ServeError,
     TextTooLongError,
     TooManyTextsError,
+    WrongTaskError,
 )
 from bert_serve.settings import EngineSettings, ServerSettings
 from bert_serve.tables import batch_function
 
 __all__ = [
     "ClientGoneError",
+    "EmptyRequestError",
     "EngineSettings",
     "ModelNotFoundError",
     "ModelNotReadyError",
@@ -35,6 +38,7 @@ __all__ = [
     "ServerSettings",
     "TextTooLongError",
     "TooManyTextsError",
+    "WrongTaskError",
     "batch_function",
     "create_app",
 ]

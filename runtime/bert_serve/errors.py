@@ -2,11 +2,13 @@
 
     ServeError
     ├── ModelNotFoundError        no model of this name
+    ├── WrongTaskError            the model does another task
     ├── RetryLaterError           not now; says when to try again
     │   ├── ModelNotReadyError    the model is still being loaded
     │   ├── QueueFullError        too much work is waiting
     │   └── QueueTimeoutError     the request waited longer than it may
     ├── ClientGoneError           nobody waits for the answer any more
+    ├── EmptyRequestError         a request without a single text
     ├── TooManyTextsError         more texts than a request may have
     └── TextTooLongError          more tokens than a text may have
 
@@ -19,6 +21,7 @@ from bert_runtime.errors import BertError
 
 __all__ = [
     "ClientGoneError",
+    "EmptyRequestError",
     "ModelNotFoundError",
     "ModelNotReadyError",
     "QueueFullError",
@@ -27,6 +30,7 @@ __all__ = [
     "ServeError",
     "TextTooLongError",
     "TooManyTextsError",
+    "WrongTaskError",
 ]
 
 
@@ -44,6 +48,20 @@ class ModelNotFoundError(ServeError):
 
     status = 404
     reason = "model_not_found"
+
+
+class WrongTaskError(ServeError):
+    """The model exists, but does another task than the route needs."""
+
+    status = 424
+    reason = "wrong_task"
+
+
+class EmptyRequestError(ServeError):
+    """A request has no text."""
+
+    status = 400
+    reason = "empty_request"
 
 
 class RetryLaterError(ServeError):

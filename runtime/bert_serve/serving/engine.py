@@ -7,15 +7,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from tokenizers import Encoding
+
 from bert_runtime import load
 from bert_runtime.batching.streaming import EncodedInput
 from bert_runtime.errors import BundleError
 from bert_runtime.inputs import SingleInput
 from bert_runtime.numerics import FloatArray
-from bert_runtime.tasks import Outputs, Result
+from bert_runtime.tasks import Outputs, Result, TextInput
 from bert_runtime.verification import self_test
 from bert_serve.errors import ClientGoneError, TextTooLongError, TooManyTextsError
 from bert_serve.metrics import ModelMetrics
+from bert_serve.serving.token_ids import TokenIds, check_token_ids
 from bert_serve.serving.token_queue import Job, TokenQueue
 from bert_serve.serving.worker import Worker
 from bert_serve.settings import EngineSettings
@@ -86,8 +89,7 @@ class Engine:
             TooManyTextsError: there are more than a request may have.
             TextTooLongError: an input has more tokens than it may.
         """
-        if len(inputs) > self._settings.max_texts:
-            raise TooManyTextsError(f"expected at most {self._settings.max_texts} texts, found {len(inputs)}")
+        self._check_number(len(inputs))
         start = time.perf_counter()
         if _num_characters(inputs) <= _INLINE_CHARACTERS:
             encoded = self.model.tokenize(inputs)
@@ -96,6 +98,27 @@ class Engine:
         self._check_lengths(encoded, truncate=truncate)
         self._metrics.tokenize_s.observe(time.perf_counter() - start)
         return encoded
+
+    def encode_ids(self, sequences: Sequence[Sequence[int]]) -> list[EncodedInput]:
+        """Return token ids as tokenized inputs, special tokens included as they are.
+
+        Args:
+            sequences: token ids of each input.
+
+        Raises:
+            InputError: names an input that has no ids, or ids that the vocabulary lacks.
+            TooManyTextsError: there are more than a request may have.
+            TextTooLongError: an input has more tokens than it may.
+        """
+        self._check_number(len(sequences))
+        tokenizer, limits = self.model.tokenizer, self.model.manifest.id_limits if self.model.manifest else {}
+        max_tokens = min(tokenizer.max_tokens, self._settings.max_tokens_per_text or tokenizer.max_tokens)
+        check_token_ids(sequences, limits.get("input_ids", tokenizer.vocab_size), max_tokens)
+        return [EncodedInput(TextInput(""), (cast(Encoding, TokenIds(ids)),)) for ids in sequences]
+
+    def _check_number(self, num_texts: int) -> None:
+        if num_texts > self._settings.max_texts:
+            raise TooManyTextsError(f"expected at most {self._settings.max_texts} texts, found {num_texts}")
 
     def _check_lengths(self, encoded: Sequence[EncodedInput], *, truncate: bool) -> None:
         limit = self._settings.max_tokens_per_text

@@ -1,0 +1,62 @@
+"""Inputs as embedding clients write them: texts, or token ids of the model's own vocabulary."""
+
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Field, Tag
+
+from bert_runtime.batching.streaming import EncodedInput
+from bert_serve.errors import EmptyRequestError
+from bert_serve.serving.engine import Engine
+
+__all__ = ["TextsOrIds", "encode_texts_or_ids"]
+
+_TokenId = Annotated[int, Field(strict=True)]
+
+
+def _kind(value: object) -> str | None:
+    """Return which of the kinds of `TextsOrIds` a JSON value is meant to be, by its first item."""
+    if isinstance(value, str):
+        return "text"
+    if not isinstance(value, list):
+        return None
+    first = value[0] if value else ""
+    if isinstance(first, list):
+        return "ids of several"
+    return "texts" if isinstance(first, str) else "ids"
+
+
+TextsOrIds = Annotated[
+    Annotated[str, Tag("text")]
+    | Annotated[list[str], Tag("texts")]
+    | Annotated[list[_TokenId], Tag("ids")]
+    | Annotated[list[list[_TokenId]], Tag("ids of several")],
+    Discriminator(
+        _kind,
+        custom_error_type="inputs",
+        custom_error_message="expected a text, a list of texts, a list of token ids, or a list of lists of them",
+    ),
+]
+"""One text, several, one sequence of token ids, or several.
+
+The first item tells which, so that an error names the item that does not fit."""
+
+
+async def encode_texts_or_ids(engine: Engine, value: Any, *, truncate: bool = True) -> list[EncodedInput]:
+    """Tokenize texts, or take over token ids.
+
+    Args:
+        engine: the engine of the model.
+        value: a validated `TextsOrIds`.
+        truncate: whether what exceeds the model's maximum may be cut off.
+
+    Raises:
+        EmptyRequestError: there is no input at all.
+        InputError: names an input that cannot be processed.
+        ServeError: a limit is exceeded; see `Engine.encode`.
+    """
+    values: list[Any] = [value] if isinstance(value, str) else value
+    if not values:
+        raise EmptyRequestError("expected at least one text, found an empty list")
+    if isinstance(values[0], str):
+        return await engine.encode(values, truncate=truncate)
+    return engine.encode_ids([values] if isinstance(values[0], int) else values)

@@ -1,0 +1,51 @@
+"""Embeddings of a request as one array, without a `Result` for each."""
+
+from typing import Any
+
+import numpy as np
+
+from bert_runtime.embedding import VectorShape
+from bert_runtime.numerics import Float32Array
+from bert_runtime.tasks import SentenceEmbedding
+from bert_serve.http.model_choice import check_task
+from bert_serve.http.text_inputs import encode_texts_or_ids
+from bert_serve.serving.engine import Caller
+from bert_serve.serving.served_model import ServedModel
+
+__all__ = ["embed"]
+
+
+async def embed(
+    served: ServedModel,
+    inputs: Any,
+    caller: Caller,
+    *,
+    normalize: bool | None = None,
+    dimensions: int | None = None,
+    truncate: bool = True,
+) -> tuple[Float32Array, int]:
+    """Return the embeddings of inputs, and how many tokens were read.
+
+    Args:
+        served: the model.
+        inputs: a validated `TextsOrIds` with N inputs.
+        caller: the request, whose connection is watched.
+        normalize: whether vectors have length 1; `None`: as the bundle says.
+        dimensions: how many first dimensions to keep; `None`: as the bundle says.
+        truncate: whether what exceeds the model's maximum may be cut off.
+
+    Returns:
+        float32 [N, dimensions], and the number of tokens, special tokens included.
+
+    Raises:
+        WrongTaskError: the model gives no embeddings.
+        InputError: an input or an option cannot be processed.
+        ServeError: the request cannot be answered now, or exceeds a limit; see `bert_serve.errors`.
+    """
+    engine = served.engine
+    check_task(served, SentenceEmbedding)
+    shape = VectorShape.of(engine.model.task, normalize, dimensions)
+    encoded = await encode_texts_or_ids(engine, inputs, truncate=truncate)
+    outputs = await engine.outputs(encoded, caller)
+    num_tokens = sum(len(window) for item in encoded for window in item.windows)
+    return shape.apply(np.stack([output.arrays[0] for output in outputs])), num_tokens
