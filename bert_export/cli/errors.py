@@ -29,7 +29,7 @@ _EXTRAS = {
     "tensorboard": "train",
     "huggingface_hub": "hub",
     "psutil": "bench",
-    "matplotlib": "bench",
+    "matplotlib": "plot",
     "jinja2": "report",
     "markupsafe": "report",
     "onnxruntime": "cpu",

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import click
 
+from bert_export.cli.attention import attention
 from bert_export.cli.distill import distill
 from bert_export.cli.evaluate import evaluate
 from bert_export.cli.export import export
@@ -37,7 +38,7 @@ class _MainGroup(PluginGroup):
     sections: ClassVar[Mapping[str, Sequence[str]]] = {
         "Train": ("tokenizer", "pretrain", "train", "distill"),
         "Export": ("export", "inspect", "verify", "push", "pull"),
-        "Run": ("predict", "evaluate"),
+        "Run": ("predict", "evaluate", "attention"),
         "Measure": ("tune", "bench", "report"),
     }
     examples: ClassVar[Sequence[str]] = (
@@ -63,7 +64,22 @@ def main() -> None:
     """Take BERT-family PyTorch checkpoints to fast, verified ONNX bundles, and run them."""
 
 
-_COMMANDS = (tokenizer, pretrain, train, distill, export, inspect, verify, predict, evaluate, tune, report, push, pull)
+_COMMANDS = (
+    tokenizer,
+    pretrain,
+    train,
+    distill,
+    export,
+    inspect,
+    verify,
+    predict,
+    evaluate,
+    attention,
+    tune,
+    report,
+    push,
+    pull,
+)
 
 for _command in _COMMANDS:
     main.add_command(_command)

@@ -31,9 +31,9 @@ from bert_runtime.tokenization import TextTokenizer, pad
 
 __all__ = ["DEFAULT_MAX_TOKENS", "Attention", "AttentionModel", "load_attention", "open_attention_session"]
 
-DEFAULT_MAX_TOKENS = 512
+DEFAULT_MAX_TOKENS = 128
 """Tokens that `load_attention` reads of an input by default, at most. The result takes layers × heads × tokens² × 4
-bytes: 151 MB at 512 tokens for 12 layers of 12 heads."""
+bytes: for 12 layers of 12 heads 9 MB at 128 tokens, and 151 MB at 512."""
 
 _DECIMALS = 6
 """Digits after the point in JSON: float32 has no more of a probability near 1."""
@@ -193,8 +193,8 @@ def load_attention(
 
     Args:
         bundle: the directory that `bert-export export --attention` wrote.
-        max_tokens: tokens that are read of an input, by default the bundle's, at most `DEFAULT_MAX_TOKENS`. Memory
-            grows with its square.
+        max_tokens: tokens that are read of an input, at most the bundle's; by default 128 (`DEFAULT_MAX_TOKENS`), or
+            the bundle's if that is less. Memory grows with its square.
         threads: threads per operator, by default the cores that affinity mask and cgroup grant.
         verify: see `load`; so are the following.
         allow_links: see `load`.
