@@ -1,5 +1,6 @@
 """Texts to padded token ids, and long texts without tokenizing what truncation would drop."""
 
+from bert_runtime.tokenization.all_tokens import Token
 from bert_runtime.tokenization.text_tokenizer import Batch, TextTokenizer, check_batch, check_ids, pad
 
-__all__ = ["Batch", "TextTokenizer", "check_batch", "check_ids", "pad"]
+__all__ = ["Batch", "TextTokenizer", "Token", "check_batch", "check_ids", "pad"]

@@ -11,6 +11,7 @@ from bert_runtime.errors import BundleError, InputError
 from bert_runtime.numerics import IntArray
 from bert_runtime.tasks import TextInput, WindowedText
 from bert_runtime.tasks.tokens import window_overlap
+from bert_runtime.tokenization.all_tokens import Token, all_tokens
 from bert_runtime.tokenization.long_texts import TextShortener
 from bert_runtime.tokenization.tokenizer_errors import is_tokenizer_error, tokenizer_errors
 
@@ -144,6 +145,16 @@ class TextTokenizer:
     def num_special_tokens(self) -> int:
         """Special tokens around a single text."""
         return self._tokenizer.num_special_tokens_to_add(is_pair=False)
+
+    @property
+    def truncation_side(self) -> str:
+        """The end of a long text that is dropped, `left` or `right`; windows drop nothing."""
+        return str((self._tokenizer.truncation or {}).get("direction", "right"))
+
+    def all_tokens(self, text: str, *, special_tokens: bool = True) -> list[Token]:
+        """Return all tokens of a text of any length, without truncation; raise `InputError` where that fails."""
+        with tokenizer_errors(InputError, "the tokenizer cannot encode the text"):
+            return all_tokens(self._tokenizer, text, self.max_tokens, self.windows, special_tokens=special_tokens)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """Return the text of token ids."""

@@ -1,0 +1,247 @@
+"""The routes of Hugging Face's text-embeddings-inference (TEI).
+
+TEI serves one model. Where several are served here, a request names one in a field or a query parameter `model`.
+"""
+
+import asyncio
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bert_runtime.errors import InputError
+from bert_runtime.inputs import SingleInput
+from bert_runtime.tasks import (
+    Classification,
+    MultiLabelClassification,
+    Regression,
+    Result,
+    SentenceEmbedding,
+    Task,
+    TextClassification,
+)
+from bert_runtime.tasks.sentence_embedding import cosine
+from bert_serve.errors import EmptyRequestError, WrongTaskError
+from bert_serve.http.json_response import JSONResponse
+from bert_serve.http.model_choice import check_task, choose_model
+from bert_serve.http.tei_info import describe_model
+from bert_serve.http.tei_messages import (
+    DecodeRequest,
+    EmbedRequest,
+    Prediction,
+    PredictRequest,
+    Rank,
+    SimilarityRequest,
+    TEIError,
+    TEIRerankRequest,
+    TextOptions,
+    TokenizedToken,
+    TokenizeRequest,
+)
+from bert_serve.http.tei_tokens import check_ids, tokens_of_texts
+from bert_serve.http.vectors import embed as embed_inputs
+from bert_serve.serving.pair_scores import pair_scores
+from bert_serve.serving.served_model import ServedModel
+
+__all__ = ["error_body", "router"]
+
+router = APIRouter(tags=["TEI"], responses={"4XX": {"model": TEIError, "description": "The request failed"}})
+
+_ModelName = Annotated[str | None, Query(alias="model", description="Name of the model, if not in the body.")]
+
+_ERROR_TYPES = {400: "Empty", 424: "Backend", 429: "Overloaded", 503: "Unhealthy"}
+
+
+def error_body(status: int, message: str) -> dict[str, Any]:
+    """Return a failure as TEI's clients read it."""
+    return {"error": message, "error_type": _ERROR_TYPES.get(status, "Validation" if status < 500 else "Backend")}
+
+
+def _example(value: Any) -> dict[int | str, dict[str, Any]]:
+    """Return the documentation of an answer."""
+    return {200: {"content": {"application/json": {"example": value}}}}
+
+
+@router.post(
+    "/embed",
+    summary="Embeddings of texts or token ids",
+    response_model=list[list[float]],
+    responses=_example([[0.031, -0.046, 0.007]]),
+)
+async def embed(body: EmbedRequest, request: Request, name: _ModelName = None) -> Response:
+    """Return a vector for each input, in order."""
+    served = _choose(request, body.model or name, SentenceEmbedding, body)
+    vectors, _ = await embed_inputs(
+        served,
+        body.inputs,
+        request,
+        normalize=body.normalize,
+        dimensions=body.dimensions,
+        truncate=body.truncate is not False,
+    )
+    return JSONResponse(vectors)
+
+
+@router.post("/embed_all", summary="Token vectors: no bundle gives them", response_model=list[list[list[float]]])
+async def embed_all(body: EmbedRequest, request: Request, name: _ModelName = None) -> Response:
+    """Refuse: bundles give one vector per text."""
+    served = _choose(request, body.model or name, SentenceEmbedding, body)
+    raise WrongTaskError(
+        f"model {served.name!r} gives one vector per text; /embed_all needs one that gives a vector per token"
+    )
+
+
+@router.post("/embed_sparse", summary="Sparse vectors: no bundle gives them", response_model=list[list[dict[str, Any]]])
+async def embed_sparse(body: EmbedRequest, request: Request, name: _ModelName = None) -> Response:
+    """Refuse: bundles give dense vectors."""
+    served = _choose(request, body.model or name, SentenceEmbedding, body)
+    raise WrongTaskError(
+        f"model {served.name!r} gives dense vectors; /embed_sparse needs one that weighs the words of its vocabulary"
+    )
+
+
+@router.post(
+    "/similarity",
+    summary="Cosine similarities of a sentence with others",
+    response_model=list[float],
+    responses=_example([0.82, 0.07]),
+)
+async def similarity(body: SimilarityRequest, request: Request, name: _ModelName = None) -> Response:
+    """Return the cosine similarity of the source sentence with each other one, in order."""
+    options = body.parameters or TextOptions()
+    served = _choose(request, body.model or name, SentenceEmbedding, options)
+    _check_not_empty(body.inputs.sentences, "inputs.sentences")
+    texts = [body.inputs.source_sentence, *body.inputs.sentences]
+    vectors, _ = await embed_inputs(served, texts, request, truncate=options.truncate is not False)
+    return JSONResponse(cosine(np.broadcast_to(vectors[0], vectors[1:].shape), vectors[1:]))
+
+
+@router.post(
+    "/predict",
+    summary="Labels of texts or pairs of texts, best first",
+    response_model=list[Prediction] | list[list[Prediction]],
+    responses=_example([[{"label": "lost_card", "score": 0.97}, {"label": "greeting", "score": 0.03}]]),
+)
+async def predict(body: PredictRequest, request: Request, name: _ModelName = None) -> Response:
+    """Return all labels with their scores, best first: a list for one input, a list of lists for a batch.
+
+    Scores are probabilities: a softmax over all labels, or a sigmoid each where a text may have several. Of regression
+    they are the predicted numbers.
+    """
+    served = _choose(request, body.model or name, TextClassification, body)
+    inputs = _sequences(body.inputs)
+    results = await served.results(inputs, request, truncate=body.truncate is not False)
+    predictions = [_predictions(result, body.raw_scores) for result in results]
+    is_batch = isinstance(body.inputs, list) and isinstance(body.inputs[0], list)
+    return JSONResponse(predictions if is_batch else predictions[0])
+
+
+def _sequences(inputs: str | list[str] | list[list[str]]) -> list[SingleInput]:
+    """Return a text, a pair of texts, or a batch of both as inputs of the runtime."""
+    if isinstance(inputs, str):
+        return [inputs]
+    _check_not_empty(inputs, "inputs")
+    if isinstance(inputs[0], str):
+        inputs = [inputs]  # the first item tells a pair from a batch
+    sequences: list[SingleInput] = []
+    for index, texts in enumerate(inputs):
+        if not 1 <= len(texts) <= 2:
+            raise InputError(
+                f"expected one text or two, found {len(texts)}; write a batch of texts as [[text], [text], …]", index
+            )
+        sequences.append(texts[0] if len(texts) == 1 else (texts[0], texts[1]))
+    return sequences
+
+
+def _predictions(result: Result, raw_scores: bool) -> list[dict[str, Any]]:
+    """Return all labels of a result with their scores, best first."""
+    if isinstance(result, Regression):
+        scores = result.values
+    else:
+        assert isinstance(result, Classification | MultiLabelClassification), "as the task was checked"
+        scores = result.logits if raw_scores else result.scores
+    return [{"label": result.labels[index], "score": scores[index]} for index in np.argsort(-scores, kind="stable")]
+
+
+@router.post(
+    "/rerank",
+    summary="Texts in the order of their relevance to a query",
+    response_model=list[Rank],
+    response_model_exclude_none=True,
+    responses=_example([{"index": 1, "score": 0.97}, {"index": 0, "score": 0.02}]),
+)
+async def rerank(body: TEIRerankRequest, request: Request, name: _ModelName = None) -> Response:
+    """Return the texts' numbers with their scores, best first, from a classifier of pairs that gives one score.
+
+    A score is the sigmoid of the model's logit, or with `raw_scores` the logit.
+    """
+    served = _choose(request, body.model or name, TextClassification, body)
+    _check_not_empty(body.texts, "texts")
+    found = await pair_scores(served, body.query, body.texts, request, truncate=body.truncate is not False)
+    scores = found.logits if body.raw_scores else found.probabilities
+    ranks = [{"index": index, "score": scores[index]} for index in np.argsort(-found.logits, kind="stable").tolist()]
+    if body.return_text:
+        ranks = [rank | {"text": body.texts[rank["index"]]} for rank in ranks]
+    return JSONResponse(ranks)
+
+
+@router.post(
+    "/tokenize",
+    summary="All tokens of texts, with their places",
+    response_model=list[list[TokenizedToken]],
+    responses=_example([[{"id": 7592, "text": "hello", "special": False, "start": 0, "stop": 5}]]),
+)
+async def tokenize(body: TokenizeRequest, request: Request, name: _ModelName = None) -> Response:
+    """Return the tokens of each text, also those beyond the model's maximum. Places count UTF-8 bytes."""
+    served = request.app.state.models.resolve(body.model or name)
+    _check_prompt(body.prompt_name)
+    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    _check_not_empty(texts, "inputs")
+    return JSONResponse(
+        await asyncio.to_thread(tokens_of_texts, served.model.tokenizer, texts, body.add_special_tokens)
+    )
+
+
+@router.post(
+    "/decode", summary="The texts of token ids", response_model=list[str], responses=_example(["i lost my card"])
+)
+async def decode(body: DecodeRequest, request: Request, name: _ModelName = None) -> Response:
+    """Return the text of each list of token ids."""
+    tokenizer = request.app.state.models.resolve(body.model or name).model.tokenizer
+    _check_not_empty(body.ids, "ids")
+    sequences: Any = [body.ids] if isinstance(body.ids[0], int) else body.ids
+    check_ids(sequences, tokenizer.vocab_size)
+    return JSONResponse([tokenizer.decode(ids, skip_special_tokens=body.skip_special_tokens) for ids in sequences])
+
+
+@router.get("/info", summary="The model and its limits", response_model=dict[str, Any])
+async def info(request: Request, name: _ModelName = None) -> Response:
+    """Return the model's task and maximum length, and the server's limits; `null`: there is no such limit."""
+    served = request.app.state.models.resolve(name)
+    return JSONResponse(describe_model(served, request.app.state.settings.engine))
+
+
+def _choose(request: Request, name: str | None, task: type[Task], options: TextOptions) -> ServedModel:
+    """Return the model that a request means, and check that it can read texts as asked."""
+    served = choose_model(request.app.state.models, name, task)
+    check_task(served, task)
+    _check_prompt(options.prompt_name)
+    side = served.model.tokenizer.truncation_side
+    if options.truncation_direction not in (None, side):
+        raise InputError(
+            f"truncation_direction: expected {side}, the only one of this model's tokenizer, "
+            f"found {options.truncation_direction}"
+        )
+    return served
+
+
+def _check_prompt(prompt_name: str | None) -> None:
+    if prompt_name is not None:
+        raise InputError("prompt_name: bundles have no prompts; put the prompt in front of each text")
+
+
+def _check_not_empty(values: list[Any], field: str) -> None:
+    if not values:
+        raise EmptyRequestError(f"{field}: expected at least one, found none")
