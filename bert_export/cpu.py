@@ -10,7 +10,7 @@ from bert_export.errors import ExportError
 from bert_export.flops import int8_flops_share
 from bert_export.fusion import add_padding_branch, fuse
 from bert_export.graph_files import save_graph, save_graphs
-from bert_export.kernel_functions import outline_kernels
+from bert_export.outline_kernels import outline_kernels
 from bert_export.parity import check_parity
 from bert_export.progress import throttled_steps
 from bert_export.quantization import expected_projections, measure_activations, quantize

@@ -1,32 +1,19 @@
-"""Outline groups of operators as ONNX functions, for which the runtime has native kernels.
+"""ONNX functions for which the runtime has native kernels, see `bert_export.outline_kernels`.
 
 A function of an ONNX model defines in standard operators what it computes. ONNX Runtime runs a kernel of that name
 where the session has one (`bert_runtime.cpu.native_kernels`), and inlines the function's body everywhere else. So a
 bundle needs no kernel, and a kernel fuses the element-wise operators between two matmuls into one pass.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import onnx
 import onnx_ir as ir
 
 from bert_export.capture import OPSET
-from bert_export.onnx_graph import (
-    MICROSOFT_DOMAIN,
-    NoMatch,
-    as_linear,
-    constant,
-    insert_before,
-    operators,
-    producer,
-    sole_consumer,
-    tidy,
-)
+from bert_export.onnx_graph import MICROSOFT_DOMAIN
+from bert_models.relative_positions import MASKED_SCORE
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
-__all__ = ["FUNCTIONS", "outline_kernels"]
+__all__ = ["FUNCTIONS"]
 
 _HEADER = f'<domain: "{KERNEL_DOMAIN}", opset_import: ["": {OPSET}, "{MICROSOFT_DOMAIN}": 1]>'
 
@@ -43,6 +30,26 @@ _ATTENTION = """query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
                     scale: float = @scale> (query, key, value, mask)
             }>"""
 """Attention of merged projections, with the branch of `add_padding_branch`."""
+
+_RELATIVE_ATTENTION = f"""query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
+        zero = Constant <value_int = 0> ()
+        one = Constant <value_int = 1> ()
+        length = Shape <start = 3> (mask)
+        tokens = Squeeze (length)
+        keys = Range (zero, tokens, one)
+        axis = Constant <value_ints = [1]> ()
+        queries = Unsqueeze (keys, axis)
+        distances = Sub (keys, queries)
+        from_one = Add (distances, tokens)
+        indices = Sub (from_one, one)
+        scores = Gather <axis = 1> (bias, indices)
+        masked_score = Constant <value_float = {MASKED_SCORE}> ()
+        masked = Where (mask, scores, masked_score)
+        attended = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
+            scale: float = @scale> (query, key, value, masked)"""
+"""Attention of merged projections, with a bias [A, 2S - 1] for the distance from query to key.
+
+ONNX Runtime expands the bias once for all layers, where it inlines several."""
 
 _SOURCES = (
     f"""{_HEADER}
@@ -61,6 +68,10 @@ _SOURCES = (
         {_ATTENTION}
     }}""",
     f"""{_HEADER}
+    RelativeAttention <num_heads, scale> (qkv, mask, is_full, bias) => (attended) {{
+        {_RELATIVE_ATTENTION}
+    }}""",
+    f"""{_HEADER}
     QuantizedLinear (x, weight, x_scale, scales, x_zero_point, bias) => (y) {{
         y = {_INT8_MATMUL}
     }}""",
@@ -73,6 +84,11 @@ _SOURCES = (
     f"""{_HEADER}
     QuantizedAttention <num_heads, scale> (qkv, mask, is_full, y_scale, y_zero_point) => (y) {{
         {_ATTENTION}
+        y = QuantizeLinear (attended, y_scale, y_zero_point)
+    }}""",
+    f"""{_HEADER}
+    QuantizedRelativeAttention <num_heads, scale> (qkv, mask, is_full, bias, y_scale, y_zero_point) => (y) {{
+        {_RELATIVE_ATTENTION}
         y = QuantizeLinear (attended, y_scale, y_zero_point)
     }}""",
     f"""{_HEADER}
@@ -89,171 +105,3 @@ FUNCTIONS = {
     for function in (ir.serde.deserialize_function(onnx.parser.parse_function(source)) for source in _SOURCES)
 }
 """The functions, by name. Names, inputs and attributes are those of the kernels in `runtime/native`."""
-
-
-def outline_kernels(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
-    """Replace groups of operators by calls of `FUNCTIONS`.
-
-    Groups that no kernel computes, such as those with another activation, stay as they are.
-
-    Args:
-        graph: A fused graph, in FP32 or INT8; it is not changed.
-
-    Returns:
-        A copy of the graph, which shares its weights, and the number of calls of each function.
-    """
-    outlined = graph.clone()
-    counts: Counter[str] = Counter()
-    for op_type, outline in (
-        ("If", _outline_attention),
-        ("Gelu", _outline_linear_gelu),
-        ("MatMulIntegerToFloat", _outline_quantized_linear),
-        ("MatMul", _outline_linear),
-        ("LayerNormalization", _outline_add_norm),
-    ):
-        for node in operators(outlined, op_type):
-            try:
-                counts[outline(node)] += 1
-            except NoMatch:
-                continue
-        tidy(outlined)
-    for name, function in FUNCTIONS.items():
-        if counts[name]:
-            outlined.functions[function.identifier()] = function
-    if counts:
-        outlined.graph.opset_imports[KERNEL_DOMAIN] = 1
-    return outlined, dict(counts)
-
-
-def _call(
-    anchor: ir.Node,
-    name: str,
-    inputs: Sequence[ir.Value | None],
-    outputs: Sequence[ir.Value],
-    attributes: Mapping[str, Any] | None = None,
-) -> str:
-    """Insert a call of a function that computes `outputs` from now on, and return the function's name."""
-    called = insert_before(anchor, name, inputs, like=outputs, attributes=attributes, domain=KERNEL_DOMAIN)
-    for old, new in zip(outputs, called, strict=True):
-        if old.is_graph_output():  # a graph output keeps its name
-            old.name, new.name = f"{old.name} in parts", old.name
-        old.replace_all_uses_with(new, replace_graph_outputs=True)
-    return name
-
-
-_ATTENTION_ATTRIBUTES = {"q_num_heads", "kv_num_heads", "scale"}
-"""Attributes of Attention that the kernels know."""
-
-
-def _outline_attention(branch: ir.Node) -> str:
-    """Outline attention in the branch of `add_padding_branch`, with the quantization of its output if there is one."""
-    consumers = branch.outputs[0].consumers()
-    quantize = consumers[0] if len(consumers) == 1 and consumers[0].op_type == "QuantizeLinear" else None
-    split, attention = _branched_attention(branch)
-    heads = attention.attributes["q_num_heads"].as_int()
-    if "scale" in attention.attributes:
-        scale = attention.attributes["scale"].as_float()
-    else:
-        scale = (_width(attention.inputs[0]) // heads) ** -0.5
-    last, name = (branch, "SelfAttention") if quantize is None else (quantize, "QuantizedAttention")
-    for value in last.inputs[1:]:
-        constant(value)
-    inputs = [split.inputs[0], attention.inputs[3], branch.inputs[0], *last.inputs[1:]]
-    called = _call(last, name, inputs, last.outputs, {"num_heads": heads, "scale": scale})
-    for body in ("then_branch", "else_branch"):  # their nodes read values of the outer graph as long as they exist
-        graph = branch.attributes[body].as_graph()
-        graph.outputs.clear()
-        graph.remove([*graph], safe=True)
-    return called
-
-
-def _branched_attention(branch: ir.Node) -> tuple[ir.Node, ir.Node]:
-    """Return the Split and the masked Attention of a branch, if the kernels compute such attention."""
-    masked = branch.attributes["else_branch"].as_graph()
-    found = [node.op_type for node in masked]
-    if found != ["Attention"]:
-        raise NoMatch(f"expected Attention in the branch, found {found}")
-    attention = masked[0]
-    query, key, value, _ = attention.inputs
-    split = producer(query, "Split")
-    if [*split.outputs] != [query, key, value]:
-        raise NoMatch("expected queries, keys and values of one projection")
-    attributes = attention.attributes
-    unknown = {key: item.value for key, item in attributes.items() if key not in _ATTENTION_ATTRIBUTES and item.value}
-    if unknown:
-        raise NoMatch(f"expected heads and a scale alone, found {unknown}")
-    heads, kv_heads = (attributes[f"{side}_num_heads"].as_int() for side in ("q", "kv"))
-    if heads != kv_heads:
-        raise NoMatch(f"expected as many heads of keys as of queries, found {kv_heads} and {heads}")
-    _width(query)
-    return split, attention
-
-
-def _width(query: ir.Value | None) -> int:
-    """Return the size of the last axis."""
-    width = query.shape[-1] if query is not None and query.shape is not None else None
-    if not isinstance(width, int):
-        raise NoMatch(f"expected queries of a fixed width, found {width}")
-    return width
-
-
-def _int8_matmul_inputs(matmul: ir.Node) -> list[ir.Value | None]:
-    """Return the inputs of a MatMulIntegerToFloat as the kernels take them: [x, weight, scales, zero point, bias]."""
-    x, weight, x_scale, scales, x_zero_point, weight_zero_point, bias = [*matmul.inputs, None][:7]
-    for value in (x_scale, scales, x_zero_point, bias):
-        constant(value)
-    if constant(weight).shape[0] % 4 or weight_zero_point is not None:
-        raise NoMatch("expected a bias, and a number of inputs that is a multiple of 4")
-    return [x, weight, x_scale, scales, x_zero_point, bias]
-
-
-def _outline_linear_gelu(gelu: ir.Node) -> str:
-    """Outline a projection with exact GELU, and the quantization of its output if the projection is INT8."""
-    if gelu.attributes.get("approximate") is not None and gelu.attributes["approximate"].as_string() != "none":
-        raise NoMatch("expected exact GELU")
-    before = gelu.inputs[0].producer() if gelu.inputs[0] is not None else None
-    if before is None:
-        raise NoMatch("expected a projection")
-    sole_consumer(before.outputs[0], "Gelu")
-    if before.op_type == "Add":
-        linear = as_linear(before.outputs[0])
-        return _call(gelu, "LinearGelu", [linear.input, linear.weight, linear.bias], gelu.outputs)
-    matmul = producer(gelu.inputs[0], "MatMulIntegerToFloat")
-    quantize = sole_consumer(gelu.outputs[0], "QuantizeLinear")
-    for value in quantize.inputs[1:]:
-        constant(value)
-    inputs = [*_int8_matmul_inputs(matmul), *quantize.inputs[1:]]
-    return _call(quantize, "QuantizedLinearGelu", inputs, quantize.outputs)
-
-
-def _outline_quantized_linear(matmul: ir.Node) -> str:
-    """Outline an INT8 projection."""
-    if not matmul.outputs[0].consumers():
-        raise NoMatch("expected an output that is read")
-    return _call(matmul, "QuantizedLinear", _int8_matmul_inputs(matmul), matmul.outputs)
-
-
-def _outline_linear(matmul: ir.Node) -> str:
-    """Outline an FP32 projection."""
-    add = sole_consumer(matmul.outputs[0], "Add")
-    linear = as_linear(add.outputs[0])
-    return _call(add, "Linear", [linear.input, linear.weight, linear.bias], add.outputs)
-
-
-def _outline_add_norm(norm: ir.Node) -> str:
-    """Outline a sum, its LayerNormalization, and the smoothing and quantization of the result."""
-    add = producer(norm.inputs[0], "Add")
-    sole_consumer(add.outputs[0], "LayerNormalization")
-    shapes = [None if value is None or value.shape is None else [*value.shape] for value in add.inputs]
-    if shapes[0] is None or shapes[0] != shapes[1] or len(shapes[0]) != 3:  # a table of positions is broadcast
-        raise NoMatch(f"expected two tensors of one shape, found {shapes}")
-    for smooth in norm.outputs[0].consumers():
-        if smooth.op_type != "Mul" or smooth.inputs[0] is not norm.outputs[0]:
-            continue
-        quantize = sole_consumer(smooth.outputs[0], "QuantizeLinear")
-        inputs = [*add.inputs, *norm.inputs[1:3], smooth.inputs[1], *quantize.inputs[1:]]
-        for value in inputs[2:]:
-            constant(value)
-        epsilon = norm.attributes["epsilon"].as_float()
-        return _call(norm, "AddNormQuantize", inputs, [norm.outputs[0], quantize.outputs[0]], {"epsilon": epsilon})
-    raise NoMatch("expected the output to be smoothed and quantized")

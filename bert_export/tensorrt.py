@@ -16,6 +16,7 @@ from bert_export.cuda.attention import additive_mask
 from bert_export.cuda.fp16_overflow import find_fp16_overflows, overflow_batches
 from bert_export.cuda.parity import FP16_TOLERANCE
 from bert_export.errors import ExportError
+from bert_export.fusion.position_bias import narrow_to_first_query
 from bert_export.graph_files import save_graph
 from bert_export.onnx_graph import (
     FusionCounts,
@@ -116,15 +117,13 @@ def decompose_attention(graph: ir.Model, config: EncoderConfig) -> FusionCounts:
 
 
 def _decompose(node: ir.Node) -> None:
-    """Replace Attention on [B, S, H] with a boolean mask by Reshape, Transpose, MatMul, Add and Softmax."""
+    """Replace Attention on [B, S, H] by Reshape, Transpose, MatMul, Add and Softmax."""
     query, key, value = node.inputs[:3]
     mask = node.inputs[3] if len(node.inputs) > 3 else None
     graph = node.graph
     assert isinstance(graph, ir.Graph)
     if any(operand is None or operand.shape is None for operand in (query, key, value)):
         raise NoMatch("expected operands of known shape")
-    if mask is not None and mask.dtype != ir.DataType.BOOL:
-        raise NoMatch(f"expected a boolean mask, found {mask.dtype}")
     assert query is not None
     assert query.shape is not None
     heads, width = node.attributes["q_num_heads"].as_int(), query.shape[-1]
@@ -146,6 +145,10 @@ def _decompose(node: ir.Node) -> None:
     keys = add("Mul", split_heads(key, (0, 2, 3, 1)), root)
     scores = add("MatMul", queries, keys)
     if mask is not None:
+        if mask.dtype == ir.DataType.FLOAT and query.shape[1] == 1:
+            narrow_to_first_query(node)
+            mask = node.inputs[3]
+        assert mask is not None
         scores = add("Add", scores, additive_mask(node, mask))
         scores.name = f"{_MASKED_SCORES}.{node.outputs[0].name}"
     attended = add("MatMul", add("Softmax", scores, axis=-1), split_heads(value, (0, 2, 1, 3)))

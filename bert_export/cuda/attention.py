@@ -22,7 +22,7 @@ from bert_export.onnx_graph import (
     scope,
 )
 
-__all__ = ["MASKED_SCORE", "MASK_INPUT", "additive_mask", "replace_attention"]
+__all__ = ["MASKED_SCORE", "MASK_INPUT", "additive_mask", "replace_attention", "unmasked_bias"]
 
 MASKED_SCORE = -10000.0
 """Added to the score of a masked token: its attention weight becomes 0, while a sequence with no other token still has
@@ -33,11 +33,11 @@ MASK_INPUT = 5
 
 
 def replace_attention(node: ir.Node) -> str:
-    """Replace a standard Attention on [B, S, H] with a boolean mask, or with none, and return the fusion that fired.
+    """Replace a standard Attention on [B, S, H], and return the fusion that fired.
 
     Raises:
-        NoMatch: The attention is causal or capped, its mask is not boolean, or its operands are not projections that
-            `merge_qkv` merged.
+        NoMatch: The attention is causal or capped, its mask is none that `additive_mask` takes, or its operands are not
+            projections that `merge_qkv` merged.
     """
     attributes = node.attributes
     if any(name in attributes and attributes[name].value for name in ("softcap", "is_causal")):
@@ -104,19 +104,46 @@ def _projection(attention: ir.Node, split: ir.Node, selection: ir.Node | None) -
 
 
 def additive_mask(node: ir.Node, mask: ir.Value) -> ir.Value:
-    """Convert a boolean mask [B, 1, Q, S] to a float32 one that is added to the scores; inserted before `node`.
+    """Return a float32 mask that is added to the scores [B, 1 or A, Q, S]; what it takes is inserted before `node`.
+
+    Args:
+        node: The attention.
+        mask: A boolean mask [B, 1, Q, S], or one with a position bias [B, A, Q, S].
 
     Raises:
-        NoMatch: The mask is not boolean.
+        NoMatch: The mask is neither.
     """
+    if mask.dtype == ir.DataType.FLOAT:
+        return _with_masked_score(mask)
     if mask.dtype != ir.DataType.BOOL:
         raise NoMatch(f"expected a boolean mask, found {mask.dtype}")
-    graph = node.graph
-    assert isinstance(graph, ir.Graph)
-    constants = []
-    for name, number in (("attention_bias.kept", 0.0), ("attention_bias.masked", MASKED_SCORE)):
-        existing = graph.initializers.get(name)
-        constants.append(existing or add_initializer(graph, name, np.array(number, dtype=np.float32)))
-    (bias,) = insert_before(node, "Where", [mask, *constants], like=mask)
+    kept, masked = (_scalar(node, *named) for named in (("kept", 0.0), ("masked", MASKED_SCORE)))
+    (bias,) = insert_before(node, "Where", [mask, kept, masked], like=mask)
     bias.type = ir.TensorType(ir.DataType.FLOAT)
     return bias
+
+
+def _with_masked_score(mask: ir.Value) -> ir.Value:
+    """Return a mask with a position bias, which has `MASKED_SCORE` from now on where it masks."""
+    where = producer(mask, "Where")
+    constant(where.inputs[2])
+    where.replace_input_with(2, _scalar(where, "masked", MASKED_SCORE))
+    return mask
+
+
+def unmasked_bias(mask: ir.Value | None) -> ir.Value | None:
+    """Return what an additive mask of this module adds to the scores of keys that are not masked.
+
+    Returns:
+        A position bias [1, A, S, S]; `None` if nothing is added.
+    """
+    kept = producer(mask, "Where").inputs[1]
+    return None if kept is None or kept.const_value is not None else kept
+
+
+def _scalar(node: ir.Node, name: str, number: float) -> ir.Value:
+    """Return a float32 constant of the graph that `node` is in."""
+    graph = node.graph
+    assert isinstance(graph, ir.Graph)
+    name = f"attention_bias.{name}"
+    return graph.initializers.get(name) or add_initializer(graph, name, np.array(number, dtype=np.float32))

@@ -14,6 +14,9 @@ from bert_export.onnx_graph import MICROSOFT_DOMAIN, add_initializer, insert_bef
 
 __all__ = ["decompose_packed_ops"]
 
+_POSITION_BIAS_INPUT = 6
+"""Index of the position bias among the inputs of `PackedMultiHeadAttention`."""
+
 
 def decompose_packed_ops(graph: ir.Model) -> ir.Model:
     """Return a copy of a graph of `pack` in which operators that exist on the CPU replace the packing ones."""
@@ -83,10 +86,13 @@ class _TokenIndices:
         return [self._add(anchor, "Reshape", [part, self._constant([0, 0, -1])], value.dtype) for part in parts]
 
     def attention_bias(self, anchor: ir.Node) -> ir.Value:
-        """Return what masks padding in the scores [B, 1, S, S], in the dtype of `anchor`'s inputs."""
+        """Return what is added to the scores [B, 1 or A, S, S], in the dtype of `anchor`'s inputs."""
         dtype = anchor.inputs[0].dtype if anchor.inputs[0] is not None else None
         assert dtype is not None
         kept, masked = (self._constant(np.array(score, dtype=dtype.numpy())) for score in (0.0, MASKED_SCORE))
+        if len(anchor.inputs) > _POSITION_BIAS_INPUT:
+            is_token = self._add(anchor, "Unsqueeze", [self._is_token, self._constant([1, 2])], ir.DataType.BOOL)
+            return self._add(anchor, "Where", [is_token, anchor.inputs[_POSITION_BIAS_INPUT], masked], dtype)
         bias = self._add(anchor, "Where", [self._is_token, kept, masked], dtype)
         bias = self._add(anchor, "Unsqueeze", [bias, self._constant([1, 2])], dtype)
         length = self._add(anchor, "Slice", [self._shape, self._constant([1]), self._constant([2])], ir.DataType.INT64)

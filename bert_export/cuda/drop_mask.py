@@ -2,12 +2,12 @@
 
 Attention that adds nothing to its scores runs FlashAttention 2, whereas a mask restricts it to cutlass'
 memory-efficient kernel (github.com/microsoft/onnxruntime, contrib_ops/cuda/bert/attention.cc). Pooling still
-reads the mask.
+reads the mask. A position bias is still added, and restricts attention in the same way.
 """
 
 import onnx_ir as ir
 
-from bert_export.cuda.attention import MASK_INPUT
+from bert_export.cuda.attention import MASK_INPUT, unmasked_bias
 from bert_export.onnx_graph import MICROSOFT_DOMAIN, FusionCounts, check_counts, operators, tidy
 from bert_models import EncoderConfig
 
@@ -29,7 +29,10 @@ def drop_attention_mask(graph: ir.Model, config: EncoderConfig) -> FusionCounts:
         if node.domain != MICROSOFT_DOMAIN or others:
             reasons.append(f"unmasked_attention at {node.name}: expected operands and a mask, found {others}")
             continue
-        node.resize_inputs(_NUM_OPERANDS)
+        if (bias := unmasked_bias(node.inputs[MASK_INPUT])) is None:
+            node.resize_inputs(_NUM_OPERANDS)
+        else:
+            node.replace_input_with(MASK_INPUT, bias)
         found += 1
     tidy(graph)
     return check_counts({"unmasked_attention": found}, {"unmasked_attention": config.num_layers}, reasons)

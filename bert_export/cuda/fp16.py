@@ -20,7 +20,7 @@ FP16_MAX = float(np.finfo(np.float16).max)
 _FP16_OPERATORS = frozenset(
     (
         "Add", "Attention", "BiasGelu", "FastGelu", "Gather", "GatherND", "Gelu", "Gemm", "LayerNormalization",
-        "MatMul", "Relu", "SkipLayerNormalization", "Slice", "Split", "Tanh", "Where",
+        "MatMul", "Relu", "Reshape", "SkipLayerNormalization", "Slice", "Split", "Tanh", "Where",
     )
 )  # fmt: skip
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
+from bert_export.cuda.attention import MASKED_SCORE
 from bert_export.cuda.fp16 import FP16_MAX, fp16_nodes
 from bert_export.onnx_graph import constant
 from bert_export.parity import probe_batches
@@ -68,12 +69,13 @@ def find_fp16_overflows(graph: ir.Model, batches: Iterable[Batch], limit: float 
 
 
 def _measured_nodes(graph: ir.Model) -> list[ir.Node]:
-    """Return the nodes that can run in FP16, except those that make the mask of constants."""
-    return [
-        node
-        for node in fp16_nodes(graph)
-        if node.op_type != "Where" or any(value is None or value.const_value is None for value in node.inputs[1:])
-    ]
+    """Return the nodes that can run in FP16, except those that make the mask, whose scores are large on purpose."""
+    return [node for node in fp16_nodes(graph) if not _makes_mask(node)]
+
+
+def _makes_mask(node: ir.Node) -> bool:
+    masked = node.inputs[2] if node.op_type == "Where" else None
+    return masked is not None and masked.const_value is not None and float(constant(masked).min()) <= MASKED_SCORE
 
 
 def max_abs_values(graph: ir.Model, batches: Iterable[Batch]) -> dict[str, float]:

@@ -3,16 +3,17 @@
 `RemovePadding` packs the real tokens before the first layer, `PackedMultiHeadAttention` attends within each sequence,
 and `RestorePadding` brings [B, S, H] back where an operator needs to know which sequence a token is in: for the first
 tokens of the last layer, for pooling, for the output. `PackedMultiHeadAttention` reads query, key and value by head,
-[T, N, 3, H], and runs FlashAttention 2; `PackedAttention`, which contains the projection, would run cutlass' kernel
-(seen with onnxruntime-gpu 1.31.1 on stub CUDA libraries). All other operators work on each token by itself and do not
-change. The three exist for CUDA alone and accept padding at the end of sequences only. They need the number of tokens
-on the host, so a packed graph cannot be captured as a CUDA graph (github.com/microsoft/onnxruntime,
-contrib_ops/cuda/bert).
+[T, N, 3, H], and runs FlashAttention 2 unless it has a position bias to add; `PackedAttention`, which contains the
+projection, would run cutlass' kernel (seen with onnxruntime-gpu 1.31.1 on stub CUDA libraries). All other operators
+work on each token by itself and do not change. The three exist for CUDA alone and accept padding at the end of
+sequences only. They need the number of tokens on the host, so a packed graph cannot be captured as a CUDA graph
+(github.com/microsoft/onnxruntime, contrib_ops/cuda/bert).
 """
 
 import numpy as np
 import onnx_ir as ir
 
+from bert_export.cuda.attention import MASK_INPUT, unmasked_bias
 from bert_export.onnx_graph import (
     MICROSOFT_DOMAIN,
     FusionCounts,
@@ -133,12 +134,13 @@ class _Packing:
         heads = node.attributes["num_heads"].as_int()
         head_weight = _interleave_heads(node, weight, heads)
         tokens = self._packed[source]
+        position_bias = unmasked_bias(node.inputs[MASK_INPUT] if len(node.inputs) > MASK_INPUT else None)
         (product,) = insert_before(node, "MatMul", [tokens, head_weight], like=tokens, shapes=[None])
         by_head = _reshape(node, product, [0, heads, 3, -1])
         (output,) = insert_before(
             node,
             "PackedMultiHeadAttention",
-            [by_head, None, None, bias, self._token_offsets, self._sequence_ends],
+            [by_head, None, None, bias, self._token_offsets, self._sequence_ends, *filter(None, [position_bias])],
             like=node.outputs[0],
             shapes=[_packed_shape(node.outputs[0])],
             attributes={name: attribute.value for name, attribute in node.attributes.items()},

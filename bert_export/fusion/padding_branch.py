@@ -4,13 +4,16 @@ ONNX Runtime copies the mask into the scores of every head before it multiplies,
 is (measured by `python -m bert_bench.experiments.fusions`, in bench/results/fusions.json). A single text, or several of
 one length, have nothing to mask. The condition is computed once per batch, and a branch costs about 10 µs. This is the
 last rewrite of a graph for the CPU, since the others look for Attention.
+
+Attention with a position bias has something to add to every score, so that there is nothing to branch around.
 """
 
 import onnx_ir as ir
 
+from bert_export.fusion.position_bias import narrow_to_first_query
 from bert_export.onnx_graph import FusionCounts, check_counts, insert_before, operators, tidy
 
-__all__ = ["add_padding_branch"]
+__all__ = ["add_padding_branch", "insert_is_full"]
 
 _SCALAR = ir.Shape([])
 
@@ -31,21 +34,35 @@ def add_padding_branch(graph: ir.Model, fusions: FusionCounts) -> tuple[ir.Model
         FusionError: The number of branches is not what `fusions` demands.
     """
     branched = graph.clone()
-    mask = next((value for value in branched.graph.inputs if value.name == "attention_mask"), None)
-    nodes = [node for node in operators(branched, "Attention") if _is_masked(node) and not _has_one_query(node)]
-    if mask is not None and nodes:
-        first = next(iter(branched.graph))
-        (minimum,) = insert_before(first, "ReduceMin", [mask], like=mask, shapes=[_SCALAR], attributes={"keepdims": 0})
-        (is_full,) = insert_before(
-            first, "Cast", [minimum], like=minimum, shapes=[_SCALAR], attributes={"to": ir.DataType.BOOL}
-        )
-        is_full.type = ir.TensorType(ir.DataType.BOOL)
+    masked = [node for node in operators(branched, "Attention") if _is_masked(node)]
+    if "position_bias" in fusions:
+        for node in filter(_has_one_query, masked):
+            narrow_to_first_query(node)
+        tidy(branched)
+        return branched, fusions
+    nodes = [node for node in masked if not _has_one_query(node)]
+    is_full = insert_is_full(branched) if nodes else None
+    if is_full is not None:
         for number, node in enumerate(nodes):
             _add_branch(node, is_full, number)
         tidy(branched)
     found = {"padding_branch": len(operators(branched, "If"))}
     expected = {"padding_branch": fusions["attention"]["found"] - fusions["first_row"]["found"]}
     return branched, {**fusions, **check_counts(found, expected, [])}
+
+
+def insert_is_full(graph: ir.Model) -> ir.Value | None:
+    """Insert whether a batch is without padding, bool [], before all other nodes; `None` if the graph has no mask."""
+    mask = next((value for value in graph.graph.inputs if value.name == "attention_mask"), None)
+    if mask is None:
+        return None
+    first = next(iter(graph.graph))
+    (minimum,) = insert_before(first, "ReduceMin", [mask], like=mask, shapes=[_SCALAR], attributes={"keepdims": 0})
+    (is_full,) = insert_before(
+        first, "Cast", [minimum], like=minimum, shapes=[_SCALAR], attributes={"to": ir.DataType.BOOL}
+    )
+    is_full.type = ir.TensorType(ir.DataType.BOOL)
+    return is_full
 
 
 def _is_masked(node: ir.Node) -> bool:

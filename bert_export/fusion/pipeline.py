@@ -1,6 +1,7 @@
 """Run all fusions in order, count them, and compare the counts with what the model's configuration demands."""
 
 from collections import Counter
+from functools import partial
 
 import onnx_ir as ir
 from onnx_ir.passes.common import DeduplicateHashedInitializersPass
@@ -9,6 +10,7 @@ from bert_export.fusion.attention import fuse_attention
 from bert_export.fusion.first_token_only import fuse_first_token_only
 from bert_export.fusion.merge_qkv import merge_qkv
 from bert_export.fusion.mlm_gather_masks import fuse_mlm_gather_masks
+from bert_export.fusion.position_bias import fold_position_bias
 from bert_export.onnx_graph import FusionCounts, NoMatch, check_counts, linears, operators, scope, tidy
 from bert_models import EncoderConfig
 from bert_runtime.tasks import FillMask, Task
@@ -30,6 +32,7 @@ def expected_fusions(config: EncoderConfig, task: Task) -> dict[str, int]:
         "kv_projection": first_token,
         "layer_normalization": 2 * config.num_layers + 1,
         "gelu": config.num_layers if config.activation.startswith("gelu") else 0,
+        **({} if config.relative_buckets is None else {"position_bias": 1}),
     }
 
 
@@ -60,18 +63,17 @@ def fuse(graph: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
         except NoMatch as reason:
             reasons.append(f"attention at {scope(node)}: {reason}")
     tidy(graph)
-    if expected["first_row"]:
-        try:
-            fuse_first_token_only(graph)
-            found["first_row"] += 1
-        except NoMatch as reason:
-            reasons.append(f"first_row: {reason}")
-    if isinstance(task, FillMask):
-        try:
-            fuse_mlm_gather_masks(graph, task.mask_token_id)
-            found["masked_rows"] += 1
-        except NoMatch as reason:
-            reasons.append(f"masked_rows: {reason}")
+    for name, rewrite in (
+        ("position_bias", fold_position_bias),
+        ("first_row", fuse_first_token_only),
+        ("masked_rows", partial(_gather_masks, task=task)),
+    ):
+        if expected.get(name):
+            try:
+                rewrite(graph)
+                found[name] += 1
+            except NoMatch as reason:
+                reasons.append(f"{name}: {reason}")
     for node in operators(graph, "Attention"):
         try:
             found[merge_qkv(node)] += 1
@@ -83,6 +85,11 @@ def fuse(graph: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
     for name, op_type in (("layer_normalization", "LayerNormalization"), ("gelu", "Gelu")):
         found[name] = sum(scope(node).startswith("encoder") for node in operators(graph, op_type))
     return check_counts(found, expected, reasons)
+
+
+def _gather_masks(graph: ir.Model, task: Task) -> None:
+    assert isinstance(task, FillMask)
+    fuse_mlm_gather_masks(graph, task.mask_token_id)
 
 
 def _name_weights(graph: ir.Model) -> None:

@@ -23,6 +23,9 @@ MAX_SIZE = 2**24
 MAX_LAYERS = 1000
 """Most layers: 20 times as many as any published model has. A judgement."""
 
+MAX_RELATIVE_BUCKETS = 256
+"""Most buckets of relative positions: a quarter of them are single distances, and the last begins at 128 tokens."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
@@ -66,6 +69,10 @@ class EncoderConfig:
 
     positions: str = "absolute"
     """Numbering of position ids, one of `POSITION_SCHEMES`."""
+
+    relative_buckets: int | None = None
+    """Number of buckets of distances from query to key, each with a learnt bias of the attention scores of all layers
+    (MPNet); `None` without such biases."""
 
     activation: str = "gelu"
     """Feed-forward activation, one of `ACTIVATIONS`."""
@@ -114,6 +121,8 @@ class EncoderConfig:
             yield f"hidden_size must be a multiple of num_heads, found {self.hidden_size} and {self.num_heads}"
         if self.embedding_size is not None and not 1 <= self.embedding_size <= MAX_SIZE:
             yield f"embedding_size must lie in 1 to {MAX_SIZE}, found {self.embedding_size}"
+        if self.relative_buckets is not None and not 4 <= self.relative_buckets <= MAX_RELATIVE_BUCKETS:
+            yield f"relative_buckets must lie in 4 to {MAX_RELATIVE_BUCKETS}, found {self.relative_buckets}"
         if self.num_layer_groups is not None and not 1 <= self.num_layer_groups <= self.num_layers:
             yield f"num_layer_groups must lie in 1 to {self.num_layers}, found {self.num_layer_groups}"
 

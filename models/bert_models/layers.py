@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from bert_models.config import EncoderConfig
+from bert_models.relative_positions import RelativePositionBias
 
 __all__ = ["Embeddings", "Encoder", "EncoderLayer", "FeedForward", "SelfAttention", "activation_function"]
 
@@ -93,7 +94,7 @@ class SelfAttention(nn.Module):
 
         Args:
             hidden: float [B, S, H].
-            mask: bool [B, 1, S, S], True where a query may attend to a key.
+            mask: bool [B, 1, S, S], True where a query may attend to a key, or float [B, A, S, S] to add to the scores.
 
         Returns:
             float [B, S, H].
@@ -134,7 +135,7 @@ class EncoderLayer(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout)
 
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Transform `hidden`, float [B, S, H], with `mask`, bool [B, 1, S, S], to float [B, S, H]."""
+        """Transform `hidden`, float [B, S, H], with the mask of `SelfAttention`, to float [B, S, H]."""
         hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, mask)))
         return self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden)))
 
@@ -145,6 +146,7 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.embeddings = Embeddings(config)
+        self.position_bias = None if config.relative_buckets is None else RelativePositionBias(config)
         groups = config.num_layer_groups or config.num_layers
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(groups))
         self.order = [layer * groups // config.num_layers for layer in range(config.num_layers)]
@@ -168,6 +170,8 @@ class Encoder(nn.Module):
         # [B, 1, 1, S] mask over the queries.
         batch, tokens = input_ids.shape
         mask = attention_mask.bool()[:, None, None, :].expand(batch, 1, tokens, tokens)
+        if self.position_bias is not None:
+            mask = self.position_bias(mask)
         for index in self.order:
             if self.checkpointing and self.training:
                 hidden = checkpoint(self.layers[index], hidden, mask, use_reentrant=False)

@@ -79,6 +79,27 @@ class KeyMask {
   AlignedArray<Summary> summaries_;
 };
 
+// What is added to the scores of one head for the distance from query to key, in exponents of 2.
+//
+//   bias     [2 · tokens - 1]   distance  1 - tokens … -1  0  1 … tokens - 1
+//   row(q)   [tokens]                     from key 0 on: distances -q, 1 - q, …
+class PositionBias {
+ public:
+  // Floats that a copy takes: rows may be read to the end of the last panel of keys.
+  static size_t size(size_t tokens) { return round_up(2 * tokens + kPanelColumns, kLanes); }
+  // Copies a head's bias, or stands for none if it is null. `copy` has size(tokens) floats.
+  PositionBias(const float* bias, size_t tokens, float* copy) : zero_distance_(bias ? copy + tokens - 1 : nullptr) {
+    if (!bias) return;
+    for (size_t i = 0; i < size(tokens); i += kLanes)
+      store(copy + i, load_n(bias + i, remaining(2 * tokens - 1, i)) * set1(kLog2E));
+  }
+  // The bias of a query with each key, or null.
+  const float* row(size_t query) const { return zero_distance_ ? zero_distance_ - query : nullptr; }
+
+ private:
+  const float* zero_distance_;
+};
+
 // Calls f(sequence, column of the head, its first query, working memory) for each head of each sequence, in parallel.
 // The head's keys and values follow its queries at `width` and 2 · `width` floats, width = num_heads · head_size.
 template <class F>
@@ -93,9 +114,9 @@ void parallel_for_heads(const Attention& attention, const ThreadPool& threads, c
 }
 
 // Step 1 for R queries: scores [R, key_tokens], `score_stride` floats apart, and the maximum of each row by lane.
-// score(accumulator) converts a vector of Q·Kᵀ; keys that the mask leaves out, and the padding of the last panel, get
-// -infinity. A panel of keys has `panel_bytes` bytes; `steps` is that of the microkernel; `mask` rows are `mask_stride`
-// apart.
+// score(accumulator, row, first key) converts a vector of Q·Kᵀ; keys that the mask leaves out, and the padding of the
+// last panel, get -infinity. A panel of keys has `panel_bytes` bytes; `steps` is that of the microkernel; `mask` rows
+// are `mask_stride` apart.
 template <class Dot, int R, class Score>
 inline BERT_ALWAYS_INLINE void compute_scores(const uint8_t* queries, size_t query_stride, const uint8_t* keys,
                                               size_t panel_bytes, size_t steps, size_t key_tokens, const uint8_t* mask,
@@ -114,7 +135,7 @@ inline BERT_ALWAYS_INLINE void compute_scores(const uint8_t* queries, size_t que
 #pragma GCC unroll 12
       for (int r = 0; r < R; ++r) {
         const LaneMask attends = mask ? load_mask(mask + r * mask_stride + key, count) : first_lanes(count);
-        const F32 masked = select(attends, score(acc[r][half]), set1(-INFINITY));
+        const F32 masked = select(attends, score(acc[r][half], r, key), set1(-INFINITY));
         store(scores + r * score_stride + key, masked);
         row_max[r] = max(row_max[r], masked);
       }

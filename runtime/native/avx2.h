@@ -45,6 +45,7 @@ inline I32 set1(int32_t value) { return _mm256_set1_epi32(value); }
 inline I32 zero_i32() { return _mm256_setzero_si256(); }
 // Aligned to 32 bytes.
 inline F32 load(const float* memory) { return _mm256_load_ps(memory); }
+inline F32 load_unaligned(const float* memory) { return _mm256_loadu_ps(memory); }
 inline I32 load_i32(const void* memory) { return _mm256_load_si256(static_cast<const __m256i*>(memory)); }
 inline void store(float* memory, F32 x) { _mm256_store_ps(memory, x); }
 inline void store_i32(void* memory, I32 x) { _mm256_store_si256(static_cast<__m256i*>(memory), x); }

@@ -39,6 +39,7 @@ inline I32 set1(int32_t value) { return _mm512_set1_epi32(value); }
 inline I32 zero_i32() { return _mm512_setzero_si512(); }
 // Aligned to 64 bytes.
 inline F32 load(const float* memory) { return _mm512_load_ps(memory); }
+inline F32 load_unaligned(const float* memory) { return _mm512_loadu_ps(memory); }
 inline I32 load_i32(const void* memory) { return _mm512_load_si512(memory); }
 inline void store(float* memory, F32 x) { _mm512_store_ps(memory, x); }
 inline void store_i32(void* memory, I32 x) { _mm512_store_si512(memory, x); }

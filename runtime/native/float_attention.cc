@@ -1,4 +1,5 @@
-// float32 attention (SelfAttention): y = softmax(Q·Kᵀ · scale + mask) · V for each head. Blocking: see attention.h.
+// float32 attention (SelfAttention, RelativeAttention): y = softmax(Q·Kᵀ · scale + bias + mask) · V for each head.
+// Blocking: see attention.h.
 //
 // Packed panels, C = kPanelColumns:
 //
@@ -32,9 +33,9 @@ F32 exp2(F32 x) {
 struct Head {
   size_t key_tokens, head_size, stride;  // stride: floats from token to token of qkv
   size_t padded_tokens, padded_size;     // to whole panels; to kLanes
-  float *keys, *values, *scores;         // scores [kMaxTileRows, padded_tokens]
+  float *keys, *values, *scores, *bias;  // scores [kMaxTileRows, padded_tokens]; bias: memory of a PositionBias
 
-  Head(size_t key_tokens, size_t head_size, size_t stride, Scratch& scratch)
+  Head(size_t key_tokens, size_t head_size, size_t stride, size_t bias_size, Scratch& scratch)
       : key_tokens(key_tokens),
         head_size(head_size),
         stride(stride),
@@ -42,11 +43,13 @@ struct Head {
         padded_size(round_up(head_size, kLanes)) {
     const size_t counts[] = {padded_tokens * padded_size, key_tokens * round_up(head_size, kPanelColumns),
                              kMaxTileRows * padded_tokens};
-    auto* memory = reinterpret_cast<float*>(scratch.reserve((counts[0] + counts[1] + counts[2]) * sizeof(float)));
+    auto* memory =
+        reinterpret_cast<float*>(scratch.reserve((counts[0] + counts[1] + counts[2] + bias_size) * sizeof(float)));
     auto take = [&memory](size_t count) { return std::exchange(memory, memory + count); };
     keys = take(counts[0]);
     values = take(counts[1]);
     scores = take(counts[2]);
+    bias = take(bias_size);
   }
 
   // Packs keys [key_tokens, head_size], with zeros for the tokens that fill the last panel.
@@ -120,15 +123,18 @@ inline BERT_ALWAYS_INLINE void weighted_sum(const Head& head, const float (&fact
 // Attention of a block of R queries.
 struct Attend {
   template <int R>
-  static void run(Head& head, const float* queries, float scale, const uint8_t* mask, size_t mask_stride, float* y,
-                  size_t y_stride) {
+  static void run(Head& head, const float* queries, float scale, const float* bias, const uint8_t* mask,
+                  size_t mask_stride, float* y, size_t y_stride) {
     const F32 log2_scale = set1(scale * kLog2E);
     F32 row_max[R];
     compute_scores<DotF32, R>(
         bytes_of(queries), head.stride * sizeof(float), bytes_of(head.keys),
         kPanelColumns * head.padded_size * sizeof(float), head.head_size, head.key_tokens, mask, mask_stride,
-        [&](I32 acc) BERT_ALWAYS_INLINE { return DotF32::sum_to_f32(acc) * log2_scale; }, head.scores,
-        head.padded_tokens, row_max);
+        [&](I32 acc, int row, size_t key) BERT_ALWAYS_INLINE {
+          const F32 score = DotF32::sum_to_f32(acc) * log2_scale;
+          return bias ? score + load_unaligned(bias + key - row) : score;
+        },
+        head.scores, head.padded_tokens, row_max);
     float inverse_sums[R];
     softmax(head, row_max, inverse_sums);
     weighted_sum(head, inverse_sums, y, y_stride);
@@ -141,12 +147,13 @@ void Attention::compute(float* y, const ThreadPool& threads) const {
   const size_t width = num_heads * head_size, stride = 3 * width;
   const KeyMask key_mask(mask, batch, tokens);
   parallel_for_heads(*this, threads, [&](size_t sequence, size_t column, const float* queries, Scratch& scratch) {
-    Head head(key_mask.key_tokens(sequence), head_size, stride, scratch);
+    Head head(key_mask.key_tokens(sequence), head_size, stride, bias ? PositionBias::size(tokens) : 0, scratch);
+    const PositionBias head_bias(bias_of_head(column), tokens, head.bias);
     head.pack_keys(queries + width);
     head.pack_values(queries + 2 * width, key_mask.attended(sequence));
     for_each_row_block(tokens, [&](size_t first, size_t count) {
       const auto attend = kernel_by_rows<Attend>(count);
-      attend(head, queries + first * stride, scale, key_mask.rows(sequence, first), tokens,
+      attend(head, queries + first * stride, scale, head_bias.row(first), key_mask.rows(sequence, first), tokens,
              y + (sequence * tokens + first) * width + column, width);
     });
   });

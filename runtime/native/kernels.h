@@ -103,12 +103,17 @@ class Linear {
   AlignedArray<float> scales_, bias_;
 };
 
-// Multi-head self-attention: softmax(query · keyᵀ · scale + mask) · value for each head.
+// Multi-head self-attention: softmax(query · keyᵀ · scale + bias + mask) · value for each head.
 struct Attention {
   size_t batch, tokens, num_heads, head_size;
   float scale;
   const float* qkv;     // [batch, tokens, 3 · num_heads · head_size]: queries, keys, values
   const uint8_t* mask;  // [batch, 1, tokens, tokens], 0 where a query does not attend to a key; null attends to all
+  const float* bias;    // [num_heads, 2 · tokens - 1], by the distance from query to key: see PositionBias; or null
+  // The bias of the head whose first column is `column`, or null.
+  const float* bias_of_head(size_t column) const {
+    return bias ? bias + column / head_size * (2 * tokens - 1) : nullptr;
+  }
   // y [batch, tokens, num_heads · head_size], float32
   void compute(float* y, const ThreadPool& threads) const;
   // y [batch, tokens, num_heads · head_size], uint8: both matmuls are int16 × int16 → int32.

@@ -51,14 +51,22 @@ struct Registered : CustomOp {
 
 const Registered<FloatLinear<false>> linear;
 const Registered<FloatLinear<true>> linear_gelu;
-const Registered<SelfAttention> self_attention;
+const Registered<FloatAttention<false>> self_attention;
+const Registered<FloatAttention<true>> relative_attention;
 const Registered<AddNormQuantize> add_norm_quantize;
-const Registered<QuantizedAttention> quantized_attention;
+const Registered<QuantizedAttention<false>> quantized_attention;
+const Registered<QuantizedAttention<true>> quantized_relative_attention;
 const Registered<QuantizedLinear> quantized_linear;
 const Registered<QuantizedLinearGelu> quantized_linear_gelu;
-const CustomOp* const kOperators[] = {
-    &linear,           &linear_gelu,          &self_attention, &add_norm_quantize, &quantized_attention,
-    &quantized_linear, &quantized_linear_gelu};
+const CustomOp* const kOperators[] = {&linear,
+                                      &linear_gelu,
+                                      &self_attention,
+                                      &relative_attention,
+                                      &add_norm_quantize,
+                                      &quantized_attention,
+                                      &quantized_relative_attention,
+                                      &quantized_linear,
+                                      &quantized_linear_gelu};
 [[maybe_unused]] constexpr size_t kInt8Matmuls = 2;  // the last of them
 
 // Number of operators, from the first on, that this processor supports and runs faster than ONNX Runtime's own.

@@ -1,5 +1,5 @@
-// Quantized attention (QuantizedAttention): y = quantize(softmax(Q·Kᵀ · scale + mask) · V) for each head, with float32
-// inputs and uint8 outputs. Blocking: see attention.h.
+// Quantized attention (QuantizedAttention, QuantizedRelativeAttention): y = quantize(softmax(Q·Kᵀ · scale + bias +
+// mask) · V) for each head, with float32 inputs and uint8 outputs. Blocking: see attention.h.
 //
 // Both matmuls are int16 × int16 → int32 and quantize symmetrically at run time, so no calibration is needed: keys and
 // values have one scale for a head of a sequence, queries and probabilities one for each row. Numbers of steps are
@@ -69,10 +69,11 @@ struct Head {
   size_t padded_size, padded_tokens;     // to whole panels
   float scale, query_steps, max_probability_sum, key_scale, value_scale;
   int16_t *keys, *values, *queries, *probabilities;  // queries [R, padded_size], probabilities [R, padded_tokens]
-  float* scores;                                     // [R, padded_tokens], R up to kMaxTileRows
+  float *scores, *bias;     // scores [R, padded_tokens], R up to kMaxTileRows; bias: memory of a PositionBias
   const uint8_t* attended;  // null for all; keys that no query attends to must not change the scales
 
-  Head(size_t key_tokens, size_t head_size, size_t stride, float scale, const uint8_t* attended, Scratch& scratch)
+  Head(size_t key_tokens, size_t head_size, size_t stride, size_t bias_size, float scale, const uint8_t* attended,
+       Scratch& scratch)
       : key_tokens(key_tokens),
         head_size(head_size),
         stride(stride),
@@ -86,8 +87,12 @@ struct Head {
         max_probability_sum(kMaxProbabilitySum - static_cast<float>(key_tokens) / 2),
         attended(attended) {
     const size_t panels = 2 * padded_tokens * padded_size;
-    const size_t sizes[] = {panels, panels, 2 * kMaxTileRows * padded_size, 2 * kMaxTileRows * padded_tokens,
-                            4 * kMaxTileRows * padded_tokens};  // bytes
+    const size_t sizes[] = {panels,
+                            panels,
+                            2 * kMaxTileRows * padded_size,
+                            2 * kMaxTileRows * padded_tokens,
+                            4 * kMaxTileRows * padded_tokens,
+                            4 * bias_size};  // bytes
     size_t total = 0;
     for (size_t size : sizes) total += size;
     uint8_t* memory = scratch.reserve(total);
@@ -97,6 +102,7 @@ struct Head {
     queries = reinterpret_cast<int16_t*>(take(sizes[2]));
     probabilities = reinterpret_cast<int16_t*>(take(sizes[3]));
     scores = reinterpret_cast<float*>(take(sizes[4]));
+    bias = reinterpret_cast<float*>(take(sizes[5]));
   }
 
   size_t token_pairs() const { return ceil_div(key_tokens, 2); }
@@ -213,14 +219,20 @@ inline BERT_ALWAYS_INLINE void weighted_sum(const Head& head, const float (&fact
 // Attention of a block of R queries.
 struct Attend {
   template <int R>
-  static void run(Head& head, const float* queries, const uint8_t* mask, size_t mask_stride, const Output& output) {
+  static void run(Head& head, const float* queries, const float* bias, const uint8_t* mask, size_t mask_stride,
+                  const Output& output) {
     float score_scales[R], factors[R];
     quantize_queries(head, queries, score_scales);
     F32 row_max[R];
     compute_scores<DotS16, R>(
         bytes_of(head.queries), 2 * head.padded_size, bytes_of(head.keys), 2 * kPanelColumns * head.padded_size,
         head.padded_size / 2, head.key_tokens, mask, mask_stride,
-        [](I32 acc) BERT_ALWAYS_INLINE { return to_f32(acc); }, head.scores, head.padded_tokens, row_max);
+        [&](I32 acc, int row, size_t key) BERT_ALWAYS_INLINE {
+          const F32 score = to_f32(acc);
+          return bias ? fma(score, set1(score_scales[row]), load_unaligned(bias + key - row)) : score;
+        },
+        head.scores, head.padded_tokens, row_max);
+    if (bias) std::fill_n(score_scales, R, 1.0F);  // scores with a bias are exponents of 2 already
     softmax(head, row_max, score_scales, factors);
     weighted_sum(head, factors, output);
   }
@@ -232,14 +244,16 @@ void Attention::compute(uint8_t* y, QuantParams output, const ThreadPool& thread
   const size_t width = num_heads * head_size, stride = 3 * width;
   const KeyMask key_mask(mask, batch, tokens);
   parallel_for_heads(*this, threads, [&](size_t sequence, size_t column, const float* queries, Scratch& scratch) {
-    Head head(key_mask.key_tokens(sequence), head_size, stride, scale, key_mask.attended(sequence), scratch);
+    Head head(key_mask.key_tokens(sequence), head_size, stride, bias ? PositionBias::size(tokens) : 0, scale,
+              key_mask.attended(sequence), scratch);
+    const PositionBias head_bias(bias_of_head(column), tokens, head.bias);
     head.pack_keys(queries + width);
     head.pack_values(queries + 2 * width);
     for_each_row_block(tokens, [&](size_t first, size_t count) {
       const Output block = {y + (sequence * tokens + first) * width + column, width, set1(1 / output.scale),
                             set1(static_cast<float>(output.zero_point))};
       const auto attend = kernel_by_rows<Attend>(count);
-      attend(head, queries + first * stride, key_mask.rows(sequence, first), tokens, block);
+      attend(head, queries + first * stride, head_bias.row(first), key_mask.rows(sequence, first), tokens, block);
     });
   });
 }

@@ -9,8 +9,8 @@ import pytest
 
 from bert_export.capture import capture
 from bert_export.fusion import add_padding_branch, fuse
-from bert_export.kernel_functions import outline_kernels
 from bert_export.onnx_graph import operators
+from bert_export.outline_kernels import outline_kernels
 from bert_export.parity import probe_batches, reference_outputs
 from bert_export.quantization import expected_projections, quantize
 from bert_models import EncoderConfig, TaskModel
@@ -18,7 +18,7 @@ from bert_runtime.cpu.native_kernels import kernel_names
 from bert_runtime.cpu.session import Session
 from bert_runtime.tasks import Task
 
-from .toy_models import CLASSIFIER, CONFIG, MEAN, captured, probed_activations, toy_model
+from .toy_models import CLASSIFIER, CONFIG, MEAN, RELATIVE, captured, probed_activations, toy_model
 
 EVEN = replace(CONFIG, intermediate_size=40)
 
@@ -52,8 +52,13 @@ def quantized(task: Task, config: EncoderConfig) -> tuple[TaskModel, ir.Model]:
          {"QuantizedAttention": 3, "QuantizedLinear": 9, "QuantizedLinearGelu": 3, "AddNormQuantize": 5}),
         (MEAN, replace(EVEN, family="distilbert", type_vocab_size=0),
          {"QuantizedAttention": 3, "QuantizedLinear": 9, "QuantizedLinearGelu": 3, "AddNormQuantize": 5}),
+        (CLASSIFIER, replace(RELATIVE, intermediate_size=40),
+         {"QuantizedRelativeAttention": 2, "QuantizedLinear": 10, "QuantizedLinearGelu": 3, "AddNormQuantize": 6}),
+        (MEAN, replace(RELATIVE, intermediate_size=40),
+         {"QuantizedRelativeAttention": 3, "QuantizedLinear": 9, "QuantizedLinearGelu": 3, "AddNormQuantize": 6}),
     ],
-    ids=["classifier", "mean", "odd", "gelu_new", "relu", "one segment", "no segments"],
+    ids=["classifier", "mean", "odd", "gelu_new", "relu", "one segment", "no segments", "relative classifier",
+         "relative mean"],
 )  # fmt: skip
 def test_calls_replace_operators_of_int8_graphs(
     task: Task, config: EncoderConfig, expected: dict[str, int], tmp_path: Path
@@ -71,7 +76,7 @@ def test_calls_replace_operators_of_int8_graphs(
         ir.save(variant, path := tmp_path / f"{name}.onnx")
         runs[name] = Session(path, task.output, 1, int8=True, kernels=kernels).run
     differs = False
-    for batch in probe_batches(model, 32).values():
+    for batch in probe_batches(model, config.max_tokens).values():
         outputs = {name: run(batch) for name, run in runs.items()}
         np.testing.assert_array_equal(outputs["before"], outputs["inlined"])
         differs |= bool((outputs["kernels"] != outputs["before"]).any())
@@ -87,8 +92,10 @@ def test_calls_replace_operators_of_int8_graphs(
         (CLASSIFIER, EVEN, {"SelfAttention": 2, "Linear": 10, "LinearGelu": 3}),
         (MEAN, CONFIG, {"SelfAttention": 3, "Linear": 9, "LinearGelu": 3}),
         (MEAN, replace(EVEN, activation="gelu_new"), {"SelfAttention": 3, "Linear": 12}),
+        (CLASSIFIER, RELATIVE, {"RelativeAttention": 2, "Linear": 10, "LinearGelu": 3}),
+        (MEAN, RELATIVE, {"RelativeAttention": 3, "Linear": 9, "LinearGelu": 3}),
     ],
-    ids=["classifier", "mean", "gelu_new"],
+    ids=["classifier", "mean", "gelu_new", "relative classifier", "relative mean"],
 )
 def test_calls_replace_operators_of_fp32_graphs(
     task: Task, config: EncoderConfig, expected: dict[str, int], tmp_path: Path
@@ -102,7 +109,7 @@ def test_calls_replace_operators_of_fp32_graphs(
     for name, variant, kernels in (("before", graph, False), ("inlined", outlined, False), ("kernels", outlined, True)):
         ir.save(variant, path := tmp_path / f"{name}.onnx")
         runs[name] = Session(path, task.output, 1, kernels=kernels).run
-    for batch in probe_batches(model, 32).values():
+    for batch in probe_batches(model, config.max_tokens).values():
         outputs = {name: run(batch) for name, run in runs.items()}
         np.testing.assert_array_equal(outputs["before"], outputs["inlined"])
         np.testing.assert_allclose(outputs["kernels"], reference_outputs(model, batch), rtol=0, atol=1e-5)

@@ -13,7 +13,7 @@ from bert_export.cuda import fuse_for_cuda
 from bert_export.fusion import fuse
 from bert_export.parity import probe_batches
 from bert_export.quantization import Activations, measure_activations
-from bert_models import EncoderConfig, TaskModel
+from bert_models import FAMILIES, EncoderConfig, TaskModel
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import SentenceEmbedding, Task, TextClassification
 from bert_runtime.tokenization import Batch
@@ -22,6 +22,10 @@ CONFIG = EncoderConfig(
     family="bert", vocab_size=61, hidden_size=24, num_layers=3, num_heads=4, intermediate_size=37, max_positions=32,
     type_vocab_size=2,
 )  # fmt: skip
+RELATIVE = FAMILIES["mpnet"].preset(
+    "base", vocab_size=61, hidden_size=24, num_layers=3, num_heads=4, intermediate_size=37, max_positions=130
+)
+"""MPNet's: a position bias, for distances beyond the last bucket's first."""
 CLASSIFIER = TextClassification(labels=("a", "b", "c"))
 MEAN = SentenceEmbedding(dimensions=24)
 CLS = SentenceEmbedding(dimensions=24, pooling="cls", normalize=False)

@@ -12,7 +12,7 @@ from bert_models import TaskModel
 TOLERANCE = 1e-5
 
 BATCHES = [pytest.param(1, id="batch-1"), pytest.param(3, id="batch-3")]
-MASKS = [pytest.param("full", id="full-mask"), pytest.param("random", id="random-mask")]
+MASKS = [pytest.param(mask, id=f"{mask}-mask") for mask in ("full", "random", "left")]
 
 
 def toy_config(**changes: Any) -> dict[str, Any]:
@@ -46,6 +46,8 @@ def inputs(batch: int, mask: str, vocab_size: int = 101, tokens: int = 19, seed:
     if mask == "random":
         attention = (torch.rand((batch, tokens), generator=generator) < 0.6).long()
         attention[:, tokens // 2] = 1
+    if mask == "left":  # padding on the left, none in the first sequence
+        attention = (torch.arange(tokens) >= 3 * torch.arange(batch)[:, None]).long()
     return ids, attention, segments
 
 

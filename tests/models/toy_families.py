@@ -22,6 +22,7 @@ CONFIGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     ),
     "albert": ("Albert", transformers.AlbertConfig, {**_SMALL, "embedding_size": 10, "num_hidden_groups": 2}),
     "electra": ("Electra", transformers.ElectraConfig, {**_SMALL, "embedding_size": 10}),
+    "mpnet": ("MPNet", transformers.MPNetConfig, {k: v for k, v in _SMALL.items() if k != "type_vocab_size"}),
 }
 """By `model_type`: prefix of its class names, configuration class, toy sizes."""
 

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from bert_models.tokenizer_files import read_tokenizer
 
-FAMILIES = ("bert", "distilbert", "electra", "roberta", "albert", "xlm-roberta", "camembert")
+FAMILIES = ("bert", "distilbert", "electra", "roberta", "albert", "xlm-roberta", "camembert", "mpnet")
 
 # Masks that consume the space before them. transformers 5 omits this unless the checkpoint sets it, as `write_settings`
 # does; for ALBERT it omits it even then, so `nasty` skips such texts.
@@ -20,6 +20,7 @@ LSTRIP_MASK = {
     "roberta": "<mask>",
     "xlm-roberta": "<mask>",
     "camembert": "<mask>",
+    "mpnet": "<mask>",
     "albert": "[MASK]",
 }
 
@@ -107,13 +108,18 @@ def train_bpe(folder: Path) -> None:
     tokenizer.model.save(str(folder))
 
 
-def train_wordpiece(folder: Path) -> None:
+BERT_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+MPNET_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<mask>")
+"""MPNet's vocabulary is BERT's with four tokens before it and one after."""
+
+
+def train_wordpiece(folder: Path, special: Sequence[str] = BERT_TOKENS) -> None:
     words = {word.strip(".,;:?!\"()'") for line in TEXT for word in line.split()}
     words |= {word.lower() for word in words}
     letters = sorted(
         {letter for line in [*TEXT, *NASTY] for letter in line if not letter.isspace() and ord(letter) > 32}
     )
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    tokens = [*special, *letters, *(f"##{letter}" for letter in letters)]
     tokens += sorted(word for word in words if len(word) > 1)
     (folder / "vocab.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
 

@@ -126,6 +126,8 @@ struct AttentionCase {
   float spread;
   Guarded<float> qkv;
   Guarded<uint8_t> mask;
+  bool has_bias;
+  Guarded<float> bias;
 
   explicit AttentionCase(Random& random)
       : batch(random.one_in(12) ? 0 : random.integer(1, 3)),
@@ -137,7 +139,10 @@ struct AttentionCase {
         is_masked(!random.one_in(4)),
         spread(random.one_in(5) ? 4 : 1),
         qkv(batch * tokens * 3 * width, ends_at_page, random.integer(0, 3) * 4),
-        mask(batch * tokens * tokens, ends_at_page, random.integer(0, 5)) {
+        mask(batch * tokens * tokens, ends_at_page, random.integer(0, 5)),
+        has_bias(random.one_in(2)),
+        bias(tokens ? num_heads * (2 * tokens - 1) : 0, ends_at_page, random.integer(0, 3) * 4) {
+    bias.fill([&](size_t) { return random.normal() * spread; });
     qkv.fill([&](size_t) { return random.normal() * spread; });
     const size_t kind = random.integer(0, 4), length = random.integer(0, tokens);
     mask.fill([&](size_t index) {
@@ -163,12 +168,16 @@ struct AttentionCase {
   float get(size_t sequence, size_t token, size_t part, size_t element) const {
     return qkv.get(((sequence * tokens + token) * 3 + part) * width + element);
   }
-  // softmax(query · keys · scale) · values for one query of a head: [head_size]
+  double bias_of(size_t query, size_t key, size_t head) const {
+    return has_bias ? double{bias.get(head * (2 * tokens - 1) + tokens - 1 + key - query)} : 0;
+  }
+  // softmax(query · keys · scale + bias) · values for one query of a head: [head_size]
   std::vector<double> expected(size_t sequence, size_t query, size_t head, double scale) const {
     std::vector<double> weights(tokens, 0), y(head_size, 0);
     double maximum = -INFINITY, sum = 0;
     for (size_t key = 0; key < tokens; ++key) {
       if (!attends(sequence, query, key)) continue;
+      weights[key] = bias_of(query, key, head);
       for (size_t i = head * head_size; i < (head + 1) * head_size; ++i)
         weights[key] += scale * get(sequence, query, 0, i) * get(sequence, key, 1, i);
       maximum = std::max(maximum, weights[key]);
@@ -192,9 +201,10 @@ struct AttentionCase {
       const std::vector<double> y = expected(sequence, query, head, scale);
       for (size_t element = 0; element < head_size; ++element)
         if (!(difference((sequence * tokens + query) * width + head * head_size + element, y[element]) <= tolerance))
-          return fail("%s, batch %zu, tokens %zu, heads %zu × %zu, masked %d, spread %g: query %zu is not near %g",
-                      what, batch, tokens, num_heads, head_size, is_masked, static_cast<double>(spread), query,
-                      y[element]);
+          return fail(
+              "%s, batch %zu, tokens %zu, heads %zu × %zu, masked %d, bias %d, spread %g: query %zu is not near %g",
+              what, batch, tokens, num_heads, head_size, is_masked, has_bias, static_cast<double>(spread), query,
+              y[element]);
     }
   }
 };
@@ -208,7 +218,8 @@ void check_attention(Random& random, const ThreadPool& threads) {
                             attention.head_size,
                             scale,
                             attention.qkv.data(),
-                            attention.is_masked ? attention.mask.data() : nullptr};
+                            attention.is_masked ? attention.mask.data() : nullptr,
+                            attention.has_bias ? attention.bias.data() : nullptr};
   const size_t size = attention.batch * attention.tokens * attention.width;
   const double spread = attention.spread;
   const Guarded<float> y(size, attention.ends_at_page, random.integer(0, 3) * 4);

@@ -21,6 +21,7 @@ _DOMAIN = "bert_export"
 _OUTPUT_TYPES = {
     "QuantizedLinearGelu": [TensorProto.UINT8],
     "QuantizedAttention": [TensorProto.UINT8],
+    "QuantizedRelativeAttention": [TensorProto.UINT8],
     "AddNormQuantize": [TensorProto.FLOAT, TensorProto.UINT8],
 }
 
@@ -70,6 +71,11 @@ class HostileGraph(NamedTuple):
         return {name: array for name, array in self.values.items() if array is not None and name in self.variable}
 
 
+ATTENTIONS = ("SelfAttention", "QuantizedAttention", "RelativeAttention", "QuantizedRelativeAttention")
+
+_QUANTIZATION = ("y_scale", "y_zero_point")
+
+
 def _attention(
     name: str, error: str | None, attributes: Mapping[str, Any] | None = None, **changes: Array | None
 ) -> Iterator[HostileGraph]:
@@ -78,18 +84,22 @@ def _attention(
         "qkv": np.ones((1, 4, 12), np.float32),
         "mask": np.ones((1, 1, 4, 4), np.bool_),
         "is_full": np.asarray(False),
+        "bias": np.ones((1, 7), np.float32),
         "y_scale": np.asarray(np.float32(0.1)),
         "y_zero_point": np.asarray(np.uint8(3)),
     } | changes
-    variable, attributes = ("qkv", "mask", "is_full"), {"num_heads": 1, "scale": 0.5} | (attributes or {})
+    variable, attributes = ("qkv", "mask", "is_full", "bias"), {"num_heads": 1, "scale": 0.5} | (attributes or {})
     attributes = {key: value for key, value in attributes.items() if value is not None}
-    for function, count in (("SelfAttention", 3), ("QuantizedAttention", 5)):
-        arguments = dict([*values.items()][:count])
+    for function in ATTENTIONS:
+        unread = [*([] if "Relative" in function else ["bias"]), *([] if "Quantized" in function else _QUANTIZATION)]
+        if changes and set(changes) <= set(unread):
+            continue
+        arguments = {key: value for key, value in values.items() if key not in unread}
         yield HostileGraph(f"{function}, {name}", error, function, arguments, variable, attributes, ["y"])
 
 
 def _attentions() -> Iterator[HostileGraph]:
-    """Yield calls of SelfAttention and QuantizedAttention."""
+    """Yield calls of every attention."""
     for heads in (0, -1, -(1 << 63)):
         yield from _attention(f"{heads} heads", "expected num_heads of at least 1", {"num_heads": heads})
     for heads in (5, 24, 1 << 62, (1 << 63) - 1, (1 << 64) // 3 + 1):  # 3 times the last is 2 modulo 2⁶⁴
@@ -107,19 +117,15 @@ def _attentions() -> Iterator[HostileGraph]:
         yield from _attention(f"a mask {shape}", r"expected a mask [B, 1, T, T]", mask=np.ones(shape, np.bool_))
     yield from _attention("two flags", "expected one flag", is_full=np.zeros(2, np.bool_))
     yield from _attention("no sequences", None, qkv=np.ones((0, 4, 12), np.float32), mask=np.ones((0, 1, 4, 4), bool))
-    yield from _attention("no tokens", None, qkv=np.ones((1, 0, 12), np.float32), mask=np.ones((1, 1, 0, 0), bool))
+    no_tokens = {"qkv": np.ones((1, 0, 12), np.float32), "mask": np.ones((1, 1, 0, 0), bool)}
+    yield from _attention("no tokens", None, **no_tokens, bias=np.ones((1, 0), np.float32))
+    for shape in ((7,), (1, 8), (2, 7), (7, 1), (1, 1, 7), (0, 7), (1, 0)):
+        yield from _attention(f"a bias {shape}", "expected a bias [num_heads", bias=np.ones(shape, np.float32))
     bytes_2 = np.full((1, 1, 4, 4), 2, np.uint8).view(np.bool_)
     yield from _attention("booleans of byte 2", None, mask=bytes_2, is_full=np.full(1, 2, np.uint8).view(np.bool_))
     yield from _attention("a mask of bytes 2", None, mask=bytes_2)
-    yield from (
-        graph
-        for name, changes in {
-            "y_scale of 0": {"y_scale": np.asarray(np.float32(0))},
-            "y_scale of NaN": {"y_scale": np.asarray(np.float32(np.nan))},
-        }.items()
-        for graph in _attention(name, None, **changes)
-        if graph.function == "QuantizedAttention"
-    )
+    for scale in (0.0, np.nan):
+        yield from _attention(f"y_scale of {scale}", None, y_scale=np.asarray(np.float32(scale)))
 
 
 def _linear(

@@ -18,6 +18,7 @@ Array = NDArray[Any]
 _OUTPUT_TYPES = {
     "QuantizedLinearGelu": [ir.DataType.UINT8],
     "QuantizedAttention": [ir.DataType.UINT8],
+    "QuantizedRelativeAttention": [ir.DataType.UINT8],
     "AddNormQuantize": [ir.DataType.FLOAT, ir.DataType.UINT8],
 }
 

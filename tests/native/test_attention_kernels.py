@@ -1,4 +1,5 @@
-"""Self-attention (uint8 and float32 outputs): native kernels vs. the operators of their ONNX functions."""
+"""Self-attention with uint8 and float32 outputs, with and without a position bias: native kernels vs. the operators of
+their ONNX functions."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from bert_runtime import BundleError
 
+from .hostile_graphs import ATTENTIONS
 from .kernel_comparison import Array, KernelComparison, uint8_difference
 
 pytestmark = pytest.mark.usefixtures("native_library")
@@ -16,43 +18,56 @@ SHAPES = [(1, 1, 1, 8), (1, 2, 12, 32), (2, 13, 2, 16), (3, 33, 4, 20), (1, 64, 
           (1, 512, 1, 128), (1, 700, 1, 7)]  # fmt: skip
 """[batch, tokens, heads, head size]"""
 OUTPUT = {"y_scale": np.float32(0.02), "y_zero_point": np.uint8(128)}
+FLOAT32 = pytest.mark.parametrize("function", ["SelfAttention", "RelativeAttention"])
+QUANTIZED = pytest.mark.parametrize("function", ["QuantizedAttention", "QuantizedRelativeAttention"])
 
 
-def attention_inputs(batch: int, tokens: int, heads: int, head_size: int, std: float = 1.0) -> dict[str, Array]:
-    """Return random qkv [batch, tokens, 3 * heads * head_size], and a mask of sequences of random lengths."""
+def attention_inputs(
+    batch: int, tokens: int, heads: int, head_size: int, std: float = 1.0, function: str = ""
+) -> dict[str, Array]:
+    """Return random qkv [batch, tokens, 3 * heads * head_size], a mask of sequences of random lengths, and a bias if
+    the function takes one."""
     rng = np.random.default_rng(1)
     qkv = rng.normal(scale=std, size=(batch, tokens, 3 * heads * head_size)).astype(np.float32)
     lengths = rng.integers(1, tokens + 1, batch)
     mask = (np.arange(tokens) < lengths[:, None])[:, None, None]
-    return {
+    inputs = {
         "qkv": qkv,
         "mask": np.broadcast_to(mask, (batch, 1, tokens, tokens)).copy(),
         "is_full": np.asarray(False),
     }
+    bias = rng.normal(scale=std, size=(heads, 2 * tokens - 1)).astype(np.float32)
+    return inputs | ({"bias": bias} if "Relative" in function else {})
 
 
-def compare_quantized(inputs: dict[str, Array], folder: Path, heads: int, scale: float) -> KernelComparison:
-    return KernelComparison("QuantizedAttention", inputs, OUTPUT, folder, num_heads=heads, scale=scale)
+def compare_quantized(
+    inputs: dict[str, Array], folder: Path, heads: int, scale: float, function: str = "QuantizedAttention"
+) -> KernelComparison:
+    return KernelComparison(function, inputs, OUTPUT, folder, num_heads=heads, scale=scale)
 
 
 @pytest.mark.parametrize(("batch", "tokens", "heads", "head_size"), SHAPES)
 @pytest.mark.parametrize("full", [True, False], ids=["full", "masked"])
+@QUANTIZED
 def test_quantized_attention_matches_reference_within_one_step(
-    batch: int, tokens: int, heads: int, head_size: int, full: bool, tmp_path: Path
+    function: str, batch: int, tokens: int, heads: int, head_size: int, full: bool, tmp_path: Path
 ) -> None:
-    inputs = attention_inputs(batch, tokens, heads, head_size) | {"is_full": np.asarray(full)}
-    (actual,), (expected,) = compare_quantized(inputs, tmp_path, heads, head_size**-0.5).outputs()
+    inputs = attention_inputs(batch, tokens, heads, head_size, function=function)
+    inputs["mask"] |= full
+    inputs["is_full"] = np.asarray(full)
+    (actual,), (expected,) = compare_quantized(inputs, tmp_path, heads, head_size**-0.5, function).outputs()
     assert actual.shape == (batch, tokens, heads * head_size)
     max_difference, fraction = uint8_difference(actual, expected)
     assert max_difference <= 1
     assert fraction < 0.05 or actual.size < 200
 
 
-def test_quantized_attention_with_scores_of_hundreds_matches_reference(tmp_path: Path) -> None:
+@QUANTIZED
+def test_quantized_attention_with_scores_of_hundreds_matches_reference(function: str, tmp_path: Path) -> None:
     """Nearly all probabilities vanish: each query attends to one key among many."""
-    inputs = attention_inputs(2, 60, 2, 64, std=8.0)
+    inputs = attention_inputs(2, 60, 2, 64, std=8.0, function=function)
     output = {"y_scale": np.float32(0.25), "y_zero_point": np.uint8(128)}
-    comparison = KernelComparison("QuantizedAttention", inputs, output, tmp_path, num_heads=2, scale=0.125)
+    comparison = KernelComparison(function, inputs, output, tmp_path, num_heads=2, scale=0.125)
     (actual,), (expected,) = comparison.outputs()
     max_difference, fraction = uint8_difference(actual, expected)
     assert max_difference <= 1
@@ -75,11 +90,12 @@ def test_small_probabilities_next_to_a_large_one_are_not_rounded_away(tokens: in
     assert uint8_difference(actual, expected)[0] <= 1
 
 
-def test_quantized_attention_without_keys_is_zero(tmp_path: Path) -> None:
+@QUANTIZED
+def test_quantized_attention_without_keys_is_zero(function: str, tmp_path: Path) -> None:
     """Queries whose keys are all masked, and values of 0, give the zero point."""
-    inputs = attention_inputs(2, 20, 2, 16)
+    inputs = attention_inputs(2, 20, 2, 16, function=function)
     inputs["mask"][1] = False
-    comparison = compare_quantized(inputs, tmp_path, 2, 0.25)
+    comparison = compare_quantized(inputs, tmp_path, 2, 0.25, function)
     (actual,), (expected,) = comparison.outputs()
     assert uint8_difference(actual[0], expected[0])[0] <= 1
     assert (actual[1] == 128).all()
@@ -88,11 +104,12 @@ def test_quantized_attention_without_keys_is_zero(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("holes", [True, False])
-def test_masked_tokens_do_not_change_quantized_attention(holes: bool, tmp_path: Path) -> None:
-    inputs = attention_inputs(1, 40, 2, 32)
+@QUANTIZED
+def test_masked_tokens_do_not_change_quantized_attention(function: str, holes: bool, tmp_path: Path) -> None:
+    inputs = attention_inputs(1, 40, 2, 32, function=function)
     attended = np.arange(40) % 3 != 1 if holes else np.arange(40) < 17
     inputs["mask"][:] = attended
-    comparison = compare_quantized(inputs, tmp_path, 2, 32**-0.5)
+    comparison = compare_quantized(inputs, tmp_path, 2, 32**-0.5, function)
     (before,), _ = comparison.outputs()
     changed = inputs["qkv"].copy()
     changed[:, ~attended, 64:] = 50.0
@@ -105,11 +122,11 @@ def test_masked_tokens_do_not_change_quantized_attention(holes: bool, tmp_path: 
     assert uint8_difference(before, unmasked)[0] > 1
 
 
-@pytest.mark.parametrize("function", ["SelfAttention", "QuantizedAttention"])
+@pytest.mark.parametrize("function", ATTENTIONS)
 def test_every_byte_but_0_stands_for_true(function: str, tmp_path: Path) -> None:
     """NumPy's booleans may have any byte."""
-    inputs = attention_inputs(3, 40, 2, 32)
-    output = OUTPUT if function == "QuantizedAttention" else {}
+    inputs = attention_inputs(3, 40, 2, 32, function=function)
+    output = OUTPUT if "Quantized" in function else {}
     comparison = KernelComparison(function, inputs, output, tmp_path, num_heads=2, scale=32**-0.5)
     (expected,), _ = comparison.outputs()
     any_byte = np.random.default_rng(0).integers(1, 256, inputs["mask"].shape, dtype=np.uint8)
@@ -131,11 +148,11 @@ def test_outliers_of_100_times_the_others_cost_at_most_one_step(part: str, tmp_p
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30, 3e38])
-@pytest.mark.parametrize("function", ["SelfAttention", "QuantizedAttention"])
+@pytest.mark.parametrize("function", ATTENTIONS)
 def test_faults_stay_in_their_sequence_and_head(function: str, value: float, tmp_path: Path) -> None:
     """uint8 has no NaN, so that a fault in INT8 looks like any output; those of other texts must not change."""
-    inputs = attention_inputs(3, 20, 2, 32) | {"is_full": np.asarray(True)}
-    output = OUTPUT if function == "QuantizedAttention" else {}
+    inputs = attention_inputs(3, 20, 2, 32, function=function) | {"is_full": np.asarray(True)}
+    output = OUTPUT if "Quantized" in function else {}
     comparison = KernelComparison(function, inputs, output, tmp_path, num_heads=2, scale=32**-0.5)
     (before,), _ = comparison.outputs()
     faulty = inputs["qkv"].copy()
@@ -152,10 +169,31 @@ def test_mask_of_another_size_is_an_error(tmp_path: Path) -> None:
         comparison.outputs(mask=np.ones((1, 1, 1, 8), dtype=np.bool_))
 
 
-def test_quantized_attention_with_a_causal_mask_matches_reference(tmp_path: Path) -> None:
-    inputs = attention_inputs(2, 70, 2, 32)
+def test_bias_of_another_size_is_an_error(tmp_path: Path) -> None:
+    inputs = attention_inputs(1, 8, 2, 16, function="RelativeAttention")
+    comparison = KernelComparison("RelativeAttention", inputs, {}, tmp_path, num_heads=2, scale=0.25)
+    with pytest.raises(Exception, match=r"expected a bias \[num_heads, 2·T - 1\]"):
+        comparison.outputs(bias=inputs["bias"][:, 1:])
+
+
+def test_bias_shows_where_queries_and_keys_are_zero(tmp_path: Path) -> None:
+    """Scores are the bias alone: each query attends to the key two tokens after it, the last two to the last ones."""
+    inputs = attention_inputs(1, 9, 1, 16, function="QuantizedRelativeAttention") | {"is_full": np.asarray(True)}
+    inputs["mask"][:] = True
+    inputs["qkv"][..., :32] = 0
+    inputs["bias"][:] = -1000.0
+    inputs["bias"][0, 8 + 2] = 0.0
+    (actual,), (expected,) = compare_quantized(inputs, tmp_path, 1, 0.25, "QuantizedRelativeAttention").outputs()
+    np.testing.assert_array_equal(actual[0, :7], expected[0, :7])
+    values = np.rint(inputs["qkv"][0, 2:, 32:] / OUTPUT["y_scale"]) + 128
+    assert np.abs(actual[0, :7] - np.clip(values, 0, 255)).max() <= 1
+
+
+@QUANTIZED
+def test_quantized_attention_with_a_causal_mask_matches_reference(function: str, tmp_path: Path) -> None:
+    inputs = attention_inputs(2, 70, 2, 32, function=function)
     inputs["mask"] &= np.tri(70, dtype=np.bool_)
-    (actual,), (expected,) = compare_quantized(inputs, tmp_path, 2, 32**-0.5).outputs()
+    (actual,), (expected,) = compare_quantized(inputs, tmp_path, 2, 32**-0.5, function).outputs()
     max_difference, fraction = uint8_difference(actual, expected)
     assert max_difference <= 1
     assert fraction < 0.05
@@ -171,43 +209,51 @@ def test_concurrent_calls_return_the_same_outputs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("batch", "tokens", "heads", "head_size"), SHAPES)
-@pytest.mark.parametrize("mask", ["full", "lengths", "causal", "holes"])
+@pytest.mark.parametrize("mask", ["full", "lengths", "left", "causal", "holes"])
+@FLOAT32
 def test_float32_attention_matches_reference(
-    batch: int, tokens: int, heads: int, head_size: int, mask: str, tmp_path: Path
+    function: str, batch: int, tokens: int, heads: int, head_size: int, mask: str, tmp_path: Path
 ) -> None:
-    inputs = attention_inputs(batch, tokens, heads, head_size) | {"is_full": np.asarray(mask == "full")}
+    inputs = attention_inputs(batch, tokens, heads, head_size, function=function)
+    inputs["mask"] |= mask == "full"
+    inputs["is_full"] = np.asarray(mask == "full")
+    if mask == "left":
+        inputs["mask"] = np.ascontiguousarray(inputs["mask"][..., ::-1])
     if mask == "causal":
         inputs["mask"] &= np.tri(tokens, dtype=np.bool_)
     if mask == "holes":
         inputs["mask"] &= np.arange(tokens) % 3 != 1
-    comparison = KernelComparison("SelfAttention", inputs, {}, tmp_path, num_heads=heads, scale=head_size**-0.5)
+    comparison = KernelComparison(function, inputs, {}, tmp_path, num_heads=heads, scale=head_size**-0.5)
     (actual,), (expected,) = comparison.outputs()
     assert actual.shape == (batch, tokens, heads * head_size)
     np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-6)
 
 
-def test_float32_attention_with_scores_of_hundreds_matches_reference(tmp_path: Path) -> None:
-    inputs = attention_inputs(2, 60, 2, 64, std=8.0)
-    comparison = KernelComparison("SelfAttention", inputs, {}, tmp_path, num_heads=2, scale=0.125)
+@FLOAT32
+def test_float32_attention_with_scores_of_hundreds_matches_reference(function: str, tmp_path: Path) -> None:
+    inputs = attention_inputs(2, 60, 2, 64, std=8.0, function=function)
+    comparison = KernelComparison(function, inputs, {}, tmp_path, num_heads=2, scale=0.125)
     (actual,), (expected,) = comparison.outputs()
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-4)  # float32 scores of hundreds have 5 decimals
 
 
-def test_float32_attention_without_keys_is_zero(tmp_path: Path) -> None:
-    inputs = attention_inputs(2, 20, 2, 16)
+@FLOAT32
+def test_float32_attention_without_keys_is_zero(function: str, tmp_path: Path) -> None:
+    inputs = attention_inputs(2, 20, 2, 16, function=function)
     inputs["mask"][1] = False
-    comparison = KernelComparison("SelfAttention", inputs, {}, tmp_path, num_heads=2, scale=0.25)
+    comparison = KernelComparison(function, inputs, {}, tmp_path, num_heads=2, scale=0.25)
     (actual,), (expected,) = comparison.outputs()
     np.testing.assert_allclose(actual[0], expected[0], rtol=0, atol=2e-6)
     assert (actual[1] == 0).all()
 
 
 @pytest.mark.parametrize("holes", [True, False])
-def test_masked_tokens_do_not_change_float32_attention(holes: bool, tmp_path: Path) -> None:
-    inputs = attention_inputs(1, 40, 2, 32)
+@FLOAT32
+def test_masked_tokens_do_not_change_float32_attention(function: str, holes: bool, tmp_path: Path) -> None:
+    inputs = attention_inputs(1, 40, 2, 32, function=function)
     attended = np.arange(40) % 3 != 1 if holes else np.arange(40) < 17
     inputs["mask"][:] = attended
-    comparison = KernelComparison("SelfAttention", inputs, {}, tmp_path, num_heads=2, scale=32**-0.5)
+    comparison = KernelComparison(function, inputs, {}, tmp_path, num_heads=2, scale=32**-0.5)
     (before,), _ = comparison.outputs()
     changed = inputs["qkv"].copy()
     for value in (50.0, 1e30, np.inf, np.nan):

@@ -25,8 +25,8 @@ from bert_export.fusion import add_padding_branch, fuse
 from bert_export.fusion.attention import fuse_attention
 from bert_export.fusion.first_token_only import fuse_first_token_only
 from bert_export.fusion.merge_qkv import merge_qkv
-from bert_export.kernel_functions import outline_kernels
 from bert_export.onnx_graph import operators, tidy
+from bert_export.outline_kernels import outline_kernels
 from bert_export.quantization import expected_projections, measure_activations, quantize, quantize_dynamic
 from bert_models import Checkpoint, TaskModel, load_model, open_checkpoint
 from bert_runtime.cpu.native_kernels import kernel_names

@@ -52,6 +52,8 @@ def student_from_layers(teacher: TaskModel, num_layers: int) -> TaskModel:
     student = TaskModel(_with_num_layers(teacher.config, num_layers), teacher.task)
     encoder, source = student.encoder, teacher.encoder
     encoder.embeddings.load_state_dict(source.embeddings.state_dict())
+    if encoder.position_bias is not None and source.position_bias is not None:
+        encoder.position_bias.load_state_dict(source.position_bias.state_dict())
     for target, layer in enumerate(chosen):
         encoder.layers[encoder.order[target]].load_state_dict(source.layers[source.order[layer]].state_dict())
     student.head.load_state_dict(teacher.head.state_dict())

@@ -5,11 +5,12 @@ from bert_models.families.base import Family
 from bert_models.families.bert import BERT
 from bert_models.families.distilbert import DISTILBERT
 from bert_models.families.electra import ELECTRA
+from bert_models.families.mpnet import MPNET
 from bert_models.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 
 __all__ = ["FAMILIES", "Family"]
 
 FAMILIES: dict[str, Family] = {
-    family.name: family for family in (BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, DISTILBERT, ALBERT, ELECTRA)
+    family.name: family for family in (BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, DISTILBERT, ALBERT, ELECTRA, MPNET)
 }
 """All families by `model_type`."""

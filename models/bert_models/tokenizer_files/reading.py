@@ -11,7 +11,7 @@ from bert_models.files import read_json
 from bert_models.tokenizer_files.byte_level_bpe import build_byte_level_bpe
 from bert_models.tokenizer_files.sentencepiece_models import build_albert, build_camembert, build_xlm_roberta
 from bert_models.tokenizer_files.settings import TokenizerSettings
-from bert_models.tokenizer_files.wordpiece import apply_settings, build_wordpiece
+from bert_models.tokenizer_files.wordpiece import apply_settings, build_mpnet, build_wordpiece
 from bert_runtime.tokenization.tokenizer_errors import tokenizer_errors
 
 __all__ = ["TOKENIZER_FILES", "read_tokenizer"]
@@ -36,6 +36,7 @@ _KINDS = {
     "albert": _Kind(("spiece.model",), build_albert),
     "xlm-roberta": _Kind(("sentencepiece.bpe.model",), build_xlm_roberta),
     "camembert": _Kind(("sentencepiece.bpe.model",), build_camembert),
+    "mpnet": _Kind(("vocab.txt",), build_mpnet),
 }
 """By family, the kind of tokenizer that its models were pre-trained with."""
 
@@ -47,6 +48,7 @@ _CLASSES = {
     "AlbertTokenizer": "albert",
     "XLMRobertaTokenizer": "xlm-roberta",
     "CamembertTokenizer": "camembert",
+    "MPNetTokenizer": "mpnet",
 }
 """`transformers` tokenizer classes without `Fast`, and their family; a RoBERTa model may use BERT's tokenizer."""
 
@@ -76,7 +78,7 @@ def read_tokenizer(folder: Path, family_name: str) -> Tokenizer:
         with tokenizer_errors(CheckpointError, f"{path}: expected a tokenizer file"):
             tokenizer = Tokenizer.from_file(str(path))
         config = folder / "tokenizer_config.json"
-        if config.is_file() and _KINDS[family_name] is _WORDPIECE:
+        if config.is_file() and _KINDS[family_name].files == _WORDPIECE.files:
             apply_settings(tokenizer, TokenizerSettings(folder, read_json(config), {}))
         return tokenizer
     settings = TokenizerSettings.read(folder)

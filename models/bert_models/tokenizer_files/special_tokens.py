@@ -2,7 +2,13 @@
 
 from tokenizers import AddedToken
 
-__all__ = ["ALBERT_SPECIAL_TOKENS", "BERT_SPECIAL_TOKENS", "ROBERTA_SPECIAL_TOKENS", "special_token"]
+__all__ = [
+    "ALBERT_SPECIAL_TOKENS",
+    "BERT_SPECIAL_TOKENS",
+    "MPNET_SPECIAL_TOKENS",
+    "ROBERTA_SPECIAL_TOKENS",
+    "special_token",
+]
 
 
 def special_token(content: str, *, lstrip: bool = False) -> AddedToken:
@@ -37,3 +43,5 @@ ROBERTA_SPECIAL_TOKENS = {
     "cls_token": special_token("<s>"),
     "mask_token": special_token("<mask>", lstrip=True),
 }
+
+MPNET_SPECIAL_TOKENS = {**ROBERTA_SPECIAL_TOKENS, "unk_token": special_token("[UNK]")}

@@ -1,17 +1,17 @@
-"""WordPiece from `vocab.txt`, as in BERT, DistilBERT and ELECTRA."""
+"""WordPiece from `vocab.txt`, as in BERT, DistilBERT, ELECTRA and MPNet."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from bert_models.errors import CheckpointError
 from bert_models.tokenizer_files.settings import TokenizerSettings
-from bert_models.tokenizer_files.special_tokens import BERT_SPECIAL_TOKENS
+from bert_models.tokenizer_files.special_tokens import BERT_SPECIAL_TOKENS, MPNET_SPECIAL_TOKENS
 from bert_runtime.tokenization.tokenizer_errors import tokenizer_errors
 
-__all__ = ["apply_settings", "build_wordpiece", "wordpiece_pipeline", "wordpiece_settings"]
+__all__ = ["apply_settings", "build_mpnet", "build_wordpiece", "wordpiece_pipeline", "wordpiece_settings"]
 
 
 def build_wordpiece(folder: Path, settings: TokenizerSettings) -> Tokenizer:
@@ -24,15 +24,32 @@ def build_wordpiece(folder: Path, settings: TokenizerSettings) -> Tokenizer:
     Raises:
         CheckpointError: the file is malformed or does not match the settings.
     """
+    tokenizer, sep, cls = _assemble(folder, settings, BERT_SPECIAL_TOKENS)
+    tokenizer.post_processor = processors.BertProcessing(sep, cls)
+    return tokenizer
+
+
+def build_mpnet(folder: Path, settings: TokenizerSettings) -> Tokenizer:
+    """Build MPNet's tokenizer, like `build_wordpiece`: `<s> A </s>`, or `<s> A </s></s> B </s>` with segment 0
+    throughout.
+    """
+    tokenizer, sep, cls = _assemble(folder, settings, MPNET_SPECIAL_TOKENS)
+    tokenizer.post_processor = processors.RobertaProcessing(sep, cls, trim_offsets=True, add_prefix_space=False)
+    return tokenizer
+
+
+def _assemble(
+    folder: Path, settings: TokenizerSettings, defaults: Mapping[str, AddedToken]
+) -> tuple[Tokenizer, tuple[str, int], tuple[str, int]]:
+    """Return the tokenizer without post-processor, and its separator and first token with their ids."""
     path = folder / "vocab.txt"
     with tokenizer_errors(CheckpointError, f"{path}: expected a vocabulary (one token per line, UTF-8)"):
         vocab = models.WordPiece.read_file(str(path))
-    special = settings.special_tokens(BERT_SPECIAL_TOKENS)
+    special = settings.special_tokens(defaults)
     tokenizer = wordpiece_pipeline(models.WordPiece(vocab, unk_token=special["unk_token"].content), settings)
     settings.add_tokens(tokenizer, special)
     sep, cls, _ = settings.with_ids(tokenizer, special["sep_token"], special["cls_token"], special["unk_token"])
-    tokenizer.post_processor = processors.BertProcessing(sep, cls)
-    return tokenizer
+    return tokenizer, sep, cls
 
 
 def wordpiece_pipeline(model: Any, settings: TokenizerSettings) -> Tokenizer:
@@ -74,8 +91,9 @@ def wordpiece_settings(tokenizer: Mapping[str, Any]) -> dict[str, Any]:
     normalizer = tokenizer.get("normalizer") or {}
     if normalizer.get("type") != "BertNormalizer":
         return {}
+    follows_roberta = (tokenizer.get("post_processor") or {}).get("type") == "RobertaProcessing"
     return {
-        "tokenizer_class": "BertTokenizer",
+        "tokenizer_class": "MPNetTokenizer" if follows_roberta else "BertTokenizer",
         "do_lower_case": normalizer["lowercase"],
         "strip_accents": normalizer["strip_accents"],
         "tokenize_chinese_chars": normalizer["handle_chinese_chars"],

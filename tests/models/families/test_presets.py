@@ -27,6 +27,7 @@ MILLIONS = {
     ("electra", "small"): 13.5,
     ("electra", "base"): 108.9,
     ("electra", "large"): 334.1,
+    ("mpnet", "base"): 109.5,
 }
 """Parameters of the published encoders in millions, including the pooler if the family has one."""
 

@@ -22,6 +22,7 @@ from ..toy_tokenizers import (
     ALBERT_OPTIONS,
     FAMILIES,
     LSTRIP_MASK,
+    MPNET_TOKENS,
     NASTY,
     TEXT,
     assert_same,
@@ -42,6 +43,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / family / "config.json").write_text(json.dumps({"model_type": family}))
     for family in ("bert", "distilbert", "electra"):
         train_wordpiece(root / family)
+    train_wordpiece(root / "mpnet", MPNET_TOKENS)
     train_bpe(root / "roberta")
     train_sentencepiece(root / "albert" / "spiece.model", **ALBERT_OPTIONS)
     train_sentencepiece(root / "xlm-roberta" / "sentencepiece.bpe.model")
@@ -92,6 +94,8 @@ def test_nasty_strings_encode_like_transformers(copy: Callable[[str], Path], fam
         ("bert", {"strip_accents": False}),
         ("bert", {"do_lower_case": False, "strip_accents": True}),
         ("electra", {"tokenize_chinese_chars": False}),
+        ("mpnet", {"do_lower_case": False}),
+        ("mpnet", {"strip_accents": False}),
         ("roberta", {"add_prefix_space": True}),
         ("roberta", {"trim_offsets": False}),
         ("albert", {"do_lower_case": False}),
@@ -117,7 +121,9 @@ def test_real_sentences_encode_like_transformers(
         shutil.copyfile(shared_data / "vocab/roberta-base/vocab.json", folder / "vocab.json")
         shutil.copyfile(shared_data / "vocab/gpt2/merges.txt", folder / "merges.txt")
     elif (folder / "vocab.txt").is_file():
-        shutil.copyfile(shared_data / "vocab/bert-base-uncased/vocab.txt", folder / "vocab.txt")
+        vocab = (shared_data / "vocab/bert-base-uncased/vocab.txt").read_text(encoding="utf-8")
+        around = ("<s>\n<pad>\n</s>\n<unk>\n", "<mask>\n") if family == "mpnet" else ("", "")
+        (folder / "vocab.txt").write_text(vocab.join(around), encoding="utf-8")
     assert_same(folder, family, [*sentences, *nasty(family)])
 
 

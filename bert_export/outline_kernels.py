@@ -1,0 +1,214 @@
+"""Outline groups of operators as the ONNX functions of `bert_export.kernel_functions`, which have native kernels."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from bert_export.fusion.padding_branch import insert_is_full
+from bert_export.fusion.position_bias import position_bias
+from bert_export.kernel_functions import FUNCTIONS
+from bert_export.onnx_graph import NoMatch, as_linear, constant, insert_before, operators, producer, sole_consumer, tidy
+from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
+
+__all__ = ["outline_kernels"]
+
+
+def outline_kernels(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
+    """Replace groups of operators by calls of `FUNCTIONS`.
+
+    Groups that no kernel computes, such as those with another activation, stay as they are.
+
+    Args:
+        graph: A fused graph, in FP32 or INT8; it is not changed.
+
+    Returns:
+        A copy of the graph, which shares its weights, and the number of calls of each function.
+    """
+    outlined = graph.clone()
+    counts: Counter[str] = Counter()
+    _outline_relative_attentions(outlined, counts)
+    for op_type, outline in (
+        ("If", _outline_attention),
+        ("Gelu", _outline_linear_gelu),
+        ("MatMulIntegerToFloat", _outline_quantized_linear),
+        ("MatMul", _outline_linear),
+        ("LayerNormalization", _outline_add_norm),
+    ):
+        for node in operators(outlined, op_type):
+            try:
+                counts[outline(node)] += 1
+            except NoMatch:
+                continue
+        tidy(outlined)
+    for name, function in FUNCTIONS.items():
+        if counts[name]:
+            outlined.functions[function.identifier()] = function
+    if counts:
+        outlined.graph.opset_imports[KERNEL_DOMAIN] = 1
+    return outlined, dict(counts)
+
+
+def _call(
+    anchor: ir.Node,
+    name: str,
+    inputs: Sequence[ir.Value | None],
+    outputs: Sequence[ir.Value],
+    attributes: Mapping[str, Any] | None = None,
+) -> str:
+    """Insert a call of a function that computes `outputs` from now on, and return the function's name."""
+    called = insert_before(anchor, name, inputs, like=outputs, attributes=attributes, domain=KERNEL_DOMAIN)
+    for old, new in zip(outputs, called, strict=True):
+        if old.is_graph_output():  # a graph output keeps its name
+            old.name, new.name = f"{old.name} in parts", old.name
+        old.replace_all_uses_with(new, replace_graph_outputs=True)
+    return name
+
+
+_ATTENTION_ATTRIBUTES = {"q_num_heads", "kv_num_heads", "scale"}
+"""Attributes of Attention that the kernels know."""
+
+
+def _outline_attention(branch: ir.Node) -> str:
+    """Outline attention in the branch of `add_padding_branch`, with the quantization of its output if there is one."""
+    masked = branch.attributes["else_branch"].as_graph()
+    found = [node.op_type for node in masked]
+    if found != ["Attention"]:
+        raise NoMatch(f"expected Attention in the branch, found {found}")
+    attention = masked[0]
+    inputs = [_merged_projections(attention), attention.inputs[3], branch.inputs[0]]
+    called = _call_attention(branch, attention, inputs, ("SelfAttention", "QuantizedAttention"))
+    for body in ("then_branch", "else_branch"):  # their nodes read values of the outer graph as long as they exist
+        graph = branch.attributes[body].as_graph()
+        graph.outputs.clear()
+        graph.remove([*graph], safe=True)
+    return called
+
+
+def _outline_relative_attentions(graph: ir.Model, counts: Counter[str]) -> None:
+    """Outline attention with a position bias, with the quantization of its output if there is one."""
+    is_full: ir.Value | None = None
+    for attention in operators(graph, "Attention"):
+        try:
+            bias = position_bias(attention.inputs[3] if len(attention.inputs) > 3 else None)
+            merged = _merged_projections(attention)
+            is_full = is_full or insert_is_full(graph)
+            inputs = [merged, bias.mask, is_full, bias.by_distance]
+            names = ("RelativeAttention", "QuantizedRelativeAttention")
+            counts[_call_attention(attention, attention, inputs, names)] += 1
+        except NoMatch:
+            continue
+    tidy(graph)
+
+
+def _call_attention(
+    node: ir.Node, attention: ir.Node, inputs: Sequence[ir.Value | None], names: tuple[str, str]
+) -> str:
+    """Call a function for attention, or for attention with the quantization of its output.
+
+    Args:
+        node: The node whose output the call replaces: `attention`, or the branch that holds it.
+        attention: Gives the number of heads and the scale.
+        inputs: The inputs of the function without the output's scale and zero point.
+        names: The function in FP32 and in INT8.
+    """
+    consumers = node.outputs[0].consumers()
+    quantizes = len(consumers) == 1 and consumers[0].op_type == "QuantizeLinear"
+    last, name = (consumers[0], names[1]) if quantizes else (node, names[0])
+    quantization = last.inputs[1:] if quantizes else []
+    for value in quantization:
+        constant(value)
+    heads = attention.attributes["q_num_heads"].as_int()
+    if "scale" in attention.attributes:
+        scale = attention.attributes["scale"].as_float()
+    else:
+        scale = (_width(attention.inputs[0]) // heads) ** -0.5
+    return _call(last, name, [*inputs, *quantization], last.outputs, {"num_heads": heads, "scale": scale})
+
+
+def _merged_projections(attention: ir.Node) -> ir.Value | None:
+    """Return queries, keys and values [B, T, 3·H·S] in one, if the kernels compute such attention."""
+    query, key, value = attention.inputs[:3]
+    split = producer(query, "Split")
+    if [*split.outputs] != [query, key, value]:
+        raise NoMatch("expected queries, keys and values of one projection")
+    attributes = attention.attributes
+    unknown = {key: item.value for key, item in attributes.items() if key not in _ATTENTION_ATTRIBUTES and item.value}
+    if unknown:
+        raise NoMatch(f"expected heads and a scale alone, found {unknown}")
+    heads, kv_heads = (attributes[f"{side}_num_heads"].as_int() for side in ("q", "kv"))
+    if heads != kv_heads:
+        raise NoMatch(f"expected as many heads of keys as of queries, found {kv_heads} and {heads}")
+    _width(query)
+    return split.inputs[0]
+
+
+def _width(query: ir.Value | None) -> int:
+    """Return the size of the last axis."""
+    width = query.shape[-1] if query is not None and query.shape is not None else None
+    if not isinstance(width, int):
+        raise NoMatch(f"expected queries of a fixed width, found {width}")
+    return width
+
+
+def _int8_matmul_inputs(matmul: ir.Node) -> list[ir.Value | None]:
+    """Return the inputs of a MatMulIntegerToFloat as the kernels take them: [x, weight, scales, zero point, bias]."""
+    x, weight, x_scale, scales, x_zero_point, weight_zero_point, bias = [*matmul.inputs, None][:7]
+    for value in (x_scale, scales, x_zero_point, bias):
+        constant(value)
+    if constant(weight).shape[0] % 4 or weight_zero_point is not None:
+        raise NoMatch("expected a bias, and a number of inputs that is a multiple of 4")
+    return [x, weight, x_scale, scales, x_zero_point, bias]
+
+
+def _outline_linear_gelu(gelu: ir.Node) -> str:
+    """Outline a projection with exact GELU, and the quantization of its output if the projection is INT8."""
+    if gelu.attributes.get("approximate") is not None and gelu.attributes["approximate"].as_string() != "none":
+        raise NoMatch("expected exact GELU")
+    before = gelu.inputs[0].producer() if gelu.inputs[0] is not None else None
+    if before is None:
+        raise NoMatch("expected a projection")
+    sole_consumer(before.outputs[0], "Gelu")
+    if before.op_type == "Add":
+        linear = as_linear(before.outputs[0])
+        return _call(gelu, "LinearGelu", [linear.input, linear.weight, linear.bias], gelu.outputs)
+    matmul = producer(gelu.inputs[0], "MatMulIntegerToFloat")
+    quantize = sole_consumer(gelu.outputs[0], "QuantizeLinear")
+    for value in quantize.inputs[1:]:
+        constant(value)
+    inputs = [*_int8_matmul_inputs(matmul), *quantize.inputs[1:]]
+    return _call(quantize, "QuantizedLinearGelu", inputs, quantize.outputs)
+
+
+def _outline_quantized_linear(matmul: ir.Node) -> str:
+    """Outline an INT8 projection."""
+    if not matmul.outputs[0].consumers():
+        raise NoMatch("expected an output that is read")
+    return _call(matmul, "QuantizedLinear", _int8_matmul_inputs(matmul), matmul.outputs)
+
+
+def _outline_linear(matmul: ir.Node) -> str:
+    """Outline an FP32 projection."""
+    add = sole_consumer(matmul.outputs[0], "Add")
+    linear = as_linear(add.outputs[0])
+    return _call(add, "Linear", [linear.input, linear.weight, linear.bias], add.outputs)
+
+
+def _outline_add_norm(norm: ir.Node) -> str:
+    """Outline a sum, its LayerNormalization, and the smoothing and quantization of the result."""
+    add = producer(norm.inputs[0], "Add")
+    sole_consumer(add.outputs[0], "LayerNormalization")
+    shapes = [None if value is None or value.shape is None else [*value.shape] for value in add.inputs]
+    if shapes[0] is None or shapes[0] != shapes[1] or len(shapes[0]) != 3:  # a table of positions is broadcast
+        raise NoMatch(f"expected two tensors of one shape, found {shapes}")
+    for smooth in norm.outputs[0].consumers():
+        if smooth.op_type != "Mul" or smooth.inputs[0] is not norm.outputs[0]:
+            continue
+        quantize = sole_consumer(smooth.outputs[0], "QuantizeLinear")
+        inputs = [*add.inputs, *norm.inputs[1:3], smooth.inputs[1], *quantize.inputs[1:]]
+        for value in inputs[2:]:
+            constant(value)
+        epsilon = norm.attributes["epsilon"].as_float()
+        return _call(norm, "AddNormQuantize", inputs, [norm.outputs[0], quantize.outputs[0]], {"epsilon": epsilon})
+    raise NoMatch("expected the output to be smoothed and quantized")
