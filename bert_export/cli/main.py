@@ -38,7 +38,7 @@ class _MainGroup(PluginGroup):
     sections: ClassVar[Mapping[str, Sequence[str]]] = {
         "Train": ("tokenizer", "pretrain", "train", "distill"),
         "Export": ("export", "inspect", "verify", "push", "pull"),
-        "Run": ("predict", "evaluate", "attention"),
+        "Run": ("predict", "evaluate", "attention", "batch"),
         "Measure": ("tune", "bench", "report"),
     }
     examples: ClassVar[Sequence[str]] = (

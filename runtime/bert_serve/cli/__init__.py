@@ -1,1 +1,1 @@
-"""Commands that this package adds to `bert-export`."""
+"""Commands that this package adds to `bert-export`, by entry points."""

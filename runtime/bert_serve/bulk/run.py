@@ -1,0 +1,201 @@
+"""Bulk runs: files of texts in, files of answers out, resumable, on one of several engines."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bert_runtime import BundleError, DataError, DeploymentError, Manifest
+from bert_runtime.bundle.digest import manifest_digest
+from bert_runtime.bundle.manifest import MANIFEST_NAME
+from bert_serve.bulk.batch_function import BatchFunction
+from bert_serve.bulk.input_files import InputFile, find_inputs
+from bert_serve.bulk.part_writer import Job, PartResult, remove_leftovers
+from bert_serve.bulk.parts import Part, plan_parts
+from bert_serve.bulk.run_record import RunRecord
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["Engine", "Run", "Summary", "prepare_run"]
+
+Engine = Callable[[Job, Sequence[Part], Callable[[int], object]], Iterator[PartResult]]
+"""Answers parts in any order, see `local_engine`; calls its third argument with the number of rows done."""
+
+_SHOWN_FAILURES = 5
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run has done."""
+
+    files: int
+    """Input files."""
+    parts: int
+    """Files of answers that the inputs give."""
+    parts_done_before: int
+    rows: int
+    """Rows that this run has written."""
+    rows_without_answer: int
+    """Those of them that could not be processed."""
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the summary as JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that may have been started before."""
+
+    job: Job
+    files: tuple[InputFile, ...]
+    parts: tuple[Part, ...]
+    missing: tuple[Part, ...]
+    """The parts that have no file of answers yet."""
+
+    @property
+    def missing_rows(self) -> int | None:
+        """Number of rows that are missing; `None` where nobody has counted them."""
+        counts = [part.rows for part in self.missing]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    def execute(self, engine: Engine, advance: Callable[[int], object] = lambda rows: None) -> Summary:
+        """Answer the missing parts.
+
+        A part whose input cannot be processed does not stop the others.
+
+        Args:
+            engine: answers parts.
+            advance: called with the number of rows that have been done since the last call.
+
+        Raises:
+            DataError: inputs could not be processed; all other parts are done.
+            OSError: the output cannot be written.
+        """
+        start = time.monotonic()
+        results: list[PartResult] = []
+        try:
+            results.extend(engine(self.job, self.missing, advance) if self.missing else ())
+        finally:
+            remove_leftovers(self.job.output)
+        if failures := [result.failure for result in results if result.failure is not None]:
+            hidden = len(failures) - _SHOWN_FAILURES
+            raise DataError(
+                f"{'; '.join(sorted(failures)[:_SHOWN_FAILURES])}"
+                + (f"; and {hidden} more" if hidden > 0 else "")
+                + f" ({len(results) - len(failures)} of {len(results)} parts are done; a second run does the others)"
+            )
+        return Summary(
+            len(self.files),
+            len(self.parts),
+            len(self.parts) - len(self.missing),
+            sum(result.rows for result in results),
+            sum(result.rows_without_answer for result in results),
+            round(time.monotonic() - start, 3),
+        )
+
+
+@contextmanager
+def prepare_run(
+    patterns: Sequence[str],
+    output: Path,
+    function: BatchFunction,
+    *,
+    part_rows: int = 50_000,
+    batch_rows: int = 4096,
+    force: bool = False,
+) -> Iterator[Run]:
+    """Compare a run with the one that `output` has answers of, and find what is missing.
+
+    Within the block, no other run can write to the folder.
+
+    Args:
+        patterns: the input files, see `find_inputs`.
+        output: the folder of answers. It is created.
+        function: answers a batch.
+        part_rows: rows of a file of answers at most; what is lost where a process is killed.
+        batch_rows: rows that are read, answered and written together.
+        force: whether to remove the answers of an earlier run first.
+
+    Raises:
+        DataError: a file cannot be read; the folder has answers of other files or options; or it has files of these
+            names that no run has written.
+        DeploymentError: another run writes to the folder.
+    """
+    files = find_inputs(patterns)
+    if inside := [file.path for file in files if file.path.is_relative_to(output.resolve())]:
+        raise DataError(f"{inside[0]}: expected inputs outside of the output folder; choose another folder for answers")
+    parts = plan_parts(files, part_rows)
+    options = _recorded_options(function, part_rows)
+    output.mkdir(parents=True, exist_ok=True)
+    with _exclusive(output):
+        record = RunRecord.read(output)
+        if record is not None and force:
+            for name in record.outputs:  # the record stays until they are gone, for a run that is killed meanwhile
+                (output / name).unlink(missing_ok=True)
+            record = None
+        elif record is None and (taken := [part.output for part in parts if (output / part.output).exists()]):
+            raise DataError(
+                f"{output / taken[0]}: expected a folder that is empty or has answers of an earlier run, found a file "
+                "that no run has written; choose another output folder"
+            )
+        try:
+            earlier = record or RunRecord(options, {}, ())
+            record = earlier.continued(options, files, parts)
+        except DataError as error:
+            raise DataError(f"{output}: {error}") from None
+        record.write(output)
+        remove_leftovers(output)
+        missing = tuple(part for part in parts if not (output / part.output).exists())
+        yield Run(Job(function, output.resolve(), batch_rows), tuple(files), tuple(parts), missing)
+
+
+def _recorded_options(function: BatchFunction, part_rows: int) -> Mapping[str, Any]:
+    """Return what the files of answers depend on besides the inputs, as JSON values."""
+    columns, load_options = function.columns, dict(function.load_options)
+    return {
+        "bundle_sha256": _bundle_digest(Path(function.bundle)),
+        "precision": load_options.get("precision"),
+        "columns": list(columns.names),
+        "keep": None if function.keep is None else list(function.keep),
+        "prefix": function.prefix,
+        "on_error": function.on_error,
+        **{name: list(x) if isinstance(x, tuple) else x for name, x in function.task_options},
+        "part_rows": part_rows,
+    }
+
+
+def _bundle_digest(bundle: Path) -> str:
+    """Return what identifies a bundle, whose manifest has the hashes of its files."""
+    Manifest.read(bundle)
+    try:
+        return manifest_digest(json.loads((bundle / MANIFEST_NAME).read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{bundle}: was replaced while it was read ({error}); try again") from None
+
+
+@contextmanager
+def _exclusive(folder: Path) -> Iterator[None]:
+    """Hold an advisory lock on a folder, which the system releases when the process ends, however it ends."""
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DeploymentError(f"{folder}: another run is writing to this folder; wait until it ends") from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,41 @@
+"""A Ray cluster on this machine, in processes of its own."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # its default is announced with a warning
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on all systems, addresses stay on the loopback interface
+}
+"""Environment of Ray in tests, from before it is imported: it listens to this machine alone, and reports to nobody."""
+
+NODE = {"include_dashboard": False, "object_store_memory": 80_000_000, "node_ip_address": "127.0.0.1"}
+"""Arguments of every node."""
+
+
+@contextmanager
+def ray_cluster(workers: int) -> Iterator[Any]:
+    """Yield a `ray.cluster_utils.Cluster` of a head without cores and workers of one core, as Ray counts them."""
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # short, since the path of a socket is at most 107 bytes
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (QUIET | {"RAY_TMPDIR": folder}).items():
+            patch.setenv(name, value)
+        Path(folder, "ray").mkdir()
+        from ray.cluster_utils import Cluster
+
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **NODE})
+        try:
+            for _ in range(workers):
+                cluster.add_node(num_cpus=1, **NODE)
+            yield cluster
+        finally:
+            cluster.shutdown()
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,239 @@
+"""`bert-export batch`: files in, files of answers out; whole, once each, in order, and continued by a second run."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bert_runtime import load
+from bert_serve.bulk import part_writer
+from bert_serve.bulk.batch_function import BatchFunction
+
+from .conftest import RunBatch, ids, read_answers, text, write_parquet
+
+
+def test_answers_have_the_rows_in_order(
+    run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "answers"
+    result = run_batch(classifier_bundle, "--input", f"{texts}/*.parquet", "--output", output, "--part-rows", 16)
+    assert (result.exit_code, result.stdout.count("45 rows in 5 files of answers")) == (0, 1)
+    answers = read_answers(output)
+    names = [f"a-0000{number}-of-00003.parquet" for number in range(3)]
+    assert list(answers) == [*names, "b.parquet", "c.parquet"]
+    assert [len(table) for table in answers.values()] == [16, 16, 8, 5, 0]
+    assert ids(answers) == list(range(45))
+    expected = load(classifier_bundle)([text(number) for number in range(45)])
+    labels = [label for table in answers.values() for label in table["label"].to_pylist()]
+    assert labels == [answer.to_dict()["label"] for answer in expected]
+    assert {table.schema.names[-1] for table in answers.values()} == {"error"}
+
+
+def states(folder: Path) -> dict[str, tuple[int, int]]:
+    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.rglob("*.parquet")}
+
+
+def test_a_second_run_does_what_is_missing(
+    run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "answers"
+    arguments = [classifier_bundle, "--input", f"{texts}/*.parquet", "--output", output, "--part-rows", 16]
+    run_batch(*arguments)
+    before = states(output)
+    (output / "a-00001-of-00003.parquet").unlink()
+    write_parquet(texts / "d.parquet", 45, 3)
+    summary = json.loads(run_batch(*arguments, "--json").stdout)
+    assert {key: summary[key] for key in ("files", "parts", "parts_done_before", "rows")} == {
+        "files": 4,
+        "parts": 6,
+        "parts_done_before": 4,
+        "rows": 19,
+    }
+    after = states(output)
+    assert {name for name in after if after[name] != before.get(name)} == {"a-00001-of-00003.parquet", "d.parquet"}
+    assert ids(read_answers(output)) == list(range(48))
+    assert "all 6 files of answers are there already" in run_batch(*arguments).stdout
+    assert states(output) == after
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--prefix", "x_"], "prefix was '', now 'x_'"),
+        (["--part-rows", "9"], "part_rows was 50000, now 9"),
+        (["--precision", "fp32"], "precision was 'auto', now 'fp32'"),
+        (["--keep", "id"], "keep was None, now ['id']"),
+    ],
+)
+def test_other_options_are_refused(
+    options: list[str], message: str, run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path
+) -> None:
+    arguments = [classifier_bundle, "--input", texts, "--output", tmp_path / "answers"]
+    run_batch(*arguments)
+    before = states(tmp_path / "answers")
+    result = run_batch(*arguments, *options)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert "start over with --force" in result.stderr
+    assert states(tmp_path / "answers") == before
+    assert run_batch(*arguments, *options, "--force").exit_code == 0
+    assert ids(read_answers(tmp_path / "answers")) == list(range(45))
+
+
+def test_another_bundle_is_refused(
+    run_batch: RunBatch, classifier_bundle: Path, embedding_bundle: Path, texts: Path, tmp_path: Path
+) -> None:
+    arguments = ["--input", texts, "--output", tmp_path / "answers"]
+    run_batch(classifier_bundle, *arguments)
+    result = run_batch(embedding_bundle, *arguments)
+    assert (result.exit_code, "bundle_sha256 was" in result.stderr) == (1, True)
+
+
+def test_changed_inputs_are_refused(run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path) -> None:
+    arguments = [classifier_bundle, "--input", texts, "--output", tmp_path / "answers"]
+    run_batch(*arguments)
+    (texts / "a.parquet").touch()  # a copy of the same bytes is no change
+    assert run_batch(*arguments).exit_code == 0
+    write_parquet(texts / "b.parquet", 100, 5)
+    result = run_batch(*arguments)
+    assert (result.exit_code, f"{texts / 'b.parquet'} has changed" in result.stderr) == (1, True)
+    assert run_batch(*arguments, "--force").exit_code == 0
+    assert ids(read_answers(tmp_path / "answers"))[-5:] == list(range(100, 105))
+
+
+def test_files_of_others_are_never_replaced(
+    run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path
+) -> None:
+    before = states(texts)
+    result = run_batch(classifier_bundle, "--input", texts, "--output", texts, "--force")
+    assert (result.exit_code, "expected inputs outside of the output folder" in result.stderr) == (1, True)
+    other = tmp_path / "other"
+    write_parquet(other / "b.parquet", 0, 1)
+    result = run_batch(classifier_bundle, "--input", texts, "--output", other, "--force")
+    assert (result.exit_code, "found a file that no run has written" in result.stderr) == (1, True)
+    assert states(texts) == before
+
+
+def test_a_hostile_record_removes_nothing_outside(
+    run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path
+) -> None:
+    record = {"format_version": 1, "options": {}, "inputs": {}, "outputs": ["../texts/a.parquet"]}
+    (tmp_path / "answers").mkdir()
+    (tmp_path / "answers/_bert_export_batch.json").write_text(json.dumps(record))
+    result = run_batch(classifier_bundle, "--input", texts, "--output", tmp_path / "answers", "--force")
+    assert (result.exit_code, "expected the record of an earlier run" in result.stderr) == (1, True)
+    assert (texts / "a.parquet").exists()
+
+
+def test_a_part_that_fails_leaves_no_file_and_stops_no_other(
+    run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path
+) -> None:
+    table = pa.table({"id": range(4), "text": ["hello", "bye", None, "thanks"]})
+    pq.write_table(table, texts / "a.parquet")
+    output = tmp_path / "answers"
+    result = run_batch(classifier_bundle, "--input", texts, "--output", output, "--on-error", "raise")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"{texts / 'a.parquet'}: rows from 0: input 2: expected a text" in result.stderr
+    assert "(2 of 3 parts are done; a second run does the others)" in result.stderr
+    assert sorted(path.name for path in output.iterdir()) == ["_bert_export_batch.json", "b.parquet", "c.parquet"]
+
+
+def test_rows_without_an_answer_are_counted(
+    run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path
+) -> None:
+    pq.write_table(pa.table({"id": range(2), "text": ["hello", None]}), texts / "a.parquet")
+    result = run_batch(classifier_bundle, "--input", texts, "--output", tmp_path / "answers")
+    assert "1 rows could not be processed; see the column error" in result.stdout
+    answers = read_answers(tmp_path / "answers")["a.parquet"]
+    assert answers["label"].is_valid().to_pylist() == [True, False]
+
+
+def test_memory_is_bounded_by_batches(
+    run_batch: RunBatch,
+    classifier_bundle: Path,
+    texts: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows are read, answered and written a batch at a time, whatever the row groups are."""
+    sizes = []
+    answer = BatchFunction.__call__
+
+    def record_size(self: BatchFunction, data: Any) -> Any:
+        sizes.append(len(data))
+        return answer(self, data)
+
+    monkeypatch.setattr(BatchFunction, "__call__", record_size)
+    write_parquet(texts / "a.parquet", 0, 9000)
+    run_batch(classifier_bundle, "--input", texts / "a.parquet", "--output", tmp_path / "answers")
+    assert (sum(sizes), max(sizes)) == (9000, 4096)
+    assert pq.ParquetFile(tmp_path / "answers/a.parquet").num_row_groups == len(sizes)
+
+
+def test_a_file_that_changes_while_it_is_read_has_no_answers(
+    run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = part_writer._answer_rows
+
+    def touch_and_answer(*arguments: Any) -> Any:
+        os.utime(texts / "b.parquet", ns=(0, 0))
+        return answer(*arguments)
+
+    monkeypatch.setattr(part_writer, "_answer_rows", touch_and_answer)
+    result = run_batch(classifier_bundle, "--input", texts / "b.parquet", "--output", tmp_path / "answers")
+    assert (result.exit_code, "was changed while it was read" in result.stderr) == (1, True)
+    assert read_answers(tmp_path / "answers") == {}
+
+
+KILLED = """
+import sys, time
+from bert_export.cli import main
+from bert_serve.bulk import part_writer
+from bert_serve.cli.batch import batch
+answer = part_writer._answer_rows
+def slowly(*arguments):
+    time.sleep(0.05)
+    return answer(*arguments)
+part_writer._answer_rows = slowly
+main.add_command(batch)
+main(sys.argv[1:])
+"""
+
+
+def start(arguments: Sequence[object]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", KILLED, "batch", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
+def test_a_killed_run_is_continued(
+    number: signal.Signals, run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "answers"
+    write_parquet(texts / "a.parquet", 0, 40)
+    arguments = [classifier_bundle, "--input", texts, "--output", output, "--part-rows", 1]
+    killed = start(arguments)
+    deadline = time.monotonic() + 60
+    while len(list(output.glob("*.parquet"))) < 3 and killed.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    refused = run_batch(*arguments)
+    assert (refused.exit_code, "another run is writing to this folder" in refused.stderr) == (1, True)
+    killed.send_signal(number)
+    killed.communicate(timeout=60)
+    (output / ".a.parquet.01234567.partial").write_bytes(b"PAR1")  # what a kill leaves, if it hits a write
+    before = states(output)
+    assert 3 <= len(before) < 46
+    assert run_batch(*arguments).exit_code == 0
+    after = states(output)
+    assert {name: after[name] for name in before} == before
+    assert ids(read_answers(output)) == list(range(45))
+    assert not list(output.glob(".*"))
