@@ -12,6 +12,7 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from bert_models import EncoderConfig
+from bert_runtime import TASKS
 from bert_serve.http.app import create_app
 from bert_serve.settings import EngineSettings, ServerSettings
 
@@ -93,3 +94,10 @@ def classifier_client(classifier_bundle: Path) -> Iterator[TestClient]:
 def task_bundles(tmp_path_factory: pytest.TempPathFactory, toy_vocab: Path, toy_config: EncoderConfig) -> TaskBundles:
     """A toy FP32 bundle of every task, by name: `task_bundles["fill-mask"]`."""
     return TaskBundles(tmp_path_factory.mktemp("tasks"), toy_vocab, toy_config)
+
+
+@pytest.fixture(scope="session")
+def tasks_client(task_bundles: TaskBundles) -> Iterator[TestClient]:
+    """A client of a server of a bundle of every task, under its name, and of `reranker`."""
+    with _running(server_settings({name: task_bundles[name] for name in (*TASKS, "reranker")})) as client:
+        yield client

@@ -1,6 +1,6 @@
 """A toy bundle of every task."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -59,7 +59,8 @@ class TaskBundles:
         folder = self.cache / f"{name} checkpoint"
         if not folder.exists():
             torch.manual_seed(7)
-            model = TaskModel(self.config, TOY_TASKS[name]).eval()
+            family = "electra" if name == "replaced-token-detection" else "bert"
+            model = TaskModel(replace(self.config, family=family), TOY_TASKS[name]).eval()
             folder.mkdir()
             save_model(model, folder, tokenizer_from=self.vocabulary)
         return folder

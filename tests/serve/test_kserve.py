@@ -14,7 +14,7 @@ from tritonclient.utils import InferenceServerException
 from bert_runtime import __version__, load
 from bert_serve.http.app import create_app
 
-from .conftest import StartClient, StartServer, server_settings
+from .conftest import StartServer, server_settings
 from .task_bundles import TaskBundles
 
 TEXTS = ["where is my card", "hello", "bye and thanks, see you later"]
@@ -222,11 +222,10 @@ def test_a_model_being_loaded_is_alive_but_not_ready(task_bundles: TaskBundles) 
         assert "being loaded" in response.json()["error"]
 
 
-def test_entities_have_their_characters(start_client: StartClient, task_bundles: TaskBundles) -> None:
-    client = start_client({"entities": task_bundles["token-classification"]})
+def test_entities_have_their_characters(tasks_client: TestClient) -> None:
     text = "the train goes to paris, not to rome"
     value = {"name": "text", "shape": [1], "datatype": "BYTES", "data": [text]}
-    output = client.post("/v2/models/entities/infer", json={"inputs": [value]}).json()["outputs"][0]
+    output = tasks_client.post("/v2/models/token-classification/infer", json={"inputs": [value]}).json()["outputs"][0]
     (entities,) = map(json.loads, output["data"])
     assert entities
     for entity in entities:

@@ -34,6 +34,8 @@ def test_without_a_key_only_probes_and_metrics_answer(start_client: StartClient,
         assert response.status_code == 401
         assert "Authorization: Bearer KEY" in response.json()["error"]["message"]
     assert client.get("/nowhere", headers={"Authorization": "Bearer two"}).status_code == 404
+    assert client.post("/", json={"inputs": "hello"}).status_code == 401
+    assert client.post("/", json={"inputs": "hello"}, headers={"Authorization": "Bearer two"}).status_code == 200
 
 
 def test_other_origins_may_call_only_where_they_are_named(start_client: StartClient, embedding_bundle: Path) -> None:

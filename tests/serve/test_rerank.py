@@ -91,18 +91,24 @@ def test_bad_requests_name_the_field(client: TestClient, changes: dict[str, Any]
     assert message in response.json()["message"]
 
 
-def test_a_model_without_one_score_is_refused(embedding_client: TestClient) -> None:
+def test_a_model_of_another_task_is_refused(embedding_client: TestClient) -> None:
     response = embedding_client.post("/v2/rerank", json={"query": QUERY, "documents": DOCUMENTS})
-    assert response.status_code == 422
+    assert response.status_code == 424
     assert response.json() == {
-        "message": "expected a text-classification model of pairs with one score, found one for sentence-embedding"
+        "message": "model 'toy' does sentence-embedding; this route needs a model for text-classification"
     }
+
+
+def test_a_classifier_without_one_score_is_refused(classifier_client: TestClient) -> None:
+    response = classifier_client.post("/v2/rerank", json={"query": QUERY, "documents": DOCUMENTS})
+    assert response.status_code == 422
+    assert "one score" in response.json()["message"]
 
 
 @pytest.fixture
 def clients(start_server: StartServer, task_bundles: TaskBundles) -> Iterator[tuple[Any, Any]]:
     """Cohere's clients of both versions, for a server with two models."""
-    url = start_server({"one": task_bundles["reranker"], "two": task_bundles["two-labels"]})
+    url = start_server({"one": task_bundles["reranker"], "two": task_bundles["reranker"]})
     first, second = (kind(api_key="none", base_url=url) for kind in (cohere.Client, cohere.ClientV2))
     yield first, second
     for client in (first, second):

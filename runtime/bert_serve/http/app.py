@@ -12,7 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from bert_runtime import __version__
 from bert_runtime.errors import BertError
-from bert_serve.http import kserve, openai, operations, rerank, tei
+from bert_serve.http import kserve, openai, operations, pipelines, rerank, tei
 from bert_serve.http.errors import ErrorBody, add_error_handlers
 from bert_serve.http.middleware import ApiKeys, BodyLimit, RequestLog
 from bert_serve.metrics import Metrics
@@ -23,7 +23,7 @@ __all__ = ["create_app"]
 
 _log = logging.getLogger("bert_serve")
 
-_FORMATS: tuple[ModuleType, ...] = (openai, tei, rerank, kserve)
+_FORMATS: tuple[ModuleType, ...] = (openai, tei, rerank, kserve, pipelines)
 """Modules with the routes of a wire format: a `router`, and the format of its errors, `error_body`."""
 
 

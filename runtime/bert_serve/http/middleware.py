@@ -108,8 +108,9 @@ class ApiKeys:
         await self._app(scope, receive, send)
 
     def _admits(self, scope: Scope) -> bool:
-        path = scope["path"]
-        if path in _PUBLIC_PATHS or path.startswith(_PUBLIC_PREFIX) or scope["method"] == "OPTIONS":
+        path, method = scope["path"], scope["method"]
+        is_public = path in _PUBLIC_PATHS or path.startswith(_PUBLIC_PREFIX)
+        if method == "OPTIONS" or (is_public and method in ("GET", "HEAD")):  # a POST to `/` is inference
             return True
         kind, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
         found = key.strip().encode()

@@ -10,9 +10,10 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bert_runtime.tasks import TextInput
+from bert_runtime.tasks import TextClassification, TextInput
 from bert_runtime.tokenization import TextTokenizer
 from bert_serve.http.json_response import JSONResponse
+from bert_serve.http.model_choice import check_task, choose_model
 from bert_serve.serving.pair_scores import pair_scores
 
 __all__ = ["error_body", "router"]
@@ -101,7 +102,8 @@ async def rerank_v2(body: Annotated[RerankRequest, Body(openapi_examples=_REQUES
 
 
 async def _rerank(body: RerankRequest, request: Request, version: str) -> Response:
-    served = request.app.state.models.resolve(body.model)
+    served = choose_model(request.app.state.models, body.model, TextClassification)
+    check_task(served, TextClassification)
     texts = [document if isinstance(document, str) else document.text for document in body.documents]
     read = texts
     if body.max_tokens_per_doc is not None and body.max_tokens_per_doc < served.model.tokenizer.max_tokens:

@@ -1,0 +1,170 @@
+"""The format of the Hugging Face pipelines and of the Inference API: `{"inputs": …, "parameters": {…}}` for any task.
+
+`huggingface_hub.InferenceClient(model="http://host:8080")` posts to `/`; where several models are served, its model is
+`http://host:8080/models/NAME`. See `bert_serve.http.pipeline_answers` for parameters and answers.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Body
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bert_runtime.errors import InputError
+from bert_runtime.tasks import Embedding, SentenceEmbedding
+from bert_runtime.tasks.sentence_embedding import cosine
+from bert_serve.errors import WrongTaskError
+from bert_serve.http.json_response import JSONResponse
+from bert_serve.http.pipeline_answers import pipeline_answer, runtime_options
+from bert_serve.serving.served_model import ServedModel
+
+__all__ = ["error_body", "router"]
+
+router = APIRouter(tags=["Hugging Face pipelines"])
+
+_EMBEDDING_TASKS = ("feature-extraction", "sentence-similarity")
+"""The hub's names of what a sentence-embedding model does."""
+
+_LISTED = ("text-classification", "next-sentence-prediction", "sentence-embedding")
+"""Tasks whose answer for one input is a list of one answer, as in the hosted API."""
+
+_QUESTION = {"question": "Where to?", "context": "The train goes to Paris. It is late."}
+
+_EXAMPLES: dict[str, Any] = {
+    "text-classification": {
+        "summary": "Labels of a text, best first",
+        "value": {"inputs": "Where is my parcel?", "parameters": {"top_k": 2}},
+    },
+    "token-classification": {
+        "summary": "Entities with their characters",
+        "value": {"inputs": "The train goes to Paris.", "parameters": {"aggregation_strategy": "simple"}},
+    },
+    "question-answering": {
+        "summary": "The best answers to a question",
+        "value": {"inputs": _QUESTION, "parameters": {"top_k": 2, "max_answer_len": 10}},
+    },
+    "fill-mask": {
+        "summary": "The most probable words for a mask",
+        "value": {"inputs": "The train to [MASK] is late.", "parameters": {"top_k": 3}},
+    },
+    "next-sentence-prediction": {
+        "summary": "Whether a text continues another",
+        "value": {"inputs": {"text": "The train is late.", "text_pair": "It comes at nine."}},
+    },
+    "replaced-token-detection": {
+        "summary": "Whether each token was replaced",
+        "value": {"inputs": ["The train is late.", "The train is bank."], "parameters": {"threshold": 0.5}},
+    },
+    "sentence-embedding": {
+        "summary": "Embeddings (feature-extraction)",
+        "value": {"inputs": ["Where is my parcel?", "My card is lost."]},
+    },
+    "sentence-embedding, similarity": {
+        "summary": "Cosine similarities (sentence-similarity)",
+        "value": {"inputs": {"source_sentence": "My card is lost.", "sentences": ["Where is my card?", "Hello!"]}},
+    },
+}
+
+_ANSWERS: dict[str, Any] = {
+    "text-classification": {"value": [[{"label": "parcel", "score": 0.97}, {"label": "refund", "score": 0.02}]]},
+    "token-classification": {
+        "value": [{"entity_group": "LOC", "score": 0.99, "word": "Paris", "start": 18, "end": 23}]
+    },
+    "question-answering": {"value": {"answer": "Paris", "score": 0.94, "start": 18, "end": 23}},
+    "fill-mask": {
+        "value": [{"score": 0.93, "token": 3000, "token_str": "paris", "sequence": "the train to paris is late."}]
+    },
+    "sentence-embedding": {"value": [[0.031, -0.046], [0.012, 0.077]]},
+    "sentence-embedding, similarity": {"value": [0.82, 0.07]},
+}
+
+
+class PipelineRequest(BaseModel):
+    """One input or a list of inputs, and the pipeline's parameters."""
+
+    model_config = ConfigDict(extra="allow")  # feature-extraction has its parameters beside the inputs
+
+    inputs: str | dict[str, Any] | list[str | dict[str, Any]] = Field(
+        description="A text; `text` and `text_pair`; `question` and `context`; `source_sentence` and `sentences`; or a "
+        "list of such inputs."
+    )
+    parameters: dict[str, Any] | None = None
+    options: dict[str, Any] | None = Field(None, description="Settings of the hosted API; not read.")
+
+    @property
+    def all_parameters(self) -> dict[str, Any]:
+        """The parameters, wherever they stand."""
+        return {**(self.model_extra or {}), **(self.parameters or {})}
+
+
+_RequestBody = Annotated[PipelineRequest, Body(openapi_examples=_EXAMPLES)]
+_RESPONSES: dict[int | str, Any] = {200: {"content": {"application/json": {"examples": _ANSWERS}}}}
+
+
+def error_body(status: int, message: str) -> dict[str, Any]:
+    """Return a failure as the Inference API does."""
+    return {"error": message}
+
+
+@router.post("/", summary="Answers of the only model", responses=_RESPONSES)
+async def answer(body: _RequestBody, request: Request) -> Response:
+    """Return the answer for one input, or a list of answers for a list of inputs.
+
+    A classifier's answer is a list of lists also for one input, and so are embeddings, as in the hosted API.
+    """
+    return await _answer(request.app.state.models.resolve(), body, request)
+
+
+@router.post("/models/{name:path}/pipeline/{task}", summary="Answers of a model, for one of its tasks")
+async def answer_task(name: str, task: str, body: _RequestBody, request: Request) -> Response:
+    """Do what `/models/{name}` does, and check that the model is for this task."""
+    served: ServedModel = request.app.state.models.resolve(name)
+    found = served.model.task.name
+    tasks = _EMBEDDING_TASKS if found == SentenceEmbedding.name else (found,)
+    if task not in tasks:
+        raise WrongTaskError(f"model {served.name!r} is for {' and '.join(tasks)}, found {task!r:.50}")
+    return await _answer(served, body, request)
+
+
+@router.post("/models/{name:path}", summary="Answers of a model", responses=_RESPONSES)
+async def answer_model(name: str, body: _RequestBody, request: Request) -> Response:
+    """Do what `/` does, with the model of this name."""
+    return await _answer(request.app.state.models.resolve(name), body, request)
+
+
+async def _answer(served: ServedModel, body: PipelineRequest, request: Request) -> Response:
+    task, inputs = served.model.task, body.inputs
+    parameters = body.all_parameters
+    truncate = True
+    if isinstance(task, SentenceEmbedding):
+        truncate = parameters.pop("truncate", None) is not False
+        _check_side(parameters.pop("truncation_direction", None), served)
+    options, shaping = runtime_options(task, parameters)
+    if isinstance(task, SentenceEmbedding) and isinstance(inputs, dict) and "source_sentence" in inputs:
+        return JSONResponse(await _similarities(served, inputs, request))
+    shape = pipeline_answer(task, shaping)
+    listed = inputs if isinstance(inputs, list) else [inputs]
+    results = await served.results(listed, request, options=options, truncate=truncate)
+    answers = [shape(result) for result in results]
+    return JSONResponse(answers if inputs is listed or task.name in _LISTED else answers[0])
+
+
+def _check_side(asked: Any, served: ServedModel) -> None:
+    """Raise `InputError` where texts shall be truncated at another side than the tokenizer's."""
+    side = served.model.tokenizer.truncation_side
+    if asked is not None and str(asked).lower() != side:
+        raise InputError(f"truncation_direction: expected {side}, the only one of this model, found {asked!r:.50}")
+
+
+async def _similarities(served: ServedModel, inputs: Mapping[str, Any], request: Request) -> list[float]:
+    """Return the cosine similarity of a text with each of several."""
+    source, sentences = inputs["source_sentence"], inputs.get("sentences")
+    if set(inputs) != {"source_sentence", "sentences"} or not isinstance(sentences, list):
+        raise InputError(f"expected source_sentence and a list of sentences, found {', '.join(map(str, inputs)):.100}")
+    results = await served.results([source, *sentences], request)
+    vectors = np.stack([result.vector for result in results if isinstance(result, Embedding)])
+    similarities: list[float] = cosine(np.broadcast_to(vectors[0], vectors[1:].shape), vectors[1:]).tolist()
+    return similarities
