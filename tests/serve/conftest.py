@@ -37,7 +37,8 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
 
 
 @contextmanager
-def _running(settings: ServerSettings) -> Iterator[TestClient]:
+def running(settings: ServerSettings) -> Iterator[TestClient]:
+    """Run a server inside the process, and give its client once all models are ready."""
     with TestClient(create_app(settings), raise_server_exceptions=False) as client:
         wait_until(lambda: client.get("/health").status_code == 200)
         yield client
@@ -50,7 +51,7 @@ def start_client() -> Iterator[StartClient]:
 
     with ExitStack() as stack:
         yield lambda bundles, engine=None, **settings: stack.enter_context(
-            _running(server_settings(bundles, engine, **settings))
+            running(server_settings(bundles, engine, **settings))
         )
 
 
@@ -79,14 +80,14 @@ def start_server() -> Iterator[StartServer]:
 @pytest.fixture(scope="session")
 def embedding_client(embedding_bundle: Path) -> Iterator[TestClient]:
     """A client of a server that serves the toy embedding bundle as `toy`."""
-    with _running(server_settings({"toy": embedding_bundle})) as client:
+    with running(server_settings({"toy": embedding_bundle})) as client:
         yield client
 
 
 @pytest.fixture(scope="session")
 def classifier_client(classifier_bundle: Path) -> Iterator[TestClient]:
     """A client of a server that serves the toy classifier as `toy`."""
-    with _running(server_settings({"toy": classifier_bundle})) as client:
+    with running(server_settings({"toy": classifier_bundle})) as client:
         yield client
 
 
@@ -99,5 +100,5 @@ def task_bundles(tmp_path_factory: pytest.TempPathFactory, toy_vocab: Path, toy_
 @pytest.fixture(scope="session")
 def tasks_client(task_bundles: TaskBundles) -> Iterator[TestClient]:
     """A client of a server of a bundle of every task, under its name, and of `reranker`."""
-    with _running(server_settings({name: task_bundles[name] for name in (*TASKS, "reranker")})) as client:
+    with running(server_settings({name: task_bundles[name] for name in (*TASKS, "reranker")})) as client:
         yield client

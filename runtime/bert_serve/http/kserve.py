@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import orjson
 from fastapi import APIRouter, Depends
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -29,7 +30,14 @@ from bert_serve.serving.served_model import ServedModel
 
 __all__ = ["error_body", "router"]
 
-router = APIRouter(tags=["KServe"])
+
+class KServeError(BaseModel):
+    """A failure."""
+
+    error: str
+
+
+router = APIRouter(tags=["KServe"], responses={"4XX": {"model": KServeError, "description": "The request failed"}})
 
 _VERSION = "1"
 """The only version of each model; a bundle that is replaced on disk keeps it."""
@@ -67,6 +75,27 @@ _EXAMPLES: dict[str, Any] = {
     },
 }
 
+_METADATA = {
+    "name": "minilm",
+    "versions": ["1"],
+    "platform": "bert-export",
+    "inputs": [{"name": "text", "datatype": "BYTES", "shape": [-1]}],
+    "outputs": [{"name": "embedding", "datatype": "FP32", "shape": [-1, 384]}],
+}
+
+_ANSWER = {
+    "model_name": "entities",
+    "model_version": "1",
+    "outputs": [
+        {
+            "name": "answers",
+            "datatype": "BYTES",
+            "shape": [1],
+            "data": ['[{"entity_group":"LOC","score":0.99,"word":"Paris","start":18,"end":23}]'],
+        }
+    ],
+}
+
 _REQUEST_BODY = {
     "required": True,
     "description": "JSON; or JSON of the length in the header Inference-Header-Content-Length, and binary data.",
@@ -74,24 +103,37 @@ _REQUEST_BODY = {
 }
 
 
+def _example(value: Any) -> dict[int | str, dict[str, Any]]:
+    """Return the documentation of an answer."""
+    return {200: {"content": {"application/json": {"example": value}}}}
+
+
 def error_body(status: int, message: str) -> dict[str, Any]:
     """Return a failure as the protocol defines it."""
     return {"error": message}
 
 
-@router.get("/v2", summary="The server's name, version and extensions")
+@router.get(
+    "/v2",
+    summary="The server's name, version and extensions",
+    responses=_example({"name": "bert-export", "version": "0.1.0", "extensions": ["binary_tensor_data"]}),
+)
 async def server_metadata() -> Response:
     """Describe the server."""
     return JSONResponse({"name": "bert-export", "version": __version__, "extensions": ["binary_tensor_data"]})
 
 
-@router.get("/v2/health/live", summary="Alive: the server answers")
+@router.get("/v2/health/live", summary="Alive: the server answers", responses=_example({"live": True}))
 async def server_live() -> Response:
     """Answer 200 while the server runs, also before its models are loaded."""
     return JSONResponse({"live": True})
 
 
-@router.get("/v2/health/ready", summary="Ready: all models are loaded and have passed their self-tests")
+@router.get(
+    "/v2/health/ready",
+    summary="Ready: all models are loaded and have passed their self-tests",
+    responses=_example({"ready": True}),
+)
 async def server_ready(request: Request) -> Response:
     """Answer 200 once all models are loaded and have passed their self-tests, 503 before."""
     if not request.app.state.models.ready:
@@ -114,19 +156,28 @@ async def _versioned(request: Request, name: str, version: str) -> ServedModel:
 def _add_model_routes(prefix: str, find: Callable[..., Awaitable[ServedModel]]) -> None:
     """Add the routes of a model, with or without its version."""
 
-    @router.get(prefix, summary="A model's inputs and outputs")
+    @router.get(prefix, summary="A model's inputs and outputs", responses=_example(_METADATA))
     async def model_metadata(served: Annotated[ServedModel, Depends(find)]) -> Response:
         """Describe a model."""
         return JSONResponse(_describe(served))
 
-    @router.get(f"{prefix}/ready", summary="Ready: the model is loaded and has passed its self-test")
+    @router.get(
+        f"{prefix}/ready",
+        summary="Ready: the model is loaded and has passed its self-test",
+        responses=_example({"name": "minilm", "ready": True}),
+    )
     async def model_ready(served: Annotated[ServedModel, Depends(find)]) -> Response:
         """Answer 200 once the model is loaded and has passed its self-test, 503 before."""
         if not served.ready:
             raise ModelNotReadyError(f"model {served.name!r} is being loaded; try again")
         return JSONResponse({"name": served.name, "ready": True})
 
-    @router.post(f"{prefix}/infer", summary="Answers for texts", openapi_extra={"requestBody": _REQUEST_BODY})
+    @router.post(
+        f"{prefix}/infer",
+        summary="Answers for texts",
+        openapi_extra={"requestBody": _REQUEST_BODY},
+        responses=_example(_ANSWER),
+    )
     async def infer(served: Annotated[ServedModel, Depends(find)], request: Request) -> Response:
         """Return decoded answers, or embeddings.
 

@@ -88,8 +88,13 @@ class EmbeddingsResponse(BaseModel):
     usage: Usage
 
 
+_CARD: Any = {"id": "minilm", "object": "model", "created": 1735689600, "owned_by": "bert-export"}
+
+
 class ModelCard(BaseModel):
     """A model that is served."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_CARD]})
 
     id: str
     object: Literal["model"]
@@ -99,6 +104,8 @@ class ModelCard(BaseModel):
 
 class ModelList(BaseModel):
     """All models that are served."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"object": "list", "data": [_CARD]}]})
 
     object: Literal["list"]
     data: list[ModelCard]

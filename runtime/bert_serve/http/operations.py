@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from bert_serve.errors import ModelNotReadyError
 from bert_serve.http.json_response import JSONResponse
@@ -13,7 +13,15 @@ __all__ = ["router"]
 router = APIRouter(tags=["operations"])
 
 
-@router.get("/health", summary="Ready: all models are loaded and have passed their self-tests")
+_HEALTH = {"status": "ready", "models": ["minilm"]}
+_METRICS = 'bert_requests_total{route="/embed",status="200"} 3.0'
+
+
+@router.get(
+    "/health",
+    summary="Ready: all models are loaded and have passed their self-tests",
+    responses={200: {"content": {"application/json": {"example": _HEALTH}}}},
+)
 async def health(request: Request) -> Response:
     """Answer 200 once all models are loaded and have passed their self-tests, 503 before."""
     models = request.app.state.models
@@ -23,13 +31,22 @@ async def health(request: Request) -> Response:
     return JSONResponse({"status": "ready", "models": list(models)})
 
 
-@router.get("/live", summary="Alive: the server answers")
+@router.get(
+    "/live",
+    summary="Alive: the server answers",
+    responses={200: {"content": {"application/json": {"example": {"status": "live"}}}}},
+)
 async def live() -> Response:
     """Answer 200 while the server runs, also before its models are loaded."""
     return JSONResponse({"status": "live"})
 
 
-@router.get("/metrics", summary="Prometheus metrics")
+@router.get(
+    "/metrics",
+    summary="Prometheus metrics",
+    response_class=PlainTextResponse,
+    responses={200: {"content": {"text/plain": {"example": _METRICS}}}},
+)
 async def metrics(request: Request) -> Response:
     """Return the metrics in Prometheus' text format."""
     return Response(request.app.state.metrics.text(), media_type=CONTENT_TYPE_LATEST)

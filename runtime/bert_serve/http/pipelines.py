@@ -23,7 +23,16 @@ from bert_serve.serving.served_model import ServedModel
 
 __all__ = ["error_body", "router"]
 
-router = APIRouter(tags=["Hugging Face pipelines"])
+
+class PipelineError(BaseModel):
+    """A failure."""
+
+    error: str
+
+
+router = APIRouter(
+    tags=["Hugging Face pipelines"], responses={"4XX": {"model": PipelineError, "description": "The request failed"}}
+)
 
 _EMBEDDING_TASKS = ("feature-extraction", "sentence-similarity")
 """The hub's names of what a sentence-embedding model does."""
@@ -118,7 +127,9 @@ async def answer(body: _RequestBody, request: Request) -> Response:
     return await _answer(request.app.state.models.resolve(), body, request)
 
 
-@router.post("/models/{name:path}/pipeline/{task}", summary="Answers of a model, for one of its tasks")
+@router.post(
+    "/models/{name:path}/pipeline/{task}", summary="Answers of a model, for one of its tasks", responses=_RESPONSES
+)
 async def answer_task(name: str, task: str, body: _RequestBody, request: Request) -> Response:
     """Do what `/models/{name}` does, and check that the model is for this task."""
     served: ServedModel = request.app.state.models.resolve(name)

@@ -18,7 +18,16 @@ from bert_serve.serving.pair_scores import pair_scores
 
 __all__ = ["error_body", "router"]
 
-router = APIRouter(tags=["Cohere and Jina"])
+
+class RerankError(BaseModel):
+    """A failure."""
+
+    message: str
+
+
+router = APIRouter(
+    tags=["Cohere and Jina"], responses={"4XX": {"model": RerankError, "description": "The request failed"}}
+)
 
 _REQUESTS: dict[str, Any] = {
     "texts": {

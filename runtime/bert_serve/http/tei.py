@@ -216,7 +216,14 @@ async def decode(body: DecodeRequest, request: Request, name: _ModelName = None)
     return JSONResponse([tokenizer.decode(ids, skip_special_tokens=body.skip_special_tokens) for ids in sequences])
 
 
-@router.get("/info", summary="The model and its limits", response_model=dict[str, Any])
+@router.get(
+    "/info",
+    summary="The model and its limits",
+    response_model=dict[str, Any],
+    responses=_example(
+        {"model_id": "minilm", "model_type": {"embedding": {"pooling": "mean"}}, "max_input_length": 256}
+    ),
+)
 async def info(request: Request, name: _ModelName = None) -> Response:
     """Return the model's task and maximum length, and the server's limits; `null`: there is no such limit."""
     served = request.app.state.models.resolve(name)
