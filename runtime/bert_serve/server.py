@@ -1,5 +1,6 @@
 """The server process: uvicorn around the application."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -46,5 +47,10 @@ def run_server(settings: ServerSettings, *, host: str, port: int, uds: Path | No
             timeout_graceful_shutdown=round(drain_s),
         )
     )
-    server.run()
-    return 0 if server.started and not failed else 1
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: None)  # uvicorn raises the signal that ended it once more
+    try:
+        server.run()
+    except SystemExit:  # the address is taken; the log says so
+        return 1
+    return 1 if failed else 0

@@ -1,0 +1,171 @@
+"""The server as a process: sockets, signals, exit codes, memory."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from httpx2 import Client, ConnectError, HTTPTransport
+
+from .conftest import wait_until
+
+Start = Callable[..., tuple[subprocess.Popen[str], str]]
+
+_COMMAND = [sys.executable, "-c", "from bert_serve.cli.serve import serve; serve()"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """A function that starts `serve` with some arguments on a free port; returns the process and its address.
+
+    The log of the first is `tmp_path / "0.log"`.
+    """
+    processes: list[subprocess.Popen[str]] = []
+
+    def start_one(*arguments: str | Path) -> tuple[subprocess.Popen[str], str]:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        command = [*_COMMAND, *map(str, arguments), "--port", str(port), "--threads", "1"]
+        with (tmp_path / f"{len(processes)}.log").open("w") as log:
+            process = subprocess.Popen(command, stderr=log, text=True)
+        processes.append(process)
+        address = f"http://127.0.0.1:{port}"
+        wait_until(lambda: process.poll() is not None or ready(address))
+        return process, address
+
+    yield start_one
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def ready(address: str) -> bool:
+    try:
+        with Client() as client:
+            return client.get(f"{address}/health").status_code == 200
+    except ConnectError:
+        return False
+
+
+def embed(client: Client, address: str, texts: list[str]) -> Any:
+    response = client.post(f"{address}/v1/embeddings", json={"model": "toy", "input": texts}, timeout=60)
+    assert response.status_code == 200, response.text
+    return response.json()["data"]
+
+
+def test_sigterm_finishes_the_requests_in_progress_and_takes_no_more(start: Start, embedding_bundle: Path) -> None:
+    process, address = start(embedding_bundle, "--max-texts", "100000")
+    answers: list[Any] = []
+    texts = ["hello there, how do you do this morning?"] * 20_000
+
+    def ask() -> None:
+        with Client() as client:
+            answers.append(embed(client, address, texts))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    with Client() as client:
+        wait_until(lambda: 'bert_queue_tokens{model="embedding"} 0.0' not in client.get(f"{address}/metrics").text)
+    process.send_signal(signal.SIGTERM)
+    thread.join(60)
+    assert len(answers[0]) == len(texts)
+    assert process.wait(30) == 0
+    assert not ready(address)
+
+
+def test_logs_are_json_without_texts(start: Start, embedding_bundle: Path, tmp_path: Path) -> None:
+    process, address = start(embedding_bundle)
+    with Client() as client:
+        embed(client, address, ["a secret"])
+        client.post(f"{address}/v1/embeddings", json={"model": "toy", "input": [["a secret"]]})
+    process.send_signal(signal.SIGTERM)
+    process.wait(30)
+    lines = (tmp_path / "0.log").read_text(encoding="utf-8").splitlines()
+    requests = [line for line in map(json.loads, lines) if line.get("route") == "/v1/embeddings"]
+    assert requests[0]["status"] == 200
+    assert all(line["request_id"] and line["milliseconds"] > 0 for line in requests)
+    assert "secret" not in "".join(lines)
+
+
+def test_a_unix_socket_serves(start: Start, embedding_bundle: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    command = [*_COMMAND, str(embedding_bundle), "--uds", str(path), "--threads", "1"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(path.exists)
+        with Client(transport=HTTPTransport(uds=str(path))) as client:
+            wait_until(lambda: client.get("http://server/health").status_code == 200)
+            assert len(embed(client, "http://server", ["hello"])) == 1
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+def test_a_taken_port_is_an_error_in_one_line(start: Start, embedding_bundle: Path) -> None:
+    _, address = start(embedding_bundle)
+    command = [*_COMMAND, str(embedding_bundle), "--port", address.rpartition(":")[2]]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "address already in use" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_rolling_restart_loses_no_request(start: Start, embedding_bundle: Path) -> None:
+    """As behind a Service: a server is taken out of the rotation, then told to stop, while its requests go on."""
+    servers = [start(embedding_bundle), start(embedding_bundle)]
+    rotation, stop, failures = [address for _, address in servers], threading.Event(), []
+    answered = [0]
+
+    def ask() -> None:
+        count = 0
+        while not stop.is_set():
+            count += 1
+            try:
+                with Client() as client:
+                    embed(client, rotation[count % len(rotation)], ["hello"] * 8)
+                answered[0] += 1
+            except Exception as error:
+                failures.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        for process, address in servers:
+            seen = answered[0]
+            wait_until(lambda seen=seen: answered[0] > seen + 20)  # type: ignore[misc]
+            rotation.append(start(embedding_bundle)[1])
+            rotation.remove(address)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(30)
+    assert not failures
+    assert answered[0] > 40
+
+
+def test_threads_stay_few_under_many_callers(start: Start, embedding_bundle: Path) -> None:
+    process, address = start(embedding_bundle)
+
+    def ask() -> None:
+        with Client() as client:
+            for _ in range(2):
+                embed(client, address, ["hello there " * 400] * 4)  # long enough to be tokenized in a thread
+
+    callers = [threading.Thread(target=ask) for _ in range(32)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(60)
+    assert len(list(Path(f"/proc/{process.pid}/task").iterdir())) < 48

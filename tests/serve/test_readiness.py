@@ -1,0 +1,47 @@
+"""Health that says ready only when the models are."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from bert_runtime.errors import BundleError
+from bert_serve.http.app import create_app
+from bert_serve.serving import served_model
+
+from .conftest import server_settings, wait_until
+
+
+def test_a_server_is_alive_before_it_is_ready(embedding_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = threading.Event()
+    engine = served_model.Engine
+
+    def load_slowly(*arguments: Any) -> Any:
+        free.wait(10)
+        return engine(*arguments)
+
+    monkeypatch.setattr(served_model, "Engine", load_slowly)
+    with TestClient(create_app(server_settings({"toy": embedding_bundle}))) as client:
+        assert client.get("/live").status_code == 200
+        for response in (client.get("/health"), client.post("/v1/embeddings", json={"model": "toy", "input": "a"})):
+            assert response.status_code == 503
+            assert response.headers["retry-after"] == "1"
+            assert "being loaded" in response.text
+        free.set()
+        wait_until(lambda: client.get("/health").status_code == 200)
+        assert client.post("/v1/embeddings", json={"model": "toy", "input": "a"}).status_code == 200
+
+
+def test_a_bundle_that_fails_its_self_test_is_never_ready(
+    embedding_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> Any:
+        raise BundleError("self-test INT8 failed: max abs difference 3")
+
+    monkeypatch.setattr(served_model, "Engine", fail)
+    failed = threading.Event()
+    with TestClient(create_app(server_settings({"toy": embedding_bundle}), failed.set)) as client:
+        assert failed.wait(10)
+        assert client.get("/health").status_code == 503
