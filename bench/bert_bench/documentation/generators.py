@@ -121,6 +121,7 @@ _EXPERIMENTS = {
     "footprint": "footprint-minilm-xeon.json",
     "operator_profile": "operators-base.json",
     "fusions": "fusions.json",
+    "serving": "serving-zen5.json",
 }
 """Experiments that have a `results_table`, with their results in bench/results."""
 

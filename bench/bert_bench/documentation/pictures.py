@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bert_bench.documentation.catalog import Picture
+from bert_bench.documentation.experiment_charts import experiment_chart, picture_name
 from bert_bench.documentation.results_pages import FIGURES, ResultsPages
 from bert_bench.errors import DocumentationError
 from bert_bench.reports.bar_chart import BarChart, BarRow, Panel, Section, draw_chart, save_chart
@@ -53,6 +54,9 @@ def drawings(pages: ResultsPages) -> dict[str, Drawing]:
         for name, report in pages.reports.items()
         if (chart := comparison_chart(report)).sections
     }
+    for name in pages.catalog.results:
+        if (drawn := experiment_chart(pages.results, pages.catalog, name)) is not None:
+            found[f"results/{FIGURES}/{picture_name(name)}"] = Drawing(chart=drawn)
     speed = speed_chart(pages.catalog.picture, pages.reports)
     for suffix, theme in (("", LIGHT), ("-dark", DARK)):
         found[f"pictures/speed{suffix}.svg"] = Drawing(chart=speed, theme=theme)

@@ -4,6 +4,7 @@ from functools import cached_property
 from pathlib import Path
 
 from bert_bench.documentation.catalog import Machine, Result, Topic, read_catalog
+from bert_bench.documentation.experiment_charts import experiment_chart, picture_name
 from bert_bench.documentation.facts import Facts, read_facts
 from bert_bench.documentation.generators import generate
 from bert_bench.documentation.speedups import (
@@ -146,11 +147,17 @@ class ResultsPages:
         if name in self.reports:
             blocks += self._comparison(name)
         else:
-            blocks += [generate(self.results, str(result.table), [name]), _commands(facts)]
+            blocks += [*self._experiment_picture(name), generate(self.results, str(result.table), [name])]
+            blocks.append(_commands(facts))
         origin = (
             f"`bench/results/{name}`: {facts.date}, commit {', '.join(facts.commits)}; {'; '.join(facts.machines)}."
         )
         return "\n\n".join([*filter(None, blocks), origin])
+
+    def _experiment_picture(self, name: str) -> list[str]:
+        """Return the chart of an experiment, nothing where it has none."""
+        chart = experiment_chart(self.results, self.catalog, name)
+        return [] if chart is None else [f"![{chart.title}]({FIGURES}/{picture_name(name)})"]
 
     def _comparison(self, name: str) -> list[str]:
         """Return the tables, the chart and the link of a comparison."""

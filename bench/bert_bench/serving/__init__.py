@@ -1,0 +1,1 @@
+"""HTTP servers under load: ours and its peers, driven by locust."""

@@ -1,0 +1,1 @@
+"""Programs that a peer's own environment runs: they import nothing of this project."""

@@ -1,0 +1,66 @@
+"""Plans and answers of the load generator, and one small run of every part on our own server."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from bert_bench.experiments.serving import main
+from bert_bench.serving.load import Answers
+from bert_bench.serving.wire_formats import KSERVE, OPENAI, TRITON, Request, WireFormat
+
+REQUESTS = (Request(name="embeddings", path="/e", texts=4), Request(name="empty", path="/live"))
+
+
+def answers(index: list[int], start_s: list[float], latency_ms: list[float], status: list[int]) -> Answers:
+    return Answers(
+        requests=REQUESTS, index=np.array(index), start_s=np.array(start_s), latency_ms=np.array(latency_ms),
+        status=np.array(status), client_cpu_s=0.1,
+    )  # fmt: skip
+
+
+def test_answers_count_texts_of_successful_requests_only() -> None:
+    found = answers([0, 1, 0, 0], [0.0, 0.1, 0.2, 0.3], [10.0, 20.0, 30.0, 40.0], [200, 200, 429, 200])
+    assert found.texts() == 8
+    assert found.named("embeddings").tolist() == [10.0, 40.0]
+    assert found.statuses() == {"200": 3, "429": 1}
+
+
+def test_requests_per_second_leave_out_the_first_seconds() -> None:
+    slow_start = answers([0] * 5, [0.0, 1.0, 1.1, 1.2, 1.3], [1000.0, 100.0, 100.0, 100.0, 100.0], [200] * 5)
+    assert slow_start.per_second(1.05) == pytest.approx(4 / 0.35)
+    assert answers([0], [0.0], [10.0], [200]).per_second() == 0.0
+
+
+@pytest.mark.parametrize("wire_format", [OPENAI, KSERVE, TRITON])
+def test_requests_hold_all_texts(wire_format: WireFormat) -> None:
+    request = wire_format.request(["one", "zwei drei"])
+    assert request.texts == 2
+    assert "zwei drei" in json.dumps(json.loads(request.body))
+
+
+def test_embeddings_of_answers() -> None:
+    openai = json.dumps({"data": [{"embedding": [1, 2]}, {"embedding": [3, 4]}]}).encode()
+    kserve = json.dumps({"outputs": [{"shape": [2, 2], "data": [1, 2, 3, 4]}]}).encode()
+    for wire_format, answer in ((OPENAI, openai), (KSERVE, kserve), (TRITON, kserve)):
+        assert wire_format.embeddings(answer).tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.slow
+def test_experiment_measures_our_server(tmp_path: Path, embedding_bundle: Path, embedding_checkpoint: Path) -> None:
+    """Every run of locust takes a second or two to start."""
+    texts, output = tmp_path / "texts.txt", tmp_path / "serving.json"
+    texts.write_text("".join(f"the card number {number} has not arrived\n" for number in range(70)), encoding="utf-8")
+    options = ["--checkpoint", str(embedding_checkpoint), "--texts", str(texts), "text", "--output", str(output)]
+    options += ["--seconds", "2", "--rounds", "1", "--overload-s", "8", "--requests", "40", "--starts", "1"]
+    parts = [word for part in ("latency", "overload", "start", "memory") for word in ("--part", part)]
+    result = CliRunner().invoke(main, [str(embedding_bundle), *options, *parts])
+    assert result.exit_code == 0, result.output
+    found = json.loads(output.read_text(encoding="utf-8"))
+    assert found["latency"]["request_p50_ms"] > found["latency"]["empty_handler_p50_ms"] > 0
+    assert found["overload"]["capacity_per_s"] > 0
+    assert "200" in found["overload"]["statuses"]
+    assert found["memory"]["statuses"] == {"200": found["memory"]["requests"]}
+    assert "p99 of what is admitted, ms" in result.output
