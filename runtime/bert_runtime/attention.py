@@ -249,7 +249,8 @@ def open_attention_session(
     """
     check_graph(bundle, graph)
     path = bundle / graph.model.file
-    session = Session(path, manifest.output.name, threads, kernels=False, mapped=mapped)
+    # A copy of the weights is too much for a graph that runs beside the model, now and then.
+    session = Session(path, manifest.output.name, threads, kernels=False, mapped=mapped, prepack=False)
     for output in (manifest.output, *graph.outputs):
         check_output_shape(path, session.output_shapes.get(output.name, ()), output)
     return session

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,6 +29,8 @@ from bert_runtime.bundle.digest import manifest_digest
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.inputs import as_text_input
 from bert_runtime.tokenization import pad
+
+CopyBundle = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
@@ -240,3 +244,38 @@ def test_a_graph_without_an_output_is_refused(attention_bundle: Path, tmp_path: 
     with pytest.raises(BundleError, match=r"expected an output 'attention\.1' of the shape .* found \[\]"):
         load_attention(bundle)
     assert "attention.1" in next(check.detail for check in verify(bundle) if check.name == "self-test attention")
+
+
+def test_a_graph_that_reads_other_files_is_refused(attention_bundle: Path, copy_bundle: CopyBundle) -> None:
+    bundle = copy_bundle(attention_bundle, lambda manifest: manifest["attention"].update(external_data=None))
+    with pytest.raises(BundleError, match=r"reads weights from 'model\.fp32\.onnx\.data', .* no external data for att"):
+        load_attention(bundle)
+
+
+PRIVATE_MEMORY = """
+import re, sys
+from pathlib import Path
+from bert_runtime import load, load_attention
+
+def private_kb():
+    return int(re.search(r"Private_Dirty: +(\\d+)", Path("/proc/self/smaps_rollup").read_text())[1])
+
+load(sys.argv[1], precision="fp32", threads=1, inter_threads=1)("hello")
+before = private_kb()
+load_attention(sys.argv[1], threads=1)("hello")
+print(private_kb() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.pretrained
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux's account of private memory")
+def test_the_weights_are_not_copied_in_memory(pretrained_minilm: Path, tmp_path: Path) -> None:
+    from bert_export import export
+
+    manifest = export(pretrained_minilm, tmp_path / "bundle", precisions=["fp32"], attention=True)
+    command = [sys.executable, "-c", PRIVATE_MEMORY, str(tmp_path / "bundle")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert manifest.attention is not None
+    assert manifest.attention.external_data is not None
+    assert int(done.stdout) * 1024 < manifest.attention.external_data.size_bytes / 3

@@ -55,7 +55,13 @@ def weights_in_memory(options: "SessionOptions", graph: str | Path, *, mapped: b
 
 
 def open_onnxruntime_session(
-    path: str | Path, threads: int, *, int8: bool = False, kernels: bool = True, mapped: bool = True
+    path: str | Path,
+    threads: int,
+    *,
+    int8: bool = False,
+    kernels: bool = True,
+    mapped: bool = True,
+    prepack: bool = True,
 ) -> "InferenceSession":
     """Open an ONNX Runtime session on the CPU.
 
@@ -65,6 +71,8 @@ def open_onnxruntime_session(
         int8: whether the graph has int8 matmuls; these are then exact on processors without VNNI, too.
         kernels: whether native kernels run the functions that they exist for, see `bert_runtime.cpu.native_kernels`.
         mapped: see `weights_in_memory`.
+        prepack: whether ONNX Runtime keeps copies of weights in the layout of its matmuls, which saves time. Otherwise
+            it reads them from where they are mapped, shared with other sessions and processes.
 
     Raises:
         MissingExtraError: onnxruntime is not installed.
@@ -74,6 +82,8 @@ def open_onnxruntime_session(
     onnxruntime = _import_onnxruntime()
     options = _cpu_options(threads)
     disabled = []
+    if not prepack:
+        options.add_session_config_entry("session.disable_prepacking", "1")
     if kernels:
         register_kernels(options)
     if int8 and not has_instruction_set("vnni"):
@@ -138,6 +148,7 @@ class Session:
         int8: see `open_onnxruntime_session`.
         kernels: see `open_onnxruntime_session`.
         mapped: see `weights_in_memory`.
+        prepack: see `open_onnxruntime_session`.
 
     Raises:
         InputError: `threads` is out of range.
@@ -147,13 +158,23 @@ class Session:
     """
 
     def __init__(
-        self, path: Path, output: str, threads: int, *, int8: bool = False, kernels: bool = True, mapped: bool = True
+        self,
+        path: Path,
+        output: str,
+        threads: int,
+        *,
+        int8: bool = False,
+        kernels: bool = True,
+        mapped: bool = True,
+        prepack: bool = True,
     ) -> None:
         if not 1 <= threads <= MAX_THREADS:
             raise InputError(f"threads must lie in 1 to {MAX_THREADS}, found {threads}")
         self.threads = threads
         self.device_name = f"{threads} threads"
-        self._session = open_onnxruntime_session(path, threads, int8=int8, kernels=kernels, mapped=mapped)
+        self._session = open_onnxruntime_session(
+            path, threads, int8=int8, kernels=kernels, mapped=mapped, prepack=prepack
+        )
         self._inputs = frozenset(node.name for node in self._session.get_inputs())
         shapes = {node.name: node.shape for node in self._session.get_outputs()}
         if output not in shapes:
