@@ -56,7 +56,7 @@ def _cluster(folder: Path) -> Iterator[str]:
             os.sched_setaffinity(0, cores)
         yield cluster.address
     finally:
-        cluster.shutdown()
+        cluster.shutdown()  # type: ignore[no-untyped-call]
 
 
 def _cpu_seconds() -> dict[str, float]:

@@ -6,6 +6,7 @@ names of files, and read and write them themselves: texts and answers never pass
 nodes need the bundle, the inputs and the output folder under the same paths.
 """
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -87,6 +88,8 @@ def _result(ray: Any, reference: Any) -> PartResult:
 @contextmanager
 def _connected(address: str | None) -> Iterator[Any]:
     """Yield the module `ray`, connected to a cluster; disconnect at the end, unless the program had connected it."""
+    if address is None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray of ours reports nothing to its makers
     try:
         import ray
     except ModuleNotFoundError as error:

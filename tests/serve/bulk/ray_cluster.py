@@ -1,5 +1,6 @@
-"""A Ray cluster on this machine, in processes of its own."""
+"""A Ray cluster on this machine, in processes of its own. Import this module before Ray."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -9,13 +10,12 @@ from typing import Any
 
 import pytest
 
-QUIET = {
+os.environ |= {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # its default is announced with a warning
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on all systems, addresses stay on the loopback interface
 }
-"""Environment of Ray in tests, from before it is imported: it listens to this machine alone, and reports to nobody."""
 
 NODE = {"include_dashboard": False, "object_store_memory": 80_000_000, "node_ip_address": "127.0.0.1"}
 """Arguments of every node."""
@@ -26,8 +26,7 @@ def ray_cluster(workers: int) -> Iterator[Any]:
     """Yield a `ray.cluster_utils.Cluster` of a head without cores and workers of one core, as Ray counts them."""
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # short, since the path of a socket is at most 107 bytes
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (QUIET | {"RAY_TMPDIR": folder}).items():
-            patch.setenv(name, value)
+        patch.setenv("RAY_TMPDIR", folder)
         Path(folder, "ray").mkdir()
         from ray.cluster_utils import Cluster
 
