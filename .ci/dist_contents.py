@@ -11,6 +11,7 @@ __all__ = ["check_sdist", "check_wheel"]
 PACKAGES = {
     "bert_export": "bert_export",
     "bert_runtime": "runtime/bert_runtime",
+    "bert_serve": "runtime/bert_serve",
     "bert_models": "models/bert_models",
     "bert_bench": "bench/bert_bench",
 }

@@ -50,22 +50,26 @@ def run(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env={"PYTHONPATH": str(site)}, capture_output=True, text=True, timeout=120)
 
 
-def test_the_wheel_holds_the_four_packages_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     info = "bert_export-0.1.0.dist-info"
     assert {name.partition("/")[0] for name in names} == {
         "bert_export",
         "bert_runtime",
         "bert_models",
+        "bert_serve",
         "bert_bench",
         info,
     }
     assert {"bert_export/reference_texts.txt", "bert_bench/data/support_intents/train.jsonl"} <= set(names)
     assert {f"{info}/licenses/LICENSE", f"{info}/entry_points.txt"} <= set(names)
     assert {"bert_bench/requirements-openvino.txt", "bert_bench/requirements-optimum.txt"} <= set(names)
-    assert {f"{package}/py.typed" for package in ("bert_export", "bert_runtime", "bert_models", "bert_bench")} <= set(
-        names
-    )
+    packages = ("bert_export", "bert_runtime", "bert_models", "bert_serve", "bert_bench")
+    assert {f"{package}/py.typed" for package in packages} <= set(names)
+    static = ROOT / "runtime" / "bert_serve" / "page" / "static"
+    page = {f"bert_serve/page/static/{path.relative_to(static)}" for path in static.rglob("*") if path.is_file()}
+    assert "bert_serve/page/static/index.html" in page
+    assert page <= set(names)
     assert not [name for name in names if name.endswith((".onnx", ".safetensors", ".pyc")) or "/tests/" in name]
 
 

@@ -57,6 +57,9 @@ class ServerSettings:
     reload_s: float | None = 1.0
     """Seconds between looks for replaced bundles; `None`: they stay as they were loaded."""
 
+    page: bool = True
+    """Whether there is a page to try the models on at `/`."""
+
     log_texts: bool = False
     """Whether the log holds the bodies of requests."""
 

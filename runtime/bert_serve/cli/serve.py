@@ -72,6 +72,7 @@ def _named_bundles(bundles: Sequence[str]) -> dict[str, Path]:
     help="Origin whose pages may call; repeatable.",
 )  # fmt: skip
 @click.option("--reload/--no-reload", default=True, help="Load a bundle that is replaced on disk.")
+@click.option("--page/--no-page", default=True, help="Have a page to try the models on at /.")
 @click.option("--drain-s", type=click.FloatRange(0), default=30, help="Seconds to finish requests after SIGTERM.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
 @click.option("--log-texts", is_flag=True, help="Write the bodies of requests into the log.")
@@ -109,5 +110,6 @@ def _settings(bundles: dict[str, Path], options: dict[str, Any]) -> Any:
         api_keys=options["api_keys"],
         cors_origins=options["cors_origins"],
         reload_s=1.0 if options["reload"] else None,
+        page=options["page"],
         log_texts=options["log_texts"],
     )

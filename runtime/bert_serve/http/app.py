@@ -16,6 +16,7 @@ from bert_serve.http import kserve, openai, operations, pipelines, rerank, tei
 from bert_serve.http.errors import ErrorBody, add_error_handlers
 from bert_serve.http.middleware import ApiKeys, BodyLimit, RequestLog
 from bert_serve.metrics import Metrics
+from bert_serve.page.routes import add_page
 from bert_serve.serving.served_model import Models
 from bert_serve.settings import ServerSettings
 
@@ -52,6 +53,8 @@ def create_app(settings: ServerSettings, on_failure: Callable[[], None] = lambda
     for module in _FORMATS:
         app.include_router(module.router)
         bodies |= {route.path: module.error_body for route in module.router.routes}
+    if settings.page:
+        add_page(app, bodies)
     add_error_handlers(app, bodies, metrics)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     app.add_middleware(ApiKeys, keys=settings.api_keys)
