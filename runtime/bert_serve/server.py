@@ -11,6 +11,10 @@ from bert_serve.settings import ServerSettings
 
 __all__ = ["run_server"]
 
+_KEEP_ALIVE_S = 75
+"""Seconds for which an idle connection stays open: longer than the 60 s of usual load balancers, which would otherwise
+send a request into a connection that is being closed."""
+
 
 def run_server(settings: ServerSettings, *, host: str, port: int, uds: Path | None, drain_s: float) -> int:
     """Serve until SIGTERM or Ctrl-C, then finish the requests that are in progress.
@@ -44,6 +48,7 @@ def run_server(settings: ServerSettings, *, host: str, port: int, uds: Path | No
             log_config=None,
             access_log=False,  # the middleware's line has the request's id
             server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=round(drain_s),
         )
     )
