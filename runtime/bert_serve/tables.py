@@ -46,7 +46,8 @@ def batch_function(
         on_error: what happens to a row that cannot be processed, such as a missing text. `return`: its answers are
             null, and the column `error` has the reason. `raise`: an `InputError` for the whole table.
         precision: see `bert_runtime.load`.
-        threads: see `bert_runtime.load`. Engines that run a process per core want 1.
+        threads: cores that a process uses, by default as `bert_runtime.load` does. Engines that run a process per core
+            want 1.
         **options: options of the bundle's task, such as `top_k`.
 
     Returns:
@@ -71,6 +72,7 @@ def batch_function(
         keep=None if keep is None else tuple(keep),
         prefix=prefix,
         on_error=on_error,
-        load_options=(("precision", precision), ("threads", threads)),
+        # Without inter_threads, a plan of `tune` for one thread per operator would run batches on other cores, too.
+        load_options=(("precision", precision), ("threads", threads), ("inter_threads", threads)),
         task_options=tuple(sorted((name, tuple(x) if isinstance(x, list) else x) for name, x in options.items())),
     )

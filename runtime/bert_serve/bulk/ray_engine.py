@@ -49,9 +49,11 @@ class RayEngine:
         """
         with _connected(self.address) as ray:
             function = job.function
-            options = dict(function.load_options) | {"threads": self.cores_per_replica}
+            cores = self.cores_per_replica
+            self._check_cores(ray)
+            options = dict(function.load_options) | {"threads": cores, "inter_threads": cores}
             job = replace(job, function=replace(function, load_options=tuple(options.items())))
-            task = ray.remote(num_cpus=self.cores_per_replica, max_retries=_MAX_RETRIES)(answer_part)
+            task = ray.remote(num_cpus=cores, max_retries=_MAX_RETRIES)(answer_part)
             shared = ray.put(job)
             waiting = list(reversed(parts))
             running: list[Any] = []
@@ -62,6 +64,14 @@ class RayEngine:
                 result = _result(ray, done[0])
                 advance(result.rows)
                 yield result
+
+    def _check_cores(self, ray: Any) -> None:
+        """Raise `DeploymentError` where no part would ever start; a cluster at an address may get larger nodes."""
+        found = int(ray.cluster_resources().get("CPU", 0))
+        if self.address is None and found < self.cores_per_replica:
+            raise DeploymentError(
+                f"expected a machine of {self.cores_per_replica} cores or more, found {found}; give fewer threads"
+            )
 
     def _limit(self, ray: Any) -> int:
         """Return how many parts may be with Ray; nodes come and go, so that this is asked again."""

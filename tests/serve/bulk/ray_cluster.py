@@ -22,12 +22,22 @@ NODE = {"include_dashboard": False, "object_store_memory": 80_000_000, "node_ip_
 
 
 @contextmanager
+def ray_folder() -> Iterator[None]:
+    """Let Ray write its files into a new folder, which is removed at the end."""
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # short, since the path of a socket is at most 107 bytes
+    Path(folder, "ray").mkdir()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RAY_TMPDIR", folder)
+            yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
 def ray_cluster(workers: int) -> Iterator[Any]:
     """Yield a `ray.cluster_utils.Cluster` of a head without cores and workers of one core, as Ray counts them."""
-    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # short, since the path of a socket is at most 107 bytes
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_TMPDIR", folder)
-        Path(folder, "ray").mkdir()
+    with ray_folder():
         from ray.cluster_utils import Cluster
 
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **NODE})
@@ -37,4 +47,3 @@ def ray_cluster(workers: int) -> Iterator[Any]:
             yield cluster
         finally:
             cluster.shutdown()
-            shutil.rmtree(folder, ignore_errors=True)

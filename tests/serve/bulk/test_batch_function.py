@@ -13,8 +13,11 @@ import pyarrow as pa
 import pytest
 
 from bert_runtime import BundleError, DataError, InputError, MissingExtraError, load
+from bert_runtime.plan import Plan, write_tuning
 from bert_serve import batch_function
 from bert_serve.bulk.batch_function import BatchFunction
+
+from ...conftest import CopyBundle
 
 TEXTS = ["hello there", None, "where is my card?"]
 
@@ -136,6 +139,14 @@ def test_wrong_arguments_are_refused(classifier_bundle: Path, tmp_path: Path) ->
         batch_function(classifier_bundle, top_k=2)(table)
     with pytest.raises(BundleError, match="expected a bundle"):
         batch_function(tmp_path)(table)
+
+
+def test_one_thread_is_one_core_where_tune_chose_more(embedding_bundle: Path, copy_bundle: CopyBundle) -> None:
+    bundle = copy_bundle(embedding_bundle)
+    plan = Plan(precision="fp32", threads=1, inter_threads=2, max_batch_tokens=64)
+    write_tuning(bundle, plan, {})
+    assert load(bundle).parallel_sessions is not None
+    assert batch_function(bundle, threads=1).model().parallel_sessions is None
 
 
 def test_a_missing_pyarrow_is_an_extra(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from bert_serve.bulk.ray_engine import RayEngine
 from bert_serve.bulk.run import prepare_run
 
 from .conftest import RunBatch, ids, read_answers, write_parquet
-from .ray_cluster import NODE, ray_cluster
+from .ray_cluster import NODE, ray_cluster, ray_folder
 
 pytestmark = [
     pytest.mark.slow,
@@ -106,6 +106,19 @@ def test_a_cluster_that_is_not_there(run_batch: RunBatch, classifier_bundle: Pat
         pytest.raises(DeploymentError, match="nowhere: Ray cannot be reached"),
     ):
         run.execute(engine)
+
+
+def test_ray_on_this_machine(classifier_bundle: Path, texts: Path, tmp_path: Path) -> None:
+    """Without an address, Ray is started and stopped."""
+    import ray
+
+    with (
+        ray_folder(),
+        prepare_run([str(texts)], tmp_path / "x", BatchFunction(str(classifier_bundle))) as run,
+        pytest.raises(DeploymentError, match="expected a machine of 1000 cores or more"),
+    ):
+        run.execute(RayEngine(cores_per_replica=1000))
+    assert not ray.is_initialized()
 
 
 def test_a_missing_ray_is_an_extra(
