@@ -1,86 +1,80 @@
-"""The OpenAPI document: every route has a summary and examples, and the examples work."""
+"""The OpenAPI document: every route has a summary and examples, the examples work, and what differs breaks nothing."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
 from bert_runtime import TASKS
-from bert_serve.http.app import create_app
 
 from .conftest import running, server_settings
+from .openapi_examples import DOCUMENT, EXAMPLES, POSTS, REFUSED, Example
 from .task_bundles import TaskBundles
 
-DOCUMENT = create_app(server_settings({"toy": Path("unread")})).openapi()
+JUNK = (None, True, -1, 10**30, 0.5, "", "a\ud800", [], {}, [[]], [None], {"text": 1}, ["a", 1])
+"""Values in the place of others."""
 
-REFUSED = {"/embed_all", "/embed_sparse"}
-"""Routes that say which model they would need."""
-
-MODELS = {"/predict": "text-classification", "/rerank": "reranker", "/v1/rerank": "reranker", "/v2/rerank": "reranker"}
-"""The bundle for the examples of a route that are not named after a task; of other routes, that of embeddings."""
-
-
-class Example(NamedTuple):
-    """A body of the document."""
-
-    path: str
-    bundle: str
-    body: Any
-
-
-def examples_of(path: str, operation: dict[str, Any]) -> list[Example]:
-    """Return the examples of a route's body, in the operation or in the body's schema."""
-    content = operation["requestBody"]["content"]["application/json"]
-    default = MODELS.get(path, "sentence-embedding")
-    named = [
-        Example(path, task if (task := name.partition(",")[0]) in TASKS else default, example["value"])
-        for name, example in content.get("examples", {}).items()
-    ]
-    schema = DOCUMENT["components"]["schemas"].get(content["schema"].get("$ref", "").rpartition("/")[2], {})
-    return named + [Example(path, default, value) for value in schema.get("examples", [])]
-
-
-POSTS = {path: operations["post"] for path, operations in DOCUMENT["paths"].items() if "post" in operations}
-
-EXAMPLES = [example for path in POSTS if path not in REFUSED for example in examples_of(path, POSTS[path])]
+ClientOf = Callable[[str], TestClient]
 
 
 @pytest.fixture(scope="module")
-def client_of(task_bundles: TaskBundles) -> Iterator[Any]:
+def client_of(task_bundles: TaskBundles) -> Iterator[ClientOf]:
     """A function that returns a client of a server of one bundle."""
     with ExitStack() as stack:
         yield cache(lambda name: stack.enter_context(running(server_settings({"toy": task_bundles[name]}))))
 
 
-@pytest.mark.parametrize(
-    "example", [pytest.param(example, id=f"{example.path} {example.bundle}") for example in EXAMPLES]
-)
-def test_examples_are_answered(example: Example, client_of: Any) -> None:
-    task = {"sentence-embedding": "feature-extraction"}.get(example.bundle, example.bundle)
-    path, body = example.path.format(name="toy", version="1", task=task), example.body
-    if path == "/decode":  # ids of a real vocabulary, which is larger than the toy's
+def parameters() -> list[Any]:
+    return [pytest.param(example, id=f"{example.route} {example.bundle}") for example in EXAMPLES]
+
+
+@pytest.mark.parametrize("example", parameters())
+def test_examples_are_answered(example: Example, client_of: ClientOf) -> None:
+    body = example.body
+    if example.route == "/decode":  # ids of a real vocabulary, which is larger than the toy's
         body = {"ids": [[token % 100 for token in ids] for ids in body["ids"]]}
-    response = client_of(example.bundle).post(path, json=body)
+    response = client_of(example.bundle).post(example.path, json=body)
     assert response.status_code == 200, response.text
 
 
+def changed(value: Any) -> Iterator[Any]:
+    """Yield copies of a JSON value in which one part is replaced by junk."""
+    yield from JUNK
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from ({**value, name: other} for other in changed(part))
+        yield {**value, "unknown": 1}
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from ([*value[:index], other, *value[index + 1 :]] for other in changed(part))
+
+
+@pytest.mark.parametrize("example", parameters())
+def test_no_body_makes_the_server_fail(example: Example, client_of: ClientOf) -> None:
+    client, headers = client_of(example.bundle), {"Content-Type": "application/json"}
+    for body in changed(example.body):
+        text = json.dumps(body)  # in ASCII, so that a lone surrogate can be sent
+        response = client.post(example.path, content=text, headers=headers)
+        assert response.status_code in (200, 400, 413, 422, 424), f"{text}: {response.text}"
+
+
 def test_every_route_has_examples_and_says_what_it_does() -> None:
-    assert {example.path for example in EXAMPLES} == POSTS.keys() - REFUSED
-    for path, operations in DOCUMENT["paths"].items():
+    assert {example.route for example in EXAMPLES} == POSTS.keys() - REFUSED
+    for route, operations in DOCUMENT["paths"].items():
         for operation in operations.values():
-            assert operation["summary"], path
-            assert operation["description"], path
+            assert operation["summary"], route
+            assert operation["description"], route
             (content,) = operation["responses"]["200"]["content"].values()
             schema = DOCUMENT["components"]["schemas"].get(content.get("schema", {}).get("$ref", "").rpartition("/")[2])
-            assert path in REFUSED or {"example", "examples"} & (content.keys() | (schema or {}).keys()), path
+            assert route in REFUSED or {"example", "examples"} & (content.keys() | (schema or {}).keys()), route
 
 
 def test_every_task_has_an_example_of_the_pipelines() -> None:
-    assert {example.bundle for example in EXAMPLES if example.path == "/"} == TASKS.keys()
+    assert {example.bundle for example in EXAMPLES if example.route == "/"} == TASKS.keys()
 
 
 def test_the_document_is_served(embedding_client: TestClient) -> None:

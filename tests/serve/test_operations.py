@@ -46,6 +46,12 @@ def test_other_origins_may_call_only_where_they_are_named(start_client: StartCli
     assert response.headers["access-control-allow-origin"] == "http://page.test"
 
 
+def test_a_body_that_is_no_json_is_refused_with_the_place(embedding_client: TestClient) -> None:
+    response = embedding_client.post("/", content=b'{"inputs": ', headers={"Content-Type": "application/json"})
+    assert response.status_code == 422
+    assert response.json() == {"error": "expected JSON, found an error at character 11: Expecting value"}
+
+
 @pytest.mark.parametrize("path", ["/health", "/live"])
 def test_probes_take_no_other_method(embedding_client: TestClient, path: str) -> None:
     assert embedding_client.post(path).status_code == 405

@@ -192,6 +192,22 @@ def test_the_path_may_name_the_task(tasks_client: TestClient) -> None:
         ("sentence-embedding", {"inputs": "a", "truncation_direction": "left"}, "truncation_direction: expected right"),
         ("sentence-embedding", {"inputs": "a", "dimensions": 99}, "dimensions must lie in 1 to 32"),
         ("sentence-embedding", {"inputs": {"source_sentence": "a"}}, "and a list of sentences, found source_sentence"),
+        (
+            "sentence-embedding",
+            {"inputs": {"source_sentence": 1, "sentences": []}},
+            "inputs.source_sentence: expected a text",
+        ),
+        (
+            "sentence-embedding",
+            {"inputs": {"source_sentence": "a", "sentences": [None]}},
+            "inputs.sentences.0: expected a",
+        ),
+        ("text-classification", {"inputs": 3}, "inputs: expected a text or an object, found int"),
+        (
+            "text-classification",
+            {"inputs": ["a", None]},
+            "inputs: item 1: expected a text or an object, found NoneType",
+        ),
         ("text-classification", {"texts": "a"}, "inputs: Field required"),
         ("text-classification", {"inputs": {"title": "a"}}, "input 0: expected a text"),
     ],

@@ -83,5 +83,8 @@ def _describe(error: Exception) -> tuple[int, str, str]:
 def _validation_problems(error: RequestValidationError) -> Iterator[str]:
     """Yield what is wrong with a body, and where; not what was found there, which may be a text."""
     for problem in error.errors()[:10]:
+        if problem["type"] == "json_invalid" and problem["loc"]:  # of FastAPI
+            yield f"expected JSON, found an error at character {problem['loc'][-1]}: {problem['ctx']['error']}"
+            continue
         where = ".".join(str(part) for part in problem["loc"] if part != "body")
         yield f"{where}: {problem['msg']}" if where else str(problem["msg"])

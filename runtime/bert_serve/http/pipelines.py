@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Body
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -91,12 +92,24 @@ _ANSWERS: dict[str, Any] = {
 }
 
 
+def _check_kinds(value: object) -> object:
+    """Refuse other kinds of inputs in one sentence, where a union has an error for each of its parts."""
+    for index, item in enumerate(value) if isinstance(value, list) else [(None, value)]:
+        if not isinstance(item, str | dict):
+            where = "" if index is None else f"item {index}: "
+            raise PydanticCustomError("inputs", f"{where}expected a text or an object, found {type(item).__name__}")
+    return value
+
+
+_Inputs = Annotated[str | dict[str, Any] | list[str | dict[str, Any]], BeforeValidator(_check_kinds)]
+
+
 class PipelineRequest(BaseModel):
     """One input or a list of inputs, and the pipeline's parameters."""
 
     model_config = ConfigDict(extra="allow")  # feature-extraction has its parameters beside the inputs
 
-    inputs: str | dict[str, Any] | list[str | dict[str, Any]] = Field(
+    inputs: _Inputs = Field(
         description="A text; `text` and `text_pair`; `question` and `context`; `source_sentence` and `sentences`; or a "
         "list of such inputs."
     )
@@ -174,7 +187,11 @@ async def _similarities(served: ServedModel, inputs: Mapping[str, Any], request:
     """Return the cosine similarity of a text with each of several."""
     source, sentences = inputs["source_sentence"], inputs.get("sentences")
     if set(inputs) != {"source_sentence", "sentences"} or not isinstance(sentences, list):
-        raise InputError(f"expected source_sentence and a list of sentences, found {', '.join(map(str, inputs)):.100}")
+        raise InputError(f"expected source_sentence and a list of sentences, found {', '.join(inputs):.100}")
+    for index, text in enumerate([source, *sentences]):
+        if not isinstance(text, str):
+            where = f"sentences.{index - 1}" if index else "source_sentence"
+            raise InputError(f"inputs.{where}: expected a text, found {type(text).__name__}")
     results = await served.results([source, *sentences], request)
     vectors = np.stack([result.vector for result in results if isinstance(result, Embedding)])
     similarities: list[float] = cosine(np.broadcast_to(vectors[0], vectors[1:].shape), vectors[1:]).tolist()
