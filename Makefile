@@ -16,12 +16,13 @@ SOURCES := pyproject.toml .ci/constraints.txt $(wildcard runtime/native/*.cc run
 VERSION ?=
 ORT_TESTS ?= tests/runtime tests/native tests/export
 ORT := $(CURDIR)/.venv/onnxruntime-$(or $(VERSION),newest)
-# A Triton server in an environment of its own.
+# A Triton server, and the schemas of deployment files, in environments of their own.
 TRITON := $(CURDIR)/.venv/triton
+DEPLOY := $(CURDIR)/.venv/deploy
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-onnxruntime test-gpu-stub test-triton test-dist lint types check docs docs-serve dist clean
+.PHONY: help demo test test-slow test-onnxruntime test-gpu-stub test-triton test-deploy test-dist lint types check docs docs-serve dist clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /: /'
@@ -75,6 +76,13 @@ test-triton: .venv/dev.stamp ## bundles in the real Triton server, from the whee
 	$(TRITON)/bin/python -c 'import pathlib, sysconfig; \
 	    pathlib.Path(sysconfig.get_path("purelib"), "bert_runtime.pth").write_text("$(CURDIR)/runtime\n")'
 	BERT_EXPORT_TRITON=$(TRITON) $(BIN)/python -m pytest -m triton tests/serve/triton
+
+test-deploy: .venv/dev.stamp ## Dockerfile, compose file and manifests against their schemas
+	$(BIN)/python -m venv $(DEPLOY)
+	$(DEPLOY)/bin/python -m pip install --disable-pip-version-check --no-cache-dir --quiet \
+	    -r tests/serve/deploy/requirements.txt
+	$(DEPLOY)/bin/python -m pip install --disable-pip-version-check --no-cache-dir --quiet --no-deps kserve==0.21.0
+	BERT_EXPORT_DEPLOY=$(DEPLOY) $(BIN)/python -m pytest -m deploy tests/serve/deploy
 
 test-dist: .venv/dev.stamp dist ## install dist/'s wheels for every Python that is here, and run a bundle
 	BERT_EXPORT_DIST=$(CURDIR)/dist $(BIN)/python -m pytest tests/test_dist_installs.py
