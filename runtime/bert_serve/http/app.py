@@ -48,10 +48,10 @@ def create_app(settings: ServerSettings, on_failure: Callable[[], None] = lambda
         lifespan=partial(_lifespan, models=models, reload_s=settings.reload_s, on_failure=on_failure),
     )
     app.state.settings, app.state.models, app.state.metrics = settings, models, metrics
-    app.include_router(operations.router)
+    app.router.routes.extend(operations.router.routes)  # `include_router` would match each request twice
     bodies: dict[str, ErrorBody] = {}
     for module in _FORMATS:
-        app.include_router(module.router)
+        app.router.routes.extend(module.router.routes)
         bodies |= {route.path: module.error_body for route in module.router.routes}
     if settings.page:
         add_page(app, bodies)

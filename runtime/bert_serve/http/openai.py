@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from bert_serve.errors import ModelNotFoundError
 from bert_serve.http.json_response import JSONResponse
+from bert_serve.http.json_route import JSONRoute
 from bert_serve.http.text_inputs import TextsOrIds
 from bert_serve.http.vectors import embed
 from bert_serve.serving.served_model import ServedModel
@@ -111,7 +112,11 @@ class ModelList(BaseModel):
     data: list[ModelCard]
 
 
-router = APIRouter(tags=["OpenAI"], responses={"4XX": {"model": OpenAIError, "description": "The request failed"}})
+router = APIRouter(
+    route_class=JSONRoute,
+    tags=["OpenAI"],
+    responses={"4XX": {"model": OpenAIError, "description": "The request failed"}},
+)
 
 
 def error_body(status: int, message: str) -> dict[str, Any]:

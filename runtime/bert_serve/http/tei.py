@@ -25,6 +25,7 @@ from bert_runtime.tasks import (
 from bert_runtime.tasks.sentence_embedding import cosine
 from bert_serve.errors import EmptyRequestError, WrongTaskError
 from bert_serve.http.json_response import JSONResponse
+from bert_serve.http.json_route import JSONRoute
 from bert_serve.http.model_choice import check_task, choose_model
 from bert_serve.http.tei_info import describe_model
 from bert_serve.http.tei_messages import (
@@ -47,7 +48,9 @@ from bert_serve.serving.served_model import ServedModel
 
 __all__ = ["error_body", "router"]
 
-router = APIRouter(tags=["TEI"], responses={"4XX": {"model": TEIError, "description": "The request failed"}})
+router = APIRouter(
+    route_class=JSONRoute, tags=["TEI"], responses={"4XX": {"model": TEIError, "description": "The request failed"}}
+)
 
 _ModelName = Annotated[str | None, Query(alias="model", description="Name of the model, if not in the body.")]
 

@@ -1,0 +1,51 @@
+"""Routes that read JSON bodies: what they accept, what they refuse, and that the OpenAPI document still has them."""
+
+import pytest
+from fastapi import APIRouter
+from fastapi.testclient import TestClient
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bert_serve.http.json_route import JSONRoute
+
+
+@pytest.mark.parametrize("media_type", ["application/json", "Application/JSON; charset=utf-8", "application/x+json"])
+def test_json_is_accepted_by_its_media_type(media_type: str, embedding_client: TestClient) -> None:
+    headers = {"Content-Type": media_type}
+    assert embedding_client.post("/embed", content=b'{"inputs": "hello"}', headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("media_type", ["", "text/plain", "application/x-www-form-urlencoded", "json"])
+def test_what_a_foreign_page_could_send_is_refused(media_type: str, embedding_client: TestClient) -> None:
+    response = embedding_client.post("/embed", content=b'{"inputs": "hello"}', headers={"Content-Type": media_type})
+    assert response.status_code == 415
+    assert "expected the header Content-Type: application/json" in response.json()["error"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"null", b'"hello"', b'{"inputs": "\xff"}', b'{"inputs": "\\ud800"}'])
+def test_a_body_that_is_no_such_json_is_an_error_of_the_format(content: bytes, embedding_client: TestClient) -> None:
+    response = embedding_client.post("/embed", content=content, headers={"Content-Type": "application/json"})
+    assert response.status_code == 422
+    assert response.json()["error_type"] == "Validation"
+
+
+def test_a_message_names_the_field_and_not_what_was_found(embedding_client: TestClient) -> None:
+    response = embedding_client.post("/embed", json={"inputs": ["hello", {"secret": "s3cr3t"}]})
+    assert response.json()["error"] == "inputs.texts.1: Input should be a valid string"
+
+
+def test_the_document_has_bodies_and_parameters(embedding_client: TestClient) -> None:
+    operation = embedding_client.get("/openapi.json").json()["paths"]["/embed"]["post"]
+    assert operation["requestBody"]["required"]
+    assert [parameter["name"] for parameter in operation["parameters"]] == ["model"]
+    assert operation["tags"] == ["TEI"]
+
+
+def test_an_endpoint_with_other_parameters_is_a_mistake_of_the_programmer() -> None:
+    router = APIRouter(route_class=JSONRoute)
+
+    async def endpoint(body: dict[str, str], other: str, request: Request) -> Response:
+        return Response()
+
+    with pytest.raises(TypeError, match="expected an endpoint of body, request and perhaps name, found body, other"):
+        router.post("/x")(endpoint)
