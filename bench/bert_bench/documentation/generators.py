@@ -119,6 +119,7 @@ _EXPERIMENTS = {
     "quantization": "quantization/sst2.json",
     "distillation": "distillation.json",
     "footprint": "footprint-minilm-xeon.json",
+    "image_size": "image-size.json",
     "operator_profile": "operators-base.json",
     "fusions": "fusions.json",
     "serving": "serving-zen5.json",
