@@ -55,11 +55,12 @@ class PageModels:
         """Count the models that are loaded beside the served ones."""
         return len(self._loaded)
 
-    async def run(self, served: ServedModel, precision: str, work: Callable[[Model], T]) -> T:
+    async def run(self, served: ServedModel, model: Model, precision: str, work: Callable[[Model], T]) -> T:
         """Return what a function makes of a model, when it is the page's turn.
 
         Args:
             served: the model behind its name.
+            model: the model that it serves now.
             precision: the precision to run it in; it is loaded where the server does not have it yet.
             work: runs in a thread.
 
@@ -67,11 +68,12 @@ class PageModels:
             InputError: the bundle has no such precision.
             QueueFullError: too many requests of the page are waiting.
         """
-        if precision not in (known := precisions(served.model)):
+        if precision not in (known := precisions(model)):
             raise InputError(f"expected a precision of {', '.join(known)}, found {precision!r:.40}")
         if precision == known[0]:
-            return await self._in_turn(lambda: work(served.model))
-        return await self._in_turn(lambda: work(self._get(served, precision, lambda path: self._load(path, precision))))
+            return await self._in_turn(lambda: work(model))
+        load_kind = partial(self._load, precision=precision)
+        return await self._in_turn(lambda: work(self._get(served.name, model, precision, load_kind)))
 
     async def run_attention(self, served: ServedModel, work: Callable[[AttentionModel], T]) -> T:
         """Return what a function makes of a bundle's attention graph, when it is the page's turn.
@@ -84,14 +86,15 @@ class PageModels:
             InputError: the bundle has no such graph.
             QueueFullError: too many requests of the page are waiting.
         """
-        manifest = served.model.manifest
+        model = served.model
+        manifest = model.manifest
         assert manifest is not None, "a loaded bundle has a manifest"
         if manifest.attention is None:
             raise InputError("this bundle has no attention graph; export it with --attention")
         max_tokens = min(manifest.max_tokens, MAX_ATTENTION_TOKENS)
         threads = self._settings.engine.load_options.get("threads")
         load_kind = partial(load_attention, max_tokens=max_tokens, threads=threads)
-        return await self._in_turn(lambda: work(self._get(served, "attention", load_kind)))
+        return await self._in_turn(lambda: work(self._get(served.name, model, "attention", load_kind)))
 
     async def _in_turn(self, work: Callable[[], T]) -> T:
         if self._num_waiting >= _MAX_WAITING:
@@ -108,15 +111,15 @@ class PageModels:
         options = {**self._settings.engine.load_options, "precision": precision, "inter_threads": 1}
         return load(bundle, **options)
 
-    def _get(self, served: ServedModel, kind: str, load_kind: Callable[[Path], T]) -> T:
+    def _get(self, name: str, served: Model, kind: str, load_kind: Callable[[Path], T]) -> T:
         """Return what is loaded of a bundle under a name of its kind; load it first where it is not."""
-        key = served.name, kind
+        key = name, kind
         kept = self._loaded.pop(key, None)
-        if kept is None or kept.served is not served.model:
+        if kept is None or kept.served is not served:
             while len(self._loaded) >= _MAX_LOADED:
                 self._loaded.popitem(last=False)
-            kept = _Loaded(served.model, load_kind(self._settings.bundles[served.name]))
-            _log.info("the page loaded %r of model %r", kind, served.name)
+            kept = _Loaded(served, load_kind(self._settings.bundles[name]))
+            _log.info("the page loaded %r of model %r", kind, name)
         self._loaded[key] = kept
         return kept.value
 

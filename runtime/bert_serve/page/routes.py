@@ -23,6 +23,7 @@ from bert_serve.page.display import display_options
 from bert_serve.page.models import PageModels, precisions
 from bert_serve.page.predictions import check_size, predict
 from bert_serve.page.static_files import StaticFile, StaticFiles
+from bert_serve.serving.engine import Engine
 from bert_serve.serving.served_model import ServedModel
 
 __all__ = ["add_page"]
@@ -142,19 +143,20 @@ async def predictions(request: Request, body: _Prediction) -> Response:
     served: ServedModel = state.models.resolve(body.model)
     inputs = [value.model_dump(exclude_none=True) for value in body.inputs]
     check_size(inputs, state.settings.engine.max_texts)
+    engine = served.engine  # one engine throughout, also if the bundle is replaced meanwhile
     start = time.perf_counter()
-    encoded = await _encode(served, inputs)
+    encoded = await _encode(engine, inputs)
     tokenize_ms = (time.perf_counter() - start) * 1e3
-    work = partial(predict, encoded=encoded, options=display_options(served.model.task), tokenize_ms=tokenize_ms)
-    return JSONResponse(await state.page_models.run(served, body.precision, work))
+    work = partial(predict, encoded=encoded, options=display_options(engine.model.task), tokenize_ms=tokenize_ms)
+    return JSONResponse(await state.page_models.run(served, engine.model, body.precision, work))
 
 
-async def _encode(served: ServedModel, inputs: Sequence[Mapping[str, str]]) -> list[EncodedInput]:
+async def _encode(engine: Engine, inputs: Sequence[Mapping[str, str]]) -> list[EncodedInput]:
     """Tokenize inputs one by one: many at once would lack what the page shows of each token."""
     encoded: list[EncodedInput] = []
     for index, value in enumerate(inputs):
         try:
-            encoded += await served.engine.encode([value])
+            encoded += await engine.encode([value])
         except InputError as error:  # the number of an only input says nothing
             raise InputError(error.reason, index if len(inputs) > 1 else None) from None
     return encoded

@@ -7,7 +7,7 @@ from tokenizers import Encoding
 from bert_runtime import Model
 from bert_runtime.tasks import FillMask, Outputs
 
-__all__ = ["display_tokens"]
+__all__ = ["display_tokens", "spelling"]
 
 _UNKNOWN = ("[UNK]", "<unk>")
 
@@ -35,10 +35,10 @@ def _display(encoding: Encoding, index: int, outputs: Outputs, mask_id: int | No
         kind = "mask"
     else:
         kind = "unknown" if token in _UNKNOWN else "word"
-    return {"token": _spelling(encoding, index, outputs), "id": token_id, "kind": kind, "text": sequence}
+    return {"token": spelling(encoding, index, outputs), "id": token_id, "kind": kind, "text": sequence}
 
 
-def _spelling(encoding: Encoding, index: int, outputs: Outputs) -> str:
+def spelling(encoding: Encoding, index: int, outputs: Outputs) -> str:
     """Return a token as its vocabulary has it, but bytes as the characters that they stand for.
 
     A byte-level vocabulary spells `né` as `nÃ©`, and a part of a character decodes to U+FFFD: of this, the page shows

@@ -224,7 +224,7 @@ def test_attention_is_drawn_by_layer_and_head(
     open_tab(page, "Attention")
     expected = load_attention(attention_bundle)("where is my card")
     layers, heads, size, _ = expected.probabilities.shape
-    page.get_by_role("button", name="Layer 2, head 3").click()
+    page.get_by_role("button", name="Layer 1, head 2").click()
     assert page.get_by_role("button", name="Layer", pressed=True).count() == 1
     assert page.locator(".overview button").count() == layers * heads
     large = page.locator(".map canvas")

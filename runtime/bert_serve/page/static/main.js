@@ -107,7 +107,7 @@ async function run() {
       columns.push({ precision, served: precision === asked.model.precisions[0], answer });
       show(columns, asked);
     }
-    showStatus("");
+    showStatus("Done.", "hidden"); // for screen readers; others see the answer
     attention.setInput(asked.inputs);
   } catch (error) {
     if (number !== runNumber) return;
@@ -129,8 +129,9 @@ function chosenPrecisions() {
   return [...document.querySelectorAll('input[name="precision"]:checked')].map((box) => box.value);
 }
 
-function showStatus(text) {
+function showStatus(text, style = "") {
   byId("status").textContent = text;
+  byId("status").className = style;
 }
 
 function showError(text) {

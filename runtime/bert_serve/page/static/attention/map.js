@@ -4,7 +4,7 @@ import { element } from "../dom.js";
 import { percent } from "../numbers.js";
 import { colorScale } from "./colors.js";
 
-const MAX_CELL = 32;
+const MAX_CELL = 26;
 const MIN_CELL = 7;
 const MIN_LABEL_CELL = 10; // smaller cells leave no room for the tokens
 const LABEL_CHARACTERS = 12;
@@ -29,7 +29,7 @@ export class HeadMap {
   /** Show a layer and head. */
   show(layer, head) {
     [this.layer, this.head] = [layer, head];
-    this.canvas.setAttribute("aria-label", `Attention of layer ${layer + 1}, head ${head + 1}: arrow keys choose a pair of tokens`);
+    this.canvas.setAttribute("aria-label", `Attention of layer ${layer}, head ${head}: arrow keys choose a pair of tokens`);
     this.draw();
     this.#read();
   }
@@ -37,7 +37,7 @@ export class HeadMap {
   /** Draw everything for the width that there is. */
   draw() {
     const size = this.weights.tokens.length;
-    const width = this.scroll.clientWidth || 320;
+    const width = (this.scroll.clientWidth || 320) - 10; // without the padding around the focus ring
     const labels = this.weights.tokens.map(({ token }) => shortened(token));
     const context = this.canvas.getContext("2d");
     context.font = `12px ${FONT}`;
@@ -51,6 +51,7 @@ export class HeadMap {
     this.canvas.style.setProperty("height", `${side}px`);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.#drawCells(context);
+    this.#drawBoundary(context);
     if (this.margin) this.#drawLabels(context, labels);
     if (this.cell) this.#drawFrame(context, this.cell);
   }
@@ -64,6 +65,24 @@ export class HeadMap {
         context.fillRect(...this.#corner(query, key), this.cellSize - 1, this.cellSize - 1);
       }
     }
+  }
+
+  /** Draw dashed lines where the second text of a pair begins. */
+  #drawBoundary(context) {
+    const first = this.weights.tokens.findIndex(({ text }) => text === 1);
+    if (first < 0) return;
+    const at = this.margin + first * this.cellSize - 0.5;
+    const end = this.margin + this.weights.tokens.length * this.cellSize;
+    context.strokeStyle = getComputedStyle(this.canvas).color;
+    context.lineWidth = 1;
+    context.setLineDash([4, 3]);
+    for (const [x, y] of [[this.margin, at], [at, this.margin]]) {
+      context.beginPath();
+      context.moveTo(x, y);
+      context.lineTo(x === at ? at : end, x === at ? end : at);
+      context.stroke();
+    }
+    context.setLineDash([]);
   }
 
   #drawLabels(context, labels) {

@@ -1,4 +1,4 @@
-// All layers and heads as small maps: one button each, in a grid that arrow keys move in.
+// All layers and heads as small maps, numbered from 0 as in bert_runtime: one button each, in a grid that arrow keys move in.
 
 import { element } from "../dom.js";
 import { colorScale } from "./colors.js";
@@ -36,11 +36,11 @@ export class Overview {
     const buttons = Array.from({ length: this.weights.numHeads }, (_, head) => {
       const canvas = element("canvas", { "aria-hidden": "true" });
       paint(canvas, this.weights, layer, head);
-      const label = `Layer ${layer + 1}, head ${head + 1}`;
+      const label = `Layer ${layer}, head ${head}`;
       return element("button", { type: "button", "aria-label": label, title: label, onclick: () => this.onChoose(layer, head) }, canvas);
     });
     this.buttons.push(buttons);
-    return element("div", { class: "maps" }, element("span", { class: "number", "aria-hidden": "true" }, `Layer ${layer + 1}`), ...buttons);
+    return element("div", { class: "maps" }, element("span", { class: "number", "aria-hidden": "true" }, `Layer ${layer}`), ...buttons);
   }
 
   /** Mark the map that is shown large. */

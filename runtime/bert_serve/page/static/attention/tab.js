@@ -72,8 +72,8 @@ export class AttentionTab {
     const { weights } = this;
     this.map = new HeadMap(weights);
     this.overview = new Overview(weights, (layer, head) => this.#choose(layer, head));
-    this.layers = choice("Layer", "attention-layer", weights.numLayers, () => this.#choose(Number(this.layers.value), this.head));
-    this.heads = choice("Head", "attention-head", weights.numHeads, () => this.#choose(this.layer, Number(this.heads.value)));
+    this.layers = choice("Layer", "attention-layer", range(0, weights.numLayers), () => this.#choose(Number(this.layers.value), this.head));
+    this.heads = choice("Head", "attention-head", range(0, weights.numHeads), () => this.#choose(this.layer, Number(this.heads.value)));
     this.panel.replaceChildren(
       element("div", { class: "choices" }, ...this.#inputChoice(), this.layers.parentElement, this.heads.parentElement),
       this.truncation ? element("p", { class: "warning" }, this.truncation) : "",
@@ -84,7 +84,7 @@ export class AttentionTab {
 
   #inputChoice() {
     if (this.inputs.length === 1) return [];
-    const select = choice("Text", "attention-text", this.inputs.length, () => this.#ask(Number(select.value)));
+    const select = choice("Text", "attention-text", range(1, this.inputs.length), () => this.#ask(Number(select.value)));
     select.value = String(this.index);
     return [select.parentElement];
   }
@@ -98,9 +98,14 @@ export class AttentionTab {
   }
 }
 
-/** Return a select of the numbers from 1, in a span with its label. */
-function choice(name, id, number, onChange) {
-  const options = Array.from({ length: number }, (_, index) => element("option", { value: String(index) }, String(index + 1)));
+/** Return numbers in order. */
+function range(first, length) {
+  return Array.from({ length }, (_, index) => first + index);
+}
+
+/** Return a select, whose values are indices, in a span with its label. */
+function choice(name, id, names, onChange) {
+  const options = names.map((shown, index) => element("option", { value: String(index) }, String(shown)));
   const select = element("select", { id, onchange: onChange }, ...options);
   element("span", { class: "choice" }, element("label", { for: id }, name), select);
   return select;
