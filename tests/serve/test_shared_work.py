@@ -1,5 +1,6 @@
 """Many callers at the same time: everybody gets the answer of a lonely caller, whatever the others send."""
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -7,8 +8,9 @@ from typing import Any
 
 import httpx2
 import pytest
+from fastapi.testclient import TestClient
 
-from bert_runtime import TASKS
+from bert_runtime import TASKS, Outputs, Result, Task
 
 from .closeness import assert_close
 from .conftest import StartServer
@@ -45,7 +47,9 @@ Answer = Callable[[str, Any], httpx2.Response]
 @pytest.fixture
 def answer(start_server: StartServer, task_bundles: TaskBundles) -> Iterator[Answer]:
     """A function that asks a model of a server of all tasks."""
-    url = start_server({task: task_bundles[task] for task in TASKS}, {"load_options": {"threads": 2}})
+    url = start_server(
+        {task: task_bundles[task] for task in TASKS}, {"load_options": {"threads": 2}, "max_queue_ms": 60_000}
+    )
 
     def ask(task: str, inputs: Any) -> httpx2.Response:
         body = json.dumps({"inputs": inputs})  # in ASCII, so that a lone surrogate can be sent
@@ -64,6 +68,44 @@ def test_answers_of_many_callers_are_those_of_one(answer: Answer) -> None:
     assert {response.status_code for response in together} == {200}
     for response, expected in zip(together, repeat_each(alone), strict=True):
         assert_close(response.json(), expected, 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("task", "inputs", "options", "in_loop"),
+    [
+        ("fill-mask", "my [MASK]", {"top_k": 5}, True),
+        ("fill-mask", "my [MASK]", {"top_k": 100}, False),
+        ("question-answering", {"question": "where ?", "context": "card " * 40}, {}, True),
+        ("question-answering", {"question": "where ?", "context": "card " * 4000}, {}, False),
+    ],
+)
+def test_long_decoding_does_not_keep_other_callers_waiting(
+    tasks_client: TestClient,
+    monkeypatch: pytest.MonkeyPatch,
+    task: str,
+    inputs: Any,
+    options: dict[str, Any],
+    in_loop: bool,
+) -> None:
+    found, decode = [], TASKS[task].decode
+
+    def decode_and_look(self: Task, outputs: Outputs) -> Result:
+        found.append(has_event_loop())
+        return decode(self, outputs)
+
+    monkeypatch.setattr(TASKS[task], "decode", decode_and_look)
+    response = tasks_client.post(f"/models/{task}", json={"inputs": inputs, "parameters": options})
+    assert response.status_code == 200
+    assert found == [in_loop]
+
+
+def has_event_loop() -> bool:
+    """Return whether this thread runs the event loop, which serves all callers."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize(
