@@ -172,7 +172,7 @@ def test_each_optional_dependency_is_known_by_an_extra_that_installs_it() -> Non
             modules[distribution.lower().replace("_", "-")].add(module)
     extras: dict[str, set[str]] = defaultdict(set)
     for line in metadata.requires("bert-export") or []:
-        if match := re.fullmatch(r"([\w.-]+).*; extra == .(cpu|export|train|hub|bench).", line):
+        if match := re.fullmatch(r"([\w.-]+).*; extra == .(cpu|export|train|hub|plot|bench).", line):
             extras[match[1].lower().replace("_", "-")].add(match[2])
     assert {"onnxruntime", "torch", "huggingface-hub", "tqdm"} <= extras.keys()
     for distribution, offered_by in extras.items():
