@@ -30,6 +30,7 @@ _EXTRAS = {
     "huggingface_hub": "hub",
     "psutil": "bench",
     "matplotlib": "plot",
+    "locust": "bench",
     "jinja2": "report",
     "markupsafe": "report",
     "onnxruntime": "cpu",
