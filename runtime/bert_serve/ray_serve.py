@@ -55,7 +55,7 @@ class ServeArguments(BaseModel):
     def settings(self) -> ServerSettings:
         """The settings of each replica's application."""
         name = self.name or self.bundle.resolve().name
-        options = {"precision": self.precision, "threads": self.num_cpus}
+        options = {"precision": self.precision, "threads": self.num_cpus, "inter_threads": self.num_cpus}
         return ServerSettings(bundles={name: self.bundle}, engine=EngineSettings(load_options=options))
 
 

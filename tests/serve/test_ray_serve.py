@@ -1,5 +1,6 @@
 """The Ray Serve deployment: the HTTP formats of the server, from replicas of a local cluster."""
 
+import inspect
 import json
 import socket
 import urllib.error
@@ -47,6 +48,14 @@ def test_wrong_arguments_are_refused(options: dict[str, Any], message: str, embe
         ServeArguments(bundle=embedding_bundle, **options)
 
 
+def test_arguments_of_serve_run_are_texts(embedding_bundle: Path) -> None:
+    """Ray converts them to the type of the builder's only argument."""
+    assert inspect.signature(app).parameters["args"].annotation is ServeArguments
+    found = ServeArguments.model_validate({"bundle": str(embedding_bundle), "num_cpus": "2", "max_replicas": "3"})
+    assert (found.bundle, found.num_cpus, found.max_replicas) == (embedding_bundle, 2, 3)
+    assert found.settings.engine.load_options["threads"] == 2
+
+
 @needs_ray
 def test_a_missing_bundle_is_found_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="expected a bundle"):
@@ -82,7 +91,7 @@ def post(url: str, body: dict[str, Any]) -> Any:
 @needs_ray
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.filterwarnings("ignore")  # of Ray's own modules and sockets
+@pytest.mark.filterwarnings("ignore")  # of Ray's own modules
 def test_replicas_answer_in_the_formats_of_the_server(deployed: str, embedding_bundle: Path) -> None:
     texts = ["hello there", "where is my card?"]
     expected = load(embedding_bundle).encode(texts)
@@ -92,4 +101,5 @@ def test_replicas_answer_in_the_formats_of_the_server(deployed: str, embedding_b
     assert [item["embedding"] for item in answer["data"]] == [pytest.approx(row, abs=0.01) for row in expected]
     with pytest.raises(urllib.error.HTTPError) as refused:
         post(f"{deployed}/embed", {"inputs": 1})
+    refused.value.close()
     assert refused.value.code in (400, 422)

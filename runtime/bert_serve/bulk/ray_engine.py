@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bert_runtime import DeploymentError, MissingExtraError
+from bert_runtime import BertError, DeploymentError, MissingExtraError
 from bert_serve.bulk.part_writer import Job, PartResult, answer_part
 from bert_serve.bulk.parts import Part
 
@@ -43,6 +43,7 @@ class RayEngine:
         """Yield the results of parts as they are done.
 
         Raises:
+            BundleError: the bundle cannot be loaded on a node.
             DeploymentError: Ray cannot be reached, or a part killed its processes again and again.
             MissingExtraError: Ray is not installed.
             OSError: the output cannot be written.
@@ -85,9 +86,10 @@ def _result(ray: Any, reference: Any) -> PartResult:
     try:
         result: PartResult = ray.get(reference)
     except ray.exceptions.RayTaskError as error:
-        cause = error.cause
-        if isinstance(cause, OSError):
-            raise cause from None
+        if isinstance(error.cause, BertError | OSError):
+            raise error.cause from None
+        if isinstance(error.cause, ModuleNotFoundError):
+            raise DeploymentError(f"{error.cause} on a node: install bert-export[cpu,ray] on all of them") from None
         raise
     except ray.exceptions.RayError as error:
         first_line = str(error).strip().partition("\n")[0]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bert_runtime import DeploymentError, MissingExtraError
+from bert_runtime import BundleError, DeploymentError, MissingExtraError
 from bert_serve.bulk.batch_function import BatchFunction
 from bert_serve.bulk.ray_engine import RayEngine
 from bert_serve.bulk.run import prepare_run
@@ -97,6 +97,33 @@ def test_a_node_dies_and_all_rows_arrive_once(cluster: Any, classifier_bundle: P
     assert set(started) == set(range(0, rows, part_rows))
     assert started.count(killed[0]) >= 2  # it was done again elsewhere
     assert not list((tmp_path / "answers").glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "message"),
+    [
+        (BundleError("no bundle here"), BundleError, "^no bundle here$"),
+        (OSError(28, "No space left on device"), OSError, "No space left"),
+        (ModuleNotFoundError("No module named 'x'"), DeploymentError, "No module named 'x' on a node: install"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_errors_of_nodes_are_those_of_this_machine(
+    error: Exception, expected: type[Exception], message: str, cluster: Any, classifier_bundle: Path, tmp_path: Path
+) -> None:
+    write_parquet(tmp_path / "texts/a.parquet", 0, 4)
+
+    class FailingFunction(BatchFunction):
+        def __call__(self, data: Any) -> Any:
+            raise error
+
+    function = FailingFunction(str(classifier_bundle))
+    with (
+        prepare_run([str(tmp_path / "texts")], tmp_path / "answers", function) as run,
+        pytest.raises(expected, match=message),
+    ):
+        run.execute(RayEngine(address=cluster.address))
+    assert read_answers(tmp_path / "answers") == {}
 
 
 def test_a_cluster_that_is_not_there(run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path) -> None:
