@@ -4,6 +4,7 @@ from importlib import import_module
 from pathlib import Path
 
 from bert_bench.documentation.catalog import Catalog
+from bert_bench.documentation.generators import GENERATORS
 from bert_bench.reports.bar_chart import BarChart
 
 __all__ = ["experiment_chart", "picture_name"]
@@ -18,7 +19,7 @@ def experiment_chart(results: Path, catalog: Catalog, name: str) -> BarChart | N
         name: the result's path below that folder.
     """
     table = catalog.results[name].table
-    if table is None:
+    if table is None or table not in GENERATORS:  # an unknown one is an error of its table
         return None
     draw = getattr(import_module(f"bert_bench.experiments.{table.replace('-', '_')}"), "results_chart", None)
     chart: BarChart | None = draw and draw(results / name)
