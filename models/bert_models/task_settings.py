@@ -11,6 +11,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from bert_models.errors import CheckpointError
+from bert_models.tokenizer_files.special_tokens import find_special_token
 from bert_runtime.errors import BundleError
 from bert_runtime.tasks import TASKS, SentenceEmbedding, Task, TextClassification, TokenClassification
 
@@ -76,9 +77,8 @@ def read_mask_token(tokenizer: Tokenizer, where: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: the vocabulary has no mask token. `where` names it in the message.
     """
-    for token in _MASK_TOKENS:
-        if (found := tokenizer.token_to_id(token)) is not None:
-            return {"mask_token": token, "mask_token_id": found}
+    if found := find_special_token(tokenizer, _MASK_TOKENS):
+        return {"mask_token": found[0], "mask_token_id": found[1]}
     raise CheckpointError(f"{where}: the vocabulary has neither of the mask tokens {', '.join(_MASK_TOKENS)}")
 
 

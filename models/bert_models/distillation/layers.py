@@ -89,6 +89,8 @@ class LayerTrace:
             last: Any = encoder.layers[encoder.order[-1]]
             last.attention.query.register_forward_hook(self._keep("query"))
             last.attention.key.register_forward_hook(self._keep("key"))
+            if encoder.position_bias is not None:
+                encoder.position_bias.register_forward_hook(self._keep("position_bias"))
 
     def __deepcopy__(self, memo: object) -> "LayerTrace":
         return self  # recorded tensors belong to a step; a model is copied for its weights alone
@@ -105,5 +107,10 @@ class LayerTrace:
         return hook
 
     def attention(self) -> Tensor:
-        """Return the attention scores of the last layer before mask and softmax, float [B, A, S, S]."""
-        return attention_scores(self._projections["query"], self._projections["key"], self._num_heads)
+        """Return the attention scores of the last layer before mask and softmax, float [B, A, S, S].
+
+        A position bias is included, and the mask that comes with it.
+        """
+        scores = attention_scores(self._projections["query"], self._projections["key"], self._num_heads)
+        bias = self._projections.get("position_bias")
+        return scores if bias is None else scores + bias

@@ -7,6 +7,7 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from bert_models.errors import TrainingError
+from bert_models.tokenizer_files.special_tokens import find_special_token
 from bert_runtime.numerics import IntArray
 
 __all__ = ["PretrainingVocabulary", "SequenceTemplate", "plain_tokenizer"]
@@ -101,9 +102,8 @@ def plain_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _find_id(tokenizer: Tokenizer, role: str, names: tuple[str, ...]) -> int:
-    for name in names:
-        if (number := tokenizer.token_to_id(name)) is not None:
-            return int(number)
+    if found := find_special_token(tokenizer, names):
+        return found[1]
     raise TrainingError(f"the tokenizer has no {role} token; expected {' or '.join(names)} in its vocabulary")
 
 

@@ -1,12 +1,15 @@
 """Default special tokens of the families by role (`cls_token`, …); a checkpoint may override them."""
 
-from tokenizers import AddedToken
+from collections.abc import Sequence
+
+from tokenizers import AddedToken, Tokenizer
 
 __all__ = [
     "ALBERT_SPECIAL_TOKENS",
     "BERT_SPECIAL_TOKENS",
     "MPNET_SPECIAL_TOKENS",
     "ROBERTA_SPECIAL_TOKENS",
+    "find_special_token",
     "special_token",
 ]
 
@@ -45,3 +48,15 @@ ROBERTA_SPECIAL_TOKENS = {
 }
 
 MPNET_SPECIAL_TOKENS = {**ROBERTA_SPECIAL_TOKENS, "unk_token": special_token("[UNK]")}
+
+
+def find_special_token(tokenizer: Tokenizer, names: Sequence[str]) -> tuple[str, int] | None:
+    """Return the first of `names` in the vocabulary with its id, `None` if it has none.
+
+    Names that the tokenizer declares as special come first: MPNet's vocabulary has BERT's special tokens as well.
+    """
+    declared = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+    for name in sorted(names, key=lambda name: name not in declared):
+        if (found := tokenizer.token_to_id(name)) is not None:
+            return name, int(found)
+    return None

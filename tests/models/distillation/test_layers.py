@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-import transformers
 
 from bert_models import FAMILIES, EncoderConfig, TaskModel, TrainingError
 from bert_models.distillation.layers import LayerTrace, evenly_spaced_layers, matched_layers, student_from_layers
 from bert_runtime.tasks import TextClassification
 
-from ..toy import inputs, randomize, toy_config
+from ..toy import inputs, randomize
+from ..toy_families import reference as toy_reference
 from .teachers import LABELS, MASK
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -33,11 +33,15 @@ def test_layers_are_chosen_evenly_and_matched_by_depth() -> None:
     assert matched_layers(2, 4) == [0, 0, 1, 1]
 
 
-@pytest.mark.parametrize("groups", [None, 1, 2])
-def test_student_from_layers_copies_the_chosen_layers(toy_config: EncoderConfig, groups: int | None) -> None:
-    family = "bert" if groups is None else "albert"
-    embedding = None if groups is None else 16
-    config = replace(toy_config, family=family, num_layers=4, num_layer_groups=groups, embedding_size=embedding)
+@pytest.mark.parametrize(("groups", "buckets"), [(None, None), (1, None), (2, None), (None, 32)])
+def test_student_from_layers_copies_the_chosen_layers(
+    toy_config: EncoderConfig, groups: int | None, buckets: int | None
+) -> None:
+    family = "albert" if groups else "mpnet" if buckets else "bert"
+    config = replace(
+        toy_config, family=family, num_layers=4, num_layer_groups=groups, embedding_size=16 if groups else None,
+        relative_buckets=buckets,
+    )  # fmt: skip
     model = TaskModel(config, MASK).eval()
     randomize(model)
     ids, mask, segments = inputs(2, "random", config.vocab_size)
@@ -52,19 +56,19 @@ def test_student_from_layers_copies_the_chosen_layers(toy_config: EncoderConfig,
     assert model.encoder.layers[0].attention.query.weight.abs().sum() > 0  # copies
 
 
-def test_recorded_hidden_states_and_attention_equal_those_of_transformers() -> None:
-    reference = transformers.BertModel(transformers.BertConfig(**toy_config(), attn_implementation="eager")).eval()
-    randomize(reference)
-    values = {**reference.config.to_dict(), "model_type": "bert"}
-    model = TaskModel(FAMILIES["bert"].parse_config(values, "here"), TextClassification(labels=LABELS)).eval()
-    family = FAMILIES["bert"]
-    for name, parameter in model.encoder.named_parameters():
-        key = family.checkpoint_key(f"encoder.{name}", "text-classification").removeprefix("bert.")
+@pytest.mark.parametrize("name", ["bert", "mpnet"])
+def test_recorded_hidden_states_and_attention_equal_those_of_transformers(name: str) -> None:
+    family = FAMILIES[name]
+    reference = toy_reference(name, "Model", attn_implementation="eager")
+    model = TaskModel(family.parse_config(reference.config.to_dict(), "here"), TextClassification(labels=LABELS)).eval()
+    for parameter_name, parameter in model.encoder.named_parameters():
+        key = family.checkpoint_key(f"encoder.{parameter_name}", "text-classification").removeprefix(family.prefix)
         parameter.data.copy_(reference.state_dict()[key])
     trace = LayerTrace(model.encoder, model.config.num_heads)
     ids, mask, segments = inputs(3, "random")
     with torch.no_grad():
-        expected = reference(ids, mask, segments, output_hidden_states=True, output_attentions=True)
+        extra = {"token_type_ids": segments} if model.config.uses_segment_ids else {}
+        expected = reference(ids, mask, **extra, output_hidden_states=True, output_attentions=True)
         for _ in range(2):  # the second pass replaces the first
             model(ids, mask, segments)
     assert len(trace.hidden) == model.config.num_layers

@@ -12,7 +12,7 @@ from bert_models.pretraining.vocabulary import SequenceTemplate, plain_tokenizer
 from bert_models.tokenizer_files import read_tokenizer
 
 from ..toy_corpus import toy_tokenizer
-from ..toy_tokenizers import ALBERT_OPTIONS, train_bpe, train_sentencepiece
+from ..toy_tokenizers import ALBERT_OPTIONS, MPNET_TOKENS, train_bpe, train_sentencepiece, train_wordpiece
 
 BERT = SequenceTemplate(prefix=(2,), middle=(3,), suffix=(3,), second_type=1)
 
@@ -34,6 +34,7 @@ def test_roles_are_read_from_a_bert_tokenizer(toy_vocab: Path) -> None:
         ("roberta", 1, SequenceTemplate(prefix=(0,), middle=(2, 2), suffix=(2,), second_type=0)),
         ("xlm-roberta", 1, SequenceTemplate(prefix=(0,), middle=(2, 2), suffix=(2,), second_type=0)),
         ("camembert", 1, SequenceTemplate(prefix=(5,), middle=(6, 6), suffix=(6,), second_type=0)),
+        ("mpnet", 1, SequenceTemplate(prefix=(0,), middle=(2, 2), suffix=(2,), second_type=0)),
     ],
 )
 def test_template_by_family(tmp_path: Path, family: str, pad: int, template: SequenceTemplate) -> None:
@@ -41,6 +42,8 @@ def test_template_by_family(tmp_path: Path, family: str, pad: int, template: Seq
         train_bpe(tmp_path)
     elif family == "albert":
         train_sentencepiece(tmp_path / "spiece.model", **ALBERT_OPTIONS)
+    elif family == "mpnet":  # has BERT's special tokens as well
+        train_wordpiece(tmp_path, MPNET_TOKENS)
     else:
         train_sentencepiece(tmp_path / "sentencepiece.bpe.model")
     tokenizer = read_tokenizer(tmp_path, family)

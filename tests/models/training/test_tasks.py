@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from bert_export import export
-from bert_models import TrainingError, load_model, open_checkpoint
+from bert_models import FAMILIES, TaskModel, TrainingError, load_model, open_checkpoint, save_model
+from bert_models.tokenizer_files import read_tokenizer
 from bert_models.training import TrainSettings, fine_tune
 from bert_runtime import load
 from bert_runtime.errors import DataError
@@ -18,6 +20,7 @@ from bert_runtime.metrics import entity_spans
 from bert_runtime.records import read_records
 from bert_runtime.tasks import (
     SentenceEmbedding,
+    TextClassification,
     TokenClassification,
 )
 from bert_runtime.tasks.tokens import join_words
@@ -66,6 +69,34 @@ def test_every_task_reaches_a_perfect_dev_metric(task: str, classifier_checkpoin
     assert report["best"][report["metric"]] >= 0.99
     checkpoint = open_checkpoint(tmp_path / "out")
     assert checkpoint.task().to_dict() == report["task"]
+    assert load_model(checkpoint, checkpoint.task()).task.name == task
+
+
+@pytest.fixture(scope="module")
+def mpnet_checkpoint(tmp_path_factory: pytest.TempPathFactory, toy_vocab: Path) -> Path:
+    """A toy MPNet with random weights."""
+    folder = tmp_path_factory.mktemp("mpnet")
+    words = (toy_vocab / "vocab.txt").read_text(encoding="utf-8")
+    (folder / "vocab.txt").write_text(f"<s>\n<pad>\n</s>\n<unk>\n{words}<mask>\n", encoding="utf-8")
+    size = {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "intermediate_size": 64, "max_positions": 66}
+    config = FAMILIES["mpnet"].preset("base", **size, vocab_size=read_tokenizer(folder, "mpnet").get_vocab_size())
+    torch.manual_seed(0)
+    save_model(TaskModel(config, TextClassification(labels=("a", "b"))), folder, tokenizer_from=folder)
+    return folder
+
+
+@pytest.mark.parametrize("task", FAMILIES["mpnet"].head_weights)
+def test_position_bias_is_trained_with_every_head(task: str, mpnet_checkpoint: Path, tmp_path: Path) -> None:
+    rows = FILES.get(task, [{"text": "my card", "label": "a"}, {"text": "the rain is late", "label": "b"}])
+    text = json.dumps(rows).replace("[MASK]", "<mask>")
+    file = write(tmp_path / "train.jsonl", json.loads(text), 8)
+    settings = TrainSettings(epochs=30 if task == "fill-mask" else 12, batch_size=8, lr=2e-3, precision="fp32")
+    report = fine_tune(task, mpnet_checkpoint, file, file, tmp_path / "out", settings)
+    assert report["best"][report["metric"]] >= 0.99
+    before, after = (load_file(folder / "model.safetensors") for folder in (mpnet_checkpoint, tmp_path / "out"))
+    (name,) = (name for name in after if "relative_attention_bias" in name)
+    assert not torch.equal(after[name], before[f"mpnet.{name.removeprefix('mpnet.')}"])
+    checkpoint = open_checkpoint(tmp_path / "out")
     assert load_model(checkpoint, checkpoint.task()).task.name == task
 
 
