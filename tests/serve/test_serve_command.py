@@ -51,6 +51,13 @@ def test_options_come_from_flags_before_the_environment_before_a_file(
     assert settings.api_keys == ("one",)
 
 
+def test_there_is_a_page_unless_it_is_left_out(started: dict[str, Any], embedding_bundle: Path) -> None:
+    assert run(embedding_bundle).exit_code == 0
+    assert started["settings"].page
+    assert run(embedding_bundle, "--no-page").exit_code == 0
+    assert not started["settings"].page
+
+
 def test_the_environment_or_a_file_may_name_the_bundles(
     started: dict[str, Any], embedding_bundle: Path, tmp_path: Path
 ) -> None:

@@ -1,16 +1,17 @@
 """The page in Chromium, headless."""
 
+from __future__ import annotations  # Playwright is imported by those tests alone that need it
+
 import shutil
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-pytest.importorskip("playwright", reason="needs Playwright: pip install 'bert-export[dev]'")
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
 
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
-
-OpenPage = Callable[..., Page]
+OpenPage = Callable[..., "Page"]
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,8 @@ def browser() -> Iterator[Browser]:
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
         pytest.skip("needs Chromium: apt-get install chromium")
-    with sync_playwright() as playwright:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         yield browser
         browser.close()

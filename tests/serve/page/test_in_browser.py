@@ -1,9 +1,13 @@
 """What a person sees and does on the page."""
 
+from __future__ import annotations
+
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -15,6 +19,9 @@ from bert_runtime.tasks import TextClassification
 from ..conftest import StartServer
 from ..task_bundles import TaskBundles
 from .conftest import OpenPage, open_tab, run
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 MARKUP = "<img src=x onerror=ran=1>"
 SCRIPT = "<script>ran=1</script>"
@@ -195,24 +202,30 @@ def test_shown_requests_work_as_they_stand(
     page.get_by_label("API key").fill("secret-1")
     page.get_by_label("API key").press("Enter")
     page.locator("#run:enabled").wait_for()
-    environment = {"API_KEY": "secret-1", "PATH": "/usr/bin:/bin", "NO_PROXY": "127.0.0.1", "PYTHONIOENCODING": "utf-8"}
     for name, text in texts.items():
         page.get_by_label("Model").select_option(name)
         page.locator("textarea").first.fill(text)
         run(page)
-        open_tab(page, "Request")
-        formats = page.get_by_label("Format").locator("option").all_text_contents()
-        assert len(formats) >= 2
-        for option in formats:
-            page.get_by_label("Format").select_option(option)
-            command, program = page.locator("#panel-request pre").all_text_contents()
-            for arguments in (
-                ["bash", "-c", command.replace("curl ", "curl -sS --fail ", 1)],
-                [sys.executable, "-c", program],
-            ):
-                done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=60)
-                assert done.returncode == 0, (option, done.stderr)
-                assert len(done.stdout) > 10
+        assert len(check_shown_requests(page, programs=True)) >= 3
+
+
+def check_shown_requests(page: Page, *, programs: bool) -> list[str]:
+    """Run the requests of all formats as they are shown: the commands, and the Python programs; return the formats."""
+    if shutil.which("curl") is None:
+        pytest.skip("needs curl")
+    open_tab(page, "Request")
+    environment = {"API_KEY": "secret-1", "PATH": "/usr/bin:/bin", "NO_PROXY": "127.0.0.1", "PYTHONIOENCODING": "utf-8"}
+    formats = page.get_by_label("Format").locator("option").all_text_contents()
+    for option in formats:
+        page.get_by_label("Format").select_option(option)
+        command, program = page.locator("#panel-request pre").all_text_contents()
+        calls = [["bash", "-c", command.replace("curl ", "curl -sS --fail-with-body ", 1)]]
+        calls += [[sys.executable, "-c", program]] if programs else []
+        for call in calls:
+            done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=60, check=False)
+            assert done.returncode == 0, (option, done.stdout, done.stderr)
+            assert len(done.stdout) > 10
+    return formats
 
 
 def test_attention_is_drawn_by_layer_and_head(
@@ -271,8 +284,15 @@ def test_every_task_shows_its_result(start_server: StartServer, open_page: OpenP
     page = open_page(start_server({name: task_bundles[name] for name in shown}))
     for name, selector in shown.items():
         page.get_by_label("Model").select_option(name)
+        if name == "reranker":
+            page.get_by_text("Compare with a second text").click()
+            page.get_by_label("Second text").fill("my card")
         run(page)
         assert page.locator("#panel-result").locator(selector).first.is_visible(), name
+        formats = check_shown_requests(page, programs=False)
+        assert len(formats) >= 2
+        assert ("Cohere and Jina: /v1/rerank" in formats) == (name == "reranker")
+        open_tab(page, "Result")
     page.get_by_label("Model").select_option("question-answering")
     run(page)
     page.get_by_role("listitem").nth(1).get_by_role("button").click()

@@ -1,14 +1,18 @@
 """Widths from a phone to a desk, light and dark, and the rules of accessibility (axe-core)."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page
 
 from ..conftest import StartServer
 from .conftest import OpenPage, open_tab, run
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 TABS = ("Result", "Tokens", "Attention", "Request")
 # Elements that stand out of their card, unless what is around them scrolls.
@@ -50,7 +54,8 @@ def test_nothing_is_wider_than_the_screen(address: str, open_page: OpenPage, wid
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_rules_of_accessibility(address: str, open_page: OpenPage, dark: bool) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page = open_page(address, 390 if dark else 1280, dark=dark)
     for place in tabs(page):
-        violations = Axe().run(page).response["violations"]
+        violations = axe.run(page).response["violations"]
         assert [(rule["id"], [node["html"] for node in rule["nodes"]][:3]) for rule in violations] == [], place

@@ -13,7 +13,7 @@ let chosenName = null; // stays chosen from one request to the next
  * @param {{paths: string[], needs_key: boolean}} server
  */
 export function requestView(model, inputs, server) {
-  const formats = formatsFor(model.task, server.paths);
+  const formats = formatsFor(model, inputs, server.paths);
   if (!formats.length) return element("p", { class: "hint" }, `This server has no other route for ${model.task} than this page's.`);
   const address = new URL(".", document.baseURI).href.replace(/\/$/, "");
   const request = { address, model, inputs, needsKey: server.needs_key };

@@ -5,7 +5,7 @@ const MAX_LINE = 72; // characters of what is not broken into lines
 /**
  * Wire formats: the path as the server names it, the tasks that it is for (null: all), and the body.
  *
- * `client` writes Python for a package of its own; without it, `requests` sends the body.
+ * `fits` is whether the format is for a model and its inputs, where the task does not say it all. `client` writes Python for a package of its own; without it, `requests` sends the body.
  */
 const FORMATS = [
   {
@@ -34,6 +34,13 @@ const FORMATS = [
     body: (model, [{ text, text_pair }]) => ({ model: model.name, inputs: text_pair ? [text, text_pair] : text }),
   },
   {
+    name: "Cohere and Jina",
+    path: "/v1/rerank",
+    tasks: ["text-classification"],
+    fits: (model, [{ text_pair }]) => model.output_width === 1 && Boolean(text_pair),
+    body: (model, [{ text, text_pair }]) => ({ model: model.name, query: text, documents: [text_pair] }),
+  },
+  {
     name: "KServe",
     path: "/v2/models/{name}/infer",
     tasks: null,
@@ -54,9 +61,10 @@ function kserveTensors(model, inputs) {
   return tensors;
 }
 
-/** Return the formats that a server has for a task. */
-export function formatsFor(task, paths) {
-  return FORMATS.filter((format) => (format.tasks?.includes(task) ?? true) && paths.includes(format.path));
+/** Return the formats for inputs of a model, of those whose paths a server has. */
+export function formatsFor(model, inputs, paths) {
+  return FORMATS.filter(({ path, tasks, fits }) =>
+    paths.includes(path) && (tasks?.includes(model.task) ?? true) && (fits?.(model, inputs) ?? true));
 }
 
 /** Return the request as a shell command. */
