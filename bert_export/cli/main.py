@@ -39,6 +39,7 @@ class _MainGroup(PluginGroup):
         "Train": ("tokenizer", "pretrain", "train", "distill"),
         "Export": ("export", "inspect", "verify", "push", "pull"),
         "Run": ("predict", "evaluate", "attention", "batch"),
+        "Serve": ("serve", "triton"),
         "Measure": ("tune", "bench", "report"),
     }
     examples: ClassVar[Sequence[str]] = (

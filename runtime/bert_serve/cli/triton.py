@@ -4,33 +4,62 @@ from pathlib import Path
 
 import click
 
+from bert_export.cli.help import ExampleCommand, option_group
+from bert_export.cli.options import bundle_argument, engine_option, force_option, output_option
+from bert_export.cli.output import print_next
+from bert_export.cli.param_types import PATH
 from bert_serve.triton.model_config import PRECISIONS
 
 __all__ = ["triton"]
 
-_PATH = click.Path(path_type=Path)
+batch_option = option_group("Batches")
 
 
-@click.command(context_settings={"show_default": True})
-@click.argument("bundle", type=_PATH)
-@click.argument("repository", type=_PATH)
-@click.option("--name", help="Name of the model.  [default: that of the bundle's folder]")
-@click.option("--instances", type=click.IntRange(1), default=1, help="Processes that run the model.")
-@click.option("--gpu", is_flag=True, help="Run the instances on Triton's GPUs instead of the CPU.")
-@click.option("--precision", type=click.Choice(PRECISIONS), default="auto", help="Variant to run.")
-@click.option("--threads", type=click.IntRange(1), help="Threads of each instance.  [default: cores / instances]")
-@click.option("--max-batch-size", type=click.IntRange(1), default=64, help="Most texts that Triton joins into a batch.")
-@click.option(
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        "bert-export triton bundle repository",
+        "bert-export triton bundle repository --name intents --instances 2 --force",
+    ],
+)
+@bundle_argument
+@click.argument("repository", type=PATH)
+@engine_option(
+    "--instances", type=click.IntRange(1), default=1, show_default=True, help="Processes that run the model."
+)
+@engine_option("--threads", type=click.IntRange(1), show_default="cores / instances", help="Threads of each instance.")
+@engine_option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    default="auto",
+    show_default=True,
+    help="Variant to run. auto: the bundle's default.",
+)
+@engine_option("--gpu", is_flag=True, help="Run the instances on Triton's GPUs instead of the CPU.")
+@batch_option(
+    "--max-batch-size",
+    type=click.IntRange(1),
+    default=64,
+    show_default=True,
+    help="Most texts of a request, and of the requests that Triton joins.",
+)
+@batch_option(
     "--max-queue-delay-us",
     type=click.IntRange(0),
     default=0,
+    show_default=True,
     help="Microseconds that Triton holds a request back for others to join.",
 )
-@click.option(
-    "--max-queue-size", type=click.IntRange(0), default=1024, help="Requests that may wait; more are refused. 0: any."
+@batch_option(
+    "--max-queue-size",
+    type=click.IntRange(0),
+    default=1024,
+    show_default=True,
+    help="Requests that may wait; Triton refuses more. 0: any number.",
 )
-@click.option("--link", is_flag=True, help="Hard-link the bundle's files instead of copying them.")
-@click.option("--force", is_flag=True, help="Replace the model of an earlier run.")
+@output_option("--name", show_default="that of the bundle's folder", help="Name of the model.")
+@output_option("--link", is_flag=True, help="Hard-link the bundle's files instead of copying them.")
+@force_option
 def triton(
     bundle: Path,
     repository: Path,
@@ -45,10 +74,11 @@ def triton(
     link: bool,
     force: bool,
 ) -> None:
-    """Write BUNDLE into the Triton model repository REPOSITORY.
+    """Write BUNDLE into a model repository of Triton.
 
-    Triton needs its Python backend, and bert-export in the Python that the backend runs. Texts go in, decoded results
-    come out as JSON, embeddings as an array, too.
+    The folder REPOSITORY gets a model that Triton Inference Server loads. Triton needs its Python backend, and
+    bert-export in the Python that the backend runs. Texts go in, decoded results come out as JSON, embeddings as an
+    array, too.
     """
     from bert_serve.triton import ModelConfig, write_model
 
@@ -63,4 +93,4 @@ def triton(
     )
     model = write_model(bundle, repository, name=name, config=config, link=link, force=force)
     click.echo(f"wrote {model}")
-    click.echo(f"next: tritonserver --model-repository {repository.resolve()}", err=True)
+    print_next("tritonserver", "--model-repository", repository.resolve())
