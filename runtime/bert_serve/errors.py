@@ -40,7 +40,7 @@ class ServeError(BertError):
     status: ClassVar[int] = 500
     """HTTP status."""
     reason: ClassVar[str] = "internal"
-    """Label of the metric `bert_rejected_total`."""
+    """Label of the metric of refused requests."""
 
 
 class ModelNotFoundError(ServeError):

@@ -2,7 +2,7 @@
 
     RequestLog ─▶ ApiKeys ─▶ BodyLimit ─▶ routes
 
-Plain ASGI: classes that wrap an application. (Starlette's `BaseHTTPMiddleware` costs a task for each request.)
+Plain ASGI: classes that wrap an application. Starlette's base class for middleware would cost a task for each request.
 """
 
 import hmac

@@ -66,8 +66,8 @@ class Engine:
         self._metrics = metrics
         self._check_self_test()
         take_tokens = _TAKEN_BATCHES * self.model.max_batch_tokens
-        self.queue = TokenQueue(settings.max_queue_tokens, take_tokens // 2, settings.max_queue_ms / 1e3)
-        self._worker = Worker(self.model, self.queue, take_tokens, metrics.joined.observe)
+        self.queue = TokenQueue(settings.max_queue_tokens, take_tokens, settings.max_queue_ms / 1e3)
+        self._worker = Worker(self.model, self.queue, metrics.joined.observe)
         metrics.queue_tokens.set_function(lambda: self.queue.num_tokens)
 
     def _check_self_test(self) -> None:

@@ -2,8 +2,8 @@
 
     put ──▶ [ job A: ■■■□□□□ ][ job B: □ ][ job C: □□ ] ──▶ take: some sequences of A, B, C, then A again
 
-A job is one request: its sequences in order, and how far it has come. A long request gives at most `turn_tokens` before
-it goes to the end of the queue, so that a short one never waits for all of it (round robin).
+A job is one request: its sequences in order, and how far it has come. A long request gives half of what is taken at a
+time before it goes to the end of the queue, so that a short one never waits for all of it (round robin).
 """
 
 import time
@@ -57,13 +57,14 @@ class TokenQueue:
 
     Args:
         max_tokens: tokens that may wait.
-        turn_tokens: tokens that a job gives before the next job's turn.
+        take_tokens: about how many tokens are taken at a time.
         max_wait_s: how long a job may wait until its start.
     """
 
-    def __init__(self, max_tokens: int, turn_tokens: int, max_wait_s: float) -> None:
+    def __init__(self, max_tokens: int, take_tokens: int, max_wait_s: float) -> None:
         self._max_tokens = max_tokens
-        self._turn_tokens = turn_tokens
+        self._take_tokens = take_tokens
+        self._turn_tokens = max(1, take_tokens // 2)
         self._max_wait_s = max_wait_s
         self._jobs: deque[Job] = deque()
         self._changed = Condition()
@@ -91,7 +92,8 @@ class TokenQueue:
                     f"request's {num_tokens:,}; try again later",
                     self._seconds_of(self.num_tokens),
                 )
-            if (wait_s := self._seconds_of(self._first_turns)) > self._max_wait_s:
+            num_takes = self._first_turns // self._take_tokens  # before the one that this job's first turn is in
+            if (wait_s := self._seconds_of(num_takes * self._take_tokens)) > self._max_wait_s:
                 raise QueueFullError(
                     f"the request would wait {wait_s * 1e3:.0f} ms until its start; expected at most "
                     f"{self._max_wait_s * 1e3:.0f} ms; try again later",
@@ -108,27 +110,25 @@ class TokenQueue:
     def _seconds_of(self, num_tokens: int) -> float:
         return num_tokens / self.tokens_per_s if self.tokens_per_s else 0.0
 
-    def take(self, max_tokens: int) -> list[tuple[Job, range]] | None:
+    def take(self) -> list[tuple[Job, range]] | None:
         """Wait for work, and return sequences of one job or several: for each the job and the indices.
 
-        Args:
-            max_tokens: about how many tokens to take, at least one sequence.
-
         Returns:
-            The work; `None` once the queue is closed and empty.
+            About `take_tokens`, at least one sequence; `None` once the queue is closed and empty.
         """
         taken: list[tuple[Job, range]] = []
+        room = self._take_tokens
         with self._changed:
             while not self._jobs and not self._closed:
                 self._changed.wait()
             if not self._jobs:
                 return None
-            while self._jobs and max_tokens > 0:
+            while self._jobs and room > 0:
                 job = self._jobs.popleft()
                 self._first_turns -= min(job.num_waiting_tokens, self._turn_tokens)
-                if (indices := self._turn(job, max_tokens)) is not None:
+                if (indices := self._turn(job, room)) is not None:
                     taken.append((job, indices))
-                    max_tokens -= sum(len(job.sequences[index]) for index in indices)
+                    room -= sum(len(job.sequences[index]) for index in indices)
         return taken
 
     def _turn(self, job: Job, max_tokens: int) -> range | None:

@@ -34,22 +34,18 @@ class Worker:
     Args:
         model: the model.
         queue: where the work comes from.
-        max_tokens: tokens that are taken at a time.
         joined: told how many sequences run together, each time.
     """
 
-    def __init__(
-        self, model: EncodingRunner, queue: TokenQueue, max_tokens: int, joined: Callable[[int], object]
-    ) -> None:
+    def __init__(self, model: EncodingRunner, queue: TokenQueue, joined: Callable[[int], object]) -> None:
         self._model = model
         self._queue = queue
-        self._max_tokens = max_tokens
         self._joined = joined
         self._thread = Thread(target=self._work, name="bert-serve-worker", daemon=True)
         self._thread.start()
 
     def _work(self) -> None:
-        while (taken := self._queue.take(self._max_tokens)) is not None:
+        while (taken := self._queue.take()) is not None:
             if taken:
                 self._run(taken)
 

@@ -24,8 +24,8 @@ def _no_finished_jobs() -> None:
     finished.clear()
 
 
-def queue(max_tokens: int = 1000, turn_tokens: int = 20, max_wait_s: float = 10.0) -> TokenQueue:
-    return TokenQueue(max_tokens, turn_tokens, max_wait_s)
+def queue(max_tokens: int = 1000, take_tokens: int = 40, max_wait_s: float = 10.0) -> TokenQueue:
+    return TokenQueue(max_tokens, take_tokens, max_wait_s)
 
 
 def taken(found: Sequence[tuple[Job, range]] | None, jobs: Sequence[Job]) -> list[tuple[int, list[int]]]:
@@ -36,24 +36,24 @@ def taken(found: Sequence[tuple[Job, range]] | None, jobs: Sequence[Job]) -> lis
 
 def test_all_waiting_requests_are_taken_together() -> None:
     jobs, waiting = [job(5), job(5, 5), job(5)], queue()
-    for each in jobs:
-        waiting.put(each)
-    assert taken(waiting.take(100), jobs) == [(0, [0]), (1, [0, 1]), (2, [0])]
+    for request in jobs:
+        waiting.put(request)
+    assert taken(waiting.take(), jobs) == [(0, [0]), (1, [0, 1]), (2, [0])]
     assert waiting.num_tokens == 0
 
 
 def test_a_short_request_does_not_wait_for_all_of_a_long_one() -> None:
     jobs, waiting = [job(*[10] * 9), job(10)], queue()
-    for each in jobs:
-        waiting.put(each)
-    assert taken(waiting.take(40), jobs) == [(0, [0, 1]), (1, [0]), (0, [2])]
-    assert taken(waiting.take(1000), jobs) == [(0, [3, 4]), (0, [5, 6]), (0, [7, 8])]
+    for request in jobs:
+        waiting.put(request)
+    assert taken(waiting.take(), jobs) == [(0, [0, 1]), (1, [0]), (0, [2])]
+    assert taken(waiting.take(), jobs) == [(0, [3, 4]), (0, [5, 6])]
 
 
 def test_a_sequence_longer_than_a_turn_is_taken_alone() -> None:
     jobs, waiting = [job(500, 500)], queue()
     waiting.put(jobs[0])
-    assert taken(waiting.take(40), jobs) == [(0, [0])]
+    assert taken(waiting.take(), jobs) == [(0, [0])]
     assert waiting.num_tokens == 500
 
 
@@ -65,31 +65,39 @@ def test_more_tokens_than_the_bound_are_refused_unless_nothing_waits() -> None:
 
 
 def test_a_request_that_would_start_too_late_is_refused_at_once() -> None:
-    waiting = queue(max_wait_s=1.0)
+    waiting = queue(max_tokens=10_000, max_wait_s=1.0)
     waiting.tokens_per_s = 10.0
-    waiting.put(job(10))
-    waiting.put(job(*[10] * 50))  # starts in 1 s, and takes 50
-    with pytest.raises(QueueFullError, match="would wait 3000 ms until its start; expected at most 1000 ms") as caught:
-        waiting.put(job(1))  # one job's 10 tokens and another's turn of 20
-    assert caught.value.retry_after_s == pytest.approx(3.0)
+    for request in (job(10), job(*[10] * 50), job(*[10] * 50)):  # 10 tokens and two turns of 20 come before the next
+        waiting.put(request)
+    with pytest.raises(QueueFullError, match="would wait 4000 ms until its start; expected at most 1000 ms") as caught:
+        waiting.put(job(1))
+    assert caught.value.retry_after_s == pytest.approx(4.0)
+
+
+def test_a_request_that_fits_into_the_next_run_is_never_refused() -> None:
+    """Whatever the measured throughput, which the first run of a busy machine understates."""
+    waiting = queue(max_wait_s=1.0)
+    waiting.tokens_per_s = 0.1
+    for request in (job(10), job(10), job(10)):
+        waiting.put(request)
 
 
 def test_a_request_that_waited_too_long_fails_and_others_do_not() -> None:
     jobs, waiting = [job(5, wait_s=-1), job(5)], queue()
-    for each in jobs:
-        waiting.put(each)
-    assert taken(waiting.take(100), jobs) == [(1, [0])]
+    for request in jobs:
+        waiting.put(request)
+    assert taken(waiting.take(), jobs) == [(1, [0])]
     assert finished == [jobs[0]]
     assert isinstance(jobs[0].error, QueueTimeoutError)
 
 
 def test_work_of_a_client_that_has_gone_is_dropped() -> None:
     jobs, waiting = [job(*[10] * 9), job(10)], queue()
-    for each in jobs:
-        waiting.put(each)
-    waiting.take(20)
+    waiting.put(jobs[0])
+    waiting.take()
+    waiting.put(jobs[1])
     jobs[0].cancelled = True
-    assert taken(waiting.take(1000), jobs) == [(1, [0])]
+    assert taken(waiting.take(), jobs) == [(1, [0])]
     assert waiting.num_tokens == 0
 
 
@@ -99,5 +107,5 @@ def test_a_closed_queue_gives_what_waits_and_takes_no_more() -> None:
     waiting.close()
     with pytest.raises(QueueFullError, match="being replaced"):
         waiting.put(job(5))
-    assert waiting.take(100)
-    assert waiting.take(100) is None
+    assert waiting.take()
+    assert waiting.take() is None
