@@ -65,7 +65,7 @@ def test_both_precisions_answer_as_the_runtime_does(classifier_client: TestClien
         scores = {item["label"]: item["score"] for item in answer["result"]["items"]}
         assert scores == pytest.approx(dict(expected.top()), abs=1e-5)
         assert [item["label"] for item in answer["result"]["items"] if item["chosen"]] == [expected.label]
-        assert 1 <= answer["num_runs"] <= 5
+        assert 1 <= answer["num_runs"] <= 15
         assert all(value > 0 for value in answer["times_ms"].values())
 
 

@@ -37,7 +37,7 @@ export class Inputs {
     this.areas.set(name, area);
     const parts = [element("label", { for: id }, label), area];
     if (!optional) return element("div", { class: "field" }, ...parts);
-    return element("details", { class: "field" }, element("summary", {}, "Compare with a second text"), ...parts);
+    return element("details", { class: "field" }, element("summary", {}, "Add a second text"), ...parts);
   }
 
   #makeMaskButton(token) {
