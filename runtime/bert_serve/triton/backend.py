@@ -76,7 +76,8 @@ def _load_model(args: Mapping[str, str], config: Mapping[str, Any]) -> "Model":
         ) from error
     parameters = {key: value["string_value"] for key, value in config.get("parameters", {}).items()}
     instances = sum(group.get("count", 1) for group in config.get("instance_group", [])) or 1
-    threads = int(parameters.get("threads", max(1, available_cores() // instances)))
+    share = None if instances == 1 else max(1, available_cores() // instances)  # alone, it follows tuning.json
+    threads = int(parameters["threads"]) if "threads" in parameters else share
     device = f"cuda:{args['model_instance_device_id']}" if args["model_instance_kind"] == "GPU" else "cpu"
     bundle = Path(args["model_repository"], args["model_version"], "bundle")
     return load(bundle, precision=parameters.get("precision", "auto"), device=device, threads=threads)

@@ -41,7 +41,8 @@ class ModelConfig:
     """Variant to run, see `bert_runtime.load`."""
 
     threads: int | None = None
-    """Threads of each instance; `None` for an equal share of the cores that Triton may use."""
+    """Threads of each instance; `None` for an equal share of the cores that Triton may use, as measured by `tune` where
+    there is one instance."""
 
     def __post_init__(self) -> None:
         limits = {"instances": 1, "max_batch_size": 1, "max_queue_delay_us": 0, "max_queue_size": 0, "threads": 1}

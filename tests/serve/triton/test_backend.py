@@ -146,12 +146,14 @@ def test_instances_share_the_cores_and_follow_the_config(
     monkeypatch.setattr(backend, "_self_test", lambda model: None)
     given = arguments(tmp_path, instance_group=[{"count": 3}], parameters={})
     backend.TritonPythonModel().initialize(given)
+    backend.TritonPythonModel().initialize(arguments(tmp_path, parameters={}))
     backend.TritonPythonModel().initialize(
         given | {"model_instance_kind": "GPU", "model_instance_device_id": "1"}
         | {"model_config": json.dumps({"input": [], "parameters": {"threads": {"string_value": "5"}}})}
     )  # fmt: skip
     assert loaded == [
         {"precision": "auto", "device": "cpu", "threads": 2},
+        {"precision": "auto", "device": "cpu", "threads": None},
         {"precision": "auto", "device": "cuda:1", "threads": 5},
     ]
 
