@@ -18,6 +18,7 @@ from bert_runtime import BundleError, load
 from bert_serve.ray_serve import ServeArguments, app, create_replica_app
 
 from .bulk.ray_cluster import ray_cluster
+from .conftest import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using extra keyword arguments on `Field`")  # of Ray's own modules
 
@@ -76,10 +77,21 @@ def deployed(embedding_bundle: Path) -> Iterator[str]:
         try:
             serve.start(http_options={"host": "127.0.0.1", "port": port})
             serve.run(app(ServeArguments(bundle=embedding_bundle, min_replicas=2, max_replicas=2)))
+            wait_until(lambda: is_routed(f"http://127.0.0.1:{port}/health"), seconds=60)
             yield f"http://127.0.0.1:{port}"
             serve.shutdown()
         finally:
             ray.shutdown()
+
+
+def is_routed(url: str) -> bool:
+    """Whether Ray's proxy has heard of the application, a moment after `serve.run` has returned."""
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:
+            return bool(response.status == 200)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return False
 
 
 def post(url: str, body: dict[str, Any]) -> Any:

@@ -122,6 +122,7 @@ _EXPERIMENTS = {
     "image_size": "image-size.json",
     "operator_profile": "operators-base.json",
     "fusions": "fusions.json",
+    "ray_batch": "ray-batch.json",
     "serving": "serving-zen5.json",
 }
 """Experiments that have a `results_table`, with their results in bench/results."""
