@@ -39,8 +39,6 @@ def test_imports_point_to_lighter_packages(package: str) -> None:
     heavier = set(names[names.index(package) + 1 :])
     for path in PACKAGES[package].rglob("*.py"):
         found = imports(path)
-        if package == "bert_serve" and path.parent.name == "cli":
-            found -= {"bert_export"}  # commands are loaded by its command line alone, and look like the others
         assert not found & heavier, f"{path.relative_to(ROOT)} imports {sorted(found & heavier)}"
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import click
 
 from bert_export.cli.attention import attention
+from bert_export.cli.batch import batch
 from bert_export.cli.distill import distill
 from bert_export.cli.evaluate import evaluate
 from bert_export.cli.export import export
@@ -17,8 +18,10 @@ from bert_export.cli.plugins import PluginGroup
 from bert_export.cli.predict import predict
 from bert_export.cli.pretrain import pretrain
 from bert_export.cli.report import report
+from bert_export.cli.serve import serve
 from bert_export.cli.tokenizer import tokenizer
 from bert_export.cli.train import train
+from bert_export.cli.triton import triton
 from bert_export.cli.tune import tune
 from bert_export.cli.verify import verify
 
@@ -38,7 +41,8 @@ class _MainGroup(PluginGroup):
     sections: ClassVar[Mapping[str, Sequence[str]]] = {
         "Train": ("tokenizer", "pretrain", "train", "distill"),
         "Export": ("export", "inspect", "verify", "push", "pull"),
-        "Run": ("predict", "evaluate", "attention", "batch"),
+        "Run": ("predict", "evaluate", "attention"),
+        "Deploy": ("serve", "batch", "triton"),
         "Serve": ("serve", "triton"),
         "Measure": ("tune", "bench", "report"),
     }
@@ -76,6 +80,9 @@ _COMMANDS = (
     predict,
     evaluate,
     attention,
+    batch,
+    serve,
+    triton,
     tune,
     report,
     push,

@@ -12,12 +12,12 @@ import click
 import pytest
 
 from bert_export.cli import main
+from bert_export.cli.serve import serve
 from bert_models import FAMILIES
 from bert_runtime import TASKS, Asset, BertError, Manifest, Plan, SelfTest, TensorSpec, Tuning, Variant
 from bert_runtime.bundle.digest import DIGEST_KEY
 from bert_runtime.bundle.schema import json_key
 from bert_runtime.records.reader import FORMATS
-from bert_serve.cli.serve import serve
 
 from .pages import DOCS, ROOT
 

@@ -17,7 +17,7 @@ from .conftest import wait_until
 
 Start = Callable[..., tuple[subprocess.Popen[str], str]]
 
-_COMMAND = [sys.executable, "-c", "from bert_serve.cli.serve import serve; serve()"]
+_COMMAND = [sys.executable, "-c", "from bert_export.cli.serve import serve; serve()"]
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from bert_export.cli.serve import serve
 from bert_runtime import BundleError, InputError
-from bert_serve.cli.serve import serve
 from bert_serve.settings import ServerSettings
 
 

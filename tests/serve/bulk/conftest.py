@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bert_export.cli import main
-from bert_serve.cli.batch import batch
+from bert_export.cli.batch import batch
 
 WORDS = ("hello", "there", "where", "is", "my", "card", "please", "thanks", "bye", "train", "late", "bus", "book")
 

@@ -198,7 +198,7 @@ KILLED = """
 import sys, time
 from bert_export.cli import main
 from bert_serve.bulk import part_writer
-from bert_serve.cli.batch import batch
+from bert_export.cli.batch import batch
 answer = part_writer._answer_rows
 def slowly(*arguments):
     time.sleep(0.05)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.routing import Route
 
-from bert_serve.cli.serve import serve
+from bert_export.cli.serve import serve
 from bert_serve.http.app import create_app
 from bert_serve.settings import ServerSettings
 

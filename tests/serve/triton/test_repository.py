@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bert_export.cli.errors import ErrorGroup
+from bert_export.cli.triton import triton
 from bert_runtime import BertError, BundleError, InputError, load
-from bert_serve.cli.triton import triton
 from bert_serve.triton import ModelConfig, backend_path, repository, write_model
 
 Run = Callable[..., Result]

@@ -7,11 +7,17 @@ from typing import Any
 
 import click
 
+from bert_export.cli.help import ExampleCommand, option_group
+from bert_export.cli.options import engine_option
+from bert_export.cli.param_types import PATH
 from bert_runtime import InputError, Manifest
 
 __all__ = ["serve"]
 
-_PATH = click.Path(path_type=Path)
+address_option = option_group("Address")
+limit_option = option_group("Limits")
+access_option = option_group("Access")
+operation_option = option_group("Operation")
 
 
 def _read_config(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
@@ -43,47 +49,96 @@ def _named_bundles(bundles: Sequence[str]) -> dict[str, Path]:
     return named
 
 
-@click.command(context_settings={"auto_envvar_prefix": "BERT_SERVE", "show_default": True})
-@click.argument("bundles", nargs=-1, required=True, envvar="BERT_SERVE_BUNDLES", metavar="BUNDLE|NAME=BUNDLE...")
-@click.option("--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0 for all.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8080, help="Port to listen on; 0 for a free one.")
-@click.option("--uds", type=_PATH, help="Path of a Unix socket to listen on instead.")
-@click.option("--precision", default="auto", help="fp32, fp16, int8 or auto.")
-@click.option("--device", default="auto", help="cpu, cuda, cuda:1, tensorrt or auto.")
-@click.option("--threads", type=click.IntRange(1), help="Threads of each model.  [default: all cores]")
-@click.option("--inter-threads", type=click.IntRange(1), help="Batches run in parallel.  [default: threads]")
-@click.option("--max-batch-tokens", type=click.IntRange(1), help="Padded tokens per batch.")
-@click.option("--max-queue-tokens", type=click.IntRange(1), default=262_144, help="Tokens that may wait; then 429.")
-@click.option(
-    "--max-queue-ms", type=click.FloatRange(1), default=2_000, help="Longest wait of a request; then 429/503."
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        "bert-export serve bundle",
+        "# Two models on all addresses, which refuse requests that would wait for longer than half a second",
+        "bert-export serve intents=bundle search=minilm --host 0.0.0.0 --max-queue-ms 500",
+    ],
+    context_settings={"auto_envvar_prefix": "BERT_SERVE"},
 )
-@click.option("--max-texts", type=click.IntRange(1), default=1_024, help="Texts per request; more are refused (422).")
-@click.option("--max-tokens-per-text", type=click.IntRange(1), help="Refuse longer texts (413) instead of truncating.")
-@click.option("--max-body-bytes", type=click.IntRange(1), default=10_000_000, help="Largest body of a request (413).")
-@click.option(
+@click.argument("bundles", nargs=-1, required=True, envvar="BERT_SERVE_BUNDLES", metavar="BUNDLE|NAME=BUNDLE...")
+@address_option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 for all.")
+@address_option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 for a free port.")
+@address_option("--uds", type=PATH, help="Unix socket to listen on instead.")
+@engine_option("--precision", default="auto", show_default=True, help="fp32, fp16, int8 or auto.")
+@engine_option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, tensorrt or auto.")
+@engine_option("--threads", type=click.IntRange(1), show_default="all cores", help="Threads of each model.")
+@engine_option(
+    "--inter-threads", type=click.IntRange(1), show_default="threads", help="Batches run in parallel, a thread each."
+)
+@engine_option("--max-batch-tokens", type=click.IntRange(1), help="Padded tokens per batch.")
+@limit_option(
+    "--max-queue-ms",
+    type=click.FloatRange(1),
+    default=2_000,
+    show_default=True,
+    help="Longest wait of a request until its start; one that would wait longer gets 429.",
+)
+@limit_option(
+    "--max-queue-tokens",
+    type=click.IntRange(1),
+    default=262_144,
+    show_default=True,
+    help="Tokens that may wait, of each model; then 429.",
+)
+@limit_option(
+    "--max-texts", type=click.IntRange(1), default=1_024, show_default=True, help="Texts per request; of more, 422."
+)
+@limit_option(
+    "--max-tokens-per-text", type=click.IntRange(1), help="Refuse longer texts (413) instead of truncating them."
+)
+@limit_option(
+    "--max-body-bytes",
+    type=click.IntRange(1),
+    default=10_000_000,
+    show_default=True,
+    help="Largest body of a request; of a larger one, 413.",
+)
+@access_option(
     "--api-key",
     "api_keys",
     multiple=True,
     envvar="BERT_SERVE_API_KEY",
     help="Key that requests must carry; repeatable.",
 )
-@click.option(
-    "--cors-origin", "cors_origins", multiple=True, envvar="BERT_SERVE_CORS_ORIGIN",
+@access_option(
+    "--cors-origin",
+    "cors_origins",
+    multiple=True,
+    envvar="BERT_SERVE_CORS_ORIGIN",
     help="Origin whose pages may call; repeatable.",
-)  # fmt: skip
-@click.option("--reload/--no-reload", default=True, help="Load a bundle that is replaced on disk.")
-@click.option("--page/--no-page", default=True, help="Have a page to try the models on at /.")
-@click.option("--drain-s", type=click.FloatRange(0), default=30, help="Seconds to finish requests after SIGTERM.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
-@click.option("--log-texts", is_flag=True, help="Write the bodies of requests into the log.")
-@click.option(
+)
+@access_option("--page/--no-page", default=True, show_default=True, help="Have a page to try the models on at /.")
+@operation_option(
+    "--reload/--no-reload", default=True, show_default=True, help="Load a bundle that is replaced on disk."
+)
+@operation_option(
+    "--drain-s",
+    type=click.FloatRange(0),
+    default=30,
+    show_default=True,
+    help="Seconds to finish requests after SIGTERM.",
+)
+@operation_option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="Least severe lines of the log.",
+)
+@operation_option("--log-texts", is_flag=True, help="Write the bodies of requests into the log.")
+@operation_option(
     "--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), callback=_read_config, is_eager=True,
     expose_value=False, help="TOML file of these options, such as port = 9000.",
 )  # fmt: skip
 def serve(
     bundles: tuple[str, ...], host: str, port: int, uds: Path | None, drain_s: float, log_level: str, **options: Any
 ) -> None:
-    """Serve bundles over HTTP, in the formats of OpenAI, TEI, Cohere, KServe and the Hugging Face pipelines.
+    """Serve bundles over HTTP.
+
+    It speaks the formats of OpenAI, TEI, Cohere, KServe and the Hugging Face pipelines.
 
     Every option can also be set by an environment variable, such as BERT_SERVE_PORT, or in a file (--config).
     """

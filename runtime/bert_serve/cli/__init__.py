@@ -1,1 +1,0 @@
-"""Commands that this package adds to `bert-export`, by entry points."""
