@@ -53,8 +53,8 @@ def _named_bundles(bundles: Sequence[str]) -> dict[str, Path]:
     cls=ExampleCommand,
     examples=[
         "bert-export serve bundle",
-        "# Two models on all addresses, which refuse requests that would wait for longer than half a second",
-        "bert-export serve intents=bundle search=minilm --host 0.0.0.0 --max-queue-ms 500",
+        "# Two models, for other machines, where no request waits for over 0.5 s",
+        "bert-export serve intents=bundle search=minilm \\\n    --host 0.0.0.0 --max-queue-ms 500",
     ],
     context_settings={"auto_envvar_prefix": "BERT_SERVE"},
 )

@@ -41,6 +41,8 @@ NOT_READ = {
     "HF_HUB_DISABLE_TELEMETRY": "set for the workers of benchmarks",
     "ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO": "set for a process of an experiment",
     "CPUINFO": "a macro of a C file that is compiled",
+    "BERT_BENCH_PLAN": "set for the load generator of an experiment",
+    "OMP_NUM_THREADS": "set for servers that are compared",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "set for the cluster of an experiment",
 }
 """Names in upper case that are no variables which a user may set."""
