@@ -24,7 +24,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGE_PARENTS = {"bert_runtime": "runtime", "bert_models": "models", "bert_bench": "bench", "bert_export": ""}
+PACKAGE_PARENTS = {
+    "bert_runtime": "runtime",
+    "bert_serve": "runtime",
+    "bert_models": "models",
+    "bert_bench": "bench",
+    "bert_export": "",
+}
 FOLDERS = ("bert_export", "runtime", "models", "bench", "tests", "docs", ".ci")
 
 EXAMPLES = {
@@ -262,7 +268,7 @@ def flags() -> frozenset[str]:
 
 # Mentions.
 
-_ROOTS = r"(?:bert_runtime|bert_models|bert_export|bert_bench|runtime|models|bench|tests|docs|\.ci)"
+_ROOTS = r"(?:bert_runtime|bert_serve|bert_models|bert_export|bert_bench|runtime|models|bench|tests|docs|\.ci)"
 PATH = re.compile(rf"(?<![\w./~-]){_ROOTS}/[\w./*-]*[\w*/]")
 FILE_NAME = re.compile(r"(?<![\w./*-])(?:[\w-]+/)*[\w-]+\.(?:py|cc|h|c)\b(?![./]\w|\()")
 DOTTED = re.compile(r"(?<![\w./-])bert_(?:runtime|models|bench|export)(?:\.\w+)+")
