@@ -11,6 +11,7 @@
 are public; modules hold more for the exporter, the trainer and the benchmark.
 """
 
+import os
 from typing import TYPE_CHECKING
 
 from bert_runtime.attention import Attention, AttentionModel, load_attention
@@ -126,6 +127,10 @@ __all__ = [
     "tune",
     "verify",
 ]
+
+# Official builds of ONNX Runtime from 1.31 on report to Microsoft unless this is set before they are imported (Privacy.md
+# in its wheel). Whoever wants that sets the variable to 0.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
     __version__: str

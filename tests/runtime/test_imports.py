@@ -1,6 +1,7 @@
 """Imports of the runtime, measured in a fresh interpreter: light packages only."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -47,6 +48,15 @@ def test_importing_the_runtime_loads_only_numpy_and_tokenizers(
     record_property("import_seconds", round(seconds, 3))
     assert {"bert_runtime", "numpy", "tokenizers"} <= modules
     assert modules.isdisjoint({*HEAVY, "bert_export", "bert_models", "bert_bench"})
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "1"), ("0", "0")])
+def test_onnxruntime_sends_no_reports_unless_the_user_lets_it(given: str | None, expected: str) -> None:
+    variables = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    variables |= {} if given is None else {"ORT_DISABLE_TELEMETRY": given}
+    code = "import os, bert_runtime; print(os.environ['ORT_DISABLE_TELEMETRY'])"
+    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == expected
 
 
 def test_every_module_of_the_runtime_loads_no_heavy_package() -> None:
