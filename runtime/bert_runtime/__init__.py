@@ -128,8 +128,8 @@ __all__ = [
     "verify",
 ]
 
-# Official builds of ONNX Runtime from 1.31 on report to Microsoft unless this is set before they are imported (Privacy.md
-# in its wheel). Whoever wants that sets the variable to 0.
+# Official builds of ONNX Runtime report to Microsoft from 1.31 on unless this is set before they are imported
+# (Privacy.md in its wheel). Whoever wants that sets the variable to 0.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
