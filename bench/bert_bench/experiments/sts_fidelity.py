@@ -1,11 +1,12 @@
 """Measure how close a sentence-embedding bundle is to transformers, on the sentence pairs of STS-B.
 
-python -m bert_bench.experiments.sts_fidelity --checkpoint CKPT --sts FILE --output FILE
+python -m bert_bench.experiments.sts_fidelity --checkpoint CKPT --sts FILE --calibrate FILE --output FILE
 
 Fidelity is the cosine similarity of the bundle's embeddings, FP32 and INT8, with those of transformers' model and
 tokenizer in FP32, pooled and normalized as sentence-transformers does: mean, 1st percentile and minimum over 1,000
 different sentences. The task metric is Spearman's correlation of the cosines of all pairs with their human scores. INT8
-is calibrated on the built-in texts, so that the file is held out.
+is calibrated on the built-in texts, or on sentences of another file, such as the training rows: the judged file is held
+out either way.
 
 Made bench/results/sts-mpnet.json.
 """
@@ -110,17 +111,16 @@ def results_table(result: Path) -> str:
 @click.command(help=__doc__)
 @path_option("--checkpoint", "Checkpoint folder of a sentence-embedding model with mean pooling.")
 @path_option("--sts", "CSV file of STS-B: two sentences and a score in each row, without a header.")
-@path_option("--bundle", "Bundle of the checkpoint; by default one is exported for this run alone.", required=False)
+@path_option("--calibrate", "CSV file of sentences like STS-B's, by default built-in texts.", required=False)
 @click.option("--count", type=int, default=1000, show_default=True, help="Different sentences to compare.")
 @path_option("--output", "Result file to write.")
-def main(checkpoint: Path, sts: Path, bundle: Path | None, count: int, output: Path) -> None:
+def main(checkpoint: Path, sts: Path, calibrate: Path | None, count: int, output: Path) -> None:
     """Export the checkpoint, measure, write the result."""
     with tempfile.TemporaryDirectory() as scratch:
-        if bundle is None:
-            bundle = Path(scratch) / "bundle"
-            export(checkpoint, bundle, progress=click.echo)
+        bundle = Path(scratch) / "bundle"
+        export(checkpoint, bundle, calibrate=calibrate, columns={"text": "0"}, progress=click.echo)
         result = measure_fidelity(bundle, checkpoint, sts, count)
-    write_result(output, result)
+    write_result(output, {"calibrated_on": "built-in texts" if calibrate is None else calibrate.name, **result})
     click.echo(result)
 
 

@@ -48,8 +48,9 @@ def test_mask_token_is_the_declared_one(pretrained_mpnet: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.shared_data
 def test_bundle_is_faithful_on_sts(pretrained_mpnet: Path, shared_data: Path, tmp_path: Path) -> None:
-    export(pretrained_mpnet, tmp_path / "bundle")
-    found = measure_fidelity(tmp_path / "bundle", pretrained_mpnet, shared_data / "stsb/stsb-en-dev.csv", 1000)
+    calibrate, judge = (shared_data / f"stsb/stsb-en-{part}.csv" for part in ("train", "dev"))
+    export(pretrained_mpnet, tmp_path / "bundle", calibrate=calibrate, columns={"text": "0"})
+    found = measure_fidelity(tmp_path / "bundle", pretrained_mpnet, judge, 1000)
     assert found["fp32"]["min"] >= 0.99999
     assert found["int8"]["mean"] >= 0.998
     assert found["int8"]["spearman"] == pytest.approx(found["transformers"]["spearman"], rel=0.005)
