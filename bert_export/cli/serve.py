@@ -68,6 +68,10 @@ def _named_bundles(bundles: Sequence[str]) -> dict[str, Path]:
 @engine_option(
     "--inter-threads", type=click.IntRange(1), show_default="threads", help="Batches run in parallel, a thread each."
 )
+@engine_option(
+    "--workers", type=click.IntRange(1, 64), default=1, show_default=True,
+    help="Processes that answer, each with its share of the cores and its own queue.",
+)  # fmt: skip
 @engine_option("--max-batch-tokens", type=click.IntRange(1), help="Padded tokens per batch.")
 @limit_option(
     "--max-queue-ms",
@@ -134,7 +138,14 @@ def _named_bundles(bundles: Sequence[str]) -> dict[str, Path]:
     expose_value=False, help="TOML file of these options, such as port = 9000.",
 )  # fmt: skip
 def serve(
-    bundles: tuple[str, ...], host: str, port: int, uds: Path | None, drain_s: float, log_level: str, **options: Any
+    bundles: tuple[str, ...],
+    host: str,
+    port: int,
+    uds: Path | None,
+    workers: int,
+    drain_s: float,
+    log_level: str,
+    **options: Any,
 ) -> None:
     """Serve bundles over HTTP.
 
@@ -142,12 +153,10 @@ def serve(
 
     Every option can also be set by an environment variable, such as BERT_SERVE_PORT, or in a file (--config).
     """
-    from bert_serve.logs import configure_logs
     from bert_serve.server import run_server
 
     settings = _settings(_named_bundles(bundles), options)
-    configure_logs(log_level)
-    code = run_server(settings, host=host, port=port, uds=uds, drain_s=drain_s)
+    code = run_server(settings, host=host, port=port, uds=uds, drain_s=drain_s, workers=workers, log_level=log_level)
     raise click.exceptions.Exit(code)
 
 

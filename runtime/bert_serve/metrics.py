@@ -1,9 +1,14 @@
-"""Prometheus metrics of a server."""
+"""Prometheus metrics of a server.
 
+Where `PROMETHEUS_MULTIPROC_DIR` names a folder, processes write their values there, and each answers with the sums.
+"""
+
+import os
 import time
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from bert_serve.serving.token_queue import Job
 
@@ -38,7 +43,9 @@ class Metrics:
             "bert_joined_sequences", "Sequences computed together, of one request or several.", ["model"],
             buckets=_COUNTS, registry=registry,
         )  # fmt: skip
-        self._queue_tokens = Gauge("bert_queue_tokens", "Tokens that wait.", ["model"], registry=registry)
+        self._queue_tokens = Gauge(
+            "bert_queue_tokens", "Tokens that wait.", ["model"], registry=registry, multiprocess_mode="livesum"
+        )
         self._reloads = Counter("bert_reloads", "Replaced bundles that were loaded.", ["model"], registry=registry)
         self._reload_failures = Counter(
             "bert_reload_failures", "Replaced bundles that could not be loaded.", ["model"], registry=registry
@@ -64,7 +71,11 @@ class Metrics:
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
+        if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+            return generate_latest(self.registry)
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,21 @@
-"""The server process: uvicorn around the application."""
+"""The server's processes: uvicorn around the application, once or several times."""
 
+import os
 import signal
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
+from uvicorn.supervisors import Multiprocess
 
+from bert_runtime.machine import available_cores
 from bert_serve.http.app import create_app
+from bert_serve.logs import configure_logs
 from bert_serve.settings import ServerSettings
 
 __all__ = ["run_server"]
@@ -16,7 +25,16 @@ _KEEP_ALIVE_S = 75
 send a request into a connection that is being closed."""
 
 
-def run_server(settings: ServerSettings, *, host: str, port: int, uds: Path | None, drain_s: float) -> int:
+def run_server(
+    settings: ServerSettings,
+    *,
+    host: str,
+    port: int,
+    uds: Path | None,
+    drain_s: float,
+    workers: int = 1,
+    log_level: str = "info",
+) -> int:
     """Serve until SIGTERM or Ctrl-C, then finish the requests that are in progress.
 
     Args:
@@ -25,37 +43,73 @@ def run_server(settings: ServerSettings, *, host: str, port: int, uds: Path | No
         port: port to listen on; 0 for a free one.
         uds: path of a Unix socket to listen on instead.
         drain_s: seconds that requests in progress have to end after the signal.
+        workers: processes that answer, each with its share of the cores and a queue of its own.
+        log_level: least severe lines of the log.
 
     Returns:
         The exit code: 0 after a signal, 1 where a bundle could not be loaded or the address is taken.
     """
+    options = {
+        "host": host,
+        "port": port,
+        "uds": None if uds is None else str(uds),
+        "loop": "uvloop" if sys.platform != "win32" else "asyncio",
+        "http": "httptools",
+        "ws": "none",
+        "lifespan": "on",
+        "log_config": None,
+        "access_log": False,  # the middleware's line has the request's id
+        "server_header": False,
+        "timeout_keep_alive": _KEEP_ALIVE_S,
+        "timeout_graceful_shutdown": round(drain_s),
+    }
+    configure_logs(log_level)
+    try:
+        if workers == 1:
+            return _run_alone(settings, options)
+        return _run_workers(_share_cores(settings, workers), options, workers, log_level)
+    except SystemExit:  # the address is taken; the log says so
+        return 1
+
+
+def _run_alone(settings: ServerSettings, options: dict[str, Any]) -> int:
+    """Serve in this process; it answers probes while the models are being loaded."""
     failed = False
 
     def stop() -> None:
         nonlocal failed
         failed = server.should_exit = True
 
-    server = uvicorn.Server(
-        uvicorn.Config(
-            create_app(settings, stop),
-            host=host,
-            port=port,
-            uds=None if uds is None else str(uds),
-            loop="uvloop" if sys.platform != "win32" else "asyncio",
-            http="httptools",
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,  # the middleware's line has the request's id
-            server_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=round(drain_s),
-        )
-    )
+    server = uvicorn.Server(uvicorn.Config(create_app(settings, stop), **options))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: None)  # uvicorn raises the signal that ended it once more
-    try:
-        server.run()
-    except SystemExit:  # the address is taken; the log says so
-        return 1
+    server.run()
     return 1 if failed else 0
+
+
+def _run_workers(settings: ServerSettings, options: dict[str, Any], workers: int, log_level: str) -> int:
+    """Serve in several processes, which share the socket; uvicorn starts those anew that die.
+
+    A worker accepts connections once its models are loaded, so that none meets one that is not ready.
+    """
+    with TemporaryDirectory(prefix="bert-serve-") as folder:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # there, workers add up their metrics
+        make_app = partial(_worker_app, settings, log_level)
+        config = uvicorn.Config(make_app, factory=True, workers=workers, **options)
+        supervisor = Multiprocess(config, sockets=[config.bind_socket()])
+        supervisor.run()
+    return 1 if any(process.exitcode not in (0, -signal.SIGTERM) for process in supervisor.processes) else 0
+
+
+def _worker_app(settings: ServerSettings, log_level: str) -> FastAPI:
+    """Return a worker's application."""
+    configure_logs(log_level)
+    return create_app(settings, wait_for_models=True)
+
+
+def _share_cores(settings: ServerSettings, workers: int) -> ServerSettings:
+    """Give each worker its share of the cores, unless the settings name a number of threads."""
+    load_options = dict(settings.engine.load_options)
+    if load_options.get("threads") is None:
+        load_options["threads"] = max(1, available_cores() // workers)
+    return replace(settings, engine=replace(settings.engine, load_options=load_options))

@@ -1,6 +1,7 @@
 """The server as a process: sockets, signals, exit codes, memory."""
 
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -116,6 +117,29 @@ def test_a_taken_port_is_an_error_in_one_line(start: Start, embedding_bundle: Pa
     assert ended.returncode == 1
     assert "address already in use" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_workers_share_a_port_and_add_up_their_metrics(start: Start, embedding_bundle: Path) -> None:
+    process, address = start(embedding_bundle, "--workers", "2")
+    for _ in range(20):
+        with Client() as client:
+            embed(client, address, ["hello"])
+    with Client() as client:
+        metrics = client.get(f"{address}/metrics").text
+    assert 'bert_requests_total{route="/v1/embeddings",status="200"} 20.0' in metrics
+    assert 'bert_texts_total{model="embedding"} 20.0' in metrics
+    assert 'bert_queue_tokens{model="embedding"} 0.0' in metrics
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+
+
+def test_workers_that_cannot_load_a_bundle_end_the_server(start: Start, embedding_bundle: Path, tmp_path: Path) -> None:
+    bundle = Path(shutil.copytree(embedding_bundle, tmp_path / "damaged"))
+    (bundle / "tokenizer.json").write_text("{}", encoding="utf-8")
+    process, _ = start(bundle, "--workers", "2")
+    assert process.wait(30) == 1
+    log = (tmp_path / "0.log").read_text(encoding="utf-8")
+    assert "model 'damaged' cannot be loaded" in log
 
 
 @pytest.mark.slow

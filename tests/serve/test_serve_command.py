@@ -21,7 +21,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return 0
 
     monkeypatch.setattr("bert_serve.server.run_server", run_server)
-    monkeypatch.setattr("bert_serve.logs.configure_logs", lambda level: None)
     return found
 
 

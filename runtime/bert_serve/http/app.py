@@ -28,7 +28,9 @@ _FORMATS: tuple[ModuleType, ...] = (openai, tei, rerank, kserve, pipelines)
 """Modules with the routes of a wire format: a `router`, and the format of its errors, `error_body`."""
 
 
-def create_app(settings: ServerSettings, on_failure: Callable[[], None] = lambda: None) -> FastAPI:
+def create_app(
+    settings: ServerSettings, on_failure: Callable[[], None] = lambda: None, *, wait_for_models: bool = False
+) -> FastAPI:
     """Return the application that serves bundles.
 
     Models are loaded in the background once it starts: until then, `/health` and inference answer 503.
@@ -36,6 +38,8 @@ def create_app(settings: ServerSettings, on_failure: Callable[[], None] = lambda
     Args:
         settings: what to serve, and to whom.
         on_failure: called where a bundle cannot be loaded at the start; the log says why.
+        wait_for_models: whether to load the models before the application has started instead; where one cannot be
+            loaded, the start fails.
     """
     metrics = Metrics()
     models = Models(settings, metrics)
@@ -45,7 +49,9 @@ def create_app(settings: ServerSettings, on_failure: Callable[[], None] = lambda
         summary="Exported encoders over HTTP",
         docs_url=None,  # its page would load scripts from elsewhere
         redoc_url=None,
-        lifespan=partial(_lifespan, models=models, reload_s=settings.reload_s, on_failure=on_failure),
+        lifespan=partial(
+            _lifespan, models=models, reload_s=settings.reload_s, on_failure=on_failure, wait_for_models=wait_for_models
+        ),
     )
     app.state.settings, app.state.models, app.state.metrics = settings, models, metrics
     app.router.routes.extend(operations.router.routes)  # `include_router` would match each request twice
@@ -68,9 +74,11 @@ def create_app(settings: ServerSettings, on_failure: Callable[[], None] = lambda
 
 @asynccontextmanager
 async def _lifespan(
-    app: FastAPI, models: Models, reload_s: float | None, on_failure: Callable[[], None]
+    app: FastAPI, models: Models, reload_s: float | None, on_failure: Callable[[], None], *, wait_for_models: bool
 ) -> AsyncIterator[None]:
-    """Load the models while the server already answers probes, and close them at its end."""
+    """Load the models, by default while the server already answers probes, and close them at its end."""
+    if wait_for_models:
+        await _load(models)
     task = asyncio.create_task(_load_and_watch(models, reload_s, on_failure))
     yield
     task.cancel()
@@ -78,13 +86,23 @@ async def _lifespan(
         served.close()
 
 
+async def _load(models: Models) -> None:
+    """Load the models that are not loaded yet; log and raise `BertError` where one cannot be."""
+    for served in models.values():
+        if served.ready:
+            continue
+        try:
+            await served.load()
+        except BertError as error:
+            _log.critical("model %r cannot be loaded: %s", served.name, error)
+            raise
+        _log.info("model %r is ready: %r", served.name, served.model)
+
+
 async def _load_and_watch(models: Models, reload_s: float | None, on_failure: Callable[[], None]) -> None:
     try:
-        for served in models.values():
-            await served.load()
-            _log.info("model %r is ready: %r", served.name, served.model)
-    except BertError as error:
-        _log.critical("model %r cannot be loaded: %s", served.name, error)
+        await _load(models)
+    except BertError:
         on_failure()
         return
     while reload_s is not None:

@@ -68,7 +68,6 @@ class Engine:
         take_tokens = _TAKEN_BATCHES * self.model.max_batch_tokens
         self.queue = TokenQueue(settings.max_queue_tokens, take_tokens, settings.max_queue_ms / 1e3)
         self._worker = Worker(self.model, self.queue, metrics.joined.observe)
-        metrics.queue_tokens.set_function(lambda: self.queue.num_tokens)
 
     def _check_self_test(self) -> None:
         manifest, variant = self.model.manifest, self.model.variant
@@ -158,11 +157,14 @@ class Engine:
         sequences = [window for item in encoded for window in item.windows]
         job = Job(sequences, time.perf_counter() + self._settings.max_queue_ms / 1e3, finish)
         self.queue.put(job)
+        self._metrics.queue_tokens.set(self.queue.num_tokens)
         try:
             await _wait(done, caller)
         except BaseException:  # also when the handler is cancelled
             job.cancelled = True
             raise
+        finally:
+            self._metrics.queue_tokens.set(self.queue.num_tokens)
         if job.error is not None:
             raise job.error
         self._metrics.count(job)
