@@ -14,6 +14,8 @@ two processes instead of one.
 Made bench/results/serving-*.json.
 """
 
+import signal
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -171,4 +173,5 @@ def main(
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the servers are ended, too
     main()

@@ -53,7 +53,7 @@ def our_server(precision: str = "int8", *options: str) -> ServerSpec:
     """Return `bert-export serve` with a precision and further options."""
     arguments = ("serve", "minilm={model}", "--port", "{port}", "--precision", precision, *options)
     return ServerSpec(
-        name=f"bert-export-{precision}", label=f"bert-export serve, {precision.upper()}", precision=precision,
+        name=f"bert-export-{precision}", label=f"bert-export, {precision.upper()}", precision=precision,
         model="bundle", command=("python", "-P", "-m", "bert_export", *arguments),
     )  # fmt: skip
 
@@ -76,7 +76,7 @@ def _infinity(precision: str) -> ServerSpec:
         "--port", "{port}", "--no-bettertransformer", "--log-level", "warning",
     )  # fmt: skip
     return ServerSpec(
-        name=f"infinity-{precision}", label=f"infinity, ONNX engine, {precision.upper()}", precision=precision,
+        name=f"infinity-{precision}", label=f"infinity, {precision.upper()}", precision=precision,
         command=command, model=f"{precision}-flat", environment="server-infinity", in_model_folder=True,
         variables={"DO_NOT_TRACK": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0"},
     )  # fmt: skip
@@ -89,30 +89,26 @@ def _vllm() -> ServerSpec:
         "--dtype", "float32", "--enforce-eager", "--disable-uvicorn-access-log",
     )  # fmt: skip
     return ServerSpec(
-        name="vllm-cpu", label="vLLM for CPUs, PyTorch FP32", precision="fp32", command=command, model="checkpoint",
+        name="vllm-cpu", label="vLLM, PyTorch, FP32", precision="fp32", command=command, model="checkpoint",
         environment="server-vllm",
         variables={"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_CPU_KVCACHE_SPACE": "1"},
     )  # fmt: skip
 
 
-_SENTENCE_TRANSFORMERS = "over sentence-transformers, ONNX"
-
 PEERS: tuple[ServerSpec, ...] = (
     *(_infinity(precision) for precision in ("fp32", "int8")),
     *(
-        _program(
-            f"{name}_sentence_transformers", f"{title} {_SENTENCE_TRANSFORMERS}", precision, f"server-{name}", wire
-        )
+        _program(f"{name}_sentence_transformers", f"{title} + sentence-transformers", precision, f"server-{name}", wire)
         for name, title, wire in (
             ("fastapi", "FastAPI", OPENAI),
             ("litserve", "LitServe", OPENAI),
             ("mlserver", "MLServer", KSERVE),
-            ("triton", "Triton, Python backend", TRITON),
+            ("triton", "Triton", TRITON),
         )
         for precision in ("fp32", "int8")
     ),
     *(
-        _program("fastapi_fastembed", "FastAPI over fastembed", precision, "server-fastembed")
+        _program("fastapi_fastembed", "FastAPI + fastembed", precision, "server-fastembed")
         for precision in ("fp32", "int8")
     ),
     _vllm(),

@@ -15,13 +15,17 @@ __all__ = ["results_chart", "results_table"]
 _LOADS = {"1x16": "1 text a request, 16 callers", "32x4": "32 texts a request, 4 callers"}
 """Loads that servers are compared on, by key."""
 
+_LEGEND = """
+1×16: one text a request, from 16 callers, each of which sends its next request once the last one is answered. CPU time
+is the server's at 32×4. The cosine is an embedding's with that of the FP32 bundle: the least of 64 texts."""
+
 
 def results_table(result: Path) -> str:
     """Return the figures in a result file as Markdown: the servers, those that do not run, and ours."""
     values = json.loads(result.read_text("utf-8"))
     blocks = []
     if servers := values.get("servers"):
-        blocks += [_server_table(servers), *_errors(servers)]
+        blocks += [_LEGEND, _server_table(servers), *_errors(servers)]
     if figures := _figures(values):
         blocks += ["`bert-export serve`, INT8:", markdown_table(["what", "measured", "goal"], figures)]
     if processes := values.get("processes"):
@@ -33,8 +37,8 @@ def results_table(result: Path) -> str:
 def _server_table(servers: Mapping[str, Any]) -> str:
     """Return a row per server, the fastest first."""
     header = [
-        "server", *(f"requests/s: {title}" for title in _LOADS.values()), "one caller, p50 ms", "CPU ms per text",
-        "first answer, s", "memory, MB", "cosine with FP32, min",
+        "server", *(f"requests/s at {_times(key)}" for key in _LOADS), "p50 at 1×1, ms", "CPU ms per text", "start, s",
+        "memory, MB", "least cosine",
     ]  # fmt: skip
     rows = []
     for name in _by_speed(servers):
@@ -51,6 +55,11 @@ def _server_table(servers: Mapping[str, Any]) -> str:
             f"{found['cosine_with_fp32']['min']:.4f}" if found["cosine_with_fp32"] else MISSING,
         ])  # fmt: skip
     return markdown_table(header, rows)
+
+
+def _times(load: str) -> str:
+    """Return a load's key as readers see it, such as 1×16."""
+    return load.replace("x", "×")
 
 
 def _by_speed(servers: Mapping[str, Any]) -> list[str]:
@@ -79,9 +88,9 @@ def _figures(values: Mapping[str, Any]) -> list[list[str]]:
         ])  # fmt: skip
     goals = {"1x1": "≤ 2", "1x16": "≤ 2", "32x1": "≤ 1.15", "32x4": "≤ 1.15"}
     for load, found in values.get("cpu", {}).items():
-        texts, callers = load.split("x")
-        title = f"processor time per text over in-process: {texts} texts a request, callers: {callers}"
-        rows.append([title, f"{found['ratio']:.2f}×", f"{goals[load]}×"])
+        rows.append(
+            [f"processor time per text over in-process, at {_times(load)}", f"{found['ratio']:.2f}×", f"{goals[load]}×"]
+        )
     if overload := values.get("overload"):
         rows += _overload_rows(overload)
     if start := values.get("start"):
@@ -111,7 +120,7 @@ def _overload_rows(overload: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _process_table(processes: Mapping[str, Any]) -> str:
-    header = ["processes", *(f"requests/s: {title}" for title in _LOADS.values()), "memory, MB"]
+    header = ["processes", *(f"requests/s at {_times(key)}" for key in _LOADS), "memory, MB"]
     rows = [
         [count, *(f"{found['requests_per_s'][key]:,.1f}" for key in _LOADS), f"{found['resident_mb']:.0f}"]
         for count, found in processes.items()
