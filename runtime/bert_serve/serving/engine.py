@@ -36,8 +36,9 @@ _INLINE_ANSWERS = 32
 """Answers that are decoded at once, without a thread, counted by `_num_answers`: 5 ms for 32 windows of a question's
 context, measured with the tests' toy model (0.20 s for 1,220 windows)."""
 
-_GONE_CHECK_S = 0.05
-"""Seconds between looks whether the client still waits."""
+_GONE_CHECK_S = 0.5
+"""Seconds between looks whether the client still waits. At 0.05, the looks of 170 waiting requests took so much of the
+event loop that refusals at twice the capacity took 228 ms (`bert_bench.experiments.serving --part overload`)."""
 
 
 class Caller(Protocol):
@@ -86,6 +87,7 @@ class Engine:
 
         Raises:
             InputError: names an input that the task cannot process.
+            QueueFullError: the request would wait too long.
             TooManyTextsError: there are more than a request may have.
             TextTooLongError: an input has more tokens than it may.
         """
@@ -117,6 +119,7 @@ class Engine:
         return [EncodedInput(TextInput(""), (cast(Encoding, TokenIds(ids)),)) for ids in sequences]
 
     def _check_number(self, num_texts: int) -> None:
+        self.queue.check_wait()  # at once, before a request that will be refused costs its tokenization
         if num_texts > self._settings.max_texts:
             raise TooManyTextsError(f"expected at most {self._settings.max_texts} texts, found {num_texts}")
 

@@ -92,16 +92,21 @@ class TokenQueue:
                     f"request's {num_tokens:,}; try again later",
                     self._seconds_of(self.num_tokens),
                 )
-            num_takes = self._first_turns // self._take_tokens  # before the one that this job's first turn is in
-            if (wait_s := self._seconds_of(num_takes * self._take_tokens)) > self._max_wait_s:
-                raise QueueFullError(
-                    f"the request would wait {wait_s * 1e3:.0f} ms until its start; expected at most "
-                    f"{self._max_wait_s * 1e3:.0f} ms; try again later",
-                    wait_s,
-                )
+            self.check_wait()
             self.num_tokens += num_tokens
             self._append(job)
             self._changed.notify()
+
+    def check_wait(self) -> None:
+        """Raise `QueueFullError` if a job that is added now would not be started, and its first turn done, in time."""
+        num_takes = self._first_turns // self._take_tokens  # before the one that the job's first turn is in
+        wait_s = self._seconds_of(num_takes * self._take_tokens)
+        if num_takes and wait_s + self._seconds_of(self._take_tokens) > self._max_wait_s:
+            raise QueueFullError(
+                f"the request would wait {wait_s * 1e3:.0f} ms until its start; expected at most "
+                f"{self._max_wait_s * 1e3:.0f} ms until its first results; try again later",
+                wait_s,
+            )
 
     def _append(self, job: Job) -> None:
         self._jobs.append(job)
