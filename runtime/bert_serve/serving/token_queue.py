@@ -108,8 +108,8 @@ class TokenQueue:
                 wait_s,
             )
 
-    def _append(self, job: Job) -> None:
-        self._jobs.append(job)
+    def _append(self, job: Job, *, first: bool = False) -> None:
+        (self._jobs.appendleft if first else self._jobs.append)(job)
         self._first_turns += min(job.num_waiting_tokens, self._turn_tokens)
 
     def _seconds_of(self, num_tokens: int) -> float:
@@ -157,7 +157,8 @@ class TokenQueue:
         job.num_waiting_tokens -= num_tokens
         self.num_tokens -= num_tokens
         if job.taken < len(job.sequences):
-            self._append(job)
+            # What the take had no room for goes on with the next one: at the end, it would wait for everybody again.
+            self._append(job, first=max_tokens < self._turn_tokens)
         return range(first, job.taken)
 
     def close(self) -> None:

@@ -109,3 +109,11 @@ def test_a_closed_queue_gives_what_waits_and_takes_no_more() -> None:
         waiting.put(job(5))
     assert waiting.take()
     assert waiting.take() is None
+
+
+def test_a_job_that_a_take_has_no_room_for_goes_on_with_the_next_take() -> None:
+    jobs, waiting = [job(10), job(10), job(5), job(*[10] * 3), job(10)], queue()
+    for request in jobs:
+        waiting.put(request)
+    waiting.take()
+    assert taken(waiting.take(), jobs) == [(3, [2]), (4, [0])]
