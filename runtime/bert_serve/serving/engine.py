@@ -32,8 +32,9 @@ _TAKEN_BATCHES = 4
 """Batches of `max_batch_tokens` that the worker takes at a time: enough to sort by length and to fill the parallel
 sessions, few enough for a new request to have its turn soon. A judgement."""
 
-_INLINE_CHARACTERS = 4_000
-"""Texts of a request that are tokenized at once; a thread's start costs more than that (about 1 ms at 4,000)."""
+_INLINE_CHARACTERS = 1_000
+"""Length of a single text that is tokenized on the event loop, which takes less than passing it to a thread. At twice
+the capacity in requests of 32 texts, tokenizing these there took a quarter of the loop's time (py-spy)."""
 
 _INLINE_ANSWERS = 32
 """Answers that are decoded at once, without a thread, counted by `_num_answers`: 5 ms for 32 windows of a question's
@@ -43,8 +44,8 @@ _COMPUTE_NICENESS = 5
 """Niceness of the threads that compute. A judgement."""
 
 _GONE_CHECK_S = 0.5
-"""Seconds between looks whether the client still waits. At 0.05, the looks of 170 waiting requests took so much of the
-event loop that refusals at twice the capacity took 228 ms (`bert_bench.experiments.serving --part overload`)."""
+"""Seconds between looks whether the client still waits: at twice the capacity, over a hundred requests wait. A
+judgement."""
 
 
 class Caller(Protocol):
@@ -100,7 +101,7 @@ class Engine:
         """
         self._check_number(len(inputs))
         start = time.perf_counter()
-        if _num_characters(inputs) <= _INLINE_CHARACTERS:
+        if len(inputs) == 1 and _num_characters(inputs) <= _INLINE_CHARACTERS:
             encoded = self.model.tokenize(inputs)
         else:
             encoded = await asyncio.to_thread(self.model.tokenize, inputs)

@@ -45,13 +45,20 @@ class Worker:
         self._thread.start()
 
     def _work(self) -> None:
-        while (taken := self._queue.take()) is not None:
+        end = time.perf_counter()
+        while True:
+            was_waiting = self._queue.num_tokens > 0
+            if (taken := self._queue.take()) is None:
+                return
             if taken:
+                start = end if was_waiting else time.perf_counter()  # what passes between two runs counts, too
                 self._run(taken)
+                end = time.perf_counter()
+                num_tokens = sum(len(job.sequences[index]) for job, indices in taken for index in indices)
+                self._measure(num_tokens, end - start)
 
     def _run(self, taken: list[tuple[Job, range]]) -> None:
         """Compute the outputs of some sequences, and finish the jobs that have all of theirs."""
-        start = time.perf_counter()
         sequences = [job.sequences[index] for job, indices in taken for index in indices]
         try:
             outputs = iter(self._model.run_encodings(sequences))
@@ -59,7 +66,6 @@ class Worker:
             self._run_alone(taken, error)
             return
         self._joined(len(sequences))
-        self._measure(sum(map(len, sequences)), time.perf_counter() - start)
         for job, indices in taken:
             for index in indices:
                 job.outputs[index] = next(outputs)
