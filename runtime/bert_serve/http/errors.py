@@ -50,7 +50,7 @@ def add_error_handlers(app: FastAPI, bodies: Mapping[str, ErrorBody], metrics: M
         metrics: where refused requests are counted.
     """
 
-    def answer(request: Request, error: Exception) -> Response:
+    async def answer(request: Request, error: Exception) -> Response:  # a plain function would run in a thread
         status, message, reason = _describe(error)
         if status == 500:
             _log.error("%s %s failed", request.method, _route_path(request), exc_info=error)

@@ -32,6 +32,10 @@ _TAKEN_BATCHES = 4
 """Batches of `max_batch_tokens` that the worker takes at a time: enough to sort by length and to fill the parallel
 sessions, few enough for a new request to have its turn soon. A judgement."""
 
+_TURN_TAKES = 4
+"""What a request computes before it is the next one's turn, in takes of the worker. With half of a take, requests of 32
+texts had two turns, and so waited twice. A judgement."""
+
 _INLINE_CHARACTERS = 1_000
 """Length of a single text that is tokenized on the event loop, which takes less than passing it to a thread. At twice
 the capacity in requests of 32 texts, tokenizing these there took a quarter of the loop's time (py-spy)."""
@@ -75,7 +79,8 @@ class Engine:
         self._metrics = metrics
         self._check_self_test()
         take_tokens = _TAKEN_BATCHES * self.model.max_batch_tokens
-        self.queue = TokenQueue(settings.max_queue_tokens, take_tokens, settings.max_queue_ms / 1e3)
+        turn_tokens = _TURN_TAKES * take_tokens
+        self.queue = TokenQueue(settings.max_queue_tokens, take_tokens, turn_tokens, settings.max_queue_ms / 1e3)
         self._worker = Worker(self.model, self.queue, metrics.joined.observe)
 
     def _check_self_test(self) -> None:

@@ -2,8 +2,8 @@
 
     put ──▶ [ job A: ■■■□□□□ ][ job B: □ ][ job C: □□ ] ──▶ take: some sequences of A, B, C, then A again
 
-A job is one request: its sequences in order, and how far it has come. A long request gives half of what is taken at a
-time before it goes to the end of the queue, so that a short one never waits for all of it (round robin).
+A job is one request: its sequences in order, and how far it has come. A long request gives `turn_tokens` before it goes
+to the end of the queue, so that a short one never waits for all of it (round robin).
 """
 
 import time
@@ -30,7 +30,7 @@ class Job:
 
     __slots__ = (
         "cancelled", "deadline_s", "error", "finish", "num_left", "num_waiting_tokens",
-        "outputs", "queued_s", "sequences", "started_s", "taken",
+        "outputs", "queued_s", "sequences", "started_s", "taken", "turn_left",
     )  # fmt: skip
 
     def __init__(self, sequences: Sequence[Encoding], deadline_s: float, finish: Callable[["Job"], None]) -> None:
@@ -43,6 +43,8 @@ class Job:
         """Sequences that the worker has taken."""
         self.num_waiting_tokens = sum(map(len, sequences))
         """Tokens of those that it has not taken."""
+        self.turn_left = 0
+        """Tokens that it may still give in its turn."""
         self.num_left = len(sequences)
         """Sequences without an output."""
         self.error: Exception | None = None
@@ -58,13 +60,14 @@ class TokenQueue:
     Args:
         max_tokens: tokens that may wait.
         take_tokens: about how many tokens are taken at a time.
+        turn_tokens: tokens that a job gives before the next job's turn.
         max_wait_s: how long a job may wait until its start.
     """
 
-    def __init__(self, max_tokens: int, take_tokens: int, max_wait_s: float) -> None:
+    def __init__(self, max_tokens: int, take_tokens: int, turn_tokens: int, max_wait_s: float) -> None:
         self._max_tokens = max_tokens
         self._take_tokens = take_tokens
-        self._turn_tokens = max(1, take_tokens // 2)
+        self._turn_tokens = turn_tokens
         self._max_wait_s = max_wait_s
         self._jobs: deque[Job] = deque()
         self._changed = Condition()
@@ -108,9 +111,14 @@ class TokenQueue:
                 wait_s,
             )
 
-    def _append(self, job: Job, *, first: bool = False) -> None:
-        (self._jobs.appendleft if first else self._jobs.append)(job)
-        self._first_turns += min(job.num_waiting_tokens, self._turn_tokens)
+    def _append(self, job: Job) -> None:
+        """Add a job at the front if its turn is not over, and else at the end."""
+        if job.turn_left > 0:
+            self._jobs.appendleft(job)
+        else:
+            job.turn_left = self._turn_tokens
+            self._jobs.append(job)
+        self._first_turns += min(job.num_waiting_tokens, job.turn_left)
 
     def _seconds_of(self, num_tokens: int) -> float:
         return num_tokens / self.tokens_per_s if self.tokens_per_s else 0.0
@@ -130,7 +138,7 @@ class TokenQueue:
                 return None
             while self._jobs and room > 0:
                 job = self._jobs.popleft()
-                self._first_turns -= min(job.num_waiting_tokens, self._turn_tokens)
+                self._first_turns -= min(job.num_waiting_tokens, job.turn_left)
                 if (indices := self._turn(job, room)) is not None:
                     taken.append((job, indices))
                     room -= sum(len(job.sequences[index]) for index in indices)
@@ -148,17 +156,17 @@ class TokenQueue:
             self.num_tokens -= job.num_waiting_tokens
             job.finish(job)
             return None
-        first, room = job.taken, min(max_tokens, self._turn_tokens)
+        first, room = job.taken, min(max_tokens, job.turn_left)
         job.started_s = job.started_s or now
         while job.taken < len(job.sequences) and (room > 0 or job.taken == first):
             room -= len(job.sequences[job.taken])
             job.taken += 1
         num_tokens = sum(len(job.sequences[index]) for index in range(first, job.taken))
         job.num_waiting_tokens -= num_tokens
+        job.turn_left -= num_tokens
         self.num_tokens -= num_tokens
         if job.taken < len(job.sequences):
-            # What the take had no room for goes on with the next one: at the end, it would wait for everybody again.
-            self._append(job, first=max_tokens < self._turn_tokens)
+            self._append(job)
         return range(first, job.taken)
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ class Runner:
 
 def run(*requests: Sequence[int]) -> tuple[list[Job], Runner]:
     """Run requests of sequences with these numbers of tokens; all but the first wait while that one is computed."""
-    runner, waiting, done = Runner(), TokenQueue(10_000, 20_000, 10.0), threading.Semaphore(0)
+    runner, waiting, done = Runner(), TokenQueue(10_000, 20_000, 10_000, 10.0), threading.Semaphore(0)
     jobs = [
         Job([range(n) for n in lengths], time.perf_counter() + 10, lambda job: done.release())  # type: ignore[misc]
         for lengths in requests
@@ -61,7 +61,7 @@ def test_a_failure_reaches_only_the_request_that_causes_it() -> None:
 
 
 def test_the_throughput_is_measured() -> None:
-    runner, waiting = Runner(), TokenQueue(10_000, 20_000, 10.0)
+    runner, waiting = Runner(), TokenQueue(10_000, 20_000, 10_000, 10.0)
     runner.free.set()
     Worker(runner, waiting, lambda count: None)
     done = threading.Event()
