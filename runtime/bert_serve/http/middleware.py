@@ -7,10 +7,10 @@ Plain ASGI: classes that wrap an application. Starlette's base class for middlew
 
 import hmac
 import logging
+import random
 import re
 import time
 from collections.abc import Sequence
-from uuid import uuid4
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -52,7 +52,7 @@ class RequestLog:
             return
         start, status, body = time.perf_counter(), 0, bytearray()
         asked = Headers(scope=scope).get("x-request-id", "")
-        request_id = asked if _REQUEST_ID.fullmatch(asked) else uuid4().hex
+        request_id = asked if _REQUEST_ID.fullmatch(asked) else f"{random.getrandbits(128):032x}"
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
