@@ -44,7 +44,7 @@ _INLINE_ANSWERS = 32
 """Answers that are decoded at once, without a thread, counted by `_num_answers`: 5 ms for 32 windows of a question's
 context, measured with the tests' toy model (0.20 s for 1,220 windows)."""
 
-_COMPUTE_NICENESS = 5
+_COMPUTE_NICENESS = 10
 """Niceness of the threads that compute. A judgement."""
 
 _GONE_CHECK_S = 0.5
