@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -24,10 +23,6 @@ from bert_serve.settings import ServerSettings
 __all__ = ["create_app"]
 
 _log = logging.getLogger("bert_serve")
-
-_SWITCH_INTERVAL_S = 0.0005
-"""How long the event loop waits for the interpreter's lock, which threads hold while they pad and decode. With Python's
-5 ms, refusals at twice the capacity took 0.25 s."""
 
 _FORMATS: tuple[ModuleType, ...] = (openai, tei, rerank, kserve, pipelines)
 """Modules with the routes of a wire format: a `router`, and the format of its errors, `error_body`."""
@@ -82,7 +77,6 @@ async def _lifespan(
     app: FastAPI, models: Models, reload_s: float | None, on_failure: Callable[[], None], *, wait_for_models: bool
 ) -> AsyncIterator[None]:
     """Load the models, by default while the server already answers probes, and close them at its end."""
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     if wait_for_models:
         await _load(models)
     task = asyncio.create_task(_load_and_watch(models, reload_s, on_failure))

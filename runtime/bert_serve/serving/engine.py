@@ -1,9 +1,6 @@
 """A loaded bundle with its queue and its worker."""
 
 import asyncio
-import os
-import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -44,9 +41,6 @@ _INLINE_ANSWERS = 32
 """Answers that are decoded at once, without a thread, counted by `_num_answers`: 5 ms for 32 windows of a question's
 context, measured with the tests' toy model (0.20 s for 1,220 windows)."""
 
-_COMPUTE_NICENESS = 10
-"""Niceness of the threads that compute. A judgement."""
-
 _GONE_CHECK_S = 0.5
 """Seconds between looks whether the client still waits: at twice the capacity, over a hundred requests wait. A
 judgement."""
@@ -72,7 +66,6 @@ class Engine:
     """
 
     def __init__(self, bundle: Path, settings: EngineSettings, metrics: ModelMetrics) -> None:
-        _yield_to_event_loop()
         self.model = load(bundle, **settings.load_options)
         """The loaded model."""
         self._settings = settings
@@ -200,15 +193,6 @@ class Engine:
     def close(self) -> None:
         """Accept no more work; what waits is still done, by a thread that then ends."""
         self.queue.close()
-
-
-def _yield_to_event_loop() -> None:
-    """Lower the priority of this thread and of those that it starts: ONNX Runtime's and the worker.
-
-    The event loop then answers at once, also where the model keeps all cores busy. Only Linux has such priorities.
-    """
-    if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _COMPUTE_NICENESS)
 
 
 def _num_characters(inputs: Sequence[SingleInput]) -> int:
