@@ -42,7 +42,11 @@ def cpu_plan(
         )
     if measured is None or precision not in ("auto", measured.precision):  # measured for another precision
         plan = default_plan(choose_variant(manifest, precision).precision, threads, inter_threads)
-    elif threads not in (None, measured.threads) or inter_threads not in (None, measured.inter_threads):
+    elif (
+        threads not in (None, measured.threads)
+        or inter_threads not in (None, measured.inter_threads)
+        or (threads is not None and measured.inter_threads > threads)  # who names threads gives no more cores
+    ):
         plan = replace(default_plan(measured.precision, threads, inter_threads), kernels=measured.kernels)
     else:
         plan = measured

@@ -69,6 +69,18 @@ def test_load_follows_the_measured_plan(tuned: Path) -> None:
     assert model.variant.precision == "fp32"
 
 
+def test_threads_that_are_named_bound_the_measured_parallel_batches(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread is one core, also where two batches of one thread each measured fastest."""
+    monkeypatch.setattr("bert_runtime.variant_choice.available_cores", lambda: 2)
+    measured = Plan(precision="fp32", threads=1, inter_threads=2, max_batch_tokens=128)
+    manifest = Manifest.read(bundle)
+    assert cpu_plan(manifest, measured) == measured
+    assert cpu_plan(manifest, measured, threads=1) == default_plan("fp32", 1)
+    assert cpu_plan(manifest, measured, threads=1).inter_threads == 1
+
+
 def test_arguments_override_the_measured_plan(tuned: Path) -> None:
     assert plan_for(tuned, precision="int8") == default_plan("int8")
     assert plan_for(tuned, threads=1) == default_plan("fp32", 1)
