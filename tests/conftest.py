@@ -6,6 +6,7 @@ The folders are made once per session and read by many tests. A test that change
 import json
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -33,6 +34,10 @@ the a an is are was i you we they it my your card bank money lost account help p
 bye goodbye see later how what when where why can do does to of in on and or not this that with for train late bus
 weather rain sun book read film bad great new old left right open close pay order parcel refund question
 """
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script: processes would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
