@@ -55,7 +55,7 @@ _CHARACTER = 0.6
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the maps of a picture are, in inches."""
+    """Positions of the maps of a picture, in inches."""
 
     rows: int
     columns: int

@@ -20,7 +20,7 @@ _SCOPE = "encoder.position_bias"
 
 
 class PositionBias(NamedTuple):
-    """What an additive mask [B, A, S, S] was made from."""
+    """Sources of an additive mask [B, A, S, S]."""
 
     mask: ir.Value
     """bool [B, 1, S, S], True where a query may attend to a key."""

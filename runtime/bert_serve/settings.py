@@ -38,7 +38,7 @@ class EngineSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """What a server serves, and to whom."""
+    """Bundles, limits and access of a server."""
 
     bundles: Mapping[str, Path]
     """Bundles by the name that clients use."""

@@ -40,7 +40,7 @@ from bert_runtime.tasks import TextInput, stack_single_window
 __all__ = ["PARTS", "main", "results_chart", "results_table"]
 
 PARTS = ("peers", "latency", "cpu", "overload", "start", "memory", "processes")
-"""What can be measured."""
+"""Parts of the experiment."""
 
 _REFERENCE_TEXTS = 64
 _MAX_QUEUE_MS = 2_000.0
@@ -68,7 +68,7 @@ def _peers(names: Sequence[str]) -> list[ServerSpec]:
 
 
 class _Experiment:
-    """One run: its settings, and a method for each part."""
+    """Settings of a run, with a method for each part."""
 
     def __init__(
         self, models: ModelFolders, texts: list[str], *, seconds: int, rounds: int, peers: Sequence[str]

@@ -21,7 +21,7 @@ _EXPORT_ENVIRONMENT = "server-fastapi"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFolders:
-    """Where the model is, in the forms that servers load.
+    """Folders of the model, in the formats that servers load.
 
     Args:
         bundle: our bundle.

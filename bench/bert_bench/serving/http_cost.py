@@ -1,4 +1,4 @@
-"""What HTTP adds to a call of the model: latency at one caller, and processor time."""
+"""Measure what HTTP adds to a call of the model: latency at one caller, and processor time."""
 
 import time
 from collections.abc import Callable, Sequence

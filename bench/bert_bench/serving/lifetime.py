@@ -18,7 +18,7 @@ from bert_bench.serving.wire_formats import Request
 __all__ = ["measure_memory", "measure_processes", "measure_starts"]
 
 _WARM_UP = 10
-"""One in so many requests is sent before the memory that growth is counted from: they meet the largest shapes."""
+"""Share (one in so many) of the requests sent before memory growth is counted: they meet the largest shapes."""
 
 
 def measure_starts(models: ModelFolders, cache: Path, starts: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ _GRACE_S = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What callers do. Field names are JSON keys."""
+    """Load that callers send. Field names are JSON keys."""
 
     ports: Sequence[int]
     """Ports on the loopback interface; callers are dealt out to them in turn."""
@@ -44,7 +44,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What became of the requests, in the order of their answers."""
+    """Answers to the requests, in the order of their arrival."""
 
     requests: Sequence[Request]
     index: npt.NDArray[np.int64]

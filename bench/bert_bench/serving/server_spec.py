@@ -23,7 +23,7 @@ class ServerSpec:
     command: tuple[str, ...]
     """Program of the environment, and its arguments, in which `{model}` and `{port}` are filled in."""
     model: str
-    """What it loads: `bundle`, `checkpoint`, or a folder that `peers/export_onnx.py` writes."""
+    """Format that it loads: `bundle`, `checkpoint`, or a folder that `peers/export_onnx.py` writes."""
     environment: str | None = None
     """Its requirements are `requirements-<environment>.txt`; `None`: this process's environment."""
     wire_format: WireFormat = OPENAI

@@ -1,4 +1,4 @@
-"""One part of a bulk run: read its rows, answer them, and write the file of answers whole or not at all."""
+"""Answer a part of a bulk run: read its rows, and write the file of answers whole or not at all."""
 
 import os
 import uuid
@@ -23,7 +23,7 @@ _SUFFIX = ".partial"
 
 @dataclass(frozen=True)
 class Job:
-    """What is done with every part. Cheap to pickle."""
+    """Work that is done with every part. Cheap to pickle."""
 
     function: BatchFunction
     output: Path
@@ -34,7 +34,7 @@ class Job:
 
 @dataclass(frozen=True)
 class PartResult:
-    """What became of a part."""
+    """Result of a part."""
 
     part: Part
     rows: int = 0

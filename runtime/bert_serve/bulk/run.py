@@ -33,7 +33,7 @@ _SHOWN_FAILURES = 5
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run has done."""
+    """Counts of a run."""
 
     files: int
     """Input files."""

@@ -23,7 +23,7 @@ _FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class InputState:
-    """What an input file was like when it was first seen."""
+    """Size and hash of an input file when it was first seen."""
 
     size_bytes: int
     modified_ns: int
@@ -42,10 +42,10 @@ class InputState:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What an output folder holds the answers of."""
+    """Inputs and options that an output folder holds the answers of."""
 
     options: Mapping[str, Any]
-    """What the answers depend on besides the inputs, as JSON values."""
+    """Options that the answers depend on, as JSON values."""
     inputs: Mapping[str, InputState]
     """Input files by name."""
     outputs: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What happens to every request before a route sees it: an id, a key, a limit, a line in the log.
+"""Middleware of every request: an id, a key, a limit, a line in the log.
 
     RequestLog ─▶ ApiKeys ─▶ BodyLimit ─▶ routes
 

@@ -22,7 +22,7 @@ _ERROR_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 
 
 class ErrorDetail(BaseModel):
-    """What is wrong, where, and under which name."""
+    """Message, type, parameter and code of an error."""
 
     message: str
     type: str

@@ -1,4 +1,4 @@
-"""What TEI's `/info` tells about a model."""
+"""Describe a model as TEI's `/info` does."""
 
 from typing import Any
 

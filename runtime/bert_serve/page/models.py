@@ -1,4 +1,4 @@
-"""What the page runs: the served models, their other precisions and their attention graphs."""
+"""Models of the page: the served ones, their other precisions and their attention graphs."""
 
 import asyncio
 import logging

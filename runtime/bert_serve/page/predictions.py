@@ -1,4 +1,4 @@
-"""One answer of the page: results, the tokens that the model read, and what took how long."""
+"""Answer a request of the page: results, the tokens that the model read, and times."""
 
 import time
 from collections.abc import Mapping, Sequence

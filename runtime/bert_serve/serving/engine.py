@@ -30,7 +30,7 @@ _TAKEN_BATCHES = 4
 sessions, few enough for a new request to have its turn soon. A judgement."""
 
 _TURN_TAKES = 4
-"""What a request computes before it is the next one's turn, in takes of the worker. With half of a take, requests of 32
+"""Takes of the worker that a request has in its turn. With half of a take, requests of 32
 texts had two turns, and so waited twice. A judgement."""
 
 _INLINE_CHARACTERS = 1_000
