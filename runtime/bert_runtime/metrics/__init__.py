@@ -1,7 +1,7 @@
 """Task metrics in NumPy and the standard library, used in training, in the exporter's INT8 check and in `evaluate`.
 
 They are implemented here because `evaluate` runs where only NumPy is installed. The tests compare them with
-torchmetrics and with independent implementations of the rules of conlleval and SQuAD.
+torchmetrics, trec_eval, and independent implementations of the rules of conlleval and SQuAD.
 """
 
 from bert_runtime.metrics.calibration import ReliabilityBin, expected_calibration_error, reliability_bins
@@ -14,12 +14,25 @@ from bert_runtime.metrics.classification import (
 )
 from bert_runtime.metrics.correlation import pearson, spearman
 from bert_runtime.metrics.entities import entity_f1, entity_spans
+from bert_runtime.metrics.retrieval import (
+    Qrels,
+    Run,
+    average_precision,
+    ndcg,
+    rank_documents,
+    recall,
+    reciprocal_rank,
+    retrieval_metrics,
+)
 from bert_runtime.metrics.squad import answer_f1, best_threshold, exact_match, normalize_answer
 
 __all__ = [
+    "Qrels",
     "ReliabilityBin",
+    "Run",
     "accuracy",
     "answer_f1",
+    "average_precision",
     "best_micro_f1_threshold",
     "best_threshold",
     "entity_f1",
@@ -29,8 +42,13 @@ __all__ = [
     "macro_f1",
     "micro_f1",
     "multi_label_macro_f1",
+    "ndcg",
     "normalize_answer",
     "pearson",
+    "rank_documents",
+    "recall",
+    "reciprocal_rank",
     "reliability_bins",
+    "retrieval_metrics",
     "spearman",
 ]
