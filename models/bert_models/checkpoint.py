@@ -14,7 +14,7 @@ from torch import Tensor
 from bert_models.config import EncoderConfig
 from bert_models.errors import CheckpointError
 from bert_models.families import FAMILIES, Family
-from bert_models.families.nearest import NEAREST_FAMILY
+from bert_models.families.nearest import describe_unsupported
 from bert_models.files import read_json
 from bert_models.hub import local_checkpoint
 from bert_models.model import TaskModel
@@ -205,10 +205,9 @@ def open_checkpoint(name: str | Path) -> Checkpoint:
     values = read_json(path / "config.json")
     family = values.get("model_type")
     if not isinstance(family, str) or family not in FAMILIES:
-        nearest = NEAREST_FAMILY.get(family) if isinstance(family, str) else None
-        advice = f"; the nearest of these is {nearest}: train a checkpoint of that family" if nearest else ""
         raise CheckpointError(
-            f"{path / 'config.json'}: expected a model_type of {', '.join(FAMILIES)}, found {family!r:.80}{advice}"
+            f"{path / 'config.json'}: expected a model_type of {', '.join(FAMILIES)}, found {family!r:.80}"
+            f"{describe_unsupported(values)}"
         )
     _check_architectures(values, path / "config.json")
     weight_files(path)

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from bert_models import FAMILIES, ConfigError, TaskModel
-from bert_models.families.nearest import NEAREST_FAMILY
 from bert_runtime.tasks import SentenceEmbedding
 
 MILLIONS = {
@@ -54,8 +53,3 @@ def test_preset_accepts_changed_fields() -> None:
 def test_unknown_size_error_lists_the_sizes() -> None:
     with pytest.raises(ConfigError, match=r"bert has the sizes tiny, mini, .*, found 'huge'"):
         FAMILIES["bert"].preset("huge")
-
-
-def test_nearest_families_are_supported_and_the_others_are_not() -> None:
-    assert set(NEAREST_FAMILY.values()) <= set(FAMILIES)
-    assert NEAREST_FAMILY.keys().isdisjoint(FAMILIES)
