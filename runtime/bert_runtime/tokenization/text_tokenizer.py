@@ -1,6 +1,7 @@
 """Texts to padded token ids: a `tokenizers.Tokenizer` that is configured once and only read afterwards."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from bert_runtime.tasks import TextInput, WindowedText
 from bert_runtime.tasks.tokens import window_overlap
 from bert_runtime.tokenization.all_tokens import Token, all_tokens
 from bert_runtime.tokenization.long_texts import TextShortener
+from bert_runtime.tokenization.pair_joining import PairJoiner
 from bert_runtime.tokenization.tokenizer_errors import is_tokenizer_error, tokenizer_errors
 
 __all__ = ["Batch", "TextTokenizer", "check_batch", "check_ids", "pad"]
@@ -150,6 +152,11 @@ class TextTokenizer:
     def truncation_side(self) -> str:
         """The end of a long text that is dropped, `left` or `right`; windows drop nothing."""
         return str((self._tokenizer.truncation or {}).get("direction", "right"))
+
+    @cached_property
+    def pair_joiner(self) -> PairJoiner:
+        """Joins texts that are tokenized once into pairs."""
+        return PairJoiner(self._tokenizer, self.max_tokens)
 
     def all_tokens(self, text: str, *, special_tokens: bool = True) -> list[Token]:
         """Return all tokens of a text of any length, without truncation; raise `InputError` where that fails."""

@@ -1,0 +1,131 @@
+"""Join texts that are tokenized once into pairs: one text with N others costs N + 1 tokenizations, not 2 N.
+
+A tokenizer encodes the two texts of a pair each on its own, and puts special tokens around and between them. So the
+tokens of a text alone, without its special tokens, are those that it has in any pair, up to truncation.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import NamedTuple
+
+from tokenizers import Encoding, Tokenizer
+
+__all__ = ["JoinedPair", "PairJoiner"]
+
+
+class _Specials(NamedTuple):
+    """Special tokens at one of the three places of a pair."""
+
+    ids: list[int]
+    type_ids: list[int]
+
+
+class _Template(NamedTuple):
+    """The parts of a pair that do not depend on its texts: `before`, first text, `between`, second text, `after`."""
+
+    before: _Specials
+    first_type_id: int
+    between: _Specials
+    second_type_id: int
+    after: _Specials
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedPair:
+    """A tokenized pair of texts, in the place of a `tokenizers.Encoding`.
+
+    The parts are joined when they are read, so that N pairs of one text hold its tokens once.
+    """
+
+    template: _Template
+    first: Sequence[int]
+    """Token ids of the first text, without special tokens."""
+    second: Sequence[int]
+    """Token ids of the second text, without special tokens."""
+    truncated: bool = False
+    """Whether these are not all tokens of both texts."""
+
+    def __len__(self) -> int:
+        before, _, between, _, after = self.template
+        return len(before.ids) + len(self.first) + len(between.ids) + len(self.second) + len(after.ids)
+
+    @property
+    def ids(self) -> list[int]:
+        """Token ids of the pair, special tokens included."""
+        before, _, between, _, after = self.template
+        return [*before.ids, *self.first, *between.ids, *self.second, *after.ids]
+
+    @property
+    def type_ids(self) -> list[int]:
+        """The token type of each token: which text it belongs to, in families that tell."""
+        before, first, between, second, after = self.template
+        return [
+            *before.type_ids,
+            *[first] * len(self.first),
+            *between.type_ids,
+            *[second] * len(self.second),
+            *after.type_ids,
+        ]
+
+    @property
+    def overflowing(self) -> tuple[None, ...]:
+        """Not empty where the pair is truncated, as of an `Encoding`."""
+        return (None,) if self.truncated else ()
+
+
+class PairJoiner:
+    """Joins tokenized texts into pairs, with the special tokens that the tokenizer puts into a pair.
+
+    Args:
+        tokenizer: the tokenizer, which is not reconfigured any more.
+        max_tokens: longest sequence in tokens, special tokens included.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, max_tokens: int) -> None:
+        self.max_text_tokens = max_tokens - tokenizer.num_special_tokens_to_add(is_pair=True)
+        """Tokens that both texts of a pair may have together."""
+        self._keeps_end = (tokenizer.truncation or {}).get("direction") == "left"
+        self._template = _read_template(tokenizer.encode("a", "b"))
+        mask = tokenizer.encode("a").special_tokens_mask
+        self._num_before, self._num_after = (_num_leading_special(side) for side in (mask, mask[::-1]))
+
+    def text_ids(self, encoding: Encoding) -> list[int]:
+        """Return the token ids of a text that was encoded alone, without the special tokens around it."""
+        return encoding.ids[self._num_before : len(encoding) - self._num_after]
+
+    def truncate(self, ids: Sequence[int], num_tokens: int) -> Sequence[int]:
+        """Return the first `num_tokens` ids at most, or the last ones where the tokenizer drops the beginning."""
+        return ids[max(0, len(ids) - num_tokens) :] if self._keeps_end else ids[:num_tokens]
+
+    def join(self, first: Sequence[int], second: Sequence[int], *, truncated: bool = False) -> JoinedPair:
+        """Return two tokenized texts as a pair; nothing is dropped here.
+
+        Args:
+            first: ids of the first text, see `text_ids`.
+            second: ids of the second text; both together have at most `max_text_tokens`.
+            truncated: whether the caller has dropped tokens.
+        """
+        return JoinedPair(self._template, first, second, truncated)
+
+
+def _num_leading_special(mask: Sequence[int]) -> int:
+    return len(list(takewhile(bool, mask)))
+
+
+def _read_template(pair: Encoding) -> _Template:
+    """Return the template from the encoding of any pair whose texts have one token or more each."""
+    sequences = pair.sequence_ids
+    first, second = sequences.index(0), sequences.index(1)
+    num_first, num_second = sequences.count(0), sequences.count(1)
+
+    def specials(start: int, stop: int | None) -> _Specials:
+        return _Specials(pair.ids[start:stop], pair.type_ids[start:stop])
+
+    return _Template(
+        specials(0, first),
+        pair.type_ids[first],
+        specials(first + num_first, second),
+        pair.type_ids[second],
+        specials(second + num_second, None),
+    )
