@@ -27,7 +27,7 @@ from bert_models.sentence_transformers import (
 from bert_models.task_settings import read_mask_token, read_task, read_task_params, task_config_json
 from bert_models.tokenizer_files import read_tokenizer
 from bert_models.trained_heads import check_architecture, check_head_weights, check_label_count, named_tasks
-from bert_models.weights import check_weights, load_weights, read_weights, weight_files
+from bert_models.weights import check_weights, load_weights, read_weights, split_parts, weight_files
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.tasks import TASKS, FillMask, SentenceEmbedding, Task, WindowedText
 from bert_runtime.tokenization import TextTokenizer
@@ -258,7 +258,7 @@ def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) ->
         per_label = {keys[name] for name in head if name.startswith(("head.output.", "head.crf."))}
         tensors = {key: tensor for key, tensor in tensors.items() if key not in per_label}
     matched = check_weights(
-        shapes, tensors, keys,
+        shapes, split_parts(tensors, keys.values(), family.prefix), keys,
         prefix=family.prefix, ignored=family.ignored_weights, where=checkpoint.path, optional=head,
     )  # fmt: skip
     model = TaskModel(checkpoint.config, task)

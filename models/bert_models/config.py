@@ -4,18 +4,31 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from bert_models.errors import ConfigError
 
-__all__ = ["ACTIVATIONS", "MAX_LAYERS", "MAX_SIZE", "POSITION_SCHEMES", "EncoderConfig", "type_problems"]
+__all__ = [
+    "ACTIVATIONS",
+    "CLASSIFIER_POOLINGS",
+    "MAX_LAYERS",
+    "MAX_SIZE",
+    "POSITION_SCHEMES",
+    "EncoderConfig",
+    "type_problems",
+]
 
-ACTIVATIONS = ("gelu", "gelu_new", "relu", "tanh")
+ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu", "tanh")
 """Supported activations, named like `hidden_act` in a checkpoint's `config.json`."""
 
-POSITION_SCHEMES = ("absolute", "after_padding")
-"""How position ids are numbered. `absolute`: 0, 1, 2, … over the sequence (BERT). `after_padding`: over the non-padding
-tokens alone, starting at `pad_token_id + 1`; padding gets `pad_token_id` (RoBERTa, following fairseq)."""
+POSITION_SCHEMES = ("absolute", "after_padding", "rotary")
+"""How a token's position enters. `absolute`: an embedding for each position 0, 1, 2, … of the sequence (BERT).
+`after_padding`: the same over the non-padding tokens alone, starting at `pad_token_id + 1`; padding gets `pad_token_id`
+(RoBERTa, following fairseq). `rotary`: queries and keys are rotated by their position, without embeddings (RoPE, Su et
+al., arXiv:2104.09864)."""
+
+CLASSIFIER_POOLINGS = ("cls", "mean")
+"""How the classification head reads a sequence: its first token, or the mean of its tokens."""
 
 MAX_SIZE = 2**24
 """Largest vocabulary, width or number of positions: 64 times that of any published model. A judgement."""
@@ -56,7 +69,7 @@ class EncoderConfig:
     """Width of the feed-forward block between its two projections."""
 
     max_positions: int
-    """Number of position embeddings. It bounds the sequence length, see `max_tokens`."""
+    """Number of position embeddings, or of rotations. It bounds the sequence length, see `max_tokens`."""
 
     type_vocab_size: int
     """Number of segment embeddings; 0 if the family has none."""
@@ -68,7 +81,19 @@ class EncoderConfig:
     """Number of parameter groups, each shared by consecutive layers (ALBERT); `None` if no layers share parameters."""
 
     positions: str = "absolute"
-    """Numbering of position ids, one of `POSITION_SCHEMES`."""
+    """How positions enter, one of `POSITION_SCHEMES`."""
+
+    rope_theta: float | None = None
+    """Base of the rotations' wavelengths, set if and only if `positions` is `rotary`."""
+
+    local_rope_theta: float | None = None
+    """The same for layers with local attention; `None` means `rope_theta`."""
+
+    local_layers: tuple[int, ...] = ()
+    """Indices of the layers with local attention, which reads only keys near the query (ModernBERT)."""
+
+    sliding_window: int | None = None
+    """Largest distance in tokens from a query to a key in layers with local attention; `None` if there are none."""
 
     relative_buckets: int | None = None
     """Number of buckets of distances from query to key, each with a learnt bias of the attention scores of all layers
@@ -76,6 +101,37 @@ class EncoderConfig:
 
     activation: str = "gelu"
     """Feed-forward activation, one of `ACTIVATIONS`."""
+
+    gated_feed_forward: bool = False
+    """Whether the feed-forward block multiplies activation(gate · x) by up · x (GLU variants, arXiv:2002.05202)."""
+
+    norm_first: bool = False
+    """Whether LayerNorm comes before each block (pre-norm) and once after the last layer. The first layer's attention
+    reads the embeddings, which are normalised already (ModernBERT). `False`: after each block's residual (BERT)."""
+
+    attention_bias: bool = True
+    """Whether the projections of attention have biases."""
+
+    up_bias: bool = True
+    """Whether the first projections of the feed-forward block, gate and up, have biases."""
+
+    down_bias: bool = True
+    """Whether the last projection of the feed-forward block has a bias."""
+
+    norm_bias: bool = True
+    """Whether LayerNorms have biases."""
+
+    head_transform: bool = False
+    """Whether every head starts with dense → activation → LayerNorm, which else the fill-mask head alone does."""
+
+    head_bias: bool = True
+    """Whether the dense layer of heads has a bias."""
+
+    decoder_bias: bool = True
+    """Whether the fill-mask head's scores have biases."""
+
+    classifier_pooling: str = "cls"
+    """How the classification head reads a sequence, one of `CLASSIFIER_POOLINGS`."""
 
     classifier_activation: str = "tanh"
     """Activation between the two layers of the classification head."""
@@ -87,10 +143,13 @@ class EncoderConfig:
     """Epsilon added to the variance in every LayerNorm."""
 
     hidden_dropout: float = 0.1
-    """Dropout probability after the embeddings and after each block's output projection."""
+    """Dropout probability after each block's output projection."""
 
     attention_dropout: float = 0.1
     """Dropout probability on the attention weights."""
+
+    embedding_dropout: float | None = None
+    """Dropout probability after the embeddings; `None` means `hidden_dropout`."""
 
     classifier_dropout: float | None = None
     """Dropout probability before a head's last projection; `None` means `hidden_dropout`."""
@@ -104,7 +163,9 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         problems = type_problems(vars(self))
         if not problems:  # the others compare the values
-            problems = [*self._size_problems(), *self._choice_problems(), *self._number_problems()]
+            problems = [
+                *self._size_problems(), *self._choice_problems(), *self._number_problems(), *self._position_problems(),
+            ]  # fmt: skip
         if problems:
             raise ConfigError("; ".join(problems))
 
@@ -132,12 +193,13 @@ class EncoderConfig:
             ("classifier_activation", self.classifier_activation, ACTIVATIONS),
             ("prediction_activation", self.prediction_activation, (None, *ACTIVATIONS)),
             ("positions", self.positions, POSITION_SCHEMES),
+            ("classifier_pooling", self.classifier_pooling, CLASSIFIER_POOLINGS),
         ):
             if value not in choices:
                 yield f"{name} must be one of {', '.join(filter(None, choices))}, found {value!r:.100}"
 
     def _number_problems(self) -> Iterator[str]:
-        for name in ("hidden_dropout", "attention_dropout", "classifier_dropout"):
+        for name in ("hidden_dropout", "attention_dropout", "embedding_dropout", "classifier_dropout"):
             value = getattr(self, name) or 0.0
             if not 0.0 <= value < 1.0:
                 yield f"{name} must lie in [0, 1), found {value}"
@@ -148,6 +210,23 @@ class EncoderConfig:
             yield f"pad_token_id must be an id below vocab_size {self.vocab_size}, found {self.pad_token_id}"
         elif self.max_positions >= 1 > self.max_tokens:
             yield f"max_positions must exceed pad_token_id {self.pad_token_id} by 2, found {self.max_positions}"
+
+    def _position_problems(self) -> Iterator[str]:
+        if (self.rope_theta is not None) != (self.positions == "rotary"):
+            yield f"rope_theta must be set if and only if positions is rotary, found {self.rope_theta}"
+        for name in ("rope_theta", "local_rope_theta"):
+            if (value := getattr(self, name)) is not None and value <= 0:
+                yield f"{name} must be positive, found {value}"
+        if self.positions == "rotary" and self.num_heads >= 1 and self.head_size % 2:
+            yield f"the width of a head must be even to be rotated in pairs, found {self.head_size}"
+        if bool(self.local_layers) != (self.sliding_window is not None):
+            yield f"sliding_window must be set if and only if there are local_layers, found {self.sliding_window}"
+        if self.sliding_window is not None and not 1 <= self.sliding_window <= MAX_SIZE:
+            yield f"sliding_window must lie in 1 to {MAX_SIZE}, found {self.sliding_window}"
+        if unknown := [index for index in self.local_layers if not 0 <= index < self.num_layers]:
+            yield f"local_layers must be indices below {self.num_layers}, found {unknown[:10]}"
+        if self.num_layer_groups is not None and (self.local_layers or self.norm_first):
+            yield "num_layer_groups is not supported together with local_layers or norm_first"
 
     @property
     def head_size(self) -> int:
@@ -186,16 +265,26 @@ def type_problems(values: Mapping[str, Any], keys: Mapping[str, str] | None = No
     ]
 
 
-_KINDS: Mapping[type, str] = {int: "a whole number", float: "a finite number", str: "a name"}
+_KINDS: Mapping[type, str] = {
+    int: "a whole number",
+    float: "a finite number",
+    str: "a name",
+    bool: "true or false",
+    tuple: "whole numbers",
+}
 """Types of the fields, as error messages call them."""
 
 
 def _kind(hint: Any) -> type:
     """Return the type of a field that may also be `None`."""
+    if get_origin(hint) is tuple:
+        return tuple
     return next((kind for kind in get_args(hint) if kind is not NoneType), hint)
 
 
 def _has_kind(value: Any, kind: type) -> bool:
     if kind is float:  # comparisons are false for NaN
         return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-    return isinstance(value, kind) and not isinstance(value, bool)
+    if kind is tuple:
+        return isinstance(value, tuple) and all(_has_kind(item, int) for item in value)
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from bert_models.config import EncoderConfig
 from bert_models.crf import LinearChainCrf
-from bert_models.layers import Encoder, activation_function
-from bert_models.pooling import build_pooling, cls_pooling
+from bert_models.layers import Encoder, activation_function, layer_norm
+from bert_models.pooling import build_pooling
 from bert_runtime.tasks import (
     FillMask,
     NextSentencePrediction,
@@ -45,22 +45,24 @@ def _dropout(config: EncoderConfig) -> float:
 
 
 class ClassificationHead(nn.Module):
-    """First token → dense → activation → dropout → projection to labels.
+    """First token, or mean of tokens → dense → activation → LayerNorm if any → dropout → projection to labels.
 
-    All families use this head and differ in the activation. In BERT and ALBERT the dense layer with tanh is the pooler
-    (Devlin et al., arXiv:1810.04805), which the sentence-pair objective pre-trains.
+    All families use this head and differ in pooling, activation and LayerNorm. In BERT and ALBERT the dense layer with
+    tanh is the pooler (Devlin et al., arXiv:1810.04805), which the sentence-pair objective pre-trains.
     """
 
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.pooling = build_pooling(config.classifier_pooling, config)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.head_bias)
         self.activation = activation_function(config.classifier_activation)
+        self.norm = layer_norm(config) if config.head_transform else nn.Identity()
         self.dropout = nn.Dropout(_dropout(config))
         self.output = nn.Linear(config.hidden_size, num_labels)
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
         """Return logits, float [B, L]."""
-        pooled = self.activation(self.dense(cls_pooling(hidden, attention_mask)))
+        pooled = self.norm(self.activation(self.dense(self.pooling(hidden, attention_mask))))
         return self.output(self.dropout(pooled))
 
 
@@ -87,16 +89,24 @@ class EmbeddingHead(nn.Module):
 
 
 class TokenHead(nn.Module):
-    """Dropout → projection of every token to `size` logits."""
+    """Dropout → projection of every token to `size` logits; with `head_transform`, dense → activation → LayerNorm
+    before it.
+    """
 
     def __init__(self, config: EncoderConfig, size: int, dropout: float = 0.0) -> None:
         super().__init__()
+        self.dense: nn.Module = nn.Identity()
+        self.norm: nn.Module = nn.Identity()
+        self.activation = activation_function(config.classifier_activation if config.head_transform else "identity")
+        if config.head_transform:
+            self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.head_bias)
+            self.norm = layer_norm(config)
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(config.hidden_size, size)
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
         """Return logits, float [B, S, size]."""
-        logits: Tensor = self.output(self.dropout(hidden))
+        logits: Tensor = self.output(self.dropout(self.norm(self.activation(self.dense(hidden)))))
         return logits
 
 
@@ -114,15 +124,15 @@ class TokenClassificationHead(TokenHead):
 class MaskedLmHead(nn.Module):
     """Masked-language-model head: dense → activation → LayerNorm → projection to the vocabulary.
 
-    The projection is the token embedding (tied weights; Press & Wolf, arXiv:1608.05859) with a bias of its own.
+    The projection is the token embedding (tied weights; Press & Wolf, arXiv:1608.05859), with a bias of its own if any.
     """
 
     def __init__(self, config: EncoderConfig, encoder: Encoder) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.embedding_width)
+        self.dense = nn.Linear(config.hidden_size, config.embedding_width, bias=config.head_bias)
         self.activation = activation_function(config.prediction_activation or config.activation)
-        self.norm = nn.LayerNorm(config.embedding_width, eps=config.layer_norm_eps)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.norm = layer_norm(config, config.embedding_width)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.decoder_bias else None
         self.tokens = encoder.embeddings.token
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ width. Hidden states are floating point in the dtype of the parameters.
 """
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +14,9 @@ from torch.utils.checkpoint import checkpoint
 
 from bert_models.config import EncoderConfig
 from bert_models.relative_positions import RelativePositionBias
+from bert_models.rotary import RotaryEmbedding, Rotation, rotate
 
-__all__ = ["Embeddings", "Encoder", "EncoderLayer", "FeedForward", "SelfAttention", "activation_function"]
+__all__ = ["Embeddings", "Encoder", "EncoderLayer", "FeedForward", "SelfAttention", "activation_function", "layer_norm"]
 
 
 def activation_function(name: str) -> Callable[[Tensor], Tensor]:
@@ -26,14 +28,23 @@ def activation_function(name: str) -> Callable[[Tensor], Tensor]:
         "gelu": F.gelu,
         "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
         "relu": F.relu,
+        "silu": F.silu,
         "tanh": torch.tanh,
         "identity": lambda x: x,
     }
     return functions[name]
 
 
+def layer_norm(config: EncoderConfig, width: int | None = None) -> nn.LayerNorm:
+    """Return a new LayerNorm over `width` channels, by default `config.hidden_size`."""
+    return nn.LayerNorm(width or config.hidden_size, eps=config.layer_norm_eps, bias=config.norm_bias)
+
+
 class Embeddings(nn.Module):
-    """Sum of token, position and segment embeddings, then LayerNorm, dropout and an optional projection E → H."""
+    """Sum of token, position and segment embeddings, then LayerNorm, dropout and an optional projection E → H.
+
+    Rotary positions have no embeddings, and not every family has segments.
+    """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -41,10 +52,11 @@ class Embeddings(nn.Module):
         self.pad_token_id = config.pad_token_id
         self.after_padding = config.positions == "after_padding"
         self.token = nn.Embedding(config.vocab_size, width)
-        self.position = nn.Embedding(config.max_positions, width)
+        self.position = None if config.positions == "rotary" else nn.Embedding(config.max_positions, width)
         self.segment = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
-        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout)
+        self.norm = layer_norm(config, width)
+        dropout = config.hidden_dropout if config.embedding_dropout is None else config.embedding_dropout
+        self.dropout = nn.Dropout(dropout)
         self.projection = None if config.embedding_size is None else nn.Linear(width, config.hidden_size)
 
     def _positions(self, input_ids: Tensor) -> Tensor:
@@ -64,7 +76,9 @@ class Embeddings(nn.Module):
         Returns:
             float [B, S, H].
         """
-        summed = self.token(input_ids) + self.position(self._positions(input_ids))
+        summed = self.token(input_ids)
+        if self.position is not None:
+            summed = summed + self.position(self._positions(input_ids))
         if self.segment is not None:
             varies = token_type_ids is not None and self.segment.num_embeddings > 1
             summed = summed + (self.segment(token_type_ids) if varies else self.segment.weight[0])
@@ -80,28 +94,33 @@ class SelfAttention(nn.Module):
         self.num_heads = config.num_heads
         self.head_size = config.head_size
         self.attention_dropout = config.attention_dropout
-        self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key = nn.Linear(config.hidden_size, config.hidden_size)
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
-        self.output = nn.Linear(config.hidden_size, config.hidden_size)
+        width, bias = config.hidden_size, config.attention_bias
+        self.query = nn.Linear(width, width, bias=bias)
+        self.key = nn.Linear(width, width, bias=bias)
+        self.value = nn.Linear(width, width, bias=bias)
+        self.output = nn.Linear(width, width, bias=bias)
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """Reshape [B, S, H] to [B, A, S, D]."""
         return x.view(*x.shape[:2], self.num_heads, self.head_size).transpose(1, 2)
 
-    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor, mask: Tensor, rotation: Rotation | None = None) -> Tensor:
         """Compute softmax(Q Kᵀ / √D + mask) V per head, and project the concatenated heads.
 
         Args:
             hidden: float [B, S, H].
             mask: bool [B, 1, S, S], True where a query may attend to a key, or float [B, A, S, S] to add to the scores.
+            rotation: by which queries and keys are rotated, if they are.
 
         Returns:
             float [B, S, H].
         """
+        query, key = self._split_heads(self.query(hidden)), self._split_heads(self.key(hidden))
+        if rotation is not None:
+            query, key = rotate(query, rotation), rotate(key, rotation)
         context = F.scaled_dot_product_attention(
-            self._split_heads(self.query(hidden)),
-            self._split_heads(self.key(hidden)),
+            query,
+            key,
             self._split_heads(self.value(hidden)),
             attn_mask=mask,
             dropout_p=self.attention_dropout if self.training else 0.0,
@@ -110,34 +129,60 @@ class SelfAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Position-wise feed-forward block `down(activation(up(x)))`, without the residual."""
+    """Position-wise feed-forward block without the residual: `down(activation(up(x)))`, or with a gate
+    `down(activation(gate(x)) * up(x))`.
+    """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.up = nn.Linear(config.hidden_size, config.intermediate_size)
+        width, inner = config.hidden_size, config.intermediate_size
+        self.gate = nn.Linear(width, inner, bias=config.up_bias) if config.gated_feed_forward else None
+        self.up = nn.Linear(width, inner, bias=config.up_bias)
         self.activation = activation_function(config.activation)
-        self.down = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.down = nn.Linear(inner, width, bias=config.down_bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Transform every token's vector: float [B, S, H] → [B, S, H]."""
-        return self.down(self.activation(self.up(hidden)))
+        if self.gate is None:
+            return self.down(self.activation(self.up(hidden)))
+        return self.down(self.activation(self.gate(hidden)) * self.up(hidden))
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward block, each followed by residual and LayerNorm (post-norm, as in BERT)."""
+    """Self-attention and feed-forward block, each with a residual, and a LayerNorm after it or before the block.
 
-    def __init__(self, config: EncoderConfig) -> None:
+    Args:
+        config: `norm_first` chooses between post-norm, as in BERT, and pre-norm (Xiong et al., arXiv:2002.04745).
+        index: the layer's number from 0.
+    """
+
+    def __init__(self, config: EncoderConfig, index: int = 0) -> None:
         super().__init__()
+        self.norm_first = config.norm_first
+        self.is_local = index in config.local_layers
+        """Whether attention is local."""
         self.attention = SelfAttention(config)
-        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.attention_norm = nn.Identity() if config.norm_first and index == 0 else layer_norm(config)
         self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.feed_forward_norm = layer_norm(config)
         self.dropout = nn.Dropout(config.hidden_dropout)
 
-    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Transform `hidden`, float [B, S, H], with the mask of `SelfAttention`, to float [B, S, H]."""
-        hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, mask)))
+    def forward(self, hidden: Tensor, mask: Tensor, rotation: Rotation | None = None) -> Tensor:
+        """Transform `hidden`, float [B, S, H], with mask and rotation of `SelfAttention`, to float [B, S, H]."""
+        if self.norm_first:
+            hidden = hidden + self.dropout(self.attention(self.attention_norm(hidden), mask, rotation))
+            return hidden + self.dropout(self.feed_forward(self.feed_forward_norm(hidden)))
+        hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, mask, rotation)))
         return self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden)))
+
+
+class AttentionContext(NamedTuple):
+    """What attention reads beside the hidden states; the same for all layers of one kind."""
+
+    mask: Tensor
+    """The mask of `SelfAttention`."""
+    rotation: Rotation | None
+    """By which queries and keys are rotated, if they are."""
 
 
 class Encoder(nn.Module):
@@ -147,8 +192,13 @@ class Encoder(nn.Module):
         super().__init__()
         self.embeddings = Embeddings(config)
         self.position_bias = None if config.relative_buckets is None else RelativePositionBias(config)
+        self.rotary = _rotary(config, config.rope_theta)
+        local_theta = config.local_rope_theta or config.rope_theta
+        self.local_rotary = _rotary(config, local_theta) if config.local_layers else None
+        self.sliding_window = config.sliding_window
         groups = config.num_layer_groups or config.num_layers
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(groups))
+        self.layers = nn.ModuleList(EncoderLayer(config, index) for index in range(groups))
+        self.final_norm = layer_norm(config) if config.norm_first else None
         self.order = [layer * groups // config.num_layers for layer in range(config.num_layers)]
         """The index into `layers` of every layer's parameters; layers of a group share them (ALBERT)."""
         self.checkpointing = False
@@ -163,18 +213,38 @@ class Encoder(nn.Module):
             token_type_ids: segment ids, int64 [B, S]; `None` means segment 0.
 
         Returns:
-            Hidden states of the last layer, float [B, S, H].
+            Hidden states after the last layer, float [B, S, H].
         """
         hidden = self.embeddings(input_ids, token_type_ids)
+        full = self._full_attention(attention_mask)
+        local = None if self.sliding_window is None else self._local_attention(full.mask, self.sliding_window)
+        for index in self.order:
+            layer: Any = self.layers[index]
+            context = local if local is not None and layer.is_local else full
+            if self.checkpointing and self.training:
+                hidden = checkpoint(layer, hidden, *context, use_reentrant=False)
+            else:
+                hidden = layer(hidden, *context)
+        return hidden if self.final_norm is None else self.final_norm(hidden)
+
+    def _full_attention(self, attention_mask: Tensor) -> AttentionContext:
+        """Return what attention to all keys reads."""
         # All layers share one mask of full shape: the CPU kernel of the ONNX Attention operator does not broadcast a
         # [B, 1, 1, S] mask over the queries.
-        batch, tokens = input_ids.shape
+        batch, tokens = attention_mask.shape
         mask = attention_mask.bool()[:, None, None, :].expand(batch, 1, tokens, tokens)
         if self.position_bias is not None:
             mask = self.position_bias(mask)
-        for index in self.order:
-            if self.checkpointing and self.training:
-                hidden = checkpoint(self.layers[index], hidden, mask, use_reentrant=False)
-            else:
-                hidden = self.layers[index](hidden, mask)
-        return hidden
+        return AttentionContext(mask, None if self.rotary is None else self.rotary(tokens))
+
+    def _local_attention(self, mask: Tensor, window: int) -> AttentionContext:
+        """Return what attention to the keys within `window` tokens of the query reads, given the mask of all keys."""
+        tokens = mask.shape[-1]
+        positions = torch.arange(tokens, device=mask.device)
+        near = (positions[None, :] - positions[:, None]).abs() <= window
+        return AttentionContext(mask & near, None if self.local_rotary is None else self.local_rotary(tokens))
+
+
+def _rotary(config: EncoderConfig, theta: float | None) -> RotaryEmbedding | None:
+    """Return rotary position embeddings with the base `theta`, if there is one."""
+    return None if theta is None else RotaryEmbedding(config.max_tokens, config.head_size, theta)

@@ -36,7 +36,7 @@ class TaskModel(nn.Module):
         """Initialise the parameters of `module` itself, not those of its submodules; for `nn.Module.apply`."""
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, std=self.config.initializer_range)
-        if isinstance(module, nn.Linear):
+        if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
 
     def runtime_task(self) -> Task:

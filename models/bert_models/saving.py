@@ -12,7 +12,7 @@ from bert_models.model import TaskModel
 from bert_models.sentence_transformers import module_folders, write_sentence_embedding
 from bert_models.task_settings import task_config_json
 from bert_models.tokenizer_files import TOKENIZER_FILES, read_tokenizer, wordpiece_settings
-from bert_models.weights import save_weights
+from bert_models.weights import join_parts, save_weights
 from bert_runtime.tasks import SentenceEmbedding
 
 __all__ = ["save_model"]
@@ -68,7 +68,7 @@ def _named_tensors(model: TaskModel, family: Family, extra_heads: Mapping[str, n
     named = [(family.checkpoint_key(name, model.task.name), p) for name, p in model.named_parameters()]
     for task, head in extra_heads.items():
         named += [(family.checkpoint_key(f"head.{name}", task), p) for name, p in head.named_parameters()]
-    return {key: parameter.detach().contiguous() for key, parameter in named}
+    return join_parts({key: parameter.detach().contiguous() for key, parameter in named})
 
 
 def _save_tokenizer(folder: Path, source: Path, family: str, max_tokens: int | None) -> None:

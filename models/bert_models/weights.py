@@ -13,7 +13,16 @@ from bert_models.files import is_file_name, read_json
 from bert_models.model import TaskModel
 from bert_runtime.bundle.atomic_folders import umask
 
-__all__ = ["WEIGHT_FILES", "check_weights", "load_weights", "read_weights", "save_weights", "weight_files"]
+__all__ = [
+    "WEIGHT_FILES",
+    "check_weights",
+    "join_parts",
+    "load_weights",
+    "read_weights",
+    "save_weights",
+    "split_parts",
+    "weight_files",
+]
 
 WEIGHT_FILES = (
     "model.safetensors",
@@ -26,6 +35,9 @@ WEIGHT_FILES = (
 _OLD_NAMES = ((re.compile(r"\.gamma$"), ".weight"), (re.compile(r"\.beta$"), ".bias"))
 """Names of LayerNorm parameters in checkpoints converted from TensorFlow, and their current names."""
 
+
+_PART = re.compile(r"(.*)\[\d+/(\d+)\]")
+"""A key of one part of a merged tensor: the tensor's key, and the number of its parts."""
 
 _MAX_LISTED = 100
 """Keys of each kind that an error lists: all of a few layers."""
@@ -109,6 +121,40 @@ def _current_name(key: str) -> str:
     for old, new in _OLD_NAMES:
         key = old.sub(new, key)
     return key
+
+
+def split_parts(tensors: Mapping[str, Tensor], keys: Iterable[str], prefix: str) -> dict[str, Tensor]:
+    """Replace merged tensors, such as those of queries, keys and values, by their parts.
+
+    Args:
+        tensors: the checkpoint's tensors by key.
+        keys: keys that a model needs; those of parts end in `[i/n]`, see `bert_models.families.base.WeightMap`.
+        prefix: prefix of the encoder's keys; a checkpoint without a head omits it.
+
+    Returns:
+        The tensors; those that do not have n equal parts stay whole.
+    """
+    counts = {match[1]: int(match[2]) for key in keys if (match := _PART.fullmatch(key))}
+    found: dict[str, Tensor] = {}
+    for key, tensor in tensors.items():
+        count = counts.get(key, counts.get(prefix + key))
+        if count is None or tensor.ndim == 0 or len(tensor) % count:
+            found[key] = tensor
+        else:
+            found |= {f"{key}[{index}/{count}]": part for index, part in enumerate(tensor.chunk(count))}
+    return found
+
+
+def join_parts(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Concatenate the parts of merged tensors; the inverse of `split_parts`."""
+    joined: dict[str, Tensor] = {}
+    for key, tensor in tensors.items():
+        if (match := _PART.fullmatch(key)) is None:
+            joined[key] = tensor
+        elif match[1] not in joined:
+            parts = [tensors[f"{match[1]}[{index}/{match[2]}]"] for index in range(int(match[2]))]
+            joined[match[1]] = torch.cat(parts)
+    return joined
 
 
 def check_weights(

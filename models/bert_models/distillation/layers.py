@@ -49,21 +49,32 @@ def student_from_layers(teacher: TaskModel, num_layers: int) -> TaskModel:
         TrainingError: the teacher has fewer layers.
     """
     chosen = evenly_spaced_layers(teacher.config.num_layers, num_layers)
-    student = TaskModel(_with_num_layers(teacher.config, num_layers), teacher.task)
+    student = TaskModel(_with_layers(teacher.config, chosen), teacher.task)
     encoder, source = student.encoder, teacher.encoder
     encoder.embeddings.load_state_dict(source.embeddings.state_dict())
     if encoder.position_bias is not None and source.position_bias is not None:
         encoder.position_bias.load_state_dict(source.position_bias.state_dict())
+    if encoder.final_norm is not None and source.final_norm is not None:
+        encoder.final_norm.load_state_dict(source.final_norm.state_dict())
     for target, layer in enumerate(chosen):
         encoder.layers[encoder.order[target]].load_state_dict(source.layers[source.order[layer]].state_dict())
     student.head.load_state_dict(teacher.head.state_dict())
     return student.eval()
 
 
-def _with_num_layers(config: EncoderConfig, num_layers: int) -> EncoderConfig:
-    """Change the number of layers. Several parameter groups become one per layer: their layers need not stay equal."""
-    groups = config.num_layer_groups
-    return replace(config, num_layers=num_layers, num_layer_groups=groups if groups in (None, 1) else num_layers)
+def _with_layers(config: EncoderConfig, chosen: list[int]) -> EncoderConfig:
+    """Keep some layers. Several parameter groups become one per layer: their layers need not stay equal."""
+    groups, local = (
+        config.num_layer_groups,
+        [index for index, layer in enumerate(chosen) if layer in config.local_layers],
+    )
+    return replace(
+        config,
+        num_layers=len(chosen),
+        num_layer_groups=groups if groups in (None, 1) else len(chosen),
+        local_layers=tuple(local),
+        sliding_window=config.sliding_window if local else None,
+    )
 
 
 class LayerTrace:
@@ -79,18 +90,22 @@ class LayerTrace:
     def __init__(self, encoder: Encoder, num_heads: int, *, hidden: bool = True, attention: bool = True) -> None:
         self.hidden: list[Tensor] = []
         """Hidden states after every layer, float [B, S, H]."""
-        self._projections: dict[str, Tensor] = {}
+        self._projections: dict[str, Any] = {}
         self._num_heads = num_heads
+        last: Any = encoder.layers[encoder.order[-1]]
+        self._window = encoder.sliding_window if last.is_local else None
         if hidden:
             encoder.embeddings.register_forward_hook(lambda *_: self.hidden.clear())
             for layer in encoder.layers:
                 layer.register_forward_hook(lambda module, args, output: self.hidden.append(output))
         if attention:
-            last: Any = encoder.layers[encoder.order[-1]]
             last.attention.query.register_forward_hook(self._keep("query"))
             last.attention.key.register_forward_hook(self._keep("key"))
             if encoder.position_bias is not None:
                 encoder.position_bias.register_forward_hook(self._keep("position_bias"))
+            rotary = encoder.local_rotary if last.is_local else encoder.rotary
+            if rotary is not None:
+                rotary.register_forward_hook(self._keep("rotation"))
 
     def __deepcopy__(self, memo: object) -> "LayerTrace":
         return self  # recorded tensors belong to a step; a model is copied for its weights alone
@@ -100,8 +115,8 @@ class LayerTrace:
         self.hidden.clear()
         self._projections.clear()
 
-    def _keep(self, name: str) -> Callable[[nn.Module, Any, Tensor], None]:
-        def hook(module: nn.Module, args: Any, output: Tensor) -> None:
+    def _keep(self, name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
             self._projections[name] = output
 
         return hook
@@ -109,8 +124,11 @@ class LayerTrace:
     def attention(self) -> Tensor:
         """Return the attention scores of the last layer before mask and softmax, float [B, A, S, S].
 
-        A position bias is included, and the mask that comes with it.
+        A position bias is included, and the mask that comes with it; queries and keys are rotated if the model does
+        it, and keys outside of a local layer's window are masked.
         """
-        scores = attention_scores(self._projections["query"], self._projections["key"], self._num_heads)
+        rotation = self._projections.get("rotation")
+        query, key = self._projections["query"], self._projections["key"]
+        scores = attention_scores(query, key, self._num_heads, rotation, self._window)
         bias = self._projections.get("position_bias")
         return scores if bias is None else scores + bias

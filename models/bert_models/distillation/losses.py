@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bert_models.crf import IGNORE_INDEX
+from bert_models.rotary import Rotation, rotate
 from bert_runtime.tasks import (
     NextSentencePrediction,
     QuestionAnswering,
@@ -188,7 +189,24 @@ def soft_loss(
     return SOFT_LOSSES[task.name](BatchOutputs(student, teacher, tokens), task, temperature)
 
 
-def attention_scores(query: Tensor, key: Tensor, num_heads: int) -> Tensor:
-    """Compute Q Kᵀ / √D per head, before mask and softmax: projections [B, S, H] → [B, A, S, S]."""
+def attention_scores(
+    query: Tensor, key: Tensor, num_heads: int, rotation: Rotation | None = None, window: int | None = None
+) -> Tensor:
+    """Compute Q Kᵀ / √D per head, before mask and softmax: projections [B, S, H] → [B, A, S, S].
+
+    Args:
+        query: float [B, S, H].
+        key: float [B, S, H].
+        num_heads: number of heads A.
+        rotation: by which queries and keys are rotated, if they are.
+        window: largest distance from a query to a key, if there is one; farther keys are masked.
+    """
     queries, keys = (part.view(*part.shape[:2], num_heads, -1).transpose(1, 2) for part in (query, key))
-    return torch.matmul(queries * queries.shape[-1] ** -0.5, keys.transpose(-1, -2))
+    if rotation is not None:
+        queries, keys = rotate(queries, rotation), rotate(keys, rotation)
+    scores = torch.matmul(queries * queries.shape[-1] ** -0.5, keys.transpose(-1, -2))
+    if window is None:
+        return scores
+    positions = torch.arange(query.shape[1], device=query.device)
+    is_far = (positions[None, :] - positions[:, None]).abs() > window
+    return scores.masked_fill(is_far, _MASKED_LOGIT)

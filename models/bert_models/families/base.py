@@ -1,7 +1,7 @@
 """`Family`: the tables that translate between a family's checkpoints and our configuration and parameter names."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
@@ -11,7 +11,10 @@ from bert_models.errors import ConfigError
 __all__ = ["EMBEDDING_WEIGHTS", "Family", "WeightMap"]
 
 WeightMap = Mapping[str, str]
-"""Our module names to the checkpoint's. `{n}` is a layer index; a key `a.b` covers `a.b.weight` and `a.b.bias`."""
+"""Our module names to the checkpoint's. `{n}` is a layer index; a key `a.b` covers `a.b.weight` and `a.b.bias`.
+
+A name that ends in `[i/n]` is part i, from 0, of n equal parts along the first axis: `Wqkv[0/3]` are the queries of a
+merged projection."""
 
 
 EMBEDDING_WEIGHTS: WeightMap = {"layers.{n}": "dense.{n}", "pooling.score": "pooling.score"}
@@ -42,6 +45,13 @@ class Family:
 
     fixed_config: Mapping[str, Any]
     """Required values of keys of `config.json`, checked if present: other values are not supported."""
+
+    read_config: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """Translates what `config_keys` cannot, such as nested values, to fields of `EncoderConfig`; raises `ConfigError` that
+    names key and value."""
+
+    write_config: Callable[[EncoderConfig], Mapping[str, Any]] | None = None
+    """The inverse of `read_config`."""
 
     encoder_weights: WeightMap
     """The encoder's modules to the checkpoint's names, without `prefix`."""
@@ -105,8 +115,14 @@ class Family:
             problems.append(f"missing {', '.join(missing)}")
         found = {name: values[key] for name, key in self.config_keys.items() if values.get(key) is not None}
         problems += type_problems(found, self.config_keys)
+        nested: Mapping[str, Any] = {}
+        try:
+            nested = {} if problems or self.read_config is None else self.read_config(values)
+        except ConfigError as error:
+            problems.append(str(error))
         if problems:
             raise ConfigError(f"{where}: {'; '.join(problems)}")
+        found |= nested
         if found.get("embedding_size") == found["hidden_size"] and not self.always_projects:
             del found["embedding_size"]
         try:
@@ -122,10 +138,11 @@ class Family:
             values[self.config_keys["embedding_size"]] = config.embedding_width
         if "num_layer_groups" in self.config_keys:
             values[self.config_keys["num_layer_groups"]] = config.num_layer_groups or config.num_layers
-        return {"model_type": self.name, **values}
+        nested = {} if self.write_config is None else self.write_config(config)
+        return {"model_type": self.name, **values, **nested}
 
     def checkpoint_key(self, parameter: str, task: str) -> str:
-        """Translate the name of a `TaskModel` parameter to the checkpoint's.
+        """Translate the name of a `TaskModel` parameter to the checkpoint's, which ends in `[i/n]` for a part.
 
         Args:
             parameter: such as `encoder.layers.0.attention.query.weight`.
@@ -136,6 +153,9 @@ class Family:
         pattern = re.sub(r"\blayers\.\d+\.", "layers.{n}.", rest)
         module, _, leaf = pattern.rpartition(".")
         table = self.encoder_weights if part == "encoder" else self.head_weights[task]
-        key = table[pattern] if pattern in table else f"{table[module]}.{leaf}"
+        name, bracket, merged_part = table.get(pattern, table.get(module, "")).partition("[")
+        if not name:
+            raise KeyError(f"{self.name} has no name for {parameter}")
+        key = (name if pattern in table else f"{name}.{leaf}") + bracket + merged_part
         key = key.format(n=layer[1] if layer else "")
         return f"{self.prefix}{key}" if part == "encoder" else key
