@@ -156,7 +156,10 @@ def test_label_count_must_match_the_weights(copy: Path) -> None:
         ),
         (lambda c: c.pop("hidden_size"), "missing hidden_size"),
         (lambda c: c.update(num_attention_heads=5), "hidden_size must be a multiple of num_heads"),
-        (lambda c: c.update(hidden_act="swish"), "activation must be one of gelu, gelu_new, relu, tanh, found 'swish'"),
+        (
+            lambda c: c.update(hidden_act="swish"),
+            "activation must be one of gelu, gelu_new, relu, silu, tanh, found 'swish'",
+        ),
         (lambda c: c.update(position_embedding_type="relative_key"), "position_embedding_type must be 'absolute'"),
         (lambda c: c.update(is_decoder=True), "is_decoder must be False, found True"),
         (lambda c: c.update(hidden_dropout_prob=1.5), r"hidden_dropout must lie in \[0, 1\), found 1.5"),

@@ -47,8 +47,7 @@ class Family:
     """Required values of keys of `config.json`, checked if present: other values are not supported."""
 
     read_config: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
-    """Translates what `config_keys` cannot, such as nested values, to fields of `EncoderConfig`; raises `ConfigError` that
-    names key and value."""
+    """Translates what `config_keys` cannot, such as nested keys, to fields of `EncoderConfig`; raises `ConfigError`."""
 
     write_config: Callable[[EncoderConfig], Mapping[str, Any]] | None = None
     """The inverse of `read_config`."""
