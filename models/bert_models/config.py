@@ -1,12 +1,10 @@
 """Configuration of a BERT-family encoder."""
 
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
 
 from bert_models.errors import ConfigError
+from bert_models.field_types import type_problems
 
 __all__ = [
     "ACTIVATIONS",
@@ -15,7 +13,6 @@ __all__ = [
     "MAX_SIZE",
     "POSITION_SCHEMES",
     "EncoderConfig",
-    "type_problems",
 ]
 
 ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu", "tanh")
@@ -161,7 +158,7 @@ class EncoderConfig:
     """Token id of padding."""
 
     def __post_init__(self) -> None:
-        problems = type_problems(vars(self))
+        problems = type_problems(type(self), vars(self))
         if not problems:  # the others compare the values
             problems = [
                 *self._size_problems(), *self._choice_problems(), *self._number_problems(), *self._position_problems(),
@@ -247,44 +244,3 @@ class EncoderConfig:
     def uses_segment_ids(self) -> bool:
         """Whether segment ids affect the output. A single segment embedding is a constant."""
         return self.type_vocab_size > 1
-
-
-def type_problems(values: Mapping[str, Any], keys: Mapping[str, str] | None = None) -> list[str]:
-    """Return what is wrong with the types of an `EncoderConfig`'s fields; numbers must be finite, too.
-
-    Args:
-        values: values of fields, such as those of a checkpoint's `config.json`.
-        keys: what the messages call the fields, by default their own names.
-    """
-    hints = get_type_hints(EncoderConfig)
-    return [
-        f"{(keys or {}).get(name, name)} must be {_KINDS[kind]}, found {value!r:.80}"
-        for name, value in values.items()
-        for kind in [_kind(hints[name])]
-        if not (_has_kind(value, kind) or (value is None and NoneType in get_args(hints[name])))
-    ]
-
-
-_KINDS: Mapping[type, str] = {
-    int: "a whole number",
-    float: "a finite number",
-    str: "a name",
-    bool: "true or false",
-    tuple: "whole numbers",
-}
-"""Types of the fields, as error messages call them."""
-
-
-def _kind(hint: Any) -> type:
-    """Return the type of a field that may also be `None`."""
-    if get_origin(hint) is tuple:
-        return tuple
-    return next((kind for kind in get_args(hint) if kind is not NoneType), hint)
-
-
-def _has_kind(value: Any, kind: type) -> bool:
-    if kind is float:  # comparisons are false for NaN
-        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-    if kind is tuple:
-        return isinstance(value, tuple) and all(_has_kind(item, int) for item in value)
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))

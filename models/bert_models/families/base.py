@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-from bert_models.config import EncoderConfig, type_problems
+from bert_models.config import EncoderConfig
 from bert_models.errors import ConfigError
+from bert_models.field_types import type_problems
 
 __all__ = ["EMBEDDING_WEIGHTS", "Family", "WeightMap"]
 
@@ -113,7 +114,7 @@ class Family:
         if missing:
             problems.append(f"missing {', '.join(missing)}")
         found = {name: values[key] for name, key in self.config_keys.items() if values.get(key) is not None}
-        problems += type_problems(found, self.config_keys)
+        problems += type_problems(EncoderConfig, found, self.config_keys)
         nested: Mapping[str, Any] = {}
         try:
             nested = {} if problems or self.read_config is None else self.read_config(values)
