@@ -12,6 +12,7 @@ from bert_export.capture import OPSET, check_opset, input_names
 from bert_export.cpu import build_fp32, build_int8
 from bert_export.cuda import build_cuda
 from bert_export.default_precision import DefaultPrecision, choose_default_precision, with_metrics
+from bert_export.embedding_ranges import with_embedding_ranges
 from bert_export.errors import ExportError, OutputExistsError
 from bert_export.graph_files import asset
 from bert_export.latency import median_latencies_ms
@@ -214,7 +215,8 @@ def _write_manifest(
     attention: AttentionGraph | None,
 ) -> Manifest:
     """Write the tokenizer and the manifest."""
-    probe, task, config = context.probe, context.torch_model.runtime_task(), source.config
+    probe, config = context.probe, source.config
+    task = with_embedding_ranges(context.torch_model.runtime_task(), built[0].runtime_model, probe)
     tokenizer_path = context.folder / "tokenizer.json"
     probe.tokenizer.save(tokenizer_path)
     axes = ("batch", "sequence")

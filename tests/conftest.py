@@ -133,6 +133,20 @@ def embedding_bundle(tmp_path_factory: pytest.TempPathFactory, embedding_checkpo
 
 
 @pytest.fixture(scope="session")
+def prompted_bundle(tmp_path_factory: pytest.TempPathFactory, embedding_checkpoint: Path) -> Path:
+    """`embedding_checkpoint` with the prompts `query` and `document`, the second by default, exported in FP32."""
+    from bert_export import export
+
+    folder = tmp_path_factory.mktemp("prompted")
+    checkpoint = Path(shutil.copytree(embedding_checkpoint, folder / "checkpoint"))
+    prompts = {"query": "question ", "document": "card: "}
+    settings = {"prompts": prompts, "default_prompt_name": "document"}
+    (checkpoint / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    export(checkpoint, folder / "bundle", precisions=["fp32"])
+    return folder / "bundle"
+
+
+@pytest.fixture(scope="session")
 def attention_bundle(tmp_path_factory: pytest.TempPathFactory, classifier_checkpoint: Path) -> Path:
     """`classifier_checkpoint` exported in FP32 and with attention probabilities."""
     from bert_export import export

@@ -15,6 +15,7 @@ from bert_export.cli.options import (
     output_option,
     task_options,
     threads_option,
+    vector_options,
 )
 from bert_export.cli.output import print_json
 from bert_export.cli.param_types import PATH
@@ -100,6 +101,7 @@ ray_option = option_group("Ray")
     help="Parts that are answered at the same time, on --threads cores each (default 1).",
 )
 @task_options
+@vector_options
 @json_option
 def batch(
     bundle: Path,

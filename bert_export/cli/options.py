@@ -9,6 +9,7 @@ import click
 from bert_export.cli.help import Decorator, option_group
 from bert_export.cli.param_types import PATH, ColumnsType, NamesType, NumbersType
 from bert_runtime.tasks.token_classification import AGGREGATIONS
+from bert_runtime.vector_quantization import EMBEDDING_PRECISIONS
 
 if TYPE_CHECKING:
     from bert_runtime import Model
@@ -28,6 +29,7 @@ __all__ = [
     "output_option",
     "task_options",
     "threads_option",
+    "vector_options",
 ]
 
 
@@ -118,8 +120,22 @@ task_options = combine(
         type=float,
         help="question-answering: give no answer if its score exceeds the best answer's by more than this, in logits.",
     ),
+    decoding_option("--prompt-name", help="sentence-embedding: the bundle's prompt to put in front of each text."),
+    decoding_option("--prompt", help="sentence-embedding: text to put in front of each text instead."),
 )
 """Options of all tasks. The command gets them as keyword arguments, `None` where the user did not pass one."""
+
+vector_options = combine(
+    decoding_option(
+        "--dimensions", type=int, help="sentence-embedding: number of first dimensions to keep (Matryoshka models)."
+    ),
+    decoding_option(
+        "--embedding-precision",
+        type=click.Choice(EMBEDDING_PRECISIONS),
+        help="sentence-embedding: number format of the vectors; binary ones hold eight dimensions in a byte.",
+    ),
+)
+"""Options of embeddings that are computed; `export` has its own `--dimensions`. Pass them on as those of tasks."""
 
 inference_options = combine(
     engine_option(
@@ -138,6 +154,7 @@ inference_options = combine(
     ),
     threads_option,
     task_options,
+    vector_options,
 )
 """Options that say how a bundle's model is run. Pass the keyword arguments on to `load_model`."""
 

@@ -1,8 +1,8 @@
 """Read and write the settings of sentence-transformers folders: pooling, dense layers, normalisation and length.
 
 Such a folder is a checkpoint with `modules.json` (the pipeline), `1_Pooling/config.json`, optional dense layers
-(`2_Dense/`, …) and `sentence_bert_config.json` (`max_seq_length`). A `Normalize` module has no settings, so its folder
-may be absent.
+(`2_Dense/`, …), `sentence_bert_config.json` (`max_seq_length`) and `config_sentence_transformers.json` (prompts).
+A `Normalize` module has no settings, so its folder may be absent.
 """
 
 from itertools import pairwise
@@ -21,6 +21,8 @@ __all__ = [
     "read_sentence_embedding",
     "write_sentence_embedding",
 ]
+
+_PROMPTS_FILE = "config_sentence_transformers.json"
 
 _POOLING_KEYS = {
     "pooling_mode_cls_token": "cls",
@@ -82,13 +84,33 @@ def read_sentence_embedding(folder: Path, hidden_size: int) -> SentenceEmbedding
             f"found {', '.join(kinds):.200}"
         )
     dense = [_dense(path / "config.json") for path in _folders(folder, "Dense")]
-    return SentenceEmbedding(
+    pooling = _folders(folder, "Pooling")[0] / "config.json"
+    return _with_prompts(
+        folder / _PROMPTS_FILE,
+        include_prompt=read_json(pooling).get("include_prompt", True) is not False,
         dimensions=dense[-1][0] if dense else hidden_size,
-        pooling=_pooling(_folders(folder, "Pooling")[0] / "config.json"),
+        pooling=_pooling(pooling),
         dense_sizes=tuple(size for size, _ in dense),
         dense_activations=tuple(activation for _, activation in dense),
         normalize=kinds[-1] == "Normalize",
     )
+
+
+def _with_prompts(path: Path, **settings: Any) -> SentenceEmbedding:
+    """Return the task with the prompts of `config_sentence_transformers.json`, which need not exist.
+
+    Raises:
+        CheckpointError: the prompts are malformed, or the default one cannot be used.
+    """
+    values: dict[str, Any] = read_json(path) if path.is_file() else {}
+    prompts = values.get("prompts") or {}
+    if not isinstance(prompts, dict):
+        raise CheckpointError(f"{path}: expected prompts to be an object of texts, found {prompts!r:.80}")
+    prompts = {name: "" if text is None else text for name, text in prompts.items()}
+    try:
+        return SentenceEmbedding(prompts=prompts, prompt_name=values.get("default_prompt_name"), **settings)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: {error}") from None
 
 
 def module_folders(folder: Path) -> dict[str, Path]:
@@ -179,7 +201,11 @@ def write_sentence_embedding(folder: Path, task: SentenceEmbedding, hidden_size:
     for path in paths[1:]:
         (folder / path).mkdir(exist_ok=True)
     modes = {key: mode == task.pooling for key, mode in _POOLING_KEYS.items()}
-    write_json(folder / paths[1] / "config.json", {"word_embedding_dimension": hidden_size, **modes})
+    excluded = {} if task.include_prompt else {"include_prompt": False}
+    write_json(folder / paths[1] / "config.json", {"word_embedding_dimension": hidden_size, **modes, **excluded})
+    if task.prompts:
+        prompts = {"prompts": dict(task.prompts), "default_prompt_name": task.prompt_name}
+        write_json(folder / _PROMPTS_FILE, prompts)
     names = {ours: theirs for theirs, ours in _ACTIVATIONS.items()}
     sizes = pairwise((hidden_size, *task.dense_sizes))
     for path, (inputs, outputs), activation in zip(paths[2:], sizes, task.dense_activations, strict=False):

@@ -63,6 +63,11 @@ from bert_runtime.tasks import (
 )
 from bert_runtime.tokenization import Batch
 from bert_runtime.tuner import tune
+from bert_runtime.vector_quantization import (
+    EmbeddingPrecision,
+    embedding_ranges,
+    quantize_embeddings,
+)
 from bert_runtime.verification import Check, verify
 
 __all__ = [
@@ -83,6 +88,7 @@ __all__ = [
     "DataError",
     "DeploymentError",
     "Embedding",
+    "EmbeddingPrecision",
     "Entities",
     "Entity",
     "FillMask",
@@ -120,9 +126,11 @@ __all__ = [
     "TokenClassification",
     "Tuning",
     "Variant",
+    "embedding_ranges",
     "evaluate",
     "load",
     "load_attention",
+    "quantize_embeddings",
     "read_records",
     "tune",
     "verify",

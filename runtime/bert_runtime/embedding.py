@@ -3,16 +3,19 @@
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
 from bert_runtime.batching.streaming import CHUNK_SIZE
 from bert_runtime.errors import InputError
 from bert_runtime.inputs import Column, SingleInput, check_column
-from bert_runtime.numerics import Float32Array, FloatArray
+from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import SentenceEmbedding, Task
+from bert_runtime.tasks.sentence_embedding import normalized
+from bert_runtime.vector_quantization import Vectors, embedding_dtype, embedding_width
 
 __all__ = ["VectorShape", "encode_texts"]
 
@@ -20,43 +23,66 @@ _PROGRESS_S = 0.2
 """Seconds between two lines of progress, so that a terminal costs nothing."""
 
 
-class VectorShape(NamedTuple):
-    """Size and length of the vectors that `Model.encode` returns."""
+@dataclass(frozen=True)
+class VectorShape:
+    """Size, length and number format of the vectors that `Model.encode` returns."""
 
-    dimensions: int
-    """How many of the graph's first dimensions are kept."""
+    task: SentenceEmbedding
+    """The task with the options asked for."""
     normalize: bool
-    """Whether the kept dimensions are L2-normalized; the graph may have normalized all of them before."""
+    """Whether vectors are L2-normalized that the graph does not normalize."""
 
     @classmethod
-    def of(cls, task: Task, normalize: bool | None, dimensions: int | None) -> Self:
+    def of(
+        cls,
+        task: Task,
+        normalize: bool | None = None,
+        ranges: FloatArray | Sequence[Sequence[float]] | None = None,
+        **options: Any,
+    ) -> Self:
         """Return the shape that options ask for, by default that of the task.
+
+        Args:
+            task: the model's task.
+            normalize: see `Model.encode`.
+            ranges: see `Model.encode`.
+            options: `SentenceEmbedding.options`; `None` stands for the task's own.
 
         Raises:
             InputError: the task gives no vectors, or not such ones.
         """
         if not isinstance(task, SentenceEmbedding):
             raise InputError(f"encode needs a model for sentence-embedding, found one for {task.name}; call the model")
-        dimensions = task.dimensions if dimensions is None else dimensions
-        if not isinstance(dimensions, int) or not 1 <= dimensions <= task.dimensions:
-            raise InputError(f"dimensions must lie in 1 to {task.dimensions}, found {dimensions!r}")
         if normalize is False and task.normalize:
             raise InputError("normalize=False is not possible: the graph of this bundle normalizes its vectors")
-        changed = dimensions < task.dimensions if task.normalize else normalize is True
-        return cls(dimensions, changed)
+        given = {name: value for name, value in options.items() if value is not None}
+        if ranges is not None:
+            task = _with_ranges(task.with_options(dimensions=given.pop("dimensions", task.dimensions)), ranges)
+        return cls(task.with_options(**given), normalize is True and not task.normalize)
 
-    def apply(self, vectors: FloatArray) -> Float32Array:
-        """Return a graph's vectors in this shape: [N, at least `dimensions`] → float32 [N, dimensions], a copy."""
-        shaped = np.array(vectors[:, : self.dimensions], dtype=np.float32, order="C")
+    @property
+    def width(self) -> int:
+        """Number of array elements of a vector."""
+        return embedding_width(self.task.embedding_precision, self.task.dimensions)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The vectors' dtype."""
+        return embedding_dtype(self.task.embedding_precision)
+
+    def apply(self, computed: FloatArray) -> Vectors:
+        """Return a graph's vectors in this shape: [N, at least `task.dimensions`] → [N, width]."""
         if self.normalize:
-            _normalize(shaped)
-        return shaped
+            computed = normalized(computed[:, : self.task.dimensions])
+        return np.ascontiguousarray(self.task.vectors(computed))
 
 
-def _normalize(vectors: Float32Array) -> None:
-    """Divide vectors [N, H] by their L2 norms, in place; a vector of zeros stays one."""
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    vectors /= np.maximum(norms, np.finfo(np.float32).tiny)
+def _with_ranges(task: SentenceEmbedding, ranges: FloatArray | Sequence[Sequence[float]]) -> SentenceEmbedding:
+    try:
+        values = np.asarray(ranges, dtype=np.float32).reshape(len(ranges), -1)
+        return replace(task, ranges=tuple(map(tuple, values.tolist())))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"ranges: {error}") from None
 
 
 def encode_texts(
@@ -65,8 +91,8 @@ def encode_texts(
     vectors_of: Callable[[Sequence[SingleInput], int], FloatArray],
     *,
     show_progress: bool = False,
-) -> Float32Array:
-    """Return the embeddings of texts, float32 [N, dimensions].
+) -> Vectors:
+    """Return the embeddings of texts [N, width].
 
     Args:
         texts: N texts.
@@ -80,17 +106,15 @@ def encode_texts(
     if isinstance(texts, str | tuple | Mapping):
         raise InputError(f"expected a list of texts, found {type(texts).__name__}; put one text into a list")
     check_column(texts)
-    vectors = np.empty((len(texts), shape.dimensions), dtype=np.float32)
+    vectors = np.empty((len(texts), shape.width), dtype=shape.dtype)
     iterator, shown = iter(texts), time.monotonic()
     for first in range(0, len(vectors), CHUNK_SIZE):
         chunk = list(islice(iterator, CHUNK_SIZE))
-        vectors[first : first + CHUNK_SIZE] = vectors_of(chunk, first)[:, : shape.dimensions]
+        vectors[first : first + CHUNK_SIZE] = shape.apply(vectors_of(chunk, first))
         done = first + len(chunk)
         if show_progress and (done == len(vectors) or time.monotonic() > shown + _PROGRESS_S):
             end = "\n" if done == len(vectors) else ""
             sys.stderr.write(f"\rencoding: {done:,} of {len(vectors):,} texts{end}")
             sys.stderr.flush()
             shown = time.monotonic()
-    if shape.normalize:
-        _normalize(vectors)
     return vectors

@@ -26,10 +26,11 @@ from bert_runtime.inputs import (
     check_column,
     named_input,
 )
-from bert_runtime.numerics import Float32Array, FloatArray
+from bert_runtime.numerics import FloatArray
 from bert_runtime.runner import Runner
 from bert_runtime.tasks import Outputs, Result, Task
 from bert_runtime.tokenization import Batch, TextTokenizer, check_batch, pad
+from bert_runtime.vector_quantization import EmbeddingPrecision, Vectors
 
 __all__ = ["Model"]
 
@@ -180,7 +181,11 @@ class Model:
         show_progress: bool = False,
         normalize: bool | None = None,
         dimensions: int | None = None,
-    ) -> Float32Array:
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        precision: EmbeddingPrecision | None = None,
+        ranges: FloatArray | None = None,
+    ) -> Vectors:
         """Return the embeddings of texts as one array, without a `Result` for each.
 
         Args:
@@ -190,9 +195,14 @@ class Model:
             normalize: whether vectors have length 1; by default as the bundle says, whose graph may have normalized
                 them already.
             dimensions: number of first dimensions to keep, before normalization (Matryoshka models).
+            prompt_name: which of the bundle's prompts is put in front of each text; by default the bundle's.
+            prompt: what is put in front of each text instead; "" for nothing.
+            precision: number format of the vectors, see `EmbeddingPrecision`.
+            ranges: smallest and largest value of each dimension [2, dimensions], by which `int8` and `uint8` vectors
+                are quantized, see `embedding_ranges`; by default the bundle's.
 
         Returns:
-            The vectors that `__call__` gives one by one: float32 [N, dimensions].
+            The vectors that `__call__` gives one by one: float32 [N, dimensions], or as `precision` says.
 
         Raises:
             InputError: the task is not sentence-embedding, an option is out of range, or as in `__call__`.
@@ -200,7 +210,9 @@ class Model:
         model = copy(self)
         model.max_batch_tokens = self.max_batch_tokens if max_batch_tokens is None else max_batch_tokens
         check_max_batch_tokens(model.max_batch_tokens)
-        shape = VectorShape.of(self.task, normalize, dimensions)
+        options = {"dimensions": dimensions, "prompt_name": prompt_name, "prompt": prompt}
+        shape = VectorShape.of(self.task, normalize, ranges, embedding_precision=precision, **options)
+        model.task = shape.task
         return encode_texts(texts, shape, model._vectors, show_progress=show_progress)
 
     def _results(self, inputs: Iterable[SingleInput], on_error: OnError) -> Iterator[Result | InputFailure]:

@@ -169,7 +169,7 @@ def test_without_a_name_the_only_model_of_the_task_answers(
     ("route", "body", "expected"),
     [
         ("/embed", {"inputs": []}, (400, "Empty", "expected at least one text")),
-        ("/embed", {"inputs": "a", "prompt_name": "query"}, (422, "Validation", "bundles have no prompts")),
+        ("/embed", {"inputs": "a", "prompt_name": "query"}, (422, "Validation", "this model has no prompts")),
         ("/embed", {"inputs": "a", "truncation_direction": "Left"}, (422, "Validation", "expected right")),
         ("/embed", {"inputs": "a", "truncation_direction": "up"}, (422, "Validation", "'left' or 'right'")),
         ("/embed", {"inputs": "a", "normalize": False}, (422, "Validation", "graph of this bundle normalizes")),

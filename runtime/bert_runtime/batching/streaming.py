@@ -48,6 +48,8 @@ def encode_inputs(
             read.append(as_text_input(value))
         except InputError as error:
             raise InputError(error.reason, index) from None
+    if prefix := task.text_prefix:
+        read = [value._replace(text=prefix + value.text) for value in read]
     encoded = list(map(EncodedInput, read, tokenizer.encode(read, first)))
     for index, (value, windows) in enumerate(encoded, start=first):
         if (reason := task.input_error(value, windows)) is not None:

@@ -155,6 +155,11 @@ class Task(ABC):
         """Whether the head uses the hidden state of each sequence's first token only."""
 
     @property
+    def text_prefix(self) -> str:
+        """What is put in front of the first text of every input, such as an embedding's prompt."""
+        return ""
+
+    @property
     def output_width(self) -> int | None:
         """Size of the output's last axis, such as the number of labels; `None` where the settings do not say."""
         return None

@@ -1,17 +1,24 @@
 """sentence-embedding: one vector per text, to be compared by cosine similarity."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from bert_runtime.errors import InputError
 from bert_runtime.metrics import pearson, spearman
 from bert_runtime.numerics import FloatArray
 from bert_runtime.records import Record
 from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, stack_single_window
+from bert_runtime.vector_quantization import (
+    EMBEDDING_PRECISIONS,
+    Vectors,
+    quantize_embeddings,
+    unpacked_embeddings,
+)
 
-__all__ = ["DENSE_ACTIVATIONS", "POOLINGS", "Embedding", "SentenceEmbedding", "cosine"]
+__all__ = ["DENSE_ACTIVATIONS", "POOLINGS", "Embedding", "SentenceEmbedding", "cosine", "normalized"]
 
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "attention")
 """How token vectors are pooled into one, padding left out.
@@ -31,6 +38,13 @@ def cosine(x: FloatArray, y: FloatArray) -> FloatArray:
     return dot_products / np.maximum(norms, np.finfo(norms.dtype).tiny)
 
 
+def normalized(vectors: FloatArray) -> FloatArray:
+    """Return vectors [N, H] divided by their L2 norms; a vector of zeros stays one."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    quotient: FloatArray = vectors / np.maximum(norms, np.finfo(np.float32).tiny)
+    return quotient
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Embedding(Result):
     """The embedding of one text.
@@ -38,14 +52,15 @@ class Embedding(Result):
     As JSON: `{"embedding": [0.031, -0.046, …]}`.
     """
 
-    vector: FloatArray
-    """The embedding: float32 [dimensions]."""
+    vector: Vectors
+    """The embedding: float32 [dimensions], or as `SentenceEmbedding.embedding_precision` says."""
 
     def to_dict(self) -> dict[str, Any]:
         return {"embedding": self.vector.tolist(), **self._truncation()}
 
     def summary(self) -> str:
-        return f"[{', '.join(f'{x:.4f}' for x in self.vector[:4])}, …] ({len(self.vector)})"
+        style = ".4f" if self.vector.dtype.kind == "f" else "d"
+        return f"[{', '.join(format(x, style) for x in self.vector[:4])}, …] ({len(self.vector)})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +78,19 @@ class SentenceEmbedding(Task):
     """Activation of each dense layer, one of `DENSE_ACTIVATIONS`."""
     normalize: bool = True
     """Whether the embedding is L2-normalized."""
+    prompts: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Texts to put in front of an input, by name, such as `{"query": "search_query: "}`."""
+    prompt_name: str | None = None
+    """Key of the prompt that is put in front of every input; `None` for no prompt."""
+    prompt: str | None = None
+    """What is put in front of every input, instead of the prompt called `prompt_name`."""
+    include_prompt: bool = True
+    """Whether the prompt's tokens are pooled, too. Without, as in Instructor models, prompts are refused."""
+    embedding_precision: str = "float32"
+    """How the numbers are stored, one of `bert_runtime.vector_quantization.EMBEDDING_PRECISIONS`."""
+    ranges: tuple[tuple[float, ...], ...] | None = None
+    """Smallest and largest value of each dimension in embeddings of the export's calibration texts, by which `int8`
+    and `uint8` vectors are quantized: two of `dimensions`."""
 
     name: ClassVar[str] = "sentence-embedding"
     output: ClassVar[str] = "embedding"
@@ -82,9 +110,72 @@ class SentenceEmbedding(Task):
                 f"expected a size and an activation per dense layer, the last of at least {self.dimensions}, "
                 f"found {list(self.dense_sizes)} and {list(self.dense_activations)}"
             )
+        self._check_prompts()
+        if self.embedding_precision not in EMBEDDING_PRECISIONS:
+            known = ", ".join(EMBEDDING_PRECISIONS)
+            raise ValueError(f"expected an embedding_precision of {known}, found {self.embedding_precision!r:.50}")
+        shape = None if self.ranges is None else tuple(map(len, self.ranges))
+        if shape not in (None, (self.dimensions, self.dimensions)):
+            raise ValueError(f"expected ranges of two times {self.dimensions} numbers, found {list(shape or ())}")
         unknown = sorted(set(self.dense_activations) - set(DENSE_ACTIVATIONS))
         if unknown:
             raise ValueError(f"expected activations of {', '.join(DENSE_ACTIVATIONS)}, found {', '.join(unknown)}")
+
+    def _check_prompts(self) -> None:
+        if not all(isinstance(text, str) for text in self.prompts.values()):
+            raise TypeError(f"expected prompts to be texts by name, found {dict(self.prompts)!r:.100}")
+        if self.prompt is None and self.prompt_name is not None and self.prompt_name not in self.prompts:
+            names = f"one of {', '.join(self.prompts)}" if self.prompts else "none, since this model has no prompts"
+            raise ValueError(f"expected a prompt_name of {names}, found {self.prompt_name!r:.50}")
+        if not isinstance(self.prompt, str | None):
+            raise TypeError(f"expected prompt to be a text, found {self.prompt!r:.50}")
+        if self.text_prefix and not self.include_prompt:
+            raise ValueError(
+                "prompts are not supported with this model: its pooling leaves out the prompt's tokens (include_prompt "
+                "is false)"
+            )
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        return ("prompt_name", "prompt", "dimensions", "embedding_precision")
+
+    def with_options(self, **options: Any) -> Self:
+        """Return the task with other options; fewer `dimensions` keep the first ones of the graph's vectors.
+
+        Raises:
+            InputError: as in `Task.with_options`, or there are no `ranges` for the precision.
+        """
+        dimensions = options.get("dimensions", self.dimensions)
+        if not isinstance(dimensions, int) or isinstance(dimensions, bool) or not 1 <= dimensions <= self.dimensions:
+            raise InputError(f"dimensions must lie in 1 to {self.dimensions}, found {dimensions!r:.50}")
+        if "prompt_name" in options:  # instead of the text that the task has
+            options = {"prompt": None, **options}
+        truncated = replace(self, dimensions=dimensions, ranges=self._ranges_of(dimensions))
+        task = super(SentenceEmbedding, truncated).with_options(**options)
+        if task.embedding_precision.endswith("int8") and task.ranges is None:
+            raise InputError(task.no_ranges_reason)
+        return task
+
+    def _ranges_of(self, dimensions: int) -> tuple[tuple[float, ...], ...] | None:
+        """Return the ranges of the first dimensions; unknown where these are normalized again, which widens them."""
+        if self.ranges is None or dimensions == self.dimensions:
+            return self.ranges
+        return None if self.normalize else tuple(values[:dimensions] for values in self.ranges)
+
+    @property
+    def no_ranges_reason(self) -> str:
+        """Why vectors of 8 bits cannot be computed without `ranges`, and what to do."""
+        return (
+            f"the bundle has no ranges for {self.embedding_precision} vectors of {self.dimensions} dimensions; "
+            f"export it again with --dimensions {self.dimensions}, or give model.encode the ranges of typical vectors"
+        )
+
+    @property
+    def text_prefix(self) -> str:
+        """The prompt in front of every text; empty for none."""
+        if self.prompt is not None:
+            return self.prompt
+        return "" if self.prompt_name is None else self.prompts[self.prompt_name]
 
     @property
     def output_width(self) -> int:
@@ -107,15 +198,41 @@ class SentenceEmbedding(Task):
         return self.pooling == "cls"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as JSON values, those of dense layers only where there are any."""
+        """Return the settings as JSON values; those that came after the first bundles only where they are set."""
         settings = super().to_dict()
-        if not self.dense_sizes:
-            del settings["dense_sizes"], settings["dense_activations"]
+        optional = {part.name: getattr(type(self)(dimensions=1), part.name) for part in fields(self)}
+        for name in set(optional) - {"dimensions", "pooling", "normalize"}:
+            if settings[name] == optional[name]:
+                del settings[name]
         return settings
 
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> Self:
+        ranges = settings.get("ranges")
+        if isinstance(ranges, list):
+            settings = {**settings, "ranges": [tuple(values) for values in ranges if isinstance(values, list)]}
+        return super().from_dict(settings)
+
+    def vectors(self, computed: FloatArray) -> Vectors:
+        """Truncate, normalize and quantize what the graph computed, as the settings say.
+
+        Args:
+            computed: float32 [N, at least `dimensions`], normalized by the graph where `normalize`.
+
+        Returns:
+            An array [N, `embedding_width`] of `embedding_dtype`.
+        """
+        kept = computed[:, : self.dimensions]
+        if self.normalize and computed.shape[1] > self.dimensions:
+            kept = normalized(kept)
+        return quantize_embeddings(kept, self.embedding_precision, self.ranges)
+
     def decode(self, outputs: Outputs) -> Result:
-        """Return the output [dimensions] as it is."""
-        return Embedding(outputs.arrays[0], truncated=outputs.truncated)
+        """Return the output, by default as it is."""
+        array = outputs.arrays[0]
+        if len(array) > self.dimensions or self.embedding_precision != "float32":
+            array = self.vectors(array[None])[0]
+        return Embedding(array, truncated=outputs.truncated)
 
     def inputs(self, record: Record) -> tuple[TextInput, ...]:
         """Return one text or two as separate inputs."""
@@ -128,7 +245,8 @@ class SentenceEmbedding(Task):
 
     def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
         expected = np.array([example.target for example in examples], dtype=np.float64)
-        vectors = stack_single_window(outputs)
+        vectors = self.vectors(stack_single_window(outputs))
+        vectors = unpacked_embeddings(vectors, self.embedding_precision, self.dimensions)
         similarity = cosine(vectors[0::2], vectors[1::2])
         return {"spearman": spearman(similarity, expected), "pearson": pearson(similarity, expected)}
 

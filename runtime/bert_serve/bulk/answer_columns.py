@@ -24,6 +24,7 @@ from bert_runtime import (
     TextClassification,
     TokenClassification,
 )
+from bert_runtime.vector_quantization import embedding_dtype, embedding_width
 
 __all__ = ["ERROR", "TRUNCATED", "Answer", "answer_arrays", "answer_fields"]
 
@@ -92,8 +93,8 @@ def _row(result: Result, first_name: str) -> dict[str, Any]:
 
 
 def _vectors(answers: Sequence[Answer], kind: pa.FixedSizeListType) -> pa.Array:
-    """Return embeddings as one column without a Python number for each value: a float32 list of fixed size [N]."""
-    vectors = np.zeros((len(answers), kind.list_size), dtype=np.float32)
+    """Return embeddings as one column without a Python number for each value: a list of fixed size [N]."""
+    vectors = np.zeros((len(answers), kind.list_size), dtype=kind.value_type.to_pandas_dtype())
     missing = np.zeros(len(answers), dtype=bool)
     for vector, (index, answer) in zip(vectors, enumerate(answers), strict=True):
         if isinstance(answer, Embedding):
@@ -150,7 +151,8 @@ def _token_fields(task: Task) -> list[pa.Field]:
 
 def _embedding_fields(task: Task) -> list[pa.Field]:
     assert isinstance(task, SentenceEmbedding)
-    return [pa.field("embedding", pa.list_(pa.float32(), task.dimensions))]
+    kind = pa.from_numpy_dtype(embedding_dtype(task.embedding_precision))
+    return [pa.field("embedding", pa.list_(kind, embedding_width(task.embedding_precision, task.dimensions)))]
 
 
 _FIELDS: Mapping[str, Callable[[Task], list[pa.Field]]] = {

@@ -3,7 +3,6 @@
 from base64 import b64encode
 from typing import Any, Literal
 
-import numpy as np
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
@@ -46,9 +45,15 @@ class EmbeddingsRequest(BaseModel):
     input: TextsOrIds
     model: str | None = Field(None, description="Name of the model; with a single one, any name means it.")
     encoding_format: Literal["float", "base64"] = Field(
-        "float", description="Numbers, or the little-endian float32 bytes as base64."
+        "float", description="Numbers, or their little-endian bytes as base64: float32, or what output_dtype says."
     )
     dimensions: int | None = Field(None, description="How many first dimensions to keep (Matryoshka models).")
+    output_dtype: Literal["float", "int8", "uint8", "binary", "ubinary"] = Field(
+        "float", description="Number format of the vectors; `binary` and `ubinary` hold eight dimensions in a byte."
+    )
+    prompt_name: str | None = Field(
+        None, description="Name of the bundle's prompt that is put in front of each text; by default the bundle's."
+    )
     user: str | None = Field(None, description="Ignored.")
 
 
@@ -57,7 +62,7 @@ class EmbeddingItem(BaseModel):
 
     object: Literal["embedding"]
     index: int
-    embedding: list[float] | str
+    embedding: list[int] | list[float] | str
 
 
 class Usage(BaseModel):
@@ -130,10 +135,17 @@ def error_body(status: int, message: str) -> dict[str, Any]:
 async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
     """Return a vector for each input, in order."""
     served = request.app.state.models.resolve(body.model)
-    vectors, num_tokens = await embed(served, body.input, request, dimensions=body.dimensions)
+    vectors, num_tokens = await embed(
+        served,
+        body.input,
+        request,
+        dimensions=body.dimensions,
+        prompt_name=body.prompt_name,
+        embedding_precision=None if body.output_dtype == "float" else body.output_dtype,
+    )
     items: list[Any] = list(vectors)
     if body.encoding_format == "base64":
-        items = [b64encode(vector).decode() for vector in vectors.astype(np.dtype("<f4"), copy=False)]
+        items = [b64encode(vector).decode() for vector in vectors.astype(vectors.dtype.newbyteorder("<"), copy=False)]
     data = [{"object": "embedding", "index": index, "embedding": item} for index, item in enumerate(items)]
     usage = {"prompt_tokens": num_tokens, "total_tokens": num_tokens}
     return JSONResponse({"object": "list", "data": data, "model": served.name, "usage": usage})

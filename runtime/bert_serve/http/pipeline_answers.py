@@ -7,7 +7,7 @@
     question-answering        top_k, max_answer_len, handle_impossible_answer   {answer, score, start, end}
     fill-mask                 top_k, targets                                    [{score, token, token_str, …}, …]
     replaced-token-detection  threshold                                         [{token, score, replaced, …}, …]
-    sentence-embedding        normalize, dimensions                             [0.031, …]
+    sentence-embedding        normalize, dimensions, prompt_name, …             [0.031, …]
 
 The task's own decoding options are parameters, too, by their names in `bert_runtime`.
 """
@@ -79,7 +79,7 @@ _SHAPING: dict[str, tuple[str, ...]] = {
     TextClassification.name: ("top_k", "function_to_apply"),
     NextSentencePrediction.name: ("top_k", "function_to_apply"),
     TokenClassification.name: ("ignore_labels",),
-    SentenceEmbedding.name: ("normalize", "dimensions"),
+    SentenceEmbedding.name: ("normalize",),
 }
 """Parameters that change the shape of an answer, not its decoding."""
 
@@ -95,7 +95,7 @@ def pipeline_answer(task: Task, parameters: Mapping[str, Any]) -> PipelineAnswer
         InputError: a value is out of range or of the wrong type.
     """
     if isinstance(task, SentenceEmbedding):
-        return _embedding_answer(VectorShape.of(task, parameters.get("normalize"), parameters.get("dimensions")))
+        return _embedding_answer(VectorShape.of(task, parameters.get("normalize")))
     if isinstance(task, TextClassification | NextSentencePrediction):
         return _label_answer(task, parameters.get("top_k"), parameters.get("function_to_apply"))
     if ignored := parameters.get("ignore_labels"):

@@ -82,6 +82,7 @@ async def embed(body: EmbedRequest, request: Request, name: _ModelName = None) -
         request,
         normalize=body.normalize,
         dimensions=body.dimensions,
+        prompt_name=body.prompt_name,
         truncate=body.truncate is not False,
     )
     return JSONResponse(vectors)
@@ -117,7 +118,9 @@ async def similarity(body: SimilarityRequest, request: Request, name: _ModelName
     served = _choose(request, body.model or name, SentenceEmbedding, options)
     _check_not_empty(body.inputs.sentences, "inputs.sentences")
     texts = [body.inputs.source_sentence, *body.inputs.sentences]
-    vectors, _ = await embed_inputs(served, texts, request, truncate=options.truncate is not False)
+    vectors, _ = await embed_inputs(
+        served, texts, request, truncate=options.truncate is not False, prompt_name=options.prompt_name
+    )
     return JSONResponse(cosine(np.broadcast_to(vectors[0], vectors[1:].shape), vectors[1:]))
 
 
@@ -199,11 +202,13 @@ async def rerank(body: TEIRerankRequest, request: Request, name: _ModelName = No
 async def tokenize(body: TokenizeRequest, request: Request, name: _ModelName = None) -> Response:
     """Return the tokens of each text, also those beyond the model's maximum. Places count UTF-8 bytes."""
     served = request.app.state.models.resolve(body.model or name)
-    _check_prompt(body.prompt_name)
+    prefix = _check_prompt(body.prompt_name, served)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     _check_not_empty(texts, "inputs")
     return JSONResponse(
-        await asyncio.to_thread(tokens_of_texts, served.model.tokenizer, texts, body.add_special_tokens)
+        await asyncio.to_thread(
+            tokens_of_texts, served.model.tokenizer, [prefix + text for text in texts], body.add_special_tokens
+        )
     )
 
 
@@ -237,7 +242,7 @@ def _choose(request: Request, name: str | None, task: type[Task], options: TextO
     """Return the model that a request means, and check that it can read texts as asked."""
     served = choose_model(request.app.state.models, name, task)
     check_task(served, task)
-    _check_prompt(options.prompt_name)
+    _check_prompt(options.prompt_name, served)
     side = served.model.tokenizer.truncation_side
     if options.truncation_direction not in (None, side):
         raise InputError(
@@ -247,9 +252,13 @@ def _choose(request: Request, name: str | None, task: type[Task], options: TextO
     return served
 
 
-def _check_prompt(prompt_name: str | None) -> None:
-    if prompt_name is not None:
-        raise InputError("prompt_name: bundles have no prompts; put the prompt in front of each text")
+def _check_prompt(prompt_name: str | None, served: ServedModel) -> str:
+    """Return the text of a prompt; raise `InputError` where the model does not have it."""
+    if prompt_name is None:
+        return ""
+    if not isinstance(served.model.task, SentenceEmbedding):
+        raise InputError(f"prompt_name: expected none, since model {served.name!r} gives no embeddings")
+    return served.model.task.with_options(prompt_name=prompt_name).text_prefix
 
 
 def _check_not_empty(values: list[Any], field: str) -> None:

@@ -50,7 +50,9 @@ class TextOptions(BaseModel):
         default=None,
         description="The side that truncation drops, `Left` or `Right`; only the tokenizer's own is possible.",
     )
-    prompt_name: str | None = Field(default=None, description="Not possible: bundles have no prompts.")
+    prompt_name: str | None = Field(
+        default=None, description="Name of the bundle's prompt that is put in front of each text; for embeddings."
+    )
 
 
 class EmbedRequest(_Request, TextOptions):
@@ -110,7 +112,9 @@ class TokenizeRequest(_Request):
 
     inputs: str | list[str]
     add_special_tokens: bool = True
-    prompt_name: str | None = Field(default=None, description="Not possible: bundles have no prompts.")
+    prompt_name: str | None = Field(
+        default=None, description="Name of the bundle's prompt that is put in front of each text; for embeddings."
+    )
 
 
 class DecodeRequest(_Request):

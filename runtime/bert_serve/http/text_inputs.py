@@ -1,5 +1,6 @@
 """Inputs as embedding clients write them: texts, or token ids of the model's own vocabulary."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
@@ -41,13 +42,16 @@ TextsOrIds = Annotated[
 The first item tells which, so that an error names the item that does not fit."""
 
 
-async def encode_texts_or_ids(engine: Engine, value: Any, *, truncate: bool = True) -> list[EncodedInput]:
+async def encode_texts_or_ids(
+    engine: Engine, value: Any, *, truncate: bool = True, options: Mapping[str, Any] | None = None
+) -> list[EncodedInput]:
     """Tokenize texts, or take over token ids.
 
     Args:
         engine: the engine of the model.
         value: a validated `TextsOrIds`.
         truncate: whether what exceeds the model's maximum may be cut off.
+        options: options of the task for texts, see `Engine.encode`.
 
     Raises:
         EmptyRequestError: there is no input at all.
@@ -58,5 +62,5 @@ async def encode_texts_or_ids(engine: Engine, value: Any, *, truncate: bool = Tr
     if not values:
         raise EmptyRequestError("expected at least one text, found an empty list")
     if isinstance(values[0], str):
-        return await engine.encode(values, truncate=truncate)
+        return await engine.encode(values, truncate=truncate, options=options)
     return engine.encode_ids([values] if isinstance(values[0], int) else values)

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from bert_runtime.embedding import VectorShape
-from bert_runtime.numerics import Float32Array
 from bert_runtime.tasks import SentenceEmbedding
+from bert_runtime.vector_quantization import Vectors
 from bert_serve.http.model_choice import check_task
 from bert_serve.http.text_inputs import encode_texts_or_ids
 from bert_serve.serving.engine import Caller
@@ -21,9 +21,9 @@ async def embed(
     caller: Caller,
     *,
     normalize: bool | None = None,
-    dimensions: int | None = None,
     truncate: bool = True,
-) -> tuple[Float32Array, int]:
+    **options: Any,
+) -> tuple[Vectors, int]:
     """Return the embeddings of inputs, and how many tokens were read.
 
     Args:
@@ -31,11 +31,11 @@ async def embed(
         inputs: a validated `TextsOrIds` with N inputs.
         caller: the request, whose connection is watched.
         normalize: whether vectors have length 1; `None`: as the bundle says.
-        dimensions: how many first dimensions to keep; `None`: as the bundle says.
         truncate: whether what exceeds the model's maximum may be cut off.
+        options: `SentenceEmbedding.options`, such as `dimensions`; `None`: as the bundle says.
 
     Returns:
-        float32 [N, dimensions], and the number of tokens, special tokens included.
+        Vectors [N, width], and the number of tokens, special tokens included.
 
     Raises:
         WrongTaskError: the model gives no embeddings.
@@ -44,8 +44,9 @@ async def embed(
     """
     engine = served.engine
     check_task(served, SentenceEmbedding)
-    shape = VectorShape.of(engine.model.task, normalize, dimensions)
-    encoded = await encode_texts_or_ids(engine, inputs, truncate=truncate)
+    shape = VectorShape.of(engine.model.task, normalize, **options)
+    given = {name: value for name, value in options.items() if value is not None}
+    encoded = await encode_texts_or_ids(engine, inputs, truncate=truncate, options=given)
     outputs = await engine.outputs(encoded, caller)
     num_tokens = sum(len(window) for item in encoded for window in item.windows)
     return shape.apply(np.stack([output.arrays[0] for output in outputs])), num_tokens

@@ -84,25 +84,29 @@ class Engine:
         if not check.passed:
             raise BundleError(f"{check.name} failed: {check.detail}; run bert-export verify on the bundle")
 
-    async def encode(self, inputs: Sequence[SingleInput], *, truncate: bool = True) -> list[EncodedInput]:
+    async def encode(
+        self, inputs: Sequence[SingleInput], *, truncate: bool = True, options: Mapping[str, Any] | None = None
+    ) -> list[EncodedInput]:
         """Tokenize inputs.
 
         Args:
             inputs: inputs as in `bert_runtime.Model.__call__`.
             truncate: whether what exceeds the model's maximum may be cut off.
+            options: options of the task, such as the name of a prompt.
 
         Raises:
-            InputError: names an input that the task cannot process.
+            InputError: names an input that the task cannot process, or an option that it does not have.
             QueueFullError: the request would wait too long.
             TooManyTextsError: there are more than a request may have.
             TextTooLongError: an input has more tokens than it may.
         """
         self._check_number(len(inputs))
         start = time.perf_counter()
+        model = self.model.with_options(**options) if options else self.model
         if len(inputs) == 1 and _num_characters(inputs) <= _INLINE_CHARACTERS:
-            encoded = self.model.tokenize(inputs)
+            encoded = model.tokenize(inputs)
         else:
-            encoded = await asyncio.to_thread(self.model.tokenize, inputs)
+            encoded = await asyncio.to_thread(model.tokenize, inputs)
         self._check_lengths(encoded, truncate=truncate)
         self._metrics.tokenize_s.observe(time.perf_counter() - start)
         return encoded

@@ -90,7 +90,7 @@ class ServedModel:
             ServeError: the request cannot be answered now, or exceeds a limit; see `bert_serve.errors`.
         """
         engine = self.engine  # one engine for tokenizing and computing, also if the bundle is replaced meanwhile
-        encoded = await engine.encode(inputs, truncate=truncate)
+        encoded = await engine.encode(inputs, truncate=truncate, options=options)
         return await engine.decode(await engine.outputs(encoded, caller), options)
 
     async def load(self) -> None:

@@ -132,3 +132,12 @@ def test_surrogates_of_a_reason_are_escaped(classifier_bundle: Path) -> None:
 
     *_, errors = answer_arrays(answer_fields(task, errors=True), [InputFailure(0, "found \udce9")])
     assert errors.to_pylist() == ["found \\udce9"]
+
+
+@pytest.mark.parametrize("precision", ["int8", "uint8", "binary", "ubinary"])
+def test_embeddings_of_other_precisions(precision: str, toy_vocab: Path) -> None:
+    ranges = ((-3.0,) * 20, (3.0,) * 20)
+    model = random_pooled(SentenceEmbedding(dimensions=20, normalize=False, ranges=ranges), toy_vocab, 20)
+    found, answers = columns(model.with_options(dimensions=10, embedding_precision=precision), [*TEXTS, None])
+    assert found["embedding"] == [answer["embedding"] for answer in answers[:2]] + [None]
+    assert len(found["embedding"][0]) == (2 if precision.endswith("binary") else 10)
