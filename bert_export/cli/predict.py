@@ -21,12 +21,13 @@ from bert_export.cli.param_types import PATH
 from bert_export.cli.predict_inputs import Item, argument_items, file_items, grouped, is_live, stdin_items
 from bert_export.cli.predict_output import Answer, json_line, open_output, text_line
 from bert_export.cli.progress import count_progress
+from bert_export.cli.zero_shot_options import check_zero_shot_usage, with_candidate_labels, zero_shot_options
 from bert_runtime.errors import DataError
 from bert_runtime.inputs import InputFailure
 from bert_runtime.tasks import Task
 
 if TYPE_CHECKING:
-    from bert_runtime import Model
+    from bert_runtime import Model, ZeroShotClassifier
 
 __all__ = ["predict"]
 
@@ -38,6 +39,8 @@ __all__ = ["predict"]
         "bert-export predict bundle --input messages.csv --output answers.jsonl",
         "# As a filter: one JSON value per line, as soon as it is known",
         "tail -f messages.txt | bert-export predict bundle --json",
+        "# Labels of your own, with a model of natural language inference",
+        'bert-export predict nli-bundle "I lost it" --candidate-labels bank,travel',
     ],
 )
 @bundle_argument
@@ -56,6 +59,7 @@ __all__ = ["predict"]
 )
 @columns_option
 @inference_options
+@zero_shot_options
 @json_option
 def predict(
     bundle: Path,
@@ -66,6 +70,9 @@ def predict(
     output_file: Path | None,
     on_error: str,
     columns: dict[str, str] | None,
+    candidate_labels: tuple[str, ...] | None,
+    hypothesis_template: str | None,
+    multi_label: bool | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -78,9 +85,12 @@ def predict(
     Options of tasks, such as --top-k, default to the bundle's settings.
     """
     _check_usage(texts, pair, question, input_file)
-    model = load_model(bundle, **options)
+    zero_shot = candidate_labels, hypothesis_template, multi_label
+    check_zero_shot_usage(*zero_shot, has_pair=pair is not None or question is not None)
+    loaded = load_model(bundle, **options)
+    model = with_candidate_labels(loaded, *zero_shot)
     live = not texts and is_live(input_file)
-    groups = grouped(_items(model.task, texts, pair, question, input_file, columns), live=live)
+    groups = grouped(_items(loaded.task, texts, pair, question, input_file, columns), live=live)
     if output_file is None:
         for group in groups:
             _print(_answers(model, group, on_error), as_json=as_json)
@@ -126,7 +136,7 @@ def _items(
     return stdin_items() if input_file is None else file_items(input_file, columns, task)
 
 
-def _answers(model: "Model", group: list[Item], on_error: str) -> Iterator[tuple[Item, Answer]]:
+def _answers(model: "Model | ZeroShotClassifier", group: list[Item], on_error: str) -> Iterator[tuple[Item, Answer]]:
     """Yield the results of a group of inputs, and do with those that cannot be processed what `on_error` says."""
     results = iter(model([item.value for item in group if not isinstance(item.value, DataError)], on_error="return"))
     for index, item in enumerate(group):

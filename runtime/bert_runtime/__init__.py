@@ -7,8 +7,9 @@
     model(["hello", "bye"])     # a list: a list of results in the same order
 
 `load` and `Model` are the whole interface for inference. `tune` measures the fastest configuration on a machine,
-`verify` checks a bundle's files and outputs, and `load_attention` gives attention probabilities. The names of `__all__`
-are public; modules hold more for the exporter, the trainer and the benchmark.
+`verify` checks a bundle's files and outputs, `load_attention` gives attention probabilities, and `ZeroShotClassifier`
+classifies by labels of the caller's choice. The names of `__all__` are public; modules hold more for the exporter, the
+trainer and the benchmark.
 """
 
 import os
@@ -69,6 +70,7 @@ from bert_runtime.vector_quantization import (
     quantize_embeddings,
 )
 from bert_runtime.verification import Check, verify
+from bert_runtime.zero_shot import ZeroShotClassification, ZeroShotClassifier
 
 __all__ = [
     "TASKS",
@@ -126,6 +128,8 @@ __all__ = [
     "TokenClassification",
     "Tuning",
     "Variant",
+    "ZeroShotClassification",
+    "ZeroShotClassifier",
     "embedding_ranges",
     "evaluate",
     "load",

@@ -248,7 +248,7 @@ class Model:
                 for start in starts
                 for outputs in self.outputs(inputs[start : start + CHUNK_SIZE], first + start)
             ]
-        return self._encoded_outputs(self.tokenize(inputs, first))
+        return self.encoded_outputs(self.tokenize(inputs, first))
 
     def tokenize(self, inputs: Sequence[SingleInput], first: int = 0) -> list[EncodedInput]:
         """Return inputs with their tokens; raise `InputError` for one that the task cannot process, see `outputs`."""
@@ -259,10 +259,10 @@ class Model:
         return np.stack(self.run_encodings([item.windows[0] for item in self.tokenize(inputs, first)]))
 
     def _predict(self, encoded: Sequence[EncodedInput]) -> Iterator[Result]:
-        return map(self.task.decode, self._encoded_outputs(encoded))
+        return map(self.task.decode, self.encoded_outputs(encoded))
 
-    def _encoded_outputs(self, encoded: Sequence[EncodedInput]) -> list[Outputs]:
-        """Return the raw outputs of tokenized inputs."""
+    def encoded_outputs(self, encoded: Sequence[EncodedInput]) -> list[Outputs]:
+        """Return the raw outputs of tokenized inputs, before post-processing, in the same order."""
         arrays = iter(self.run_encodings([window for item in encoded for window in item.windows]))
         return [
             Outputs(item.input, item.windows, tuple(islice(arrays, len(item.windows))), self.tokenizer)

@@ -23,6 +23,7 @@ BUNDLES = {
     "intents-bundle": "intents",
     "entities-bundle": "entities",
     "qa-bundle": "answers",
+    "nli-bundle": "inference",
 }
 """The standard bundles and the checkpoints that they are made of, for pages that say `setup: bundle NAME` and
 `setup: checkpoint NAME`."""
@@ -104,6 +105,7 @@ class StandardModels:
             "intents": lambda: TextClassification(labels=tuple(labels)),
             "entities": lambda: TokenClassification(labels=("O", "B-city", "I-city")),
             "answers": QuestionAnswering,
+            "inference": lambda: TextClassification(labels=("contradiction", "neutral", "entailment")),
         }
         return self._made(name, lambda folder: self._save(tasks[name](), folder))
 

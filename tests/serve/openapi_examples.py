@@ -16,7 +16,10 @@ REFUSED = {"/embed_all", "/embed_sparse"}
 _MODELS = {"/predict": "text-classification", "/rerank": "reranker", "/v1/rerank": "reranker", "/v2/rerank": "reranker"}
 """The bundle for the examples of a route that are not named after a task; of other routes, that of embeddings."""
 
-_HUB_TASKS = {"sentence-embedding": "feature-extraction"}
+_BUNDLES = {name: name for name in TASKS} | {"zero-shot-classification": "nli"}
+"""The bundle for an example by the task that it is named after."""
+
+_HUB_TASKS = {"sentence-embedding": "feature-extraction", "nli": "zero-shot-classification"}
 
 
 class Example(NamedTuple):
@@ -37,7 +40,7 @@ def _examples_of(route: str, operation: dict[str, Any]) -> list[Example]:
     content = operation["requestBody"]["content"]["application/json"]
     default = _MODELS.get(route, "sentence-embedding")
     named = [
-        Example(route, task if (task := name.partition(",")[0]) in TASKS else default, example["value"])
+        Example(route, _BUNDLES.get(name.partition(",")[0], default), example["value"])
         for name, example in content.get("examples", {}).items()
     ]
     schema = DOCUMENT["components"]["schemas"].get(content["schema"].get("$ref", "").rpartition("/")[2], {})

@@ -27,6 +27,7 @@ TOY_TASKS: dict[str, Task] = {
     "sentence-embedding": SentenceEmbedding(dimensions=32),
     "reranker": TextClassification(labels=("relevance",), problem_type="regression"),
     "two-labels": TextClassification(labels=("no", "yes")),
+    "nli": TextClassification(labels=("contradiction", "neutral", "entailment")),
     "multi-label": TextClassification(labels=("joy", "anger", "love"), problem_type="multi_label"),
 }
 """Tasks by the name of their bundle: each task under its own, and classifiers of other kinds."""

@@ -11,6 +11,9 @@ from typing import NamedTuple
 
 from tokenizers import Encoding, Tokenizer
 
+from bert_runtime.errors import InputError
+from bert_runtime.tokenization.tokenizer_errors import tokenizer_errors
+
 __all__ = ["JoinedPair", "PairJoiner"]
 
 
@@ -80,14 +83,18 @@ class PairJoiner:
     Args:
         tokenizer: the tokenizer, which is not reconfigured any more.
         max_tokens: longest sequence in tokens, special tokens included.
+
+    Raises:
+        InputError: the tokenizer cannot encode a pair.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int) -> None:
         self.max_text_tokens = max_tokens - tokenizer.num_special_tokens_to_add(is_pair=True)
         """Tokens that both texts of a pair may have together."""
         self._keeps_end = (tokenizer.truncation or {}).get("direction") == "left"
-        self._template = _read_template(tokenizer.encode("a", "b"))
-        mask = tokenizer.encode("a").special_tokens_mask
+        with tokenizer_errors(InputError, "the tokenizer cannot encode a pair of letters"):
+            self._template = _read_template(tokenizer.encode("a", "b"))
+            mask = tokenizer.encode("a").special_tokens_mask
         self._num_before, self._num_after = (_num_leading_special(side) for side in (mask, mask[::-1]))
 
     def text_ids(self, encoding: Encoding) -> list[int]:

@@ -15,11 +15,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bert_runtime.errors import InputError
-from bert_runtime.tasks import Embedding, SentenceEmbedding
+from bert_runtime.tasks import Embedding, SentenceEmbedding, TextClassification
 from bert_runtime.tasks.sentence_embedding import cosine
 from bert_serve.errors import WrongTaskError
 from bert_serve.http.json_response import JSONResponse
 from bert_serve.http.pipeline_answers import pipeline_answer, runtime_options
+from bert_serve.http.zero_shot import ZERO_SHOT, is_zero_shot, zero_shot_answer
 from bert_serve.serving.served_model import ServedModel
 
 __all__ = ["error_body", "router"]
@@ -35,8 +36,11 @@ router = APIRouter(
     tags=["Hugging Face pipelines"], responses={"4XX": {"model": PipelineError, "description": "The request failed"}}
 )
 
-_EMBEDDING_TASKS = ("feature-extraction", "sentence-similarity")
-"""The hub's names of what a sentence-embedding model does."""
+_HUB_TASKS = {
+    SentenceEmbedding.name: ("feature-extraction", "sentence-similarity"),
+    TextClassification.name: (TextClassification.name, ZERO_SHOT),
+}
+"""The hub's names of what models of a task do, where there are others than the task's."""
 
 _LISTED = ("text-classification", "next-sentence-prediction", "sentence-embedding")
 """Tasks whose answer for one input is a list of one answer, as in the hosted API."""
@@ -47,6 +51,10 @@ _EXAMPLES: dict[str, Any] = {
     "text-classification": {
         "summary": "Labels of a text, best first",
         "value": {"inputs": "Where is my parcel?", "parameters": {"top_k": 2}},
+    },
+    ZERO_SHOT: {
+        "summary": "Labels of your own, by a model of natural language inference",
+        "value": {"inputs": "Where is my parcel?", "parameters": {"candidate_labels": ["parcel", "weather"]}},
     },
     "token-classification": {
         "summary": "Entities with their characters",
@@ -80,6 +88,7 @@ _EXAMPLES: dict[str, Any] = {
 
 _ANSWERS: dict[str, Any] = {
     "text-classification": {"value": [[{"label": "parcel", "score": 0.97}, {"label": "refund", "score": 0.02}]]},
+    ZERO_SHOT: {"value": [{"label": "parcel", "score": 0.94}, {"label": "weather", "score": 0.06}]},
     "token-classification": {
         "value": [{"entity_group": "LOC", "score": 0.99, "word": "Paris", "start": 18, "end": 23}]
     },
@@ -147,9 +156,11 @@ async def answer_task(name: str, task: str, body: _RequestBody, request: Request
     """Do what `/models/{name}` does, and check that the model is for this task."""
     served: ServedModel = request.app.state.models.resolve(name)
     found = served.model.task.name
-    tasks = _EMBEDDING_TASKS if found == SentenceEmbedding.name else (found,)
+    tasks = _HUB_TASKS.get(found, (found,))
     if task not in tasks:
         raise WrongTaskError(f"model {served.name!r} is for {' and '.join(tasks)}, found {task!r:.50}")
+    if task == ZERO_SHOT:
+        return JSONResponse(await zero_shot_answer(served, body.inputs, body.all_parameters, request))
     return await _answer(served, body, request)
 
 
@@ -162,6 +173,8 @@ async def answer_model(name: str, body: _RequestBody, request: Request) -> Respo
 async def _answer(served: ServedModel, body: PipelineRequest, request: Request) -> Response:
     task, inputs = served.model.task, body.inputs
     parameters = body.all_parameters
+    if is_zero_shot(task, parameters):
+        return JSONResponse(await zero_shot_answer(served, inputs, parameters, request))
     truncate = True
     if isinstance(task, SentenceEmbedding):
         truncate = parameters.pop("truncate", None) is not False

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -16,6 +17,7 @@ from bert_runtime.inputs import SingleInput
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Outputs, Result, Task, TextInput
 from bert_runtime.verification import self_test
+from bert_runtime.zero_shot import ZeroShotClassifier
 from bert_serve.errors import ClientGoneError, TextTooLongError, TooManyTextsError
 from bert_serve.metrics import ModelMetrics
 from bert_serve.serving.token_ids import TokenIds, check_token_ids
@@ -44,6 +46,9 @@ context, measured with the tests' toy model (0.20 s for 1,220 windows)."""
 _GONE_CHECK_S = 0.5
 """Seconds between looks whether the client still waits: at twice the capacity, over a hundred requests wait. A
 judgement."""
+
+_LABEL_SETS = 16
+"""Label sets of zero-shot classification whose hypotheses are kept tokenized. A judgement."""
 
 
 class Caller(Protocol):
@@ -75,6 +80,8 @@ class Engine:
         turn_tokens = _TURN_TAKES * take_tokens
         self.queue = TokenQueue(settings.max_queue_tokens, take_tokens, turn_tokens, settings.max_queue_ms / 1e3)
         self._worker = Worker(self.model, self.queue, metrics.joined.observe)
+        self.zero_shot_classifier = lru_cache(_LABEL_SETS)(partial(ZeroShotClassifier, self.model))
+        """Makes a `ZeroShotClassifier` of the model; those of recent label sets have their hypotheses tokenized."""
 
     def _check_self_test(self) -> None:
         manifest, variant = self.model.manifest, self.model.variant
@@ -100,7 +107,7 @@ class Engine:
             TooManyTextsError: there are more than a request may have.
             TextTooLongError: an input has more tokens than it may.
         """
-        self._check_number(len(inputs))
+        self.check_number(len(inputs))
         start = time.perf_counter()
         model = self.model.with_options(**options) if options else self.model
         if len(inputs) == 1 and _num_characters(inputs) <= _INLINE_CHARACTERS:
@@ -122,16 +129,26 @@ class Engine:
             TooManyTextsError: there are more than a request may have.
             TextTooLongError: an input has more tokens than it may.
         """
-        self._check_number(len(sequences))
+        self.check_number(len(sequences))
         tokenizer, limits = self.model.tokenizer, self.model.manifest.id_limits if self.model.manifest else {}
         max_tokens = min(tokenizer.max_tokens, self._settings.max_tokens_per_text or tokenizer.max_tokens)
         check_token_ids(sequences, limits.get("input_ids", tokenizer.vocab_size), max_tokens)
         return [EncodedInput(TextInput(""), (cast(Encoding, TokenIds(ids)),)) for ids in sequences]
 
-    def _check_number(self, num_texts: int) -> None:
+    def check_number(self, num_texts: int, noun: str = "texts") -> None:
+        """Check a request before its texts are tokenized.
+
+        Args:
+            num_texts: how many texts it has.
+            noun: what they are, for the error.
+
+        Raises:
+            QueueFullError: it would wait too long.
+            TooManyTextsError: there are more than a request may have.
+        """
         self.queue.check_wait()  # at once, before a request that will be refused costs its tokenization
         if num_texts > self._settings.max_texts:
-            raise TooManyTextsError(f"expected at most {self._settings.max_texts} texts, found {num_texts}")
+            raise TooManyTextsError(f"expected at most {self._settings.max_texts} {noun}, found {num_texts}")
 
     def _check_lengths(self, encoded: Sequence[EncodedInput], *, truncate: bool) -> None:
         limit = self._settings.max_tokens_per_text
