@@ -1,13 +1,12 @@
 """Choose the default precision of a bundle: the fastest of the CPU variants that are accurate enough."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
+from bert_export.labelled_data import LabelledData
 from bert_export.variants import BuiltVariant
 from bert_runtime.bundle.manifest import Variant
-from bert_runtime.evaluation import check_metrics
-from bert_runtime.tasks import Example, Task
+from bert_runtime.tasks import Task
 
 __all__ = ["DefaultPrecision", "choose_default_precision", "with_metrics"]
 
@@ -21,21 +20,16 @@ class DefaultPrecision(NamedTuple):
     """The precisions that are accurate enough to be the default, whether or not they are fast enough."""
 
 
-def with_metrics(
-    task: Task, built: Sequence[BuiltVariant], examples: Sequence[Example], path: Path
-) -> list[BuiltVariant]:
+def with_metrics(task: Task, built: Sequence[BuiltVariant], labelled: LabelledData) -> list[BuiltVariant]:
     """Add the task metrics on a labelled file to the variants.
 
     Args:
         task: The task.
-        built: Variants whose outputs are those on the examples' inputs.
-        examples: The examples of the file.
-        path: The file, for error messages.
+        built: Variants whose outputs are those on the labelled inputs.
+        labelled: The file, or the retrieval data set.
     """
     return [
-        variant.with_measurements(
-            metrics={**check_metrics(task.score(variant.outputs, examples), path), "examples": len(examples)}
-        )
+        variant.with_measurements(metrics={**labelled.score(task, variant.outputs), "examples": labelled.num_examples})
         for variant in built
     ]
 
@@ -71,11 +65,12 @@ def choose_default_precision(task: Task, built: Sequence[BuiltVariant], max_drop
 
 def _compare_metrics(task: Task, fp32: Variant, int8: Variant, max_drop: float) -> tuple[bool, str]:
     """Return whether INT8's task metric drops by at most `max_drop` points, and the evidence in words."""
-    before, after = fp32.metrics[task.metric], int8.metrics[task.metric]
+    metric = task.deciding_metric(fp32.metrics)
+    before, after = fp32.metrics[metric], int8.metrics[metric]
     drop = (before - after) * 100
     accurate = drop <= max_drop + 1e-9  # 0.934 - 0.929 is a little more than 0.005
     return accurate, (
-        f"INT8 {task.metric} {after:.4f} against {before:.4f} in FP32 on {fp32.metrics['examples']} examples, "
+        f"INT8 {metric} {after:.4f} against {before:.4f} in FP32 on {fp32.metrics['examples']} examples, "
         f"a drop of {drop:.2f} points where {max_drop:g} {'are' if max_drop != 1 else 'is'} allowed"
     )
 

@@ -15,9 +15,10 @@ from bert_export.default_precision import DefaultPrecision, choose_default_preci
 from bert_export.embedding_ranges import with_embedding_ranges
 from bert_export.errors import ExportError, OutputExistsError
 from bert_export.graph_files import asset
+from bert_export.labelled_data import LabelledData, read_labelled
 from bert_export.latency import median_latencies_ms
 from bert_export.model_card import export_command, model_card
-from bert_export.probe import LabelledFile, make_probe, read_labelled
+from bert_export.probe import make_probe
 from bert_export.quantization import choose_weight_bits
 from bert_export.source_card import read_source_card
 from bert_export.targets import WHY_FP16, VariantPlan, plan_paddings, plan_variants
@@ -81,8 +82,8 @@ def export(
         dimensions: Number of an embedding's first dimensions to keep, before it is normalized (Matryoshka models).
         options: Decoding options that become the bundle's defaults, see `Task.options`.
         opset: ONNX opset; only `OPSET` works, others are refused with the reason.
-        evaluate: Labelled file; the task metric and the agreement with FP32 on it decide whether INT8 may be the
-            default.
+        evaluate: Labelled file, or for sentence-embedding also a folder with a retrieval data set in BEIR's format; the
+            task metric, or nDCG@10, and the agreement with FP32 on it decide whether INT8 may be the default.
         calibrate: File of typical inputs, without labels, to measure the ranges of INT8 on; by default built-in
             texts, which serve less well. Up to 300 inputs are used, evenly spread. Without `evaluate`, INT8 is
             calibrated on two thirds of them and judged on the others. To fewer than 200, built-in texts are added.
@@ -144,7 +145,7 @@ def export(
         (graph_output,) = fp32.graph.graph.outputs
         attention_graph = build_attention_graph(context, fp32)
         manifest = _write_manifest(context, source, built, default, graph_output, attention_graph)
-        labelled_name = labelled.path.name if labelled is not None else None
+        labelled_name = labelled.name if labelled is not None else None
         card = model_card(manifest, read_source_card(source), command, output.name, labelled_name)
         (folder / CARD_NAME).write_text(card, encoding="utf-8")
         _verify(context)
@@ -167,11 +168,11 @@ def _truncate_dimensions(task: Task, dimensions: int | None) -> Task:
     return replace(task, dimensions=dimensions)
 
 
-def _measure(context: BuildContext, built: Sequence[BuiltVariant], labelled: LabelledFile | None) -> list[BuiltVariant]:
+def _measure(context: BuildContext, built: Sequence[BuiltVariant], labelled: LabelledData | None) -> list[BuiltVariant]:
     """Add the task metrics on the labelled file, and the latencies of the CPU variants."""
     task = context.torch_model.runtime_task()
     if labelled is not None:
-        built = with_metrics(task, built, labelled.examples, labelled.path)
+        built = with_metrics(task, built, labelled)
     context.progress("timing the variants")
     on_cpu = {item.variant.precision: item for item in built if item.variant.target == "cpu"}
     runs = {precision: item.runtime_model.session.run for precision, item in on_cpu.items()}

@@ -147,7 +147,7 @@ def _metadata(manifest: Manifest, inherited: Mapping[str, Any], folder: str, lab
 
 def _result(manifest: Manifest, task_type: str, labelled: str) -> dict[str, Any]:
     """Return the task metrics that the export measured on a labelled file, in the form of a model index."""
-    metric = manifest.task.metric
+    metric = manifest.task.deciding_metric(manifest.variants[0].metrics)
     metrics = [
         {"type": metric, "value": variant.metrics[metric], "name": f"{metric} ({variant.title})"}
         for variant in manifest.variants

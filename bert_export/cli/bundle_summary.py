@@ -57,7 +57,8 @@ def print_export(bundle: Path, manifest: Manifest) -> None:
 def print_variants(manifest: Manifest) -> None:
     """Print a table of the variants: size, median latency, speed compared with FP32, and fidelity."""
     shapes = list(dict.fromkeys(shape for variant in manifest.variants for shape in variant.latency_ms))
-    metric = manifest.task.metric if any(variant.metrics for variant in manifest.variants) else None
+    measured = next((variant.metrics for variant in manifest.variants if variant.metrics), None)
+    metric = manifest.task.deciding_metric(measured) if measured else None
     header = ["variant", "size", *(f"{shape}, ms" for shape in shapes), *["speed"] * bool(shapes)]
     rows = [[*header, *[metric] * (metric is not None), "fidelity"]]
     for variant in manifest.variants:

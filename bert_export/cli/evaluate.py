@@ -1,16 +1,27 @@
 """`bert-export evaluate`."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bert_export.cli.help import ExampleCommand
-from bert_export.cli.options import bundle_argument, columns_option, inference_options, json_option, load_model
+from bert_export.cli.options import (
+    bundle_argument,
+    columns_option,
+    inference_options,
+    input_option,
+    json_option,
+    load_model,
+    output_option,
+)
 from bert_export.cli.output import print_json
 from bert_export.cli.param_types import PATH
 from bert_export.cli.progress import count_progress
 from bert_export.cli.terminal import print_table
+
+if TYPE_CHECKING:
+    from bert_runtime import Model
 
 __all__ = ["evaluate"]
 
@@ -22,34 +33,87 @@ __all__ = ["evaluate"]
         "# A file with other column names, in FP32",
         "bert-export evaluate bundle dev.tsv --columns text=sentence,label=category \\",
         "    --precision fp32",
+        "# Retrieval: nDCG@10, MRR@10 and recall, of a folder in BEIR's format",
+        "bert-export evaluate bundle scifact",
     ],
 )
 @bundle_argument
-@click.argument("file", type=PATH)
+@click.argument("file", type=PATH, required=False)
 @columns_option
+@input_option("--corpus", type=PATH, help="Retrieval: documents, as JSONL with _id, text and optionally title.")
+@input_option("--queries", type=PATH, help="Retrieval: queries, as JSONL with _id and text.")
+@input_option("--qrels", type=PATH, help="Retrieval: relevant documents of the queries, in BEIR's or TREC's format.")
 @inference_options
+@output_option("--run-output", type=PATH, help="Retrieval: file for the retrieved documents, in TREC's format.")
 @json_option
 def evaluate(
     bundle: Path,
-    file: Path,
+    file: Path | None,
     columns: dict[str, str] | None,
+    corpus: Path | None,
+    queries: Path | None,
+    qrels: Path | None,
+    run_output: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Measure BUNDLE's task metric on a labelled FILE.
+    """Measure BUNDLE's task metric on a labelled FILE, or how well it retrieves documents.
+
+    FILE may be a folder of BEIR, with corpus.jsonl, queries.jsonl and qrels/test.tsv; --corpus, --queries and --qrels
+    name such files anywhere. The report then has nDCG, MRR and recall of an exact search.
 
     Options of tasks, such as --top-k, default to the bundle's settings.
     """
-    from bert_runtime.evaluation import evaluate as evaluate_model
-    from bert_runtime.records import read_records
-
+    retrieval_files = (corpus, queries, qrels)
+    _check_usage(file, retrieval_files, run_output)
     model = load_model(bundle, **options)
-    records = read_records(file, columns)
-    with count_progress("evaluating", len(records)) as advance:
-        metrics = evaluate_model(model, records, progress=advance)
+    if file is not None and not file.is_dir():
+        counts, metrics = _evaluate_file(model, file, columns)
+    else:
+        counts, metrics = _evaluate_retrieval(model, file, retrieval_files, run_output)
     assert model.variant is not None
-    report = {"precision": model.variant.precision, "examples": len(records), **metrics}
+    report = {"precision": model.variant.precision, **counts, **metrics}
     if as_json:
         print_json(report)
     else:
         print_table(report.items())
+
+
+def _check_usage(file: Path | None, retrieval_files: tuple[Path | None, ...], run_output: Path | None) -> None:
+    """Raise `click.UsageError` for arguments that do not say what to evaluate on, or say it twice."""
+    given = [path for path in retrieval_files if path is not None]
+    if file is None and len(given) < len(retrieval_files):
+        raise click.UsageError("expected FILE, or --corpus, --queries and --qrels together")
+    if file is not None and given:
+        raise click.UsageError("give either FILE or --corpus, --queries and --qrels, not both")
+    if run_output is not None and file is not None and not file.is_dir():
+        raise click.UsageError("--run-output is for retrieval: give a folder, or --corpus, --queries and --qrels")
+
+
+def _evaluate_file(
+    model: "Model", file: Path, columns: dict[str, str] | None
+) -> tuple[dict[str, int], dict[str, float]]:
+    from bert_runtime.evaluation import evaluate as evaluate_model
+    from bert_runtime.records import read_records
+
+    records = read_records(file, columns)
+    with count_progress("evaluating", len(records)) as advance:
+        return {"examples": len(records)}, evaluate_model(model, records, progress=advance)
+
+
+def _evaluate_retrieval(
+    model: "Model", folder: Path | None, files: tuple[Path | None, ...], run_output: Path | None
+) -> tuple[dict[str, int], dict[str, float]]:
+    from bert_runtime.records.retrieval import read_retrieval_data, read_retrieval_folder, write_run
+    from bert_runtime.retrieval import retrieve, score_run
+
+    paths = [path for path in files if path is not None]
+    data = read_retrieval_data(*paths) if folder is None else read_retrieval_folder(folder)
+    with count_progress("embedding", len(data.queries) + len(data.corpus)) as advance:
+        run = retrieve(model, data, progress=advance)
+    metrics = score_run(run, data)
+    if run_output is not None:
+        write_run(run_output, run)
+    counts = {"queries": len(data.queries), "documents": len(data.corpus)}
+    missing = {"missing_documents": data.num_missing_documents} if data.num_missing_documents else {}
+    return {**counts, **missing}, metrics

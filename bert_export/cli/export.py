@@ -82,7 +82,8 @@ variants_option = option_group("Variants")
 @input_option(
     "--evaluate",
     type=PATH,
-    help="Labelled file. Its task metric, and agreement with FP32, decide whether INT8 may be the default variant.",
+    help="Labelled file, or for sentence-embedding a folder in BEIR's format. Its task metric or nDCG@10, and "
+    "agreement with FP32, decide whether INT8 may be the default variant.",
 )
 @input_option(
     "--calibrate",
@@ -98,7 +99,7 @@ variants_option = option_group("Variants")
     default=1.0,
     show_default=True,
     metavar="POINTS",
-    help="Maximum loss of INT8 on the labelled file, in percentage points of the task metric.",
+    help="Maximum loss of INT8 on the data of --evaluate, in percentage points of the metric.",
 )
 @variants_option(
     "--weight-bits",

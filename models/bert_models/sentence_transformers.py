@@ -97,7 +97,7 @@ def read_sentence_embedding(folder: Path, hidden_size: int) -> SentenceEmbedding
 
 
 def _with_prompts(path: Path, **settings: Any) -> SentenceEmbedding:
-    """Return the task with the prompts of `config_sentence_transformers.json`, which need not exist.
+    """Return the task with prompts and similarity of `config_sentence_transformers.json`, which need not exist.
 
     Raises:
         CheckpointError: the prompts are malformed, or the default one cannot be used.
@@ -107,8 +107,11 @@ def _with_prompts(path: Path, **settings: Any) -> SentenceEmbedding:
     if not isinstance(prompts, dict):
         raise CheckpointError(f"{path}: expected prompts to be an object of texts, found {prompts!r:.80}")
     prompts = {name: "" if text is None else text for name, text in prompts.items()}
+    similarity = values.get("similarity_fn_name") or "cosine"
     try:
-        return SentenceEmbedding(prompts=prompts, prompt_name=values.get("default_prompt_name"), **settings)
+        return SentenceEmbedding(
+            prompts=prompts, prompt_name=values.get("default_prompt_name"), similarity=similarity, **settings
+        )
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: {error}") from None
 
@@ -203,9 +206,9 @@ def write_sentence_embedding(folder: Path, task: SentenceEmbedding, hidden_size:
     modes = {key: mode == task.pooling for key, mode in _POOLING_KEYS.items()}
     excluded = {} if task.include_prompt else {"include_prompt": False}
     write_json(folder / paths[1] / "config.json", {"word_embedding_dimension": hidden_size, **modes, **excluded})
-    if task.prompts:
+    if task.prompts or task.similarity != "cosine":
         prompts = {"prompts": dict(task.prompts), "default_prompt_name": task.prompt_name}
-        write_json(folder / _PROMPTS_FILE, prompts)
+        write_json(folder / _PROMPTS_FILE, {**prompts, "similarity_fn_name": task.similarity})
     names = {ours: theirs for theirs, ours in _ACTIVATIONS.items()}
     sizes = pairwise((hidden_size, *task.dense_sizes))
     for path, (inputs, outputs), activation in zip(paths[2:], sizes, task.dense_activations, strict=False):

@@ -17,6 +17,7 @@ from fastapi.testclient import TestClient
 from bert_export import export
 from bert_models import EncoderConfig, TaskModel, save_model
 from bert_runtime import Entity, InputError, load
+from bert_runtime.records.retrieval import read_retrieval_folder
 from bert_runtime.tasks import Task, TextClassification, TokenClassification
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -240,3 +241,33 @@ def test_csv_to_bundle_makes_a_classifier(
     dev.write_text("message,topic\nwhere is my film,lost\nhello sun,greeting\n")
     run("csv_to_bundle", classifier_checkpoint, tmp_path / "tickets.csv", bundle, *columns, "--dev", dev)
     assert (tmp_path / "bundle-checkpoint" / "training.json").is_file()
+
+
+def test_squad_becomes_a_retrieval_data_set(run: Main, tmp_path: Path) -> None:
+    paragraphs = [
+        {
+            "context": f"The {city} train leaves at {hour}.",
+            "qas": [
+                {
+                    "id": f"{city}-{n}",
+                    "question": f"{q} {city}?",
+                    "answers": [{"text": f"{hour}", "answer_start": 21 + len(city)}],
+                }
+                for n, q in enumerate(("When to", "At what time to"))
+            ]
+            + [{"id": f"{city}-no", "question": "Who?", "answers": [], "is_impossible": True}],
+        }
+        for city, hour in (("Rome", 9), ("Bern", 8))
+    ]
+    file = tmp_path / "squad.json"
+    file.write_text(json.dumps({"version": "2.0", "data": [{"title": "A_train", "paragraphs": paragraphs}]}))
+    run("squad_retrieval", file, tmp_path / "folder")
+    data = read_retrieval_folder(tmp_path / "folder")
+    assert data.corpus == {"d0": "A train The Rome train leaves at 9.", "d1": "A train The Bern train leaves at 8."}
+    assert list(data.queries.values()) == [
+        "When to Rome?",
+        "At what time to Rome?",
+        "When to Bern?",
+        "At what time to Bern?",
+    ]
+    assert data.qrels == {"q0": {"d0": 1}, "q1": {"d0": 1}, "q2": {"d1": 1}, "q3": {"d1": 1}}

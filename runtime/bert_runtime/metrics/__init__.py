@@ -15,6 +15,7 @@ from bert_runtime.metrics.classification import (
 from bert_runtime.metrics.correlation import pearson, spearman
 from bert_runtime.metrics.entities import entity_f1, entity_spans
 from bert_runtime.metrics.retrieval import (
+    RETRIEVAL_METRIC,
     Qrels,
     Run,
     average_precision,
@@ -27,6 +28,7 @@ from bert_runtime.metrics.retrieval import (
 from bert_runtime.metrics.squad import answer_f1, best_threshold, exact_match, normalize_answer
 
 __all__ = [
+    "RETRIEVAL_METRIC",
     "Qrels",
     "ReliabilityBin",
     "Run",

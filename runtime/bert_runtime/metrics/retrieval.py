@@ -10,6 +10,7 @@ import numpy as np
 from bert_runtime.numerics import FloatArray
 
 __all__ = [
+    "RETRIEVAL_METRIC",
     "Qrels",
     "Run",
     "average_precision",
@@ -25,6 +26,9 @@ Qrels = Mapping[str, Mapping[str, float]]
 
 Run = Mapping[str, Mapping[str, float]]
 """Scores of the retrieved documents of each query: query id → document id → score, best is highest."""
+
+RETRIEVAL_METRIC = "ndcg_at_10"
+"""The metric of BEIR and MTEB, by which models are compared."""
 
 
 def rank_documents(scores: Mapping[str, float], k: int | None = None) -> list[str]:

@@ -144,6 +144,10 @@ class Task(ABC):
     def metric(self) -> str:
         """Key of the value of `score` that selects the best checkpoint and accepts INT8; higher is better."""
 
+    def deciding_metric(self, metrics: Mapping[str, float]) -> str:
+        """Return which of measured metrics decides between variants: `metric`, or that of another kind of data set."""
+        return self.metric
+
     @property
     @abstractmethod
     def agreement_floor(self) -> tuple[str, float]:

@@ -7,9 +7,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from bert_runtime.errors import InputError
-from bert_runtime.metrics import pearson, spearman
+from bert_runtime.metrics import RETRIEVAL_METRIC, pearson, spearman
 from bert_runtime.numerics import FloatArray
 from bert_runtime.records import Record
+from bert_runtime.similarity import SIMILARITIES
 from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, stack_single_window
 from bert_runtime.vector_quantization import (
     EMBEDDING_PRECISIONS,
@@ -86,6 +87,8 @@ class SentenceEmbedding(Task):
     """What is put in front of every input, instead of the prompt called `prompt_name`."""
     include_prompt: bool = True
     """Whether the prompt's tokens are pooled, too. Without, as in Instructor models, prompts are refused."""
+    similarity: str = "cosine"
+    """How embeddings are compared, one of `bert_runtime.similarity.SIMILARITIES`."""
     embedding_precision: str = "float32"
     """How the numbers are stored, one of `bert_runtime.vector_quantization.EMBEDDING_PRECISIONS`."""
     ranges: tuple[tuple[float, ...], ...] | None = None
@@ -114,6 +117,8 @@ class SentenceEmbedding(Task):
         if self.embedding_precision not in EMBEDDING_PRECISIONS:
             known = ", ".join(EMBEDDING_PRECISIONS)
             raise ValueError(f"expected an embedding_precision of {known}, found {self.embedding_precision!r:.50}")
+        if self.similarity not in SIMILARITIES:
+            raise ValueError(f"expected a similarity of {', '.join(SIMILARITIES)}, found {self.similarity!r:.50}")
         shape = None if self.ranges is None else tuple(map(len, self.ranges))
         if shape not in (None, (self.dimensions, self.dimensions)):
             raise ValueError(f"expected ranges of two times {self.dimensions} numbers, found {list(shape or ())}")
@@ -177,6 +182,18 @@ class SentenceEmbedding(Task):
             return self.prompt
         return "" if self.prompt_name is None else self.prompts[self.prompt_name]
 
+    def for_queries(self) -> Self:
+        """Return the task with the prompt called `query`; as it is where there is none, or a `prompt` is set."""
+        return self._with_first_prompt("query")
+
+    def for_documents(self) -> Self:
+        """Return the task with the prompt called `document`, `passage` or `corpus`, see `for_queries`."""
+        return self._with_first_prompt("document", "passage", "corpus")
+
+    def _with_first_prompt(self, *names: str) -> Self:
+        name = next((name for name in names if self.prompts.get(name)), None)
+        return self if name is None or self.prompt is not None else replace(self, prompt_name=name)
+
     @property
     def output_width(self) -> int:
         """The embedding."""
@@ -186,6 +203,10 @@ class SentenceEmbedding(Task):
     def metric(self) -> str:
         """Spearman correlation of cosine similarities with the labelled scores."""
         return "spearman"
+
+    def deciding_metric(self, metrics: Mapping[str, float]) -> str:
+        """nDCG@10 on a retrieval data set, else `metric`."""
+        return RETRIEVAL_METRIC if RETRIEVAL_METRIC in metrics else self.metric
 
     @property
     def agreement_floor(self) -> tuple[str, float]:

@@ -1,0 +1,108 @@
+"""Evaluation of a model on a retrieval data set: nDCG, MRR and recall."""
+
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
+from itertools import islice
+
+import numpy as np
+
+from bert_runtime.errors import DataError, InputError
+from bert_runtime.metrics import Run, retrieval_metrics
+from bert_runtime.model import Model
+from bert_runtime.numerics import Float32Array, FloatArray
+from bert_runtime.records.retrieval import RetrievalData
+from bert_runtime.similarity import nearest_neighbors
+from bert_runtime.tasks import SentenceEmbedding
+from bert_runtime.vector_quantization import unpacked_embeddings
+
+__all__ = ["evaluate_retrieval", "retrieve", "run_of_vectors", "score_run"]
+
+_TOP_K = 100
+"""Documents that are retrieved for each query: as many as `recall_at_100` needs."""
+
+_BLOCK = 2048
+"""Documents that are embedded and searched at a time."""
+
+_Progress = Callable[[int], None]
+
+
+def evaluate_retrieval(model: Model, data: RetrievalData, progress: _Progress = lambda done: None) -> dict[str, float]:
+    """Return nDCG, MRR and recall of a model that retrieves the documents of a corpus for each query.
+
+    Args:
+        model: a model for sentence-embedding; for prompts see `retrieve`.
+        data: the data set.
+        progress: called with the number of texts that have been processed since the last call.
+
+    Returns:
+        nDCG and MRR at 10, recall at 1, 10 and 100, by the names of `retrieval_metrics`.
+
+    Raises:
+        InputError: the model's task does not retrieve, or a text cannot be processed.
+        DataError: no query has a relevant document.
+    """
+    return score_run(retrieve(model, data, progress=progress), data)
+
+
+def score_run(run: Run, data: RetrievalData) -> dict[str, float]:
+    """Return the metrics of retrieved documents; raise `DataError` where no query has a relevant one."""
+    metrics = retrieval_metrics(run, data.qrels)
+    if any(value != value for value in metrics.values()):
+        raise DataError(f"{data.path}: expected a query with a relevant document (grade 1 or more), found none")
+    return metrics
+
+
+def retrieve(
+    model: Model, data: RetrievalData, *, top_k: int = _TOP_K, progress: _Progress = lambda done: None
+) -> dict[str, dict[str, float]]:
+    """Search the corpus exactly for each query.
+
+    The model's prompt called `query` is put in front of queries, and that called `document`, `passage` or `corpus` in
+    front of documents. Without such a prompt, or where the model was configured with a `prompt`, its own is in front.
+
+    Args:
+        model: a model for sentence-embedding.
+        data: the data set.
+        top_k: documents to retrieve for each query.
+        progress: see `evaluate_retrieval`.
+
+    Returns:
+        The similarity of each retrieved document, by the ids of query and document.
+
+    Raises:
+        InputError: see `evaluate_retrieval`.
+    """
+    task = model.task
+    if not isinstance(task, SentenceEmbedding):
+        raise InputError(f"retrieval needs a model for sentence-embedding, found one for {task.name}")
+    queries = np.concatenate(list(_blocks(model, task.for_queries(), data.queries.values(), progress)))
+    documents = _blocks(model, task.for_documents(), data.corpus.values(), progress)
+    return run_of_vectors(queries, documents, data, task.similarity, top_k)
+
+
+def run_of_vectors(
+    queries: FloatArray, documents: Iterable[FloatArray], data: RetrievalData, similarity: str, top_k: int = _TOP_K
+) -> dict[str, dict[str, float]]:
+    """Search vectors of a data set, see `retrieve`.
+
+    Args:
+        queries: vectors of the queries, in order: float [N, H].
+        documents: vectors of the documents, in order, a part at a time: float [M, H] each.
+        data: the data set.
+        similarity: one of `bert_runtime.similarity.SIMILARITIES`.
+        top_k: documents to retrieve for each query.
+    """
+    found, ids = nearest_neighbors(queries, documents, top_k, similarity), list(data.corpus)
+    return {
+        query: dict(zip([ids[index] for index in indices], scores, strict=True))
+        for query, indices, scores in zip(data.queries, found.indices.tolist(), found.scores.tolist(), strict=True)
+    }
+
+
+def _blocks(model: Model, task: SentenceEmbedding, texts: Iterable[str], progress: _Progress) -> Iterator[Float32Array]:
+    """Yield the vectors of texts, as numbers to compare: float32 [up to `_BLOCK`, H]."""
+    configured, iterator = copy(model), iter(texts)
+    configured.task = task
+    while block := list(islice(iterator, _BLOCK)):
+        yield unpacked_embeddings(configured.encode(block), task.embedding_precision, task.dimensions)
+        progress(len(block))

@@ -1,0 +1,120 @@
+"""Similarities of embeddings, and exact search by them."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_runtime.numerics import Float32Array, FloatArray, IntArray
+
+__all__ = ["SIMILARITIES", "Neighbors", "nearest_neighbors", "similarity_matrix"]
+
+_QUERY_BLOCK = 1024
+"""Queries that are compared with a block of documents at a time, so that memory stays bounded (a judgement)."""
+
+
+def _normalized(vectors: FloatArray) -> FloatArray:
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    quotient: FloatArray = vectors / np.maximum(norms, np.finfo(np.float32).tiny)
+    return quotient
+
+
+def _cosine(x: FloatArray, y: FloatArray) -> FloatArray:
+    return _normalized(x) @ _normalized(y).T
+
+
+def _dot(x: FloatArray, y: FloatArray) -> FloatArray:
+    return x @ y.T
+
+
+def _euclidean(x: FloatArray, y: FloatArray) -> FloatArray:
+    return np.stack([-np.linalg.norm(y - vector, axis=1) for vector in x]).astype(x.dtype)
+
+
+def _manhattan(x: FloatArray, y: FloatArray) -> FloatArray:
+    return np.stack([-np.abs(y - vector).sum(axis=1) for vector in x]).astype(x.dtype)
+
+
+SIMILARITIES: dict[str, Callable[[FloatArray, FloatArray], FloatArray]] = {
+    "cosine": _cosine,
+    "dot": _dot,
+    "euclidean": _euclidean,
+    "manhattan": _manhattan,
+}
+"""Similarities by sentence-transformers' names; distances are negative, so that more is nearer."""
+
+
+def similarity_matrix(x: FloatArray, y: FloatArray, name: str = "cosine") -> FloatArray:
+    """Return the similarities of all pairs of vectors.
+
+    Args:
+        x: float [N, H].
+        y: float [M, H].
+        name: one of `SIMILARITIES`.
+
+    Returns:
+        An array [N, M].
+    """
+    if not len(x) or not len(y):
+        return np.empty((len(x), len(y)), dtype=np.float32)
+    return SIMILARITIES[name](x, y)
+
+
+class Neighbors(NamedTuple):
+    """The nearest vectors of each query, nearest first."""
+
+    indices: IntArray
+    """Numbers of the vectors: int64 [N, k]."""
+    scores: Float32Array
+    """Their similarities: float32 [N, k]."""
+
+
+def nearest_neighbors(queries: FloatArray, blocks: Iterable[FloatArray], k: int, name: str = "cosine") -> Neighbors:
+    """Search exactly, holding one block of vectors at a time.
+
+    Args:
+        queries: float [N, H].
+        blocks: the vectors that are searched, a part at a time: float [M, H] each.
+        k: neighbors per query; fewer where there are fewer vectors.
+        name: one of `SIMILARITIES`.
+
+    Returns:
+        The neighbors. Vectors are numbered through all blocks; of equally near ones, the first come first.
+    """
+    found = Neighbors(np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0), np.float32))
+    for first, block in _numbered(blocks):
+        parts = [
+            _merged(
+                Neighbors(found.indices[start:stop], found.scores[start:stop]),
+                similarity_matrix(queries[start:stop], block, name).astype(np.float32, copy=False),
+                first,
+                k,
+            )
+            for start in range(0, len(queries), _QUERY_BLOCK)
+            for stop in [start + _QUERY_BLOCK]
+        ]
+        if parts:
+            found = Neighbors(*map(np.concatenate, zip(*parts, strict=True)))
+    return found
+
+
+def _numbered(blocks: Iterable[FloatArray]) -> Iterator[tuple[int, FloatArray]]:
+    """Yield the blocks with the number of their first vector."""
+    first = 0
+    for block in blocks:
+        yield first, block
+        first += len(block)
+
+
+def _merged(found: Neighbors, scores: Float32Array, first: int, k: int) -> Neighbors:
+    """Return the `k` best of what was found and of a block's scores [N, M], whose first vector has number `first`."""
+    kept = np.argpartition(-scores, k - 1, axis=1)[:, :k] if scores.shape[1] > k else None
+    if kept is None:
+        indices = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
+    else:
+        indices = np.sort(kept, axis=1)
+        scores = np.take_along_axis(scores, indices, axis=1)
+    indices = np.concatenate([found.indices, indices + first], axis=1)
+    scores = np.concatenate([found.scores, scores], axis=1)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return Neighbors(np.take_along_axis(indices, order, axis=1), np.take_along_axis(scores, order, axis=1))
