@@ -238,7 +238,8 @@ def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) ->
         CheckpointError: the weights cannot be read or do not fit the model or, without `new_head`, are those of a head
             for another task.
     """
-    family, tensors = checkpoint.family, read_weights(checkpoint.path)
+    family = checkpoint.family
+    tensors = family.current_names(read_weights(checkpoint.path))
     if not new_head:
         checkpoint.check_trained_head(task.name)
         check_head_weights(family, checkpoint.config_json, tensors, task.name, checkpoint.path)

@@ -11,6 +11,7 @@ __all__ = [
     "CLASSIFIER_POOLINGS",
     "MAX_LAYERS",
     "MAX_SIZE",
+    "POSITION_ATTENTIONS",
     "POSITION_SCHEMES",
     "EncoderConfig",
 ]
@@ -18,11 +19,15 @@ __all__ = [
 ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu", "tanh")
 """Supported activations, named like `hidden_act` in a checkpoint's `config.json`."""
 
-POSITION_SCHEMES = ("absolute", "after_padding", "rotary")
+POSITION_SCHEMES = ("absolute", "after_padding", "rotary", "relative")
 """How a token's position enters. `absolute`: an embedding for each position 0, 1, 2, … of the sequence (BERT).
 `after_padding`: the same over the non-padding tokens alone, starting at `pad_token_id + 1`; padding gets `pad_token_id`
 (RoBERTa, following fairseq). `rotary`: queries and keys are rotated by their position, without embeddings (RoPE, Su et
-al., arXiv:2104.09864)."""
+al., arXiv:2104.09864). `relative`: by `position_attention` alone (DeBERTa-v3)."""
+
+POSITION_ATTENTIONS = ("c2p", "p2c", "c2p|p2c")
+"""Which scores of relative positions attention adds (DeBERTa): `c2p` compares a query's content with the position of a
+key, `p2c` a key's content with the position of a query."""
 
 CLASSIFIER_POOLINGS = ("cls", "mean")
 """How the classification head reads a sequence: its first token, or the mean of its tokens."""
@@ -96,6 +101,22 @@ class EncoderConfig:
     """Number of buckets of distances from query to key, each with a learnt bias of the attention scores of all layers
     (MPNet); `None` without such biases."""
 
+    position_attention: str | None = None
+    """Scores of relative positions that attention adds, one of `POSITION_ATTENTIONS`; `None` for none."""
+
+    position_buckets: int | None = None
+    """Number of logarithmic buckets of distances on either side of 0, for `position_attention`; `None` gives each
+    distance an embedding of its own, up to `max_relative_positions`."""
+
+    max_relative_positions: int | None = None
+    """Distance at which relative positions end, for `position_attention`; `None` means `max_positions`."""
+
+    share_position_projections: bool = False
+    """Whether positions are projected to keys and queries by the weights that project contents."""
+
+    norm_relative_positions: bool = False
+    """Whether the embeddings of relative positions are normalised."""
+
     activation: str = "gelu"
     """Feed-forward activation, one of `ACTIVATIONS`."""
 
@@ -162,6 +183,7 @@ class EncoderConfig:
         if not problems:  # the others compare the values
             problems = [
                 *self._size_problems(), *self._choice_problems(), *self._number_problems(), *self._position_problems(),
+                *self._relative_position_problems(),
             ]  # fmt: skip
         if problems:
             raise ConfigError("; ".join(problems))
@@ -184,12 +206,28 @@ class EncoderConfig:
         if self.num_layer_groups is not None and not 1 <= self.num_layer_groups <= self.num_layers:
             yield f"num_layer_groups must lie in 1 to {self.num_layers}, found {self.num_layer_groups}"
 
+    def _relative_position_problems(self) -> Iterator[str]:
+        for name in ("position_buckets", "max_relative_positions"):
+            if (value := getattr(self, name)) is not None and not 1 <= value <= MAX_SIZE:
+                yield f"{name} must lie in 1 to {MAX_SIZE}, found {value}"
+        if self.position_attention is None:
+            if self.positions == "relative":
+                yield "positions can only be relative with a position_attention, found none"
+        elif self.relative_buckets is not None:
+            yield "position_attention and relative_buckets exclude each other, found both"
+        elif self.position_buckets is not None and not 2 <= self.position_buckets < 2 * (self.relative_limit - 1):
+            yield (
+                "position_buckets must be at least 2, and below twice the max_relative_positions, found "
+                f"{self.position_buckets} and {self.relative_limit}"
+            )
+
     def _choice_problems(self) -> Iterator[str]:
         for name, value, choices in (
             ("activation", self.activation, ACTIVATIONS),
             ("classifier_activation", self.classifier_activation, ACTIVATIONS),
             ("prediction_activation", self.prediction_activation, (None, *ACTIVATIONS)),
             ("positions", self.positions, POSITION_SCHEMES),
+            ("position_attention", self.position_attention, (None, *POSITION_ATTENTIONS)),
             ("classifier_pooling", self.classifier_pooling, CLASSIFIER_POOLINGS),
         ):
             if value not in choices:
@@ -229,6 +267,22 @@ class EncoderConfig:
     def head_size(self) -> int:
         """Width of one attention head."""
         return self.hidden_size // self.num_heads
+
+    @property
+    def attention_scale(self) -> float:
+        """Factor of attention's scores: 1 / √D, or less where the scores of positions are added (DeBERTa)."""
+        parts = 1 + (0 if self.position_attention is None else len(self.position_attention.split("|")))
+        return float((self.head_size * parts) ** -0.5)
+
+    @property
+    def relative_limit(self) -> int:
+        """Distance at which relative positions end."""
+        return self.max_positions if self.max_relative_positions is None else self.max_relative_positions
+
+    @property
+    def position_span(self) -> int:
+        """Number of relative positions on either side of 0 that have an embedding."""
+        return self.relative_limit if self.position_buckets is None else self.position_buckets
 
     @property
     def embedding_width(self) -> int:

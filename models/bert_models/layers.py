@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from bert_models.config import EncoderConfig
+from bert_models.disentangled_attention import PositionScores, PositionTable, RelativePositions
 from bert_models.relative_positions import RelativePositionBias
 from bert_models.rotary import RotaryEmbedding, Rotation, rotate
 
@@ -52,7 +53,8 @@ class Embeddings(nn.Module):
         self.pad_token_id = config.pad_token_id
         self.after_padding = config.positions == "after_padding"
         self.token = nn.Embedding(config.vocab_size, width)
-        self.position = None if config.positions == "rotary" else nn.Embedding(config.max_positions, width)
+        has_table = config.positions not in ("rotary", "relative")
+        self.position = nn.Embedding(config.max_positions, width) if has_table else None
         self.segment = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
         self.norm = layer_norm(config, width)
         dropout = config.hidden_dropout if config.embedding_dropout is None else config.embedding_dropout
@@ -99,18 +101,24 @@ class SelfAttention(nn.Module):
         self.key = nn.Linear(width, width, bias=bias)
         self.value = nn.Linear(width, width, bias=bias)
         self.output = nn.Linear(width, width, bias=bias)
+        self.positions = None if config.position_attention is None else PositionScores(config)
+        self.scale = None if config.position_attention is None else config.attention_scale
+        """Factor of the scores; `None` means 1 / √D."""
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """Reshape [B, S, H] to [B, A, S, D]."""
         return x.view(*x.shape[:2], self.num_heads, self.head_size).transpose(1, 2)
 
-    def forward(self, hidden: Tensor, mask: Tensor, rotation: Rotation | None = None) -> Tensor:
-        """Compute softmax(Q Kᵀ / √D + mask) V per head, and project the concatenated heads.
+    def forward(
+        self, hidden: Tensor, mask: Tensor, rotation: Rotation | None = None, table: PositionTable | None = None
+    ) -> Tensor:
+        """Compute softmax(Q Kᵀ · scale + mask) V per head, and project the concatenated heads.
 
         Args:
             hidden: float [B, S, H].
             mask: bool [B, 1, S, S], True where a query may attend to a key, or float [B, A, S, S] to add to the scores.
             rotation: by which queries and keys are rotated, if they are.
+            table: embeddings of relative positions, whose scores are added to the mask, if there are any.
 
         Returns:
             float [B, S, H].
@@ -118,12 +126,15 @@ class SelfAttention(nn.Module):
         query, key = self._split_heads(self.query(hidden)), self._split_heads(self.key(hidden))
         if rotation is not None:
             query, key = rotate(query, rotation), rotate(key, rotation)
+        if self.positions is not None and table is not None:
+            mask = self.positions(query, key, mask, table, (self.query, self.key))
         context = F.scaled_dot_product_attention(
             query,
             key,
             self._split_heads(self.value(hidden)),
             attn_mask=mask,
             dropout_p=self.attention_dropout if self.training else 0.0,
+            scale=self.scale,
         )
         return self.output(context.transpose(1, 2).flatten(2))
 
@@ -167,12 +178,14 @@ class EncoderLayer(nn.Module):
         self.feed_forward_norm = layer_norm(config)
         self.dropout = nn.Dropout(config.hidden_dropout)
 
-    def forward(self, hidden: Tensor, mask: Tensor, rotation: Rotation | None = None) -> Tensor:
-        """Transform `hidden`, float [B, S, H], with mask and rotation of `SelfAttention`, to float [B, S, H]."""
+    def forward(
+        self, hidden: Tensor, mask: Tensor, rotation: Rotation | None = None, table: PositionTable | None = None
+    ) -> Tensor:
+        """Transform `hidden`, float [B, S, H], with the other arguments of `SelfAttention`, to float [B, S, H]."""
         if self.norm_first:
-            hidden = hidden + self.dropout(self.attention(self.attention_norm(hidden), mask, rotation))
+            hidden = hidden + self.dropout(self.attention(self.attention_norm(hidden), mask, rotation, table))
             return hidden + self.dropout(self.feed_forward(self.feed_forward_norm(hidden)))
-        hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, mask, rotation)))
+        hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, mask, rotation, table)))
         return self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden)))
 
 
@@ -183,6 +196,8 @@ class AttentionContext(NamedTuple):
     """The mask of `SelfAttention`."""
     rotation: Rotation | None
     """By which queries and keys are rotated, if they are."""
+    table: PositionTable | None = None
+    """Embeddings of relative positions, if there are any."""
 
 
 class Encoder(nn.Module):
@@ -192,6 +207,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.embeddings = Embeddings(config)
         self.position_bias = None if config.relative_buckets is None else RelativePositionBias(config)
+        self.relative_positions = None if config.position_attention is None else RelativePositions(config)
         self.rotary = _rotary(config, config.rope_theta)
         local_theta = config.local_rope_theta or config.rope_theta
         self.local_rotary = _rotary(config, local_theta) if config.local_layers else None
@@ -235,7 +251,8 @@ class Encoder(nn.Module):
         mask = attention_mask.bool()[:, None, None, :].expand(batch, 1, tokens, tokens)
         if self.position_bias is not None:
             mask = self.position_bias(mask)
-        return AttentionContext(mask, None if self.rotary is None else self.rotary(tokens))
+        table = None if self.relative_positions is None else self.relative_positions(tokens)
+        return AttentionContext(mask, None if self.rotary is None else self.rotary(tokens), table)
 
     def _local_attention(self, mask: Tensor, window: int) -> AttentionContext:
         """Return what attention to the keys within `window` tokens of the query reads, given the mask of all keys."""

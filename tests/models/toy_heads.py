@@ -12,7 +12,7 @@ from bert_models import Checkpoint, TaskModel, load_model, open_checkpoint, save
 from bert_models.families import FAMILIES
 
 from .toy import inputs, randomize
-from .toy_families import CONFIGS
+from .toy_families import CONFIGS, with_first_token
 
 VOCABULARY = 211
 """Larger than the toy vocabulary, so that its tokenizer fits."""
@@ -56,6 +56,7 @@ def expected_output(theirs: Any, task: str, ids: Tensor, attention: Tensor, segm
 def difference(ours: TaskModel, theirs: Any, batch: int = 3, mask: str = "random") -> float:
     """Return the maximum absolute difference at real tokens, or over all outputs if there is one per sequence."""
     ids, attention, segments = inputs(batch, mask, VOCABULARY)
+    attention = with_first_token(ours.config.family, attention)
     with torch.no_grad():
         found = ours(ids, attention, segments)
         expected = expected_output(

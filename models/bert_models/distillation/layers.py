@@ -54,6 +54,8 @@ def student_from_layers(teacher: TaskModel, num_layers: int) -> TaskModel:
     encoder.embeddings.load_state_dict(source.embeddings.state_dict())
     if encoder.position_bias is not None and source.position_bias is not None:
         encoder.position_bias.load_state_dict(source.position_bias.state_dict())
+    if encoder.relative_positions is not None and source.relative_positions is not None:
+        encoder.relative_positions.load_state_dict(source.relative_positions.state_dict())
     if encoder.final_norm is not None and source.final_norm is not None:
         encoder.final_norm.load_state_dict(source.final_norm.state_dict())
     for target, layer in enumerate(chosen):
@@ -93,6 +95,7 @@ class LayerTrace:
         self._projections: dict[str, Any] = {}
         self._num_heads = num_heads
         last: Any = encoder.layers[encoder.order[-1]]
+        self._scale: float | None = last.attention.scale
         self._window = encoder.sliding_window if last.is_local else None
         if hidden:
             encoder.embeddings.register_forward_hook(lambda *_: self.hidden.clear())
@@ -103,6 +106,8 @@ class LayerTrace:
             last.attention.key.register_forward_hook(self._keep("key"))
             if encoder.position_bias is not None:
                 encoder.position_bias.register_forward_hook(self._keep("position_bias"))
+            if last.attention.positions is not None:
+                last.attention.positions.register_forward_hook(self._keep("position_bias"))
             rotary = encoder.local_rotary if last.is_local else encoder.rotary
             if rotary is not None:
                 rotary.register_forward_hook(self._keep("rotation"))
@@ -124,11 +129,11 @@ class LayerTrace:
     def attention(self) -> Tensor:
         """Return the attention scores of the last layer before mask and softmax, float [B, A, S, S].
 
-        A position bias is included, and the mask that comes with it; queries and keys are rotated if the model does
-        it, and keys outside of a local layer's window are masked.
+        A position bias, or scores of positions, are included, and the mask that comes with them; queries and keys are
+        rotated if the model does it, and keys outside of a local layer's window are masked.
         """
         rotation = self._projections.get("rotation")
         query, key = self._projections["query"], self._projections["key"]
-        scores = attention_scores(query, key, self._num_heads, rotation, self._window)
+        scores = attention_scores(query, key, self._num_heads, rotation, self._window, self._scale)
         bias = self._projections.get("position_bias")
         return scores if bias is None else scores + bias

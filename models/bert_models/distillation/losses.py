@@ -190,9 +190,14 @@ def soft_loss(
 
 
 def attention_scores(
-    query: Tensor, key: Tensor, num_heads: int, rotation: Rotation | None = None, window: int | None = None
+    query: Tensor,
+    key: Tensor,
+    num_heads: int,
+    rotation: Rotation | None = None,
+    window: int | None = None,
+    scale: float | None = None,
 ) -> Tensor:
-    """Compute Q Kᵀ / √D per head, before mask and softmax: projections [B, S, H] → [B, A, S, S].
+    """Compute Q Kᵀ · scale per head, before mask and softmax: projections [B, S, H] → [B, A, S, S].
 
     Args:
         query: float [B, S, H].
@@ -200,11 +205,12 @@ def attention_scores(
         num_heads: number of heads A.
         rotation: by which queries and keys are rotated, if they are.
         window: largest distance from a query to a key, if there is one; farther keys are masked.
+        scale: factor of the scores; `None` means 1 / √D.
     """
     queries, keys = (part.view(*part.shape[:2], num_heads, -1).transpose(1, 2) for part in (query, key))
     if rotation is not None:
         queries, keys = rotate(queries, rotation), rotate(keys, rotation)
-    scores = torch.matmul(queries * queries.shape[-1] ** -0.5, keys.transpose(-1, -2))
+    scores = torch.matmul(queries * (queries.shape[-1] ** -0.5 if scale is None else scale), keys.transpose(-1, -2))
     if window is None:
         return scores
     positions = torch.arange(query.shape[1], device=query.device)

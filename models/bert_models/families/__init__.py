@@ -3,6 +3,7 @@
 from bert_models.families.albert import ALBERT
 from bert_models.families.base import Family
 from bert_models.families.bert import BERT
+from bert_models.families.deberta import DEBERTA_V2
 from bert_models.families.distilbert import DISTILBERT
 from bert_models.families.electra import ELECTRA
 from bert_models.families.mpnet import MPNET
@@ -11,6 +12,7 @@ from bert_models.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 __all__ = ["FAMILIES", "Family"]
 
 FAMILIES: dict[str, Family] = {
-    family.name: family for family in (BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, DISTILBERT, ALBERT, ELECTRA, MPNET)
+    family.name: family
+    for family in (BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, DISTILBERT, ALBERT, ELECTRA, MPNET, DEBERTA_V2)
 }
 """All families by `model_type`."""

@@ -71,6 +71,9 @@ class Family:
     pretraining_architecture: str | None = None
     """The `transformers` class with a masked-language-model and a sentence-pair head, if there is one."""
 
+    renamed_weights: Mapping[str, str] = field(default_factory=dict)
+    """Other prefixes of weight names, read if there are none with the prefix that they stand for."""
+
     ignored_weights: str
     """Regular expression of weight names that may be present and are not needed: other heads, buffers."""
 
@@ -140,6 +143,17 @@ class Family:
             values[self.config_keys["num_layer_groups"]] = config.num_layer_groups or config.num_layers
         nested = {} if self.write_config is None else self.write_config(config)
         return {"model_type": self.name, **values, **nested}
+
+    def current_names(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a checkpoint's tensors with the prefixes of `renamed_weights` replaced."""
+        present = {new for new in self.renamed_weights.values() if any(key.startswith(new) for key in tensors)}
+        replaced = {old: new for old, new in self.renamed_weights.items() if new not in present}
+
+        def rename(key: str) -> str:
+            old = next((old for old in replaced if key.startswith(old)), None)
+            return key if old is None else f"{replaced[old]}{key.removeprefix(old)}"
+
+        return {rename(key): tensor for key, tensor in tensors.items()}
 
     def checkpoint_key(self, parameter: str, task: str) -> str:
         """Translate the name of a `TaskModel` parameter to the checkpoint's, which ends in `[i/n]` for a part.

@@ -14,15 +14,16 @@ NEAREST_FAMILY: Mapping[str, str] = {
             "roformer", "splinter", "squeezebert", "tapas", "ultrabert",
         ),
         "roberta": (
-            "big_bird", "data2vec-text", "deberta", "ibert", "layoutlmv3", "longformer", "luke", "markuplm", "mra",
+            "big_bird", "data2vec-text", "ibert", "layoutlmv3", "longformer", "luke", "markuplm", "mra",
             "roberta-prelayernorm", "yoso",
         ),
         "xlm-roberta": (
-            "deberta-v2", "gte", "jina_embeddings_v3", "lilt", "mluke", "xlm", "xlm-roberta-xl", "xmod",
+            "gte", "jina_embeddings_v3", "lilt", "mluke", "xlm", "xlm-roberta-xl", "xmod",
         ),
         "camembert": ("flaubert",),
         "electra": ("convbert", "funnel"),
         "mpnet": ("xlnet",),
+        "deberta-v2": ("deberta",),
     }.items()
     for other in others
 }  # fmt: skip

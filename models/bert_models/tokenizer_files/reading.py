@@ -9,7 +9,12 @@ from tokenizers import Tokenizer
 from bert_models.errors import CheckpointError
 from bert_models.files import read_json
 from bert_models.tokenizer_files.byte_level_bpe import build_byte_level_bpe
-from bert_models.tokenizer_files.sentencepiece_models import build_albert, build_camembert, build_xlm_roberta
+from bert_models.tokenizer_files.sentencepiece_models import (
+    build_albert,
+    build_camembert,
+    build_deberta,
+    build_xlm_roberta,
+)
 from bert_models.tokenizer_files.settings import TokenizerSettings
 from bert_models.tokenizer_files.wordpiece import apply_settings, build_mpnet, build_wordpiece
 from bert_runtime.tokenization.tokenizer_errors import tokenizer_errors
@@ -37,6 +42,7 @@ _KINDS = {
     "xlm-roberta": _Kind(("sentencepiece.bpe.model",), build_xlm_roberta),
     "camembert": _Kind(("sentencepiece.bpe.model",), build_camembert),
     "mpnet": _Kind(("vocab.txt",), build_mpnet),
+    "deberta-v2": _Kind(("spm.model",), build_deberta),
 }
 """By family, the kind of tokenizer that its models were pre-trained with."""
 
@@ -49,6 +55,7 @@ _CLASSES = {
     "XLMRobertaTokenizer": "xlm-roberta",
     "CamembertTokenizer": "camembert",
     "MPNetTokenizer": "mpnet",
+    "DebertaV2Tokenizer": "deberta-v2",
 }
 """`transformers` tokenizer classes without `Fast`, and their family; a RoBERTa model may use BERT's tokenizer."""
 

@@ -1,4 +1,5 @@
-"""Convert SentencePiece models (Kudo & Richardson, arXiv:1808.06226) to `tokenizers`: ALBERT, XLM-RoBERTa, CamemBERT.
+"""Convert SentencePiece models (Kudo & Richardson, arXiv:1808.06226) to `tokenizers`: ALBERT, XLM-RoBERTa, CamemBERT,
+DeBERTa.
 
 The result has the same pieces and scores, and does not need SentencePiece to run. Where `transformers` differs from
 SentencePiece, this follows SentencePiece, because the models were pre-trained with it.
@@ -9,14 +10,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from bert_models.errors import CheckpointError
 from bert_models.tokenizer_files.settings import TokenizerSettings
-from bert_models.tokenizer_files.special_tokens import ALBERT_SPECIAL_TOKENS, ROBERTA_SPECIAL_TOKENS
+from bert_models.tokenizer_files.special_tokens import (
+    ALBERT_SPECIAL_TOKENS,
+    DEBERTA_SPECIAL_TOKENS,
+    ROBERTA_SPECIAL_TOKENS,
+)
 from bert_runtime.errors import DeploymentError, MissingExtraError
 
-__all__ = ["albert_normalizers", "build_albert", "build_camembert", "build_xlm_roberta", "model_message"]
+__all__ = [
+    "albert_normalizers",
+    "build_albert",
+    "build_camembert",
+    "build_deberta",
+    "build_xlm_roberta",
+    "model_message",
+]
 
 _Pieces = list[tuple[str, float]]
 """Pieces and their log probabilities, ordered by id."""
@@ -73,6 +85,35 @@ def build_camembert(folder: Path, settings: TokenizerSettings) -> Tokenizer:
         ("<unk>NOTUSED", _SCORE_PENALTY),
     ]
     return _fairseq(folder, settings, first, skipped=1)
+
+
+def build_deberta(folder: Path, settings: TokenizerSettings) -> Tokenizer:
+    """Build DeBERTa-v2's tokenizer: `[CLS] A [SEP]`, or `[CLS] A [SEP] B [SEP]` with segment 1 from B on.
+
+    Spaces are pieces' own, so that several in a row count as one. The mask follows the model's pieces. This equals the
+    `tokenizer.json` that transformers 4 wrote; transformers 5 leaves out the model's character map (NFKC).
+    """
+    source = _read_model(folder / "spm.model")
+    special = settings.special_tokens(DEBERTA_SPECIAL_TOKENS)
+    pieces = [(p.piece, p.score) for p in source.pieces]
+    tokenizer = Tokenizer(_model(source, pieces, special["unk_token"].content))
+    steps: list[normalizers.Normalizer] = [normalizers.Lowercase()] if settings.flag("do_lower_case", False) else []
+    steps.append(normalizers.Strip())
+    if source.normalizer_spec.precompiled_charsmap:
+        steps.append(normalizers.Precompiled(source.normalizer_spec.precompiled_charsmap))
+    tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Replace(Regex(" {2,}"), " ")])
+    scheme = "always" if settings.flag("add_prefix_space", True) else "never"
+    splits: list[Any] = [pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)]
+    if settings.flag("split_by_punct", False):
+        splits.insert(0, pre_tokenizers.Punctuation(behavior="isolated"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)
+    tokenizer.decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
+    if special["mask_token"].content not in settings.added_contents:  # those have an id of their own
+        tokenizer.add_special_tokens([special["mask_token"]])
+    settings.add_tokens(tokenizer, special)
+    sep, cls, _ = settings.with_ids(tokenizer, special["sep_token"], special["cls_token"], special["unk_token"])
+    tokenizer.post_processor = processors.BertProcessing(sep, cls)
+    return tokenizer
 
 
 def _fairseq(folder: Path, settings: TokenizerSettings, first: _Pieces, skipped: int) -> Tokenizer:

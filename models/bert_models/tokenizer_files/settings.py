@@ -60,6 +60,11 @@ class TokenizerSettings:
             raise CheckpointError(f"{self.folder}: expected tokenizer_class to be a name, found {name!r:.80}")
         return name
 
+    @property
+    def added_contents(self) -> set[str]:
+        """The added tokens' texts."""
+        return {token.content for token in self.added.values()}
+
     def flag(self, name: str, default: bool) -> bool:
         """Return a boolean option, `default` if it is not set; raise `CheckpointError` if it is not a boolean."""
         value = self.optional_flag(name)

@@ -7,6 +7,7 @@ from tokenizers import AddedToken, Tokenizer
 __all__ = [
     "ALBERT_SPECIAL_TOKENS",
     "BERT_SPECIAL_TOKENS",
+    "DEBERTA_SPECIAL_TOKENS",
     "MPNET_SPECIAL_TOKENS",
     "ROBERTA_SPECIAL_TOKENS",
     "find_special_token",
@@ -26,6 +27,8 @@ BERT_SPECIAL_TOKENS = {
     "cls_token": special_token("[CLS]"),
     "mask_token": special_token("[MASK]"),
 }
+
+DEBERTA_SPECIAL_TOKENS = BERT_SPECIAL_TOKENS
 
 # Below, a mask consumes the space before it (lstrip), as in every published tokenizer.json and in transformers 4.
 # transformers 5 omits lstrip when it builds RoBERTa's, XLM-R's or ALBERT's tokenizer from vocabulary files.

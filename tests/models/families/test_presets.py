@@ -28,6 +28,10 @@ MILLIONS = {
     ("electra", "base"): 108.9,
     ("electra", "large"): 334.1,
     ("mpnet", "base"): 109.5,
+    ("deberta-v2", "xsmall"): 70.7,
+    ("deberta-v2", "small"): 141.3,
+    ("deberta-v2", "base"): 183.8,
+    ("deberta-v2", "large"): 434.0,
 }
 """Parameters of the published encoders in millions, including the pooler if the family has one."""
 
@@ -41,7 +45,7 @@ def test_presets_have_the_published_number_of_parameters(family: str, size: str)
     config = FAMILIES[family].preset(size)
     with torch.device("meta"):
         encoder = TaskModel(config, SentenceEmbedding(dimensions=config.hidden_size)).encoder
-    pooler = 0 if family in ("distilbert", "electra") else config.hidden_size * (config.hidden_size + 1)
+    pooler = 0 if family in ("distilbert", "electra", "deberta-v2") else config.hidden_size * (config.hidden_size + 1)
     found = sum(parameter.numel() for parameter in encoder.parameters()) + pooler
     assert found / 1e6 == pytest.approx(MILLIONS[family, size], abs=0.06)
 
