@@ -13,6 +13,7 @@ from onnx_ir.passes.common import NameFixPass, RemoveUnusedNodesPass
 from bert_export.errors import ExportError
 from bert_export.onnx_graph import add_initializer, constant, operators
 from bert_models import EncoderConfig, TaskModel
+from bert_models.disentangled_attention import fold_position_projections
 
 __all__ = ["OPSET", "capture", "check_opset", "input_names"]
 
@@ -56,9 +57,9 @@ def capture(torch_model: TaskModel, opset: int = OPSET) -> ir.Model:
     # One tensor per input: torch.export takes one tensor that is passed twice for one input.
     names = input_names(torch_model.config)
     arguments = tuple(torch.ones((2, 5), dtype=torch.int64) for _ in names)
-    with _quiet(), torch.no_grad():
+    with _quiet(), torch.no_grad(), fold_position_projections(torch_model.eval()):
         program = torch.onnx.export(
-            torch_model.eval(),
+            torch_model,
             arguments,
             dynamo=True,
             opset_version=opset,

@@ -21,7 +21,7 @@ from bert_export.model_card import export_command, model_card
 from bert_export.probe import make_probe
 from bert_export.quantization import choose_weight_bits
 from bert_export.source_card import read_source_card
-from bert_export.targets import WHY_FP16, VariantPlan, plan_paddings, plan_variants
+from bert_export.targets import WHY_FP16, VariantPlan, check_gpu_targets, plan_paddings, plan_variants
 from bert_export.tensorrt import build_tensorrt
 from bert_export.variants import BuildContext, BuiltVariant
 from bert_models import Checkpoint, load_model, open_checkpoint
@@ -119,6 +119,7 @@ def export(
     _check_output(output, force=force)
     progress("reading the checkpoint")
     source = open_checkpoint(checkpoint)
+    check_gpu_targets(plan, source.config)
     weight_bits = choose_weight_bits(source.config, weight_bits)
     if task is not None and task in TASKS:
         source.check_trained_head(task)  # before anything that the task needs is found missing

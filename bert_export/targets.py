@@ -1,12 +1,15 @@
 """Plan which variants an export makes: targets × precisions × padding modes."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from bert_export.errors import ExportError
 from bert_runtime.bundle.manifest import MASKED, PADDING_MODES
 
-__all__ = ["PRECISIONS", "WHY_FP16", "VariantPlan", "plan_paddings", "plan_variants"]
+if TYPE_CHECKING:
+    from bert_models import EncoderConfig
+
+__all__ = ["PRECISIONS", "WHY_FP16", "VariantPlan", "check_gpu_targets", "plan_paddings", "plan_variants"]
 
 PRECISIONS = {"cpu": ("fp32", "int8"), "cuda": ("fp32", "fp16"), "tensorrt": ("fp32", "fp16")}
 """Precisions that a bundle can hold for each target, the kind of device to export for."""
@@ -59,6 +62,15 @@ def plan_variants(targets: Sequence[str], precisions: Sequence[str] | None) -> V
         for target in ("cuda", "tensorrt")
     )
     return VariantPlan(("fp32", "int8") if "int8" in precisions else ("fp32",), cuda, tensorrt)
+
+
+def check_gpu_targets(plan: VariantPlan, config: "EncoderConfig") -> None:
+    """Raise `ExportError` if a plan has graphs for a GPU of a model whose attention the GPU rewrites do not know."""
+    if config.position_attention is not None and (plan.cuda or plan.tensorrt):
+        raise ExportError(
+            f"{config.family} is exported for the CPU alone: attention with scores of relative positions has no fused "
+            "operator on a GPU; export with --target cpu"
+        )
 
 
 def plan_paddings(paddings: Sequence[str] | None, plan: VariantPlan) -> tuple[str, ...]:

@@ -12,11 +12,12 @@ import numpy as np
 import onnx_ir as ir
 
 from bert_export.onnx_graph import NoMatch, add_initializer, insert_before, operators, tidy
+from bert_export.position_functions import POSITION_SCORES
 
 __all__ = ["fuse_first_token_only", "unfuse_first_token_only"]
 
 _HIDDEN_AXIS, _MASK_AXIS = 1, 2
-"""The axis of positions in a hidden state [B, S, H], and of query positions in a mask [B, 1, S, S]."""
+"""The axis of positions in a hidden state [B, S, H], and of query positions in a mask [B, 1, S, S] or in scores."""
 
 _POSITIONWISE = ("Add", "Gelu", "Relu", "Tanh", "Mul", "MatMul", "LayerNormalization")
 """Operators that can work on each position by itself; Attention does for its queries."""
@@ -58,7 +59,8 @@ def fuse_first_token_only(graph: ir.Model) -> None:
                 )
                 _mark_inserted(sliced[source])
             node.replace_input_with(index, sliced[source])
-        node.outputs[0].shape = _with_size_one(node.outputs[0].shape, _HIDDEN_AXIS)
+        axis = _MASK_AXIS if node.op_type == POSITION_SCORES.name else _HIDDEN_AXIS
+        node.outputs[0].shape = _with_size_one(node.outputs[0].shape, axis)
 
 
 def unfuse_first_token_only(graph: ir.Model) -> None:
@@ -105,7 +107,7 @@ def _nodes_to_narrow(graph: ir.Model, gather: ir.Node) -> set[ir.Node]:
         if output.is_graph_output() or not _position_inputs(node):
             continue
         if all(
-            (reader is gather and index == 0) or (reader in nodes and (index, _HIDDEN_AXIS) in _position_inputs(reader))
+            (reader is gather and index == 0) or (reader in nodes and index in dict(_position_inputs(reader)))
             for reader, index in output.uses()
         ):
             nodes.add(node)
@@ -117,6 +119,8 @@ def _position_inputs(node: ir.Node) -> list[tuple[int, int]]:
     if node.op_type == "Attention" and node.inputs[0] is not None and len(node.inputs[0].shape or ()) == 3:
         masked = len(node.inputs) > 3 and node.inputs[3] is not None
         return [(0, _HIDDEN_AXIS), (3, _MASK_AXIS)] if masked else [(0, _HIDDEN_AXIS)]
+    if node.op_type == POSITION_SCORES.name:
+        return [(0, _HIDDEN_AXIS), (2, _MASK_AXIS)]
     if node.op_type not in _POSITIONWISE:
         return []
     if node.op_type == "MatMul" and (node.inputs[1] is None or node.inputs[1].const_value is None):

@@ -5,7 +5,8 @@ is (measured by `python -m bert_bench.experiments.fusions`, in bench/results/fus
 one length, have nothing to mask. The condition is computed once per batch, and a branch costs about 10 µs. This is the
 last rewrite of a graph for the CPU, since the others look for Attention.
 
-Attention with a position bias has something to add to every score, so that there is nothing to branch around.
+Attention with a position bias or position scores has something to add to every score, so that there is nothing to
+branch around.
 """
 
 import onnx_ir as ir
@@ -34,6 +35,8 @@ def add_padding_branch(graph: ir.Model, fusions: FusionCounts) -> tuple[ir.Model
         FusionError: The number of branches is not what `fusions` demands.
     """
     branched = graph.clone()
+    if "position_scores" in fusions:
+        return branched, fusions
     masked = [node for node in operators(branched, "Attention") if _is_masked(node)]
     if "position_bias" in fusions:
         for node in filter(_has_one_query, masked):

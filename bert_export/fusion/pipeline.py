@@ -11,8 +11,11 @@ from bert_export.fusion.first_token_only import fuse_first_token_only
 from bert_export.fusion.merge_qkv import merge_qkv
 from bert_export.fusion.mlm_gather_masks import fuse_mlm_gather_masks
 from bert_export.fusion.position_bias import fold_position_bias
+from bert_export.fusion.position_scores import fuse_position_scores
 from bert_export.onnx_graph import FusionCounts, NoMatch, check_counts, linears, operators, scope, tidy
+from bert_export.position_functions import POSITION_SCORES
 from bert_models import EncoderConfig
+from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 from bert_runtime.tasks import FillMask, Task
 
 __all__ = ["expected_fusions", "fuse"]
@@ -33,6 +36,7 @@ def expected_fusions(config: EncoderConfig, task: Task) -> dict[str, int]:
         "layer_normalization": 2 * config.num_layers + 1,
         "gelu": config.num_layers if config.activation.startswith("gelu") else 0,
         **({} if config.relative_buckets is None else {"position_bias": 1}),
+        **({} if config.position_attention is None else {"position_scores": config.num_layers}),
     }
 
 
@@ -63,6 +67,8 @@ def fuse(graph: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
         except NoMatch as reason:
             reasons.append(f"attention at {scope(node)}: {reason}")
     tidy(graph)
+    if config.position_attention is not None:
+        _fuse_position_scores(graph, found, reasons)
     for name, rewrite in (
         ("position_bias", fold_position_bias),
         ("first_row", fuse_first_token_only),
@@ -85,6 +91,18 @@ def fuse(graph: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
     for name, op_type in (("layer_normalization", "LayerNormalization"), ("gelu", "Gelu")):
         found[name] = sum(scope(node).startswith("encoder") for node in operators(graph, op_type))
     return check_counts(found, expected, reasons)
+
+
+def _fuse_position_scores(graph: ir.Model, found: Counter[str], reasons: list[str]) -> None:
+    for node in operators(graph, "Attention"):
+        try:
+            fuse_position_scores(node)
+            found["position_scores"] += 1
+        except NoMatch as reason:
+            reasons.append(f"position_scores at {scope(node)}: {reason}")
+    graph.functions[POSITION_SCORES.identifier()] = POSITION_SCORES
+    graph.graph.opset_imports[KERNEL_DOMAIN] = 1
+    tidy(graph)
 
 
 def _gather_masks(graph: ir.Model, task: Task) -> None:

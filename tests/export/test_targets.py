@@ -3,7 +3,8 @@
 import pytest
 
 from bert_export.errors import ExportError
-from bert_export.targets import VariantPlan, plan_paddings, plan_variants
+from bert_export.targets import VariantPlan, check_gpu_targets, plan_paddings, plan_variants
+from bert_models import FAMILIES
 
 
 @pytest.mark.parametrize(
@@ -53,3 +54,12 @@ def test_padding_modes_without_cuda_or_unknown_are_refused() -> None:
         plan_paddings(["packed"], cpu)
     with pytest.raises(ExportError, match="expected padding modes among masked, unmasked, packed, found lengths"):
         plan_paddings(["lengths"], cuda)
+
+
+@pytest.mark.parametrize("target", ["cuda", "tensorrt"])
+def test_disentangled_attention_is_refused_on_a_gpu(target: str) -> None:
+    config = FAMILIES["deberta-v2"].preset("base")
+    check_gpu_targets(plan_variants(["cpu"], None), config)
+    with pytest.raises(ExportError, match=r"deberta-v2 is exported for the CPU alone: .*; export with --target cpu"):
+        check_gpu_targets(plan_variants([target], None), config)
+    check_gpu_targets(plan_variants([target], None), FAMILIES["bert"].preset("base"))

@@ -26,6 +26,11 @@ RELATIVE = FAMILIES["mpnet"].preset(
     "base", vocab_size=61, hidden_size=24, num_layers=3, num_heads=4, intermediate_size=37, max_positions=130
 )
 """MPNet's: a position bias, for distances beyond the last bucket's first."""
+DISENTANGLED = FAMILIES["deberta-v2"].preset(
+    "base", vocab_size=61, hidden_size=24, num_layers=3, num_heads=4, intermediate_size=37, max_positions=70,
+    position_buckets=16,
+)  # fmt: skip
+"""DeBERTa's: scores of relative positions, of which those beyond 8 tokens share buckets."""
 CLASSIFIER = TextClassification(labels=("a", "b", "c"))
 MEAN = SentenceEmbedding(dimensions=24)
 CLS = SentenceEmbedding(dimensions=24, pooling="cls", normalize=False)

@@ -70,6 +70,7 @@ FAST = [
     ("distilbert", "question-answering"),
     ("albert", "fill-mask"),
     ("electra", "replaced-token-detection"),
+    ("deberta-v2", "fill-mask"),
 ]
 """Cases that are not `slow`; `families/test_families.py` exports every family with a classifier."""
 
@@ -160,13 +161,15 @@ def test_exports_with_every_fusion(captured: Captured, family: str, task: str, t
         "attention": 3, "first_row": first, "masked_rows": int(task == "fill-mask"), "qkv_projection": 3 - first,
         "kv_projection": first, "layer_normalization": 7, "gelu": 3,
         **({"position_bias": 1} if family == "mpnet" else {}),
+        **({"position_scores": 3} if family == "deberta-v2" else {}),
     }  # fmt: skip
     (output,) = graph.graph.outputs
     assert (output.name, axes(output)) == (model.task.output, AXES[task])
     assert embeddings_stored(graph, config) == 1
     check_parity(model, graph_runner(graph, tmp_path / "fp32.onnx"), config.max_tokens)
     assert int8_flops_share(graph) == 0
-    check_cuda_graphs(model, graph.clone(), tmp_path)
+    if config.position_attention is None:  # else refused, see `check_gpu_targets`
+        check_cuda_graphs(model, graph.clone(), tmp_path)
     projections = 12 + first + int(family in ("albert", "electra"))
     assert expected_projections(config, fusions) == projections
     bits = choose_weight_bits(config, None)
