@@ -82,7 +82,7 @@ def test_failures_are_the_clients_exceptions(
     def refuse(queue: object, job: object) -> None:
         raise QueueFullError("too much is waiting", 3)
 
-    monkeypatch.setattr(TokenQueue, "put", refuse)
+    monkeypatch.setattr(TokenQueue, "reserve", refuse)
     with pytest.raises(openai.RateLimitError, match="too much is waiting") as limited:
         client.embeddings.create(model="toy", input="hello")
     assert limited.value.response.headers["retry-after"] == "3"

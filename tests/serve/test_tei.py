@@ -225,8 +225,8 @@ def test_rerank_needs_texts_and_one_score(classifier_client: TestClient) -> None
 def test_load_has_teis_types(
     error: Exception, expected: tuple[int, str], embedding_client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(queue: object, job: object) -> None:
+    def refuse(queue: object, num_tokens: int) -> None:
         raise error
 
-    monkeypatch.setattr(TokenQueue, "put", refuse)
+    monkeypatch.setattr(TokenQueue, "reserve", refuse)
     assert failure(embedding_client, "/embed", inputs="hello")[:2] == expected

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import gevent
-from locust import FastHttpUser, constant, constant_throughput, events, task
+from locust import FastHttpUser, events, task
 from locust.env import Environment
 
 PLAN: dict[str, Any] = json.loads(Path(os.environ["BERT_BENCH_PLAN"]).read_text(encoding="utf-8"))
@@ -28,19 +28,30 @@ answers: list[tuple[int, float, float, int]] = []
 class Caller(FastHttpUser):
     """Sends one request at a time: the next after the answer, or at a constant rate."""
 
-    wait_time = constant_throughput(PLAN["rate_per_caller"]) if PLAN["rate_per_caller"] else constant(0)
     host = PLAN["urls"][0]
     network_timeout = connection_timeout = 120.0
     started = 0
 
     def on_start(self) -> None:
-        """Choose a server and a place in the plan; at a constant rate, start at a random moment of the period."""
+        """Choose a server, a place in the plan, and at a constant rate a random moment of the period to start at."""
         number, Caller.started = Caller.started, Caller.started + 1
         self.url = PLAN["urls"][number % len(PLAN["urls"])]
         # Steps of the golden section spread any number of callers evenly.
         self.next = int(len(REQUESTS) * (number * 0.618 % 1)) if PLAN["spread"] else 0
         if PLAN["rate_per_caller"]:
             time.sleep(random.Random(number).random() / PLAN["rate_per_caller"])
+        self.due_s = time.perf_counter()
+
+    def wait_time(self) -> float:
+        """Return the seconds until the next request is due.
+
+        Locust's own `constant_throughput` counts from when the caller was made, so that all callers would send at the
+        same moment from the second request on.
+        """
+        if PLAN["rate_per_caller"] is None:
+            return 0.0
+        self.due_s += 1 / PLAN["rate_per_caller"]
+        return max(0.0, self.due_s - time.perf_counter())
 
     @task
     def send(self) -> None:

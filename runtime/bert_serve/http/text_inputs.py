@@ -9,7 +9,7 @@ from bert_runtime.batching.streaming import EncodedInput
 from bert_serve.errors import EmptyRequestError
 from bert_serve.serving.engine import Engine
 
-__all__ = ["TextsOrIds", "encode_texts_or_ids"]
+__all__ = ["TextsOrIds", "encode_texts_or_ids", "texts_among"]
 
 _TokenId = Annotated[int, Field(strict=True)]
 
@@ -40,6 +40,12 @@ TextsOrIds = Annotated[
 """One text, several, one sequence of token ids, or several.
 
 The first item tells which, so that an error names the item that does not fit."""
+
+
+def texts_among(value: Any) -> list[str]:
+    """Return the texts of a validated `TextsOrIds`; none if it holds token ids."""
+    values: list[Any] = [value] if isinstance(value, str) else value
+    return [text for text in values if isinstance(text, str)]
 
 
 async def encode_texts_or_ids(

@@ -3,8 +3,10 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
 from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -21,7 +23,7 @@ from bert_runtime.zero_shot import ZeroShotClassifier
 from bert_serve.errors import ClientGoneError, TextTooLongError, TooManyTextsError
 from bert_serve.metrics import ModelMetrics
 from bert_serve.serving.token_ids import TokenIds, check_token_ids
-from bert_serve.serving.token_queue import Job, TokenQueue
+from bert_serve.serving.token_queue import Job, Reservation, TokenQueue
 from bert_serve.serving.worker import Worker
 from bert_serve.settings import EngineSettings
 
@@ -42,6 +44,13 @@ the capacity in requests of 32 texts, tokenizing these there took a quarter of t
 _INLINE_ANSWERS = 32
 """Answers that are decoded at once, without a thread, counted by `_num_answers`: 5 ms for 32 windows of a question's
 context, measured with the tests' toy model (0.20 s for 1,220 windows)."""
+
+_TOKENS_PER_CHARACTER = 0.3
+"""Tokens per character before any text was tokenized: BANKING77's have 0.29 with special tokens in BERT's uncased
+vocabulary."""
+
+_SMOOTHING = 0.05
+"""Weight of the newest request in the tokens per character. A judgement."""
 
 _GONE_CHECK_S = 0.5
 """Seconds between looks whether the client still waits: at twice the capacity, over a hundred requests wait. A
@@ -79,6 +88,7 @@ class Engine:
         take_tokens = _TAKEN_BATCHES * self.model.max_batch_tokens
         turn_tokens = _TURN_TAKES * take_tokens
         self.queue = TokenQueue(settings.max_queue_tokens, take_tokens, turn_tokens, settings.max_queue_ms / 1e3)
+        self._tokens_per_character = _TOKENS_PER_CHARACTER
         self._worker = Worker(self.model, self.queue, metrics.joined.observe)
         self.zero_shot_classifier = lru_cache(_LABEL_SETS)(partial(ZeroShotClassifier, self.model))
         """Makes a `ZeroShotClassifier` of the model; those of recent label sets have their hypotheses tokenized."""
@@ -90,6 +100,21 @@ class Engine:
         check = self_test(self.model, manifest, variant)
         if not check.passed:
             raise BundleError(f"{check.name} failed: {check.detail}; run bert-export verify on the bundle")
+
+    def reserve(self, inputs: Sequence[SingleInput], repeats: int = 1) -> AbstractContextManager[Reservation]:
+        """Reserve room in the queue for inputs before they are tokenized, by their length in characters.
+
+        Args:
+            inputs: inputs as in `bert_runtime.Model.__call__`.
+            repeats: how often each is run, with different second texts.
+
+        Raises:
+            QueueFullError: too much work is waiting.
+        """
+        tokenizer = self.model.tokenizer
+        most = tokenizer.max_tokens if tokenizer.windows is None else inf
+        expected = (min(most, _num_characters([value]) * self._tokens_per_character) for value in inputs)
+        return self.queue.reserve(round(sum(expected)) * repeats)
 
     async def encode(
         self, inputs: Sequence[SingleInput], *, truncate: bool = True, options: Mapping[str, Any] | None = None
@@ -103,18 +128,20 @@ class Engine:
 
         Raises:
             InputError: names an input that the task cannot process, or an option that it does not have.
-            QueueFullError: the request would wait too long.
             TooManyTextsError: there are more than a request may have.
             TextTooLongError: an input has more tokens than it may.
         """
         self.check_number(len(inputs))
         start = time.perf_counter()
         model = self.model.with_options(**options) if options else self.model
-        if len(inputs) == 1 and _num_characters(inputs) <= _INLINE_CHARACTERS:
+        num_characters = _num_characters(inputs)
+        if len(inputs) == 1 and num_characters <= _INLINE_CHARACTERS:
             encoded = model.tokenize(inputs)
         else:
             encoded = await asyncio.to_thread(model.tokenize, inputs)
         self._check_lengths(encoded, truncate=truncate)
+        found = _num_tokens(encoded) / max(1, num_characters)
+        self._tokens_per_character += _SMOOTHING * (found - self._tokens_per_character)
         self._metrics.tokenize_s.observe(time.perf_counter() - start)
         return encoded
 
@@ -143,10 +170,8 @@ class Engine:
             noun: what they are, for the error.
 
         Raises:
-            QueueFullError: it would wait too long.
             TooManyTextsError: there are more than a request may have.
         """
-        self.queue.check_wait()  # at once, before a request that will be refused costs its tokenization
         if num_texts > self._settings.max_texts:
             raise TooManyTextsError(f"expected at most {self._settings.max_texts} {noun}, found {num_texts}")
 
@@ -163,12 +188,15 @@ class Engine:
                 found = f"more than {num_tokens}" if cut else str(num_tokens)
                 raise TextTooLongError(f"input {index}: expected at most {limit} tokens, found {found}")
 
-    async def outputs(self, encoded: Sequence[EncodedInput], caller: Caller | None = None) -> list[Outputs]:
+    async def outputs(
+        self, encoded: Sequence[EncodedInput], caller: Caller | None = None, reservation: Reservation | None = None
+    ) -> list[Outputs]:
         """Return the raw outputs of tokenized inputs, computed together with those of other callers.
 
         Args:
             encoded: the inputs.
             caller: whose connection is watched; work for a client that has gone is dropped.
+            reservation: the room that `reserve` gave for them.
 
         Raises:
             QueueFullError: too much work is waiting.
@@ -186,7 +214,8 @@ class Engine:
 
         sequences = [window for item in encoded for window in item.windows]
         job = Job(sequences, time.perf_counter() + self._settings.max_queue_ms / 1e3, finish)
-        self.queue.put(job)
+        with nullcontext(reservation) if reservation else self.queue.reserve(job.num_waiting_tokens) as room:
+            self.queue.put(job, room)
         self._metrics.queue_tokens.set(self.queue.num_tokens)
         try:
             await _wait(done, caller)
@@ -222,6 +251,10 @@ def _num_characters(inputs: Sequence[SingleInput]) -> int:
     for value in inputs:
         texts += [value] if isinstance(value, str) else value.values() if isinstance(value, Mapping) else value
     return sum(len(text) for text in texts if isinstance(text, str))
+
+
+def _num_tokens(encoded: Sequence[EncodedInput]) -> int:
+    return sum(len(window) for item in encoded for window in item.windows)
 
 
 def _num_answers(outputs: Sequence[Outputs], task: Task) -> int:

@@ -55,8 +55,10 @@ async def pair_scores(
     """
     engine = served.engine  # one engine for tokenizing and computing, also if the bundle is replaced meanwhile
     relevance_logits(engine.model.task, [])
-    encoded = await engine.encode([(query, document) for document in documents], truncate=truncate)
-    outputs = await engine.outputs(encoded, caller)
+    pairs = [(query, document) for document in documents]
+    with engine.reserve(pairs) as reservation:
+        encoded = await engine.encode(pairs, truncate=truncate)
+        outputs = await engine.outputs(encoded, caller, reservation)
     num_tokens = sum(len(window) for item in encoded for window in item.windows)
     return PairScores(relevance_logits(engine.model.task, outputs), num_tokens)
 

@@ -90,8 +90,10 @@ class ServedModel:
             ServeError: the request cannot be answered now, or exceeds a limit; see `bert_serve.errors`.
         """
         engine = self.engine  # one engine for tokenizing and computing, also if the bundle is replaced meanwhile
-        encoded = await engine.encode(inputs, truncate=truncate, options=options)
-        return await engine.decode(await engine.outputs(encoded, caller), options)
+        with engine.reserve(inputs) as reservation:
+            encoded = await engine.encode(inputs, truncate=truncate, options=options)
+            outputs = await engine.outputs(encoded, caller, reservation)
+        return await engine.decode(outputs, options)
 
     async def load(self) -> None:
         """Load the bundle beside the one that is served, and swap them; raise `BertError` where it cannot be loaded."""

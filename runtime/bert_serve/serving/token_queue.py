@@ -8,7 +8,8 @@ to the end of the queue, so that a short one never waits for all of it (round ro
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from threading import Condition
 
 from tokenizers import Encoding
@@ -16,7 +17,11 @@ from tokenizers import Encoding
 from bert_runtime.numerics import FloatArray
 from bert_serve.errors import QueueFullError, QueueTimeoutError
 
-__all__ = ["Job", "TokenQueue"]
+__all__ = ["Job", "Reservation", "TokenQueue"]
+
+_WAIT_MARGIN = 0.9
+"""Share of the longest wait that a job may be expected to wait: the throughput, from which that is computed, varies. A
+judgement."""
 
 
 class Job:
@@ -54,6 +59,19 @@ class Job:
         self.started_s = 0.0
 
 
+class Reservation:
+    """Room in the queue for a job whose texts are being tokenized.
+
+    Args:
+        num_tokens: about how many tokens it will have.
+    """
+
+    __slots__ = ("num_tokens",)
+
+    def __init__(self, num_tokens: int) -> None:
+        self.num_tokens = num_tokens
+
+
 class TokenQueue:
     """Jobs of many threads for one worker.
 
@@ -79,32 +97,58 @@ class TokenQueue:
         self.tokens_per_s = 0.0
         """Measured throughput of the worker; 0 before it is known."""
 
-    def put(self, job: Job) -> None:
-        """Add a job.
+    @contextmanager
+    def reserve(self, num_tokens: int) -> Iterator[Reservation]:
+        """Reserve room for a job until it is put, or the block ends: at once, before it costs its tokenization.
+
+        Args:
+            num_tokens: about how many tokens the job will have.
 
         Raises:
             QueueFullError: so much is waiting that there is no room, or the job would not start in time.
         """
-        num_tokens = job.num_waiting_tokens
         with self._changed:
             if self._closed:
                 raise QueueFullError("the model is being replaced; try again")
-            if self.num_tokens and self.num_tokens + num_tokens > self._max_tokens:
-                raise QueueFullError(
-                    f"expected at most {self._max_tokens:,} waiting tokens, found {self.num_tokens:,} and this "
-                    f"request's {num_tokens:,}; try again later",
-                    self._seconds_of(self.num_tokens),
-                )
-            self.check_wait()
-            self.num_tokens += num_tokens
+            self._check_room(num_tokens)
+            self._check_wait()
+            reservation = Reservation(num_tokens)
+            self._count(reservation, 1)
+        try:
+            yield reservation
+        finally:
+            with self._changed:
+                self._count(reservation, -1)
+
+    def put(self, job: Job, reservation: Reservation) -> None:
+        """Add a job in place of its reservation; raise `QueueFullError` if there is no room for what it has more."""
+        with self._changed:
+            self._count(reservation, -1)
+            reservation.num_tokens = 0
+            if self._closed:
+                raise QueueFullError("the model is being replaced; try again")
+            self._check_room(job.num_waiting_tokens)
+            self.num_tokens += job.num_waiting_tokens
             self._append(job)
             self._changed.notify()
 
-    def check_wait(self) -> None:
+    def _count(self, reservation: Reservation, sign: int) -> None:
+        self.num_tokens += sign * reservation.num_tokens
+        self._first_turns += sign * min(reservation.num_tokens, self._turn_tokens)
+
+    def _check_room(self, num_tokens: int) -> None:
+        if self.num_tokens and self.num_tokens + num_tokens > self._max_tokens:
+            raise QueueFullError(
+                f"expected at most {self._max_tokens:,} waiting tokens, found {self.num_tokens:,} and this "
+                f"request's {num_tokens:,}; try again later",
+                self._seconds_of(self.num_tokens),
+            )
+
+    def _check_wait(self) -> None:
         """Raise `QueueFullError` if a job that is added now would not be started, and its first turn done, in time."""
         num_takes = self._first_turns // self._take_tokens  # before the one that the job's first turn is in
         wait_s = self._seconds_of(num_takes * self._take_tokens)
-        if num_takes and wait_s + self._seconds_of(self._take_tokens) > self._max_wait_s:
+        if num_takes and wait_s + self._seconds_of(self._take_tokens) > _WAIT_MARGIN * self._max_wait_s:
             raise QueueFullError(
                 f"the request would wait {wait_s * 1e3:.0f} ms until its start; expected at most "
                 f"{self._max_wait_s * 1e3:.0f} ms until its first results; try again later",

@@ -45,7 +45,9 @@ async def classify_zero_shot(
         hypothesis_template=hypothesis_template,
         multi_label=multi_label,
     )
-    classifier = await asyncio.to_thread(make)  # which tokenizes the hypotheses
-    classifier.check_texts(encoded := await engine.encode(texts))
-    outputs = await engine.outputs(await asyncio.to_thread(lambda: list(map(classifier.join, encoded))), caller)
+    with engine.reserve(texts, repeats=len(candidate_labels)) as reservation:
+        classifier = await asyncio.to_thread(make)  # which tokenizes the hypotheses
+        classifier.check_texts(encoded := await engine.encode(texts))
+        pairs = await asyncio.to_thread(lambda: list(map(classifier.join, encoded)))
+        outputs = await engine.outputs(pairs, caller, reservation)
     return list(map(classifier.decode, outputs))

@@ -1,14 +1,16 @@
 """Plans and answers of the load generator, and one small run of every part on our own server."""
 
 import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from bert_bench.experiments.serving import main
-from bert_bench.serving.load import Answers
+from bert_bench.serving.load import Answers, Plan, run_load
 from bert_bench.serving.wire_formats import KSERVE, OPENAI, TRITON, Request, WireFormat
 
 REQUESTS = (Request(name="embeddings", path="/e", texts=4), Request(name="empty", path="/live"))
@@ -46,6 +48,35 @@ def test_embeddings_of_answers() -> None:
     kserve = json.dumps({"outputs": [{"shape": [2, 2], "data": [1, 2, 3, 4]}]}).encode()
     for wire_format, answer in ((OPENAI, openai), (KSERVE, kserve), (TRITON, kserve)):
         assert wire_format.embeddings(answer).tolist() == [[1, 2], [3, 4]]
+
+
+class _Teapot(BaseHTTPRequestHandler):
+    """Refuses everything at once."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(429)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *arguments: object) -> None:
+        """Print nothing."""
+
+
+@pytest.mark.slow
+def test_callers_at_a_constant_rate_stay_spread_over_the_period() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Teapot) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        plan = Plan(
+            ports=[server.server_address[1]], requests=[Request(name="any", path="/", body="{}")], callers=40,
+            seconds=6, rate_per_caller=0.5,
+        )  # fmt: skip
+        found = run_load(plan)
+        server.shutdown()
+    start_s = found.start_s - found.start_s.min()
+    counts, _ = np.histogram(start_s[start_s > 2.0], np.arange(2.0, 5.5, 0.5))
+    assert counts.min() >= 3, counts  # 10 in half a second on average; all callers together before, then none
+    assert counts.max() <= 20, counts
 
 
 @pytest.mark.slow

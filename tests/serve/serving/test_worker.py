@@ -28,6 +28,11 @@ class Runner:
         return [np.array([len(encoding)], dtype=np.float32) for encoding in encodings]
 
 
+def put(waiting: TokenQueue, job: Job) -> None:
+    with waiting.reserve(job.num_waiting_tokens) as reservation:
+        waiting.put(job, reservation)
+
+
 def run(*requests: Sequence[int]) -> tuple[list[Job], Runner]:
     """Run requests of sequences with these numbers of tokens; all but the first wait while that one is computed."""
     runner, waiting, done = Runner(), TokenQueue(10_000, 20_000, 10_000, 10.0), threading.Semaphore(0)
@@ -37,7 +42,7 @@ def run(*requests: Sequence[int]) -> tuple[list[Job], Runner]:
     ]
     worker = Worker(runner, waiting, lambda count: None)
     for job in jobs:
-        waiting.put(job)
+        put(waiting, job)
         while job is jobs[0] and waiting.num_tokens:
             time.sleep(0.001)
     runner.free.set()
@@ -65,7 +70,7 @@ def test_the_throughput_is_measured() -> None:
     runner.free.set()
     Worker(runner, waiting, lambda count: None)
     done = threading.Event()
-    waiting.put(Job([range(50)], time.perf_counter() + 10, lambda job: done.set()))  # type: ignore[list-item]
+    put(waiting, Job([range(50)], time.perf_counter() + 10, lambda job: done.set()))  # type: ignore[list-item]
     assert done.wait(10)
     waiting.close()
     assert waiting.tokens_per_s > 50
