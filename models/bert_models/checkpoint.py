@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bert_models.config import EncoderConfig
 from bert_models.errors import CheckpointError
-from bert_models.families import FAMILIES, Family
+from bert_models.families import MODEL_TYPES, Family
 from bert_models.families.nearest import describe_unsupported
 from bert_models.files import read_json
 from bert_models.hub import local_checkpoint
@@ -48,7 +48,7 @@ class Checkpoint:
     family: Family
     config: EncoderConfig
     config_json: Mapping[str, Any]
-    """The contents of `config.json`."""
+    """The contents of `config.json`, with the keys of transformers."""
     name: str
     """The name it was opened by: a folder or a hub id."""
     revision: str | None
@@ -203,16 +203,18 @@ def open_checkpoint(name: str | Path) -> Checkpoint:
         found = "a file" if os.path.lexists(path) else "nothing"
         raise CheckpointError(f"{path!s:.200}: expected a checkpoint (a directory with config.json), found {found}")
     values = read_json(path / "config.json")
-    family = values.get("model_type")
-    if not isinstance(family, str) or family not in FAMILIES:
+    name_found = values.get("model_type")
+    if not isinstance(name_found, str) or name_found not in MODEL_TYPES:
         raise CheckpointError(
-            f"{path / 'config.json'}: expected a model_type of {', '.join(FAMILIES)}, found {family!r:.80}"
+            f"{path / 'config.json'}: expected a model_type of {', '.join(MODEL_TYPES)}, found {name_found!r:.80}"
             f"{describe_unsupported(values)}"
         )
+    family = MODEL_TYPES[name_found]
     _check_architectures(values, path / "config.json")
     weight_files(path)
-    config = FAMILIES[family].parse_config(values, str(path / "config.json"))
-    return Checkpoint(path, FAMILIES[family], config, values, str(name), revision)
+    values = dict(family.canonical_config(values))
+    config = family.parse_config(values, str(path / "config.json"))
+    return Checkpoint(path, family, config, values, str(name), revision)
 
 
 def _check_architectures(values: Mapping[str, Any], where: Path) -> None:
@@ -239,7 +241,7 @@ def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) ->
             for another task.
     """
     family = checkpoint.family
-    tensors = family.current_names(read_weights(checkpoint.path))
+    tensors = family.canonical_weights(read_weights(checkpoint.path))
     if not new_head:
         checkpoint.check_trained_head(task.name)
         check_head_weights(family, checkpoint.config_json, tensors, task.name, checkpoint.path)

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bert_models.errors import ConfigError
-from bert_models.field_types import type_problems
+from bert_models.field_types import MAX_SIZE, type_problems
+from bert_models.position_checks import position_problems, relative_position_problems
 
 __all__ = [
     "ACTIVATIONS",
@@ -31,9 +32,6 @@ key, `p2c` a key's content with the position of a query."""
 
 CLASSIFIER_POOLINGS = ("cls", "mean")
 """How the classification head reads a sequence: its first token, or the mean of its tokens."""
-
-MAX_SIZE = 2**24
-"""Largest vocabulary, width or number of positions: 64 times that of any published model. A judgement."""
 
 MAX_LAYERS = 1000
 """Most layers: 20 times as many as any published model has. A judgement."""
@@ -87,6 +85,15 @@ class EncoderConfig:
 
     rope_theta: float | None = None
     """Base of the rotations' wavelengths, set if and only if `positions` is `rotary`."""
+
+    rope_linear_factor: float = 1.0
+    """What all positions are divided by before the rotation (position interpolation, arXiv:2306.15595)."""
+
+    rope_trained_tokens: int | None = None
+    """Sequence length in tokens beyond which `rope_theta` grows (dynamic NTK scaling); `None` means never."""
+
+    rope_dynamic_factor: float = 1.0
+    """Growth of `rope_theta` beyond that length."""
 
     local_rope_theta: float | None = None
     """The same for layers with local attention; `None` means `rope_theta`."""
@@ -182,8 +189,8 @@ class EncoderConfig:
         problems = type_problems(type(self), vars(self))
         if not problems:  # the others compare the values
             problems = [
-                *self._size_problems(), *self._choice_problems(), *self._number_problems(), *self._position_problems(),
-                *self._relative_position_problems(),
+                *self._size_problems(), *self._choice_problems(), *self._number_problems(), *position_problems(self),
+                *relative_position_problems(self),
             ]  # fmt: skip
         if problems:
             raise ConfigError("; ".join(problems))
@@ -205,21 +212,6 @@ class EncoderConfig:
             yield f"relative_buckets must lie in 4 to {MAX_RELATIVE_BUCKETS}, found {self.relative_buckets}"
         if self.num_layer_groups is not None and not 1 <= self.num_layer_groups <= self.num_layers:
             yield f"num_layer_groups must lie in 1 to {self.num_layers}, found {self.num_layer_groups}"
-
-    def _relative_position_problems(self) -> Iterator[str]:
-        for name in ("position_buckets", "max_relative_positions"):
-            if (value := getattr(self, name)) is not None and not 1 <= value <= MAX_SIZE:
-                yield f"{name} must lie in 1 to {MAX_SIZE}, found {value}"
-        if self.position_attention is None:
-            if self.positions == "relative":
-                yield "positions can only be relative with a position_attention, found none"
-        elif self.relative_buckets is not None:
-            yield "position_attention and relative_buckets exclude each other, found both"
-        elif self.position_buckets is not None and not 2 <= self.position_buckets < 2 * (self.relative_limit - 1):
-            yield (
-                "position_buckets must be at least 2, and below twice the max_relative_positions, found "
-                f"{self.position_buckets} and {self.relative_limit}"
-            )
 
     def _choice_problems(self) -> Iterator[str]:
         for name, value, choices in (
@@ -245,23 +237,6 @@ class EncoderConfig:
             yield f"pad_token_id must be an id below vocab_size {self.vocab_size}, found {self.pad_token_id}"
         elif self.max_positions >= 1 > self.max_tokens:
             yield f"max_positions must exceed pad_token_id {self.pad_token_id} by 2, found {self.max_positions}"
-
-    def _position_problems(self) -> Iterator[str]:
-        if (self.rope_theta is not None) != (self.positions == "rotary"):
-            yield f"rope_theta must be set if and only if positions is rotary, found {self.rope_theta}"
-        for name in ("rope_theta", "local_rope_theta"):
-            if (value := getattr(self, name)) is not None and value <= 0:
-                yield f"{name} must be positive, found {value}"
-        if self.positions == "rotary" and self.num_heads >= 1 and self.head_size % 2:
-            yield f"the width of a head must be even to be rotated in pairs, found {self.head_size}"
-        if bool(self.local_layers) != (self.sliding_window is not None):
-            yield f"sliding_window must be set if and only if there are local_layers, found {self.sliding_window}"
-        if self.sliding_window is not None and not 1 <= self.sliding_window <= MAX_SIZE:
-            yield f"sliding_window must lie in 1 to {MAX_SIZE}, found {self.sliding_window}"
-        if unknown := [index for index in self.local_layers if not 0 <= index < self.num_layers]:
-            yield f"local_layers must be indices below {self.num_layers}, found {unknown[:10]}"
-        if self.num_layer_groups is not None and (self.local_layers or self.norm_first):
-            yield "num_layer_groups is not supported together with local_layers or norm_first"
 
     @property
     def head_size(self) -> int:

@@ -1,11 +1,14 @@
-"""Check the types of configuration fields that come from JSON."""
+"""Check the types of configuration fields that come from JSON, and the limit of their sizes."""
 
 import sys
 from collections.abc import Mapping
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
-__all__ = ["type_problems"]
+__all__ = ["MAX_SIZE", "type_problems"]
+
+MAX_SIZE = 2**24
+"""Largest vocabulary, width or number of positions: 64 times that of any published model. A judgement."""
 
 
 def type_problems(config: type, values: Mapping[str, Any], keys: Mapping[str, str] | None = None) -> list[str]:

@@ -5,6 +5,7 @@ width. Hidden states are floating point in the dtype of the parameters.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from bert_models.config import EncoderConfig
 from bert_models.disentangled_attention import PositionScores, PositionTable, RelativePositions
 from bert_models.relative_positions import RelativePositionBias
-from bert_models.rotary import RotaryEmbedding, Rotation, rotate
+from bert_models.rotary import Rotation, build_rotary, rotate
 
 __all__ = ["Embeddings", "Encoder", "EncoderLayer", "FeedForward", "SelfAttention", "activation_function", "layer_norm"]
 
@@ -208,9 +209,9 @@ class Encoder(nn.Module):
         self.embeddings = Embeddings(config)
         self.position_bias = None if config.relative_buckets is None else RelativePositionBias(config)
         self.relative_positions = None if config.position_attention is None else RelativePositions(config)
-        self.rotary = _rotary(config, config.rope_theta)
+        self.rotary = build_rotary(config)
         local_theta = config.local_rope_theta or config.rope_theta
-        self.local_rotary = _rotary(config, local_theta) if config.local_layers else None
+        self.local_rotary = build_rotary(replace(config, rope_theta=local_theta)) if config.local_layers else None
         self.sliding_window = config.sliding_window
         groups = config.num_layer_groups or config.num_layers
         self.layers = nn.ModuleList(EncoderLayer(config, index) for index in range(groups))
@@ -260,8 +261,3 @@ class Encoder(nn.Module):
         positions = torch.arange(tokens, device=mask.device)
         near = (positions[None, :] - positions[:, None]).abs() <= window
         return AttentionContext(mask & near, None if self.local_rotary is None else self.local_rotary(tokens))
-
-
-def _rotary(config: EncoderConfig, theta: float | None) -> RotaryEmbedding | None:
-    """Return rotary position embeddings with the base `theta`, if there is one."""
-    return None if theta is None else RotaryEmbedding(config.max_tokens, config.head_size, theta)

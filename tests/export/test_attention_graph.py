@@ -25,7 +25,7 @@ from ..models.toy import TOLERANCE, inputs, save_reference
 from ..models.toy_families import reference
 from .toy_models import CLASSIFIER, toy_model
 
-SAME_GRAPH = ("xlm-roberta", "camembert")
+SAME_GRAPH = ("xlm-roberta", "camembert", "ernie")
 """Families with the graph of RoBERTa."""
 
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from bert_models import FAMILIES, ConfigError, EncoderConfig
 from bert_models.layers import Encoder, FeedForward
-from bert_models.rotary import RotaryEmbedding, rotate
+from bert_models.rotary import RotaryEmbedding, build_rotary, rotate
 
 CONFIG = EncoderConfig(
     family="bert",
@@ -104,3 +104,25 @@ def test_invalid_options_are_errors(changes: dict[str, object], message: str) ->
 def test_other_families_have_none_of_these() -> None:
     names = Encoder(FAMILIES["bert"].preset("tiny")).state_dict()
     assert not [name for name in names if "gate" in name or "final_norm" in name]
+
+
+def test_sequences_up_to_the_trained_length_are_not_scaled() -> None:
+    plain = build_rotary(CONFIG)
+    dynamic = build_rotary(replace(CONFIG, rope_trained_tokens=32, rope_dynamic_factor=2.0))
+    assert plain is not None
+    assert dynamic is not None
+    assert all(torch.equal(*pair) for pair in zip(plain(32), dynamic(32), strict=True))
+    assert not torch.allclose(plain(40).cos, dynamic(40).cos)
+    theta = 100.0 * (2.0 * 40 / 32 - 1) ** (8 / 6)
+    assert torch.allclose(dynamic(40).cos, RotaryEmbedding(40, 8, theta)(40).cos, atol=1e-5)
+
+
+def test_linear_scaling_divides_positions() -> None:
+    scaled = build_rotary(replace(CONFIG, rope_linear_factor=2.0))
+    assert scaled is not None
+    assert torch.allclose(scaled(39).sin[::2], RotaryEmbedding(20, 8, 100.0)(20).sin, atol=1e-6)
+
+
+def test_two_channels_cannot_be_scaled_dynamically() -> None:
+    with pytest.raises(ConfigError, match="the width of a head must be at least 4 to be scaled dynamically, found 2"):
+        replace(CONFIG, num_heads=12, rope_trained_tokens=32)

@@ -72,7 +72,10 @@ def test_every_task_has_a_head_in_some_family() -> None:
 
 
 def test_pre_trained_heads_exist_only_in_families_pre_trained_with_them() -> None:
-    for task, families in (("next-sentence-prediction", {"bert", "albert"}), ("replaced-token-detection", {"electra"})):
+    for task, families in (
+        ("next-sentence-prediction", {"bert", "albert", "ernie"}),
+        ("replaced-token-detection", {"electra"}),
+    ):
         assert {name for name, family in FAMILIES.items() if task in family.head_weights} == families
 
 

@@ -38,6 +38,7 @@ CONFIGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
         },
     ),
     "mpnet": ("MPNet", transformers.MPNetConfig, {k: v for k, v in _SMALL.items() if k != "type_vocab_size"}),
+    "ernie": ("Ernie", transformers.ErnieConfig, {**_SMALL, "use_task_id": True}),
 }
 """By `model_type`: prefix of its class names, configuration class, toy sizes.
 

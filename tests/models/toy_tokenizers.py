@@ -12,7 +12,17 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from bert_models.tokenizer_files import read_tokenizer
 
-FAMILIES = ("bert", "distilbert", "electra", "roberta", "albert", "xlm-roberta", "camembert", "mpnet")
+FAMILIES = (
+    "bert",
+    "distilbert",
+    "electra",
+    "roberta",
+    "albert",
+    "xlm-roberta",
+    "camembert",
+    "mpnet",
+    "ernie",
+)
 
 # Masks that consume the space before them. transformers 5 omits this unless the checkpoint sets it, as `write_settings`
 # does; for ALBERT it omits it even then, so `nasty` skips such texts.

@@ -7,6 +7,7 @@ from typing import Any
 
 from bert_models.config import EncoderConfig
 from bert_models.errors import ConfigError
+from bert_models.families.weight_layouts import WeightTranslation
 from bert_models.field_types import type_problems
 
 __all__ = ["EMBEDDING_WEIGHTS", "Family", "WeightMap"]
@@ -32,6 +33,9 @@ class Family:
     name: str
     """`model_type` in a checkpoint's `config.json`."""
 
+    other_names: tuple[str, ...] = ()
+    """Other values of `model_type`, of checkpoints that were published with code of their own."""
+
     prefix: str
     """Prefix of the encoder's weight names in a checkpoint with a head."""
 
@@ -47,6 +51,9 @@ class Family:
     fixed_config: Mapping[str, Any]
     """Required values of keys of `config.json`, checked if present: other values are not supported."""
 
+    canonical_config: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+    """Translates a `config.json` of another layout to the keys of `transformers`, which all other fields name."""
+
     read_config: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     """Translates what `config_keys` cannot, such as nested keys, to fields of `EncoderConfig`; raises `ConfigError`."""
 
@@ -55,6 +62,9 @@ class Family:
 
     encoder_weights: WeightMap
     """The encoder's modules to the checkpoint's names, without `prefix`."""
+
+    canonical_weights: WeightTranslation = dict
+    """Translates the tensors of another layout to the names that `encoder_weights` and `head_weights` use."""
 
     head_weights: Mapping[str, WeightMap]
     """By task, the head's modules to the checkpoint's names, including `prefix` where the checkpoint has it.
@@ -70,9 +80,6 @@ class Family:
 
     pretraining_architecture: str | None = None
     """The `transformers` class with a masked-language-model and a sentence-pair head, if there is one."""
-
-    renamed_weights: Mapping[str, str] = field(default_factory=dict)
-    """Other prefixes of weight names, read if there are none with the prefix that they stand for."""
 
     ignored_weights: str
     """Regular expression of weight names that may be present and are not needed: other heads, buffers."""
@@ -143,17 +150,6 @@ class Family:
             values[self.config_keys["num_layer_groups"]] = config.num_layer_groups or config.num_layers
         nested = {} if self.write_config is None else self.write_config(config)
         return {"model_type": self.name, **values, **nested}
-
-    def current_names(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a checkpoint's tensors with the prefixes of `renamed_weights` replaced."""
-        present = {new for new in self.renamed_weights.values() if any(key.startswith(new) for key in tensors)}
-        replaced = {old: new for old, new in self.renamed_weights.items() if new not in present}
-
-        def rename(key: str) -> str:
-            old = next((old for old in replaced if key.startswith(old)), None)
-            return key if old is None else f"{replaced[old]}{key.removeprefix(old)}"
-
-        return {rename(key): tensor for key, tensor in tensors.items()}
 
     def checkpoint_key(self, parameter: str, task: str) -> str:
         """Translate the name of a `TaskModel` parameter to the checkpoint's, which ends in `[i/n]` for a part.

@@ -12,6 +12,7 @@ from bert_models.config import POSITION_ATTENTIONS, EncoderConfig
 from bert_models.errors import ConfigError
 from bert_models.families.base import EMBEDDING_WEIGHTS
 from bert_models.families.bert import BERT, bert_size
+from bert_models.families.weight_layouts import renaming
 
 __all__ = ["DEBERTA_V2"]
 
@@ -129,11 +130,12 @@ DEBERTA_V2 = replace(
     base_architecture="DebertaV2Model",
     pretraining_architecture=None,
     # `legacy: false` in transformers, and what the published v3 checkpoints have.
-    renamed_weights={
-        "lm_predictions.lm_head.dense.": "cls.predictions.transform.dense.",
-        "lm_predictions.lm_head.LayerNorm.": "cls.predictions.transform.LayerNorm.",
-        "lm_predictions.lm_head.bias": "cls.predictions.bias",
-    },
+    canonical_weights=renaming(
+        (
+            (r"^lm_predictions\.lm_head\.(dense|LayerNorm)\.", r"cls.predictions.transform.\1."),
+            (r"^lm_predictions\.lm_head\.bias$", "cls.predictions.bias"),
+        )
+    ),
     sizes={
         "xsmall": bert_size(12, 384, **_COMMON),
         "small": bert_size(6, 768, **_COMMON),

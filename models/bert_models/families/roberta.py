@@ -4,10 +4,13 @@ These are XLM-RoBERTa (Conneau et al., arXiv:1911.02116) and CamemBERT (Martin e
 BERT's encoder with position ids that start at `pad_token_id + 1`, a single segment, and other heads.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from bert_models.families.base import EMBEDDING_WEIGHTS, Family
 from bert_models.families.bert import BERT, bert_size
+from bert_models.families.weight_layouts import renaming
 
 __all__ = ["CAMEMBERT", "ROBERTA", "XLM_ROBERTA"]
 
@@ -54,5 +57,31 @@ def _renamed(name: str, prefix: str, vocab_size: int) -> Family:
     return replace(ROBERTA, name=name, architectures=architectures, base_architecture=f"{prefix}Model", sizes=sizes)
 
 
-XLM_ROBERTA = _renamed("xlm-roberta", "XLMRoberta", 250002)
+_FLASH_ATTENTION = renaming(
+    (
+        (r"\bemb_ln\.", "embeddings.LayerNorm."),
+        (r"\bencoder\.layers\.", "encoder.layer."),
+        (r"\.mixer\.out_proj\.", ".attention.output.dense."),
+        (r"\.mlp\.fc1\.", ".intermediate.dense."),
+        (r"\.mlp\.fc2\.", ".output.dense."),
+        (r"\.norm1\.", ".attention.output.LayerNorm."),
+        (r"\.norm2\.", ".output.LayerNorm."),
+    )
+)
+"""Names of the FlashAttention repository's BERT, as in jina-reranker-v2."""
+
+
+def _from_flash_attention(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Split merged projections and rename the rest."""
+    found: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        if ".mixer.Wqkv." in name and tensor.ndim and not len(tensor) % 3:
+            for part, rows in zip(("query", "key", "value"), tensor.chunk(3), strict=True):
+                found[name.replace("mixer.Wqkv", f"attention.self.{part}")] = rows
+        else:
+            found[name] = tensor
+    return _FLASH_ATTENTION(found)
+
+
+XLM_ROBERTA = replace(_renamed("xlm-roberta", "XLMRoberta", 250002), canonical_weights=_from_flash_attention)
 CAMEMBERT = _renamed("camembert", "Camembert", 32005)

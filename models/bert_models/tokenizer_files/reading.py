@@ -1,8 +1,8 @@
 """Read a checkpoint's tokenizer from `tokenizer.json` or from its family's vocabulary files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
@@ -43,6 +43,7 @@ _KINDS = {
     "camembert": _Kind(("sentencepiece.bpe.model",), build_camembert),
     "mpnet": _Kind(("vocab.txt",), build_mpnet),
     "deberta-v2": _Kind(("spm.model",), build_deberta),
+    "ernie": _WORDPIECE,
 }
 """By family, the kind of tokenizer that its models were pre-trained with."""
 
@@ -85,8 +86,9 @@ def read_tokenizer(folder: Path, family_name: str) -> Tokenizer:
         with tokenizer_errors(CheckpointError, f"{path}: expected a tokenizer file"):
             tokenizer = Tokenizer.from_file(str(path))
         config = folder / "tokenizer_config.json"
-        if config.is_file() and _KINDS[family_name].files == _WORDPIECE.files:
-            apply_settings(tokenizer, TokenizerSettings(folder, read_json(config), {}))
+        values = read_json(config) if config.is_file() else None
+        if values is not None and _KINDS[_named_family(values) or family_name].files == _WORDPIECE.files:
+            apply_settings(tokenizer, TokenizerSettings(folder, values, {}))
         return tokenizer
     settings = TokenizerSettings.read(folder)
     kind = _KINDS[_family_of_class(settings) or family_name]
@@ -105,7 +107,7 @@ def _family_of_class(settings: TokenizerSettings) -> str | None:
     name = settings.class_name
     if name is None:
         return None
-    family = _CLASSES.get(name.removesuffix("Fast"))
+    family = _named_family({"tokenizer_class": name})
     if family is None:
         raise CheckpointError(
             f"{settings.folder}: without tokenizer.json, expected a tokenizer_class of {', '.join(_CLASSES)}, "
@@ -113,3 +115,8 @@ def _family_of_class(settings: TokenizerSettings) -> str | None:
             "save the tokenizer as tokenizer.json: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
         )
     return family
+
+
+def _named_family(values: Mapping[str, Any]) -> str | None:
+    """Return the family of the `tokenizer_class` in `tokenizer_config.json`, `None` if it is unknown or not set."""
+    return _CLASSES.get(str(values.get("tokenizer_class")).removesuffix("Fast"))

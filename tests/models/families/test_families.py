@@ -79,8 +79,8 @@ def test_our_checkpoint_loads_in_transformers(family: str, tmp_path: Path, class
         assert float((ours(ids, attention, segments) - expected).abs().max()) <= TOLERANCE
 
 
-SAME_GRAPH = ("xlm-roberta", "camembert")
-"""Families with the graph of RoBERTa."""
+SAME_GRAPH = ("xlm-roberta", "camembert", "ernie")
+"""Families with the graph of RoBERTa or BERT."""
 
 
 @pytest.mark.parametrize(

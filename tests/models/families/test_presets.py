@@ -32,6 +32,7 @@ MILLIONS = {
     ("deberta-v2", "small"): 141.3,
     ("deberta-v2", "base"): 183.8,
     ("deberta-v2", "large"): 434.0,
+    ("ernie", "base"): 118.0,
 }
 """Parameters of the published encoders in millions, including the pooler if the family has one."""
 
