@@ -8,8 +8,21 @@ import onnx_ir as ir
 
 from bert_export.fusion.padding_branch import insert_is_full
 from bert_export.fusion.position_bias import position_bias
+from bert_export.fusion.rotary import rotary_source
 from bert_export.kernel_functions import FUNCTIONS
-from bert_export.onnx_graph import NoMatch, as_linear, constant, insert_before, operators, producer, sole_consumer, tidy
+from bert_export.onnx_graph import (
+    NoMatch,
+    add_initializer,
+    as_linear,
+    constant,
+    insert_before,
+    operators,
+    producer,
+    scope,
+    sole_consumer,
+    tidy,
+)
+from bert_export.outline_rotary import check_local_attention, rotary_call
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
 __all__ = ["outline_kernels"]
@@ -25,12 +38,17 @@ def outline_kernels(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
 
     Returns:
         A copy of the graph, which shares its weights, and the number of calls of each function.
+
+    Raises:
+        FusionError: Local attention stays as attention with a mask of queries × keys.
     """
     outlined = graph.clone()
     counts: Counter[str] = Counter()
     _outline_relative_attentions(outlined, counts)
+    _outline_rotary_attentions(outlined, counts)
     for op_type, outline in (
         ("If", _outline_attention),
+        ("Mul", _outline_gated_gelu),
         ("Gelu", _outline_linear_gelu),
         ("MatMulIntegerToFloat", _outline_quantized_linear),
         ("MatMul", _outline_linear),
@@ -102,8 +120,28 @@ def _outline_relative_attentions(graph: ir.Model, counts: Counter[str]) -> None:
     tidy(graph)
 
 
+def _outline_rotary_attentions(graph: ir.Model, counts: Counter[str]) -> None:
+    """Outline attention with rotated queries and keys, with the quantization of its output if there is one."""
+    for attention in operators(graph, "Attention"):
+        try:
+            call = rotary_call(graph, attention)
+            merged = _merged_projections(attention)
+        except NoMatch:
+            continue
+        name = "RotaryAttention" if call.window is None else "LocalAttention"
+        window = {} if call.window is None else {"window": call.window}
+        inputs = [merged, *call.inputs]
+        counts[_call_attention(attention, attention, inputs, (name, f"Quantized{name}"), window)] += 1
+    tidy(graph)
+    check_local_attention(graph)
+
+
 def _call_attention(
-    node: ir.Node, attention: ir.Node, inputs: Sequence[ir.Value | None], names: tuple[str, str]
+    node: ir.Node,
+    attention: ir.Node,
+    inputs: Sequence[ir.Value | None],
+    names: tuple[str, str],
+    extra: Mapping[str, int] | None = None,
 ) -> str:
     """Call a function for attention, or for attention with the quantization of its output.
 
@@ -112,6 +150,7 @@ def _call_attention(
         attention: Gives the number of heads and the scale.
         inputs: The inputs of the function without the output's scale and zero point.
         names: The function in FP32 and in INT8.
+        extra: Further attributes.
     """
     consumers = node.outputs[0].consumers()
     quantizes = len(consumers) == 1 and consumers[0].op_type == "QuantizeLinear"
@@ -124,12 +163,14 @@ def _call_attention(
         scale = attention.attributes["scale"].as_float()
     else:
         scale = (_width(attention.inputs[0]) // heads) ** -0.5
-    return _call(last, name, [*inputs, *quantization], last.outputs, {"num_heads": heads, "scale": scale})
+    return _call(
+        last, name, [*inputs, *quantization], last.outputs, {"num_heads": heads, "scale": scale, **(extra or {})}
+    )
 
 
 def _merged_projections(attention: ir.Node) -> ir.Value | None:
     """Return queries, keys and values [B, T, 3·H·S] in one, if the kernels compute such attention."""
-    query, key, value = attention.inputs[:3]
+    query, key, value = (rotary_source(operand) for operand in attention.inputs[:3])
     split = producer(query, "Split")
     if [*split.outputs] != [query, key, value]:
         raise NoMatch("expected queries, keys and values of one projection")
@@ -181,6 +222,27 @@ def _outline_linear_gelu(gelu: ir.Node) -> str:
     return _call(quantize, "QuantizedLinearGelu", inputs, quantize.outputs)
 
 
+def _outline_gated_gelu(product: ir.Node) -> str:
+    """Outline a projection whose first half goes through exact GELU and is multiplied by the second half."""
+    gelu = producer(product.inputs[0], "Gelu")
+    if gelu.attributes.get("approximate") is not None and gelu.attributes["approximate"].as_string() != "none":
+        raise NoMatch("expected exact GELU")
+    split = producer(gelu.inputs[0], "Split")
+    sole_consumer(gelu.outputs[0], "Mul")
+    if [*split.outputs] != [gelu.inputs[0], product.inputs[1]] or any(len(half.uses()) != 1 for half in split.outputs):
+        raise NoMatch("expected the two halves of one projection")
+    before = split.inputs[0].producer() if split.inputs[0] is not None else None
+    if before is not None and before.op_type == "Add":
+        linear = as_linear(before.outputs[0])
+        return _call(product, "LinearGatedGelu", [linear.input, linear.weight, linear.bias], product.outputs)
+    matmul = producer(split.inputs[0], "MatMulIntegerToFloat")
+    quantize = sole_consumer(product.outputs[0], "QuantizeLinear")
+    for value in quantize.inputs[1:]:
+        constant(value)
+    inputs = [*_int8_matmul_inputs(matmul), *quantize.inputs[1:]]
+    return _call(quantize, "QuantizedLinearGatedGelu", inputs, quantize.outputs)
+
+
 def _outline_quantized_linear(matmul: ir.Node) -> str:
     """Outline an INT8 projection."""
     if not matmul.outputs[0].consumers():
@@ -189,19 +251,31 @@ def _outline_quantized_linear(matmul: ir.Node) -> str:
 
 
 def _outline_linear(matmul: ir.Node) -> str:
-    """Outline an FP32 projection."""
-    add = sole_consumer(matmul.outputs[0], "Add")
-    linear = as_linear(add.outputs[0])
-    return _call(add, "Linear", [linear.input, linear.weight, linear.bias], add.outputs)
+    """Outline an FP32 projection, with a bias of zeros if it has none."""
+    try:
+        last = sole_consumer(matmul.outputs[0], "Add")
+        linear = as_linear(last.outputs[0])
+    except NoMatch:
+        last, linear = matmul, as_linear(matmul.outputs[0])
+    graph, bias = matmul.graph, linear.bias
+    assert isinstance(graph, ir.Graph)
+    if bias is None:
+        bias = add_initializer(graph, f"{scope(matmul)}.bias", linear.bias_array)
+    return _call(last, "Linear", [linear.input, linear.weight, bias], last.outputs)
 
 
 def _outline_add_norm(norm: ir.Node) -> str:
-    """Outline a sum, its LayerNormalization, and the smoothing and quantization of the result."""
+    """Outline a sum, its LayerNormalization, and the smoothing and quantization of the result.
+
+    The residual that the next block adds to is the normalized sum (post-norm), or the sum itself (pre-norm).
+    """
     add = producer(norm.inputs[0], "Add")
-    sole_consumer(add.outputs[0], "LayerNormalization")
     shapes = [None if value is None or value.shape is None else [*value.shape] for value in add.inputs]
     if shapes[0] is None or shapes[0] != shapes[1] or len(shapes[0]) != 3:  # a table of positions is broadcast
         raise NoMatch(f"expected two tensors of one shape, found {shapes}")
+    is_post_norm = len(add.outputs[0].uses()) == 1
+    if not is_post_norm and len(norm.outputs[0].uses()) != 1:
+        raise NoMatch("expected either the sum or the normalized sum to be read by others")
     for smooth in norm.outputs[0].consumers():
         if smooth.op_type != "Mul" or smooth.inputs[0] is not norm.outputs[0]:
             continue
@@ -209,6 +283,7 @@ def _outline_add_norm(norm: ir.Node) -> str:
         inputs = [*add.inputs, *norm.inputs[1:3], smooth.inputs[1], *quantize.inputs[1:]]
         for value in inputs[2:]:
             constant(value)
-        epsilon = norm.attributes["epsilon"].as_float()
-        return _call(norm, "AddNormQuantize", inputs, [norm.outputs[0], quantize.outputs[0]], {"epsilon": epsilon})
+        attributes = {"epsilon": norm.attributes["epsilon"].as_float()}
+        name, first = ("AddNormQuantize", norm) if is_post_norm else ("AddPreNormQuantize", add)
+        return _call(norm, name, inputs, [first.outputs[0], quantize.outputs[0]], attributes)
     raise NoMatch("expected the output to be smoothed and quantized")

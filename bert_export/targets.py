@@ -65,11 +65,19 @@ def plan_variants(targets: Sequence[str], precisions: Sequence[str] | None) -> V
 
 
 def check_gpu_targets(plan: VariantPlan, config: "EncoderConfig") -> None:
-    """Raise `ExportError` if a plan has graphs for a GPU of a model whose attention the GPU rewrites do not know."""
-    if config.position_attention is not None and (plan.cuda or plan.tensorrt):
+    """Raise `ExportError` if a plan has graphs for a GPU of a model with parts that the GPU rewrites do not know."""
+    parts = {
+        "attention with scores of relative positions": config.position_attention is not None,
+        "rotary positions": config.positions == "rotary",
+        "local attention": bool(config.local_layers),
+        "a gated feed-forward block": config.gated_feed_forward,
+        "pre-norm layers": config.norm_first,
+    }
+    unknown = [part for part, is_used in parts.items() if is_used]
+    if unknown and (plan.cuda or plan.tensorrt):
         raise ExportError(
-            f"{config.family} is exported for the CPU alone: attention with scores of relative positions has no fused "
-            "operator on a GPU; export with --target cpu"
+            f"{config.family} is exported for the CPU alone: a GPU has no fused operator here for "
+            f"{', '.join(unknown)}; export with --target cpu"
         )
 
 

@@ -7,6 +7,7 @@ The ONNX operator also takes [B, S, H] with the number of heads as an attribute,
 
 import onnx_ir as ir
 
+from bert_export.fusion.rotary import insert_rotary, match_rotary
 from bert_export.onnx_graph import NoMatch, insert_before, producer, sole_consumer
 
 __all__ = ["fuse_attention"]
@@ -17,11 +18,19 @@ _HEADS_PERMUTATION = (0, 2, 1, 3)
 def fuse_attention(node: ir.Node) -> None:
     """Replace an Attention node on [B, A, S, D], with the Reshapes and Transposes around it, by one on [B, S, H].
 
+    Queries and keys may be rotated by their position.
+
     Raises:
         NoMatch: The operators around it are not those that torch captures.
     """
-    query, key, value = (_before_split(value) for value in node.inputs[:3])
+    rotated = [match_rotary(value) for value in node.inputs[:2]]
+    operands = [found.heads if found else value for found, value in zip([*rotated, None], node.inputs[:3], strict=True)]
+    query, key, value = (_before_split(operand) for operand in operands)
     heads, merged = _num_heads(node), _after_merge(node.outputs[0])
+    query, key = (
+        source if found is None else insert_rotary(node, source, found, heads)
+        for source, found in zip((query, key), rotated, strict=True)
+    )
     extras = {
         name: node.attributes[name].value for name in ("scale", "softcap", "is_causal") if name in node.attributes
     }

@@ -121,6 +121,8 @@ def _position_inputs(node: ir.Node) -> list[tuple[int, int]]:
         return [(0, _HIDDEN_AXIS), (3, _MASK_AXIS)] if masked else [(0, _HIDDEN_AXIS)]
     if node.op_type == POSITION_SCORES.name:
         return [(0, _HIDDEN_AXIS), (2, _MASK_AXIS)]
+    if node.op_type == "RotaryEmbedding":
+        return [(0, _HIDDEN_AXIS), (3, _HIDDEN_AXIS)]  # the positions have it, too
     if node.op_type not in _POSITIONWISE:
         return []
     if node.op_type == "MatMul" and (node.inputs[1] is None or node.inputs[1].const_value is None):

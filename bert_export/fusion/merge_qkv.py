@@ -7,9 +7,10 @@ input is also quantized once instead of three times.
 import numpy as np
 import onnx_ir as ir
 
+from bert_export.fusion.rotary import rotary_source
 from bert_export.onnx_graph import Linear, NoMatch, add_initializer, as_linear, insert_before, scope
 
-__all__ = ["merge_qkv"]
+__all__ = ["merge_linears", "merge_qkv"]
 
 
 def merge_qkv(attention: ir.Node) -> str:
@@ -23,19 +24,19 @@ def merge_qkv(attention: ir.Node) -> str:
     Raises:
         NoMatch: An operand is not a projection, or key and value do not share an input.
     """
-    query, key, value = (as_linear(operand) for operand in attention.inputs[:3])
+    query, key, value = (as_linear(rotary_source(operand)) for operand in attention.inputs[:3])
     if key.input is not value.input:
         raise NoMatch(f"key and value of {scope(attention)} are projected from different values")
     merged = [query, key, value] if query.input is key.input else [key, value]
-    _merge(merged, attention)
+    merge_linears(merged, f"{scope(attention)}.{'qkv' if len(merged) == 3 else 'kv'}")
     return "qkv_projection" if len(merged) == 3 else "kv_projection"
 
 
-def _merge(linears: list[Linear], attention: ir.Node) -> None:
-    """Replace projections of one input by one projection and a Split, inserted before the first of them."""
-    graph, first = attention.graph, linears[0]
+def merge_linears(linears: list[Linear], name: str) -> None:
+    """Replace projections of one input by one projection, called `name`, and a Split, before the first of them."""
+    first = linears[0]
+    graph = first.matmul.graph
     assert isinstance(graph, ir.Graph)
-    name = f"{scope(attention)}.{'qkv' if len(linears) == 3 else 'kv'}"
     weights = [linear.weight_array for linear in linears]
     weight = add_initializer(graph, f"{name}.weight", np.concatenate(weights, axis=1))
     bias = add_initializer(graph, f"{name}.bias", np.concatenate([linear.bias_array for linear in linears]))

@@ -38,6 +38,8 @@ def add_padding_branch(graph: ir.Model, fusions: FusionCounts) -> tuple[ir.Model
     if "position_scores" in fusions:
         return branched, fusions
     masked = [node for node in operators(branched, "Attention") if _is_masked(node)]
+    if "rotary" in fusions:  # its kernels take a mask of keys, see `bert_export.outline_rotary`
+        return branched, fusions
     if "position_bias" in fusions:
         for node in filter(_has_one_query, masked):
             narrow_to_first_query(node)

@@ -3,22 +3,35 @@
 from collections import Counter
 from functools import partial
 
+import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import DeduplicateHashedInitializersPass
 
 from bert_export.fusion.attention import fuse_attention
 from bert_export.fusion.first_token_only import fuse_first_token_only
+from bert_export.fusion.local_attention import find_local_attention
+from bert_export.fusion.merge_gate import merge_gates
 from bert_export.fusion.merge_qkv import merge_qkv
 from bert_export.fusion.mlm_gather_masks import fuse_mlm_gather_masks
 from bert_export.fusion.position_bias import fold_position_bias
 from bert_export.fusion.position_scores import fuse_position_scores
-from bert_export.onnx_graph import FusionCounts, NoMatch, check_counts, linears, operators, scope, tidy
+from bert_export.onnx_graph import (
+    FusionCounts,
+    NoMatch,
+    add_initializer,
+    check_counts,
+    constant,
+    linears,
+    operators,
+    scope,
+    tidy,
+)
 from bert_export.position_functions import POSITION_SCORES
 from bert_models import EncoderConfig
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
-from bert_runtime.tasks import FillMask, Task
+from bert_runtime.tasks import FillMask, Task, TextClassification
 
-__all__ = ["expected_fusions", "fuse"]
+__all__ = ["expected_fusions", "fuse", "reads_first_token_only"]
 
 
 def expected_fusions(config: EncoderConfig, task: Task) -> dict[str, int]:
@@ -26,7 +39,7 @@ def expected_fusions(config: EncoderConfig, task: Task) -> dict[str, int]:
 
     The keys are those in bundles: `first_row` is `fuse_first_token_only`, `masked_rows` is `fuse_mlm_gather_masks`.
     """
-    first_token = int(task.reads_first_token_only)
+    first_token = int(reads_first_token_only(config, task))
     return {
         "attention": config.num_layers,
         "first_row": first_token,
@@ -37,7 +50,17 @@ def expected_fusions(config: EncoderConfig, task: Task) -> dict[str, int]:
         "gelu": config.num_layers if config.activation.startswith("gelu") else 0,
         **({} if config.relative_buckets is None else {"position_bias": 1}),
         **({} if config.position_attention is None else {"position_scores": config.num_layers}),
+        **({"rotary": 2 * config.num_layers} if config.positions == "rotary" else {}),
+        **({"local_attention": len(config.local_layers)} if config.local_layers else {}),
+        **({"gated_projection": config.num_layers} if config.gated_feed_forward else {}),
     }
+
+
+def reads_first_token_only(config: EncoderConfig, task: Task) -> bool:
+    """Return whether the task's head reads the last hidden state of the first token alone."""
+    return task.reads_first_token_only and not (
+        isinstance(task, TextClassification) and config.classifier_pooling != "cls"
+    )
 
 
 def fuse(graph: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
@@ -66,9 +89,12 @@ def fuse(graph: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
             found["attention"] += 1
         except NoMatch as reason:
             reasons.append(f"attention at {scope(node)}: {reason}")
+    _add_norm_biases(graph)
     tidy(graph)
     if config.position_attention is not None:
         _fuse_position_scores(graph, found, reasons)
+    found["rotary"] = len(operators(graph, "RotaryEmbedding"))
+    found["local_attention"] = len(find_local_attention(graph))
     for name, rewrite in (
         ("position_bias", fold_position_bias),
         ("first_row", fuse_first_token_only),
@@ -85,6 +111,7 @@ def fuse(graph: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
             found[merge_qkv(node)] += 1
         except NoMatch as reason:
             reasons.append(f"projections at {scope(node)}: {reason}")
+    found["gated_projection"] = merge_gates(graph, reasons)
     _name_weights(graph)
     DeduplicateHashedInitializersPass()(graph)  # layers that share parameters had them merged one by one
     tidy(graph)
@@ -108,6 +135,15 @@ def _fuse_position_scores(graph: ir.Model, found: Counter[str], reasons: list[st
 def _gather_masks(graph: ir.Model, task: Task) -> None:
     assert isinstance(task, FillMask)
     fuse_mlm_gather_masks(graph, task.mask_token_id)
+
+
+def _add_norm_biases(graph: ir.Model) -> None:
+    """Give every LayerNormalization a bias, which is zero where the model has none: what kernels expect."""
+    for node in operators(graph, "LayerNormalization"):
+        if len(node.inputs) == 2:
+            zeros = add_initializer(graph.graph, f"{scope(node)}.bias", np.zeros_like(constant(node.inputs[1])))
+            node.resize_inputs(3)
+            node.replace_input_with(2, zeros)
 
 
 def _name_weights(graph: ir.Model) -> None:

@@ -6,7 +6,7 @@ values and costs nothing. A LayerNorm's output also feeds the residual, so that 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -16,7 +16,7 @@ from bert_export.onnx_graph import Linear, NoMatch, add_initializer, insert_befo
 from bert_export.quantization.projections import SharedWeight
 from bert_runtime.numerics import Float32Array
 
-__all__ = ["SMOOTHING", "fold_into_values", "smooth", "smoothing_factors"]
+__all__ = ["SMOOTHING", "fold_into_gated", "fold_into_values", "smooth", "smoothing_factors"]
 
 SMOOTHING = 0.9
 """SmoothQuant's migration strength α: 0 moves nothing into the weights, 1 gives all input channels one range.
@@ -65,16 +65,38 @@ def smooth(projection: SharedWeight) -> None:
 def fold_into_values(projections: Sequence[SharedWeight]) -> list[SharedWeight]:
     """Smooth the inputs of attention outputs by scaling the projections of the values instead.
 
-    Those inputs are weighted means of values, so that dividing the values divides them. An attention output is left out
-    if its values are not all quantized, or feed another output as well.
+    Those inputs are weighted means of values, so that dividing the values divides them.
 
     Returns:
         The attention outputs that were smoothed.
     """
+    return _fold(projections, _values_projection)
+
+
+def fold_into_gated(projections: Sequence[SharedWeight]) -> list[SharedWeight]:
+    """Smooth the inputs of `down` in gated feed-forward blocks by scaling `up`, which they are linear in.
+
+    Returns:
+        The projections `down` that were smoothed.
+    """
+    return _fold(projections, _gated_projection)
+
+
+def _fold(projections: Sequence[SharedWeight], source_of: Callable[[Linear], ir.Value | None]) -> list[SharedWeight]:
+    """Smooth the inputs of projections by scaling the last outputs of the projections that they come from.
+
+    Args:
+        projections: All quantized projections.
+        source_of: Returns the output of the projection whose last columns a projection's inputs are linear in; `None`
+            if there is none. A projection is left out if its sources are not all quantized, or feed another one.
+
+    Returns:
+        Those that were smoothed.
+    """
     by_output = {linear.output: projection for projection in projections for linear in projection.linears}
     folds: list[tuple[SharedWeight, list[SharedWeight]]] = []
     for projection in projections:
-        sources = [_values_projection(linear) for linear in projection.linears]
+        sources = [source_of(linear) for linear in projection.linears]
         if all(source in by_output for source in sources):
             values = [by_output[source] for source in sources if source is not None]
             folds.append((projection, [value for i, value in enumerate(values) if value not in values[:i]]))
@@ -84,7 +106,7 @@ def fold_into_values(projections: Sequence[SharedWeight]) -> list[SharedWeight]:
         factors = smoothing_factors(output.weight, output.input_abs_max)
         output.scale_inputs(factors)
         for value in values:
-            value.scale_outputs(factors, slice(-len(factors), None))  # values come last in a merged projection
+            value.scale_outputs(factors, slice(-len(factors), None))  # values, or up, come last in a merged projection
     return [output for output, _ in folds]
 
 
@@ -94,3 +116,12 @@ def _values_projection(linear: Linear) -> ir.Value | None:
         return producer(producer(linear.input, "Attention").inputs[2], "Split").inputs[0]
     except NoMatch:
         return None
+
+
+def _gated_projection(linear: Linear) -> ir.Value | None:
+    """Return the output of the projection `gate_up` whose gated half `linear` reads; `None` if there is none."""
+    try:
+        split = producer(producer(linear.input, "Mul").inputs[1], "Split")
+    except NoMatch:
+        return None
+    return split.inputs[0] if len(split.outputs) == 2 else None

@@ -16,7 +16,7 @@ from bert_export.quantization.calibration import Activations
 from bert_export.quantization.embeddings import quantize_embeddings
 from bert_export.quantization.outlier_splitting import feed_forward_blocks, split_outlier_channels
 from bert_export.quantization.projections import SharedWeight, encoder_linears, shared_weights
-from bert_export.quantization.smoothing import SMOOTHING, fold_into_values, smooth
+from bert_export.quantization.smoothing import SMOOTHING, fold_into_gated, fold_into_values, smooth
 from bert_export.quantization.weights import gptq_quantize
 from bert_runtime.numerics import Float32Array
 
@@ -33,8 +33,9 @@ def quantize(
 ) -> tuple[FusionCounts, dict[str, Any]]:
     """Quantize the encoder's projections and large embeddings of a fused graph in place.
 
-    Outliers of the activations are removed first: by SmoothQuant, folded into the values where attention comes before,
-    and by splitting channels in feed-forward blocks. Then weights are rounded with GPTQ.
+    Outliers of the activations are removed first: by SmoothQuant, folded into the values where attention comes before
+    and into `up` where a gate does, and by splitting channels in other feed-forward blocks. Then weights are rounded
+    with GPTQ.
 
     Args:
         graph: The graph.
@@ -52,7 +53,7 @@ def quantize(
     """
     found = encoder_linears(graph, keep_fp32)
     projections = shared_weights(found, activations)
-    folded = fold_into_values(projections)
+    folded = [*fold_into_values(projections), *fold_into_gated(projections)]
     blocks = feed_forward_blocks(projections)
     num_steps = len(blocks) + len(projections)
     splits = []

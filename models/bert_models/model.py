@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import torch
 from torch import Tensor, nn
 
 from bert_models.config import EncoderConfig
@@ -17,7 +18,8 @@ class TaskModel(nn.Module):
     """An encoder and a task head: token ids in, the task's raw outputs (logits or vectors) out.
 
     New weights are initialised as in BERT (Devlin et al., arXiv:1810.04805): linear and embedding weights from
-    N(0, `config.initializer_range`²), biases 0, LayerNorm weights 1.
+    N(0, `config.initializer_range`²), biases 0, LayerNorm weights 1. In pre-norm layers, projections that add to the
+    residual stream are divided by √(2 · layers), as in GPT-2 and ModernBERT, so that its variance does not grow.
 
     Args:
         config: sizes and options of the encoder.
@@ -31,6 +33,8 @@ class TaskModel(nn.Module):
         self.encoder = Encoder(config)
         self.head = build_head(self.encoder, config, task)
         self.apply(self.init_weights)
+        if config.norm_first:
+            self._scale_residuals()
 
     def init_weights(self, module: nn.Module) -> None:
         """Initialise the parameters of `module` itself, not those of its submodules; for `nn.Module.apply`."""
@@ -38,6 +42,12 @@ class TaskModel(nn.Module):
             nn.init.normal_(module.weight, std=self.config.initializer_range)
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
+
+    @torch.no_grad()
+    def _scale_residuals(self) -> None:
+        for name, parameter in self.encoder.named_parameters():
+            if name.endswith(("attention.output.weight", "feed_forward.down.weight")):
+                parameter.div_((2 * self.config.num_layers) ** 0.5)
 
     def runtime_task(self) -> Task:
         """Return the task as the runtime needs it: a CRF's trained transitions are copied into it.

@@ -31,6 +31,11 @@ DISENTANGLED = FAMILIES["deberta-v2"].preset(
     position_buckets=16,
 )  # fmt: skip
 """DeBERTa's: scores of relative positions, of which those beyond 8 tokens share buckets."""
+MODERN = FAMILIES["modernbert"].preset(
+    "base", vocab_size=61, hidden_size=24, num_layers=3, num_heads=4, intermediate_size=40, max_positions=60,
+    local_layers=(1, 2), sliding_window=4, pad_token_id=0,
+)  # fmt: skip
+"""ModernBERT's: rotary positions, a gated feed-forward block, pre-norm, and local attention in two of three layers."""
 CLASSIFIER = TextClassification(labels=("a", "b", "c"))
 MEAN = SentenceEmbedding(dimensions=24)
 CLS = SentenceEmbedding(dimensions=24, pooling="cls", normalize=False)

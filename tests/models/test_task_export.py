@@ -18,6 +18,7 @@ from bert_export.cuda.parity import check_cuda_parity
 from bert_export.errors import FusionError
 from bert_export.flops import int8_flops_share
 from bert_export.fusion import fuse
+from bert_export.fusion.pipeline import reads_first_token_only
 from bert_export.onnx_graph import add_initializer, insert_before, operators, scope
 from bert_export.parity import check_parity, probe_batches, reference_outputs
 from bert_export.quantization import choose_weight_bits, expected_projections, quantize
@@ -156,19 +157,20 @@ def test_exports_with_every_fusion(captured: Captured, family: str, task: str, t
     model, graph = captured(family, task)
     config = model.config
     fusions = fuse(graph, config, model.task)
-    first = int(task in ("text-classification", "next-sentence-prediction"))
+    first = int(reads_first_token_only(config, model.task))
     assert {name: count["found"] for name, count in fusions.items()} == {
         "attention": 3, "first_row": first, "masked_rows": int(task == "fill-mask"), "qkv_projection": 3 - first,
         "kv_projection": first, "layer_normalization": 7, "gelu": 3,
         **({"position_bias": 1} if family == "mpnet" else {}),
         **({"position_scores": 3} if family == "deberta-v2" else {}),
+        **({"rotary": 6, "local_attention": 2, "gated_projection": 3} if family == "modernbert" else {}),
     }  # fmt: skip
     (output,) = graph.graph.outputs
     assert (output.name, axes(output)) == (model.task.output, AXES[task])
     assert embeddings_stored(graph, config) == 1
     check_parity(model, graph_runner(graph, tmp_path / "fp32.onnx"), config.max_tokens)
     assert int8_flops_share(graph) == 0
-    if config.position_attention is None:  # else refused, see `check_gpu_targets`
+    if config.position_attention is None and config.positions != "rotary":  # else refused, see `check_gpu_targets`
         check_cuda_graphs(model, graph.clone(), tmp_path)
     projections = 12 + first + int(family in ("albert", "electra"))
     assert expected_projections(config, fusions) == projections

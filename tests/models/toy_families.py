@@ -39,6 +39,16 @@ CONFIGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     ),
     "mpnet": ("MPNet", transformers.MPNetConfig, {k: v for k, v in _SMALL.items() if k != "type_vocab_size"}),
     "ernie": ("Ernie", transformers.ErnieConfig, {**_SMALL, "use_task_id": True}),
+    "modernbert": (
+        "ModernBert",
+        transformers.ModernBertConfig,
+        {
+            **{key: value for key, value in _SMALL.items() if key != "type_vocab_size"},
+            "local_attention": 6,  # three tokens on each side: inputs are several windows long
+            "classifier_pooling": "mean",
+            **{f"{role}_token_id": index for index, role in enumerate(("pad", "cls", "sep", "bos", "eos"))},
+        },
+    ),
 }
 """By `model_type`: prefix of its class names, configuration class, toy sizes.
 

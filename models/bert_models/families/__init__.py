@@ -7,6 +7,7 @@ from bert_models.families.deberta import DEBERTA_V2
 from bert_models.families.distilbert import DISTILBERT
 from bert_models.families.electra import ELECTRA
 from bert_models.families.ernie import ERNIE
+from bert_models.families.modernbert import MODERNBERT
 from bert_models.families.mpnet import MPNET
 from bert_models.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 
@@ -14,8 +15,10 @@ __all__ = ["FAMILIES", "MODEL_TYPES", "Family"]
 
 FAMILIES: dict[str, Family] = {
     family.name: family
-    for family in (BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, DISTILBERT, ALBERT, ELECTRA, MPNET, DEBERTA_V2, ERNIE)
-}
+    for family in (
+        BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, DISTILBERT, ALBERT, ELECTRA, MPNET, MODERNBERT, DEBERTA_V2, ERNIE,
+    )
+}  # fmt: skip
 """All families by name."""
 
 MODEL_TYPES: dict[str, Family] = {

@@ -10,7 +10,7 @@ NEAREST_FAMILY: Mapping[str, str] = {
     for family, others in {
         "bert": (
             "bert-generation", "canine", "eurobert", "fnet", "layoutlm", "layoutlmv2", "megatron-bert",
-            "mobilebert", "modernbert", "neomme", "new", "nezha", "nomic_bert", "nystromformer", "rembert", "roc_bert",
+            "mobilebert", "neomme", "new", "nezha", "nomic_bert", "nystromformer", "rembert", "roc_bert",
             "roformer", "splinter", "squeezebert", "tapas", "ultrabert",
         ),
         "roberta": (

@@ -45,7 +45,8 @@ _KINDS = {
     "deberta-v2": _Kind(("spm.model",), build_deberta),
     "ernie": _WORDPIECE,
 }
-"""By family, the kind of tokenizer that its models were pre-trained with."""
+"""By family, the kind of tokenizer that its models were pre-trained with; those of other families are published as
+`tokenizer.json` alone."""
 
 _CLASSES = {
     "BertTokenizer": "bert",
@@ -87,11 +88,17 @@ def read_tokenizer(folder: Path, family_name: str) -> Tokenizer:
             tokenizer = Tokenizer.from_file(str(path))
         config = folder / "tokenizer_config.json"
         values = read_json(config) if config.is_file() else None
-        if values is not None and _KINDS[_named_family(values) or family_name].files == _WORDPIECE.files:
+        kind = None if values is None else _KINDS.get(_named_family(values) or family_name)
+        if values is not None and kind is not None and kind.files == _WORDPIECE.files:
             apply_settings(tokenizer, TokenizerSettings(folder, values, {}))
         return tokenizer
     settings = TokenizerSettings.read(folder)
-    kind = _KINDS[_family_of_class(settings) or family_name]
+    kind = _KINDS.get(_family_of_class(settings) or family_name)
+    if kind is None:
+        raise CheckpointError(
+            f"{folder}: expected a tokenizer in tokenizer.json, the only form in which those of {family_name} are "
+            "published, found none; copy it from the checkpoint that this one was fine-tuned from"
+        )
     missing = [name for name in kind.files if not (folder / name).is_file()]
     if missing:
         found = "neither" if len(missing) == len(kind.files) else f"no {', '.join(missing)}"

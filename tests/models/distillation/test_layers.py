@@ -60,7 +60,7 @@ def test_student_from_layers_copies_the_chosen_layers(
     assert model.encoder.layers[0].attention.query.weight.abs().sum() > 0  # copies
 
 
-@pytest.mark.parametrize("name", ["bert", "mpnet", "deberta-v2"])
+@pytest.mark.parametrize("name", ["bert", "mpnet", "deberta-v2", "modernbert"])
 def test_recorded_hidden_states_and_attention_equal_those_of_transformers(name: str) -> None:
     family = FAMILIES[name]
     reference = toy_reference(name, "Model", attn_implementation="eager")

@@ -33,6 +33,11 @@ MILLIONS = {
     ("deberta-v2", "base"): 183.8,
     ("deberta-v2", "large"): 434.0,
     ("ernie", "base"): 118.0,
+    ("modernbert", "tiny"): 16.8,
+    ("modernbert", "mini"): 31.9,
+    ("modernbert", "small"): 68.1,
+    ("modernbert", "base"): 149.0,
+    ("modernbert", "large"): 394.8,
 }
 """Parameters of the published encoders in millions, including the pooler if the family has one."""
 
@@ -46,7 +51,8 @@ def test_presets_have_the_published_number_of_parameters(family: str, size: str)
     config = FAMILIES[family].preset(size)
     with torch.device("meta"):
         encoder = TaskModel(config, SentenceEmbedding(dimensions=config.hidden_size)).encoder
-    pooler = 0 if family in ("distilbert", "electra", "deberta-v2") else config.hidden_size * (config.hidden_size + 1)
+    has_pooler = family not in ("distilbert", "electra", "deberta-v2", "modernbert")
+    pooler = config.hidden_size * (config.hidden_size + 1) if has_pooler else 0
     found = sum(parameter.numel() for parameter in encoder.parameters()) + pooler
     assert found / 1e6 == pytest.approx(MILLIONS[family, size], abs=0.06)
 
