@@ -203,7 +203,12 @@ def write_sentence_embedding(folder: Path, task: SentenceEmbedding, hidden_size:
     ]
     for path in paths[1:]:
         (folder / path).mkdir(exist_ok=True)
-    modes = {key: mode == task.pooling for key, mode in _POOLING_KEYS.items()}
+    # sentence-transformers 6 fails on a key that it does not know, also where it is false.
+    modes = {
+        key: mode == task.pooling
+        for key, mode in _POOLING_KEYS.items()
+        if mode in (task.pooling, *_POOLING_MODES.values())
+    }
     excluded = {} if task.include_prompt else {"include_prompt": False}
     write_json(folder / paths[1] / "config.json", {"word_embedding_dimension": hidden_size, **modes, **excluded})
     if task.prompts or task.similarity != "cosine":

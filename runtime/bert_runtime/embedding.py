@@ -2,22 +2,25 @@
 
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Self
 
 import numpy as np
 
+from bert_runtime.batching.batch_runner import check_max_batch_tokens
 from bert_runtime.batching.streaming import CHUNK_SIZE
 from bert_runtime.errors import InputError
 from bert_runtime.inputs import Column, SingleInput, check_column
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import SentenceEmbedding, Task
 from bert_runtime.tasks.sentence_embedding import normalized
-from bert_runtime.vector_quantization import Vectors, embedding_dtype, embedding_width
+from bert_runtime.vector_quantization import EmbeddingPrecision, Vectors, embedding_dtype, embedding_width
 
-__all__ = ["VectorShape", "encode_texts"]
+__all__ = ["TextEncoding", "VectorShape", "encode_texts"]
 
 _PROGRESS_S = 0.2
 """Seconds between two lines of progress, so that a terminal costs nothing."""
@@ -118,3 +121,56 @@ def encode_texts(
             sys.stderr.flush()
             shown = time.monotonic()
     return vectors
+
+
+class TextEncoding(ABC):
+    """The method `encode` of models; `bert_runtime.Model` has it."""
+
+    task: Task
+    max_batch_tokens: int
+
+    @abstractmethod
+    def _vectors(self, inputs: Sequence[SingleInput], first: int) -> FloatArray:
+        """Return the raw outputs of N inputs, of which the first has the number given: [N, …]."""
+
+    def encode(
+        self,
+        texts: Sequence[SingleInput] | Column,
+        *,
+        max_batch_tokens: int | None = None,
+        show_progress: bool = False,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        precision: EmbeddingPrecision | None = None,
+        ranges: FloatArray | None = None,
+    ) -> Vectors:
+        """Return the embeddings of texts as one array, without a `Result` for each.
+
+        Args:
+            texts: N texts, as in `__call__`.
+            max_batch_tokens: padded tokens per batch; by default those of the model.
+            show_progress: whether to count the texts on stderr.
+            normalize: whether vectors have length 1; by default as the bundle says, whose graph may have normalized
+                them already.
+            dimensions: number of first dimensions to keep, before normalization (Matryoshka models).
+            prompt_name: which of the bundle's prompts is put in front of each text; by default the bundle's.
+            prompt: what is put in front of each text instead; "" for nothing.
+            precision: number format of the vectors, see `EmbeddingPrecision`.
+            ranges: smallest and largest value of each dimension [2, dimensions], by which `int8` and `uint8` vectors
+                are quantized, see `embedding_ranges`; by default the bundle's.
+
+        Returns:
+            The vectors that `__call__` gives one by one: float32 [N, dimensions], or as `precision` says.
+
+        Raises:
+            InputError: the task is not sentence-embedding, an option is out of range, or as in `__call__`.
+        """
+        model = copy(self)
+        model.max_batch_tokens = self.max_batch_tokens if max_batch_tokens is None else max_batch_tokens
+        check_max_batch_tokens(model.max_batch_tokens)
+        options = {"dimensions": dimensions, "prompt_name": prompt_name, "prompt": prompt}
+        shape = VectorShape.of(self.task, normalize, ranges, embedding_precision=precision, **options)
+        model.task = shape.task
+        return encode_texts(texts, shape, model._vectors, show_progress=show_progress)

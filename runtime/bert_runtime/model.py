@@ -15,7 +15,7 @@ from bert_runtime.batching.batch_runner import check_max_batch_tokens, run_batch
 from bert_runtime.batching.streaming import CHUNK_SIZE, EncodedInput, encode_inputs, stream_results
 from bert_runtime.bundle.manifest import Manifest, Variant
 from bert_runtime.cpu.parallel_sessions import ParallelSessions
-from bert_runtime.embedding import VectorShape, encode_texts
+from bert_runtime.embedding import TextEncoding
 from bert_runtime.errors import InputError
 from bert_runtime.gpu.shape_buckets import accepts_batch
 from bert_runtime.inputs import (
@@ -30,12 +30,11 @@ from bert_runtime.numerics import FloatArray
 from bert_runtime.runner import Runner
 from bert_runtime.tasks import Outputs, Result, Task
 from bert_runtime.tokenization import Batch, TextTokenizer, check_batch, pad
-from bert_runtime.vector_quantization import EmbeddingPrecision, Vectors
 
 __all__ = ["Model"]
 
 
-class Model:
+class Model(TextEncoding):
     """A loaded bundle: a tokenizer, a session and a task. Made by `bert_runtime.load`.
 
     Safe to call from many threads. After a fork, load it again in the child.
@@ -172,48 +171,6 @@ class Model:
         if isinstance(inputs, str | bytes | Mapping):
             raise InputError(f"expected several inputs, found {type(inputs).__name__}; for one input call the model")
         yield from self._results(inputs, on_error)
-
-    def encode(
-        self,
-        texts: Sequence[SingleInput] | Column,
-        *,
-        max_batch_tokens: int | None = None,
-        show_progress: bool = False,
-        normalize: bool | None = None,
-        dimensions: int | None = None,
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        precision: EmbeddingPrecision | None = None,
-        ranges: FloatArray | None = None,
-    ) -> Vectors:
-        """Return the embeddings of texts as one array, without a `Result` for each.
-
-        Args:
-            texts: N texts, as in `__call__`.
-            max_batch_tokens: padded tokens per batch; by default those of the model.
-            show_progress: whether to count the texts on stderr.
-            normalize: whether vectors have length 1; by default as the bundle says, whose graph may have normalized
-                them already.
-            dimensions: number of first dimensions to keep, before normalization (Matryoshka models).
-            prompt_name: which of the bundle's prompts is put in front of each text; by default the bundle's.
-            prompt: what is put in front of each text instead; "" for nothing.
-            precision: number format of the vectors, see `EmbeddingPrecision`.
-            ranges: smallest and largest value of each dimension [2, dimensions], by which `int8` and `uint8` vectors
-                are quantized, see `embedding_ranges`; by default the bundle's.
-
-        Returns:
-            The vectors that `__call__` gives one by one: float32 [N, dimensions], or as `precision` says.
-
-        Raises:
-            InputError: the task is not sentence-embedding, an option is out of range, or as in `__call__`.
-        """
-        model = copy(self)
-        model.max_batch_tokens = self.max_batch_tokens if max_batch_tokens is None else max_batch_tokens
-        check_max_batch_tokens(model.max_batch_tokens)
-        options = {"dimensions": dimensions, "prompt_name": prompt_name, "prompt": prompt}
-        shape = VectorShape.of(self.task, normalize, ranges, embedding_precision=precision, **options)
-        model.task = shape.task
-        return encode_texts(texts, shape, model._vectors, show_progress=show_progress)
 
     def _results(self, inputs: Iterable[SingleInput], on_error: OnError) -> Iterator[Result | InputFailure]:
         return stream_results(inputs, on_error, self.tokenize, self._predict)

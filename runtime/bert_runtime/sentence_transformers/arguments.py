@@ -1,0 +1,86 @@
+"""Arguments of sentence-transformers' methods: those that bundles do not support, devices, and formats of results."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_runtime.errors import InputError, MissingExtraError
+from bert_runtime.loading import load
+from bert_runtime.model import Model
+
+__all__ = ["as_list", "check_unused", "convert", "open_model", "resolve_prompt"]
+
+
+def check_unused(where: str, given: Mapping[str, Any], allowed: Mapping[str, Any]) -> None:
+    """Raise `InputError` for arguments that bundles do not support, unless they have the values that change nothing.
+
+    Args:
+        where: the method, for the message.
+        given: arguments by name.
+        allowed: for each supported-by-default argument the value that changes nothing.
+    """
+    for name, value in given.items():
+        if name not in allowed:
+            raise InputError(f"{where}: the argument {name} is not supported by bundles")
+        if value not in (None, allowed[name]):
+            raise InputError(
+                f"{where}: {name}={value!r:.60} is not supported by bundles; expected {allowed[name]!r} or nothing"
+            )
+
+
+def open_model(bundle: str | Path | Model, device: str | None, **options: Any) -> Model:
+    """Return a loaded bundle.
+
+    Args:
+        bundle: a bundle's folder, or a model that is loaded already.
+        device: sentence-transformers' name of a device, such as `cpu` or `cuda:0`.
+        options: of `bert_runtime.load`.
+    """
+    if isinstance(bundle, Model):
+        return bundle
+    return load(bundle, device="auto" if device is None else str(device), **options)
+
+
+def resolve_prompt(
+    prompts: Mapping[str, str], default_name: str | None, prompt: str | None, prompt_name: str | None
+) -> str:
+    """Return the text that is put in front of inputs, chosen as sentence-transformers does: `prompt` comes first."""
+    if prompt is not None:
+        return prompt
+    name = default_name if prompt_name is None else prompt_name
+    if name is None:
+        return ""
+    if name not in prompts:
+        raise InputError(f"expected a prompt_name of {', '.join(prompts)}, found {name!r:.50}")
+    return prompts[name]
+
+
+def as_list(inputs: Any) -> list[Any]:
+    """Return several inputs as a list: a list, a Series, an array, a column, or any other iterable."""
+    return inputs.tolist() if isinstance(inputs, np.ndarray) else list(inputs)
+
+
+def convert(values: Any, *, to_numpy: bool, to_tensor: bool) -> Any:
+    """Return an array as a tensor of PyTorch where asked for, or as a list of tensors, or as it is.
+
+    Raises:
+        MissingExtraError: PyTorch is not installed.
+    """
+    if not to_tensor and to_numpy:
+        return values
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError("torch", "export", "a tensor as result (convert_to_tensor, convert_to_numpy)") from None
+    tensor = torch.as_tensor(values)
+    return tensor if to_tensor else list(tensor)
+
+
+def as_array(values: Any) -> np.ndarray[Any, Any]:
+    """Return vectors as an array [N, H]: from an array, a tensor, a list of either, or a single vector."""
+    if isinstance(values, Sequence):
+        values = np.stack([np.asarray(value) for value in values])
+    array = np.asarray(values)
+    return array[None] if array.ndim == 1 else array
