@@ -8,6 +8,7 @@ import click
 
 from bert_export.cli.attention import attention
 from bert_export.cli.batch import batch
+from bert_export.cli.calibrate_scores import calibrate_scores
 from bert_export.cli.distill import distill
 from bert_export.cli.evaluate import evaluate
 from bert_export.cli.export import export
@@ -43,8 +44,7 @@ class _MainGroup(PluginGroup):
         "Export": ("export", "inspect", "verify", "push", "pull"),
         "Run": ("predict", "evaluate", "attention"),
         "Deploy": ("serve", "batch", "triton"),
-        "Serve": ("serve", "triton"),
-        "Measure": ("tune", "bench", "report"),
+        "Measure": ("tune", "calibrate-scores", "bench", "report"),
     }
     examples: ClassVar[Sequence[str]] = (
         "bert-export export all-MiniLM-L6-v2 bundle",
@@ -84,6 +84,7 @@ _COMMANDS = (
     serve,
     triton,
     tune,
+    calibrate_scores,
     report,
     push,
     pull,

@@ -32,7 +32,8 @@ def evaluate(
     """
     examples = build_examples(model.task, model.tokenizer, records)
     outputs = run_examples(model, examples, progress)
-    return check_metrics(model.task.score(outputs, examples), records[0].path)
+    metrics = model.task.score(outputs, examples) | model.task.probability_quality(outputs, examples)
+    return check_metrics(metrics, records[0].path)
 
 
 def run_examples(

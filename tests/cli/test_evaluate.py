@@ -32,12 +32,15 @@ def labelled(tmp_path: Path, model: Model) -> Path:
     return path
 
 
+QUALITY = ("expected_calibration_error", "brier_score", "negative_log_likelihood")
+
+
 def test_metrics_as_text(run: Run, classifier_bundle: Path, labelled: Path) -> None:
     result = run("evaluate", classifier_bundle, labelled, "--precision", "fp32")
     assert result.exit_code == 0
     lines = [line.split() for line in result.stdout.splitlines()]
     assert lines[:3] == [["precision", "fp32"], ["examples", "8"], ["accuracy", "0.7500"]]
-    assert [line[0] for line in lines[3:]] == ["macro_f1"]
+    assert [line[0] for line in lines[3:]] == ["macro_f1", *QUALITY]
     assert "evaluating" in result.stderr
 
 
@@ -45,7 +48,7 @@ def test_metrics_as_text(run: Run, classifier_bundle: Path, labelled: Path) -> N
 def test_metrics_as_json(run: Run, classifier_bundle: Path, labelled: Path, precision: str) -> None:
     result = run("evaluate", classifier_bundle, labelled, "--precision", precision, "--json")
     report = json.loads(result.stdout)
-    assert list(report) == ["precision", "examples", "accuracy", "macro_f1"]
+    assert list(report) == ["precision", "examples", "accuracy", "macro_f1", *QUALITY]
     assert (report["precision"], report["examples"]) == (precision, 8)
     assert report["accuracy"] == 0.75 or precision == "int8"
 

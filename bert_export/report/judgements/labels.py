@@ -1,19 +1,24 @@
 """Judge classification of whole texts: one label, two in next-sentence-prediction, or any number of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from bert_export.report.judgements.base import HITS_AND_MISSES, Decision, Judgement, Table, join_texts, lead
-from bert_runtime.numerics import sigmoid, softmax
+from bert_runtime.numerics import FloatArray, sigmoid, softmax
 from bert_runtime.tasks import Example, Outputs, TextClassification, stack_single_window
 
 __all__ = ["judge_labels", "judge_multi_label"]
 
 
-def judge_labels(labels: Sequence[str], outputs: Sequence[Outputs], examples: Sequence[Example]) -> Judgement:
+def judge_labels(
+    labels: Sequence[str],
+    outputs: Sequence[Outputs],
+    examples: Sequence[Example],
+    to_probabilities: Callable[[FloatArray], FloatArray] = softmax,
+) -> Judgement:
     """Judge the most probable label of each text."""
-    probabilities = softmax(stack_single_window(outputs).astype(np.float64))
+    probabilities = to_probabilities(stack_single_window(outputs).astype(np.float64))
     predicted = probabilities.argmax(axis=-1)
     expected = np.array([example.target for example in examples], dtype=np.int64)
     decisions = tuple(

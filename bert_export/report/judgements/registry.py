@@ -21,7 +21,7 @@ def _judge_texts(task: TextClassification, outputs: Sequence[Outputs], examples:
         return judge_multi_label(task, outputs, examples)
     if task.problem_type == "regression":
         return judge_regression(outputs, examples)
-    return judge_labels(task.labels, outputs, examples)
+    return judge_labels(task.labels, outputs, examples, task.probabilities)
 
 
 def _judge_order(task: NextSentencePrediction, outputs: Sequence[Outputs], examples: Sequence[Example]) -> Judgement:

@@ -244,6 +244,10 @@ class Task(ABC):
             The metrics by name; `metric` is one of the keys.
         """
 
+    def probability_quality(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
+        """Compute how well probabilities fit the truth, lower is better; nothing where the task has none."""
+        return {}
+
     def with_tuned_threshold(self, metrics: Mapping[str, float]) -> Self:
         """Return the task with the threshold that `score` found best on a labelled file, where the task has one."""
         return self

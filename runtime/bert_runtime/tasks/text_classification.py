@@ -20,6 +20,7 @@ from bert_runtime.metrics import (
 )
 from bert_runtime.numerics import FloatArray, sigmoid, softmax
 from bert_runtime.records import Record
+from bert_runtime.score_calibration import LogitCalibration, quality
 from bert_runtime.tasks.base import Example, Outputs, Result, Task, stack_single_window
 from bert_runtime.tasks.checks import check_number, check_strings
 
@@ -27,6 +28,10 @@ __all__ = ["PROBLEM_TYPES", "Classification", "MultiLabelClassification", "Regre
 
 PROBLEM_TYPES = ("single_label", "multi_label", "regression")
 """One label per text (softmax), any number of labels (a sigmoid each), or a number per label (raw outputs)."""
+
+
+_MAX_CALIBRATION = 1e6
+"""Largest scale or bias of logits. Beyond it, probabilities are 0 and 1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,6 +129,11 @@ class TextClassification(Task):
     """Minimum probability of a predicted label (multi-label)."""
     thresholds: tuple[float, ...] = ()
     """A threshold per label, in the order of `labels`; overrides `threshold`."""
+    logit_scales: tuple[float, ...] = ()
+    """What logits are multiplied by before the softmax (single-label): one for all labels, or one for each; see
+    `bert_runtime.score_calibration`."""
+    logit_biases: tuple[float, ...] = ()
+    """What is added to them then, one for each label."""
 
     name: ClassVar[str] = "text-classification"
     output: ClassVar[str] = "logits"
@@ -142,6 +152,20 @@ class TextClassification(Task):
             raise ValueError(f"expected {len(self.labels)} thresholds, one per label, found {len(self.thresholds)}")
         for threshold in (self.threshold, *self.thresholds):
             check_number("threshold", threshold, 0, 1)
+        self._check_calibration()
+
+    def _check_calibration(self) -> None:
+        """Raise `ValueError` where the scales and biases of logits do not fit the labels."""
+        if (self.logit_scales or self.logit_biases) and self.problem_type != "single_label":
+            raise ValueError(f"calibrated scores are for single-label models, found {self.problem_type}")
+        if len(self.logit_scales) not in (0, 1, len(self.labels)):
+            raise ValueError(f"expected 1 or {len(self.labels)} logit scales, found {len(self.logit_scales)}")
+        if len(self.logit_biases) not in (0, len(self.labels)):
+            raise ValueError(f"expected {len(self.labels)} logit biases, found {len(self.logit_biases)}")
+        for scale in self.logit_scales:
+            check_number("a logit scale", scale, -_MAX_CALIBRATION, _MAX_CALIBRATION)
+        for bias in self.logit_biases:
+            check_number("a logit bias", bias, -_MAX_CALIBRATION, _MAX_CALIBRATION)
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -173,10 +197,13 @@ class TextClassification(Task):
         return True
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as JSON values, thresholds only for multi-label models."""
+        """Return the settings as JSON values: thresholds of multi-label models only, a calibration if there is one."""
         settings = super().to_dict()
         if self.problem_type != "multi_label":
             del settings["threshold"], settings["thresholds"]
+        for name in ("logit_scales", "logit_biases"):  # bundles without are as before there were any
+            if not settings[name]:
+                del settings[name]
         return settings
 
     def with_options(self, **options: Any) -> Self:
@@ -194,14 +221,22 @@ class TextClassification(Task):
         if self.problem_type == "regression":
             return Regression(logits, self.labels, truncated=outputs.truncated)
         if self.problem_type == "multi_label":
-            scores = sigmoid(logits)
+            scores = self.probabilities(logits)
             chosen = [(self.labels[i], float(scores[i])) for i in np.flatnonzero(self._chosen(logits))]
             ranked = tuple(sorted(chosen, key=lambda choice: -choice[1]))
             return MultiLabelClassification(ranked, scores, logits, self.labels, truncated=outputs.truncated)
-        scores = softmax(logits)
+        scores = self.probabilities(logits)
         best = int(scores.argmax())
         label, score = self.labels[best], float(scores[best])
         return Classification(label, score, scores, logits, self.labels, truncated=outputs.truncated)
+
+    def probabilities(self, logits: FloatArray) -> FloatArray:
+        """Return the probability of each label: calibrated and softmax, or a sigmoid each: float [..., labels]."""
+        if self.problem_type == "multi_label":
+            return sigmoid(logits)
+        if self.logit_scales or self.logit_biases:
+            logits = LogitCalibration(self.logit_scales or (1.0,), self.logit_biases).apply(logits)
+        return softmax(logits)
 
     def _chosen(self, logits: FloatArray) -> NDArray[np.bool_]:
         """Return whether each label's probability is at least its threshold: bool of the shape of `logits`."""
@@ -246,11 +281,17 @@ class TextClassification(Task):
             threshold, best = best_micro_f1_threshold(sigmoid(logits), truth)
             return {**metrics, "best_threshold": threshold, "best_micro_f1": best}
         labels = np.array([example.target for example in examples], dtype=np.int64)
-        predicted = logits.argmax(axis=-1)
+        predicted = self.probabilities(logits).argmax(axis=-1)
         return {
             "accuracy": accuracy(predicted, labels),
             "macro_f1": macro_f1(predicted, labels, len(self.labels)),
         }
+
+    def probability_quality(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
+        if self.problem_type != "single_label":
+            return {}
+        labels = np.array([example.target for example in examples], dtype=np.int64)
+        return quality(self.probabilities(stack_single_window(outputs)), labels)
 
     def with_tuned_threshold(self, metrics: Mapping[str, float]) -> Self:
         """Return the task with the threshold that gave the best micro-averaged F1, unless there are `thresholds`."""
@@ -270,5 +311,6 @@ class TextClassification(Task):
         if self.problem_type == "multi_label":
             same = float((self._chosen(found) == self._chosen(expected)).mean())
         else:
-            same = accuracy(found.argmax(axis=-1), expected.argmax(axis=-1))
+            labels, expected_labels = (self.probabilities(logits).argmax(axis=-1) for logits in (found, expected))
+            same = accuracy(labels, expected_labels)
         return {"label_agreement": same, **drift}

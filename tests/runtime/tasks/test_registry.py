@@ -117,6 +117,7 @@ def test_classification_score() -> None:
         "accuracy": 0.75,
         "macro_f1": pytest.approx((1 + 2 / 3 + 2 / 3) / 3),
     }
+    assert COLOURS.probability_quality(outputs_of(logits), examples)["brier_score"] == pytest.approx(0.3903, abs=1e-4)
 
 
 def test_classification_agreement() -> None:
