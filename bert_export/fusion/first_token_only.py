@@ -19,7 +19,7 @@ __all__ = ["fuse_first_token_only", "unfuse_first_token_only"]
 _HIDDEN_AXIS, _MASK_AXIS = 1, 2
 """The axis of positions in a hidden state [B, S, H], and of query positions in a mask [B, 1, S, S] or in scores."""
 
-_POSITIONWISE = ("Add", "Gelu", "Relu", "Tanh", "Mul", "MatMul", "LayerNormalization")
+_POSITIONWISE = ("Add", "Gelu", "Relu", "Sigmoid", "Tanh", "Mul", "MatMul", "LayerNormalization")
 """Operators that can work on each position by itself; Attention does for its queries."""
 
 _INSERTED_MARK = "bert_export.first_token_only"

@@ -15,7 +15,7 @@ from bert_export.onnx_graph import NoMatch, add_initializer, as_linear, constant
 
 __all__ = ["fuse_mlm_gather_masks"]
 
-_TOKENWISE = ("MatMul", "Add", "Gelu", "LayerNormalization", "Relu", "Tanh", "Mul", "Pow")
+_TOKENWISE = ("MatMul", "Add", "Gelu", "LayerNormalization", "Relu", "Sigmoid", "Tanh", "Mul", "Pow")
 """Operators that work on each token by itself in a head."""
 
 

@@ -57,6 +57,8 @@ def test_untied_configuration_is_refused(saved: Saved, family: str, tmp_path: Pa
         ("electra", "generator_lm_head.weight"),
         ("mpnet", "lm_head.decoder.weight"),
         ("modernbert", "decoder.weight"),
+        ("nomic_bert", "cls.predictions.decoder.weight"),
+        ("gte", "lm_head.decoder.weight"),
     ],
 )
 def test_stored_output_matrix_must_equal_the_embedding(saved: Saved, family: str, key: str, tmp_path: Path) -> None:

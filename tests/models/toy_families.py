@@ -49,6 +49,8 @@ CONFIGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
             **{f"{role}_token_id": index for index, role in enumerate(("pad", "cls", "sep", "bos", "eos"))},
         },
     ),
+    "nomic_bert": ("NomicBert", transformers.NomicBertConfig, _SMALL),
+    "gte": ("Gte", transformers.GteConfig, _SMALL),
 }
 """By `model_type`: prefix of its class names, configuration class, toy sizes.
 

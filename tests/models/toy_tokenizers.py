@@ -22,6 +22,8 @@ FAMILIES = (
     "camembert",
     "mpnet",
     "ernie",
+    "nomic_bert",
+    "gte",
 )
 
 # Masks that consume the space before them. transformers 5 omits this unless the checkpoint sets it, as `write_settings`
@@ -31,6 +33,7 @@ LSTRIP_MASK = {
     "xlm-roberta": "<mask>",
     "camembert": "<mask>",
     "mpnet": "<mask>",
+    "gte": "<mask>",
     "albert": "[MASK]",
 }
 

@@ -9,17 +9,19 @@ NEAREST_FAMILY: Mapping[str, str] = {
     other: family
     for family, others in {
         "bert": (
-            "bert-generation", "canine", "eurobert", "fnet", "layoutlm", "layoutlmv2", "megatron-bert",
-            "mobilebert", "neomme", "new", "nezha", "nomic_bert", "nystromformer", "rembert", "roc_bert",
-            "roformer", "splinter", "squeezebert", "tapas", "ultrabert",
+            "bert-generation", "canine", "fnet", "layoutlm", "layoutlmv2", "megatron-bert",
+            "mobilebert", "nezha", "nystromformer", "rembert", "roc_bert",
+            "roformer", "splinter", "squeezebert", "tapas",
         ),
         "roberta": (
             "big_bird", "data2vec-text", "ibert", "layoutlmv3", "longformer", "luke", "markuplm", "mra",
             "roberta-prelayernorm", "yoso",
         ),
         "xlm-roberta": (
-            "gte", "jina_embeddings_v3", "lilt", "mluke", "xlm", "xlm-roberta-xl", "xmod",
+            "lilt", "mluke", "xlm", "xlm-roberta-xl", "xmod",
         ),
+        "modernbert": ("eurobert", "neomme", "ultrabert"),
+        "gte": ("jina_embeddings_v3",),
         "camembert": ("flaubert",),
         "electra": ("convbert", "funnel"),
         "mpnet": ("xlnet",),

@@ -44,6 +44,8 @@ _KINDS = {
     "mpnet": _Kind(("vocab.txt",), build_mpnet),
     "deberta-v2": _Kind(("spm.model",), build_deberta),
     "ernie": _WORDPIECE,
+    "nomic_bert": _WORDPIECE,
+    "gte": _Kind(("sentencepiece.bpe.model",), build_xlm_roberta),
 }
 """By family, the kind of tokenizer that its models were pre-trained with; those of other families are published as
 `tokenizer.json` alone."""

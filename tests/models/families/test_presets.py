@@ -38,6 +38,9 @@ MILLIONS = {
     ("modernbert", "small"): 68.1,
     ("modernbert", "base"): 149.0,
     ("modernbert", "large"): 394.8,
+    ("nomic_bert", "base"): 137.3,
+    ("gte", "base"): 137.4,
+    ("gte", "large"): 435.2,
 }
 """Parameters of the published encoders in millions, including the pooler if the family has one."""
 

@@ -41,12 +41,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for family in FAMILIES:
         (root / family).mkdir()
         (root / family / "config.json").write_text(json.dumps({"model_type": family}))
-    for family in ("bert", "distilbert", "electra", "ernie"):
+    for family in ("bert", "distilbert", "electra", "ernie", "nomic_bert"):
         train_wordpiece(root / family)
     train_wordpiece(root / "mpnet", MPNET_TOKENS)
     train_bpe(root / "roberta")
     train_sentencepiece(root / "albert" / "spiece.model", **ALBERT_OPTIONS)
-    for family in ("xlm-roberta",):
+    for family in ("xlm-roberta", "gte"):
         train_sentencepiece(root / family / "sentencepiece.bpe.model")
     train_sentencepiece(root / "camembert" / "sentencepiece.bpe.model", vocab_size=380)
     return root
@@ -109,6 +109,17 @@ def test_settings_act_like_in_transformers(copy: Callable[[str], Path], family: 
     folder = copy(family)
     write_settings(folder, family, **settings)
     assert_same(folder, family, nasty(family))
+
+
+@pytest.mark.parametrize("settings", [{}, {"do_lower_case": False}])
+def test_gte_with_the_tokenizer_of_bert(copy: Callable[[str], Path], settings: dict[str, Any]) -> None:
+    """English checkpoints of GTE have BERT's, whose settings apply to `tokenizer.json`, too."""
+    folder = copy("bert")
+    (folder / "config.json").write_text(json.dumps({"model_type": "gte"}))
+    write_settings(folder, "bert", tokenizer_class="BertTokenizer", **settings)
+    assert_same(folder, "gte", NASTY)
+    read_tokenizer(copy("nomic_bert"), "nomic_bert").save(str(folder / "tokenizer.json"))
+    assert_same(folder, "gte", NASTY)
 
 
 @pytest.mark.shared_data
