@@ -16,7 +16,8 @@
 //     head_size       1. Q·Kᵀ, mask, row maximum  2. of rows   +------+------+
 //                                                               3. P·V, scale, store
 //
-// key_tokens ends at the last key that any query attends to, so right padding costs nothing but its queries.
+// key_tokens ends at the last key that any query attends to, so right padding costs nothing but its queries. With a
+// window, a block of queries reads the panels of keys that the window reaches.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -34,15 +35,15 @@ const uint8_t* bytes_of(const T* values) {
   return reinterpret_cast<const uint8_t*>(values);
 }
 
-// What the mask [batch, 1, tokens, tokens] leaves of each sequence's keys. A null mask leaves all.
+// What the mask [batch, 1, rows, tokens] leaves of each sequence's keys. A null mask leaves all.
 class KeyMask {
  public:
-  KeyMask(const uint8_t* mask, size_t batch, size_t tokens) : mask_(mask), tokens_(tokens) {
+  KeyMask(const uint8_t* mask, size_t batch, size_t rows, size_t tokens) : mask_(mask), rows_(rows), tokens_(tokens) {
     if (!mask) return;
     attended_.reset(static_cast<uint8_t*>(allocate_aligned(batch * tokens)));
     summaries_.reset(static_cast<Summary*>(allocate_aligned(batch * sizeof(Summary))));
     for (size_t sequence = 0; sequence < batch; ++sequence)
-      summaries_[sequence] = summarize(mask + sequence * tokens * tokens, attended_.get() + sequence * tokens);
+      summaries_[sequence] = summarize(mask + sequence * rows * tokens, attended_.get() + sequence * tokens);
   }
   // Number of keys up to the last that any query attends to.
   size_t key_tokens(size_t sequence) const { return mask_ ? summaries_[sequence].key_tokens : tokens_; }
@@ -50,31 +51,32 @@ class KeyMask {
   const uint8_t* attended(size_t sequence) const {
     return is_full(sequence) ? nullptr : attended_.get() + sequence * tokens_;
   }
-  // Mask rows from a query on, `tokens` apart, or null if every query attends to all of key_tokens.
+  // Mask rows from a query on, `stride` apart, or null if every query attends to all of key_tokens.
   const uint8_t* rows(size_t sequence, size_t query) const {
-    return is_full(sequence) ? nullptr : mask_ + (sequence * tokens_ + query) * tokens_;
+    return is_full(sequence) ? nullptr : mask_ + sequence * rows_ * tokens_ + query * stride();
   }
+  size_t stride() const { return rows_ == 1 ? 0 : tokens_; }
 
  private:
   struct Summary {
     size_t key_tokens;
     bool is_full;  // every query attends to all of key_tokens
   };
-  // Reduces a mask [tokens, tokens]; sets `attended` [tokens].
+  // Reduces a mask [rows, tokens]; sets `attended` [tokens].
   Summary summarize(const uint8_t* mask, uint8_t* attended) const {
-    const size_t tokens = tokens_;  // a member would be read again after each write to bytes, which alias everything
+    const size_t rows = rows_, tokens = tokens_;  // a member would be read again after each write to bytes, which alias everything
     std::copy_n(mask, tokens, attended);
-    for (size_t query = 1; query < tokens; ++query)
+    for (size_t query = 1; query < rows; ++query)
       for (size_t key = 0; key < tokens; ++key) attended[key] |= mask[query * tokens + key];
     Summary summary = {tokens, true};
     while (summary.key_tokens && !attended[summary.key_tokens - 1]) --summary.key_tokens;
-    for (size_t query = 0; query < tokens && summary.is_full; ++query)
+    for (size_t query = 0; query < rows && summary.is_full; ++query)
       summary.is_full = !std::memchr(mask + query * tokens, 0, summary.key_tokens);
     return summary;
   }
   bool is_full(size_t sequence) const { return !mask_ || summaries_[sequence].is_full; }
   const uint8_t* mask_;
-  size_t tokens_;
+  size_t rows_, tokens_;
   AlignedArray<uint8_t> attended_;
   AlignedArray<Summary> summaries_;
 };
@@ -98,6 +100,97 @@ class PositionBias {
 
  private:
   const float* zero_distance_;
+};
+
+// Rotates queries and keys by their positions.
+class Rotation {
+ public:
+  // `memory` has size(…) floats.
+  Rotation(RotaryTable table, size_t head_size, float* memory)
+      : table_(table), head_size_(head_size), stride_(round_up(head_size, kLanes)), memory_(memory) {}
+  // Floats of memory for the keys and one block of queries.
+  static size_t size(RotaryTable table, size_t key_tokens, size_t head_size) {
+    return table.cos ? (key_tokens + kMaxTileRows) * round_up(head_size, kLanes) : 0;
+  }
+  // Returns rows [count, head_size] of positions from `first` on, and sets their `stride`: as they are, or rotated. Keys
+  // stay valid while queries are rotated.
+  const float* keys(const float* rows, size_t count, size_t& stride) const {
+    return rotate(rows, 0, count, stride, memory_ + kMaxTileRows * stride_);
+  }
+  const float* queries(const float* rows, size_t first, size_t count, size_t& stride) const {
+    return rotate(rows, first, count, stride, memory_);
+  }
+
+ private:
+  const float* rotate(const float* rows, size_t first, size_t count, size_t& stride, float* rotated) const {
+    if (!table_.cos) return rows;
+    const size_t half = head_size_ / 2;
+    for (size_t row = 0; row < count; ++row) {
+      const float *a = rows + row * stride, *b = a + half;
+      const float *cos = table_.cos + (first + row) * half, *sin = table_.sin + (first + row) * half;
+      float *to_a = rotated + row * stride_, *to_b = to_a + half;
+      for (size_t i = 0; i < half; i += kLanes) {
+        const ptrdiff_t left = remaining(half, i);
+        const F32 x = load_n(a + i, left), y = load_n(b + i, left), c = load_n(cos + i, left), s = load_n(sin + i, left);
+        store_n(to_a + i, x * c - y * s, left);
+        store_n(to_b + i, fma(y, c, x * s), left);
+      }
+    }
+    stride = stride_;
+    return rotated;
+  }
+  RotaryTable table_;
+  size_t head_size_, stride_;
+  float* memory_;
+};
+
+// The keys that a block of queries reads: all, or those of a window. `first` is the start of a panel.
+struct KeyRange {
+  size_t first, count;
+};
+
+// Attention to the keys within `window` tokens of each query; a window of 0 is none.
+class Window {
+ public:
+  Window(size_t window, size_t tokens) : window_(window < tokens ? window : 0) {}
+  explicit operator bool() const { return window_; }
+  // Bytes of memory for the mask of one block.
+  size_t size() const { return window_ ? kMaxTileRows * stride() : 0; }
+  size_t stride() const { return round_up(2 * window_ + kMaxTileRows, kPanelColumns) + kPanelColumns; }
+  KeyRange range(size_t first_query, size_t queries, size_t key_tokens) const {
+    if (!window_) return {0, key_tokens};
+    const size_t first = first_query > window_ ? (first_query - window_) / kPanelColumns * kPanelColumns : 0;
+    const size_t end = std::min(key_tokens, first_query + queries + window_);
+    return {first, end > first ? end - first : 0};
+  }
+  // Writes the mask [queries, range.count] of a block, rows stride() apart. `attended` are flags of all keys, or null.
+  void fill_mask(size_t first_query, size_t queries, KeyRange range, const uint8_t* attended, uint8_t* mask) const {
+    for (size_t query = first_query; query < first_query + queries; ++query, mask += stride()) {
+      const size_t first = std::max(range.first, query > window_ ? query - window_ : 0);
+      const size_t end = std::min(range.first + range.count, query + window_ + 1);
+      std::fill_n(mask, range.count, uint8_t{0});
+      if (first >= end) continue;
+      if (attended)
+        std::copy(attended + first, attended + end, mask + (first - range.first));
+      else
+        std::fill_n(mask + (first - range.first), end - first, uint8_t{1});
+    }
+  }
+
+ private:
+  size_t window_;
+};
+
+// Mask rows of a block of queries for the keys of its range.
+struct BlockMask {
+  const uint8_t* rows;  // null if every query attends to all of them
+  size_t stride;
+  // `memory` has window.size() bytes.
+  BlockMask(const KeyMask& mask, const Window& window, size_t sequence, size_t first, size_t count, KeyRange range,
+            uint8_t* memory)
+      : rows(window ? memory : mask.rows(sequence, first)), stride(window ? window.stride() : mask.stride()) {
+    if (window) window.fill_mask(first, count, range, mask.attended(sequence), memory);
+  }
 };
 
 // Calls f(sequence, column of the head, its first query, working memory) for each head of each sequence, in parallel.

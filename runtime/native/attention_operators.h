@@ -1,9 +1,11 @@
-// ONNX Runtime operators of multi-head self-attention: SelfAttention and RelativeAttention (float32),
-// QuantizedAttention and QuantizedRelativeAttention (uint8 output). Kernels: float_attention.cc,
-// quantized_attention.cc.
+// ONNX Runtime operators of multi-head self-attention: SelfAttention, RelativeAttention, RotaryAttention and
+// LocalAttention (float32), and the same with uint8 output, QuantizedAttention, QuantizedRelativeAttention and so on.
+// Kernels: float_attention.cc, quantized_attention.cc.
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <iterator>
 
 #include "kernels.h"
 #include "onnxruntime_tensors.h"
@@ -12,45 +14,74 @@ namespace bert::operators {
 
 using namespace ort;
 
+// What an operator adds to SelfAttention.
+enum class Variant {
+  kSelf,
+  kRelative,  // a bias by the distance from query to key
+  kRotary,    // queries and keys are rotated, and the mask is one of keys
+  kLocal      // kRotary with a window
+};
+constexpr bool is_rotary(Variant variant) { return variant == Variant::kRotary || variant == Variant::kLocal; }
+
 struct AttentionAttributes {
-  size_t num_heads;
+  size_t num_heads, window;
   float scale;
 
-  Status* read(const KernelInfo* info) {
-    int64_t heads = 0;
+  Status* read(const KernelInfo* info, Variant variant) {
+    int64_t heads = 0, distance = 0;
     RETURN_IF_ERROR(KernelInfoGetAttribute_int64(api, info, "num_heads", &heads));
     RETURN_IF_ERROR(KernelInfoGetAttribute_float(api, info, "scale", &scale));
     if (heads < 1 || !(scale > 0) || !std::isfinite(scale))
       return invalid_argument("expected num_heads of at least 1, and a finite scale above 0");
+    if (variant == Variant::kLocal) {
+      RETURN_IF_ERROR(KernelInfoGetAttribute_int64(api, info, "window", &distance));
+      if (distance < 1 || distance > INT32_MAX) return invalid_argument("expected a window of 1 to 2147483647");
+    }
     num_heads = static_cast<size_t>(heads);
+    window = static_cast<size_t>(distance);
     return nullptr;
   }
 };
 
-// Reads the inputs (qkv, mask, is_full, bias if there is one), allocates the output y, and calls compute(attention, y,
-// thread pool).
-template <class Output, bool has_bias, class Compute>
+// Reads the inputs (qkv, mask, is_full, and those of the variant), allocates the output y, and calls
+// compute(attention, y, thread pool).
+template <class Output, Variant variant, class Compute>
 Status* compute_attention(KernelContext* context, const AttentionAttributes& attributes, const Compute& compute) {
-  Tensor inputs[3], bias;
+  Tensor inputs[3], bias, cos, sin;
   RETURN_IF_ERROR(read_inputs(context, inputs));
-  if (has_bias) RETURN_IF_ERROR(read_input(context, 3, bias));
   const auto& [qkv, mask, is_full] = inputs;
   const size_t num_heads = attributes.num_heads, width = qkv.last_dimension() / 3;
   if (is_full.size() != 1) return invalid_argument("expected one flag that says whether the mask is full");
   if (qkv.rank != 3 || !width || qkv.last_dimension() % 3 || width % num_heads)
     return invalid_argument("expected queries, keys and values [B, T, 3·num_heads·S], S above 0");
   const int64_t batch = qkv.dimensions[0], tokens = qkv.dimensions[1];
-  if (!mask.has_shape({batch, 1, tokens, tokens})) return invalid_argument("expected a mask [B, 1, T, T]");
-  if (has_bias && !bias.has_shape({static_cast<int64_t>(num_heads), std::max<int64_t>(0, 2 * tokens - 1)}))
-    return invalid_argument("expected a bias [num_heads, 2·T - 1]");
+  const size_t head_size = width / num_heads;
+  if constexpr (is_rotary(variant)) {
+    RETURN_IF_ERROR(read_input(context, 3, cos));
+    RETURN_IF_ERROR(read_input(context, 4, sin));
+    if (!mask.has_shape({batch, tokens})) return invalid_argument("expected a mask [B, T]");
+    if (head_size % 2 || cos.rank != 2 || cos.last_dimension() != head_size / 2 || cos.dimensions[0] < tokens ||
+        !cos.has_shape_of(sin) || sin.rank != 2)
+      return invalid_argument("expected an even S, and cosines and sines [positions, S / 2] of at least T positions");
+  } else {
+    if (!mask.has_shape({batch, 1, tokens, tokens})) return invalid_argument("expected a mask [B, 1, T, T]");
+  }
+  if constexpr (variant == Variant::kRelative) {
+    RETURN_IF_ERROR(read_input(context, 3, bias));
+    if (!bias.has_shape({static_cast<int64_t>(num_heads), std::max<int64_t>(0, 2 * tokens - 1)}))
+      return invalid_argument("expected a bias [num_heads, 2·T - 1]");
+  }
   const Attention attention = {static_cast<size_t>(batch),
                                static_cast<size_t>(tokens),
                                num_heads,
-                               width / num_heads,
+                               head_size,
                                attributes.scale,
                                qkv.as<float>(),
                                *is_full.as<uint8_t>() ? nullptr : mask.as<uint8_t>(),
-                               bias.as<float>()};
+                               is_rotary(variant) ? 1 : static_cast<size_t>(tokens),
+                               bias.as<float>(),
+                               {cos.as<float>(), sin.as<float>()},
+                               attributes.window};
   Tensor like = qkv;
   like.dimensions[2] = static_cast<int64_t>(width);
   Output* y = nullptr;
@@ -59,44 +90,59 @@ Status* compute_attention(KernelContext* context, const AttentionAttributes& att
   return nullptr;
 }
 
-// Inputs of the operators. Those with a position bias have one more, float32 [H, 2·T - 1].
-template <bool has_bias>
-inline constexpr ElementType kAttentionInputs[] = {kFloat, kBool, kBool};
+// Names and inputs of the operators. A position bias is float32 [H, 2·T - 1], cosines and sines are float32
+// [positions, S / 2].
+template <Variant variant>
+struct AttentionInputs {
+  static constexpr const char *kName = "SelfAttention", *kQuantizedName = "QuantizedAttention";
+  static constexpr ElementType kInputs[] = {kFloat, kBool, kBool};
+  static constexpr ElementType kQuantizedInputs[] = {kFloat, kBool, kBool, kFloat, kUint8};
+};
 template <>
-inline constexpr ElementType kAttentionInputs<true>[] = {kFloat, kBool, kBool, kFloat};
-template <bool has_bias>
-inline constexpr ElementType kQuantizedAttentionInputs[] = {kFloat, kBool, kBool, kFloat, kUint8};
+struct AttentionInputs<Variant::kRelative> {
+  static constexpr const char *kName = "RelativeAttention", *kQuantizedName = "QuantizedRelativeAttention";
+  static constexpr ElementType kInputs[] = {kFloat, kBool, kBool, kFloat};
+  static constexpr ElementType kQuantizedInputs[] = {kFloat, kBool, kBool, kFloat, kFloat, kUint8};
+};
 template <>
-inline constexpr ElementType kQuantizedAttentionInputs<true>[] = {kFloat, kBool, kBool, kFloat, kFloat, kUint8};
+struct AttentionInputs<Variant::kRotary> {
+  static constexpr const char *kName = "RotaryAttention", *kQuantizedName = "QuantizedRotaryAttention";
+  static constexpr ElementType kInputs[] = {kFloat, kBool, kBool, kFloat, kFloat};
+  static constexpr ElementType kQuantizedInputs[] = {kFloat, kBool, kBool, kFloat, kFloat, kFloat, kUint8};
+};
+template <>
+struct AttentionInputs<Variant::kLocal> : AttentionInputs<Variant::kRotary> {
+  static constexpr const char *kName = "LocalAttention", *kQuantizedName = "QuantizedLocalAttention";
+};
 
-// (qkv float32 [B, T, 3·H·S], mask bool [B, 1, T, T], is_full bool: all of the mask is true[, bias]) → y float32
-// [B, T, H·S]
-template <bool has_bias>
+// (qkv float32 [B, T, 3·H·S], mask bool [B, 1, T, T] or [B, T], is_full bool: all of the mask is true, inputs of the
+// variant) → y float32 [B, T, H·S]
+template <Variant variant>
 struct FloatAttention {
-  static constexpr const char* kName = has_bias ? "RelativeAttention" : "SelfAttention";
-  static constexpr const auto& kInputs = kAttentionInputs<has_bias>;
+  static constexpr const char* kName = AttentionInputs<variant>::kName;
+  static constexpr const auto& kInputs = AttentionInputs<variant>::kInputs;
   static constexpr ElementType kOutputs[] = {kFloat};
   AttentionAttributes attributes;
 
   static Status* create(const KernelInfo* info, void** kernel) {
     AttentionAttributes attributes;
-    RETURN_IF_ERROR(attributes.read(info));
+    RETURN_IF_ERROR(attributes.read(info, variant));
     *kernel = new FloatAttention{attributes};
     return nullptr;
   }
 
   Status* compute(KernelContext* context) const {
-    return compute_attention<float, has_bias>(
+    return compute_attention<float, variant>(
         context, attributes,
         [](const Attention& attention, float* y, const ThreadPool& threads) { attention.compute(y, threads); });
   }
 };
 
 // (inputs of FloatAttention, y scale, y zero point) → y uint8 [B, T, H·S]
-template <bool has_bias>
+template <Variant variant>
 struct QuantizedAttention {
-  static constexpr const char* kName = has_bias ? "QuantizedRelativeAttention" : "QuantizedAttention";
-  static constexpr const auto& kInputs = kQuantizedAttentionInputs<has_bias>;
+  static constexpr const char* kName = AttentionInputs<variant>::kQuantizedName;
+  static constexpr const auto& kInputs = AttentionInputs<variant>::kQuantizedInputs;
   static constexpr ElementType kOutputs[] = {kUint8};
   AttentionAttributes attributes;
   QuantParams output;
@@ -105,18 +151,18 @@ struct QuantizedAttention {
     AttentionAttributes attributes;
     Tensor constants[2];
     QuantParams output;
-    RETURN_IF_ERROR(attributes.read(info));
-    RETURN_IF_ERROR(read_constants(info, has_bias ? 4 : 3, constants));
+    RETURN_IF_ERROR(attributes.read(info, variant));
+    RETURN_IF_ERROR(read_constants(info, std::size(FloatAttention<variant>::kInputs), constants));
     RETURN_IF_ERROR(read_quant_params(constants[0], constants[1], output));
     *kernel = new QuantizedAttention{attributes, output};
     return nullptr;
   }
 
   Status* compute(KernelContext* context) const {
-    return compute_attention<uint8_t, has_bias>(context, attributes,
-                                                [&](const Attention& attention, uint8_t* y, const ThreadPool& threads) {
-                                                  attention.compute(y, output, threads);
-                                                });
+    return compute_attention<uint8_t, variant>(context, attributes,
+                                               [&](const Attention& attention, uint8_t* y, const ThreadPool& threads) {
+                                                 attention.compute(y, output, threads);
+                                               });
   }
 };
 

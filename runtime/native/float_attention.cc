@@ -1,4 +1,4 @@
-// float32 attention (SelfAttention, RelativeAttention): y = softmax(Q·Kᵀ · scale + bias + mask) · V for each head.
+// float32 attention (SelfAttention, RelativeAttention, RotaryAttention, LocalAttention): y = softmax(Q·Kᵀ · scale + bias + mask) · V for each head.
 // Blocking: see attention.h.
 //
 // Packed panels, C = kPanelColumns:
@@ -31,29 +31,36 @@ F32 exp2(F32 x) {
 
 // Packed keys and values of one head of one sequence, and working memory for a block of queries.
 struct Head {
-  size_t key_tokens, head_size, stride;  // stride: floats from token to token of qkv
+  size_t key_tokens, head_size;
   size_t padded_tokens, padded_size;     // to whole panels; to kLanes
   float *keys, *values, *scores, *bias;  // scores [kMaxTileRows, padded_tokens]; bias: memory of a PositionBias
+  float* rotated;                        // memory of a Rotation
+  uint8_t* window_mask;                  // memory of a Window
+  KeyRange range;                        // of the block of queries
 
-  Head(size_t key_tokens, size_t head_size, size_t stride, size_t bias_size, Scratch& scratch)
+  Head(size_t key_tokens, size_t head_size, size_t bias_size, size_t rotation_size, size_t window_size,
+       Scratch& scratch)
       : key_tokens(key_tokens),
         head_size(head_size),
-        stride(stride),
         padded_tokens(round_up(key_tokens, kPanelColumns)),
         padded_size(round_up(head_size, kLanes)) {
     const size_t counts[] = {padded_tokens * padded_size, key_tokens * round_up(head_size, kPanelColumns),
                              kMaxTileRows * padded_tokens};
-    auto* memory =
-        reinterpret_cast<float*>(scratch.reserve((counts[0] + counts[1] + counts[2] + bias_size) * sizeof(float)));
+    const size_t total = counts[0] + counts[1] + counts[2] + bias_size + rotation_size;
+    auto* memory = reinterpret_cast<float*>(scratch.reserve(total * sizeof(float) + window_size));
     auto take = [&memory](size_t count) { return std::exchange(memory, memory + count); };
     keys = take(counts[0]);
     values = take(counts[1]);
     scores = take(counts[2]);
     bias = take(bias_size);
+    rotated = take(rotation_size);
+    window_mask = reinterpret_cast<uint8_t*>(memory);
   }
 
+  size_t padded_keys() const { return round_up(range.count, kPanelColumns); }
+
   // Packs keys [key_tokens, head_size], with zeros for the tokens that fill the last panel.
-  void pack_keys(const float* source) {
+  void pack_keys(const float* source, size_t stride) {
     for (size_t first = 0; first < padded_tokens; first += kLanes)
       for (size_t i = 0; i < head_size; i += kLanes) {
         I32 rows[kLanes];
@@ -70,7 +77,7 @@ struct Head {
 
   // Packs values [key_tokens, head_size], with zeros for keys that no query attends to: padding may hold NaN or
   // infinity, and their product with a probability of 0 is not 0. Null `attended` stands for all keys.
-  void pack_values(const float* source, const uint8_t* attended) {
+  void pack_values(const float* source, size_t stride, const uint8_t* attended) {
     for (size_t token = 0; token < key_tokens; ++token)
       for (size_t i = 0; i < round_up(head_size, kPanelColumns); i += kLanes) {
         const bool is_attended = !attended || attended[token];
@@ -90,7 +97,7 @@ inline BERT_ALWAYS_INLINE void softmax(const Head& head, const F32 (&row_max)[R]
   for (int r = 0; r < R; ++r) {
     float* scores = head.scores + r * head.padded_tokens;
     sums[r] = set1(0.0F);
-    for (size_t token = 0; token < head.padded_tokens; token += kLanes) {
+    for (size_t token = 0; token < head.padded_keys(); token += kLanes) {
       const F32 score = load(scores + token);
       const F32 power = zero_where_equal(exp2(score - set1(maxima[r])), score, set1(-INFINITY));
       sums[r] += power;
@@ -108,7 +115,8 @@ inline BERT_ALWAYS_INLINE void weighted_sum(const Head& head, const float (&fact
     I32 acc[R][2];
     zero_accumulators(acc);
     gemm_microkernel<DotF32, R>(bytes_of(head.scores), head.padded_tokens * sizeof(float),
-                                bytes_of(head.values + first * head.key_tokens), head.key_tokens, acc);
+                                bytes_of(head.values + first * head.key_tokens + head.range.first * kPanelColumns),
+                                head.range.count, acc);
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       const size_t column = first + kLanes * half;
@@ -123,13 +131,13 @@ inline BERT_ALWAYS_INLINE void weighted_sum(const Head& head, const float (&fact
 // Attention of a block of R queries.
 struct Attend {
   template <int R>
-  static void run(Head& head, const float* queries, float scale, const float* bias, const uint8_t* mask,
-                  size_t mask_stride, float* y, size_t y_stride) {
+  static void run(Head& head, const float* queries, size_t query_stride, float scale, const float* bias,
+                  const uint8_t* mask, size_t mask_stride, float* y, size_t y_stride) {
     const F32 log2_scale = set1(scale * kLog2E);
     F32 row_max[R];
     compute_scores<DotF32, R>(
-        bytes_of(queries), head.stride * sizeof(float), bytes_of(head.keys),
-        kPanelColumns * head.padded_size * sizeof(float), head.head_size, head.key_tokens, mask, mask_stride,
+        bytes_of(queries), query_stride * sizeof(float), bytes_of(head.keys + head.range.first * head.padded_size),
+        kPanelColumns * head.padded_size * sizeof(float), head.head_size, head.range.count, mask, mask_stride,
         [&](I32 acc, int row, size_t key) BERT_ALWAYS_INLINE {
           const F32 score = DotF32::sum_to_f32(acc) * log2_scale;
           return bias ? score + load_unaligned(bias + key - row) : score;
@@ -145,15 +153,25 @@ struct Attend {
 
 void Attention::compute(float* y, const ThreadPool& threads) const {
   const size_t width = num_heads * head_size, stride = 3 * width;
-  const KeyMask key_mask(mask, batch, tokens);
+  const KeyMask key_mask(mask, batch, mask_rows, tokens);
+  const Window local(window, tokens);
   parallel_for_heads(*this, threads, [&](size_t sequence, size_t column, const float* queries, Scratch& scratch) {
-    Head head(key_mask.key_tokens(sequence), head_size, stride, bias ? PositionBias::size(tokens) : 0, scratch);
+    const size_t key_tokens = key_mask.key_tokens(sequence);
+    Head head(key_tokens, head_size, bias ? PositionBias::size(tokens) : 0,
+              Rotation::size(rotary, key_tokens, head_size), local.size(), scratch);
     const PositionBias head_bias(bias_of_head(column), tokens, head.bias);
-    head.pack_keys(queries + width);
-    head.pack_values(queries + 2 * width, key_mask.attended(sequence));
+    const Rotation rotation(rotary, head_size, head.rotated);
+    size_t key_stride = stride;
+    const float* keys = rotation.keys(queries + width, key_tokens, key_stride);
+    head.pack_keys(keys, key_stride);
+    head.pack_values(queries + 2 * width, stride, key_mask.attended(sequence));
     for_each_row_block(tokens, [&](size_t first, size_t count) {
+      head.range = local.range(first, count, key_tokens);
+      const BlockMask block_mask(key_mask, local, sequence, first, count, head.range, head.window_mask);
+      size_t query_stride = stride;
+      const float* block = rotation.queries(queries + first * stride, first, count, query_stride);
       const auto attend = kernel_by_rows<Attend>(count);
-      attend(head, queries + first * stride, scale, head_bias.row(first), key_mask.rows(sequence, first), tokens,
+      attend(head, block, query_stride, scale, head_bias.row(first), block_mask.rows, block_mask.stride,
              y + (sequence * tokens + first) * width + column, width);
     });
   });

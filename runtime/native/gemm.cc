@@ -167,12 +167,37 @@ void Linear<Input, Weight>::matmul_gelu(const Input* x, size_t rows, uint8_t* y,
   gemm(x, rows, StoreQuantizedGelu{y, out_features_, gelu}, threads);
 }
 
+template <class Input, class Weight>
+void Linear<Input, Weight>::matmul_gated_gelu(const Input* x, size_t rows, size_t columns, float* y,
+                                              const ThreadPool& threads) const {
+  static const FloatGelu gelu;
+  gemm(x, rows, StoreGatedGelu{y, columns, gelu}, threads);
+}
+
+template <class Input, class Weight>
+void Linear<Input, Weight>::matmul_gated_gelu(const Input* x, size_t rows, size_t columns, uint8_t* y,
+                                              QuantParams output, const ThreadPool& threads) const {
+  static const FloatGelu gelu;
+  gemm(x, rows, StoreQuantizedGatedGelu{y, columns, gelu, output}, threads);
+}
+
+size_t GatedColumns::count() const { return 2 * round_up(columns, kLanes); }
+
+ptrdiff_t GatedColumns::source(size_t interleaved) const {
+  const size_t column = interleaved / kPanelColumns * kLanes + interleaved % kLanes;
+  if (column >= columns) return -1;
+  return static_cast<ptrdiff_t>(column + (interleaved % kPanelColumns < kLanes ? 0 : columns));
+}
+
 template Linear<uint8_t, int8_t>::Linear(const int8_t*, const float*, const float*, size_t, size_t, QuantParams, float);
 template void Linear<uint8_t, int8_t>::matmul(const uint8_t*, size_t, float*, const ThreadPool&) const;
 template void Linear<uint8_t, int8_t>::matmul_gelu(const uint8_t*, size_t, uint8_t*, const QuantizedGelu&,
                                                    const ThreadPool&) const;
+template void Linear<uint8_t, int8_t>::matmul_gated_gelu(const uint8_t*, size_t, size_t, uint8_t*, QuantParams,
+                                                         const ThreadPool&) const;
 template Linear<float, float>::Linear(const float*, const float*, const float*, size_t, size_t);
 template void Linear<float, float>::matmul(const float*, size_t, float*, const ThreadPool&) const;
 template void Linear<float, float>::matmul_gelu(const float*, size_t, float*, const ThreadPool&) const;
+template void Linear<float, float>::matmul_gated_gelu(const float*, size_t, size_t, float*, const ThreadPool&) const;
 
 }  // namespace bert

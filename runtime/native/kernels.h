@@ -68,6 +68,19 @@ struct QuantizedGelu {
 
 template <class Weight>
 struct PackedWeight;
+// Releases the pages of a large weight that is mapped from a file: only its packed copy is used from now on, and a new
+// read would load the pages from the file again. Other memory stays as it is.
+void release_mapped_pages(const void* weight, size_t bytes);
+
+// Order of the columns of a gated weight [in_features, 2 · columns], gates before ups, such that a tile of the GEMM has
+// a gate and its up in the same lane of its two vectors:
+//
+//   gates 0 … L-1, ups 0 … L-1, gates L … 2L-1, …        L: lanes of a vector
+struct GatedColumns {
+  size_t columns;
+  size_t count() const;                      // with the padding of the last vectors
+  ptrdiff_t source(size_t interleaved) const;  // column of the weight; -1 for padding
+};
 
 // in_features of a uint8 × int8 Linear, at most: up to there, no sum of 255 · -128 overflows int32.
 constexpr size_t kMaxInt8InFeatures = INT32_MAX / (255 * 128);
@@ -88,6 +101,11 @@ class Linear {
   void matmul(const Input* x, size_t rows, float* y, const ThreadPool& threads) const;
   // y [rows, out_features], float32: GELU(matmul + bias), within 1e-6 of exact GELU.
   void matmul_gelu(const Input* x, size_t rows, float* y, const ThreadPool& threads) const;
+  // y [rows, columns], float32: GELU(gate) · up. This Linear's weight is interleaved: see GatedColumns.
+  void matmul_gated_gelu(const Input* x, size_t rows, size_t columns, float* y, const ThreadPool& threads) const;
+  // y [rows, columns], uint8: quantized GELU(gate) · up. This Linear's weight is interleaved: see GatedColumns.
+  void matmul_gated_gelu(const Input* x, size_t rows, size_t columns, uint8_t* y, QuantParams output,
+                         const ThreadPool& threads) const;
   // y [rows, out_features], uint8: quantized GELU(matmul + bias). This Linear's `output_scale` is the output's scale.
   void matmul_gelu(const Input* x, size_t rows, uint8_t* y, const QuantizedGelu& gelu, const ThreadPool& threads) const;
   size_t in_features() const { return in_features_; }
@@ -103,13 +121,24 @@ class Linear {
   AlignedArray<float> scales_, bias_;
 };
 
+// Rotary position embeddings [tokens, head_size / 2]: at each position, elements i and i + head_size / 2 of queries and
+// keys are rotated by an angle (RoPE, arXiv:2104.09864). Null: none.
+struct RotaryTable {
+  const float *cos, *sin;
+};
+
 // Multi-head self-attention: softmax(query · keyᵀ · scale + bias + mask) · value for each head.
 struct Attention {
   size_t batch, tokens, num_heads, head_size;
   float scale;
   const float* qkv;     // [batch, tokens, 3 · num_heads · head_size]: queries, keys, values
-  const uint8_t* mask;  // [batch, 1, tokens, tokens], 0 where a query does not attend to a key; null attends to all
+  // [batch, 1, mask_rows, tokens], mask_rows tokens, or 1 for all queries alike; 0 where a query does not attend to a
+  // key; null attends to all
+  const uint8_t* mask;
+  size_t mask_rows;
   const float* bias;    // [num_heads, 2 · tokens - 1], by the distance from query to key: see PositionBias; or null
+  RotaryTable rotary;
+  size_t window;  // largest distance from a query to a key; 0 for any. Not with a bias, nor with a mask of many rows.
   // The bias of the head whose first column is `column`, or null.
   const float* bias_of_head(size_t column) const {
     return bias ? bias + column / head_size * (2 * tokens - 1) : nullptr;
@@ -121,11 +150,13 @@ struct Attention {
 };
 
 // y = LayerNorm(x + residual) · gamma + beta, and quantize(y · smoothing). x, residual and the outputs are
-// [rows, columns]; gamma, beta and smoothing (SmoothQuant's factors, arXiv:2211.10438) are [columns].
+// [rows, columns]; gamma, beta and smoothing (SmoothQuant's factors, arXiv:2211.10438) are [columns]. With pre-norm, y
+// is x + residual instead.
 struct AddLayerNorm {
   size_t rows, columns;
   const float *x, *residual, *gamma, *beta, *smoothing;
   float epsilon;
+  bool is_pre_norm;
   void compute(float* y, uint8_t* quantized, QuantParams output, const ThreadPool& threads) const;
 };
 

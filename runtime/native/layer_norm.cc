@@ -1,4 +1,5 @@
-// LayerNorm of a residual sum, and its quantization for the next int8 matmul (AddNormQuantize).
+// LayerNorm of a residual sum, and its quantization for the next int8 matmul (AddNormQuantize, and AddPreNormQuantize,
+// which returns s instead of y).
 //
 //   s = x + residual
 //   y = (s - mean(s)) / sqrt(var(s) + epsilon) · gamma + beta
@@ -67,7 +68,7 @@ void AddLayerNorm::compute(float* y, uint8_t* quantized, QuantParams output, con
         const size_t at = column + kLanes * i;
         auto vector = [&](const float* from) { return load_n(from + at, count - kLanes * i); };
         const F32 value = fma((vector(y_row) - mean) * inverse_deviation, vector(gamma), vector(beta));
-        store_n(y_row + at, value, count - kLanes * i);
+        if (!is_pre_norm) store_n(y_row + at, value, count - kLanes * i);
         const F32 scaled = fma(value * vector(smoothing), inverse_scale, zero_point);
         integers[i] = round_to_i32(min(scaled, set1(kClampBeforeU8)));
       }

@@ -1,4 +1,5 @@
-// ONNX Runtime operator of residual + LayerNorm + quantization: AddNormQuantize. Kernel: layer_norm.cc.
+// ONNX Runtime operators of residual + LayerNorm + quantization: AddNormQuantize and AddPreNormQuantize. Kernel:
+// layer_norm.cc.
 #pragma once
 #include <cmath>
 
@@ -10,9 +11,11 @@ namespace bert::operators {
 using namespace ort;
 
 // (x [.., C], residual [.., C], gamma [C], beta [C], smoothing [C], scale, zero point)
-// → y float32 [.., C] = LayerNorm(x + residual), quantize(y · smoothing) uint8 [.., C]
+// → y float32 [.., C] = LayerNorm(x + residual), quantize(y · smoothing) uint8 [.., C]; with pre-norm, the first output
+// is x + residual
+template <bool is_pre_norm>
 struct AddNormQuantize {
-  static constexpr const char* kName = "AddNormQuantize";
+  static constexpr const char* kName = is_pre_norm ? "AddPreNormQuantize" : "AddNormQuantize";
   static constexpr ElementType kInputs[] = {kFloat, kFloat, kFloat, kFloat, kFloat, kFloat, kUint8};
   static constexpr ElementType kOutputs[] = {kFloat, kUint8};
   size_t columns;
@@ -47,7 +50,7 @@ struct AddNormQuantize {
     RETURN_IF_ERROR(allocate_output(context, 0, x, &y));
     RETURN_IF_ERROR(allocate_output(context, 1, x, &quantized));
     const AddLayerNorm layer_norm = {x.size() / columns, columns, x.as<float>(), residual.as<float>(), gamma, beta,
-                                     smoothing,          epsilon};
+                                     smoothing,          epsilon, is_pre_norm};
     layer_norm.compute(y, quantized, output, thread_pool(context));
     return nullptr;
   }

@@ -1,7 +1,8 @@
 // ONNX Runtime operators of the linear layers, matmul + bias [+ GELU]: QuantizedLinear, QuantizedLinearGelu, Linear and
-// LinearGelu. Kernels: gemm.cc.
+// LinearGelu; and those of gated ones, GELU(gate) · up: QuantizedLinearGatedGelu and LinearGatedGelu. Kernels: gemm.cc.
 #pragma once
 #include <utility>
+#include <vector>
 
 #include "kernels.h"
 #include "onnxruntime_tensors.h"
@@ -30,15 +31,29 @@ Status* create_int8_linear(const Tensor* constants, float output_scale, void** k
   return nullptr;
 }
 
+// Columns of a tensor [rows, 2 · columns] in the order of GatedColumns, with 0 for padding.
+template <class T>
+std::vector<T> interleave(const T* values, size_t rows, GatedColumns order) {
+  const size_t count = order.count();
+  std::vector<T> interleaved(rows * count);
+  for (size_t column = 0; column < count; ++column) {
+    const ptrdiff_t source = order.source(column);
+    for (size_t row = 0; row < rows && source >= 0; ++row)
+      interleaved[row * count + column] = values[row * 2 * order.columns + source];
+  }
+  return interleaved;
+}
+
 // Reads the input x [.., K], allocates the output y [.., N], and calls compute(x, rows, y, thread pool).
 template <class Output, class Input, class Weight, class Compute>
-Status* compute_linear(KernelContext* context, const bert::Linear<Input, Weight>& linear, const Compute& compute) {
+Status* compute_linear(KernelContext* context, const bert::Linear<Input, Weight>& linear, size_t columns,
+                       const Compute& compute) {
   Tensor x;
   RETURN_IF_ERROR(read_input(context, 0, x));
   if (!x.rank || x.last_dimension() != linear.in_features())
     return invalid_argument("expected an input [.., K] for a weight [K, N]");
   const size_t rows = x.size() / linear.in_features();
-  x.dimensions[x.rank - 1] = static_cast<int64_t>(linear.out_features());
+  x.dimensions[x.rank - 1] = static_cast<int64_t>(columns);
   Output* y = nullptr;
   RETURN_IF_ERROR(allocate_output(context, 0, x, &y));
   compute(x.as<Input>(), rows, y, thread_pool(context));
@@ -60,7 +75,7 @@ struct QuantizedLinear {
   }
 
   Status* compute(KernelContext* context) const {
-    return compute_linear<float>(context, linear, [&](const uint8_t* x, size_t rows, float* y, ThreadPool threads) {
+    return compute_linear<float>(context, linear, linear.out_features(), [&](const uint8_t* x, size_t rows, float* y, ThreadPool threads) {
       linear.matmul(x, rows, y, threads);
     });
   }
@@ -85,7 +100,7 @@ struct QuantizedLinearGelu {
   }
 
   Status* compute(KernelContext* context) const {
-    return compute_linear<uint8_t>(context, linear, [&](const uint8_t* x, size_t rows, uint8_t* y, ThreadPool threads) {
+    return compute_linear<uint8_t>(context, linear, linear.out_features(), [&](const uint8_t* x, size_t rows, uint8_t* y, ThreadPool threads) {
       linear.matmul_gelu(x, rows, y, gelu, threads);
     });
   }
@@ -111,12 +126,85 @@ struct FloatLinear {
   }
 
   Status* compute(KernelContext* context) const {
-    return compute_linear<float>(context, linear, [&](const float* x, size_t rows, float* y, ThreadPool threads) {
+    return compute_linear<float>(context, linear, linear.out_features(), [&](const float* x, size_t rows, float* y, ThreadPool threads) {
       if constexpr (with_gelu)
         linear.matmul_gelu(x, rows, y, threads);
       else
         linear.matmul(x, rows, y, threads);
     });
+  }
+};
+
+// (inputs of QuantizedLinear with weight [K, 2·N], y scale, y zero point) → y uint8 [.., N] =
+// quantize(GELU(gate) · up)
+struct QuantizedLinearGatedGelu {
+  static constexpr const char* kName = "QuantizedLinearGatedGelu";
+  static constexpr ElementType kInputs[] = {kUint8, kInt8, kFloat, kFloat, kUint8, kFloat, kFloat, kUint8};
+  static constexpr ElementType kOutputs[] = {kUint8};
+  Int8Linear linear;
+  size_t columns;
+  QuantParams output;
+
+  static Status* create(const KernelInfo* info, void** kernel) {
+    Tensor constants[7];
+    QuantParams output;
+    RETURN_IF_ERROR(read_constants(info, 1, constants));
+    RETURN_IF_ERROR(read_quant_params(constants[5], constants[6], output));
+    Tensor &weight = constants[0], &scales = constants[2], &bias = constants[4];
+    const size_t width = weight.last_dimension();
+    if (weight.rank != 2 || width % 2 || !scales.is_vector(width) || !bias.is_vector(width))
+      return invalid_argument("expected a weight [K, 2·N], and 2·N scales and biases");
+    const GatedColumns order = {width / 2};
+    auto weights = interleave(weight.as<int8_t>(), static_cast<size_t>(weight.dimensions[0]), order);
+    auto scale = interleave(scales.as<float>(), 1, order), offset = interleave(bias.as<float>(), 1, order);
+    release_mapped_pages(weight.data, weight.size());
+    weight.data = weights.data();
+    scales.data = scale.data();
+    bias.data = offset.data();
+    weight.dimensions[1] = scales.dimensions[0] = bias.dimensions[0] = static_cast<int64_t>(order.count());
+    return create_int8_linear(constants, 1, kernel, [&](Int8Linear&& linear) {
+      return new QuantizedLinearGatedGelu{std::move(linear), order.columns, output};
+    });
+  }
+
+  Status* compute(KernelContext* context) const {
+    return compute_linear<uint8_t>(context, linear, columns,
+                                   [&](const uint8_t* x, size_t rows, uint8_t* y, ThreadPool threads) {
+                                     linear.matmul_gated_gelu(x, rows, columns, y, output, threads);
+                                   });
+  }
+};
+
+// (x float32 [.., K], weight float32 [K, 2·N], bias [2·N]) → y float32 [.., N] = GELU(gate) · up
+struct FloatLinearGatedGelu {
+  static constexpr const char* kName = "LinearGatedGelu";
+  static constexpr ElementType kInputs[] = {kFloat, kFloat, kFloat};
+  static constexpr ElementType kOutputs[] = {kFloat};
+  bert::Linear<float, float> linear;
+  size_t columns;
+
+  static Status* create(const KernelInfo* info, void** kernel) {
+    Tensor constants[2];
+    RETURN_IF_ERROR(read_constants(info, 1, constants));
+    const auto& [weight, bias] = constants;
+    const size_t width = weight.last_dimension();
+    if (weight.rank != 2 || !weight.size() || width % 2 || !bias.is_vector(width))
+      return invalid_argument("expected a weight [K, 2·N], and 2·N biases");
+    const GatedColumns order = {width / 2};
+    const size_t in_features = static_cast<size_t>(weight.dimensions[0]);
+    const auto weights = interleave(weight.as<float>(), in_features, order);
+    const auto offset = interleave(bias.as<float>(), 1, order);
+    release_mapped_pages(weight.data, weight.size() * sizeof(float));
+    *kernel = new FloatLinearGatedGelu{{weights.data(), nullptr, offset.data(), in_features, order.count()},
+                                       order.columns};
+    return nullptr;
+  }
+
+  Status* compute(KernelContext* context) const {
+    return compute_linear<float>(context, linear, columns,
+                                 [&](const float* x, size_t rows, float* y, ThreadPool threads) {
+                                   linear.matmul_gated_gelu(x, rows, columns, y, threads);
+                                 });
   }
 };
 

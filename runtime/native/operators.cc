@@ -49,25 +49,35 @@ struct Registered : CustomOp {
   }
 };
 
+template <Variant variant>
+const Registered<FloatAttention<variant>> float_attention;
+template <Variant variant>
+const Registered<QuantizedAttention<variant>> quantized_attention;
 const Registered<FloatLinear<false>> linear;
 const Registered<FloatLinear<true>> linear_gelu;
-const Registered<FloatAttention<false>> self_attention;
-const Registered<FloatAttention<true>> relative_attention;
-const Registered<AddNormQuantize> add_norm_quantize;
-const Registered<QuantizedAttention<false>> quantized_attention;
-const Registered<QuantizedAttention<true>> quantized_relative_attention;
+const Registered<FloatLinearGatedGelu> linear_gated_gelu;
+const Registered<AddNormQuantize<false>> add_norm_quantize;
+const Registered<AddNormQuantize<true>> add_pre_norm_quantize;
 const Registered<QuantizedLinear> quantized_linear;
 const Registered<QuantizedLinearGelu> quantized_linear_gelu;
+const Registered<QuantizedLinearGatedGelu> quantized_linear_gated_gelu;
 const CustomOp* const kOperators[] = {&linear,
                                       &linear_gelu,
-                                      &self_attention,
-                                      &relative_attention,
+                                      &linear_gated_gelu,
+                                      &float_attention<Variant::kSelf>,
+                                      &float_attention<Variant::kRelative>,
+                                      &float_attention<Variant::kRotary>,
+                                      &float_attention<Variant::kLocal>,
                                       &add_norm_quantize,
-                                      &quantized_attention,
-                                      &quantized_relative_attention,
+                                      &add_pre_norm_quantize,
+                                      &quantized_attention<Variant::kSelf>,
+                                      &quantized_attention<Variant::kRelative>,
+                                      &quantized_attention<Variant::kRotary>,
+                                      &quantized_attention<Variant::kLocal>,
                                       &quantized_linear,
-                                      &quantized_linear_gelu};
-[[maybe_unused]] constexpr size_t kInt8Matmuls = 2;  // the last of them
+                                      &quantized_linear_gelu,
+                                      &quantized_linear_gated_gelu};
+[[maybe_unused]] constexpr size_t kInt8Matmuls = 3;  // the last of them
 
 // Number of operators, from the first on, that this processor supports and runs faster than ONNX Runtime's own.
 size_t count_operators() {

@@ -124,8 +124,8 @@ bool are_pages_clean(uintptr_t first, uintptr_t end, uintptr_t page_bytes) {
   return clean;
 }
 
-// Releases the pages of a large weight that is mapped from a file: only its packed copy is used from now on, and a new
-// read would load the pages from the file again.
+}  // namespace
+
 void release_mapped_pages(const void* weight, size_t bytes) {
   constexpr size_t kMinBytes = 1 << 20;
   const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -134,8 +134,6 @@ void release_mapped_pages(const void* weight, size_t bytes) {
   if (bytes >= kMinBytes && are_pages_clean(first, end, page_bytes))
     madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);  // NOLINT(performance-no-int-to-ptr)
 }
-
-}  // namespace
 
 template <class Weight>
 std::shared_ptr<const PackedWeight<Weight>> packed_weight(const Weight* weight, size_t in_features,

@@ -1,4 +1,5 @@
-// Quantized attention (QuantizedAttention, QuantizedRelativeAttention): y = quantize(softmax(Q·Kᵀ · scale + bias +
+// Quantized attention (QuantizedAttention, QuantizedRelativeAttention, QuantizedRotaryAttention,
+// QuantizedLocalAttention): y = quantize(softmax(Q·Kᵀ · scale + bias +
 // mask) · V) for each head, with float32 inputs and uint8 outputs. Blocking: see attention.h.
 //
 // Both matmuls are int16 × int16 → int32 and quantize symmetrically at run time, so no calibration is needed: keys and
@@ -65,18 +66,20 @@ F32 exp2_scaled(F32 scaled) {
 
 // Packed keys and values of one head of one sequence, and working memory for a block of queries.
 struct Head {
-  size_t key_tokens, head_size, stride;  // stride: floats from token to token of qkv
-  size_t padded_size, padded_tokens;     // to whole panels
+  size_t key_tokens, head_size;
+  size_t padded_size, padded_tokens;  // to whole panels
   float scale, query_steps, max_probability_sum, key_scale, value_scale;
   int16_t *keys, *values, *queries, *probabilities;  // queries [R, padded_size], probabilities [R, padded_tokens]
   float *scores, *bias;     // scores [R, padded_tokens], R up to kMaxTileRows; bias: memory of a PositionBias
   const uint8_t* attended;  // null for all; keys that no query attends to must not change the scales
+  float* rotated;           // memory of a Rotation
+  uint8_t* window_mask;     // memory of a Window
+  KeyRange range;           // of the block of queries
 
-  Head(size_t key_tokens, size_t head_size, size_t stride, size_t bias_size, float scale, const uint8_t* attended,
-       Scratch& scratch)
+  Head(size_t key_tokens, size_t head_size, size_t bias_size, size_t rotation_size, size_t window_size, float scale,
+       const uint8_t* attended, Scratch& scratch)
       : key_tokens(key_tokens),
         head_size(head_size),
-        stride(stride),
         padded_size(round_up(head_size, kPanelColumns)),
         padded_tokens(round_up(key_tokens, kPanelColumns)),
         scale(scale),
@@ -92,7 +95,9 @@ struct Head {
                             2 * kMaxTileRows * padded_size,
                             2 * kMaxTileRows * padded_tokens,
                             4 * kMaxTileRows * padded_tokens,
-                            4 * bias_size};  // bytes
+                            4 * bias_size,
+                            4 * rotation_size,
+                            window_size};  // bytes
     size_t total = 0;
     for (size_t size : sizes) total += size;
     uint8_t* memory = scratch.reserve(total);
@@ -103,12 +108,16 @@ struct Head {
     probabilities = reinterpret_cast<int16_t*>(take(sizes[3]));
     scores = reinterpret_cast<float*>(take(sizes[4]));
     bias = reinterpret_cast<float*>(take(sizes[5]));
+    rotated = reinterpret_cast<float*>(take(sizes[6]));
+    window_mask = take(sizes[7]);
   }
+
+  size_t padded_keys() const { return round_up(range.count, kPanelColumns); }
 
   size_t token_pairs() const { return ceil_div(key_tokens, 2); }
 
   // Quantizes and packs keys [key_tokens, head_size].
-  void pack_keys(const float* source) {
+  void pack_keys(const float* source, size_t stride) {
     const float max_abs = abs_max(source, key_tokens, head_size, stride, attended);
     const F32 inverse_scale = set1(query_steps / max_abs);
     key_scale = max_abs / query_steps;
@@ -127,7 +136,7 @@ struct Head {
   }
 
   // Quantizes and packs values [key_tokens, head_size].
-  void pack_values(const float* source) {
+  void pack_values(const float* source, size_t stride) {
     const size_t pairs = token_pairs();
     const float max_abs = abs_max(source, key_tokens, head_size, stride, attended);
     const F32 inverse_scale = set1(kValueSteps / max_abs);
@@ -153,10 +162,11 @@ struct Output {
 
 // Quantizes R queries; returns the factor of each row from int32 scores to exponents of 2.
 template <int R>
-inline BERT_ALWAYS_INLINE void quantize_queries(const Head& head, const float* queries, float (&score_scales)[R]) {
+inline BERT_ALWAYS_INLINE void quantize_queries(const Head& head, const float* queries, size_t stride,
+                                                float (&score_scales)[R]) {
   for (int r = 0; r < R; ++r) {
-    const float* query = queries + r * head.stride;
-    const float max_abs = abs_max(query, 1, head.head_size, head.stride, nullptr);
+    const float* query = queries + r * stride;
+    const float max_abs = abs_max(query, 1, head.head_size, stride, nullptr);
     const F32 inverse_scale = set1(head.query_steps / max_abs);
     for (size_t i = 0; i < head.head_size; i += kPanelColumns)
       store_i32(head.queries + r * head.padded_size + i, quantize_i16(query, head.head_size, i, inverse_scale));
@@ -176,7 +186,7 @@ inline BERT_ALWAYS_INLINE void softmax(const Head& head, const F32 (&row_max)[R]
     const F32 maximum = set1(maxima[r]), scale = set1(score_scales[r] * kExponentUnit);
     float* scores = head.scores + r * head.padded_tokens;
     sums[r] = set1(0.0F);
-    for (size_t token = 0; token < head.padded_tokens; token += kLanes) {
+    for (size_t token = 0; token < head.padded_keys(); token += kLanes) {
       const F32 power = exp2_scaled(fma(load(scores + token) - maximum, scale, set1(127 * kExponentUnit)));
       sums[r] += power;
       store(scores + token, power);
@@ -192,7 +202,7 @@ inline BERT_ALWAYS_INLINE void softmax(const Head& head, const F32 (&row_max)[R]
   }
   for (int r = 0; r < R; ++r) {
     const float* powers = head.scores + r * head.padded_tokens;
-    for (size_t token = 0; token < head.padded_tokens; token += kPanelColumns) {
+    for (size_t token = 0; token < head.padded_keys(); token += kPanelColumns) {
       auto rounded = [&](size_t first) { return round_to_i32(load(powers + first) * set1(steps[r])); };
       store_i32(head.probabilities + r * head.padded_tokens + token,
                 narrow_to_i16(rounded(token), rounded(token + kLanes)));
@@ -206,8 +216,9 @@ inline BERT_ALWAYS_INLINE void weighted_sum(const Head& head, const float (&fact
   for (size_t first = 0; first < head.head_size; first += kPanelColumns) {
     I32 acc[R][2];
     zero_accumulators(acc);
-    gemm_microkernel<DotS16, R>(bytes_of(head.probabilities), 2 * head.padded_tokens,
-                                bytes_of(head.values + 2 * first * head.token_pairs()), head.token_pairs(), acc);
+    const int16_t* values = head.values + 2 * first * head.token_pairs() + head.range.first * kPanelColumns;
+    gemm_microkernel<DotS16, R>(bytes_of(head.probabilities), 2 * head.padded_tokens, bytes_of(values),
+                                ceil_div(head.range.count, 2), acc);
     store_tile_u8<R>(
         output.y + first, output.stride, remaining(head.head_size, first), [&](int r, int half) BERT_ALWAYS_INLINE {
           const F32 scaled = fma(to_f32(acc[r][half]), set1(factors[r]) * output.inverse_scale, output.zero_point);
@@ -219,14 +230,14 @@ inline BERT_ALWAYS_INLINE void weighted_sum(const Head& head, const float (&fact
 // Attention of a block of R queries.
 struct Attend {
   template <int R>
-  static void run(Head& head, const float* queries, const float* bias, const uint8_t* mask, size_t mask_stride,
-                  const Output& output) {
+  static void run(Head& head, const float* queries, size_t query_stride, const float* bias, const uint8_t* mask,
+                  size_t mask_stride, const Output& output) {
     float score_scales[R], factors[R];
-    quantize_queries(head, queries, score_scales);
+    quantize_queries(head, queries, query_stride, score_scales);
     F32 row_max[R];
     compute_scores<DotS16, R>(
-        bytes_of(head.queries), 2 * head.padded_size, bytes_of(head.keys), 2 * kPanelColumns * head.padded_size,
-        head.padded_size / 2, head.key_tokens, mask, mask_stride,
+        bytes_of(head.queries), 2 * head.padded_size, bytes_of(head.keys + head.range.first * head.padded_size),
+        2 * kPanelColumns * head.padded_size, head.padded_size / 2, head.range.count, mask, mask_stride,
         [&](I32 acc, int row, size_t key) BERT_ALWAYS_INLINE {
           const F32 score = to_f32(acc);
           return bias ? fma(score, set1(score_scales[row]), load_unaligned(bias + key - row)) : score;
@@ -242,18 +253,27 @@ struct Attend {
 
 void Attention::compute(uint8_t* y, QuantParams output, const ThreadPool& threads) const {
   const size_t width = num_heads * head_size, stride = 3 * width;
-  const KeyMask key_mask(mask, batch, tokens);
+  const KeyMask key_mask(mask, batch, mask_rows, tokens);
+  const Window local(window, tokens);
   parallel_for_heads(*this, threads, [&](size_t sequence, size_t column, const float* queries, Scratch& scratch) {
-    Head head(key_mask.key_tokens(sequence), head_size, stride, bias ? PositionBias::size(tokens) : 0, scale,
-              key_mask.attended(sequence), scratch);
+    const size_t key_tokens = key_mask.key_tokens(sequence);
+    Head head(key_tokens, head_size, bias ? PositionBias::size(tokens) : 0,
+              Rotation::size(rotary, key_tokens, head_size), local.size(), scale, key_mask.attended(sequence), scratch);
     const PositionBias head_bias(bias_of_head(column), tokens, head.bias);
-    head.pack_keys(queries + width);
-    head.pack_values(queries + 2 * width);
+    const Rotation rotation(rotary, head_size, head.rotated);
+    size_t key_stride = stride;
+    const float* keys = rotation.keys(queries + width, key_tokens, key_stride);
+    head.pack_keys(keys, key_stride);
+    head.pack_values(queries + 2 * width, stride);
     for_each_row_block(tokens, [&](size_t first, size_t count) {
+      head.range = local.range(first, count, key_tokens);
+      const BlockMask block_mask(key_mask, local, sequence, first, count, head.range, head.window_mask);
+      size_t query_stride = stride;
+      const float* rows = rotation.queries(queries + first * stride, first, count, query_stride);
       const Output block = {y + (sequence * tokens + first) * width + column, width, set1(1 / output.scale),
                             set1(static_cast<float>(output.zero_point))};
       const auto attend = kernel_by_rows<Attend>(count);
-      attend(head, queries + first * stride, head_bias.row(first), key_mask.rows(sequence, first), tokens, block);
+      attend(head, rows, query_stride, head_bias.row(first), block_mask.rows, block_mask.stride, block);
     });
   });
 }

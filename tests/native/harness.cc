@@ -119,15 +119,59 @@ void check_quantized_gelu(Random& random, const ThreadPool& threads) {
                  });
 }
 
+// Gates are the first half of the columns, ups the second: GELU(gate) · up.
+template <class Input, class Weight>
+void check_gated_gelu(Random& random, const ThreadPool& threads) {
+  LinearCase<Input, Weight> linear(random);
+  const GatedColumns order = {linear.N / 2};
+  if (!order.columns) return;
+  const size_t columns = order.count(), stride = linear.N;
+  Guarded<Weight> weight(linear.K * columns, linear.ends_at_page);
+  Guarded<float> scales(columns, linear.ends_at_page), bias(columns, linear.ends_at_page);
+  auto at = [&](size_t column) { return order.source(column); };  // the last of an odd number of columns is left out
+  weight.fill([&](size_t index) {
+    const ptrdiff_t source = at(index % columns);
+    return source < 0 ? Weight{0} : linear.weight.get(index / columns * stride + source);
+  });
+  scales.fill([&](size_t column) { return at(column) < 0 ? 0 : linear.scales.get(at(column)); });
+  bias.fill([&](size_t column) { return at(column) < 0 ? 0 : linear.bias.get(at(column)); });
+  const QuantParams output = {0.2F, static_cast<uint8_t>(random.integer(0, 255))};
+  using Output = std::conditional_t<sizeof(Weight) == 1, uint8_t, float>;
+  const Guarded<Output> y(linear.rows * order.columns, linear.ends_at_page, random.integer(0, 3) * sizeof(Output));
+  if constexpr (sizeof(Weight) == 1)
+    Linear<Input, Weight>(weight.data(), scales.data(), bias.data(), linear.K, columns, linear.input)
+        .matmul_gated_gelu(linear.x.data(), linear.rows, order.columns, y.data(), output, threads);
+  else
+    Linear<Input, Weight>(weight.data(), nullptr, bias.data(), linear.K, columns)
+        .matmul_gated_gelu(linear.x.data(), linear.rows, order.columns, y.data(), threads);
+  if (!y.is_surrounded_by_pattern()) fail("gated GELU wrote beyond its output: rows %zu, N %zu", linear.rows, stride);
+  for (size_t i = 0; linear.rows && i < 60; ++i) {
+    const size_t row = random.integer(0, linear.rows - 1), column = random.integer(0, order.columns - 1);
+    double gate, up, gate_error, up_error;
+    linear.expected(row, column, gate, gate_error);
+    linear.expected(row, column + order.columns, up, up_error);
+    const double value = gelu(gate) * up;
+    const double error = 1.2 * (gate_error + 1e-6) * (std::abs(up) + 1) + 1.2 * up_error * (std::abs(gate) + 1);
+    const double found = y.get(row * order.columns + column);
+    const bool is_near = sizeof(Weight) == 1 ? std::abs(saturate(value / output.scale + output.zero_point) - found) <=
+                                                   0.5 + error / output.scale + 1e-3
+                                             : std::abs(value - found) <= error;
+    if (!is_near)
+      return fail("gated GELU, rows %zu, K %zu, N %zu: [%zu, %zu] is not near %g", linear.rows, linear.K, stride, row,
+                  column, value);
+  }
+}
+
 // Attention with a random mask; NaN, infinity or huge values where no query attends to.
 struct AttentionCase {
   size_t batch, tokens, num_heads, head_size, width;
-  bool ends_at_page, is_masked;
+  bool ends_at_page, is_masked, is_rotary;
+  size_t mask_rows, window;
   float spread;
   Guarded<float> qkv;
   Guarded<uint8_t> mask;
   bool has_bias;
-  Guarded<float> bias;
+  Guarded<float> bias, cos, sin;
 
   explicit AttentionCase(Random& random)
       : batch(random.one_in(12) ? 0 : random.integer(1, 3)),
@@ -137,23 +181,31 @@ struct AttentionCase {
         width(num_heads * head_size),
         ends_at_page(random.one_in(2)),
         is_masked(!random.one_in(4)),
+        is_rotary(head_size % 2 == 0 && !random.one_in(3)),
+        mask_rows(is_rotary ? 1 : tokens),
+        window(is_rotary && random.one_in(2) ? random.integer(1, 40) : 0),
         spread(random.one_in(5) ? 4 : 1),
         qkv(batch * tokens * 3 * width, ends_at_page, random.integer(0, 3) * 4),
-        mask(batch * tokens * tokens, ends_at_page, random.integer(0, 5)),
-        has_bias(random.one_in(2)),
-        bias(tokens ? num_heads * (2 * tokens - 1) : 0, ends_at_page, random.integer(0, 3) * 4) {
+        mask(batch * mask_rows * tokens, ends_at_page, random.integer(0, 5)),
+        has_bias(!is_rotary && random.one_in(2)),
+        bias(tokens ? num_heads * (2 * tokens - 1) : 0, ends_at_page, random.integer(0, 3) * 4),
+        cos(tokens * head_size / 2, ends_at_page, random.integer(0, 3) * 4),
+        sin(tokens * head_size / 2, ends_at_page, random.integer(0, 3) * 4) {
+    cos.fill([&](size_t index) { return std::cos(0.1F * static_cast<float>(index)); });
+    sin.fill([&](size_t index) { return std::sin(0.1F * static_cast<float>(index)); });
     bias.fill([&](size_t) { return random.normal() * spread; });
     qkv.fill([&](size_t) { return random.normal() * spread; });
     const size_t kind = random.integer(0, 4), length = random.integer(0, tokens);
     mask.fill([&](size_t index) {
-      const size_t query = index / tokens % tokens, key = index % tokens;
+      const size_t query = mask_rows == 1 ? tokens : index / tokens % tokens, key = index % tokens;
       const bool kinds[] = {key < length, key <= query, !random.one_in(4), key >= tokens - length, random.one_in(8)};
       return kinds[kind] ? random.integer(1, 255) : 0;  // any byte but 0 stands for true
     });
     if (is_masked && random.one_in(3)) poison();
   }
   bool attends(size_t sequence, size_t query, size_t key) const {
-    return !is_masked || mask.get((sequence * tokens + query) * tokens + key);
+    const bool is_near = !window || (query > key ? query - key : key - query) <= window;
+    return is_near && (!is_masked || mask.get((sequence * mask_rows + (mask_rows == 1 ? 0 : query)) * tokens + key));
   }
   void poison() {
     const float values[] = {NAN, INFINITY, -3e38F};
@@ -168,6 +220,14 @@ struct AttentionCase {
   float get(size_t sequence, size_t token, size_t part, size_t element) const {
     return qkv.get(((sequence * tokens + token) * 3 + part) * width + element);
   }
+  // A query (part 0) or key (part 1), rotated by its position if the case has rotations.
+  double rotated(size_t sequence, size_t token, size_t part, size_t element) const {
+    if (!is_rotary) return get(sequence, token, part, element);
+    const size_t half = head_size / 2, i = element % head_size, at = token * half + i % half;
+    const double x = get(sequence, token, part, element);
+    const double other = get(sequence, token, part, i < half ? element + half : element - half);
+    return x * cos.get(at) + (i < half ? -other : other) * sin.get(at);
+  }
   double bias_of(size_t query, size_t key, size_t head) const {
     return has_bias ? double{bias.get(head * (2 * tokens - 1) + tokens - 1 + key - query)} : 0;
   }
@@ -179,7 +239,7 @@ struct AttentionCase {
       if (!attends(sequence, query, key)) continue;
       weights[key] = bias_of(query, key, head);
       for (size_t i = head * head_size; i < (head + 1) * head_size; ++i)
-        weights[key] += scale * get(sequence, query, 0, i) * get(sequence, key, 1, i);
+        weights[key] += scale * rotated(sequence, query, 0, i) * rotated(sequence, key, 1, i);
       maximum = std::max(maximum, weights[key]);
     }
     for (size_t key = 0; key < tokens; ++key) {
@@ -202,9 +262,10 @@ struct AttentionCase {
       for (size_t element = 0; element < head_size; ++element)
         if (!(difference((sequence * tokens + query) * width + head * head_size + element, y[element]) <= tolerance))
           return fail(
-              "%s, batch %zu, tokens %zu, heads %zu × %zu, masked %d, bias %d, spread %g: query %zu is not near %g",
-              what, batch, tokens, num_heads, head_size, is_masked, has_bias, static_cast<double>(spread), query,
-              y[element]);
+              "%s, batch %zu, tokens %zu, heads %zu × %zu, masked %d, bias %d, rotary %d, window %zu, spread %g: query "
+              "%zu is not near %g",
+              what, batch, tokens, num_heads, head_size, is_masked, has_bias, is_rotary, window,
+              static_cast<double>(spread), query, y[element]);
     }
   }
 };
@@ -219,7 +280,10 @@ void check_attention(Random& random, const ThreadPool& threads) {
                             scale,
                             attention.qkv.data(),
                             attention.is_masked ? attention.mask.data() : nullptr,
-                            attention.has_bias ? attention.bias.data() : nullptr};
+                            attention.mask_rows,
+                            attention.has_bias ? attention.bias.data() : nullptr,
+                            {attention.is_rotary ? attention.cos.data() : nullptr, attention.sin.data()},
+                            attention.window};
   const size_t size = attention.batch * attention.tokens * attention.width;
   const double spread = attention.spread;
   const Guarded<float> y(size, attention.ends_at_page, random.integer(0, 3) * 4);
@@ -246,8 +310,9 @@ void check_layer_norm(Random& random, const ThreadPool& threads) {
   const Guarded<float> y(rows * columns, ends_at_page, random.integer(0, 3) * 4);
   const Guarded<uint8_t> quantized(rows * columns, ends_at_page, random.integer(0, 3));
   const QuantParams output = {0.03F, 100};
-  const AddLayerNorm kernel = {rows,         columns,     x.data(),         residual.data(),
-                               gamma.data(), beta.data(), smoothing.data(), 1e-12F};
+  const bool is_pre_norm = random.one_in(2);
+  const AddLayerNorm kernel = {rows,        columns,          x.data(), residual.data(), gamma.data(),
+                               beta.data(), smoothing.data(), 1e-12F,   is_pre_norm};
   kernel.compute(y.data(), quantized.data(), output, threads);
   if (!y.is_surrounded_by_pattern() || !quantized.is_surrounded_by_pattern())
     fail("LayerNorm wrote beyond its output: rows %zu, columns %zu", rows, columns);
@@ -262,7 +327,8 @@ void check_layer_norm(Random& random, const ThreadPool& threads) {
     for (size_t column = 0; column < columns; ++column) {
       const double value = (sum(column) - mean) / std::sqrt(variance) * gamma.get(column) + beta.get(column);
       const double steps = saturate(value * smoothing.get(column) / output.scale + output.zero_point);
-      if (!(std::abs(value - y.get(first + column)) <= tolerance * (1 + std::abs(value))) ||
+      const double first_output = is_pre_norm ? sum(column) : value;
+      if (!(std::abs(first_output - y.get(first + column)) <= tolerance * (1 + std::abs(value))) ||
           !(std::abs(steps - quantized.get(first + column)) <= 0.5 + 50 * tolerance * (1 + std::abs(value))))
         return fail("LayerNorm, rows %zu, columns %zu: not near %g, %g steps", rows, columns, value, steps);
     }
@@ -287,7 +353,7 @@ void check_exceptions(const ThreadPool& threads) {
 void run_cases(unsigned cases, unsigned seed, const ThreadPool& threads) {
   for (unsigned index = 0; index < cases; ++index) {
     Random random(seed * 1000003U + index);
-    switch (index % 6) {
+    switch (index % 7) {
       case 0:
         check_linear<uint8_t, int8_t>(random, threads, false);
         break;
@@ -299,6 +365,12 @@ void run_cases(unsigned cases, unsigned seed, const ThreadPool& threads) {
         break;
       case 3:
         check_layer_norm(random, threads);
+        break;
+      case 4:
+        if (random.one_in(2))
+          check_gated_gelu<uint8_t, int8_t>(random, threads);
+        else
+          check_gated_gelu<float, float>(random, threads);
         break;
       default:
         check_attention(random, threads);

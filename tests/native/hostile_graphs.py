@@ -22,6 +22,10 @@ _OUTPUT_TYPES = {
     "QuantizedLinearGelu": [TensorProto.UINT8],
     "QuantizedAttention": [TensorProto.UINT8],
     "QuantizedRelativeAttention": [TensorProto.UINT8],
+    "QuantizedRotaryAttention": [TensorProto.UINT8],
+    "QuantizedLocalAttention": [TensorProto.UINT8],
+    "QuantizedLinearGatedGelu": [TensorProto.UINT8],
+    "AddPreNormQuantize": [TensorProto.FLOAT, TensorProto.UINT8],
     "AddNormQuantize": [TensorProto.FLOAT, TensorProto.UINT8],
 }
 
@@ -128,6 +132,54 @@ def _attentions() -> Iterator[HostileGraph]:
         yield from _attention(f"y_scale of {scale}", None, y_scale=np.asarray(np.float32(scale)))
 
 
+def _rotary(
+    name: str, error: str | None, attributes: Mapping[str, Any] | None = None, **changes: Array | None
+) -> Iterator[HostileGraph]:
+    """Yield a call of each attention with rotations; `changes` replace arguments, `attributes` those of one head."""
+    values = {
+        "qkv": np.ones((1, 4, 12), np.float32),
+        "mask": np.ones((1, 4), np.bool_),
+        "is_full": np.asarray(False),
+        "cos": np.ones((6, 2), np.float32),
+        "sin": np.ones((6, 2), np.float32),
+        "y_scale": np.asarray(np.float32(0.1)),
+        "y_zero_point": np.asarray(np.uint8(3)),
+    } | changes
+    for function in ("RotaryAttention", "LocalAttention", "QuantizedRotaryAttention", "QuantizedLocalAttention"):
+        window = {"window": 2} if "Local" in function else {}
+        given = {"num_heads": 1, "scale": 0.5, **window, **(attributes or {})}
+        given = {key: value for key, value in given.items() if value is not None and (window or key != "window")}
+        arguments = {key: value for key, value in values.items() if "Quantized" in function or key[:2] != "y_"}
+        variable = ("qkv", "mask", "is_full", "cos", "sin")
+        yield HostileGraph(f"{function}, {name}", error, function, arguments, variable, given, ["y"])
+
+
+def _rotaries() -> Iterator[HostileGraph]:
+    """Yield calls of every attention with rotations."""
+    yield from _rotary("as exported", None)
+    for window in (1, 3, (1 << 31) - 1):
+        yield from _rotary(f"a window of {window}", None, {"window": window})
+    for window in (0, -1, 1 << 31, (1 << 63) - 1):
+        for graph in _rotary(f"a window of {window}", "expected a window of 1 to", {"window": window}):
+            if "Local" in graph.function:
+                yield graph
+    for shape in ((4,), (1, 5), (2, 4), (1, 1, 4, 4), (0,)):
+        yield from _rotary(f"a mask {shape}", "expected a mask [B, T]", mask=np.ones(shape, np.bool_))
+    for shape in ((3, 2), (6, 1), (12,), (6, 2, 1), (0, 2)):
+        for argument in ("cos", "sin"):
+            yield from _rotary(f"{argument} {shape}", "cosines and sines", **{argument: np.ones(shape, np.float32)})
+    odd = {
+        "qkv": np.ones((1, 4, 9), np.float32),
+        "cos": np.ones((6, 1), np.float32),
+        "sin": np.ones((6, 1), np.float32),
+    }
+    yield from _rotary("heads of width 3", "expected an even S", **odd)
+    no_tokens = {"qkv": np.ones((1, 0, 12), np.float32), "mask": np.ones((1, 0), bool)}
+    yield from _rotary("no tokens", None, **no_tokens)
+    yield from _rotary("a mask of bytes 2", None, mask=np.full((1, 4), 2, np.uint8).view(np.bool_))
+    yield from _rotary("no keys", None, mask=np.zeros((1, 4), np.bool_))
+
+
 def _linear(
     name: str, error: str | None, function: str = "QuantizedLinear", variable: Sequence[str] = ("x",),
     extra: Mapping[str, Array] | None = None, **changes: Array | None,
@@ -174,6 +226,17 @@ def _linears() -> Iterator[HostileGraph]:
         output = {"y_scale": scale, "y_zero_point": scalar_zero}
         yield _linear(f"y_scale {scale.tolist()}", error, "QuantizedLinearGelu", extra=output)
     yield _linear("no y_zero_point", "", "QuantizedLinearGelu", extra={"y_scale": scalar_scale})
+    output = {"y_scale": scalar_scale, "y_zero_point": scalar_zero}
+    even = {"weight": np.ones((8, 4), np.int8), "scales": np.ones(4, np.float32), "bias": np.ones(4, np.float32)}
+    gated = "QuantizedLinearGatedGelu"
+    yield _linear("as exported", None, gated, extra=output, **even)
+    yield _linear("an odd number of columns", "expected a weight [K, 2·N]", gated, extra=output)
+    yield _linear("short scales", "expected a weight", gated, extra=output, **even | {"scales": np.ones(2, np.float32)})
+    yield _linear("6 inputs", "multiple of 4", gated, extra=output, **even | {"weight": np.ones((6, 4), np.int8)})
+    yield _linear("no inputs", "expected a weight", gated, extra=output, **even | {"weight": np.ones((0, 4), np.int8)})
+    floats = {"weight": np.ones((8, 4), np.float32), "bias": np.ones(4, np.float32)}
+    yield _linear("as exported", None, "LinearGatedGelu", **floats)
+    yield _linear("an odd number of columns", "expected a weight [K, 2·N]", "LinearGatedGelu")
     for function in ("Linear", "LinearGelu"):
         yield _linear("as exported", None, function)
         yield _linear("a weight of rank 1", "expected a weight [K, N]", function, weight=np.ones(8, np.float32))
@@ -184,9 +247,9 @@ def _linears() -> Iterator[HostileGraph]:
 
 def _norm(
     name: str, error: str | None, outputs: Sequence[str] = ("y", "y_uint8"), epsilon: float = 1e-12,
-    variable: Sequence[str] = ("x", "residual"), **changes: Array,
+    variable: Sequence[str] = ("x", "residual"), function: str = "AddNormQuantize", **changes: Array,
 ) -> HostileGraph:  # fmt: skip
-    """Return a call of AddNormQuantize with 8 columns; `changes` replace arguments."""
+    """Return a call of AddNormQuantize with 8 columns, or of another function; `changes` replace arguments."""
     values = {
         "x": np.ones((1, 2, 8), np.float32),
         "residual": np.ones((1, 2, 8), np.float32),
@@ -194,13 +257,13 @@ def _norm(
         "scale": np.asarray(np.float32(0.1)),
         "zero_point": np.asarray(np.uint8(3)),
     } | changes
-    function = "AddNormQuantize"
     return HostileGraph(f"{function}, {name}", error, function, values, variable, {"epsilon": epsilon}, outputs)
 
 
 def _norms() -> Iterator[HostileGraph]:
-    """Yield calls of AddNormQuantize."""
+    """Yield calls of AddNormQuantize and AddPreNormQuantize."""
     yield _norm("as exported", None)
+    yield _norm("as exported", None, function="AddPreNormQuantize", outputs=("sum", "y_uint8"))
     yield _norm("no first output", "", ["", "y_uint8"])
     yield _norm("no second output", "", ["y"])
     for epsilon in (-1.0, float("nan"), float("inf")):
@@ -222,7 +285,7 @@ def _norms() -> Iterator[HostileGraph]:
 
 def hostile_graphs() -> dict[str, HostileGraph]:
     """Return the graphs by name."""
-    return {graph.name: graph for graph in (*_attentions(), *_linears(), *_norms())}
+    return {graph.name: graph for graph in (*_attentions(), *_rotaries(), *_linears(), *_norms())}
 
 
 def _error_of(graph: HostileGraph, library: str) -> str | None:
