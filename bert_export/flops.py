@@ -4,9 +4,12 @@ from math import prod
 
 import onnx_ir as ir
 
+from bert_export.vocabulary_pooling import FLOAT_POOLING_FUNCTIONS, POOLING_FUNCTIONS
+
 __all__ = ["int8_flops_share", "matmul_flops"]
 
 _INT8_MATMULS = ("DynamicQuantizeMatMul", "MatMulIntegerToFloat")
+_INT8_POOLINGS = tuple(name for name in POOLING_FUNCTIONS if name not in FLOAT_POOLING_FUNCTIONS)
 
 
 def matmul_flops(node: ir.Node, tokens: int) -> int:
@@ -21,6 +24,8 @@ def matmul_flops(node: ir.Node, tokens: int) -> int:
     if node.op_type in ("MatMul", "Gemm", *_INT8_MATMULS):
         *outer, _ = _sizes(node.outputs[0], tokens)
         return 2 * prod(outer) * prod(_sizes(node.inputs[1], tokens))
+    if node.op_type in POOLING_FUNCTIONS:  # scores of the whole vocabulary, the weight's larger axis
+        return 2 * tokens * prod(_sizes(node.inputs[1], tokens))
     if node.op_type == "Attention":  # scores = queries · keys, then scores · values
         query, key = (_sizes(value, tokens) for value in node.inputs[:2])
         return 4 * query[-2] * key[-2] * prod(size for i, size in enumerate(query) if i != len(query) - 2)
@@ -32,8 +37,9 @@ def int8_flops_share(graph: ir.Model, tokens: int = 128) -> float:
 
     The two matmuls inside Attention are included.
     """
-    flops = [(node.op_type in _INT8_MATMULS, matmul_flops(node, tokens)) for node in graph.graph]
-    return sum(count for int8, count in flops if int8) / sum(count for _, count in flops)
+    int8 = (*_INT8_MATMULS, *_INT8_POOLINGS)
+    flops = [(node.op_type in int8, matmul_flops(node, tokens)) for node in graph.graph]
+    return sum(count for is_int8, count in flops if is_int8) / sum(count for _, count in flops)
 
 
 def _sizes(value: ir.Value | None, tokens: int) -> list[int]:

@@ -18,6 +18,7 @@ _PIPELINE_TAGS = {
     "question-answering": "question-answering",
     "fill-mask": "fill-mask",
     "sentence-embedding": "sentence-similarity",
+    "sparse-embedding": "feature-extraction",
 }
 """The hub's names of tasks; it has none for the others."""
 

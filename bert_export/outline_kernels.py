@@ -23,6 +23,7 @@ from bert_export.onnx_graph import (
     tidy,
 )
 from bert_export.outline_rotary import check_local_attention, rotary_call
+from bert_export.vocabulary_pooling import POOLING_FUNCTIONS
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
 __all__ = ["outline_kernels"]
@@ -60,6 +61,8 @@ def outline_kernels(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
             except NoMatch:
                 continue
         tidy(outlined)
+    for call in (node for name in POOLING_FUNCTIONS for node in operators(outlined, name)):  # calls since `fuse`
+        counts[call.op_type] += 1
     for name, function in FUNCTIONS.items():
         if counts[name]:
             outlined.functions[function.identifier()] = function

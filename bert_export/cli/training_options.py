@@ -86,6 +86,13 @@ fine_tuning_options = combine(
         type=click.Choice(["balanced"]),
         help="Weight classes in the loss by the inverse of their frequency.",
     ),
+    _setting("--query-flops", type=float, default=5e-5, help="sparse-embedding: weight of the sparsity of queries."),
+    _setting(
+        "--document-flops",
+        type=float,
+        default=3e-5,
+        help="sparse-embedding: weight of the sparsity of the texts that are found.",
+    ),
     _setting(
         "--dev-share",
         "dev_fraction",

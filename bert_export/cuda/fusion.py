@@ -40,6 +40,7 @@ from bert_export.onnx_graph import (
     scope,
     tidy,
 )
+from bert_export.vocabulary_pooling import expand_vocabulary_pooling
 from bert_models import EncoderConfig
 
 __all__ = ["CUDA_OPSET", "fuse_for_cuda"]
@@ -54,6 +55,7 @@ def fuse_for_cuda(graph: ir.Model, config: EncoderConfig) -> FusionCounts:
     Raises:
         FusionError: An operator was replaced a different number of times than the configuration demands.
     """
+    expand_vocabulary_pooling(graph)
     layers = config.num_layers
     expected = {
         "attention_with_projection": layers,

@@ -11,9 +11,18 @@ Bundles count this fusion under the key `masked_rows`.
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.onnx_graph import NoMatch, add_initializer, as_linear, constant, insert_before, operators, scope
+from bert_export.onnx_graph import (
+    Linear,
+    NoMatch,
+    add_initializer,
+    as_linear,
+    constant,
+    insert_before,
+    operators,
+    scope,
+)
 
-__all__ = ["fuse_mlm_gather_masks"]
+__all__ = ["fuse_mlm_gather_masks", "token_embedding"]
 
 _TOKENWISE = ("MatMul", "Add", "Gelu", "LayerNormalization", "Relu", "Sigmoid", "Tanh", "Mul", "Pow")
 """Operators that work on each token by itself in a head."""
@@ -69,6 +78,21 @@ def _gather_masks(graph: ir.Graph, first: ir.Node, hidden: ir.Value, mask_token_
 def _share_embedding(graph: ir.Model, output: ir.Value) -> None:
     """Replace the matmul with the transposed token embedding by a Gemm that reads the embedding as it is stored."""
     linear = as_linear(output)
+    embedding = token_embedding(graph, linear)
+    add = output.producer()
+    assert add is not None
+    bias = linear.bias or add_initializer(graph.graph, "head.bias", linear.bias_array)
+    (scores,) = insert_before(add, "Gemm", [linear.input, embedding, bias], like=output, attributes={"transB": 1})
+    scores.name, output.name = output.name, None
+    graph.graph.outputs[0] = scores
+
+
+def token_embedding(graph: ir.Model, linear: Linear) -> ir.Value:
+    """Return the token embedding [V, H] that a projection to the vocabulary multiplies by.
+
+    Raises:
+        NoMatch: It multiplies by another matrix.
+    """
     embedding = next(
         (
             node.inputs[0]
@@ -79,9 +103,4 @@ def _share_embedding(graph: ir.Model, output: ir.Value) -> None:
     )
     if embedding is None or not np.array_equal(constant(embedding).T, linear.weight_array):
         raise NoMatch("expected the head to score with the token embedding, found another matrix")
-    add = output.producer()
-    assert add is not None
-    bias = linear.bias or add_initializer(graph.graph, "head.bias", linear.bias_array)
-    (scores,) = insert_before(add, "Gemm", [linear.input, embedding, bias], like=output, attributes={"transB": 1})
-    scores.name, output.name = output.name, None
-    graph.graph.outputs[0] = scores
+    return embedding

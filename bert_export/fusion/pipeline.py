@@ -15,6 +15,7 @@ from bert_export.fusion.merge_qkv import merge_qkv
 from bert_export.fusion.mlm_gather_masks import fuse_mlm_gather_masks
 from bert_export.fusion.position_bias import fold_position_bias
 from bert_export.fusion.position_scores import fuse_position_scores
+from bert_export.fusion.vocabulary_pooling import fuse_vocabulary_pooling
 from bert_export.onnx_graph import (
     FusionCounts,
     NoMatch,
@@ -29,7 +30,7 @@ from bert_export.onnx_graph import (
 from bert_export.position_functions import POSITION_SCORES
 from bert_models import EncoderConfig
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
-from bert_runtime.tasks import FillMask, Task, TextClassification
+from bert_runtime.tasks import FillMask, SparseEmbedding, Task, TextClassification
 
 __all__ = ["expected_fusions", "fuse", "reads_first_token_only"]
 
@@ -48,6 +49,7 @@ def expected_fusions(config: EncoderConfig, task: Task) -> dict[str, int]:
         "kv_projection": first_token,
         "layer_normalization": 2 * config.num_layers + 1,
         "gelu": config.num_layers if config.activation.startswith("gelu") else 0,
+        **({"vocabulary_pooling": 1} if isinstance(task, SparseEmbedding) else {}),
         **({} if config.relative_buckets is None else {"position_bias": 1}),
         **({} if config.position_attention is None else {"position_scores": config.num_layers}),
         **({"rotary": 2 * config.num_layers} if config.positions == "rotary" else {}),
@@ -99,6 +101,7 @@ def fuse(graph: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
         ("position_bias", fold_position_bias),
         ("first_row", fuse_first_token_only),
         ("masked_rows", partial(_gather_masks, task=task)),
+        ("vocabulary_pooling", partial(_pool_vocabulary, task=task)),
     ):
         if expected.get(name):
             try:
@@ -152,3 +155,8 @@ def _name_weights(graph: ir.Model) -> None:
         name = f"{scope(linear.matmul)}.weight"
         if str(linear.weight.name).startswith("val_") and name not in graph.graph.initializers:
             linear.weight.name = name
+
+
+def _pool_vocabulary(graph: ir.Model, task: Task) -> None:
+    assert isinstance(task, SparseEmbedding)
+    fuse_vocabulary_pooling(graph, task)

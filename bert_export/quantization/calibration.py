@@ -13,6 +13,7 @@ from onnxruntime import InferenceSession
 
 from bert_export.onnx_graph import linears, scope
 from bert_export.progress import StepCallback, no_progress
+from bert_export.vocabulary_pooling import pooled_inputs
 from bert_runtime.cpu.session import open_onnxruntime_session
 from bert_runtime.machine import available_cores
 from bert_runtime.numerics import Float32Array
@@ -75,6 +76,7 @@ def measure_activations(
     values = {
         str(linear.input.name): linear.input for linear in linears(graph) if scope(linear.matmul).startswith("encoder.")
     }
+    values |= {str(value.name): value for value in pooled_inputs(graph)}
     attended = {name for name, value in values.items() if _is_attention_output(value)}
     graph.graph.outputs.extend(value for value in values.values() if not value.is_graph_output())
     limit = max(1, min(_MAX_SAMPLES, _MAX_BYTES // (4 * sum(_width(value) for value in values.values()))))

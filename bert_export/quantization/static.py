@@ -16,9 +16,10 @@ from bert_export.quantization.calibration import Activations
 from bert_export.quantization.embeddings import quantize_embeddings
 from bert_export.quantization.outlier_splitting import feed_forward_blocks, split_outlier_channels
 from bert_export.quantization.projections import SharedWeight, encoder_linears, shared_weights
+from bert_export.quantization.ranges import fake_quantize, quantization_parameters
 from bert_export.quantization.smoothing import SMOOTHING, fold_into_gated, fold_into_values, smooth
+from bert_export.quantization.vocabulary import quantize_vocabulary_pooling
 from bert_export.quantization.weights import gptq_quantize
-from bert_runtime.numerics import Float32Array
 
 __all__ = ["quantize"]
 
@@ -67,6 +68,7 @@ def quantize(
     for done, projection in enumerate(projections, start=len(blocks) + 1):
         _replace(projection, weight_bits)
         on_step(done, num_steps)
+    vocabularies = quantize_vocabulary_pooling(graph, activations, weight_bits)
     graph.graph.opset_imports[MICROSOFT_DOMAIN] = 1
     tables = quantize_embeddings(graph)
     tidy(graph)
@@ -81,6 +83,7 @@ def quantize(
         "added_neurons": sum(int(split.copies.sum()) for split in splits),
         "kept_fp32": list(keep_fp32),
         "embeddings": tables,
+        **({"vocabulary_poolings": vocabularies} if vocabularies else {}),
     }
     return check_counts({"int8_matmul": len(found)}, {"int8_matmul": expected}, []), recipe
 
@@ -89,10 +92,10 @@ def _replace(projection: SharedWeight, bits: int) -> None:
     """Replace MatMul and Add by an INT8 matmul, whose weight is rounded for the inputs as they are quantized."""
     graph = projection.linears[0].matmul.graph
     assert isinstance(graph, ir.Graph)
-    parameters = [_quantization_parameters(inputs) for inputs in projection.inputs]
+    parameters = [quantization_parameters(inputs) for inputs in projection.inputs]
     inputs = np.concatenate(
         [
-            _fake_quantize(inputs.samples, scale, zero_point)
+            fake_quantize(inputs.samples, scale, zero_point)
             for inputs, (scale, zero_point) in zip(projection.inputs, parameters, strict=True)
         ]
     )
@@ -129,17 +132,3 @@ def _insert(
         like=like, domain=MICROSOFT_DOMAIN,
     )  # fmt: skip
     like.replace_all_uses_with(output)
-
-
-def _quantization_parameters(inputs: Activations) -> tuple[np.float32, np.uint8]:
-    """Return the scale and zero point of the uint8 range that holds all inputs, and zero exactly."""
-    low, high = min(0.0, float(inputs.low.min())), max(0.0, float(inputs.high.max()))
-    scale = np.float32(max(high - low, 1e-8) / 255)
-    return scale, np.uint8(np.clip(np.rint(-low / scale), 0, 255))
-
-
-def _fake_quantize(samples: Float32Array, scale: np.float32, zero_point: np.uint8) -> Float32Array:
-    """Quantize and dequantize the samples."""
-    steps = np.clip(np.rint(samples / scale) + np.float32(zero_point), 0, 255)
-    rounded: Float32Array = (steps - np.float32(zero_point)) * scale
-    return rounded

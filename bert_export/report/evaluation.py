@@ -96,6 +96,7 @@ _UNITS = {
     "fill-mask": "masks",
     "next-sentence-prediction": "pairs",
     "sentence-embedding": "pairs",
+    "sparse-embedding": "queries",
 }
 """The noun for a task's units, in the plural, where they are not texts."""
 

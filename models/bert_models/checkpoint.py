@@ -24,12 +24,13 @@ from bert_models.sentence_transformers import (
     read_max_tokens,
     read_sentence_embedding,
 )
+from bert_models.sparse_encoders import is_sparse_encoder_folder, read_sparse_embedding
 from bert_models.task_settings import read_mask_token, read_task, read_task_params, task_config_json
 from bert_models.tokenizer_files import read_tokenizer
 from bert_models.trained_heads import check_architecture, check_head_weights, check_label_count, named_tasks
 from bert_models.weights import check_weights, load_weights, read_weights, split_parts, weight_files
 from bert_runtime.bundle.manifest import sha256_file
-from bert_runtime.tasks import TASKS, FillMask, SentenceEmbedding, Task, WindowedText
+from bert_runtime.tasks import TASKS, FillMask, SentenceEmbedding, SparseEmbedding, Task, WindowedText
 from bert_runtime.tokenization import TextTokenizer
 
 __all__ = ["Checkpoint", "load_model", "open_checkpoint"]
@@ -70,12 +71,16 @@ class Checkpoint:
         if name == SentenceEmbedding.name:
             return self._sentence_embedding()
         where = self.path / "config.json"
+        if name in (FillMask.name, SparseEmbedding.name) and self.config_json.get("tie_word_embeddings") is False:
+            raise CheckpointError(
+                f"{where}: expected tie_word_embeddings to be true, found false: a {name} head with an output matrix "
+                "of its own is not supported"
+            )
+        if name == SparseEmbedding.name:
+            if is_sparse_encoder_folder(self.path):
+                return read_sparse_embedding(self.path, self.config.vocab_size)
+            return read_task(name, self.config_json, where, vocab_size=self.config.vocab_size)
         if name == FillMask.name:
-            if self.config_json.get("tie_word_embeddings") is False:
-                raise CheckpointError(
-                    f"{where}: expected tie_word_embeddings to be true, found false: a fill-mask head with an output "
-                    "matrix of its own is not supported"
-                )
             return read_task(name, self.config_json, where, **read_mask_token(self.tokenizer(), self.path))
         defaults = _DEFAULT_LABELS if self.was_trained_for(name) else {}
         return read_task(name, {**defaults, **self.config_json}, where)
@@ -109,6 +114,8 @@ class Checkpoint:
 
     def _default_task(self) -> str:
         """Return the task that the architecture or a sentence-transformers folder implies."""
+        if is_sparse_encoder_folder(self.path):
+            return SparseEmbedding.name
         if is_sentence_transformers_folder(self.path):
             return SentenceEmbedding.name
         architectures = self.config_json.get("architectures") or []
@@ -250,7 +257,7 @@ def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) ->
         for module, folder in module_folders(checkpoint.path).items():
             if module != "pooling.score" or task.pooling == "attention":
                 tensors |= {key.replace("linear", module): tensor for key, tensor in read_weights(folder).items()}
-    if isinstance(task, FillMask):
+    if isinstance(task, FillMask | SparseEmbedding):
         _check_tied(checkpoint, tensors)
     with torch.device("meta"):  # shapes alone: a wrong configuration may ask for more memory than there is
         shapes = TaskModel(checkpoint.config, task)
@@ -279,6 +286,6 @@ def _check_tied(checkpoint: Checkpoint, tensors: Mapping[str, Tensor]) -> None:
     for key, name in pairs:
         if key in tensors and name in tensors and not torch.equal(tensors[key], tensors[name]):
             raise CheckpointError(
-                f"{checkpoint.path}: {key} differs from {name}: a fill-mask head with an output matrix or bias of its "
-                "own is not supported"
+                f"{checkpoint.path}: {key} differs from {name}: a masked-language-model head with an output matrix "
+                "or bias of its own is not supported"
             )

@@ -22,10 +22,12 @@ from bert_runtime.tasks import (
     QuestionAnswering,
     ReplacedTokenDetection,
     SentenceEmbedding,
+    SparseEmbedding,
     Task,
     TextClassification,
     TokenClassification,
 )
+from bert_runtime.tasks.sparse_embedding import SPARSE_ACTIVATIONS
 
 __all__ = [
     "HEADS",
@@ -33,6 +35,7 @@ __all__ = [
     "DiscriminatorHead",
     "EmbeddingHead",
     "MaskedLmHead",
+    "SparseEmbeddingHead",
     "TokenClassificationHead",
     "TokenHead",
     "build_head",
@@ -140,6 +143,32 @@ class MaskedLmHead(nn.Module):
         return F.linear(self.norm(self.activation(self.dense(hidden))), self.tokens.weight, self.bias)
 
 
+class SparseEmbeddingHead(MaskedLmHead):
+    """SPLADE's head: the scores of the masked-language-model head, whose positive part is pooled over the tokens.
+
+    Formal et al., arXiv:2109.10086, equation 6, for the maximum, and arXiv:2107.05720 for the sum.
+    """
+
+    def __init__(self, config: EncoderConfig, encoder: Encoder, task: SparseEmbedding) -> None:
+        super().__init__(config, encoder)
+        self.pooling = task.pooling
+        self.num_logarithms = 1 + SPARSE_ACTIVATIONS.index(task.activation)
+
+    def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return the weight of every token of the vocabulary, float [B, V]."""
+        logits = super().forward(hidden, attention_mask)
+        mask = attention_mask.unsqueeze(-1).to(logits.dtype)
+        if self.pooling == "max":  # the weights rise with the logits, so that the largest logit has the largest weight
+            return self._weights((logits * mask).amax(dim=1))
+        return (self._weights(logits) * mask).sum(dim=1)
+
+    def _weights(self, logits: Tensor) -> Tensor:
+        weights = logits.relu()
+        for _ in range(self.num_logarithms):
+            weights = weights.log1p()
+        return weights
+
+
 class DiscriminatorHead(nn.Module):
     """ELECTRA's discriminator head: dense → activation → one logit per token (Clark et al., arXiv:2003.10555)."""
 
@@ -170,6 +199,11 @@ def _sentence_embedding(encoder: Encoder, config: EncoderConfig, task: Task) -> 
     return EmbeddingHead(config, task)
 
 
+def _sparse_embedding(encoder: Encoder, config: EncoderConfig, task: Task) -> nn.Module:
+    assert isinstance(task, SparseEmbedding)
+    return SparseEmbeddingHead(config, encoder, task)
+
+
 HEADS: Mapping[str, Callable[[Encoder, EncoderConfig, Task], nn.Module]] = {
     TextClassification.name: _text_classification,
     TokenClassification.name: _token_classification,
@@ -178,6 +212,7 @@ HEADS: Mapping[str, Callable[[Encoder, EncoderConfig, Task], nn.Module]] = {
     NextSentencePrediction.name: lambda encoder, config, task: ClassificationHead(config, 2),
     ReplacedTokenDetection.name: lambda encoder, config, task: DiscriminatorHead(config),
     SentenceEmbedding.name: _sentence_embedding,
+    SparseEmbedding.name: _sparse_embedding,
 }
 """Factories of the heads by task; the keys are those of `bert_runtime.tasks.TASKS`."""
 

@@ -10,10 +10,11 @@ from bert_models.families import FAMILIES, Family
 from bert_models.files import read_json, write_json
 from bert_models.model import TaskModel
 from bert_models.sentence_transformers import module_folders, write_sentence_embedding
+from bert_models.sparse_encoders import write_sparse_embedding
 from bert_models.task_settings import task_config_json
 from bert_models.tokenizer_files import TOKENIZER_FILES, read_tokenizer, wordpiece_settings
 from bert_models.weights import join_parts, save_weights
-from bert_runtime.tasks import SentenceEmbedding
+from bert_runtime.tasks import SentenceEmbedding, SparseEmbedding
 
 __all__ = ["save_model"]
 
@@ -29,7 +30,7 @@ def save_model(
     """Save a model with its tokenizer as a checkpoint that `transformers` can load.
 
     The class to load it with is in `architectures`. A sentence-embedding model is also saved as a
-    sentence-transformers folder.
+    sentence-transformers folder, and a sparse-embedding model as one of its `SparseEncoder`.
 
     Args:
         model: the model to save, in float32.
@@ -59,6 +60,8 @@ def save_model(
         for module, path in module_folders(folder).items():
             names = {name: f"{module}.{name}" for name in ("weight", "bias")}
             save_weights({f"linear.{name}": tensors.pop(key) for name, key in names.items()}, path)
+    if isinstance(task, SparseEmbedding):
+        write_sparse_embedding(folder, task)
     write_json(folder / "config.json", config_json)
     save_weights(tensors, folder)
 

@@ -3,6 +3,8 @@
 Such a folder is a checkpoint with `modules.json` (the pipeline), `1_Pooling/config.json`, optional dense layers
 (`2_Dense/`, …), `sentence_bert_config.json` (`max_seq_length`) and `config_sentence_transformers.json` (prompts).
 A `Normalize` module has no settings, so its folder may be absent.
+
+`bert_models.sparse_encoders` knows the settings of its `SparseEncoder`.
 """
 
 from itertools import pairwise
@@ -17,6 +19,7 @@ from bert_runtime.tasks import SentenceEmbedding
 __all__ = [
     "is_sentence_transformers_folder",
     "module_folders",
+    "module_types",
     "read_max_tokens",
     "read_sentence_embedding",
     "write_sentence_embedding",
@@ -75,8 +78,7 @@ def read_sentence_embedding(folder: Path, hidden_size: int) -> SentenceEmbedding
         CheckpointError: files are missing or malformed, or a module or setting is not supported.
     """
     path = folder / "modules.json"
-    modules = _modules(folder)
-    kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
+    kinds = module_types(folder)
     rest = [kind for kind in kinds[2:] if kind != "Dense"]
     if kinds[:2] != ["Transformer", "Pooling"] or rest not in ([], ["Normalize"]) or "Normalize" in kinds[:-1]:
         raise CheckpointError(
@@ -125,6 +127,11 @@ def module_folders(folder: Path) -> dict[str, Path]:
     if pooling and _pooling(pooling[0] / "config.json") == "attention":
         found["pooling.score"] = pooling[0]
     return found
+
+
+def module_types(folder: Path) -> list[str]:
+    """Return the classes of the pipeline's modules without their packages, such as `Transformer` and `Pooling`."""
+    return [str(module.get("type", "")).rpartition(".")[2] for module in _modules(folder)]
 
 
 def _modules(folder: Path) -> list[dict[str, Any]]:

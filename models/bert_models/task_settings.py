@@ -106,8 +106,8 @@ def task_config_json(task: Task) -> dict[str, Any]:
     """Return the keys of `config.json` that describe `task`; the inverse of `read_task`."""
     settings = task.to_dict()
     # Stored elsewhere: transitions with the weights, mask tokens with the tokenizer, pooling in the files of
-    # sentence-transformers.
-    for key in ("name", "transitions", "mask_token", "mask_token_id"):
+    # sentence-transformers, the size of the vocabulary in a key of its own.
+    for key in ("name", "transitions", "mask_token", "mask_token_id", "vocab_size"):
         settings.pop(key, None)
     values: dict[str, Any] = {}
     if isinstance(task, TextClassification | TokenClassification):

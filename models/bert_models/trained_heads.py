@@ -18,6 +18,7 @@ from bert_runtime.tasks import (
     FillMask,
     NextSentencePrediction,
     SentenceEmbedding,
+    SparseEmbedding,
     Task,
     TextClassification,
     TokenClassification,
@@ -27,6 +28,9 @@ __all__ = ["check_architecture", "check_head_weights", "check_label_count", "nam
 
 _HEAD = re.compile(r"For[A-Z]\w*$")
 """The part of an architecture's name that names its head, whatever the family."""
+
+_SAME_HEAD = {SparseEmbedding.name: FillMask.name}
+"""Tasks whose head is that of another task, whose name stands for both in this module."""
 
 _UNSUPPORTED_HEADS = {"ForMultipleChoice": "multiple-choice"}
 """Heads of the supported families that no task has, whose weights fit those of others."""
@@ -39,7 +43,9 @@ def named_tasks(family: Family, values: Mapping[str, Any], where: Path) -> tuple
         CheckpointError: it names a head that no task has.
     """
     by_head: dict[str, tuple[str, ...]] = {
-        found[0]: (task,) for task, name in family.architectures.items() if (found := _HEAD.search(name))
+        found[0]: (task,)
+        for task, name in family.architectures.items()
+        if task not in _SAME_HEAD and (found := _HEAD.search(name))
     }
     if family.pretraining_architecture is not None and (found := _HEAD.search(family.pretraining_architecture)):
         by_head[found[0]] = (FillMask.name, NextSentencePrediction.name)
@@ -57,6 +63,7 @@ def named_tasks(family: Family, values: Mapping[str, Any], where: Path) -> tuple
 
 def check_architecture(family: Family, values: Mapping[str, Any], task: str, where: Path) -> None:
     """Raise `CheckpointError` if `config.json` names another head, whose weights have the names of `task`'s."""
+    task = _SAME_HEAD.get(task, task)
     if task == SentenceEmbedding.name:  # needs the encoder only
         return
     trained = named_tasks(family, values, where)
@@ -71,10 +78,11 @@ def check_head_weights(
     family: Family, values: Mapping[str, Any], keys: Collection[str], task: str, where: Path
 ) -> None:
     """Raise `CheckpointError` if none of the weights of `task`'s own head is among the checkpoint's keys."""
-    own = _own_names(family, task)
+    own = _own_names(family, _SAME_HEAD.get(task, task))
     if task == SentenceEmbedding.name or not own or _has_any(keys, own):
         return
-    found = [name for name in family.head_weights if (names := _own_names(family, name)) and _has_any(keys, names)]
+    tasks = [name for name in family.head_weights if name not in _SAME_HEAD]
+    found = [name for name in tasks if (names := _own_names(family, name)) and _has_any(keys, names)]
     found = [name for name in found if name in named_tasks(family, values, where)] or found
     heads = f"the head of {' and '.join(found)}" if found else "no head"
     raise CheckpointError(

@@ -30,6 +30,7 @@
 
 #include "epilogue.h"
 #include "packing.h"
+#include "widened.h"
 
 namespace bert {
 
@@ -64,20 +65,6 @@ template <class Dot, class Epilogue>
 auto tile_by_rows(size_t rows, bool is_only_tile) {
   return is_only_tile ? kernel_by_rows<Tile<Dot, Epilogue, Dot::kStepBytes>>(rows)
                       : kernel_by_rows<Tile<Dot, Epilogue, Dot::kStepBytes / 2>>(rows);
-}
-
-// Returns `count` elements of A as the bytes that the microkernel reads, widened in this thread's memory if it takes
-// wider integers.
-template <class Wide, class Input>
-const uint8_t* widened(const Input* x, size_t count) {
-  if constexpr (std::is_same_v<Wide, Input>) {
-    return reinterpret_cast<const uint8_t*>(x);
-  } else {
-    static thread_local Scratch scratch;
-    uint8_t* memory = scratch.reserve(count * sizeof(Wide));
-    std::copy_n(x, count, reinterpret_cast<Wide*>(memory));
-    return memory;
-  }
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Interface of the native kernels, free of ONNX Runtime: matmul (GEMM) with bias or GELU, self-attention, and
-// residual + LayerNorm, for float32 and quantized uint8/int8 tensors.
+// Interface of the native kernels, free of ONNX Runtime: matmul (GEMM) with bias, GELU or the maximum over tokens,
+// self-attention, and residual + LayerNorm, for float32 and quantized uint8/int8 tensors.
 // Tensors are dense and row-major. Shapes are in brackets, the unit of a stride or size is an element unless a name
 // says bytes.
 // Whatever allocates throws std::bad_alloc where memory runs out.
@@ -66,6 +66,12 @@ struct QuantizedGelu {
   float max_abs, pieces_per_step;  // max_abs is in quantization steps of the output
 };
 
+// Which tokens of a batch count: values [batch, tokens], 0 at padding.
+struct TokenMask {
+  size_t batch, tokens;
+  const int64_t* values;
+};
+
 template <class Weight>
 struct PackedWeight;
 // Releases the pages of a large weight that is mapped from a file: only its packed copy is used from now on, and a new
@@ -108,6 +114,9 @@ class Linear {
                          const ThreadPool& threads) const;
   // y [rows, out_features], uint8: quantized GELU(matmul + bias). This Linear's `output_scale` is the output's scale.
   void matmul_gelu(const Input* x, size_t rows, uint8_t* y, const QuantizedGelu& gelu, const ThreadPool& threads) const;
+  // y [mask.batch, out_features], float32: of each sequence, the maximum of 0 and of matmul + bias at its tokens. x is
+  // [mask.batch, mask.tokens, in_features].
+  void matmul_max(const Input* x, const TokenMask& mask, float* y, const ThreadPool& threads) const;
   size_t in_features() const { return in_features_; }
   size_t out_features() const { return out_features_; }
 
@@ -116,6 +125,8 @@ class Linear {
   void gemm(const Input* x, size_t rows, const Epilogue& epilogue, const ThreadPool& threads) const;
   template <class Dot, class Epilogue>
   void gemm(const Input* x, size_t rows, const Epilogue& epilogue, const ThreadPool& threads) const;
+  template <class Dot>
+  void gemm_max(const Input* x, const TokenMask& mask, float* y, const ThreadPool& threads) const;
   size_t in_features_, out_features_;
   std::shared_ptr<const PackedWeight<Weight>> weight_;
   AlignedArray<float> scales_, bias_;

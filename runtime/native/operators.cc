@@ -11,6 +11,7 @@
 #include "linear_operators.h"
 #include "onnxruntime_abi.h"
 #include "onnxruntime_tensors.h"
+#include "vocabulary_operators.h"
 
 namespace {
 
@@ -58,6 +59,8 @@ const Registered<FloatLinear<true>> linear_gelu;
 const Registered<FloatLinearGatedGelu> linear_gated_gelu;
 const Registered<AddNormQuantize<false>> add_norm_quantize;
 const Registered<AddNormQuantize<true>> add_pre_norm_quantize;
+const Registered<VocabularyMax> vocabulary_max;
+const Registered<QuantizedVocabularyMax> quantized_vocabulary_max;
 const Registered<QuantizedLinear> quantized_linear;
 const Registered<QuantizedLinearGelu> quantized_linear_gelu;
 const Registered<QuantizedLinearGatedGelu> quantized_linear_gated_gelu;
@@ -74,6 +77,8 @@ const CustomOp* const kOperators[] = {&linear,
                                       &quantized_attention<Variant::kRelative>,
                                       &quantized_attention<Variant::kRotary>,
                                       &quantized_attention<Variant::kLocal>,
+                                      &vocabulary_max,
+                                      &quantized_vocabulary_max,
                                       &quantized_linear,
                                       &quantized_linear_gelu,
                                       &quantized_linear_gated_gelu};

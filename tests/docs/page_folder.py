@@ -12,7 +12,14 @@ from pathlib import Path
 import torch
 
 from bert_models import EncoderConfig, TaskModel, save_model
-from bert_runtime.tasks import QuestionAnswering, SentenceEmbedding, Task, TextClassification, TokenClassification
+from bert_runtime.tasks import (
+    QuestionAnswering,
+    SentenceEmbedding,
+    SparseEmbedding,
+    Task,
+    TextClassification,
+    TokenClassification,
+)
 
 _BASE = "all-MiniLM-L6-v2"
 _CITIES = {"train": ("Paris", "New York", "Rome", "Oslo"), "dev": ("Bern", "Paris")}
@@ -105,6 +112,7 @@ class StandardModels:
             "intents": lambda: TextClassification(labels=tuple(labels)),
             "entities": lambda: TokenClassification(labels=("O", "B-city", "I-city")),
             "answers": QuestionAnswering,
+            "splade": lambda: SparseEmbedding(vocab_size=self.config.vocab_size),
             "inference": lambda: TextClassification(labels=("contradiction", "neutral", "entailment")),
         }
         return self._made(name, lambda folder: self._save(tasks[name](), folder))

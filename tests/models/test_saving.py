@@ -30,7 +30,7 @@ def test_saved_checkpoint_loads_in_transformers(
     saved: Saved, family: str, task: str, tmp_path: Path, classifier_checkpoint: Path
 ) -> None:
     _, source = saved(family, task)
-    ours = load_model(source, source.task())
+    ours = load_model(source, source.task(task))
     randomize(ours, seed=1)
     folder = save(ours, tmp_path / "saved", classifier_checkpoint)
     architecture = FAMILIES[family].architectures[task]

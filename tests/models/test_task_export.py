@@ -32,6 +32,7 @@ from bert_runtime.tasks import (
     QuestionAnswering,
     ReplacedTokenDetection,
     SentenceEmbedding,
+    SparseEmbedding,
     Task,
     TextClassification,
     TokenClassification,
@@ -52,6 +53,7 @@ TASKS: dict[str, Task] = {
     "next-sentence-prediction": NextSentencePrediction(),
     "replaced-token-detection": ReplacedTokenDetection(),
     "sentence-embedding": SentenceEmbedding(dimensions=24, pooling="attention"),
+    "sparse-embedding": SparseEmbedding(vocab_size=1031),
 }
 
 SIZES = {
@@ -67,6 +69,7 @@ DISTILBERT_SIZES = {
 
 FAST = [
     *(("bert", task) for task in ("token-classification", "question-answering", "fill-mask", "sentence-embedding")),
+    ("bert", "sparse-embedding"),
     ("roberta", "fill-mask"),
     ("distilbert", "question-answering"),
     ("albert", "fill-mask"),
@@ -89,6 +92,7 @@ AXES = {
     "next-sentence-prediction": ["batch", "2"],
     "replaced-token-detection": ["batch", "sequence"],
     "sentence-embedding": ["batch", "24"],
+    "sparse-embedding": ["batch", "1031"],
 }
 
 Captured = Callable[[str, str], tuple[TaskModel, ir.Model]]
@@ -166,6 +170,7 @@ def test_exports_with_every_fusion(captured: Captured, family: str, task: str, t
         **({"position_scores": 3} if family == "deberta-v2" else {}),
         **({"rotary": 6, "gated_projection": 3} if config.positions == "rotary" else {}),
         **({"local_attention": 2} if family == "modernbert" else {}),
+        **({"vocabulary_pooling": 1} if task == "sparse-embedding" else {}),
     }  # fmt: skip
     (output,) = graph.graph.outputs
     assert (output.name, axes(output)) == (model.task.output, AXES[task])
@@ -180,7 +185,8 @@ def test_exports_with_every_fusion(captured: Captured, family: str, task: str, t
     quantize(graph, projections, probed_activations(model, graph), weight_bits=bits)
     assert len(operators(graph, "MatMulIntegerToFloat")) == projections
     assert not [scope(node) for node in operators(graph, "MatMul") if scope(node).startswith("encoder")]
-    assert embeddings_stored(graph, config) == 1
+    # The INT8 scores of the vocabulary have a weight of their own.
+    assert embeddings_stored(graph, config) == 1 + len(operators(graph, "QuantizedVocabularyMax"))
     assert 0.3 < int8_flops_share(graph) < 1
     ir.save(graph, tmp_path / "int8.onnx")
     run = Session(tmp_path / "int8.onnx", model.task.output, threads=1, int8=True).run

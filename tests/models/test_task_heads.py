@@ -58,6 +58,7 @@ def test_architecture_implies_the_task(saved: Saved, family: str, task: str) -> 
         "token-classification": TokenClassification(labels=labels),
         "question-answering": QuestionAnswering(),
         "fill-mask": FillMask(mask_token="[MASK]", mask_token_id=4),
+        "sparse-embedding": FillMask(mask_token="[MASK]", mask_token_id=4),  # the same class
         "next-sentence-prediction": NextSentencePrediction(),
         "replaced-token-detection": ReplacedTokenDetection(),
     }

@@ -49,6 +49,9 @@ def expected_output(theirs: Any, task: str, ids: Tensor, attention: Tensor, segm
     outputs = theirs(input_ids=ids, attention_mask=attention, **extra)
     if task == "question-answering":
         return torch.stack([outputs.start_logits, outputs.end_logits], dim=-1)
+    if task == "sparse-embedding":  # Formal et al., arXiv:2109.10086, equation 6
+        weights: Tensor = torch.log1p(torch.relu(outputs.logits)) * attention[..., None]
+        return weights.amax(dim=1)
     found: Tensor = outputs["sop_logits" if "sop_logits" in outputs else "logits"]
     return found
 

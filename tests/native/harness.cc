@@ -106,6 +106,36 @@ void check_linear(Random& random, const ThreadPool& threads, bool with_gelu) {
                  });
 }
 
+// The maximum over the tokens of sequences with random masks, of which some have no token at all.
+template <class Input, class Weight>
+void check_vocabulary_max(Random& random, const ThreadPool& threads) {
+  const LinearCase<Input, Weight> linear(random);
+  const size_t batch = linear.rows ? random.integer(1, std::min<size_t>(linear.rows, 4)) : 0;
+  const size_t tokens = batch ? linear.rows / batch : 0, kind = random.integer(0, 3);
+  Guarded<int64_t> mask(batch * tokens, linear.ends_at_page);
+  mask.fill([&](size_t index) {
+    const bool kinds[] = {true, index % tokens < tokens / 2 + 1, !random.one_in(3), random.one_in(10)};
+    return kinds[kind] ? int64_t{1} : int64_t{0};
+  });
+  const Guarded<float> y(batch * linear.N, linear.ends_at_page, random.integer(0, 3));
+  linear.layer().matmul_max(linear.x.data(), TokenMask{batch, tokens, mask.data()}, y.data(), threads);
+  if (!y.is_surrounded_by_pattern()) fail("the vocabulary's maximum wrote beyond its output");
+  for (size_t i = 0; batch && i < 30; ++i) {
+    const size_t sequence = random.integer(0, batch - 1), column = i % 2 ? random.integer(0, linear.N - 1) : 0;
+    double best = 0, allowed = 2e-6;
+    for (size_t token = 0; token < tokens; ++token) {
+      double sum, tolerance;
+      if (!mask.get(sequence * tokens + token)) continue;
+      linear.expected(sequence * tokens + token, column, sum, tolerance);
+      best = std::max(best, sum);
+      allowed = std::max(allowed, tolerance);
+    }
+    if (!(std::abs(best - y.get(sequence * linear.N + column)) <= allowed))
+      return fail("vocabulary's maximum, batch %zu, tokens %zu, K %zu, N %zu: [%zu, %zu] is not %g", batch, tokens,
+                  linear.K, linear.N, sequence, column, best);
+  }
+}
+
 void check_quantized_gelu(Random& random, const ThreadPool& threads) {
   const LinearCase<uint8_t, int8_t> linear(random);
   const QuantParams output = {0.03F, static_cast<uint8_t>(random.integer(0, 255))};
@@ -353,7 +383,7 @@ void check_exceptions(const ThreadPool& threads) {
 void run_cases(unsigned cases, unsigned seed, const ThreadPool& threads) {
   for (unsigned index = 0; index < cases; ++index) {
     Random random(seed * 1000003U + index);
-    switch (index % 7) {
+    switch (index % 9) {
       case 0:
         check_linear<uint8_t, int8_t>(random, threads, false);
         break;
@@ -371,6 +401,12 @@ void run_cases(unsigned cases, unsigned seed, const ThreadPool& threads) {
           check_gated_gelu<uint8_t, int8_t>(random, threads);
         else
           check_gated_gelu<float, float>(random, threads);
+        break;
+      case 5:
+        check_vocabulary_max<uint8_t, int8_t>(random, threads);
+        break;
+      case 6:
+        check_vocabulary_max<float, float>(random, threads);
         break;
       default:
         check_attention(random, threads);

@@ -30,7 +30,7 @@ _OUTPUT_TYPES = {
 class KernelComparison:
     """One function call in two sessions: with the native kernel, and with ONNX Runtime's operators only.
 
-    Skips the test if this CPU has no kernel of that name.
+    `function` is that of the graph, where it is none of `FUNCTIONS`. Skips the test if this CPU has no such kernel.
     """
 
     def __init__(
@@ -39,11 +39,12 @@ class KernelComparison:
         inputs: Mapping[str, Array],
         constants: Mapping[str, Array],
         folder: Path,
+        function: ir.Function | None = None,
         **attributes: Any,
     ) -> None:
         if name not in kernel_names():
             pytest.skip(f"{name} has no native kernel on this CPU; {', '.join(kernel_names()) or 'nothing'} has")
-        function = FUNCTIONS[name]
+        function = function or FUNCTIONS[name]
         values = {
             key: ir.Value(
                 name=key,

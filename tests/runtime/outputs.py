@@ -14,6 +14,9 @@ class NoVocabulary:
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         raise AssertionError("this task decodes no tokens")
 
+    def id_to_token(self, token_id: int) -> str:
+        raise AssertionError("this task spells no tokens")
+
     def token_ids(self, word: str) -> list[int]:
         raise AssertionError("this task looks up no words")
 

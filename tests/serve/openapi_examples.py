@@ -10,10 +10,16 @@ from .conftest import server_settings
 
 DOCUMENT = create_app(server_settings({"toy": Path("unread")})).openapi()
 
-REFUSED = {"/embed_all", "/embed_sparse"}
+REFUSED = {"/embed_all"}
 """Routes that say which model they would need."""
 
-_MODELS = {"/predict": "text-classification", "/rerank": "reranker", "/v1/rerank": "reranker", "/v2/rerank": "reranker"}
+_MODELS = {
+    "/predict": "text-classification",
+    "/embed_sparse": "sparse-embedding",
+    "/rerank": "reranker",
+    "/v1/rerank": "reranker",
+    "/v2/rerank": "reranker",
+}
 """The bundle for the examples of a route that are not named after a task; of other routes, that of embeddings."""
 
 _BUNDLES = {name: name for name in TASKS} | {"zero-shot-classification": "nli"}

@@ -12,6 +12,7 @@ from bert_runtime.tasks import (
     QuestionAnswering,
     ReplacedTokenDetection,
     SentenceEmbedding,
+    SparseEmbedding,
     Task,
     TextClassification,
     TokenClassification,
@@ -25,6 +26,7 @@ TOY_TASKS: dict[str, Task] = {
     "next-sentence-prediction": NextSentencePrediction(),
     "replaced-token-detection": ReplacedTokenDetection(),
     "sentence-embedding": SentenceEmbedding(dimensions=32),
+    "sparse-embedding": SparseEmbedding(vocab_size=1),
     "reranker": TextClassification(labels=("relevance",), problem_type="regression"),
     "two-labels": TextClassification(labels=("no", "yes")),
     "nli": TextClassification(labels=("contradiction", "neutral", "entailment")),
@@ -61,7 +63,10 @@ class TaskBundles:
         if not folder.exists():
             torch.manual_seed(7)
             family = "electra" if name == "replaced-token-detection" else "bert"
-            model = TaskModel(replace(self.config, family=family), TOY_TASKS[name]).eval()
+            task = TOY_TASKS[name]
+            if isinstance(task, SparseEmbedding):
+                task = replace(task, vocab_size=self.config.vocab_size)
+            model = TaskModel(replace(self.config, family=family), task).eval()
             folder.mkdir()
             save_model(model, folder, tokenizer_from=self.vocabulary)
         return folder

@@ -52,11 +52,30 @@ def test_similarity(embedding_client: TestClient, embedding_bundle: Path) -> Non
     np.testing.assert_allclose(found, [source @ other, 1], atol=1e-5)
 
 
-@pytest.mark.parametrize("route", ["/embed_all", "/embed_sparse"])
-def test_what_no_bundle_gives_is_refused_with_what_it_needs(route: str, embedding_client: TestClient) -> None:
+def test_sparse_weights_are_in_the_order_of_their_tokens(task_bundles: TaskBundles, start_client: StartClient) -> None:
+    client = start_client({"toy": task_bundles["sparse-embedding"]})
+    model = load(task_bundles["sparse-embedding"], threads=1)
+    found = post(client, "/embed_sparse", inputs=TEXTS)
+    for values, result in zip(found, model(TEXTS), strict=True):
+        indices = [value["index"] for value in values]
+        assert indices == sorted(result.indices.tolist())
+        expected = dict(zip(result.indices.tolist(), result.weights.tolist(), strict=True))
+        assert [value["value"] for value in values] == pytest.approx([expected[index] for index in indices], abs=1e-5)
+    assert len(found[0]) > 1
+    ids = model.tokenize(["hello"])[0].windows[0].ids
+    assert post(client, "/embed_sparse", inputs=[ids]) == post(client, "/embed_sparse", inputs="hello")
+    assert failure(client, "/embed", inputs="hello")[0] == 424
+
+
+@pytest.mark.parametrize(
+    ("route", "needs"), [("/embed_all", "/embed_all needs"), ("/embed_sparse", "for sparse-embedding")]
+)
+def test_what_a_bundle_does_not_give_is_refused_with_what_it_needs(
+    route: str, needs: str, embedding_client: TestClient
+) -> None:
     status, kind, message = failure(embedding_client, route, inputs="hello")
     assert (status, kind) == (424, "Backend")
-    assert f"{route} needs" in message
+    assert needs in message
 
 
 @pytest.mark.parametrize(

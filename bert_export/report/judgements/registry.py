@@ -8,6 +8,7 @@ from bert_export.report.judgements.base import Judgement
 from bert_export.report.judgements.labels import judge_labels, judge_multi_label
 from bert_export.report.judgements.masks import judge_masks
 from bert_export.report.judgements.numbers import judge_regression, judge_similarities
+from bert_export.report.judgements.retrieved import judge_retrieved
 from bert_export.report.judgements.words import judge_replaced_tokens, judge_tokens
 from bert_runtime.tasks import Example, NextSentencePrediction, Outputs, Task, TextClassification
 
@@ -40,6 +41,7 @@ JUDGES: dict[str, _Judge] = {
     "next-sentence-prediction": _judge_order,
     "replaced-token-detection": judge_replaced_tokens,
     "sentence-embedding": _judge_embeddings,
+    "sparse-embedding": judge_retrieved,
 }
 """Judges by the name of the task."""
 

@@ -9,6 +9,7 @@ from bert_models.config import EncoderConfig
 from bert_models.errors import ConfigError
 from bert_models.families.weight_layouts import WeightTranslation
 from bert_models.field_types import type_problems
+from bert_runtime.tasks import FillMask, SparseEmbedding
 
 __all__ = ["EMBEDDING_WEIGHTS", "Family", "WeightMap"]
 
@@ -89,6 +90,13 @@ class Family:
 
     sizes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Fields of `EncoderConfig` by size name (`base`, …), for pre-training from scratch."""
+
+    def __post_init__(self) -> None:
+        """Add the tasks whose head is another's: sparse embeddings pool what the masked-language model predicts."""
+        for table in ("head_weights", "architectures"):
+            values = getattr(self, table)
+            if FillMask.name in values:
+                object.__setattr__(self, table, {**values, SparseEmbedding.name: values[FillMask.name]})
 
     def preset(self, size: str, **changes: Any) -> EncoderConfig:
         """Return the configuration of a named size.

@@ -16,6 +16,7 @@ from bert_runtime.tasks import (
     FillMask,
     QuestionAnswering,
     SentenceEmbedding,
+    SparseEmbedding,
     Task,
     TextClassification,
     TokenClassification,
@@ -23,8 +24,8 @@ from bert_runtime.tasks import (
 
 __all__ = ["infer_task", "label_reader", "labels_without_example"]
 
-_FROM_DATA = ("labels", "transitions", "no_answer")
-"""Fields of tasks that follow from the training data, and so are no settings."""
+_FROM_DATA = ("labels", "transitions", "no_answer", "vocab_size")
+"""Fields of tasks that follow from the training data or the model, and so are no settings."""
 
 
 def infer_task(
@@ -87,7 +88,7 @@ def _task(
         return TokenClassification(labels=labels, **{"aggregation": "first", "bio": is_bio(labels), **settings})
     if name == QuestionAnswering.name:
         return QuestionAnswering(no_answer=not all(record.answers() for record in (*train, *dev)), **settings)
-    if name in (SentenceEmbedding.name, FillMask.name):
+    if name in (SentenceEmbedding.name, SparseEmbedding.name, FillMask.name):
         return replace(source.task(name), **settings)
     return TASKS[name](**settings)
 

@@ -14,10 +14,11 @@ from bert_models.training.base_module import TrainingModule
 from bert_models.training.data import ExampleDataset, TensorBatch
 from bert_models.training.distributed.placement import settings_identity
 from bert_models.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
-from bert_models.training.objectives import build_objective
+from bert_models.training.objectives import SparseRanking, build_objective
 from bert_models.training.optimizer import parameter_groups
 from bert_models.training.seeding import seed_from_indices
 from bert_models.training.settings import TrainSettings
+from bert_models.training.sparse_ranking import Regularizer
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Task
 
@@ -64,6 +65,7 @@ class FineTuning(TrainingModule):
         self._losses: list[float] = []
         """Losses of the epoch's batches so far."""
         self._num_logged_losses = 0
+        self._num_steps = 1
         self._dev_outputs: dict[int, FloatArray] = {}
         self._dev_task = model.task
 
@@ -110,6 +112,10 @@ class FineTuning(TrainingModule):
 
     def loss(self, batch: TensorBatch, outputs: Tensor) -> Tensor:
         """Return the loss to minimize, float32 [], from the model's outputs for a batch."""
+        if isinstance(self.objective, SparseRanking):
+            self.objective.regularizer = Regularizer(
+                self.settings.query_flops, self.settings.document_flops, self.global_step / self._num_steps
+            )
         return self.objective.loss(self.model, outputs, batch.targets)
 
     def extra_parameters(self) -> list[nn.Parameter]:
@@ -154,4 +160,5 @@ class FineTuning(TrainingModule):
         if extra := self.extra_parameters():
             groups.append({"params": extra, "weight_decay": settings.weight_decay})
         # The trainer estimates optimizer steps, not batches.
-        return self.build_optimizer(groups, steps=int(self.trainer.estimated_stepping_batches))
+        self._num_steps = int(self.trainer.estimated_stepping_batches)
+        return self.build_optimizer(groups, steps=self._num_steps)

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from bert_models.crf import IGNORE_INDEX
 from bert_models.model import TaskModel
 from bert_models.training.similarity import similarity_loss
+from bert_models.training.sparse_ranking import Regularizer, ranking_loss, ranking_target
 from bert_runtime.tasks import (
     Example,
     FillMask,
@@ -24,6 +25,7 @@ from bert_runtime.tasks import (
     QuestionAnswering,
     ReplacedTokenDetection,
     SentenceEmbedding,
+    SparseEmbedding,
     Task,
     TextClassification,
     TokenClassification,
@@ -31,7 +33,7 @@ from bert_runtime.tasks import (
 )
 from bert_runtime.tasks.tokens import answer_token_span, find_first_tokens, text_token_indices
 
-__all__ = ["OBJECTIVES", "Objective", "build_objective", "stack_targets"]
+__all__ = ["OBJECTIVES", "Objective", "SparseRanking", "build_objective", "stack_targets"]
 
 Target = NDArray[Any]
 
@@ -245,6 +247,18 @@ class _Similarity(Objective):
         return similarity_loss(outputs, targets)
 
 
+class SparseRanking(Objective):
+    """Ranking by dot product of sparse embeddings, see `ranking_loss`; targets are int64 [2]."""
+
+    regularizer = Regularizer(query=0, document=0)
+
+    def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
+        return ranking_target(example)
+
+    def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
+        return ranking_loss(outputs, targets, self.regularizer)
+
+
 OBJECTIVES: Mapping[str, Callable[[Task], Objective]] = {
     TextClassification.name: _classification,
     TokenClassification.name: _TokenLabels,
@@ -253,6 +267,7 @@ OBJECTIVES: Mapping[str, Callable[[Task], Objective]] = {
     NextSentencePrediction.name: _SingleLabel,
     ReplacedTokenDetection.name: _ReplacedTokens,
     SentenceEmbedding.name: _Similarity,
+    SparseEmbedding.name: SparseRanking,
 }
 """Objective by task name; the keys are those of `bert_runtime.tasks.TASKS`."""
 

@@ -33,11 +33,12 @@ from bert_models.training.precision import ChosenPrecision, choose_precision, nu
 from bert_models.training.run_dir import LOGS_DIR, STATE_DIR
 from bert_models.training.settings import TrainSettings
 from bert_models.training.similarity import similarity_examples
+from bert_models.training.sparse_ranking import ranking_examples
 from bert_models.training.unknown_labels import check_dev_labels
 from bert_runtime.errors import DataError
 from bert_runtime.evaluation import build_examples
 from bert_runtime.records import Record
-from bert_runtime.tasks import Example, SentenceEmbedding, Task
+from bert_runtime.tasks import Example, SentenceEmbedding, SparseEmbedding, Task
 from bert_runtime.tokenization import TextTokenizer
 
 __all__ = ["TrainingSetup", "run_training", "training_examples"]
@@ -51,6 +52,8 @@ def training_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Re
     """
     if isinstance(task, SentenceEmbedding):
         return similarity_examples(task, records)
+    if isinstance(task, SparseEmbedding):
+        return ranking_examples(task, records)
     return build_examples(task, tokenizer, records)
 
 

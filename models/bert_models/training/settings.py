@@ -103,6 +103,10 @@ class TrainSettings(OptimizationSettings):
     """Fraction of each target's probability spread evenly over all classes (Szegedy et al., arXiv:1512.00567)."""
     class_weights: str | None = None
     """One of `CLASS_WEIGHTS`: how classes are weighted in the loss; by default all alike."""
+    query_flops: float = 5e-5
+    """sparse-embedding: weight of the regularizer of queries, see `sparse_ranking`; more gives fewer tokens."""
+    document_flops: float = 3e-5
+    """sparse-embedding: weight of the regularizer of the texts that are found."""
     sort_by_length: bool = False
     """Group sequences of similar length into batches, which saves padding; the order of batches stays random."""
     gradient_checkpointing: bool = False
@@ -122,6 +126,9 @@ class TrainSettings(OptimizationSettings):
             yield f"layer_lr_decay must lie in (0, 1], found {self.layer_lr_decay}"
         if not 0 <= self.label_smoothing < 1:
             yield f"label_smoothing must lie in [0, 1), found {self.label_smoothing}"
+        for name in ("query_flops", "document_flops"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                yield f"{name} must not be negative, found {getattr(self, name)}"
         if self.class_weights is not None and self.class_weights not in CLASS_WEIGHTS:
             yield f"class_weights must be {' or '.join(CLASS_WEIGHTS)}, found {self.class_weights!r}"
         if self.dev_fraction is not None and not 0 < self.dev_fraction < 1:

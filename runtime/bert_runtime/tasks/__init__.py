@@ -18,6 +18,7 @@ from bert_runtime.tasks.question_answering import Answer, Answers, QuestionAnswe
 from bert_runtime.tasks.registry import TASKS, task_from_dict
 from bert_runtime.tasks.replaced_token_detection import ReplacedTokenDetection, ReplacedTokens
 from bert_runtime.tasks.sentence_embedding import Embedding, SentenceEmbedding
+from bert_runtime.tasks.sparse_embedding import SparseEmbedding, SparseVector
 from bert_runtime.tasks.text_classification import (
     Classification,
     MultiLabelClassification,
@@ -48,6 +49,8 @@ __all__ = [
     "ReplacedTokens",
     "Result",
     "SentenceEmbedding",
+    "SparseEmbedding",
+    "SparseVector",
     "Task",
     "TextClassification",
     "TextInput",

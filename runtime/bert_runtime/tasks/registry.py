@@ -10,6 +10,7 @@ from bert_runtime.tasks.next_sentence_prediction import NextSentencePrediction
 from bert_runtime.tasks.question_answering import QuestionAnswering
 from bert_runtime.tasks.replaced_token_detection import ReplacedTokenDetection
 from bert_runtime.tasks.sentence_embedding import SentenceEmbedding
+from bert_runtime.tasks.sparse_embedding import SparseEmbedding
 from bert_runtime.tasks.text_classification import TextClassification
 from bert_runtime.tasks.token_classification import TokenClassification
 
@@ -23,6 +24,7 @@ _TASKS: tuple[type[Task], ...] = (
     NextSentencePrediction,
     ReplacedTokenDetection,
     SentenceEmbedding,
+    SparseEmbedding,
 )
 
 TASKS: dict[str, type[Task]] = {task.name: task for task in _TASKS}

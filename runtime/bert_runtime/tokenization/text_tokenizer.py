@@ -167,6 +167,11 @@ class TextTokenizer:
         """Return the text of token ids."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
+    def id_to_token(self, token_id: int) -> str:
+        """Return a token as the vocabulary spells it; for an id beyond the vocabulary, which models may have, `#id`."""
+        token = self._tokenizer.id_to_token(token_id)
+        return f"#{token_id}" if token is None else token
+
     def token_ids(self, word: str) -> list[int]:
         """Return the token ids of a word inside a text, without special tokens.
 

@@ -20,6 +20,8 @@ from bert_runtime import (
     ReplacedTokenDetection,
     Result,
     SentenceEmbedding,
+    SparseEmbedding,
+    SparseVector,
     Task,
     TextClassification,
     TokenClassification,
@@ -88,6 +90,8 @@ def _row(result: Result, first_name: str) -> dict[str, Any]:
     """Return a result's values by column; a result whose JSON is a list has one column, named `first_name`."""
     if isinstance(result, Fillings):  # whose JSON has a list less for a single mask: a column has one type
         return {"masks": [[filling.to_dict() for filling in fillings] for fillings in result.masks]}
+    if isinstance(result, SparseVector):  # whose JSON has a key per token
+        return {"indices": result.indices.tolist(), "weights": result.weights.tolist(), "tokens": result.tokens}
     value = result.to_dict()
     return value if isinstance(value, dict) else {first_name: value}
 
@@ -155,6 +159,11 @@ def _embedding_fields(task: Task) -> list[pa.Field]:
     return [pa.field("embedding", pa.list_(kind, embedding_width(task.embedding_precision, task.dimensions)))]
 
 
+def _sparse_fields(task: Task) -> list[pa.Field]:
+    kinds = {"indices": pa.int32(), "weights": pa.float32(), "tokens": pa.string()}
+    return [pa.field(name, pa.list_(kind)) for name, kind in kinds.items()]
+
+
 _FIELDS: Mapping[str, Callable[[Task], list[pa.Field]]] = {
     TextClassification.name: _classification_fields,
     TokenClassification.name: _entity_fields,
@@ -163,5 +172,6 @@ _FIELDS: Mapping[str, Callable[[Task], list[pa.Field]]] = {
     NextSentencePrediction.name: lambda task: _LABEL,
     ReplacedTokenDetection.name: _token_fields,
     SentenceEmbedding.name: _embedding_fields,
+    SparseEmbedding.name: _sparse_fields,
 }
 """A function for each task's own fields."""

@@ -8,6 +8,7 @@
     fill-mask                 top_k, targets                                    [{score, token, token_str, …}, …]
     replaced-token-detection  threshold                                         [{token, score, replaced, …}, …]
     sentence-embedding        normalize, dimensions, prompt_name, …             [0.031, …]
+    sparse-embedding          top_k, min_weight                                 {sparse_embedding: {token: weight, …}}
 
 The task's own decoding options are parameters, too, by their names in `bert_runtime`.
 """

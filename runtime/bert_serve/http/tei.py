@@ -13,12 +13,14 @@ from starlette.responses import Response
 
 from bert_runtime.errors import InputError
 from bert_runtime.inputs import SingleInput
+from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import (
     Classification,
     MultiLabelClassification,
     Regression,
     Result,
     SentenceEmbedding,
+    SparseEmbedding,
     Task,
     TextClassification,
 )
@@ -31,10 +33,12 @@ from bert_serve.http.tei_info import describe_model
 from bert_serve.http.tei_messages import (
     DecodeRequest,
     EmbedRequest,
+    EmbedSparseRequest,
     Prediction,
     PredictRequest,
     Rank,
     SimilarityRequest,
+    SparseValue,
     TEIError,
     TEIRerankRequest,
     TextOptions,
@@ -42,6 +46,7 @@ from bert_serve.http.tei_messages import (
     TokenizeRequest,
 )
 from bert_serve.http.tei_tokens import check_ids, tokens_of_texts
+from bert_serve.http.text_inputs import encode_texts_or_ids
 from bert_serve.http.vectors import embed as embed_inputs
 from bert_serve.serving.pair_scores import pair_scores
 from bert_serve.serving.served_model import ServedModel
@@ -97,13 +102,28 @@ async def embed_all(body: EmbedRequest, request: Request, name: _ModelName = Non
     )
 
 
-@router.post("/embed_sparse", summary="Sparse vectors: no bundle gives them", response_model=list[list[dict[str, Any]]])
-async def embed_sparse(body: EmbedRequest, request: Request, name: _ModelName = None) -> Response:
-    """Refuse: bundles give dense vectors."""
-    served = _choose(request, body.model or name, SentenceEmbedding, body)
-    raise WrongTaskError(
-        f"model {served.name!r} gives dense vectors; /embed_sparse needs one that weighs the words of its vocabulary"
-    )
+@router.post(
+    "/embed_sparse",
+    summary="Sparse vectors: weights of the vocabulary's tokens",
+    response_model=list[list[SparseValue]],
+    responses=_example([[{"index": 2439, "value": 2.31}, {"index": 4003, "value": 2.42}]]),
+)
+async def embed_sparse(body: EmbedSparseRequest, request: Request, name: _ModelName = None) -> Response:
+    """Return for each input the token ids that have a weight, in ascending order, with their weights."""
+    served = _choose(request, body.model or name, SparseEmbedding, body)
+    engine = served.engine
+    encoded = await encode_texts_or_ids(engine, body.inputs, truncate=body.truncate is not False)
+    outputs = await engine.outputs(encoded, request)
+    return JSONResponse(await asyncio.to_thread(_sparse_values, [output.arrays[0] for output in outputs]))
+
+
+def _sparse_values(weights: list[FloatArray]) -> list[list[dict[str, Any]]]:
+    """Return the weights above 0 of vectors [vocabulary]."""
+    found = [np.flatnonzero(vector > 0) for vector in weights]
+    return [
+        [{"index": index, "value": value} for index, value in zip(ids.tolist(), vector[ids].tolist(), strict=True)]
+        for ids, vector in zip(found, weights, strict=True)
+    ]
 
 
 @router.post(

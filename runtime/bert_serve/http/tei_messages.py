@@ -9,10 +9,12 @@ from bert_serve.http.text_inputs import TextsOrIds
 __all__ = [
     "DecodeRequest",
     "EmbedRequest",
+    "EmbedSparseRequest",
     "PredictRequest",
     "Prediction",
     "Rank",
     "SimilarityRequest",
+    "SparseValue",
     "TEIError",
     "TEIRerankRequest",
     "TextOptions",
@@ -63,6 +65,21 @@ class EmbedRequest(_Request, TextOptions):
     inputs: TextsOrIds
     normalize: bool = Field(default=True, description="Whether vectors have length 1.")
     dimensions: int | None = Field(default=None, description="How many first dimensions to keep (Matryoshka models).")
+
+
+class EmbedSparseRequest(_Request, TextOptions):
+    """Texts, or token ids of the model's own vocabulary."""
+
+    model_config = example({"inputs": ["What is Deep Learning?", "hello"]})
+
+    inputs: TextsOrIds
+
+
+class SparseValue(BaseModel):
+    """A token of the vocabulary and its weight."""
+
+    index: int = Field(description="The token's id.")
+    value: float
 
 
 class SimilaritySentences(BaseModel):

@@ -22,6 +22,8 @@ from bert_runtime.tasks import (
     ReplacedTokenDetection,
     ReplacedTokens,
     Result,
+    SparseEmbedding,
+    SparseVector,
     Task,
 )
 from bert_runtime.tasks.sentence_embedding import cosine
@@ -31,6 +33,9 @@ __all__ = ["display_options", "display_results"]
 _TOP_K = 10
 """Answers and filled-in tokens to choose from on the page."""
 
+_TOP_WEIGHTS = 30
+"""Weights of a sparse embedding that the page shows."""
+
 
 def display_options(task: Task) -> dict[str, Any]:
     """Return the decoding options with which the page asks for results: some more than one to choose from."""
@@ -38,6 +43,8 @@ def display_options(task: Task) -> dict[str, Any]:
         return {"top_k": max(task.top_k, _TOP_K)}
     if isinstance(task, QuestionAnswering):
         return {"top_k": min(task.n_best, _TOP_K)}
+    if isinstance(task, SparseEmbedding):
+        return {"top_k": min(task.top_k or _TOP_WEIGHTS, _TOP_WEIGHTS)}
     return {}
 
 
@@ -89,6 +96,12 @@ def _labels(scored: Iterable[tuple[str, float]], chosen: Sequence[str]) -> dict[
 def _(result: Regression, task: Task) -> dict[str, Any]:
     numbers = zip(result.labels, result.values.tolist(), strict=True)
     return {"kind": "numbers", "items": [{"label": label, "score": value} for label, value in numbers]}
+
+
+@_display.register
+def _(result: SparseVector, task: Task) -> dict[str, Any]:
+    weights = zip(result.tokens, result.weights.tolist(), strict=True)
+    return {"kind": "numbers", "items": [{"label": token, "score": weight} for token, weight in weights]}
 
 
 @_display.register

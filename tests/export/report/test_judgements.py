@@ -12,7 +12,7 @@ from bert_runtime.tasks import TASKS
 
 from .toy_outputs import CASES, outputs_and_examples
 
-CORRECT = {"multi_label": "exact_match", "question-answering": "exact_match"}
+CORRECT = {"multi_label": "exact_match", "question-answering": "exact_match", "sparse-embedding": "recall_at_1"}
 """The metric that is the share of correct decisions, where it is not the accuracy."""
 
 

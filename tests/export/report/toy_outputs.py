@@ -17,6 +17,7 @@ from bert_runtime.tasks import (
     QuestionAnswering,
     ReplacedTokenDetection,
     SentenceEmbedding,
+    SparseEmbedding,
     Task,
     TextClassification,
     TokenClassification,
@@ -107,6 +108,11 @@ CASES: dict[str, tuple[Task, RandomRunner, list[dict[str, Any]]]] = {
         SentenceEmbedding(dimensions=8),
         FirstTokenRunner(8),
         [{"text": text, "text_pair": f"why {text}", "score": i} for i, text in enumerate(TEXTS)],
+    ),
+    "sparse-embedding": (
+        SparseEmbedding(vocab_size=8),
+        FirstTokenRunner(8),
+        [{"text": text, "text_pair": text if i % 4 else f"why {text}"} for i, text in enumerate(TEXTS)],
     ),
 }
 """A task, a model and labelled rows by name."""

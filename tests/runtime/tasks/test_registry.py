@@ -24,6 +24,7 @@ from bert_runtime.tasks import (
     QuestionAnswering,
     ReplacedTokenDetection,
     SentenceEmbedding,
+    SparseEmbedding,
     Task,
     TextClassification,
     TextInput,
@@ -218,6 +219,9 @@ SAMPLES: dict[str, Sample] = {
         SentenceEmbedding(dimensions=3),
         [{"text": "a", "text_pair": "b", "score": score} for score in (1, 2, 3)],
         lambda encoding: (3,),
+    ),
+    "sparse-embedding": Sample(
+        SparseEmbedding(vocab_size=5), [{"text": "a", "text_pair": text} for text in "bcd"], lambda encoding: (5,)
     ),
 }
 

@@ -1,0 +1,31 @@
+"""Judge which text of a file is found for each query."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_export.report.judgements.base import Decision, Judgement, Table
+from bert_runtime.tasks import Example, Outputs, SparseEmbedding
+
+__all__ = ["judge_retrieved"]
+
+_RANKS = (1, 10, 100)
+"""Last rank of each outcome but the last one."""
+_OUTCOMES = ("1st", "2nd to 10th", "11th to 100th", "later")
+
+
+def judge_retrieved(task: SparseEmbedding, outputs: Sequence[Outputs], examples: Sequence[Example]) -> Judgement:
+    """Judge the best of all second texts for each row's first text, by dot product."""
+    index = task.index(outputs)
+    decisions: list[Decision] = []
+    outcomes: list[int] = []
+    for query, example in zip(outputs[0::2], examples, strict=True):
+        scores = index.scores(query.arrays[0])
+        best = index.texts[int(scores.argmax())]
+        rank = 1 + int((scores > scores[index.texts.index(example.target)]).sum())
+        decisions.append(
+            Decision(text=query.input.text, expected=example.target, predicted=best, correct=best == example.target)
+        )
+        outcomes.append(int(np.searchsorted(_RANKS, rank)))
+    table = Table.count(("rank of the right text",), _OUTCOMES, [0] * len(outcomes), outcomes)
+    return Judgement(decisions=tuple(decisions), table=table)

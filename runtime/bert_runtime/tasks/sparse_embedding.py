@@ -1,0 +1,190 @@
+"""sparse-embedding: weights of the vocabulary's tokens for a text, to be compared by dot product (SPLADE)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from bert_runtime.metrics import retrieval_metrics
+from bert_runtime.numerics import FloatArray, IntArray
+from bert_runtime.records import Record
+from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, stack_single_window
+from bert_runtime.tasks.checks import check_int, check_number
+
+__all__ = ["SPARSE_ACTIVATIONS", "SPARSE_POOLINGS", "SparseEmbedding", "SparseVector", "TextIndex"]
+
+SPARSE_POOLINGS = ("max", "sum")
+"""How the weights of a vocabulary's token at all tokens of a text become one: their maximum (SPLADE v2, Formal et al.,
+arXiv:2109.10086) or their sum (SPLADE, arXiv:2107.05720)."""
+
+SPARSE_ACTIVATIONS = ("relu", "log1p_relu")
+"""What a logit x becomes, by the names of sentence-transformers: `relu` is log(1 + max(0, x)); `log1p_relu` takes the
+logarithm once more, log(1 + log(1 + max(0, x))) (Geng et al., arXiv:2504.14839)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseVector(Result):
+    """The sparse embedding of one text: the n tokens of the vocabulary that it weighs, largest weight first.
+
+    As JSON: `{"sparse_embedding": {"card": 2.42, "lost": 2.31}}`.
+    """
+
+    indices: IntArray
+    """Token ids: int64 [n]."""
+    weights: FloatArray
+    """The weight of each token, above 0: float32 [n]."""
+    tokens: tuple[str, ...] = field(repr=False)
+    """The n tokens as the vocabulary spells them."""
+
+    def to_dict(self) -> dict[str, Any]:
+        weights = dict(zip(self.tokens, self.weights.tolist(), strict=True))
+        return {"sparse_embedding": weights, **self._truncation()}
+
+    def summary(self) -> str:
+        shown = zip(self.tokens[:5], self.weights[:5].tolist(), strict=True)
+        more = f", … ({len(self.tokens)})" if len(self.tokens) > 5 else ""
+        return (", ".join(f"{token} {weight:.4f}" for token, weight in shown) or "no tokens") + more
+
+
+class TextIndex(NamedTuple):
+    """N texts that are searched by dot product."""
+
+    texts: tuple[str, ...]
+    vectors: FloatArray
+    """Their weights [N, V]."""
+
+    def scores(self, query: FloatArray) -> FloatArray:
+        """Return the dot product of a query [V] with each text [N]."""
+        products: FloatArray = self.vectors @ query
+        return products
+
+    def best(self, query: FloatArray, k: int = 10) -> dict[str, float]:
+        """Return the `k` best texts for a query [V] with their scores."""
+        scores = self.scores(query)
+        return {self.texts[number]: float(scores[number]) for number in np.argsort(-scores, kind="stable")[:k]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseEmbedding(Task):
+    """A weight for every token of the vocabulary, most of them 0; the graph pools the logits of all tokens."""
+
+    vocab_size: int
+    """Number of weights: the size of the model's vocabulary."""
+    pooling: str = "max"
+    """How the tokens of a text are pooled, one of `SPARSE_POOLINGS`."""
+    activation: str = "relu"
+    """What a logit becomes, one of `SPARSE_ACTIVATIONS`."""
+    top_k: int | None = None
+    """Maximum number of tokens of a result; by default all with a weight."""
+    min_weight: float = 0.0
+    """Tokens of a result have a larger weight."""
+
+    name: ClassVar[str] = "sparse-embedding"
+    output: ClassVar[str] = "weights"
+
+    def __post_init__(self) -> None:
+        check_int("vocab_size", self.vocab_size, minimum=1)
+        if self.pooling not in SPARSE_POOLINGS:
+            raise ValueError(f"expected a pooling of {', '.join(SPARSE_POOLINGS)}, found {self.pooling!r}")
+        if self.activation not in SPARSE_ACTIVATIONS:
+            raise ValueError(f"expected an activation of {', '.join(SPARSE_ACTIVATIONS)}, found {self.activation!r}")
+        if self.top_k is not None:
+            check_int("top_k", self.top_k, minimum=1)
+        check_number("min_weight", self.min_weight, 0)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Which tokens a result has."""
+        return ("top_k", "min_weight")
+
+    @property
+    def output_width(self) -> int:
+        """The vocabulary."""
+        return self.vocab_size
+
+    @property
+    def metric(self) -> str:
+        """Mean reciprocal rank of each row's second text among all second texts of the file."""
+        return "mrr_at_10"
+
+    @property
+    def agreement_floor(self) -> tuple[str, float]:
+        """Mean cosine similarity of 0.99 with the FP32 weights."""
+        return "mean_cosine", 0.99
+
+    @property
+    def reads_first_token_only(self) -> bool:
+        """All tokens are pooled."""
+        return False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON values, those of results only where they are not the default."""
+        settings = super().to_dict()
+        if self.top_k is None:
+            del settings["top_k"]
+        if not self.min_weight:
+            del settings["min_weight"]
+        return settings
+
+    def decode(self, outputs: Outputs) -> Result:
+        """Select the tokens with a weight from the output [vocabulary], largest weight first."""
+        (weights,) = outputs.arrays
+        indices = np.flatnonzero(weights > self.min_weight)
+        indices = indices[np.argsort(-weights[indices], kind="stable")][: self.top_k]
+        tokens = tuple(map(outputs.vocabulary.id_to_token, indices.tolist()))
+        return SparseVector(indices, weights[indices], tokens, truncated=outputs.truncated)
+
+    def inputs(self, record: Record) -> tuple[TextInput, ...]:
+        """Return one text or two as separate inputs."""
+        second = record.optional_text("text_pair")
+        return (TextInput(record.text()), *([] if second is None else [TextInput(second)]))
+
+    def example(self, record: Record) -> Example:
+        """Convert a row of a query and a text that answers it; the target is that text."""
+        query, document = TextInput(record.text()), TextInput(record.text("text_pair"))
+        return Example((query, document), document.text)
+
+    def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
+        """Rank all distinct second texts for each first text by dot product: MRR, nDCG and recall.
+
+        A text may answer several queries, and a query may have several rows; all of their texts count as right.
+        """
+        index = self.index(outputs)
+        queries = {output.input.text: output.arrays[0] for output in outputs[0::2]}
+        qrels: dict[str, dict[str, float]] = {query: {} for query in queries}
+        for example in examples:
+            qrels[example.inputs[0].text][example.target] = 1
+        run = {query: index.best(weights) for query, weights in queries.items()}
+        return retrieval_metrics(run, qrels, mrr_at=(10,), ndcg_at=(10,), recall_at=(1, 10))
+
+    def index(self, outputs: Sequence[Outputs]) -> "TextIndex":
+        """Return the distinct second texts of all examples, to be searched."""
+        vectors = {output.input.text: output.arrays[0] for output in outputs[1::2]}
+        return TextIndex(tuple(vectors), np.stack(list(vectors.values())))
+
+    def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
+        """Measure cosine similarity, and the share of the 32 largest weights' tokens that are the same."""
+        found, expected = stack_single_window(outputs), stack_single_window(reference)
+        similarity = _cosine(found, expected)
+        return {
+            "mean_cosine": float(similarity.mean()),
+            "p1_cosine": float(np.percentile(similarity, 1)),
+            "top_32_overlap": float(np.mean([_overlap(a, b, 32) for a, b in zip(found, expected, strict=True)])),
+        }
+
+
+def _cosine(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Return the cosine similarity of N pairs of vectors: two [N, V] → [N]; 1 where both have no weight at all."""
+    norms = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
+    both_zero = ~x.any(axis=-1) & ~y.any(axis=-1)
+    similarity: FloatArray = np.einsum("nv,nv->n", x, y) / np.maximum(norms, np.finfo(norms.dtype).tiny)
+    return np.where(both_zero, 1, similarity)
+
+
+def _overlap(x: FloatArray, y: FloatArray, k: int) -> float:
+    """Return the share of the `k` largest weights' tokens that two vectors [V] have in common; 1 if there are none."""
+    first, second = (
+        {int(token) for token in np.argsort(-weights, kind="stable")[:k] if weights[token] > 0} for weights in (x, y)
+    )
+    return len(first & second) / max(len(first), len(second)) if first or second else 1.0
