@@ -104,13 +104,15 @@ class _Body:
         assert weight is not None
         assert weight.shape is not None
         self._mask_shape = self._insert("Shape", [mask], ir.Shape([2]), ir.DataType.INT64)
-        mask_column = self._insert("Unsqueeze", [mask, self._ints(-1)], ir.Shape(["batch", "sequence", 1]))
+        mask_column = self._insert(
+            "Unsqueeze", [mask, self._ints(-1)], ir.Shape(["batch", "sequence", 1]), ir.DataType.INT64
+        )
         self._mask = self._insert("Cast", [mask_column], mask_column.shape, ir.DataType.FLOAT, to=ir.DataType.FLOAT)
         vocab_size, width = weight.shape[::-1] if self._quantized else weight.shape
         assert isinstance(vocab_size, int)
         assert isinstance(width, int)
         if not self._quantized:  # Gemm reads the embedding as it is stored, and takes matrices alone
-            x = self._insert("Reshape", [x, self._ints(-1, width)], ir.Shape(["tokens", width]))
+            x = self._insert("Reshape", [x, self._ints(-1, width)], ir.Shape(["padded_tokens", width]))
         pooled = [self._chunk(x, weight, rest, *limits) for limits in chunk_vocabulary(vocab_size, _CHUNK_SIZE)]
         joined = pooled[0]
         if len(pooled) > 1:
@@ -133,7 +135,7 @@ class _Body:
     def _scores(self, x: ir.Value, weight: ir.Value, rest: Sequence[ir.Value | None], start: int, end: int) -> ir.Value:
         (bias,) = rest
         rows, biases = (self._slice(value, 0, start, end) for value in (weight, bias))
-        flat = self._insert("Gemm", [x, rows, biases], ir.Shape(["tokens", end - start]), transB=1)
+        flat = self._insert("Gemm", [x, rows, biases], ir.Shape(["padded_tokens", end - start]), transB=1)
         by_sequence = self._insert(
             "Concat", [self._mask_shape, self._ints(end - start)], ir.Shape([3]), ir.DataType.INT64, axis=0
         )

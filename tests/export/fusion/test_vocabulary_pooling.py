@@ -51,7 +51,7 @@ def widest(graph: ir.Model) -> int:
     """Return the size of the vocabulary's axis of the widest value per token."""
     nodes = [*graph.graph, *(node for function in graph.functions.values() for node in function)]
     shapes = [list(value.shape) for node in nodes for value in node.outputs if value.shape is not None]
-    per_token = [shape[-1] for shape in shapes if shape[:1] == ["tokens"] or shape[1:2] == ["sequence"]]
+    per_token = [shape[-1] for shape in shapes if shape[:1] == ["padded_tokens"] or shape[1:2] == ["sequence"]]
     return max(size for size in per_token if isinstance(size, int))
 
 
