@@ -18,6 +18,7 @@ from bert_export.cli.output import is_rank_zero
 from bert_export.cli.plugins import PluginGroup
 from bert_export.cli.predict import predict
 from bert_export.cli.pretrain import pretrain
+from bert_export.cli.rank import rank
 from bert_export.cli.report import report
 from bert_export.cli.serve import serve
 from bert_export.cli.tokenizer import tokenizer
@@ -42,7 +43,7 @@ class _MainGroup(PluginGroup):
     sections: ClassVar[Mapping[str, Sequence[str]]] = {
         "Train": ("tokenizer", "pretrain", "train", "distill"),
         "Export": ("export", "inspect", "verify", "push", "pull"),
-        "Run": ("predict", "evaluate", "attention"),
+        "Run": ("predict", "rank", "evaluate", "attention"),
         "Deploy": ("serve", "batch", "triton"),
         "Measure": ("tune", "calibrate-scores", "bench", "report"),
     }
@@ -78,6 +79,7 @@ _COMMANDS = (
     inspect,
     verify,
     predict,
+    rank,
     evaluate,
     attention,
     batch,

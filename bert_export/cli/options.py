@@ -8,6 +8,7 @@ import click
 
 from bert_export.cli.help import Decorator, option_group
 from bert_export.cli.param_types import PATH, ColumnsType, NamesType, NumbersType
+from bert_runtime.tasks.reranking import LONG_DOCUMENTS, RELEVANCE_ACTIVATIONS
 from bert_runtime.tasks.token_classification import AGGREGATIONS
 from bert_runtime.vector_quantization import EMBEDDING_PRECISIONS
 
@@ -84,8 +85,8 @@ task_options = combine(
     decoding_option(
         "--top-k",
         type=int,
-        help="Number of answers (question-answering), of tokens for each mask (fill-mask) or of weights "
-        "(sparse-embedding; by default all).",
+        help="Number of answers (question-answering), of tokens for each mask (fill-mask), of weights "
+        "(sparse-embedding; by default all) or of documents (rank).",
     ),
     decoding_option(
         "--min-weight", type=float, help="sparse-embedding: leave out tokens whose weight is not above this."
@@ -105,6 +106,16 @@ task_options = combine(
         type=float,
         help="Minimum probability of a predicted label (multi-label text-classification) or of a replaced token "
         "(replaced-token-detection).",
+    ),
+    decoding_option(
+        "--activation",
+        type=click.Choice(RELEVANCE_ACTIVATIONS),
+        help="rerank: whether scores are probabilities (sigmoid) or logits (identity).",
+    ),
+    decoding_option(
+        "--long-documents",
+        type=click.Choice(LONG_DOCUMENTS),
+        help="rerank: read documents that do not fit in windows, of which the best one counts, or truncate them.",
     ),
     decoding_option(
         "--max-answer-tokens", type=int, help="question-answering: maximum length of an answer, in tokens."

@@ -42,7 +42,7 @@ def predict_arguments(task: Task) -> list[str]:
     """Return what `bert-export predict BUNDLE` needs for a task besides options, in capitals."""
     if task.name == "question-answering":
         return ["--question", "QUESTION", "TEXT"]
-    return ["TEXT", "--pair", "TEXT"] if task.name == "next-sentence-prediction" else ["TEXT"]
+    return ["TEXT", "--pair", "TEXT"] if task.name in ("next-sentence-prediction", "rerank") else ["TEXT"]
 
 
 def print_training_report(report: Mapping[str, Any], measurements: str, output: Path, *, as_json: bool) -> None:

@@ -12,6 +12,7 @@ from bert_export.cli.param_types import CHECKPOINT, PATH
 from bert_export.cli.progress import progress_printer
 from bert_export.cli.training_options import fine_tuning_options, output_option, pop_placement, run_options
 from bert_runtime.tasks import TASKS
+from bert_runtime.tasks.reranking import RELEVANCE_ACTIVATIONS
 from bert_runtime.tasks.sentence_embedding import POOLINGS
 from bert_runtime.tasks.text_classification import PROBLEM_TYPES
 
@@ -68,6 +69,12 @@ task_option = option_group("Task")
     show_default="that of the base",
     help="sentence-embedding: how token vectors are pooled into one.",
 )
+@task_option(
+    "--activation",
+    type=click.Choice(RELEVANCE_ACTIVATIONS),
+    show_default="identity where grades are learned as logits, else sigmoid",
+    help="rerank: whether scores are probabilities (sigmoid) or logits (identity).",
+)
 @columns_option
 @fine_tuning_options
 @run_options()
@@ -81,6 +88,7 @@ def train(
     crf: bool | None,
     bio: bool | None,
     pooling: str | None,
+    activation: str | None,
     columns: dict[str, str] | None,
     resume: bool,
     force: bool,
@@ -94,7 +102,9 @@ def train(
     from bert_models.training import TrainSettings, fine_tune
 
     placement = pop_placement(options)
-    task_settings = drop_unset({"problem_type": problem_type, "crf": crf, "bio": bio, "pooling": pooling})
+    task_settings = drop_unset(
+        {"problem_type": problem_type, "crf": crf, "bio": bio, "pooling": pooling, "activation": activation}
+    )
     report = fine_tune(
         task, base, train_file, dev_file, output, TrainSettings(**options),
         task_settings=task_settings, columns=columns, placement=placement,

@@ -30,7 +30,7 @@ from bert_export.onnx_graph import (
 from bert_export.position_functions import POSITION_SCORES
 from bert_models import EncoderConfig
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
-from bert_runtime.tasks import FillMask, SparseEmbedding, Task, TextClassification
+from bert_runtime.tasks import FillMask, Reranking, SparseEmbedding, Task, TextClassification
 
 __all__ = ["expected_fusions", "fuse", "reads_first_token_only"]
 
@@ -60,9 +60,8 @@ def expected_fusions(config: EncoderConfig, task: Task) -> dict[str, int]:
 
 def reads_first_token_only(config: EncoderConfig, task: Task) -> bool:
     """Return whether the task's head reads the last hidden state of the first token alone."""
-    return task.reads_first_token_only and not (
-        isinstance(task, TextClassification) and config.classifier_pooling != "cls"
-    )
+    is_classifier = isinstance(task, TextClassification) or (isinstance(task, Reranking) and task.pooling is None)
+    return task.reads_first_token_only and not (is_classifier and config.classifier_pooling != "cls")
 
 
 def fuse(graph: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:

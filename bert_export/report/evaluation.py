@@ -95,6 +95,7 @@ _UNITS = {
     "question-answering": "questions",
     "fill-mask": "masks",
     "next-sentence-prediction": "pairs",
+    "rerank": "pairs",
     "sentence-embedding": "pairs",
     "sparse-embedding": "queries",
 }

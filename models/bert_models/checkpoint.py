@@ -9,13 +9,20 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from bert_models.config import EncoderConfig
+from bert_models.cross_encoders import (
+    cross_encoder_task,
+    is_cross_encoder,
+    num_labels,
+    read_reranking,
+    relevance_module_folders,
+)
 from bert_models.errors import CheckpointError
 from bert_models.families import MODEL_TYPES, Family
 from bert_models.families.nearest import describe_unsupported
 from bert_models.files import read_json
+from bert_models.head_tensors import check_tied, has_other_labels, module_tensors
 from bert_models.hub import local_checkpoint
 from bert_models.model import TaskModel
 from bert_models.sentence_transformers import (
@@ -25,12 +32,12 @@ from bert_models.sentence_transformers import (
     read_sentence_embedding,
 )
 from bert_models.sparse_encoders import is_sparse_encoder_folder, read_sparse_embedding
-from bert_models.task_settings import read_mask_token, read_task, read_task_params, task_config_json
+from bert_models.task_settings import read_mask_token, read_task, read_task_params
 from bert_models.tokenizer_files import read_tokenizer
 from bert_models.trained_heads import check_architecture, check_head_weights, check_label_count, named_tasks
 from bert_models.weights import check_weights, load_weights, read_weights, split_parts, weight_files
 from bert_runtime.bundle.manifest import sha256_file
-from bert_runtime.tasks import TASKS, FillMask, SentenceEmbedding, SparseEmbedding, Task, WindowedText
+from bert_runtime.tasks import TASKS, FillMask, Reranking, SentenceEmbedding, SparseEmbedding, Task, WindowedText
 from bert_runtime.tokenization import TextTokenizer
 
 __all__ = ["Checkpoint", "load_model", "open_checkpoint"]
@@ -80,6 +87,8 @@ class Checkpoint:
             if is_sparse_encoder_folder(self.path):
                 return read_sparse_embedding(self.path, self.config.vocab_size)
             return read_task(name, self.config_json, where, vocab_size=self.config.vocab_size)
+        if name == Reranking.name:
+            return read_reranking(self.path, self.config_json, read_task_params(name, self.config_json, where))
         if name == FillMask.name:
             return read_task(name, self.config_json, where, **read_mask_token(self.tokenizer(), self.path))
         defaults = _DEFAULT_LABELS if self.was_trained_for(name) else {}
@@ -89,7 +98,7 @@ class Checkpoint:
         """Return the task with the pooling of a sentence-transformers folder, and truncated `dimensions` if set."""
         hidden_size, name = self.config.hidden_size, SentenceEmbedding.name
         task = SentenceEmbedding(dimensions=hidden_size)
-        if is_sentence_transformers_folder(self.path):
+        if is_sentence_transformers_folder(self.path) and not self.is_cross_encoder:
             task = read_sentence_embedding(self.path, hidden_size)
         where = self.path / "config.json"
         dimensions = read_task_params(name, self.config_json, where).get("dimensions", task.dimensions)
@@ -112,10 +121,27 @@ class Checkpoint:
         """Return whether `config.json` names the architecture with the head of the task `name`."""
         return self.family.architectures[name] in (self.config_json.get("architectures") or [])
 
+    @property
+    def is_cross_encoder(self) -> bool:
+        """Whether sentence-transformers' `CrossEncoder` has saved it."""
+        return is_cross_encoder(self.path, self.config_json)
+
+    def has_relevance_head(self) -> bool:
+        """Return whether it has a trained head for reranking: of a `CrossEncoder`, or a classifier of one label."""
+        if self.is_cross_encoder:
+            return cross_encoder_task(self.path, self.config_json) == Reranking.name
+        return self.was_trained_for(Reranking.name) and num_labels(self.config_json) == 1
+
+    def head_folders(self) -> dict[str, Path]:
+        """Return the folders with further weights of the head, by the names of their modules in ours."""
+        return relevance_module_folders(self.path) if self.is_cross_encoder else module_folders(self.path)
+
     def _default_task(self) -> str:
         """Return the task that the architecture or a sentence-transformers folder implies."""
         if is_sparse_encoder_folder(self.path):
             return SparseEmbedding.name
+        if self.is_cross_encoder:
+            return cross_encoder_task(self.path, self.config_json)
         if is_sentence_transformers_folder(self.path):
             return SentenceEmbedding.name
         architectures = self.config_json.get("architectures") or []
@@ -188,7 +214,7 @@ class Checkpoint:
 
     def sha256(self) -> str:
         """Return the SHA-256 of the weight file, or of the concatenated hashes if there are several, in hexadecimal."""
-        folders = (self.path, *module_folders(self.path).values())
+        folders = (self.path, *self.head_folders().values())
         hashes = [sha256_file(path) for folder in folders for path in weight_files(folder)]
         return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
@@ -251,20 +277,17 @@ def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) ->
     tensors = family.canonical_weights(read_weights(checkpoint.path))
     if not new_head:
         checkpoint.check_trained_head(task.name)
-        check_head_weights(family, checkpoint.config_json, tensors, task.name, checkpoint.path)
+        if not isinstance(task, Reranking) or task.pooling is None:
+            check_head_weights(family, checkpoint.config_json, tensors, task.name, checkpoint.path)
         check_label_count(family, tensors, task, checkpoint.path)
-    if isinstance(task, SentenceEmbedding):
-        for module, folder in module_folders(checkpoint.path).items():
-            if module != "pooling.score" or task.pooling == "attention":
-                tensors |= {key.replace("linear", module): tensor for key, tensor in read_weights(folder).items()}
+    tensors |= module_tensors(checkpoint, task)
     if isinstance(task, FillMask | SparseEmbedding):
-        _check_tied(checkpoint, tensors)
+        check_tied(checkpoint, tensors)
     with torch.device("meta"):  # shapes alone: a wrong configuration may ask for more memory than there is
         shapes = TaskModel(checkpoint.config, task)
     keys = {name: family.checkpoint_key(name, task.name) for name, _ in shapes.named_parameters()}
     head = [name for name in keys if name.startswith("head.")] if new_head else []
-    labels = task_config_json(task).get("id2label")
-    if new_head and labels is not None and labels != checkpoint.config_json.get("id2label"):
+    if new_head and has_other_labels(checkpoint, task):
         per_label = {keys[name] for name in head if name.startswith(("head.output.", "head.crf."))}
         tensors = {key: tensor for key, tensor in tensors.items() if key not in per_label}
     matched = check_weights(
@@ -274,18 +297,3 @@ def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) ->
     model = TaskModel(checkpoint.config, task)
     load_weights(model, matched)
     return model.eval()
-
-
-def _check_tied(checkpoint: Checkpoint, tensors: Mapping[str, Tensor]) -> None:
-    """Raise `CheckpointError` if the output matrix or bias of a masked-language-model head is not tied."""
-    family = checkpoint.family
-    bias = family.head_weights[FillMask.name]["bias"]
-    embedding = f"{family.encoder_weights['embeddings.token']}.weight"
-    pairs = [(key, name) for key in family.decoder_weights for name in (family.prefix + embedding, embedding)]
-    pairs += [(key.replace(".weight", ".bias"), bias) for key in family.decoder_weights]
-    for key, name in pairs:
-        if key in tensors and name in tensors and not torch.equal(tensors[key], tensors[name]):
-            raise CheckpointError(
-                f"{checkpoint.path}: {key} differs from {name}: a masked-language-model head with an output matrix "
-                "or bias of its own is not supported"
-            )

@@ -21,6 +21,7 @@ from bert_runtime.tasks import (
     NextSentencePrediction,
     QuestionAnswering,
     ReplacedTokenDetection,
+    Reranking,
     SentenceEmbedding,
     SparseEmbedding,
     Task,
@@ -35,6 +36,7 @@ __all__ = [
     "DiscriminatorHead",
     "EmbeddingHead",
     "MaskedLmHead",
+    "RelevanceHead",
     "SparseEmbeddingHead",
     "TokenClassificationHead",
     "TokenHead",
@@ -89,6 +91,41 @@ class EmbeddingHead(nn.Module):
         if self.dimensions is not None:
             vector = vector[:, : self.dimensions]
         return F.normalize(vector, dim=-1) if self.normalize else vector
+
+
+class RelevanceLayer(nn.Module):
+    """Dense → activation → optional LayerNorm, of a reranking head of modules."""
+
+    def __init__(self, in_features: int, out_features: int, activation: str, *, norm: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+        self.activation = activation_function(activation)
+        self.norm = nn.LayerNorm(out_features) if norm else None  # with torch's epsilon, as in sentence-transformers
+
+    def forward(self, vector: Tensor) -> Tensor:
+        """Map float [B, `in_features`] to float [B, `out_features`]."""
+        output: Tensor = self.activation(self.linear(vector))
+        return output if self.norm is None else self.norm(output)
+
+
+class RelevanceHead(nn.Module):
+    """Pooling over tokens → dense layers, of which the last one has one output: one logit per pair of texts."""
+
+    def __init__(self, config: EncoderConfig, pooling: str, task: Reranking) -> None:
+        super().__init__()
+        self.pooling = build_pooling(pooling, config)
+        sizes = pairwise((config.hidden_size, *task.dense_sizes))
+        self.layers = nn.ModuleList(
+            RelevanceLayer(*size, activation, norm=norm)
+            for size, activation, norm in zip(sizes, task.dense_activations, task.dense_norms, strict=True)
+        )
+
+    def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return logits, float [B, 1]."""
+        vector: Tensor = self.pooling(hidden, attention_mask)
+        for layer in self.layers:
+            vector = layer(vector)
+        return vector
 
 
 class TokenHead(nn.Module):
@@ -204,6 +241,11 @@ def _sparse_embedding(encoder: Encoder, config: EncoderConfig, task: Task) -> nn
     return SparseEmbeddingHead(config, encoder, task)
 
 
+def _reranking(encoder: Encoder, config: EncoderConfig, task: Task) -> nn.Module:
+    assert isinstance(task, Reranking)
+    return ClassificationHead(config, 1) if task.pooling is None else RelevanceHead(config, task.pooling, task)
+
+
 HEADS: Mapping[str, Callable[[Encoder, EncoderConfig, Task], nn.Module]] = {
     TextClassification.name: _text_classification,
     TokenClassification.name: _token_classification,
@@ -213,6 +255,7 @@ HEADS: Mapping[str, Callable[[Encoder, EncoderConfig, Task], nn.Module]] = {
     ReplacedTokenDetection.name: lambda encoder, config, task: DiscriminatorHead(config),
     SentenceEmbedding.name: _sentence_embedding,
     SparseEmbedding.name: _sparse_embedding,
+    Reranking.name: _reranking,
 }
 """Factories of the heads by task; the keys are those of `bert_runtime.tasks.TASKS`."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from bert_models.cross_encoders import relevance_module_folders, write_reranking
 from bert_models.families import FAMILIES, Family
 from bert_models.files import read_json, write_json
 from bert_models.model import TaskModel
@@ -14,7 +15,7 @@ from bert_models.sparse_encoders import write_sparse_embedding
 from bert_models.task_settings import task_config_json
 from bert_models.tokenizer_files import TOKENIZER_FILES, read_tokenizer, wordpiece_settings
 from bert_models.weights import join_parts, save_weights
-from bert_runtime.tasks import SentenceEmbedding, SparseEmbedding
+from bert_runtime.tasks import Reranking, SentenceEmbedding, SparseEmbedding
 
 __all__ = ["save_model"]
 
@@ -45,6 +46,8 @@ def save_model(
     """
     task, family = model.task, FAMILIES[model.config.family]
     architecture = family.pretraining_architecture if extra_heads else family.architectures[task.name]
+    if isinstance(task, Reranking) and task.pooling is not None:
+        architecture = family.base_architecture
     config_json = {
         "architectures": [architecture],
         **family.dump_config(model.config),
@@ -57,13 +60,21 @@ def save_model(
     _save_tokenizer(folder, tokenizer_from, family.name, max_tokens)
     if isinstance(task, SentenceEmbedding):
         write_sentence_embedding(folder, task, model.config.hidden_size)
-        for module, path in module_folders(folder).items():
-            names = {name: f"{module}.{name}" for name in ("weight", "bias")}
-            save_weights({f"linear.{name}": tensors.pop(key) for name, key in names.items()}, path)
+        _save_modules(tensors, module_folders(folder))
     if isinstance(task, SparseEmbedding):
         write_sparse_embedding(folder, task)
+    if isinstance(task, Reranking):
+        config_json |= write_reranking(folder, task, model.config.hidden_size)
+        _save_modules(tensors, relevance_module_folders(folder))
     write_json(folder / "config.json", config_json)
     save_weights(tensors, folder)
+
+
+def _save_modules(tensors: dict[str, Tensor], folders: Mapping[str, Path]) -> None:
+    """Move the weights of modules from `tensors` into folders, given by the modules' names."""
+    for module, path in folders.items():
+        kind = "norm" if module.endswith(".norm") else "linear"
+        save_weights({f"{kind}.{name}": tensors.pop(f"{module}.{name}") for name in ("weight", "bias")}, path)
 
 
 def _named_tensors(model: TaskModel, family: Family, extra_heads: Mapping[str, nn.Module]) -> dict[str, Tensor]:

@@ -17,10 +17,15 @@ from bert_models.files import is_file_name, read_json, write_json
 from bert_runtime.tasks import SentenceEmbedding
 
 __all__ = [
+    "dense_config",
     "is_sentence_transformers_folder",
+    "listed_modules",
     "module_folders",
     "module_types",
+    "pooling_config",
+    "read_dense",
     "read_max_tokens",
+    "read_pooling",
     "read_sentence_embedding",
     "write_sentence_embedding",
 ]
@@ -85,13 +90,13 @@ def read_sentence_embedding(folder: Path, hidden_size: int) -> SentenceEmbedding
             f"{path}: expected the modules Transformer, Pooling, any number of Dense, and optionally Normalize, "
             f"found {', '.join(kinds):.200}"
         )
-    dense = [_dense(path / "config.json") for path in _folders(folder, "Dense")]
+    dense = [read_dense(path / "config.json") for path in _folders(folder, "Dense")]
     pooling = _folders(folder, "Pooling")[0] / "config.json"
     return _with_prompts(
         folder / _PROMPTS_FILE,
         include_prompt=read_json(pooling).get("include_prompt", True) is not False,
         dimensions=dense[-1][0] if dense else hidden_size,
-        pooling=_pooling(pooling),
+        pooling=read_pooling(pooling),
         dense_sizes=tuple(size for size, _ in dense),
         dense_activations=tuple(activation for _, activation in dense),
         normalize=kinds[-1] == "Normalize",
@@ -124,7 +129,7 @@ def module_folders(folder: Path) -> dict[str, Path]:
         return {}
     found = {f"dense.{number}": path for number, path in enumerate(_folders(folder, "Dense"))}
     pooling = _folders(folder, "Pooling")
-    if pooling and _pooling(pooling[0] / "config.json") == "attention":
+    if pooling and read_pooling(pooling[0] / "config.json") == "attention":
         found["pooling.score"] = pooling[0]
     return found
 
@@ -143,6 +148,19 @@ def _modules(folder: Path) -> list[dict[str, Any]]:
     return modules
 
 
+def listed_modules(folder: Path) -> list[tuple[str, Path]]:
+    """Return the kind of each module of the pipeline, such as `Dense`, and its folder; the encoder's is `folder`.
+
+    Raises:
+        CheckpointError: `modules.json` is malformed, or names folders elsewhere, or one folder twice.
+    """
+    found: list[tuple[str, Path]] = []
+    for kind in (str(module.get("type", "")).rpartition(".")[2] for module in _modules(folder)):
+        number = sum(kind == other for other, _ in found)
+        found.append((kind, folder if kind == "Transformer" else _folders(folder, kind)[number]))
+    return found
+
+
 def _folders(folder: Path, kind: str) -> list[Path]:
     """Return the folders of the modules of one kind, such as `Dense`, in order."""
     modules = _modules(folder)
@@ -155,7 +173,7 @@ def _folders(folder: Path, kind: str) -> list[Path]:
     return [folder / name for name in valid]
 
 
-def _dense(path: Path) -> tuple[int, str]:
+def read_dense(path: Path) -> tuple[int, str]:
     """Return output width and activation of the dense layer with the settings in `path`."""
     settings: dict[str, Any] = read_json(path)
     activation = str(settings.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")[2]
@@ -165,16 +183,16 @@ def _dense(path: Path) -> tuple[int, str]:
         or not isinstance(size, int)
         or isinstance(size, bool)
         or not 1 <= size <= MAX_SIZE
-        or not settings.get("bias", True)
+        or settings.get("use_residual")
     ):
         raise CheckpointError(
-            f"{path}: expected out_features of 1 to {MAX_SIZE}, a bias and an activation_function of "
+            f"{path}: expected out_features of 1 to {MAX_SIZE}, no use_residual and an activation_function of "
             f"{', '.join(_ACTIVATIONS)}, found {settings!r:.200}"
         )
     return size, _ACTIVATIONS[activation]
 
 
-def _pooling(path: Path) -> str:
+def read_pooling(path: Path) -> str:
     """Return our name of the pooling with the settings in `path`."""
     settings: dict[str, Any] = read_json(path)
     if "pooling_mode" in settings:
@@ -210,22 +228,28 @@ def write_sentence_embedding(folder: Path, task: SentenceEmbedding, hidden_size:
     ]
     for path in paths[1:]:
         (folder / path).mkdir(exist_ok=True)
-    # sentence-transformers 6 fails on a key that it does not know, also where it is false.
-    modes = {
-        key: mode == task.pooling
-        for key, mode in _POOLING_KEYS.items()
-        if mode in (task.pooling, *_POOLING_MODES.values())
-    }
     excluded = {} if task.include_prompt else {"include_prompt": False}
-    write_json(folder / paths[1] / "config.json", {"word_embedding_dimension": hidden_size, **modes, **excluded})
+    write_json(folder / paths[1] / "config.json", {**pooling_config(task.pooling, hidden_size), **excluded})
     if task.prompts or task.similarity != "cosine":
         prompts = {"prompts": dict(task.prompts), "default_prompt_name": task.prompt_name}
         write_json(folder / _PROMPTS_FILE, {**prompts, "similarity_fn_name": task.similarity})
-    names = {ours: theirs for theirs, ours in _ACTIVATIONS.items()}
     sizes = pairwise((hidden_size, *task.dense_sizes))
-    for path, (inputs, outputs), activation in zip(paths[2:], sizes, task.dense_activations, strict=False):
-        module = "linear" if activation == "identity" else "activation"
-        values: dict[str, Any] = {"in_features": inputs, "out_features": outputs, "bias": True}
-        values |= {"activation_function": f"torch.nn.modules.{module}.{names[activation]}"}
-        write_json(folder / path / "config.json", values)
+    for path, size, activation in zip(paths[2:], sizes, task.dense_activations, strict=False):
+        write_json(folder / path / "config.json", dense_config(*size, activation))
     write_json(folder / "modules.json", modules)
+
+
+def pooling_config(pooling: str, hidden_size: int) -> dict[str, Any]:
+    """Return the settings of a pooling in the keys that every release of sentence-transformers reads."""
+    # sentence-transformers 6 fails on a key that it does not know, also where it is false.
+    known = (pooling, *_POOLING_MODES.values())
+    modes = {key: mode == pooling for key, mode in _POOLING_KEYS.items() if mode in known}
+    return {"word_embedding_dimension": hidden_size, **modes}
+
+
+def dense_config(in_features: int, out_features: int, activation: str) -> dict[str, Any]:
+    """Return the settings of a dense layer."""
+    name = next(theirs for theirs, ours in _ACTIVATIONS.items() if ours == activation)
+    module = "linear" if activation == "identity" else "activation"
+    path = f"torch.nn.modules.{module}.{name}"
+    return {"in_features": in_features, "out_features": out_features, "bias": True, "activation_function": path}

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from bert_models.errors import CheckpointError
 from bert_models.tokenizer_files.special_tokens import find_special_token
 from bert_runtime.errors import BundleError
-from bert_runtime.tasks import TASKS, SentenceEmbedding, Task, TextClassification, TokenClassification
+from bert_runtime.tasks import TASKS, Reranking, SentenceEmbedding, Task, TextClassification, TokenClassification
 
 __all__ = ["read_labels", "read_mask_token", "read_task", "read_task_params", "task_config_json"]
 
@@ -26,6 +26,9 @@ _PROBLEM_TYPES = {
 
 _LABELLED = (TextClassification.name, TokenClassification.name)
 """Tasks whose labels are in `config.json`."""
+
+_RELEVANCE_LABEL = "LABEL_0"
+"""Name of a reranker's only label, as transformers calls it."""
 
 _MASK_TOKENS = ("[MASK]", "<mask>")
 """Mask tokens of the supported vocabularies."""
@@ -118,6 +121,9 @@ def task_config_json(task: Task) -> dict[str, Any]:
         values["problem_type"] = _PROBLEM_TYPES[settings.pop("problem_type")]
     if isinstance(task, SentenceEmbedding):
         settings = {"dimensions": task.dimensions}
+    if isinstance(task, Reranking):
+        settings = {"long_documents": task.long_documents}
+        values |= {"id2label": {"0": _RELEVANCE_LABEL}, "label2id": {_RELEVANCE_LABEL: 0}}
     if settings:
         values["task_specific_params"] = {task.name: settings}
     return values

@@ -17,6 +17,7 @@ from bert_models.families import Family
 from bert_runtime.tasks import (
     FillMask,
     NextSentencePrediction,
+    Reranking,
     SentenceEmbedding,
     SparseEmbedding,
     Task,
@@ -29,7 +30,7 @@ __all__ = ["check_architecture", "check_head_weights", "check_label_count", "nam
 _HEAD = re.compile(r"For[A-Z]\w*$")
 """The part of an architecture's name that names its head, whatever the family."""
 
-_SAME_HEAD = {SparseEmbedding.name: FillMask.name}
+_SAME_HEAD = {SparseEmbedding.name: FillMask.name, Reranking.name: TextClassification.name}
 """Tasks whose head is that of another task, whose name stands for both in this module."""
 
 _UNSUPPORTED_HEADS = {"ForMultipleChoice": "multiple-choice"}
@@ -93,14 +94,23 @@ def check_head_weights(
 
 def check_label_count(family: Family, tensors: Mapping[str, Tensor], task: Task, where: Path) -> None:
     """Raise `CheckpointError` unless the labels are as many as the outputs of a classifier's head."""
-    if not isinstance(task, TextClassification | TokenClassification):
+    if not isinstance(task, TextClassification | TokenClassification | Reranking):
         return
-    key = family.checkpoint_key("head.output.weight", task.name)
+    key = family.checkpoint_key("head.output.weight", _SAME_HEAD.get(task.name, task.name))
     weight = tensors.get(key)
-    if weight is not None and weight.ndim == 2 and len(weight) != len(task.labels):
+    if weight is None or weight.ndim != 2:
+        return
+    shape = f"({key} of shape {list(weight.shape)})"
+    if not isinstance(task, Reranking):
+        if len(weight) != len(task.labels):
+            raise CheckpointError(
+                f"{where / 'config.json'}: id2label has {len(task.labels)} labels, and the head in the weights has "
+                f"{len(weight)} outputs {shape}; give id2label a name for each output"
+            )
+    elif task.pooling is None and len(weight) != 1:
         raise CheckpointError(
-            f"{where / 'config.json'}: id2label has {len(task.labels)} labels, and the head in the weights has "
-            f"{len(weight)} outputs ({key} of shape {list(weight.shape)}); give id2label a name for each output"
+            f"{where}: expected a head of one output for {task.name}, found {len(weight)} {shape}; "
+            f"{_what_to_do([TextClassification.name], task.name)}"
         )
 
 

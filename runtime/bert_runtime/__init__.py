@@ -34,6 +34,7 @@ from bert_runtime.inputs import Column, InputFailure, OnError, SingleInput
 from bert_runtime.loading import load
 from bert_runtime.model import Model
 from bert_runtime.plan import Plan, Tuning
+from bert_runtime.ranking import RankedDocument
 from bert_runtime.records import Record, read_records
 from bert_runtime.runner import FunctionRunner, Runner
 from bert_runtime.tasks import (
@@ -53,8 +54,10 @@ from bert_runtime.tasks import (
     Outputs,
     QuestionAnswering,
     Regression,
+    Relevance,
     ReplacedTokenDetection,
     ReplacedTokens,
+    Reranking,
     Result,
     SentenceEmbedding,
     SparseEmbedding,
@@ -114,10 +117,13 @@ __all__ = [
     "Outputs",
     "Plan",
     "QuestionAnswering",
+    "RankedDocument",
     "Record",
     "Regression",
+    "Relevance",
     "ReplacedTokenDetection",
     "ReplacedTokens",
+    "Reranking",
     "Result",
     "Runner",
     "SelfTest",

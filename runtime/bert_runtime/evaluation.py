@@ -75,5 +75,8 @@ def check_metrics(metrics: dict[str, float], path: Path) -> dict[str, float]:
     """Return the metrics of a labelled file, or raise `DataError` if its rows leave one undefined (NaN)."""
     undefined = [name for name, value in metrics.items() if math.isnan(value)]
     if undefined:
-        raise DataError(f"{path}: {', '.join(undefined)} is not defined for these rows: expected scores that differ")
+        raise DataError(
+            f"{path}: {', '.join(undefined)} is not defined for these rows: expected scores that differ, or "
+            "a document of grade 1 or more"
+        )
     return metrics

@@ -27,6 +27,7 @@ from bert_runtime.inputs import (
     named_input,
 )
 from bert_runtime.numerics import FloatArray
+from bert_runtime.ranking import DocumentRanking
 from bert_runtime.runner import Runner
 from bert_runtime.tasks import Outputs, Result, Task
 from bert_runtime.tokenization import Batch, TextTokenizer, check_batch, pad
@@ -34,7 +35,7 @@ from bert_runtime.tokenization import Batch, TextTokenizer, check_batch, pad
 __all__ = ["Model"]
 
 
-class Model(TextEncoding):
+class Model(TextEncoding, DocumentRanking):
     """A loaded bundle: a tokenizer, a session and a task. Made by `bert_runtime.load`.
 
     Safe to call from many threads. After a fork, load it again in the child.

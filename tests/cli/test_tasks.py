@@ -16,6 +16,7 @@ from bert_runtime.tasks import (
     NextSentencePrediction,
     QuestionAnswering,
     ReplacedTokenDetection,
+    Reranking,
     Task,
     TextInput,
     TokenClassification,
@@ -29,6 +30,7 @@ TASKS: dict[str, Task] = {
     "fill-mask": FillMask(mask_token="[MASK]", mask_token_id=4),
     "next-sentence-prediction": NextSentencePrediction(),
     "replaced-token-detection": ReplacedTokenDetection(),
+    "rerank": Reranking(),
 }
 
 TEXTS: dict[str, list[str]] = {
@@ -37,6 +39,7 @@ TEXTS: dict[str, list[str]] = {
     "fill-mask": ["my [MASK] is lost", "[MASK] and [MASK]"],
     "next-sentence-prediction": ["my card", "the sun"],
     "replaced-token-detection": ["my card is lost", "hello"],
+    "rerank": ["my card", "the sun"],
 }
 
 FILES: dict[str, tuple[str, str]] = {
@@ -64,6 +67,7 @@ FILES: dict[str, tuple[str, str]] = {
     "fill-mask": ("dev.jsonl", '{"text": "my [MASK] is lost", "label": "card"}\n'),
     "next-sentence-prediction": ("dev.tsv", "text\ttext_pair\tlabel\nmy card\tis lost\tis_next\n"),
     "replaced-token-detection": ("dev.conll", "my original\nrain replaced\n"),
+    "rerank": ("dev.tsv", "text\ttext_pair\tlabel\nmy card\tis lost\t1\nmy card\tthe sun\t0\n"),
 }
 
 
@@ -91,7 +95,8 @@ def bundle_of(
 
 def asked(task: str) -> list[str]:
     """Return the options that supply the other text for tasks that read pairs."""
-    return {"question-answering": ["--question", "where"], "next-sentence-prediction": ["--pair", "is lost"]}.get(
+    pair = ["--pair", "is lost"]
+    return {"question-answering": ["--question", "where"], "next-sentence-prediction": pair, "rerank": pair}.get(
         task, []
     )
 
@@ -100,6 +105,7 @@ def as_input(task: str, text: str) -> TextInput:
     pairs = {
         "question-answering": TextInput("where", text),
         "next-sentence-prediction": TextInput(text, "is lost"),
+        "rerank": TextInput(text, "is lost"),
     }
     return pairs.get(task, TextInput(text))
 

@@ -31,6 +31,7 @@ from bert_runtime.tasks import (
     NextSentencePrediction,
     QuestionAnswering,
     ReplacedTokenDetection,
+    Reranking,
     SentenceEmbedding,
     SparseEmbedding,
     Task,
@@ -54,6 +55,7 @@ TASKS: dict[str, Task] = {
     "replaced-token-detection": ReplacedTokenDetection(),
     "sentence-embedding": SentenceEmbedding(dimensions=24, pooling="attention"),
     "sparse-embedding": SparseEmbedding(vocab_size=1031),
+    "rerank": Reranking(),
 }
 
 SIZES = {
@@ -93,6 +95,7 @@ AXES = {
     "replaced-token-detection": ["batch", "sequence"],
     "sentence-embedding": ["batch", "24"],
     "sparse-embedding": ["batch", "1031"],
+    "rerank": ["batch", "1"],
 }
 
 Captured = Callable[[str, str], tuple[TaskModel, ir.Model]]

@@ -22,9 +22,12 @@ BIO = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 
 
 HEADS = [
-    (name, task) for name, family in FAMILIES.items() for task in family.architectures if task != "sentence-embedding"
+    (name, task)
+    for name, family in FAMILIES.items()
+    for task in family.architectures
+    if task not in ("sentence-embedding", "rerank")
 ]
-"""Every family with every task that it has a head for, sentence embeddings excepted."""
+"""Every family with every task that it has a head for. Those of embeddings and rerankers have tests of their own."""
 
 
 FILL_MASK = [family for family, task in HEADS if task == "fill-mask"]

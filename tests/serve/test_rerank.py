@@ -95,7 +95,7 @@ def test_a_model_of_another_task_is_refused(embedding_client: TestClient) -> Non
     response = embedding_client.post("/v2/rerank", json={"query": QUERY, "documents": DOCUMENTS})
     assert response.status_code == 424
     assert response.json() == {
-        "message": "model 'toy' does sentence-embedding; this route needs a model for text-classification"
+        "message": "model 'toy' does sentence-embedding; this route needs a model for rerank or text-classification"
     }
 
 

@@ -33,6 +33,7 @@ def inputs_of(task: str) -> list[Any]:
         "question-answering": [{"question": "where is it ?", "context": text} for text in MIXED],
         "fill-mask": [f"my [MASK] {text}" for text in MIXED],
         "next-sentence-prediction": [{"text": text, "text_pair": "bye"} for text in MIXED],
+        "rerank": [{"text": "where is my card", "text_pair": text} for text in MIXED],
     }.get(task, MIXED)
 
 

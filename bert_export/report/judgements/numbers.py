@@ -1,4 +1,4 @@
-"""Judge numbers: regression, and cosine similarities of embeddings."""
+"""Judge numbers: regression, relevance, and cosine similarities of embeddings."""
 
 from collections.abc import Sequence
 
@@ -6,9 +6,10 @@ import numpy as np
 
 from bert_export.report.judgements.base import Judgement, Numbers, join_texts
 from bert_runtime.tasks import Example, Outputs, stack_single_window
+from bert_runtime.tasks.reranking import max_logits
 from bert_runtime.tasks.sentence_embedding import cosine
 
-__all__ = ["judge_regression", "judge_similarities"]
+__all__ = ["judge_regression", "judge_relevance", "judge_similarities"]
 
 
 def judge_regression(outputs: Sequence[Outputs], examples: Sequence[Example]) -> Judgement:
@@ -17,6 +18,14 @@ def judge_regression(outputs: Sequence[Outputs], examples: Sequence[Example]) ->
     predicted = stack_single_window(outputs)[:, 0].astype(np.float64)
     texts = tuple(join_texts(*example.inputs) for example in examples)
     return Judgement(numbers=Numbers(texts=texts, expected=expected, predicted=predicted, name="predicted number"))
+
+
+def judge_relevance(outputs: Sequence[Outputs], examples: Sequence[Example]) -> Judgement:
+    """Judge the logit of each pair of a query and a document."""
+    expected = np.array([grade for example in examples for grade in example.target], dtype=np.float64)
+    predicted = max_logits(outputs).astype(np.float64)
+    texts = tuple(join_texts(output.input) for output in outputs)
+    return Judgement(numbers=Numbers(texts=texts, expected=expected, predicted=predicted, name="predicted logit"))
 
 
 def judge_similarities(outputs: Sequence[Outputs], examples: Sequence[Example]) -> Judgement:

@@ -7,7 +7,7 @@ from bert_export.report.judgements.answers import judge_answers
 from bert_export.report.judgements.base import Judgement
 from bert_export.report.judgements.labels import judge_labels, judge_multi_label
 from bert_export.report.judgements.masks import judge_masks
-from bert_export.report.judgements.numbers import judge_regression, judge_similarities
+from bert_export.report.judgements.numbers import judge_regression, judge_relevance, judge_similarities
 from bert_export.report.judgements.retrieved import judge_retrieved
 from bert_export.report.judgements.words import judge_replaced_tokens, judge_tokens
 from bert_runtime.tasks import Example, NextSentencePrediction, Outputs, Task, TextClassification
@@ -33,6 +33,10 @@ def _judge_embeddings(task: Task, outputs: Sequence[Outputs], examples: Sequence
     return judge_similarities(outputs, examples)
 
 
+def _judge_relevance(task: Task, outputs: Sequence[Outputs], examples: Sequence[Example]) -> Judgement:
+    return judge_relevance(outputs, examples)
+
+
 JUDGES: dict[str, _Judge] = {
     "text-classification": _judge_texts,
     "token-classification": judge_tokens,
@@ -42,6 +46,7 @@ JUDGES: dict[str, _Judge] = {
     "replaced-token-detection": judge_replaced_tokens,
     "sentence-embedding": _judge_embeddings,
     "sparse-embedding": judge_retrieved,
+    "rerank": _judge_relevance,
 }
 """Judges by the name of the task."""
 

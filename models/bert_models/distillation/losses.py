@@ -17,6 +17,7 @@ from bert_runtime.tasks import (
     NextSentencePrediction,
     QuestionAnswering,
     ReplacedTokenDetection,
+    Reranking,
     SentenceEmbedding,
     Task,
     TextClassification,
@@ -122,6 +123,11 @@ def _text_classification(outputs: BatchOutputs, task: Task, temperature: float) 
     return _single_label(outputs, task, temperature)
 
 
+def _relevance(outputs: BatchOutputs, task: Task, temperature: float) -> Tensor:
+    """Compare logits, as cross-encoders are distilled (MSE; Hofstätter et al., arXiv:2010.02666, table 4)."""
+    return F.mse_loss(outputs.student.float(), outputs.teacher.float())
+
+
 def _single_label(outputs: BatchOutputs, task: Task, temperature: float) -> Tensor:
     return kl_divergence(outputs.student, outputs.teacher, temperature) / len(outputs.student)
 
@@ -162,6 +168,7 @@ SOFT_LOSSES: Mapping[str, Callable[[BatchOutputs, Task, float], Tensor]] = {
     NextSentencePrediction.name: _single_label,
     ReplacedTokenDetection.name: _replaced_token_detection,
     SentenceEmbedding.name: _sentence_embedding,
+    Reranking.name: _relevance,
 }
 """Loss between the outputs of student and teacher, by task. Fill-mask is distilled from a corpus instead."""
 

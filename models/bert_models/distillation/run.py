@@ -27,7 +27,7 @@ from bert_models.training.dev_split import LabelReader
 from bert_models.training.distributed.placement import DEFAULT_PLACEMENT, Placement
 from bert_models.training.distributed.process_group import ProcessGroup
 from bert_models.training.infer_task import label_reader
-from bert_models.training.objectives import Objective, Target
+from bert_models.training.objective import Objective, Target
 from bert_models.training.run import TrainingSetup, run_training, training_examples
 from bert_runtime.errors import DataError, InputError
 from bert_runtime.records import Record

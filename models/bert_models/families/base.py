@@ -9,7 +9,7 @@ from bert_models.config import EncoderConfig
 from bert_models.errors import ConfigError
 from bert_models.families.weight_layouts import WeightTranslation
 from bert_models.field_types import type_problems
-from bert_runtime.tasks import FillMask, SparseEmbedding
+from bert_runtime.tasks import FillMask, Reranking, SparseEmbedding, TextClassification
 
 __all__ = ["EMBEDDING_WEIGHTS", "Family", "WeightMap"]
 
@@ -22,6 +22,9 @@ merged projection."""
 
 EMBEDDING_WEIGHTS: WeightMap = {"layers.{n}": "dense.{n}", "pooling.score": "pooling.score"}
 """The sentence-embedding head of every family; sentence-transformers keeps its weights in separate folders."""
+
+_RELEVANCE_WEIGHTS: WeightMap = {"layers.{n}.linear": "dense.{n}.linear", "layers.{n}.norm": "dense.{n}.norm"}
+"""A reranking head of modules, whose weights are in separate folders, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,11 +95,20 @@ class Family:
     """Fields of `EncoderConfig` by size name (`base`, …), for pre-training from scratch."""
 
     def __post_init__(self) -> None:
-        """Add the tasks whose head is another's: sparse embeddings pool what the masked-language model predicts."""
+        """Add the tasks whose head is another's: sparse embeddings pool what the masked-language model predicts.
+
+        Reranking has the head of text classification, or one of modules.
+        """
         for table in ("head_weights", "architectures"):
             values = getattr(self, table)
             if FillMask.name in values:
-                object.__setattr__(self, table, {**values, SparseEmbedding.name: values[FillMask.name]})
+                values = {**values, SparseEmbedding.name: values[FillMask.name]}
+            if TextClassification.name in values:
+                values = {**values, Reranking.name: values[TextClassification.name]}
+            object.__setattr__(self, table, values)
+        if Reranking.name in self.head_weights:
+            head = {**self.head_weights[Reranking.name], **_RELEVANCE_WEIGHTS}
+            object.__setattr__(self, "head_weights", {**self.head_weights, Reranking.name: head})
 
     def preset(self, size: str, **changes: Any) -> EncoderConfig:
         """Return the configuration of a named size.

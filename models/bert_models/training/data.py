@@ -109,6 +109,10 @@ class ExampleDataset(Dataset[int]):
         """Return the length of every item's longest sequence, in tokens."""
         return [max(len(self.encodings[sequence]) for sequence in item) for item in self.items]
 
+    def padded_tokens(self) -> list[int]:
+        """Return the number of padded tokens of every item's sequences."""
+        return [len(item) * length for item, length in zip(self.items, self.lengths(), strict=True)]
+
     def collate(self, items: Sequence[int]) -> TensorBatch:
         """Return the items as one batch, padded to their longest sequence.
 
@@ -260,7 +264,7 @@ def dev_loader(examples: ExampleDataset, process_group: ProcessGroup = SINGLE_PR
 
     Every process loads a share of the batches; if they cannot be shared evenly, some are loaded twice.
     """
-    batches = list(length_sorted_batches(examples.lengths(), _DEV_BATCH_TOKENS))
+    batches = list(length_sorted_batches(examples.padded_tokens(), _DEV_BATCH_TOKENS))
     share = [batches[index] for index in process_group.shard_indices(len(batches))]
     # The stubs expect the dataset's items from a loader; `collate` turns them into batches.
     return DataLoader(examples, batch_sampler=share, collate_fn=examples.collate)  # type: ignore[arg-type]

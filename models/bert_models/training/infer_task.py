@@ -8,6 +8,7 @@ from bert_models.checkpoint import Checkpoint
 from bert_models.errors import TrainingError
 from bert_models.task_settings import read_labels
 from bert_models.training.dev_split import LabelReader
+from bert_models.training.relevance import learns_logits
 from bert_runtime.crf import is_bio
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record
@@ -15,6 +16,7 @@ from bert_runtime.tasks import (
     TASKS,
     FillMask,
     QuestionAnswering,
+    Reranking,
     SentenceEmbedding,
     SparseEmbedding,
     Task,
@@ -26,6 +28,9 @@ __all__ = ["infer_task", "label_reader", "labels_without_example"]
 
 _FROM_DATA = ("labels", "transitions", "no_answer", "vocab_size")
 """Fields of tasks that follow from the training data or the model, and so are no settings."""
+
+_FROM_BASE = {Reranking.name: ("pooling", "dense_sizes", "dense_activations", "dense_norms")}
+"""By task, fields that follow from the base's head."""
 
 
 def infer_task(
@@ -59,7 +64,7 @@ def infer_task(
     if name not in TASKS:
         raise TrainingError(f"unknown task {name!r}; expected one of {', '.join(TASKS)}")
     source.require_head(name)
-    known = {field.name for field in fields(TASKS[name])} - set(_FROM_DATA)
+    known = {field.name for field in fields(TASKS[name])} - set(_FROM_DATA) - set(_FROM_BASE.get(name, ()))
     if unknown := sorted(set(settings) - known):
         raise TrainingError(f"{name} has no setting {', '.join(unknown)}; it has {', '.join(sorted(known)) or 'none'}")
     try:
@@ -88,6 +93,10 @@ def _task(
         return TokenClassification(labels=labels, **{"aggregation": "first", "bio": is_bio(labels), **settings})
     if name == QuestionAnswering.name:
         return QuestionAnswering(no_answer=not all(record.answers() for record in (*train, *dev)), **settings)
+    if name == Reranking.name:
+        start = source.task(name) if source.has_relevance_head() else Reranking()
+        activation = "identity" if learns_logits(train) else "sigmoid"
+        return replace(start, **{"activation": activation, **settings})
     if name in (SentenceEmbedding.name, SparseEmbedding.name, FillMask.name):
         return replace(source.task(name), **settings)
     return TASKS[name](**settings)

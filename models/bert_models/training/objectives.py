@@ -3,9 +3,7 @@
 Letters in shapes: B sequences in the batch, S tokens per sequence, L labels, V tokens of the vocabulary.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +14,8 @@ from torch.nn import functional as F
 
 from bert_models.crf import IGNORE_INDEX
 from bert_models.model import TaskModel
+from bert_models.training.objective import Objective, Target
+from bert_models.training.relevance import RelevanceObjective
 from bert_models.training.similarity import similarity_loss
 from bert_models.training.sparse_ranking import Regularizer, ranking_loss, ranking_target
 from bert_runtime.tasks import (
@@ -24,6 +24,7 @@ from bert_runtime.tasks import (
     NextSentencePrediction,
     QuestionAnswering,
     ReplacedTokenDetection,
+    Reranking,
     SentenceEmbedding,
     SparseEmbedding,
     Task,
@@ -34,67 +35,6 @@ from bert_runtime.tasks import (
 from bert_runtime.tasks.tokens import answer_token_span, find_first_tokens, text_token_indices
 
 __all__ = ["OBJECTIVES", "Objective", "SparseRanking", "build_objective", "stack_targets"]
-
-Target = NDArray[Any]
-
-
-class Objective(ABC):
-    """Targets and loss of one task.
-
-    A target belongs to an item: one window of a text, or all texts of an example that are compared.
-    """
-
-    def __init__(self, task: Task) -> None:
-        self.task = task
-        self.label_smoothing = 0.0
-        self.class_weights: Tensor | None = None
-        """Float32 [L]; weights and smoothing are used by objectives that have `num_classes`."""
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes if the loss is a cross-entropy over classes of which one is right, else 0."""
-        return 0
-
-    @abstractmethod
-    def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
-        """Return the target of one window.
-
-        Args:
-            example: The labelled example.
-            encoding: A window of the example's first text.
-            vocabulary: The tokenizer, for tasks whose labels are tokens.
-        """
-
-    @abstractmethod
-    def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean loss of a batch, float32 [].
-
-        Args:
-            model: The model, for heads that have a loss of their own (CRF).
-            outputs: What the model returns for the batch, [B, …].
-            targets: Stacked targets, see `stack_targets`.
-        """
-
-    def weight(self, targets: Tensor) -> Tensor:
-        """Return the denominator of the mean in `loss`, float32 []; processes weight their parts by it."""
-        return torch.tensor(float(len(targets)), device=targets.device)
-
-    def cross_entropy(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the smoothed and weighted cross-entropy of outputs [N, L] and class ids int64 [N], float32 [].
-
-        Targets that are `IGNORE_INDEX` are left out.
-        """
-        weights = None if self.class_weights is None else self.class_weights.to(outputs.device)
-        return F.cross_entropy(
-            outputs.float(), targets, weights, ignore_index=IGNORE_INDEX, label_smoothing=self.label_smoothing
-        )
-
-    def labelled_weight(self, targets: Tensor) -> Tensor:
-        """Return the number of targets that are not `IGNORE_INDEX`, or the sum of their class weights, float32 []."""
-        labelled = targets[targets != IGNORE_INDEX]
-        if self.class_weights is None:
-            return torch.tensor(float(len(labelled)), device=targets.device)
-        return self.class_weights.to(targets.device)[labelled].sum()
 
 
 class _SingleLabel(Objective):
@@ -268,6 +208,7 @@ OBJECTIVES: Mapping[str, Callable[[Task], Objective]] = {
     ReplacedTokenDetection.name: _ReplacedTokens,
     SentenceEmbedding.name: _Similarity,
     SparseEmbedding.name: SparseRanking,
+    Reranking.name: RelevanceObjective,
 }
 """Objective by task name; the keys are those of `bert_runtime.tasks.TASKS`."""
 

@@ -30,6 +30,7 @@ from bert_models.training.loop import fit
 from bert_models.training.module import FineTuning, run_identity
 from bert_models.training.objectives import Objective
 from bert_models.training.precision import ChosenPrecision, choose_precision, num_measured
+from bert_models.training.relevance import check_dev_examples, relevance_examples
 from bert_models.training.run_dir import LOGS_DIR, STATE_DIR
 from bert_models.training.settings import TrainSettings
 from bert_models.training.similarity import similarity_examples
@@ -38,7 +39,7 @@ from bert_models.training.unknown_labels import check_dev_labels
 from bert_runtime.errors import DataError
 from bert_runtime.evaluation import build_examples
 from bert_runtime.records import Record
-from bert_runtime.tasks import Example, SentenceEmbedding, SparseEmbedding, Task
+from bert_runtime.tasks import Example, Reranking, SentenceEmbedding, SparseEmbedding, Task
 from bert_runtime.tokenization import TextTokenizer
 
 __all__ = ["TrainingSetup", "run_training", "training_examples"]
@@ -54,6 +55,8 @@ def training_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Re
         return similarity_examples(task, records)
     if isinstance(task, SparseEmbedding):
         return ranking_examples(task, records)
+    if isinstance(task, Reranking):
+        return relevance_examples(records)
     return build_examples(task, tokenizer, records)
 
 
@@ -221,7 +224,10 @@ def _scored_rows(
 def _dev_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Record], files: DataFiles) -> list[Example]:
     """Return the examples of the dev rows; rows of the training file may lack what dev rows need."""
     try:
-        return build_examples(task, tokenizer, records)
+        examples = build_examples(task, tokenizer, records)
+        if isinstance(task, Reranking):
+            check_dev_examples(examples, files.dev_name)
+        return examples
     except DataError as error:
         if files.dev is not None:
             raise

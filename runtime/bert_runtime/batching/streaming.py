@@ -7,8 +7,9 @@ from tokenizers import Encoding
 
 from bert_runtime.errors import InputError
 from bert_runtime.inputs import InputFailure, OnError, SingleInput, as_text_input, check_on_error
-from bert_runtime.tasks import Result, Task, TextInput
+from bert_runtime.tasks import Reranking, Result, Task, TextInput
 from bert_runtime.tokenization import TextTokenizer
+from bert_runtime.tokenization.shared_pairs import encode_pairs
 
 __all__ = ["CHUNK_SIZE", "EncodedInput", "encode_inputs", "read_chunk", "stream_results"]
 
@@ -50,7 +51,11 @@ def encode_inputs(
             raise InputError(error.reason, index) from None
     if prefix := task.text_prefix:
         read = [value._replace(text=prefix + value.text) for value in read]
-    encoded = list(map(EncodedInput, read, tokenizer.encode(read, first)))
+    if isinstance(task, Reranking):
+        encodings = encode_pairs(tokenizer, read, first, windows=task.long_documents == "windows")
+    else:
+        encodings = tokenizer.encode(read, first)
+    encoded = list(map(EncodedInput, read, encodings))
     for index, (value, windows) in enumerate(encoded, start=first):
         if (reason := task.input_error(value, windows)) is not None:
             raise InputError(reason, index)

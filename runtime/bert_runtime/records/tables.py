@@ -67,6 +67,10 @@ def _record(
     return Record(dict(zip(names, row, strict=True)), path, number).rename_columns(columns)
 
 
+_NEEDED = ({"text"}, {"question", "context"}, {"query", "document"}, {"query", "positive", "negative"})
+"""Columns of which a table must have one set at least."""
+
+
 def _header(path: Path, number: int, row: list[str], columns: Mapping[str, str]) -> tuple[str, ...]:
     """Read the column names of a header, which must include a text, or a question and its context."""
     names = tuple(cell.strip() for cell in row)
@@ -74,7 +78,7 @@ def _header(path: Path, number: int, row: list[str], columns: Mapping[str, str])
     if repeated:
         raise DataError(f"{path}:{number}: column {', '.join(map(repr, repeated))} appears more than once")
     known = {*names, *columns}
-    if "text" not in known and not {"question", "context"} <= known:
+    if not any(needed <= known for needed in _NEEDED):
         raise DataError(
             f"{path}:{number}: expected a header with a column 'text' (and 'label', 'text_pair' or 'score' as the task "
             f"needs) or columns 'question' and 'context', found {', '.join(map(repr, names))}; name them with "

@@ -17,6 +17,7 @@ from bert_runtime.tasks.next_sentence_prediction import NextSentence, NextSenten
 from bert_runtime.tasks.question_answering import Answer, Answers, QuestionAnswering
 from bert_runtime.tasks.registry import TASKS, task_from_dict
 from bert_runtime.tasks.replaced_token_detection import ReplacedTokenDetection, ReplacedTokens
+from bert_runtime.tasks.reranking import Relevance, Reranking
 from bert_runtime.tasks.sentence_embedding import Embedding, SentenceEmbedding
 from bert_runtime.tasks.sparse_embedding import SparseEmbedding, SparseVector
 from bert_runtime.tasks.text_classification import (
@@ -45,8 +46,10 @@ __all__ = [
     "Outputs",
     "QuestionAnswering",
     "Regression",
+    "Relevance",
     "ReplacedTokenDetection",
     "ReplacedTokens",
+    "Reranking",
     "Result",
     "SentenceEmbedding",
     "SparseEmbedding",

@@ -71,8 +71,8 @@ class Outputs(NamedTuple):
 
     @property
     def truncated(self) -> bool:
-        """Whether truncation dropped tokens of the input, by a task that does not split long texts into windows."""
-        return bool(self.encodings and self.encodings[0].overflowing)
+        """Whether truncation dropped tokens of the input, which is not split into windows."""
+        return len(self.encodings) == 1 and bool(self.encodings[0].overflowing)
 
     @property
     def flat(self) -> FloatArray:

@@ -9,6 +9,7 @@ from bert_runtime.tasks.fill_mask import FillMask
 from bert_runtime.tasks.next_sentence_prediction import NextSentencePrediction
 from bert_runtime.tasks.question_answering import QuestionAnswering
 from bert_runtime.tasks.replaced_token_detection import ReplacedTokenDetection
+from bert_runtime.tasks.reranking import Reranking
 from bert_runtime.tasks.sentence_embedding import SentenceEmbedding
 from bert_runtime.tasks.sparse_embedding import SparseEmbedding
 from bert_runtime.tasks.text_classification import TextClassification
@@ -25,6 +26,7 @@ _TASKS: tuple[type[Task], ...] = (
     ReplacedTokenDetection,
     SentenceEmbedding,
     SparseEmbedding,
+    Reranking,
 )
 
 TASKS: dict[str, type[Task]] = {task.name: task for task in _TASKS}

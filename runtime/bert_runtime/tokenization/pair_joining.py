@@ -91,6 +91,7 @@ class PairJoiner:
     def __init__(self, tokenizer: Tokenizer, max_tokens: int) -> None:
         self.max_text_tokens = max_tokens - tokenizer.num_special_tokens_to_add(is_pair=True)
         """Tokens that both texts of a pair may have together."""
+        self._tokenizer = tokenizer
         self._keeps_end = (tokenizer.truncation or {}).get("direction") == "left"
         with tokenizer_errors(InputError, "the tokenizer cannot encode a pair of letters"):
             self._template = _read_template(tokenizer.encode("a", "b"))
@@ -100,6 +101,25 @@ class PairJoiner:
     def text_ids(self, encoding: Encoding) -> list[int]:
         """Return the token ids of a text that was encoded alone, without the special tokens around it."""
         return encoding.ids[self._num_before : len(encoding) - self._num_after]
+
+    def all_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of texts of any length, without special tokens and without truncation.
+
+        Args:
+            texts: the texts; the tokenizer must truncate them without overlap, as it does unless it makes windows.
+        """
+        if len(texts) == 1:  # the batch call starts threads, which does not pay off for one text
+            encodings = [self._tokenizer.encode(texts[0], add_special_tokens=False)]
+        else:
+            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [self._joined_ids(encoding) for encoding in encodings]
+
+    def _joined_ids(self, encoding: Encoding) -> list[int]:
+        """Return the ids of an encoding and of what truncation cut off it, in the order of the text."""
+        if not encoding.overflowing:
+            return encoding.ids
+        pieces = [encoding, *encoding.overflowing]
+        return [token for piece in (pieces[::-1] if self._keeps_end else pieces) for token in piece.ids]
 
     def truncate(self, ids: Sequence[int], num_tokens: int) -> Sequence[int]:
         """Return the first `num_tokens` ids at most, or the last ones where the tokenizer drops the beginning."""

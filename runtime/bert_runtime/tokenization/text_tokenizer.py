@@ -17,7 +17,7 @@ from bert_runtime.tokenization.long_texts import TextShortener
 from bert_runtime.tokenization.pair_joining import PairJoiner
 from bert_runtime.tokenization.tokenizer_errors import is_tokenizer_error, tokenizer_errors
 
-__all__ = ["Batch", "TextTokenizer", "check_batch", "check_ids", "pad"]
+__all__ = ["MAX_WINDOWED_CHARACTERS", "Batch", "TextTokenizer", "check_batch", "check_ids", "invalid_unicode", "pad"]
 
 MAX_WINDOWED_CHARACTERS = 1_000_000
 """Longest input of a task that reads all of a text in windows: 140 MB of memory in the tokenizer, 1,000 windows of 256
@@ -209,7 +209,7 @@ class TextTokenizer:
             else:  # the fast call leaves out the offsets, by which windows are merged
                 encodings = self._tokenizer.encode_batch([_pair_or_text(value) for value in inputs])
         except (TypeError, UnicodeEncodeError):
-            raise _invalid_unicode(inputs, first) from None
+            raise invalid_unicode(inputs, first) from None
         except InputError:
             raise
         except BaseException as error:  # such as for unknown words without an unknown token
@@ -273,7 +273,7 @@ def _pair_or_text(value: TextInput) -> str | tuple[str, str]:
     return value.text if value.text_pair is None else (value.text, value.text_pair)
 
 
-def _invalid_unicode(inputs: Sequence[TextInput], first: int) -> InputError:
+def invalid_unicode(inputs: Sequence[TextInput], first: int) -> InputError:
     """Return the error for the first input that is not valid Unicode."""
     for index, value in enumerate(inputs, start=first):
         for text in (value.text, value.text_pair or ""):

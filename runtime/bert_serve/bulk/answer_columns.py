@@ -18,6 +18,7 @@ from bert_runtime import (
     NextSentencePrediction,
     QuestionAnswering,
     ReplacedTokenDetection,
+    Reranking,
     Result,
     SentenceEmbedding,
     SparseEmbedding,
@@ -173,5 +174,6 @@ _FIELDS: Mapping[str, Callable[[Task], list[pa.Field]]] = {
     ReplacedTokenDetection.name: _token_fields,
     SentenceEmbedding.name: _embedding_fields,
     SparseEmbedding.name: _sparse_fields,
+    Reranking.name: lambda task: [_LABEL[1], pa.field("logit", pa.float32())],
 }
 """A function for each task's own fields."""

@@ -7,7 +7,7 @@ from typing import Any, Self
 import pyarrow as pa
 from pyarrow import types
 
-from bert_runtime import DataError, InputError, NextSentencePrediction, QuestionAnswering, SingleInput, Task
+from bert_runtime import DataError, InputError, NextSentencePrediction, QuestionAnswering, Reranking, SingleInput, Task
 from bert_runtime.records.column_hints import closest_name
 
 __all__ = ["InputColumns", "check_column_types"]
@@ -38,7 +38,7 @@ class InputColumns:
             return cls(question or "question", context or "context")
         if question is not None or context is not None:
             raise InputError(f"{task.name} reads a text: name its column, not those of a question and a context")
-        needs_pair = isinstance(task, NextSentencePrediction)
+        needs_pair = isinstance(task, NextSentencePrediction | Reranking)
         return cls(text or "text", pair or ("text_pair" if needs_pair else None))
 
     @property

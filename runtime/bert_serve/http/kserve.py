@@ -45,6 +45,7 @@ _VERSION = "1"
 _PAIRS = {
     "question-answering": ("question", "context"),
     "next-sentence-prediction": ("text", "text_pair"),
+    "rerank": ("text", "text_pair"),
 }
 """Input names of the tasks that need two texts."""
 

@@ -10,7 +10,8 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bert_runtime.tasks import TextClassification, TextInput
+from bert_runtime.ranking import RANKING_TASKS
+from bert_runtime.tasks import TextInput
 from bert_runtime.tokenization import TextTokenizer
 from bert_serve.http.json_response import JSONResponse
 from bert_serve.http.model_choice import check_task, choose_model
@@ -93,9 +94,9 @@ def error_body(status: int, message: str) -> dict[str, Any]:
 async def rerank_v1(body: Annotated[RerankRequest, Body(openapi_examples=_REQUESTS)], request: Request) -> Response:
     """Score each document with the query, and return the best ones first.
 
-    The model is a text-classification bundle of pairs that gives one number, one label, or two exclusive labels.
-    `relevance_score` lies in [0, 1]: the sigmoid of the number, or the probability of the positive label, which is the
-    second one unless its name negates the first (`entailment`, `not_entailment`).
+    The model is a rerank bundle, or a text-classification bundle of pairs that gives one number, one label, or two
+    exclusive labels. `relevance_score` lies in [0, 1]: the sigmoid of the number, or the probability of the positive
+    label, which is the second one unless its name negates the first (`entailment`, `not_entailment`).
     """
     return await _rerank(body, request, "1")
 
@@ -111,8 +112,8 @@ async def rerank_v2(body: Annotated[RerankRequest, Body(openapi_examples=_REQUES
 
 
 async def _rerank(body: RerankRequest, request: Request, version: str) -> Response:
-    served = choose_model(request.app.state.models, body.model, TextClassification)
-    check_task(served, TextClassification)
+    served = choose_model(request.app.state.models, body.model, *RANKING_TASKS)
+    check_task(served, *RANKING_TASKS)
     texts = [document if isinstance(document, str) else document.text for document in body.documents]
     read = texts
     if body.max_tokens_per_doc is not None and body.max_tokens_per_doc < served.model.tokenizer.max_tokens:

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from bert_runtime.errors import InputError
 from bert_runtime.inputs import SingleInput
 from bert_runtime.numerics import FloatArray
+from bert_runtime.ranking import RANKING_TASKS
 from bert_runtime.tasks import (
     Classification,
     MultiLabelClassification,
@@ -80,7 +81,7 @@ def _example(value: Any) -> dict[int | str, dict[str, Any]]:
 )
 async def embed(body: EmbedRequest, request: Request, name: _ModelName = None) -> Response:
     """Return a vector for each input, in order."""
-    served = _choose(request, body.model or name, SentenceEmbedding, body)
+    served = _choose(request, body.model or name, body, SentenceEmbedding)
     vectors, _ = await embed_inputs(
         served,
         body.inputs,
@@ -96,7 +97,7 @@ async def embed(body: EmbedRequest, request: Request, name: _ModelName = None) -
 @router.post("/embed_all", summary="Token vectors: no bundle gives them", response_model=list[list[list[float]]])
 async def embed_all(body: EmbedRequest, request: Request, name: _ModelName = None) -> Response:
     """Refuse: bundles give one vector per text."""
-    served = _choose(request, body.model or name, SentenceEmbedding, body)
+    served = _choose(request, body.model or name, body, SentenceEmbedding)
     raise WrongTaskError(
         f"model {served.name!r} gives one vector per text; /embed_all needs one that gives a vector per token"
     )
@@ -110,7 +111,7 @@ async def embed_all(body: EmbedRequest, request: Request, name: _ModelName = Non
 )
 async def embed_sparse(body: EmbedSparseRequest, request: Request, name: _ModelName = None) -> Response:
     """Return for each input the token ids that have a weight, in ascending order, with their weights."""
-    served = _choose(request, body.model or name, SparseEmbedding, body)
+    served = _choose(request, body.model or name, body, SparseEmbedding)
     engine = served.engine
     encoded = await encode_texts_or_ids(engine, body.inputs, truncate=body.truncate is not False)
     outputs = await engine.outputs(encoded, request)
@@ -135,7 +136,7 @@ def _sparse_values(weights: list[FloatArray]) -> list[list[dict[str, Any]]]:
 async def similarity(body: SimilarityRequest, request: Request, name: _ModelName = None) -> Response:
     """Return the cosine similarity of the source sentence with each other one, in order."""
     options = body.parameters or TextOptions()
-    served = _choose(request, body.model or name, SentenceEmbedding, options)
+    served = _choose(request, body.model or name, options, SentenceEmbedding)
     _check_not_empty(body.inputs.sentences, "inputs.sentences")
     texts = [body.inputs.source_sentence, *body.inputs.sentences]
     vectors, _ = await embed_inputs(
@@ -156,7 +157,7 @@ async def predict(body: PredictRequest, request: Request, name: _ModelName = Non
     Scores are probabilities: a softmax over all labels, or a sigmoid each where a text may have several. Of regression
     they are the predicted numbers.
     """
-    served = _choose(request, body.model or name, TextClassification, body)
+    served = _choose(request, body.model or name, body, TextClassification)
     inputs = _sequences(body.inputs)
     results = await served.results(inputs, request, truncate=body.truncate is not False)
     predictions = [_predictions(result, body.raw_scores) for result in results]
@@ -199,11 +200,11 @@ def _predictions(result: Result, raw_scores: bool) -> list[dict[str, Any]]:
     responses=_example([{"index": 1, "score": 0.97}, {"index": 0, "score": 0.02}]),
 )
 async def rerank(body: TEIRerankRequest, request: Request, name: _ModelName = None) -> Response:
-    """Return the texts' numbers with their scores, best first, from a classifier of pairs that gives one score.
+    """Return the texts' numbers with their scores, best first, from a model that gives one score for a pair.
 
     A score is the sigmoid of the model's logit, or with `raw_scores` the logit.
     """
-    served = _choose(request, body.model or name, TextClassification, body)
+    served = _choose(request, body.model or name, body, *RANKING_TASKS)
     _check_not_empty(body.texts, "texts")
     found = await pair_scores(served, body.query, body.texts, request, truncate=body.truncate is not False)
     scores = found.logits if body.raw_scores else found.probabilities
@@ -258,10 +259,10 @@ async def info(request: Request, name: _ModelName = None) -> Response:
     return JSONResponse(describe_model(served, request.app.state.settings.engine))
 
 
-def _choose(request: Request, name: str | None, task: type[Task], options: TextOptions) -> ServedModel:
+def _choose(request: Request, name: str | None, options: TextOptions, *tasks: type[Task]) -> ServedModel:
     """Return the model that a request means, and check that it can read texts as asked."""
-    served = choose_model(request.app.state.models, name, task)
-    check_task(served, task)
+    served = choose_model(request.app.state.models, name, *tasks)
+    check_task(served, *tasks)
     _check_prompt(options.prompt_name, served)
     side = served.model.tokenizer.truncation_side
     if options.truncation_direction not in (None, side):

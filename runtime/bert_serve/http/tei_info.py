@@ -3,7 +3,7 @@
 from typing import Any
 
 from bert_runtime import __version__
-from bert_runtime.tasks import SentenceEmbedding, SparseEmbedding, Task, TextClassification
+from bert_runtime.tasks import Reranking, SentenceEmbedding, SparseEmbedding, Task, TextClassification
 from bert_serve.serving.served_model import ServedModel
 from bert_serve.settings import EngineSettings
 
@@ -42,6 +42,8 @@ def _model_type(task: Task) -> dict[str, Any]:
         return {"embedding": {"pooling": task.pooling}}
     if isinstance(task, SparseEmbedding):
         return {"embedding": {"pooling": "splade"}}
+    if isinstance(task, Reranking):
+        return {"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}}
     if isinstance(task, TextClassification):
         id2label = {str(index): label for index, label in enumerate(task.labels)}
         label2id = {label: index for index, label in enumerate(task.labels)}

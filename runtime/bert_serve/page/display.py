@@ -19,6 +19,7 @@ from bert_runtime.tasks import (
     NextSentencePrediction,
     QuestionAnswering,
     Regression,
+    Relevance,
     ReplacedTokenDetection,
     ReplacedTokens,
     Result,
@@ -102,6 +103,14 @@ def _(result: Regression, task: Task) -> dict[str, Any]:
 def _(result: SparseVector, task: Task) -> dict[str, Any]:
     weights = zip(result.tokens, result.weights.tolist(), strict=True)
     return {"kind": "numbers", "items": [{"label": token, "score": weight} for token, weight in weights]}
+
+
+@_display.register
+def _(result: Relevance, task: Task) -> dict[str, Any]:
+    return {
+        "kind": "numbers",
+        "items": [{"label": name, "score": getattr(result, name)} for name in ("score", "logit")],
+    }
 
 
 @_display.register

@@ -1,5 +1,6 @@
 """The tokens that a model reads, as the page shows them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from tokenizers import Encoding
@@ -19,11 +20,18 @@ def display_tokens(outputs: Outputs, model: Model) -> dict[str, Any]:
     return {
         "windows": [
             [_display(encoding, index, outputs, mask_id) for index in range(len(encoding))]
-            for encoding in outputs.encodings
+            for encoding in _encodings(outputs, model)
         ],
         "truncated": not windowed and outputs.truncated,
         "max_tokens": model.tokenizer.max_tokens,
     }
+
+
+def _encodings(outputs: Outputs, model: Model) -> Sequence[Encoding]:
+    """Return the tokens that were read; of joined pairs, which hold ids alone, those of the (truncated) pair."""
+    if isinstance(outputs.encodings[0], Encoding):
+        return outputs.encodings
+    return model.tokenizer.encode([outputs.input])[0]
 
 
 def _display(encoding: Encoding, index: int, outputs: Outputs, mask_id: int | None) -> dict[str, Any]:

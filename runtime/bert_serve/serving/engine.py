@@ -17,7 +17,7 @@ from bert_runtime.batching.streaming import EncodedInput
 from bert_runtime.errors import BundleError
 from bert_runtime.inputs import SingleInput
 from bert_runtime.numerics import FloatArray
-from bert_runtime.tasks import Outputs, Result, Task, TextInput
+from bert_runtime.tasks import Outputs, Reranking, Result, Task, TextInput
 from bert_runtime.verification import self_test
 from bert_runtime.zero_shot import ZeroShotClassifier
 from bert_serve.errors import ClientGoneError, TextTooLongError, TooManyTextsError
@@ -111,8 +111,9 @@ class Engine:
         Raises:
             QueueFullError: too much work is waiting.
         """
-        tokenizer = self.model.tokenizer
-        most = tokenizer.max_tokens if tokenizer.windows is None else inf
+        tokenizer, task = self.model.tokenizer, self.model.task
+        reads_all = tokenizer.windows is not None or (isinstance(task, Reranking) and task.long_documents == "windows")
+        most = inf if reads_all else tokenizer.max_tokens
         expected = (min(most, _num_characters([value]) * self._tokens_per_character) for value in inputs)
         return self.queue.reserve(round(sum(expected)) * repeats)
 
@@ -183,7 +184,7 @@ class Engine:
         limit = limit or self.model.tokenizer.max_tokens
         for index, item in enumerate(encoded):
             num_tokens = sum(map(len, item.windows))
-            cut = not windowed and bool(item.windows[0].overflowing)
+            cut = not windowed and len(item.windows) == 1 and bool(item.windows[0].overflowing)
             if cut or num_tokens > limit:
                 found = f"more than {num_tokens}" if cut else str(num_tokens)
                 raise TextTooLongError(f"input {index}: expected at most {limit} tokens, found {found}")

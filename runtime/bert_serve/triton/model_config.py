@@ -14,6 +14,7 @@ PRECISIONS = ("auto", "fp32", "fp16", "int8")
 _INPUTS = {
     "question-answering": ("QUESTION", "CONTEXT"),
     "next-sentence-prediction": ("TEXT", "TEXT_PAIR"),
+    "rerank": ("TEXT", "TEXT_PAIR"),
 }
 """Inputs of the tasks that need both texts; all others read `TEXT`, and `TEXT_PAIR` where a request has one."""
 

@@ -16,6 +16,7 @@ from bert_runtime.tasks import (
     Outputs,
     QuestionAnswering,
     ReplacedTokenDetection,
+    Reranking,
     SentenceEmbedding,
     SparseEmbedding,
     Task,
@@ -113,6 +114,11 @@ CASES: dict[str, tuple[Task, RandomRunner, list[dict[str, Any]]]] = {
         SparseEmbedding(vocab_size=8),
         FirstTokenRunner(8),
         [{"text": text, "text_pair": text if i % 4 else f"why {text}"} for i, text in enumerate(TEXTS)],
+    ),
+    "rerank": (
+        Reranking(),
+        FirstTokenRunner(1),
+        [{"query": "why", "documents": [text, "bus"], "scores": [i % 2, 1]} for i, text in enumerate(TEXTS)],
     ),
 }
 """A task, a model and labelled rows by name."""

@@ -13,6 +13,7 @@ from bert_runtime.tasks import (
     NextSentencePrediction,
     QuestionAnswering,
     ReplacedTokenDetection,
+    Reranking,
     SentenceEmbedding,
     Task,
     TextClassification,
@@ -37,6 +38,7 @@ TEACHERS: dict[str, tuple[str, Task]] = {
     "question-answering": ("bert", QuestionAnswering()),
     "replaced-token-detection": ("electra", ReplacedTokenDetection()),
     "sentence-embedding": ("bert", SentenceEmbedding(dimensions=32)),
+    "rerank": ("bert", Reranking()),
 }
 
 
@@ -50,6 +52,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "next-sentence-prediction": [
         {"text": text, "text_pair": "the sun", "label": ("is_next", "not_next")[i % 2]} for i, text in enumerate(TEXTS)
     ],
+    "rerank": [{"query": text, "documents": ["the sun", text], "scores": [0, 1]} for text in TEXTS],
     "token-classification": [
         {"tokens": text.split(), "tags": ["B-x", *["I-x"] * (len(text.split()) - 2), "O"]} for text in TEXTS
     ],

@@ -49,7 +49,7 @@ def test_soft_loss_grows_with_the_difference_and_ignores_padding(kind: str) -> N
     shape = {
         "token-classification": (2, 5, 3), "crf": (2, 5, 3), "question-answering": (2, 5, 2),
         "replaced-token-detection": (2, 5), "sentence-embedding": (2, 8), "regression": (2, 1),
-        "next-sentence-prediction": (2, 2),
+        "next-sentence-prediction": (2, 2), "rerank": (2, 1),
     }.get(kind, (2, 3))  # fmt: skip
     student, teacher = torch.randn(2, *shape, generator=torch.Generator().manual_seed(1))
     mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])

@@ -48,6 +48,12 @@ FILES: dict[str, list[dict[str, Any]]] = {
         {"text": "the weather", "text_pair": "is great", "label": "is_next"},
         {"text": "hello", "text_pair": "refund", "label": "not_next"},
     ],
+    "rerank": [
+        {"text": "where is my card", "text_pair": "the card is lost", "label": 1},
+        {"text": "where is my card", "text_pair": "good morning", "label": 0},
+        {"text": "why is the train late", "text_pair": "the rain", "label": 1},
+        {"text": "why is the train late", "text_pair": "the card is lost", "label": 0},
+    ],
     "sentence-embedding": [
         {"text": "my card", "text_pair": "a card", "score": 5},
         {"text": "my card", "text_pair": "the rain", "score": 0},

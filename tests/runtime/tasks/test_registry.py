@@ -23,6 +23,7 @@ from bert_runtime.tasks import (
     Outputs,
     QuestionAnswering,
     ReplacedTokenDetection,
+    Reranking,
     SentenceEmbedding,
     SparseEmbedding,
     Task,
@@ -222,6 +223,9 @@ SAMPLES: dict[str, Sample] = {
     ),
     "sparse-embedding": Sample(
         SparseEmbedding(vocab_size=5), [{"text": "a", "text_pair": text} for text in "bcd"], lambda encoding: (5,)
+    ),
+    "rerank": Sample(
+        Reranking(), [{"query": "a", "documents": ["b", "c"], "scores": [1, 0]}] * 3, lambda encoding: (1,)
     ),
 }
 

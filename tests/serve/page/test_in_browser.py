@@ -279,11 +279,14 @@ def test_every_task_shows_its_result(start_server: StartServer, open_page: OpenP
         "next-sentence-prediction": ".bars",
         "sentence-embedding": "table.heat",
         "reranker": "dl.numbers",
+        "rerank": "dl.numbers",
         "multi-label": ".bars",
     }
     page = open_page(start_server({name: task_bundles[name] for name in shown}))
     for name, selector in shown.items():
         page.get_by_label("Model").select_option(name)
+        if name == "rerank":
+            page.get_by_label("Document").fill("my card")
         if name == "reranker":
             page.get_by_text("Add a second text").click()
             page.get_by_label("Second text").fill("my card")
@@ -291,7 +294,7 @@ def test_every_task_shows_its_result(start_server: StartServer, open_page: OpenP
         assert page.locator("#panel-result").locator(selector).first.is_visible(), name
         formats = check_shown_requests(page, programs=False)
         assert len(formats) >= 2
-        assert ("Cohere and Jina: /v1/rerank" in formats) == (name == "reranker")
+        assert ("Cohere and Jina: /v1/rerank" in formats) == (name in ("rerank", "reranker"))
         open_tab(page, "Result")
     page.get_by_label("Model").select_option("question-answering")
     run(page)

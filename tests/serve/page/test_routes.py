@@ -24,6 +24,7 @@ INPUTS = {
     "question-answering": {"text": "where?", "text_pair": "the card is in the bank"},
     "fill-mask": {"text": "my [MASK] is in the [MASK]"},
     "next-sentence-prediction": {"text": "hello", "text_pair": "good bye"},
+    "rerank": {"text": "hello", "text_pair": "good bye"},
     "replaced-token-detection": {"text": "hello there"},
     "sentence-embedding": {"text": "hello there"},
 }
@@ -75,7 +76,7 @@ def test_every_task_has_a_drawing(start_client: StartClient, all_tasks: dict[str
     answers = {name: ask(client, INPUTS[name], model=name)["result"] for name in INPUTS}
     assert {name: answer["kind"] for name, answer in answers.items()} == {
         "text-classification": "labels", "multi-label": "labels", "next-sentence-prediction": "labels",
-        "reranker": "numbers", "token-classification": "entities", "question-answering": "answers",
+        "reranker": "numbers", "rerank": "numbers", "token-classification": "entities", "question-answering": "answers",
         "fill-mask": "fillings", "replaced-token-detection": "replaced", "sentence-embedding": "similarity",
     }  # fmt: skip
     assert [len(mask) for mask in answers["fill-mask"]["masks"]] == [10, 10]

@@ -24,4 +24,8 @@ export const EXAMPLES = {
     { text: "The kettle began to whistle.", text_pair: "She took it off the stove and made tea." },
     { text: "The kettle began to whistle.", text_pair: "Parliament is elected every four years." },
   ],
+  rerank: [
+    { text: "Who founded the Bank of England?", text_pair: BANK },
+    { text: "How do I bake bread?", text_pair: BANK },
+  ],
 };

@@ -13,6 +13,10 @@ const FIELDS = {
     { name: "text", label: "First text", rows: 3 },
     { name: "text_pair", label: "Second text", rows: 3 },
   ],
+  rerank: [
+    { name: "text", label: "Query", rows: 2 },
+    { name: "text_pair", label: "Document", rows: 6 },
+  ],
   "sentence-embedding": [{ name: "text", label: "Texts, one a line", rows: 8 }],
   "text-classification": [TEXT, { name: "text_pair", label: "Second text", rows: 3, optional: true }],
 };

@@ -36,7 +36,7 @@ const FORMATS = [
   {
     name: "Cohere and Jina",
     path: "/v1/rerank",
-    tasks: ["text-classification"],
+    tasks: ["rerank", "text-classification"],
     fits: (model, [{ text_pair }]) => model.output_width === 1 && Boolean(text_pair),
     body: (model, [{ text, text_pair }]) => ({ model: model.name, query: text, documents: [text_pair] }),
   },

@@ -1,0 +1,187 @@
+"""Train a reranker on SQuAD's questions and paragraphs, next to sentence-transformers, and judge both, FP32 and INT8.
+
+python -m bert_bench.experiments.rerank_training --base CKPT --train FILE --test FILE --output FILE --folder FOLDER
+
+A training row is a question with a paragraph: the one that it was asked of (label 1), or one of three others of the
+same article (label 0). A test row is a question with the ten paragraphs of its article, of which one is right; its
+articles are others. Both trainers have one loss (binary cross-entropy), batch size, learning rate with 10 % warm-up
+and linear decay, number of epochs, maximum of tokens and arithmetic (bf16), and differ in the order of the batches and
+the initial weights of the head. Without training, documents are ranked by the cosine of the base's embeddings.
+
+`--sentence-transformers FOLDER` is put on the import path for its CrossEncoder and trainer. Made
+bench/results/rerank-training.json. No reranker that others trained can be installed without a download from a hub.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from bert_bench.experiments.harness import path_option, write_result
+from bert_export import export
+from bert_models.training import TrainSettings, fine_tune
+from bert_runtime import evaluate, load
+from bert_runtime.metrics import retrieval_metrics
+from bert_runtime.records import read_records
+from bert_runtime.tasks.relevance_rows import read_pairs
+from bert_runtime.tasks.sentence_embedding import cosine
+
+__all__ = ["main", "results_table", "write_rows"]
+
+_NEGATIVES, _CANDIDATES = 3, 10
+
+
+def _questions(squad: Path, count: int, seed: int) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield questions with their paragraph and the others of their article, drawn at random without repetition."""
+    articles: dict[str, list[str]] = {}
+    records = read_records(squad)
+    for record in records:
+        paragraphs = articles.setdefault(record.text("title"), [])
+        if record.text("context") not in paragraphs:
+            paragraphs.append(record.text("context"))
+    random = np.random.default_rng(seed)
+    drawn = 0
+    for index in random.permutation(len(records)).tolist():
+        record = records[index]
+        others = [text for text in articles[record.text("title")] if text != record.text("context")]
+        if drawn < count and len(others) >= _CANDIDATES - 1:
+            drawn += 1
+            chosen = random.permutation(len(others))[: _CANDIDATES - 1].tolist()
+            yield record.text("question"), record.text("context"), [others[i] for i in chosen]
+
+
+def write_rows(squad: Path, path: Path, count: int, *, lists: bool) -> None:
+    """Write rows of SQuAD's questions: pairs to train on, or lists of ten paragraphs, the right one among them."""
+    rows: list[dict[str, Any]] = []
+    for number, (query, right, others) in enumerate(_questions(squad, count, seed=0)):
+        if lists:
+            place = number % _CANDIDATES
+            documents = [*others[:place], right, *others[place:]]
+            rows.append({"query": query, "documents": documents, "scores": [int(text == right) for text in documents]})
+        else:
+            rows.append({"text": query, "text_pair": right, "label": 1})
+            rows += [{"text": query, "text_pair": text, "label": 0} for text in others[:_NEGATIVES]]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def _train_theirs(base: Path, train: Path, output: Path, settings: TrainSettings) -> None:
+    """Train sentence-transformers' `CrossEncoder` with the same settings."""
+    from datasets import Dataset
+    from sentence_transformers import CrossEncoder, CrossEncoderTrainer, CrossEncoderTrainingArguments
+    from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
+    from transformers import set_seed
+
+    set_seed(settings.seed)
+    model = CrossEncoder(str(base), num_labels=1, max_length=settings.max_tokens, device="cpu")
+    rows = [json.loads(line) for line in train.read_text("utf-8").splitlines()]
+    data = Dataset.from_list([{**row, "label": float(row["label"])} for row in rows])
+    arguments = CrossEncoderTrainingArguments(
+        output_dir=str(output / "run"), num_train_epochs=settings.epochs, learning_rate=settings.lr,
+        per_device_train_batch_size=settings.batch_size, warmup_ratio=settings.warmup_ratio,
+        weight_decay=settings.weight_decay, max_grad_norm=settings.max_grad_norm, seed=settings.seed,
+        bf16=settings.precision == "bf16", use_cpu=True, save_strategy="no", report_to="none", disable_tqdm=True,
+    )  # fmt: skip
+    CrossEncoderTrainer(model, arguments, data, loss=BinaryCrossEntropyLoss(model)).train()
+    model.save_pretrained(str(output / "checkpoint"))
+
+
+def _judge(checkpoint: Path, bundle: Path, train: Path, test: Path) -> dict[str, Any]:
+    """Export a checkpoint and return its metrics in both precisions, and the logits' agreement."""
+    manifest = export(checkpoint, bundle, task="rerank", calibrate=train, force=True, progress=click.echo)
+    records = read_records(test)
+    result: dict[str, Any] = {"default": manifest.default_precision}
+    for precision in ("fp32", "int8"):
+        metrics = evaluate(load(bundle, precision=precision), records)
+        result[precision] = {name: round(value, 4) for name, value in metrics.items()}
+    return result
+
+
+def _by_embeddings(base: Path, bundle: Path, test: Path) -> dict[str, float]:
+    """Return the metrics of ranking by the cosine of the base's own embeddings, FP32."""
+    export(base, bundle, task="sentence-embedding", precisions=["fp32"], force=True)
+    model = load(bundle)
+    run, qrels = {}, {}
+    for number, record in enumerate(read_records(test)):
+        pairs = read_pairs(record)
+        vectors = model.encode([pairs[0].text, *(pair.text_pair or "" for pair in pairs)])
+        scores = cosine(np.broadcast_to(vectors[0], vectors[1:].shape), vectors[1:])
+        run[str(number)] = {str(index): float(score) for index, score in enumerate(scores)}
+        qrels[str(number)] = {str(index): float(grade) for index, grade in enumerate(record.fields["scores"])}
+    return {name: round(value, 4) for name, value in retrieval_metrics(run, qrels, recall_at=()).items()}
+
+
+def results_table(path: Path) -> str:
+    """Return a result file as a Markdown table: a row per trainer, means over the seeds."""
+    found = json.loads(path.read_text("utf-8"))
+    lines = ["| | nDCG@10, FP32 | nDCG@10, INT8 | MRR@10, INT8 | training, s |", "|---|--:|--:|--:|--:|"]
+    embeddings = found["embeddings"]["ndcg_at_10"]
+    lines.append(f"| embeddings of the base, cosine | {embeddings:.4f} | – | – | – |")
+    for name, title in (("bert-export", "`bert-export train`"), ("sentence-transformers", "sentence-transformers")):
+        runs = found[name]
+        if not runs:
+            continue
+        values = [np.mean([run[precision][metric] for run in runs]) for precision, metric in _COLUMNS]
+        seconds = np.mean([run["train_s"] for run in runs])
+        lines.append(f"| {title} | {' | '.join(f'{value:.4f}' for value in values)} | {seconds:.0f} |")
+    return "\n".join(lines)
+
+
+_COLUMNS = (("fp32", "ndcg_at_10"), ("int8", "ndcg_at_10"), ("int8", "mrr_at_10"))
+
+
+@click.command(help=__doc__)
+@path_option("--base", "Checkpoint to start from.")
+@path_option("--train", "SQuAD file to train on.")
+@path_option("--test", "SQuAD file to judge on.")
+@click.option("--questions", type=int, default=600, show_default=True, help="Questions to train on.")
+@click.option("--test-questions", type=int, default=200, show_default=True)
+@click.option("--epochs", type=int, default=2, show_default=True)
+@click.option("--seeds", type=int, default=2, show_default=True)
+@path_option("--sentence-transformers", "Folder to import sentence-transformers from.", required=False)
+@path_option("--folder", "Folder for data, checkpoints and bundles, which are kept.")
+@path_option("--output", "Result file to write.")
+def main(
+    base: Path, train: Path, test: Path, questions: int, test_questions: int, epochs: int, seeds: int,
+    sentence_transformers: Path | None, folder: Path, output: Path,
+) -> None:  # fmt: skip
+    """Make the data, train, judge, write the result after every run."""
+    if sentence_transformers is not None:
+        sys.path.append(str(sentence_transformers))
+    folder.mkdir(parents=True, exist_ok=True)
+    rows, lists = folder / "train.jsonl", folder / "test.jsonl"
+    write_rows(train, rows, questions, lists=False)
+    write_rows(test, lists, test_questions, lists=True)
+    dev = folder / "dev.jsonl"
+    write_rows(train, dev, 20, lists=True)  # of questions that are trained on: it chooses nothing but the last epoch
+    result: dict[str, Any] = {"embeddings": _by_embeddings(base, folder / "embeddings", lists)}
+    result |= {"questions": questions, "rows": questions * (1 + _NEGATIVES), "test_questions": test_questions}
+    runs: dict[str, list[dict[str, Any]]] = {"bert-export": [], "sentence-transformers": []}
+    for seed in range(seeds):
+        settings = TrainSettings(
+            epochs=epochs, batch_size=16, lr=1e-4, seed=seed, max_tokens=256, precision="bf16", warmup_ratio=0.1
+        )
+        for name in runs:
+            run_folder = folder / f"{name}-{seed}"
+            checkpoint = run_folder if name == "bert-export" else run_folder / "checkpoint"
+            start = time.monotonic()
+            if name == "bert-export":
+                fine_tune("rerank", base, rows, dev, checkpoint, settings, force=True, progress=click.echo)
+            elif sentence_transformers is None:
+                continue
+            else:
+                _train_theirs(base, rows, run_folder, settings)
+            seconds = time.monotonic() - start
+            judged = _judge(checkpoint, folder / f"{name}-{seed}-bundle", rows, lists)
+            runs[name].append({"seed": seed, "train_s": round(seconds, 1), **judged})
+            result |= {"settings": settings.to_dict(), **runs}
+            write_result(output, result)
+            click.echo(json.dumps(runs[name][-1]))
+
+
+if __name__ == "__main__":
+    main()

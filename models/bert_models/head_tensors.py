@@ -1,0 +1,55 @@
+"""Weights of heads that are elsewhere than the others: in folders of modules, tied to the encoder, of other labels."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from bert_models.cross_encoders import num_labels
+from bert_models.errors import CheckpointError
+from bert_models.task_settings import task_config_json
+from bert_models.weights import read_weights
+from bert_runtime.tasks import FillMask, Reranking, SentenceEmbedding, Task
+
+if TYPE_CHECKING:
+    from bert_models.checkpoint import Checkpoint
+
+__all__ = ["check_tied", "has_other_labels", "module_tensors"]
+
+
+def module_tensors(checkpoint: "Checkpoint", task: Task) -> dict[str, Tensor]:
+    """Read the weights of a head that are in folders of their own; a dense layer without bias gets one of zeros."""
+    if not isinstance(task, SentenceEmbedding | Reranking) or (isinstance(task, Reranking) and task.pooling is None):
+        return {}
+    tensors: dict[str, Tensor] = {}
+    for module, folder in checkpoint.head_folders().items():
+        if module != "pooling.score" or task.pooling == "attention":
+            found = {key.partition(".")[2]: tensor for key, tensor in read_weights(folder).items()}
+            if "bias" not in found and "weight" in found:
+                found["bias"] = found["weight"].new_zeros(len(found["weight"]))
+            tensors |= {f"{module}.{name}": tensor for name, tensor in found.items()}
+    return tensors
+
+
+def has_other_labels(checkpoint: "Checkpoint", task: Task) -> bool:
+    """Return whether the checkpoint's head was trained with other labels than the task's, or with other numbers."""
+    if isinstance(task, Reranking):
+        return num_labels(checkpoint.config_json) != 1
+    labels = task_config_json(task).get("id2label")
+    return labels is not None and labels != checkpoint.config_json.get("id2label")
+
+
+def check_tied(checkpoint: "Checkpoint", tensors: Mapping[str, Tensor]) -> None:
+    """Raise `CheckpointError` if the output matrix or bias of a masked-language-model head is not tied."""
+    family = checkpoint.family
+    bias = family.head_weights[FillMask.name]["bias"]
+    embedding = f"{family.encoder_weights['embeddings.token']}.weight"
+    pairs = [(key, name) for key in family.decoder_weights for name in (family.prefix + embedding, embedding)]
+    pairs += [(key.replace(".weight", ".bias"), bias) for key in family.decoder_weights]
+    for key, name in pairs:
+        if key in tensors and name in tensors and not torch.equal(tensors[key], tensors[name]):
+            raise CheckpointError(
+                f"{checkpoint.path}: {key} differs from {name}: a masked-language-model head with an output matrix "
+                "or bias of its own is not supported"
+            )
