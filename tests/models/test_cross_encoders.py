@@ -74,7 +74,7 @@ def test_every_family_reranks_with_its_classifier_as_transformers_does(family: s
     theirs: Any = toy_reference(family, "ForSequenceClassification", num_labels=1)
     checkpoint = open_checkpoint(save_reference(theirs, tmp_path))
     ours = load_model(checkpoint, checkpoint.task("rerank"))
-    ids, attention, segments = inputs(3, "random", CONFIGS[family][2]["vocab_size"])
+    ids, attention, segments = inputs(3, "full", CONFIGS[family][2]["vocab_size"])
     extra = {"token_type_ids": segments} if ours.config.uses_segment_ids else {}
     with torch.no_grad():
         expected = theirs(input_ids=ids, attention_mask=attention, **extra).logits
