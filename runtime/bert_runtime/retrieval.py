@@ -6,13 +6,15 @@ from itertools import islice
 
 import numpy as np
 
+from bert_runtime.batching.streaming import CHUNK_SIZE
 from bert_runtime.errors import DataError, InputError
 from bert_runtime.metrics import Run, retrieval_metrics
 from bert_runtime.model import Model
 from bert_runtime.numerics import Float32Array, FloatArray
 from bert_runtime.records.retrieval import RetrievalData
 from bert_runtime.similarity import nearest_neighbors
-from bert_runtime.tasks import SentenceEmbedding
+from bert_runtime.sparse_index import SparseIndex
+from bert_runtime.tasks import SentenceEmbedding, SparseEmbedding
 from bert_runtime.vector_quantization import unpacked_embeddings
 
 __all__ = ["evaluate_retrieval", "retrieve", "run_of_vectors", "score_run"]
@@ -30,7 +32,7 @@ def evaluate_retrieval(model: Model, data: RetrievalData, progress: _Progress = 
     """Return nDCG, MRR and recall of a model that retrieves the documents of a corpus for each query.
 
     Args:
-        model: a model for sentence-embedding; for prompts see `retrieve`.
+        model: a model for sentence-embedding or sparse-embedding; for prompts see `retrieve`.
         data: the data set.
         progress: called with the number of texts that have been processed since the last call.
 
@@ -61,7 +63,7 @@ def retrieve(
     front of documents. Without such a prompt, or where the model was configured with a `prompt`, its own is in front.
 
     Args:
-        model: a model for sentence-embedding.
+        model: a model for sentence-embedding or sparse-embedding; the latter is searched by dot product.
         data: the data set.
         top_k: documents to retrieve for each query.
         progress: see `evaluate_retrieval`.
@@ -73,8 +75,12 @@ def retrieve(
         InputError: see `evaluate_retrieval`.
     """
     task = model.task
+    if isinstance(task, SparseEmbedding):
+        return _retrieve_sparse(model, task, data, top_k, progress)
     if not isinstance(task, SentenceEmbedding):
-        raise InputError(f"retrieval needs a model for sentence-embedding, found one for {task.name}")
+        raise InputError(
+            f"retrieval needs a model for sentence-embedding or sparse-embedding, found one for {task.name}"
+        )
     queries = np.concatenate(list(_blocks(model, task.for_queries(), data.queries.values(), progress)))
     documents = _blocks(model, task.for_documents(), data.corpus.values(), progress)
     return run_of_vectors(queries, documents, data, task.similarity, top_k)
@@ -96,6 +102,24 @@ def run_of_vectors(
     return {
         query: dict(zip([ids[index] for index in indices], scores, strict=True))
         for query, indices, scores in zip(data.queries, found.indices.tolist(), found.scores.tolist(), strict=True)
+    }
+
+
+def _retrieve_sparse(
+    model: Model, task: SparseEmbedding, data: RetrievalData, top_k: int, progress: _Progress
+) -> dict[str, dict[str, float]]:
+    """Search sparse embeddings of a data set by dot product, see `retrieve`."""
+
+    def weights(texts: Iterable[str]) -> Iterator[FloatArray]:
+        iterator = iter(texts)
+        while block := list(islice(iterator, CHUNK_SIZE)):
+            yield from (task.limited(outputs.arrays[0]) for outputs in model.outputs(block))
+            progress(len(block))
+
+    index, ids = SparseIndex(weights(data.corpus.values()), task.vocab_size), list(data.corpus)
+    return {
+        query: {ids[number]: score for number, score in index.search(vector, top_k)}
+        for query, vector in zip(data.queries, weights(data.queries.values()), strict=True)
     }
 
 
