@@ -43,6 +43,9 @@ __all__ = ["evaluate"]
 @input_option("--corpus", type=PATH, help="Retrieval: documents, as JSONL with _id, text and optionally title.")
 @input_option("--queries", type=PATH, help="Retrieval: queries, as JSONL with _id and text.")
 @input_option("--qrels", type=PATH, help="Retrieval: relevant documents of the queries, in BEIR's or TREC's format.")
+@input_option(
+    "--candidates", type=PATH, help="Retrieval: documents to rerank for each query, as --run-output of another model."
+)
 @inference_options
 @output_option("--run-output", type=PATH, help="Retrieval: file for the retrieved documents, in TREC's format.")
 @json_option
@@ -53,6 +56,7 @@ def evaluate(
     corpus: Path | None,
     queries: Path | None,
     qrels: Path | None,
+    candidates: Path | None,
     run_output: Path | None,
     as_json: bool,
     **options: Any,
@@ -65,12 +69,12 @@ def evaluate(
     Options of tasks, such as --top-k, default to the bundle's settings.
     """
     retrieval_files = (corpus, queries, qrels)
-    _check_usage(file, retrieval_files, run_output)
+    _check_usage(file, retrieval_files, candidates or run_output)
     model = load_model(bundle, **options)
     if file is not None and not file.is_dir():
         counts, metrics = _evaluate_file(model, file, columns)
     else:
-        counts, metrics = _evaluate_retrieval(model, file, retrieval_files, run_output)
+        counts, metrics = _evaluate_retrieval(model, file, retrieval_files, candidates, run_output)
     assert model.variant is not None
     report = {"precision": model.variant.precision, **counts, **metrics}
     if as_json:
@@ -79,15 +83,17 @@ def evaluate(
         print_table(report.items())
 
 
-def _check_usage(file: Path | None, retrieval_files: tuple[Path | None, ...], run_output: Path | None) -> None:
+def _check_usage(file: Path | None, retrieval_files: tuple[Path | None, ...], run: Path | None) -> None:
     """Raise `click.UsageError` for arguments that do not say what to evaluate on, or say it twice."""
     given = [path for path in retrieval_files if path is not None]
     if file is None and len(given) < len(retrieval_files):
         raise click.UsageError("expected FILE, or --corpus, --queries and --qrels together")
     if file is not None and given:
         raise click.UsageError("give either FILE or --corpus, --queries and --qrels, not both")
-    if run_output is not None and file is not None and not file.is_dir():
-        raise click.UsageError("--run-output is for retrieval: give a folder, or --corpus, --queries and --qrels")
+    if run is not None and file is not None and not file.is_dir():
+        raise click.UsageError(
+            "--candidates and --run-output are for retrieval: give a folder, or --corpus, --queries and --qrels"
+        )
 
 
 def _evaluate_file(
@@ -102,15 +108,21 @@ def _evaluate_file(
 
 
 def _evaluate_retrieval(
-    model: "Model", folder: Path | None, files: tuple[Path | None, ...], run_output: Path | None
+    model: "Model",
+    folder: Path | None,
+    files: tuple[Path | None, ...],
+    candidates: Path | None,
+    run_output: Path | None,
 ) -> tuple[dict[str, int], dict[str, float]]:
-    from bert_runtime.records.retrieval import read_retrieval_data, read_retrieval_folder, write_run
+    from bert_runtime.records.retrieval import read_retrieval_data, read_retrieval_folder, read_run, write_run
     from bert_runtime.retrieval import retrieve, score_run
 
     paths = [path for path in files if path is not None]
     data = read_retrieval_data(*paths) if folder is None else read_retrieval_folder(folder)
-    with count_progress("embedding", len(data.queries) + len(data.corpus)) as advance:
-        run = retrieve(model, data, progress=advance)
+    first_stage = None if candidates is None else read_run(candidates)
+    total = len(data.queries) + (len(data.corpus) if first_stage is None else 0)
+    with count_progress("retrieving", total) as advance:
+        run = retrieve(model, data, candidates=first_stage, progress=advance)
     metrics = score_run(run, data)
     if run_output is not None:
         write_run(run_output, run)

@@ -123,13 +123,15 @@ def test_usage(run: Run, folder: Path, embedding_bundle: Path, classifier_bundle
         ([], "expected FILE, or --corpus, --queries and --qrels together"),
         (["--corpus", "c.jsonl"], "expected FILE, or --corpus, --queries and --qrels together"),
         ([folder, "--corpus", "c.jsonl"], "give either FILE or --corpus, --queries and --qrels, not both"),
-        (["dev.csv", "--run-output", "run.txt"], "--run-output is for retrieval"),
+        (["dev.csv", "--run-output", "run.txt"], "--candidates and --run-output are for retrieval"),
     ):
         result = run("evaluate", embedding_bundle, *arguments)
         assert (result.exit_code, message in result.output) == (2, True), result.output
     result = run("evaluate", classifier_bundle, folder)
     assert result.exit_code == 1
-    assert "retrieval needs a model for sentence-embedding, found one for text-classification" in result.output
+    assert (
+        "retrieval needs a model for sentence-embedding or sparse-embedding, or one that scores pairs" in result.output
+    )
 
 
 def test_other_tasks_are_not_gated_by_a_folder(folder: Path, classifier_checkpoint: Path, tmp_path: Path) -> None:

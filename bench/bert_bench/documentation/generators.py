@@ -113,6 +113,7 @@ _EXPERIMENTS = {
     "fine_tuning": "fine-tunes",
     "minilm_fidelity": "minilm-fidelity.json",
     "sts_fidelity": "sts-mpnet.json",
+    "retrieval": "retrieval-squad.json",
     "fine_tuning_vs_transformers": "fine-tuning-peers",
     "pretraining": "pretraining",
     "training_speed": "training-speed.json",

@@ -5,7 +5,7 @@ python -m bert_bench.experiments.retrieval --checkpoint CKPT --data FOLDER --out
 The data set is a folder in BEIR's format, such as `docs/examples/squad_retrieval.py` makes of SQuAD. The bundle's
 metrics are those of `bert-export evaluate`. sentence-transformers runs the checkpoint in FP32 in an environment of its
 own, and its `InformationRetrievalEvaluator` computes the metrics there. INT8 is calibrated on the built-in texts: the
-judged texts are held out. Seconds are for all texts, from text to metrics, in one run each.
+judged texts are held out.
 
 Made bench/results/retrieval-squad.json.
 """
@@ -13,7 +13,6 @@ Made bench/results/retrieval-squad.json.
 import json
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ import click
 from bert_bench.experiments.harness import path_option, write_result
 from bert_bench.workers.environments import Environment, bench_cache_dir
 from bert_export import export
-from bert_runtime import Model, load
+from bert_runtime import load
 from bert_runtime.records.retrieval import RetrievalData, read_retrieval_folder
 from bert_runtime.retrieval import evaluate_retrieval
 from bert_runtime.tasks import SentenceEmbedding
@@ -33,7 +32,7 @@ _VECTORS = ("float32", "int8", "binary")
 """Precisions of the vectors, of the FP32 model."""
 
 _PEER = """
-import json, sys, time
+import json, sys
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.evaluation import InformationRetrievalEvaluator
 
@@ -44,10 +43,7 @@ evaluator = InformationRetrievalEvaluator(
     data["queries"], data["corpus"], relevant, ndcg_at_k=[10], mrr_at_k=[10], accuracy_at_k=[1],
     precision_recall_at_k=[1, 10, 100], map_at_k=[100], write_csv=False,
 )
-start = time.perf_counter()
-found = evaluator(model)
-seconds = time.perf_counter() - start
-print(json.dumps({"seconds": seconds, **{key: float(value) for key, value in found.items()}}))
+print(json.dumps({key: float(value) for key, value in evaluator(model).items()}))
 """
 """The program that runs in the peer's environment; its last line is the result."""
 
@@ -62,7 +58,7 @@ _PEER_NAMES = {
 
 
 def measure_peer(checkpoint: Path, data: RetrievalData) -> dict[str, float]:
-    """Return the metrics of sentence-transformers, and its `seconds`."""
+    """Return the metrics of sentence-transformers."""
     environment = Environment("sentence-transformers", bench_cache_dir())
     environment.ensure(click.echo)
     relevant = {
@@ -79,22 +75,16 @@ def measure_peer(checkpoint: Path, data: RetrievalData) -> dict[str, float]:
     if finished.returncode:
         raise click.ClickException(f"sentence-transformers failed: {finished.stderr[-2000:]}")
     found = json.loads(finished.stdout.splitlines()[-1])
-    return {"seconds": found["seconds"]} | {name: found[other] for name, other in _PEER_NAMES.items()}
-
-
-def measure(model: Model, data: RetrievalData) -> dict[str, float]:
-    """Return a model's metrics, and its `seconds`."""
-    start = time.perf_counter()
-    metrics = evaluate_retrieval(model, data)
-    return {"seconds": time.perf_counter() - start, **metrics}
+    return {name: found[other] for name, other in _PEER_NAMES.items()}
 
 
 def measure_bundle(bundle: Path, data: RetrievalData) -> dict[str, dict[str, float]]:
     """Return the metrics of a bundle's two models, and of the quantized vectors of the first."""
     models = {precision: load(bundle, precision=precision) for precision in ("fp32", "int8")}
-    found = {f"{precision}, float32 vectors": measure(model, data) for precision, model in models.items()}
+    found = {f"{precision}, float32 vectors": evaluate_retrieval(model, data) for precision, model in models.items()}
     for vectors in _VECTORS[1:]:
-        found[f"fp32, {vectors} vectors"] = measure(models["fp32"].with_options(embedding_precision=vectors), data)
+        quantized = models["fp32"].with_options(embedding_precision=vectors)
+        found[f"fp32, {vectors} vectors"] = evaluate_retrieval(quantized, data)
     return found
 
 
