@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from tokenizers import Encoding
 from bert_runtime.errors import BundleError, InputError
 from bert_runtime.numerics import FloatArray
 from bert_runtime.records import Record
+from bert_runtime.tasks.vocabulary import Vocabulary
 
 __all__ = [
     "Example",
@@ -44,19 +45,6 @@ class Example(NamedTuple):
 
     inputs: tuple[TextInput, ...]
     target: Any
-
-
-class Vocabulary(Protocol):
-    """The part of a tokenizer that tasks use: conversion between tokens and text."""
-
-    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """Return the text of token ids."""
-
-    def id_to_token(self, token_id: int) -> str:
-        """Return a token as the vocabulary spells it."""
-
-    def token_ids(self, word: str) -> list[int]:
-        """Tokenize a word on its own, without special tokens; a word of the vocabulary gives one id."""
 
 
 class Outputs(NamedTuple):

@@ -13,8 +13,8 @@ from bert_runtime.errors import InputError
 from bert_runtime.tasks import TextInput
 from bert_runtime.tasks.tokens import window_overlap
 from bert_runtime.tokenization.pair_joining import JoinedPair, PairJoiner
-from bert_runtime.tokenization.text_tokenizer import MAX_WINDOWED_CHARACTERS, TextTokenizer, invalid_unicode
-from bert_runtime.tokenization.tokenizer_errors import tokenizer_errors
+from bert_runtime.tokenization.text_tokenizer import MAX_WINDOWED_CHARACTERS, TextTokenizer
+from bert_runtime.tokenization.tokenizer_errors import invalid_unicode, tokenizer_errors
 
 __all__ = ["encode_pairs"]
 

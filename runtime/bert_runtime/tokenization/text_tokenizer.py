@@ -15,9 +15,9 @@ from bert_runtime.tasks.tokens import window_overlap
 from bert_runtime.tokenization.all_tokens import Token, all_tokens
 from bert_runtime.tokenization.long_texts import TextShortener
 from bert_runtime.tokenization.pair_joining import PairJoiner
-from bert_runtime.tokenization.tokenizer_errors import is_tokenizer_error, tokenizer_errors
+from bert_runtime.tokenization.tokenizer_errors import invalid_unicode, is_tokenizer_error, tokenizer_errors
 
-__all__ = ["MAX_WINDOWED_CHARACTERS", "Batch", "TextTokenizer", "check_batch", "check_ids", "invalid_unicode", "pad"]
+__all__ = ["MAX_WINDOWED_CHARACTERS", "Batch", "TextTokenizer", "check_batch", "check_ids", "pad"]
 
 MAX_WINDOWED_CHARACTERS = 1_000_000
 """Longest input of a task that reads all of a text in windows: 140 MB of memory in the tokenizer, 1,000 windows of 256
@@ -271,21 +271,6 @@ class TextTokenizer:
 
 def _pair_or_text(value: TextInput) -> str | tuple[str, str]:
     return value.text if value.text_pair is None else (value.text, value.text_pair)
-
-
-def invalid_unicode(inputs: Sequence[TextInput], first: int) -> InputError:
-    """Return the error for the first input that is not valid Unicode."""
-    for index, value in enumerate(inputs, start=first):
-        for text in (value.text, value.text_pair or ""):
-            try:
-                text.encode("utf-8")
-            except UnicodeEncodeError as error:
-                return InputError(
-                    f"the text holds a lone surrogate (U+{ord(text[error.start]):04X}) at character {error.start}, "
-                    "which no text encoding can express; replace it with: text.encode('utf-8', 'replace').decode()",
-                    index,
-                )
-    return InputError("the tokenizer refused these inputs")
 
 
 def pad(encodings: Sequence[Encoding], pad_token_id: int) -> Batch:

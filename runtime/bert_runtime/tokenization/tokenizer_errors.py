@@ -1,11 +1,12 @@
 """Errors of the tokenizers library, which is written in Rust."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from bert_runtime.errors import BertError
+from bert_runtime.errors import BertError, InputError
+from bert_runtime.tasks import TextInput
 
-__all__ = ["is_tokenizer_error", "tokenizer_errors"]
+__all__ = ["invalid_unicode", "is_tokenizer_error", "tokenizer_errors"]
 
 
 def is_tokenizer_error(error: BaseException) -> bool:
@@ -27,3 +28,18 @@ def tokenizer_errors(kind: type[BertError], message: str) -> Iterator[None]:
         if not is_tokenizer_error(error):
             raise
         raise kind(f"{message}: {error!s:.300}") from None
+
+
+def invalid_unicode(inputs: Sequence[TextInput], first: int) -> InputError:
+    """Return the error for the first input that is not valid Unicode."""
+    for index, value in enumerate(inputs, start=first):
+        for text in (value.text, value.text_pair or ""):
+            try:
+                text.encode("utf-8")
+            except UnicodeEncodeError as error:
+                return InputError(
+                    f"the text holds a lone surrogate (U+{ord(text[error.start]):04X}) at character {error.start}, "
+                    "which no text encoding can express; replace it with: text.encode('utf-8', 'replace').decode()",
+                    index,
+                )
+    return InputError("the tokenizer refused these inputs")
