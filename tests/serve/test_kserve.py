@@ -172,6 +172,11 @@ def test_errors_reach_the_client(
     assert caught.value.status() == ("415" if "compression" in message else "422")
 
 
+def test_routes_that_are_not_here_are_errors_that_the_client_can_show(client: InferenceServerClient) -> None:
+    with pytest.raises(InferenceServerException, match="Not Found"):
+        client.get_model_repository_index()
+
+
 @pytest.mark.parametrize(
     ("changes", "json_length", "tail", "message"),
     [

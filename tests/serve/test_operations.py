@@ -38,6 +38,25 @@ def test_without_a_key_only_probes_and_metrics_answer(start_client: StartClient,
     assert client.post("/", json={"inputs": "hello"}, headers={"Authorization": "Bearer two"}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [("/v1/embeddings", "error"), ("/embed", "error"), ("/v1/rerank", "message"), ("/v2/models/toy/infer", "error")],
+)
+def test_what_is_refused_before_its_route_has_the_format_of_its_route(
+    path: str, field: str, start_client: StartClient, embedding_bundle: Path
+) -> None:
+    client = start_client({"toy": embedding_bundle}, api_keys=("one",), max_body_bytes=100)
+    no_key = client.post(path, json={"inputs": "hello"})
+    too_large = client.post(path, json={"inputs": "hello" * 100}, headers={"Authorization": "Bearer one"})
+    for response, status, text in ((no_key, 401, "Bearer KEY"), (too_large, 413, "100 bytes, found 513")):
+        assert response.status_code == status
+        message = response.json()[field]
+        assert text in (message["message"] if path.startswith("/v1/emb") else message)
+    metrics = client.get("/metrics").text
+    assert 'bert_rejected_total{reason="http_401"} 1.0' in metrics
+    assert 'bert_rejected_total{reason="http_413"} 1.0' in metrics
+
+
 def test_other_origins_may_call_only_where_they_are_named(start_client: StartClient, embedding_bundle: Path) -> None:
     closed = start_client({"toy": embedding_bundle}).get("/live", headers={"Origin": "http://page.test"})
     assert "access-control-allow-origin" not in closed.headers
@@ -49,7 +68,7 @@ def test_other_origins_may_call_only_where_they_are_named(start_client: StartCli
 def test_a_body_that_is_no_json_is_refused_with_the_place(embedding_client: TestClient) -> None:
     response = embedding_client.post("/", content=b'{"inputs": ', headers={"Content-Type": "application/json"})
     assert response.status_code == 422
-    assert response.json() == {"error": "expected JSON, found an error at character 11: Expecting value"}
+    assert response.json() == {"error": "Invalid JSON: EOF while parsing a value at line 1 column 11"}
 
 
 @pytest.mark.parametrize("path", ["/health", "/live"])

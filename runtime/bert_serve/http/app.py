@@ -55,13 +55,13 @@ def create_app(
     )
     app.state.settings, app.state.models, app.state.metrics = settings, models, metrics
     app.router.routes.extend(operations.router.routes)  # `include_router` would match each request twice
-    bodies: dict[str, ErrorBody] = {}
+    bodies: dict[str, ErrorBody] = {"/v2/*": kserve.error_body}  # its clients ask for routes that do not exist here
     for module in _FORMATS:
         app.router.routes.extend(module.router.routes)
         bodies |= {route.path: module.error_body for route in module.router.routes}
     if settings.page:
         add_page(app, bodies)
-    add_error_handlers(app, bodies, metrics)
+    add_error_handlers(app, bodies)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     app.add_middleware(ApiKeys, keys=settings.api_keys)
     if settings.cors_origins:

@@ -14,13 +14,14 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Scope
 
 from bert_runtime.errors import InputError
 from bert_serve.errors import ServeError
 from bert_serve.http.json_response import JSONResponse
-from bert_serve.metrics import Metrics
 
-__all__ = ["ErrorBody", "add_error_handlers", "error_response"]
+__all__ = ["ErrorBody", "add_error_handlers", "refusal"]
 
 ErrorBody = Callable[[int, str], Any]
 """Return the JSON body of a failure from its HTTP status and message, in a format that clients know."""
@@ -34,37 +35,59 @@ def _default_body(status: int, message: str) -> Any:
     return {"error": {"code": status, "message": message}}
 
 
-def error_response(
-    status: int, message: str, body: ErrorBody = _default_body, headers: Mapping[str, str] | None = None
-) -> Response:
-    """Return a failure as a response."""
-    return JSONResponse(body(status, message), status, headers)
+def refusal(scope: Scope, status: int, message: str, reason: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Count a request that fails, and return its answer in the format of its path, also where no route was asked yet.
+
+    Args:
+        scope: the request.
+        status: HTTP status.
+        message: what went wrong.
+        reason: its name for metrics.
+        headers: further headers of the answer.
+    """
+    state = scope["app"].state
+    state.metrics.rejected.labels(reason).inc()
+    return JSONResponse(_body_format(scope, state.error_bodies)(status, message), status, headers)
 
 
-def add_error_handlers(app: FastAPI, bodies: Mapping[str, ErrorBody], metrics: Metrics) -> None:
+def _body_format(scope: Scope, bodies: Mapping[str, ErrorBody]) -> ErrorBody:
+    """Return the format of a path: of its route, or of the longest beginning that `bodies` has, such as `/v2/*`."""
+    path = _route_path(scope)
+    if path not in bodies:
+        beginnings = [name for name in bodies if name.endswith("*") and scope["path"].startswith(name[:-1])]
+        path = max(beginnings, key=len, default=path)
+    return bodies.get(path, _default_body)
+
+
+def add_error_handlers(app: FastAPI, bodies: Mapping[str, ErrorBody]) -> None:
     """Let an application answer errors in the format of the route.
 
     Args:
         app: the application.
-        bodies: the format by the route's path; others get a plain one.
-        metrics: where refused requests are counted.
+        bodies: the format by the route's path, or by the beginning of other paths, such as `/v2/*`; the rest gets a
+            plain one.
     """
+    app.state.error_bodies = bodies
 
     async def answer(request: Request, error: Exception) -> Response:  # a plain function would run in a thread
         status, message, reason = _describe(error)
         if status == 500:
-            _log.error("%s %s failed", request.method, _route_path(request), exc_info=error)
-        metrics.rejected.labels(reason).inc()
+            _log.error("%s %s failed", request.method, _route_path(request.scope), exc_info=error)
         retry_after_s = getattr(error, "retry_after_s", None)
         headers = {} if retry_after_s is None else {"Retry-After": str(max(1, math.ceil(retry_after_s)))}
-        return error_response(status, message, bodies.get(_route_path(request), _default_body), headers)
+        return refusal(request.scope, status, message, reason, headers)
 
     for kind in (ServeError, InputError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, answer)
 
 
-def _route_path(request: Request) -> str:
-    return getattr(request.scope.get("route"), "path", "other")
+def _route_path(scope: Scope) -> str:
+    """Return the path of a request's route, as it was declared, also where the request has not come to it."""
+    route = scope.get("route")
+    if route is None:
+        matches = (route for route in scope["app"].router.routes if route.matches(scope)[0] != Match.NONE)
+        route = next(matches, None)
+    return getattr(route, "path", "other")
 
 
 def _describe(error: Exception) -> tuple[int, str, str]:

@@ -15,7 +15,7 @@ __all__ = ["JSONRoute"]
 
 
 class JSONRoute(APIRoute):
-    """Calls `endpoint(body, request)`, or `endpoint(body, request, name)` with the query parameter `model`.
+    """Calls `endpoint(body, request, …)`: further parameters are those of the path, or `name`, the query's `model`.
 
     The body is validated from its bytes, without FastAPI's resolution of dependencies, of which these routes have none.
     The OpenAPI document is FastAPI's. Routes without a parameter `body` are FastAPI's own.
@@ -26,10 +26,14 @@ class JSONRoute(APIRoute):
         parameters, endpoint = list(signature(self.endpoint).parameters), self.endpoint
         if parameters[:1] != ["body"]:
             return super().get_route_handler()
-        if parameters not in (["body", "request"], ["body", "request", "name"]):
-            raise TypeError(f"expected an endpoint of body, request and perhaps name, found {', '.join(parameters)}")
+        of_path = [name for name in parameters[2:] if name in self.param_convertors]
+        if parameters[:2] != ["body", "request"] or parameters[2:] not in (of_path, ["name"]):
+            raise TypeError(
+                "expected an endpoint of body, request and perhaps name or the path's parameters, "
+                f"found {', '.join(parameters)}"
+            )
         adapter = TypeAdapter(get_type_hints(self.endpoint)["body"])
-        takes_name = len(parameters) == 3
+        takes_query = parameters[2:] != of_path
 
         async def answer(request: Request) -> Response:
             _check_content_type(request)
@@ -37,10 +41,10 @@ class JSONRoute(APIRoute):
                 body = adapter.validate_json(await request.body())
             except ValidationError as error:
                 raise RequestValidationError(error.errors(include_url=False, include_input=False)) from None
-            if takes_name:
-                response: Response = await endpoint(body, request, request.query_params.get("model"))
-            else:
-                response = await endpoint(body, request)
+            further = [request.path_params[name] for name in of_path]
+            if takes_query:
+                further = [request.query_params.get("model")]
+            response: Response = await endpoint(body, request, *further)
             return response
 
         return answer

@@ -5,6 +5,7 @@
 Plain ASGI: classes that wrap an application. Starlette's base class for middleware would cost a task for each request.
 """
 
+import asyncio
 import hmac
 import logging
 import random
@@ -16,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bert_serve.http.errors import error_response
+from bert_serve.http.errors import refusal
 from bert_serve.metrics import Metrics
 
 __all__ = ["ApiKeys", "BodyLimit", "RequestLog"]
@@ -68,6 +69,11 @@ class RequestLog:
 
         try:
             await self._app(scope, receive_and_keep if self._log_texts else receive, send_with_id)
+        except asyncio.CancelledError:  # the server ends and waits no longer; without an answer, uvicorn sends 500
+            if status:
+                raise
+            message = "the server is ending; try again"
+            await refusal(scope, 503, message, "shutdown", {"Retry-After": "1"})(scope, receive, send_with_id)
         finally:
             self._report(scope, request_id, status or 500, time.perf_counter() - start, bytes(body))
 
@@ -103,7 +109,8 @@ class ApiKeys:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and self._keys and not self._admits(scope):
             message = "expected the header Authorization: Bearer KEY with a key of this server"
-            await error_response(401, message, headers={"WWW-Authenticate": "Bearer"})(scope, receive, send)
+            headers = {"WWW-Authenticate": "Bearer"}
+            await refusal(scope, 401, message, "http_401", headers)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
@@ -136,7 +143,7 @@ class BodyLimit:
             return
         declared = Headers(scope=scope).get("content-length", "0")
         if declared.isdigit() and int(declared) > self._max_bytes:
-            await error_response(413, self._message(f"{int(declared):,}"))(scope, receive, send)
+            await refusal(scope, 413, self._message(f"{int(declared):,}"), "http_413")(scope, receive, send)
             return
         num_bytes = 0
 

@@ -19,6 +19,7 @@ from bert_runtime.tasks import Embedding, SentenceEmbedding, TextClassification
 from bert_runtime.tasks.sentence_embedding import cosine
 from bert_serve.errors import WrongTaskError
 from bert_serve.http.json_response import JSONResponse
+from bert_serve.http.json_route import JSONRoute
 from bert_serve.http.pipeline_answers import pipeline_answer, runtime_options
 from bert_serve.http.zero_shot import ZERO_SHOT, is_zero_shot, zero_shot_answer
 from bert_serve.serving.served_model import ServedModel
@@ -33,7 +34,9 @@ class PipelineError(BaseModel):
 
 
 router = APIRouter(
-    tags=["Hugging Face pipelines"], responses={"4XX": {"model": PipelineError, "description": "The request failed"}}
+    route_class=JSONRoute,
+    tags=["Hugging Face pipelines"],
+    responses={"4XX": {"model": PipelineError, "description": "The request failed"}},
 )
 
 _HUB_TASKS = {
@@ -106,12 +109,18 @@ _ANSWERS: dict[str, Any] = {
 }
 
 
+_TEXT_FIELDS = {"text", "text_pair", "question", "context"}
+
+
 def _check_kinds(value: object) -> object:
-    """Refuse other kinds of inputs in one sentence, where a union has an error for each of its parts."""
+    """Refuse other kinds of inputs in one sentence without texts, where a union has an error for each of its parts."""
     for index, item in enumerate(value) if isinstance(value, list) else [(None, value)]:
+        where = "" if index is None else f"item {index}: "
         if not isinstance(item, str | dict):
-            where = "" if index is None else f"item {index}: "
             raise PydanticCustomError("inputs", f"{where}expected a text or an object, found {type(item).__name__}")
+        for name, text in item.items() if isinstance(item, dict) else ():
+            if name in _TEXT_FIELDS and not isinstance(text, str | None):
+                raise PydanticCustomError("inputs", f"{where}{name}: expected a text, found {type(text).__name__}")
     return value
 
 
@@ -157,7 +166,7 @@ async def answer(body: _RequestBody, request: Request) -> Response:
 @router.post(
     "/models/{name:path}/pipeline/{task}", summary="Answers of a model, for one of its tasks", responses=_RESPONSES
 )
-async def answer_task(name: str, task: str, body: _RequestBody, request: Request) -> Response:
+async def answer_task(body: _RequestBody, request: Request, name: str, task: str) -> Response:
     """Do what `/models/{name}` does, and check that the model is for this task."""
     served: ServedModel = request.app.state.models.resolve(name)
     found = served.model.task.name
@@ -170,7 +179,7 @@ async def answer_task(name: str, task: str, body: _RequestBody, request: Request
 
 
 @router.post("/models/{name:path}", summary="Answers of a model", responses=_RESPONSES)
-async def answer_model(name: str, body: _RequestBody, request: Request) -> Response:
+async def answer_model(body: _RequestBody, request: Request, name: str) -> Response:
     """Do what `/` does, with the model of this name."""
     return await _answer(request.app.state.models.resolve(name), body, request)
 

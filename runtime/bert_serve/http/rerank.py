@@ -14,6 +14,7 @@ from bert_runtime.ranking import RANKING_TASKS
 from bert_runtime.tasks import TextInput
 from bert_runtime.tokenization import TextTokenizer
 from bert_serve.http.json_response import JSONResponse
+from bert_serve.http.json_route import JSONRoute
 from bert_serve.http.model_choice import check_task, choose_model
 from bert_serve.serving.pair_scores import pair_scores
 
@@ -27,7 +28,9 @@ class RerankError(BaseModel):
 
 
 router = APIRouter(
-    tags=["Cohere and Jina"], responses={"4XX": {"model": RerankError, "description": "The request failed"}}
+    route_class=JSONRoute,
+    tags=["Cohere and Jina"],
+    responses={"4XX": {"model": RerankError, "description": "The request failed"}},
 )
 
 _REQUESTS: dict[str, Any] = {
