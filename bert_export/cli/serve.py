@@ -39,11 +39,12 @@ def _named_bundles(bundles: Sequence[str]) -> dict[str, Path]:
     """Return bundles by name from `BUNDLE` or `NAME=BUNDLE`, after a look that each is one."""
     named: dict[str, Path] = {}
     for text in bundles:
-        name, equals, path = text.partition("=")
+        name, equals, path = ("", "", "") if Path(text).is_dir() else text.partition("=")  # `lr=1/bundle` is a path
         bundle = Path(path if equals else text)
         name = name if equals else bundle.resolve().name
         if not name or name in named:
-            raise InputError(f"expected a name of its own for each bundle (NAME=BUNDLE), found {name!r} twice")
+            found = f"{name!r} twice" if name else f"no name in {text!r}"
+            raise InputError(f"expected a name of its own for each bundle (NAME=BUNDLE), found {found}")
         Manifest.read(bundle)
         named[name] = bundle
     return named

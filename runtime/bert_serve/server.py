@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
 
+from bert_runtime import DeploymentError
 from bert_runtime.machine import available_cores
 from bert_serve.http.app import create_app
 from bert_serve.logs import configure_logs
@@ -48,7 +49,12 @@ def run_server(
 
     Returns:
         The exit code: 0 after a signal, 1 where a bundle could not be loaded or the address is taken.
+
+    Raises:
+        DeploymentError: there cannot be a socket at `uds`.
     """
+    if uds is not None:
+        _check_socket_path(uds)
     options = {
         "host": host,
         "port": port,
@@ -70,6 +76,16 @@ def run_server(
         return _run_workers(_share_cores(settings, workers), options, workers, log_level)
     except SystemExit:  # the address is taken; the log says so
         return 1
+
+
+def _check_socket_path(path: Path) -> None:
+    """Raise `DeploymentError` where a Unix socket cannot be made; one that an earlier server left is replaced."""
+    if not path.parent.is_dir():
+        raise DeploymentError(
+            f"{path}: expected the path of a Unix socket, found no folder {path.parent}; make it first"
+        )
+    if path.exists() and not path.is_socket():
+        raise DeploymentError(f"{path}: expected a Unix socket or no file, found another file; choose another path")
 
 
 def _run_alone(settings: ServerSettings, options: dict[str, Any]) -> int:

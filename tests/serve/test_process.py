@@ -1,6 +1,7 @@
 """The server as a process: sockets, signals, exit codes, memory."""
 
 import json
+import re
 import shutil
 import signal
 import socket
@@ -14,7 +15,10 @@ from typing import Any
 import pytest
 from httpx2 import Client, ConnectError, HTTPTransport
 
-from .conftest import wait_until
+from bert_runtime import DeploymentError
+from bert_serve.server import run_server
+
+from .conftest import server_settings, wait_until
 
 Start = Callable[..., tuple[subprocess.Popen[str], str]]
 
@@ -82,6 +86,29 @@ def test_sigterm_finishes_the_requests_in_progress_and_takes_no_more(start: Star
     assert not ready(address)
 
 
+def test_a_request_that_exceeds_the_drain_is_told_to_try_again(
+    start: Start, embedding_bundle: Path, tmp_path: Path
+) -> None:
+    process, address = start(embedding_bundle, "--max-texts", "100000", "--drain-s", "0", "--max-queue-ms", "60000")
+    responses: list[Any] = []
+    body = {"inputs": ["hello there, how do you do this morning?"] * 100_000}
+
+    def ask() -> None:
+        with Client() as client:
+            responses.append(client.post(f"{address}/embed", json=body, timeout=60))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    with Client() as client:
+        wait_until(lambda: 'bert_queue_tokens{model="embedding"} 0.0' not in client.get(f"{address}/metrics").text)
+    process.send_signal(signal.SIGTERM)
+    thread.join(60)
+    assert (responses[0].status_code, responses[0].headers["retry-after"]) == (503, "1")
+    assert responses[0].json() == {"error": "the server is ending; try again", "error_type": "Unhealthy"}
+    assert process.wait(30) == 0
+    assert "Traceback" not in (tmp_path / "0.log").read_text(encoding="utf-8")
+
+
 def test_logs_are_json_without_texts(start: Start, embedding_bundle: Path, tmp_path: Path) -> None:
     process, address = start(embedding_bundle)
     with Client() as client:
@@ -108,6 +135,16 @@ def test_a_unix_socket_serves(start: Start, embedding_bundle: Path, tmp_path: Pa
     finally:
         process.terminate()
         assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize(("name", "found"), [("none/s", "found no folder"), ("file", "found another file")])
+def test_a_socket_that_cannot_be_made_is_refused_with_its_path(
+    name: str, found: str, embedding_bundle: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    path = tmp_path / name
+    with pytest.raises(DeploymentError, match=f"{re.escape(str(path))}: expected .* {found}"):
+        run_server(server_settings({"toy": embedding_bundle}), host="127.0.0.1", port=0, uds=path, drain_s=1)
 
 
 def test_a_taken_port_is_an_error_in_one_line(start: Start, embedding_bundle: Path) -> None:

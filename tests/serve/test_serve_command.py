@@ -85,6 +85,17 @@ def test_two_bundles_of_one_name_are_refused(embedding_bundle: Path, classifier_
     assert "a name of its own for each bundle (NAME=BUNDLE), found 'a' twice" in str(result.exception)
 
 
+def test_a_missing_name_is_refused_and_a_folder_may_have_an_equals_sign(
+    started: dict[str, Any], embedding_bundle: Path, tmp_path: Path
+) -> None:
+    assert "found no name in '=" in str(run(f"={embedding_bundle}").exception)
+    bundle = tmp_path / "lr=1" / "toy"
+    bundle.parent.mkdir()
+    bundle.symlink_to(embedding_bundle, target_is_directory=True)
+    assert run(bundle, f"b={bundle}").exit_code == 0
+    assert list(started["settings"].bundles.values()) == [bundle, bundle]
+
+
 def test_what_is_no_bundle_is_refused_before_the_server_starts(started: dict[str, Any], tmp_path: Path) -> None:
     assert isinstance(run(tmp_path).exception, BundleError)
     assert not started
