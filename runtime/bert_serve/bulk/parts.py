@@ -24,16 +24,15 @@ class Part:
     first_row: int = 0
     rows: int | None = None
     """Number of rows; `None` for all rows of a text file, which nobody has counted."""
+    is_readable: bool = True
+    """Whether the file could be opened; answering the part of another says why not."""
 
 
 def plan_parts(inputs: Sequence[InputFile], part_rows: int) -> list[Part]:
     """Divide files into parts; the same files always give the same parts.
 
     A Parquet file of more than `part_rows` rows becomes several, `NAME-00000-of-00012.parquet` and so on. A text file
-    is one part, since finding its rows takes reading it.
-
-    Raises:
-        DataError: a Parquet file cannot be read.
+    is one part, since finding its rows takes reading it, and so is a Parquet file that cannot be read.
     """
     return [part for file in inputs for part in _parts(file, part_rows)]
 
@@ -42,8 +41,12 @@ def _parts(file: InputFile, part_rows: int) -> Iterator[Part]:
     if file.path.suffix != PARQUET:
         yield Part(file.path, f"{file.stem}{PARQUET}")
         return
-    with open_parquet(file.path) as opened:
-        rows = opened.metadata.num_rows
+    try:
+        with open_parquet(file.path) as opened:
+            rows = opened.metadata.num_rows
+    except DataError:  # this part will fail, and the others will not
+        yield Part(file.path, f"{file.stem}{PARQUET}", is_readable=False)
+        return
     count = max(1, -(-rows // part_rows))
     for number in range(count):
         name = f"{file.stem}{PARQUET}" if count == 1 else f"{file.stem}-{number:05}-of-{count:05}{PARQUET}"

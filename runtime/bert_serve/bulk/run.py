@@ -126,8 +126,7 @@ def prepare_run(
         force: whether to remove the answers of an earlier run first.
 
     Raises:
-        DataError: a file cannot be read; the folder has answers of other files or options; or it has files of these
-            names that no run has written.
+        DataError: the folder has answers of other files or options, or files of these names that no run has written.
         DeploymentError: another run writes to the folder.
     """
     files = find_inputs(patterns)
@@ -149,13 +148,19 @@ def prepare_run(
             )
         try:
             earlier = record or RunRecord(options, {}, ())
-            record = earlier.continued(options, files, parts)
+            record = earlier.continued(options, _recorded_files(files, parts, earlier), parts)
         except DataError as error:
             raise DataError(f"{output}: {error}") from None
         record.write(output)
         remove_leftovers(output)
         missing = tuple(part for part in parts if not (output / part.output).exists())
         yield Run(Job(function, output.resolve(), batch_rows), tuple(files), tuple(parts), missing)
+
+
+def _recorded_files(files: Sequence[InputFile], parts: Sequence[Part], earlier: RunRecord) -> list[InputFile]:
+    """Return the files without new ones that cannot be read, which may be repaired before the next run."""
+    unreadable = {part.path for part in parts if not part.is_readable}
+    return [file for file in files if file.path not in unreadable or file.name in earlier.inputs]
 
 
 def _recorded_options(function: BatchFunction, part_rows: int) -> Mapping[str, Any]:

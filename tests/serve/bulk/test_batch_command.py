@@ -147,6 +147,25 @@ def test_a_part_that_fails_leaves_no_file_and_stops_no_other(
     assert sorted(path.name for path in output.iterdir()) == ["_bert_export_batch.json", "b.parquet", "c.parquet"]
 
 
+def test_a_broken_file_stops_no_other_and_is_answered_once_it_is_repaired(
+    run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path
+) -> None:
+    whole, output = (texts / "b.parquet").read_bytes(), tmp_path / "answers"
+    (texts / "b.parquet").write_bytes(whole[:100])
+    arguments = (classifier_bundle, "--input", texts, "--output", output)
+    result = run_batch(*arguments)
+    assert result.exit_code == 1
+    assert f"{texts / 'b.parquet'}: expected a Parquet file" in result.stderr
+    assert list(read_answers(output)) == ["a.parquet", "c.parquet"]
+    before = (output / "a.parquet").stat().st_ino
+    (texts / "b.parquet").write_bytes(whole)
+    assert run_batch(*arguments).exit_code == 0
+    assert list(read_answers(output)) == ["a.parquet", "b.parquet", "c.parquet"]
+    assert (output / "a.parquet").stat().st_ino == before
+    (texts / "b.parquet").write_bytes(whole[:100])
+    assert "b.parquet has changed" in run_batch(*arguments).stderr
+
+
 def test_rows_without_an_answer_are_counted(
     run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path
 ) -> None:
