@@ -47,6 +47,7 @@ def refusal(scope: Scope, status: int, message: str, reason: str, headers: Mappi
     """
     state = scope["app"].state
     state.metrics.rejected.labels(reason).inc()
+    message = message.encode("utf-8", "backslashreplace").decode()  # names of a request may hold lone surrogates
     return JSONResponse(_body_format(scope, state.error_bodies)(status, message), status, headers)
 
 

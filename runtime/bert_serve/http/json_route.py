@@ -1,6 +1,8 @@
 """A FastAPI route that reads a JSON body with less work per request."""
 
+import json
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from inspect import signature
 from typing import Any, get_type_hints
 
@@ -38,7 +40,7 @@ class JSONRoute(APIRoute):
         async def answer(request: Request) -> Response:
             _check_content_type(request)
             try:
-                body = adapter.validate_json(await request.body())
+                body = _validate(adapter, await request.body())
             except ValidationError as error:
                 raise RequestValidationError(error.errors(include_url=False, include_input=False)) from None
             further = [request.path_params[name] for name in of_path]
@@ -48,6 +50,21 @@ class JSONRoute(APIRoute):
             return response
 
         return answer
+
+
+def _validate(adapter: TypeAdapter[Any], content: bytes) -> Any:
+    """Validate a body; raise `ValidationError`.
+
+    Lone surrogates are let through where they are escaped: the runtime names the text and the place, which the parser
+    of pydantic does not.
+    """
+    try:
+        return adapter.validate_json(content)
+    except ValidationError as error:
+        if error.errors(include_input=False)[0]["type"] == "json_invalid" and b"\\ud" in content.lower():
+            with suppress(ValueError, RecursionError):
+                return adapter.validate_python(json.loads(content))
+        raise
 
 
 def _check_content_type(request: Request) -> None:
