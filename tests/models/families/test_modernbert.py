@@ -1,6 +1,7 @@
 """ModernBERT beyond what all families are tested for: its options, long inputs, its tokenizer."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import transformers
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from bert_models import CheckpointError, ConfigError, load_model, open_checkpoint, save_model
+from bert_models.corpus import TextFiles
+from bert_models.distillation.layers import student_from_layers
 from bert_models.families import FAMILIES
+from bert_models.pretraining import InitialModel, PretrainSettings, pretrain
 from bert_models.tokenizer_files import read_tokenizer
 
 from ..toy import BATCHES, MASKS, TOLERANCE, inputs, randomize, save_reference
@@ -177,3 +181,35 @@ def test_merged_matrices_are_written_whole(tmp_path: Path, classifier_checkpoint
     save_model(ours, tmp_path / "ours", tokenizer_from=classifier_checkpoint)
     before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("theirs", "ours"))
     assert {key: tensor.shape for key, tensor in before.items()} == {key: t.shape for key, t in after.items()}
+
+
+def test_pretrained_checkpoint_loads_in_transformers_and_makes_a_student(
+    tmp_path: Path, toy_vocab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = {
+        "num_layers": 4, "hidden_size": 32, "num_heads": 2, "intermediate_size": 48, "max_positions": 64,
+        "local_layers": (1, 2), "sliding_window": 3,
+    }  # fmt: skip
+    monkeypatch.setitem(FAMILIES, "modernbert", replace(FAMILIES["modernbert"], sizes={"toy": size}))
+    (tmp_path / "corpus.txt").write_text("my card is lost at the bank\n\n" * 40)
+    (tmp_path / "vocabulary").mkdir()
+    read_tokenizer(toy_vocab, "bert").save(str(tmp_path / "vocabulary" / "tokenizer.json"))
+    settings = PretrainSettings(
+        objective="mlm", steps=4, batch_size=4, lr=1e-3, max_tokens=24, dev_fraction=0.2, eval_every=2, precision="fp32"
+    )
+    source = InitialModel(family="modernbert", size="toy", tokenizer=tmp_path / "vocabulary")
+    corpus = TextFiles([tmp_path / "corpus.txt"])
+    report = pretrain(source, corpus, tmp_path / "out", settings, cache=tmp_path / "cache")
+    assert report["measured"][-1]["step"] == 4
+    theirs, loading = transformers.ModernBertForMaskedLM.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not loading["missing_keys"]
+    assert not loading["unexpected_keys"]
+    checkpoint = open_checkpoint(tmp_path / "out")
+    ours = load_model(checkpoint, checkpoint.task())
+    ids, attention, segments = inputs(3, "random", checkpoint.config.vocab_size)
+    with torch.no_grad():
+        expected = theirs.eval()(input_ids=ids, attention_mask=attention).logits
+        assert float((ours(ids, attention, segments) - expected).abs().max()) <= TOLERANCE
+        student = student_from_layers(ours, 3)
+        assert student.config.local_layers == (1,)  # the first, third and fourth layer
+        assert student(ids, attention, segments).isfinite().all()
