@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from bert_export.capture import OPSET
 from bert_export.onnx_graph import MICROSOFT_DOMAIN
+from bert_export.position_functions import POSITION_SCORES_BODY, POSITION_TABLES
 from bert_models.relative_positions import MASKED_SCORE
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
@@ -153,6 +154,14 @@ _LOCAL_ATTENTION = f"""{_ROTATE}
     queries               [ W inside ]                 what the mask leaves out, is masked: [blocks, 1, W, 3·W]
 """
 
+_DISENTANGLED_ATTENTION = f"""query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
+        {POSITION_SCORES_BODY}
+        attended = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
+            scale: float = @scale> (query, key, value, scores)"""
+"""Attention of merged projections, with scores of relative positions."""
+
+_TABLES = ", ".join(POSITION_TABLES)
+
 _SOURCES = (
     f"""{_HEADER}
     Linear (x, weight, bias) => (y) {{
@@ -188,6 +197,10 @@ _SOURCES = (
         gate, up = Split <axis = -1, num_outputs = 2> (sum)
         activated = Gelu (gate)
         y = Mul (activated, up)
+    }}""",
+    f"""{_HEADER}
+    DisentangledAttention <num_heads, scale> (qkv, mask, is_full, {_TABLES}) => (attended) {{
+        {_DISENTANGLED_ATTENTION}
     }}""",
     f"""{_HEADER}
     QuantizedLinear (x, weight, x_scale, scales, x_zero_point, bias) => (y) {{
@@ -233,6 +246,11 @@ _SOURCES = (
         y = LayerNormalization <axis = -1, epsilon: float = @epsilon> (sum, gamma, beta)
         smoothed = Mul (y, smoothing)
         y_uint8 = QuantizeLinear (smoothed, scale, zero_point)
+    }}""",
+    f"""{_HEADER}
+    QuantizedDisentangledAttention <num_heads, scale> (qkv, mask, is_full, {_TABLES}, y_scale, y_zero_point) => (y) {{
+        {_DISENTANGLED_ATTENTION}
+        y = QuantizeLinear (attended, y_scale, y_zero_point)
     }}""",
     f"""{_HEADER}
     AddNormQuantize <epsilon> (x, residual, gamma, beta, smoothing, scale, zero_point) => (y, y_uint8) {{

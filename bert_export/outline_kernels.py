@@ -7,7 +7,6 @@ from typing import Any
 import onnx_ir as ir
 
 from bert_export.fusion.padding_branch import insert_is_full
-from bert_export.fusion.position_bias import position_bias
 from bert_export.fusion.rotary import rotary_source
 from bert_export.kernel_functions import FUNCTIONS
 from bert_export.onnx_graph import (
@@ -22,7 +21,9 @@ from bert_export.onnx_graph import (
     sole_consumer,
     tidy,
 )
+from bert_export.outline_relative import relative_call
 from bert_export.outline_rotary import check_local_attention, rotary_call
+from bert_export.position_functions import POSITION_SCORES
 from bert_export.vocabulary_pooling import POOLING_FUNCTIONS
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
@@ -47,6 +48,8 @@ def outline_kernels(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
     counts: Counter[str] = Counter()
     _outline_relative_attentions(outlined, counts)
     _outline_rotary_attentions(outlined, counts)
+    if not operators(outlined, POSITION_SCORES.name):
+        outlined.functions.pop(POSITION_SCORES.identifier(), None)
     for op_type, outline in (
         ("If", _outline_attention),
         ("Mul", _outline_gated_gelu),
@@ -108,18 +111,15 @@ def _outline_attention(branch: ir.Node) -> str:
 
 
 def _outline_relative_attentions(graph: ir.Model, counts: Counter[str]) -> None:
-    """Outline attention with a position bias, with the quantization of its output if there is one."""
+    """Outline attention with relative positions, with the quantization of its output if there is one."""
     is_full: ir.Value | None = None
     for attention in operators(graph, "Attention"):
         try:
-            bias = position_bias(attention.inputs[3] if len(attention.inputs) > 3 else None)
-            merged = _merged_projections(attention)
-            is_full = is_full or insert_is_full(graph)
-            inputs = [merged, bias.mask, is_full, bias.by_distance]
-            names = ("RelativeAttention", "QuantizedRelativeAttention")
-            counts[_call_attention(attention, attention, inputs, names)] += 1
+            call, merged = relative_call(attention), _merged_projections(attention)
         except NoMatch:
             continue
+        is_full = is_full or insert_is_full(graph)
+        counts[_call_attention(attention, attention, [merged, call.mask, is_full, *call.tables], call.names)] += 1
     tidy(graph)
 
 

@@ -6,14 +6,15 @@ from itertools import islice
 
 import numpy as np
 
+from bert_runtime.batching.streaming import CHUNK_SIZE
 from bert_runtime.errors import DataError, InputError
 from bert_runtime.metrics import Run, retrieval_metrics
 from bert_runtime.model import Model
 from bert_runtime.numerics import Float32Array, FloatArray
 from bert_runtime.records.retrieval import RetrievalData
-from bert_runtime.similarity import Neighbors, SparseRows, nearest_neighbors, nearest_sparse_neighbors
+from bert_runtime.similarity import nearest_neighbors
+from bert_runtime.sparse_index import SparseIndex
 from bert_runtime.tasks import SentenceEmbedding, SparseEmbedding
-from bert_runtime.tasks.base import stack_single_window
 from bert_runtime.vector_quantization import unpacked_embeddings
 
 __all__ = ["evaluate_retrieval", "retrieve", "run_of_vectors", "score_run"]
@@ -24,26 +25,23 @@ _TOP_K = 100
 _BLOCK = 2048
 """Documents that are embedded and searched at a time."""
 
-_SPARSE_BLOCK = 256
-"""As `_BLOCK`, of vectors as long as the vocabulary: 31 MB of BERT's."""
-
 _Progress = Callable[[int], None]
 
 
 def evaluate_retrieval(
     model: Model,
     data: RetrievalData,
+    progress: _Progress = lambda done: None,
     *,
     candidates: Run | None = None,
-    progress: _Progress = lambda done: None,
 ) -> dict[str, float]:
     """Return nDCG, MRR and recall of a model that retrieves the documents of a corpus for each query.
 
     Args:
         model: see `retrieve`.
         data: the data set.
-        candidates: see `retrieve`.
         progress: called with the number of texts that have been processed since the last call.
+        candidates: see `retrieve`.
 
     Returns:
         nDCG and MRR at 10, recall at 1, 10 and 100, by the names of `retrieval_metrics`.
@@ -73,12 +71,12 @@ def retrieve(
 ) -> dict[str, dict[str, float]]:
     """Search the corpus exactly for each query, or rerank what another model has retrieved.
 
-    Of a model for sentence-embedding, the prompt called `query` is put in front of queries, and that called `document`,
-    `passage` or `corpus` in front of documents. Without such a prompt, or where the model was configured with a
-    `prompt`, its own is in front. Sparse embeddings are compared by their dot product.
+    The model's prompt called `query` is put in front of queries, and that called `document`, `passage` or `corpus` in
+    front of documents. Without such a prompt, or where the model was configured with a `prompt`, its own is in front.
 
     Args:
-        model: a model for sentence-embedding or sparse-embedding, or with `candidates` one that scores pairs.
+        model: a model for sentence-embedding or sparse-embedding, or with `candidates` one that scores pairs. Sparse
+            embeddings are compared by dot product.
         data: the data set.
         candidates: documents to rerank for each query, such as `bert_runtime.records.retrieval.read_run` returns; only
             for models that score pairs.
@@ -94,30 +92,16 @@ def retrieve(
     task = model.task
     if candidates is not None:
         return _reranked(model, data, candidates, progress)
-    if isinstance(task, SentenceEmbedding):
-        queries = np.concatenate(list(_blocks(model, task.for_queries(), data.queries.values(), progress)))
-        documents = _blocks(model, task.for_documents(), data.corpus.values(), progress)
-        return run_of_vectors(queries, documents, data, task.similarity, top_k)
     if isinstance(task, SparseEmbedding):
-        sparse = SparseRows.of(block for block in _raw_blocks(model, data.queries.values(), progress))
-        return _run_of_neighbors(
-            nearest_sparse_neighbors(sparse, _raw_blocks(model, data.corpus.values(), progress), top_k), data
+        return _retrieve_sparse(model, task, data, top_k, progress)
+    if not isinstance(task, SentenceEmbedding):
+        raise InputError(
+            "retrieval needs a model for sentence-embedding or sparse-embedding, or one that scores pairs and the "
+            f"candidates that it reranks (--candidates), found one for {task.name}"
         )
-    raise InputError(
-        "retrieval needs a model for sentence-embedding or sparse-embedding, or one that scores pairs and the "
-        f"candidates that it reranks (--candidates), found one for {task.name}"
-    )
-
-
-def _reranked(model: Model, data: RetrievalData, candidates: Run, progress: _Progress) -> dict[str, dict[str, float]]:
-    """Score the candidates of each query; those that the corpus lacks are left out."""
-    run = {}
-    for query, text in data.queries.items():
-        ids = [document for document in candidates.get(query, {}) if document in data.corpus]
-        ranked = model.rank(text, [data.corpus[document] for document in ids]) if ids else []
-        run[query] = {ids[item.index]: item.logit for item in ranked}
-        progress(1)
-    return run
+    queries = np.concatenate(list(_blocks(model, task.for_queries(), data.queries.values(), progress)))
+    documents = _blocks(model, task.for_documents(), data.corpus.values(), progress)
+    return run_of_vectors(queries, documents, data, task.similarity, top_k)
 
 
 def run_of_vectors(
@@ -132,15 +116,39 @@ def run_of_vectors(
         similarity: one of `bert_runtime.similarity.SIMILARITIES`.
         top_k: documents to retrieve for each query.
     """
-    return _run_of_neighbors(nearest_neighbors(queries, documents, top_k, similarity), data)
-
-
-def _run_of_neighbors(found: Neighbors, data: RetrievalData) -> dict[str, dict[str, float]]:
-    """Return the ids of the documents that were found, and their scores."""
-    ids = list(data.corpus)
+    found, ids = nearest_neighbors(queries, documents, top_k, similarity), list(data.corpus)
     return {
         query: dict(zip([ids[index] for index in indices], scores, strict=True))
         for query, indices, scores in zip(data.queries, found.indices.tolist(), found.scores.tolist(), strict=True)
+    }
+
+
+def _reranked(model: Model, data: RetrievalData, candidates: Run, progress: _Progress) -> dict[str, dict[str, float]]:
+    """Score the candidates of each query; those that the corpus lacks are left out."""
+    run = {}
+    for query, text in data.queries.items():
+        ids = [document for document in candidates.get(query, {}) if document in data.corpus]
+        ranked = model.rank(text, [data.corpus[document] for document in ids]) if ids else []
+        run[query] = {ids[item.index]: item.logit for item in ranked}
+        progress(1)
+    return run
+
+
+def _retrieve_sparse(
+    model: Model, task: SparseEmbedding, data: RetrievalData, top_k: int, progress: _Progress
+) -> dict[str, dict[str, float]]:
+    """Search sparse embeddings of a data set by dot product, see `retrieve`."""
+
+    def weights(texts: Iterable[str]) -> Iterator[FloatArray]:
+        iterator = iter(texts)
+        while block := list(islice(iterator, CHUNK_SIZE)):
+            yield from (task.limited(outputs.arrays[0]) for outputs in model.outputs(block))
+            progress(len(block))
+
+    index, ids = SparseIndex(weights(data.corpus.values()), task.vocab_size), list(data.corpus)
+    return {
+        query: {ids[number]: score for number, score in index.search(vector, top_k)}
+        for query, vector in zip(data.queries, weights(data.queries.values()), strict=True)
     }
 
 
@@ -150,12 +158,4 @@ def _blocks(model: Model, task: SentenceEmbedding, texts: Iterable[str], progres
     configured.task = task
     while block := list(islice(iterator, _BLOCK)):
         yield unpacked_embeddings(configured.encode(block), task.embedding_precision, task.dimensions)
-        progress(len(block))
-
-
-def _raw_blocks(model: Model, texts: Iterable[str], progress: _Progress) -> Iterator[Float32Array]:
-    """Yield the raw outputs of texts, one vector each: float32 [up to `_SPARSE_BLOCK`, H]."""
-    iterator = iter(texts)
-    while block := list(islice(iterator, _SPARSE_BLOCK)):
-        yield stack_single_window(model.outputs(block)).astype(np.float32, copy=False)
         progress(len(block))

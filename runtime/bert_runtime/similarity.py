@@ -1,21 +1,13 @@
 """Similarities of embeddings, and exact search by them."""
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
 from bert_runtime.numerics import Float32Array, FloatArray, IntArray
 
-__all__ = [
-    "SIMILARITIES",
-    "Neighbors",
-    "SparseRows",
-    "nearest_neighbors",
-    "nearest_sparse_neighbors",
-    "similarity_matrix",
-]
+__all__ = ["SIMILARITIES", "Neighbors", "nearest_neighbors", "similarity_matrix"]
 
 _QUERY_BLOCK = 1024
 """Queries that are compared with a block of documents at a time, so that memory stays bounded (a judgement)."""
@@ -126,44 +118,3 @@ def _merged(found: Neighbors, scores: Float32Array, first: int, k: int) -> Neigh
     scores = np.concatenate([found.scores, scores], axis=1)
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     return Neighbors(np.take_along_axis(indices, order, axis=1), np.take_along_axis(scores, order, axis=1))
-
-
-class SparseRows(NamedTuple):
-    """Vectors of which most values are 0, in the format of compressed sparse rows (CSR)."""
-
-    starts: IntArray
-    """Position of each vector's first value, and after the last one's last: int64 [N + 1]."""
-    indices: IntArray
-    """Dimensions of the values that are not 0: int64 [values]."""
-    values: Float32Array
-    """These values: float32 [values]."""
-
-    @classmethod
-    def of(cls, blocks: Iterable[FloatArray]) -> Self:
-        """Compress vectors that come a part at a time: float [M, H] each."""
-        counts, indices, values = [np.zeros(1, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.float32)]
-        for block in blocks:
-            rows, columns = np.nonzero(block)
-            counts.append(np.bincount(rows, minlength=len(block)))
-            indices.append(columns)
-            values.append(block[rows, columns].astype(np.float32, copy=False))
-        return cls(np.cumsum(np.concatenate(counts)), np.concatenate(indices), np.concatenate(values))
-
-
-def nearest_sparse_neighbors(queries: SparseRows, blocks: Iterable[FloatArray], k: int) -> Neighbors:
-    """Search exactly by the dot product, see `nearest_neighbors`; only dimensions of a query are read.
-
-    Args:
-        queries: N vectors.
-        blocks: the vectors that are searched, a part at a time: float [M, H] each.
-        k: neighbors per query.
-    """
-    num_queries = len(queries.starts) - 1
-    found = Neighbors(np.empty((num_queries, 0), np.int64), np.empty((num_queries, 0), np.float32))
-    for first, block in _numbered(blocks):
-        by_dimension = np.ascontiguousarray(block.T, dtype=np.float32)
-        scores = np.zeros((num_queries, len(block)), np.float32)
-        for row, (start, stop) in enumerate(pairwise(queries.starts.tolist())):
-            scores[row] = queries.values[start:stop] @ by_dimension[queries.indices[start:stop]]
-        found = _merged(found, scores, first, k)
-    return found

@@ -64,7 +64,8 @@ class KeyMask {
   };
   // Reduces a mask [rows, tokens]; sets `attended` [tokens].
   Summary summarize(const uint8_t* mask, uint8_t* attended) const {
-    const size_t rows = rows_, tokens = tokens_;  // a member would be read again after each write to bytes, which alias everything
+    const size_t rows = rows_,
+                 tokens = tokens_;  // a member would be read again after each write to bytes, which alias everything
     std::copy_n(mask, tokens, attended);
     for (size_t query = 1; query < rows; ++query)
       for (size_t key = 0; key < tokens; ++key) attended[key] |= mask[query * tokens + key];
@@ -112,8 +113,8 @@ class Rotation {
   static size_t size(RotaryTable table, size_t key_tokens, size_t head_size) {
     return table.cos ? (key_tokens + kMaxTileRows) * round_up(head_size, kLanes) : 0;
   }
-  // Returns rows [count, head_size] of positions from `first` on, and sets their `stride`: as they are, or rotated. Keys
-  // stay valid while queries are rotated.
+  // Returns rows [count, head_size] of positions from `first` on, and sets their `stride`: as they are, or rotated.
+  // Keys stay valid while queries are rotated.
   const float* keys(const float* rows, size_t count, size_t& stride) const {
     return rotate(rows, 0, count, stride, memory_ + kMaxTileRows * stride_);
   }
@@ -131,7 +132,8 @@ class Rotation {
       float *to_a = rotated + row * stride_, *to_b = to_a + half;
       for (size_t i = 0; i < half; i += kLanes) {
         const ptrdiff_t left = remaining(half, i);
-        const F32 x = load_n(a + i, left), y = load_n(b + i, left), c = load_n(cos + i, left), s = load_n(sin + i, left);
+        const F32 x = load_n(a + i, left), y = load_n(b + i, left), c = load_n(cos + i, left),
+                  s = load_n(sin + i, left);
         store_n(to_a + i, x * c - y * s, left);
         store_n(to_b + i, fma(y, c, x * s), left);
       }

@@ -48,6 +48,7 @@ inline F32 load(const float* memory) { return _mm256_load_ps(memory); }
 inline F32 load_unaligned(const float* memory) { return _mm256_loadu_ps(memory); }
 inline I32 load_i32(const void* memory) { return _mm256_load_si256(static_cast<const __m256i*>(memory)); }
 inline void store(float* memory, F32 x) { _mm256_store_ps(memory, x); }
+inline void store_unaligned(float* memory, F32 x) { _mm256_storeu_ps(memory, x); }
 inline void store_i32(void* memory, I32 x) { _mm256_store_si256(static_cast<__m256i*>(memory), x); }
 // The first `count` lanes, at any address; `load_n` fills the other lanes with 0. Full vectors avoid masked moves,
 // which are slow on AMD's processors.

@@ -42,6 +42,7 @@ inline F32 load(const float* memory) { return _mm512_load_ps(memory); }
 inline F32 load_unaligned(const float* memory) { return _mm512_loadu_ps(memory); }
 inline I32 load_i32(const void* memory) { return _mm512_load_si512(memory); }
 inline void store(float* memory, F32 x) { _mm512_store_ps(memory, x); }
+inline void store_unaligned(float* memory, F32 x) { _mm512_storeu_ps(memory, x); }
 inline void store_i32(void* memory, I32 x) { _mm512_store_si512(memory, x); }
 // The first `count` lanes, at any address; `load_n` fills the other lanes with 0.
 inline F32 load_n(const float* memory, ptrdiff_t count) { return _mm512_maskz_loadu_ps(first_lanes(count), memory); }

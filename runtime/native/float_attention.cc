@@ -1,4 +1,5 @@
-// float32 attention (SelfAttention, RelativeAttention, RotaryAttention, LocalAttention): y = softmax(Q·Kᵀ · scale + bias + mask) · V for each head.
+// float32 attention (SelfAttention, RelativeAttention, RotaryAttention, LocalAttention, DisentangledAttention):
+// y = softmax(Q·Kᵀ · scale + bias + mask) · V for each head.
 // Blocking: see attention.h.
 //
 // Packed panels, C = kPanelColumns:
@@ -13,6 +14,8 @@
 #include <utility>
 
 #include "attention.h"
+#include "attention_packing.h"
+#include "disentangled_attention.h"
 
 namespace bert {
 
@@ -32,11 +35,12 @@ F32 exp2(F32 x) {
 // Packed keys and values of one head of one sequence, and working memory for a block of queries.
 struct Head {
   size_t key_tokens, head_size;
-  size_t padded_tokens, padded_size;     // to whole panels; to kLanes
-  float *keys, *values, *scores, *bias;  // scores [kMaxTileRows, padded_tokens]; bias: memory of a PositionBias
-  float* rotated;                        // memory of a Rotation
-  uint8_t* window_mask;                  // memory of a Window
-  KeyRange range;                        // of the block of queries
+  size_t padded_tokens, padded_size;  // to whole panels; to kLanes
+  float *keys, *values, *scores,
+      *bias;             // scores [kMaxTileRows, padded_tokens]; bias: of PositionBias or PositionScores
+  float* rotated;        // memory of a Rotation
+  uint8_t* window_mask;  // memory of a Window
+  KeyRange range;        // of the block of queries
 
   Head(size_t key_tokens, size_t head_size, size_t bias_size, size_t rotation_size, size_t window_size,
        Scratch& scratch)
@@ -59,20 +63,9 @@ struct Head {
 
   size_t padded_keys() const { return round_up(range.count, kPanelColumns); }
 
-  // Packs keys [key_tokens, head_size], with zeros for the tokens that fill the last panel.
+  // Packs keys [key_tokens, head_size].
   void pack_keys(const float* source, size_t stride) {
-    for (size_t first = 0; first < padded_tokens; first += kLanes)
-      for (size_t i = 0; i < head_size; i += kLanes) {
-        I32 rows[kLanes];
-        for (size_t row = 0; row < kLanes; ++row)
-          rows[row] = first + row < key_tokens
-                          ? bit_cast_i32(load_n(source + (first + row) * stride + i, remaining(head_size, i)))
-                          : zero_i32();
-        transpose_4_bytes(rows);
-        float* panel = keys + first / kPanelColumns * kPanelColumns * padded_size + i * kPanelColumns;
-        for (size_t row = 0; row < kLanes; ++row)
-          store_i32(panel + first % kPanelColumns + kPanelColumns * row, rows[row]);
-      }
+    pack_rows([&](size_t token) { return source + token * stride; }, key_tokens, padded_tokens, head_size, keys);
   }
 
   // Packs values [key_tokens, head_size], with zeros for keys that no query attends to: padding may hold NaN or
@@ -128,19 +121,45 @@ inline BERT_ALWAYS_INLINE void weighted_sum(const Head& head, const float (&fact
   }
 }
 
-// Attention of a block of R queries.
+// The position scores of one head, and the tables that they are made from.
+struct Positions {
+  PositionScores scores;
+  size_t panel_bytes;
+  const float *keys, *queries;  // panels of the head
+};
+
+// Multiplies R keys from `first` on with the positions.
+struct MultiplyKeys {
+  template <int R>
+  static void run(const Head& head, const float* keys, size_t stride, size_t first, Positions& positions) {
+    positions.scores.multiply_keys<DotF32, R>(bytes_of(keys + first * stride), stride * sizeof(float), head.head_size,
+                                              positions.queries, positions.panel_bytes, first, set1(kLog2E));
+  }
+};
+
+// Attention of a block of R queries from `first` on.
 struct Attend {
   template <int R>
-  static void run(Head& head, const float* queries, size_t query_stride, float scale, const float* bias,
-                  const uint8_t* mask, size_t mask_stride, float* y, size_t y_stride) {
+  static void run(Head& head, const float* queries, size_t query_stride, size_t first, float scale, const float* bias,
+                  Positions& positions, const uint8_t* mask, size_t mask_stride, float* y, size_t y_stride) {
     const F32 log2_scale = set1(scale * kLog2E);
+    ptrdiff_t bias_step = -1;
+    if (positions.scores) {
+      F32 scales[R];
+      std::fill_n(scales, R, set1(kLog2E));
+      positions.scores.multiply_queries<DotF32, R>(bytes_of(queries), query_stride * sizeof(float), head.head_size,
+                                                   positions.keys, positions.panel_bytes, first, head.key_tokens,
+                                                   scales);
+      bias = positions.scores.bias();
+      bias_step = positions.scores.bias_step();
+    }
     F32 row_max[R];
     compute_scores<DotF32, R>(
         bytes_of(queries), query_stride * sizeof(float), bytes_of(head.keys + head.range.first * head.padded_size),
         kPanelColumns * head.padded_size * sizeof(float), head.head_size, head.range.count, mask, mask_stride,
         [&](I32 acc, int row, size_t key) BERT_ALWAYS_INLINE {
           const F32 score = DotF32::sum_to_f32(acc) * log2_scale;
-          return bias ? score + load_unaligned(bias + key - row) : score;
+          return bias ? score + load_unaligned(bias + row * bias_step + key) : score;
         },
         head.scores, head.padded_tokens, row_max);
     float inverse_sums[R];
@@ -151,18 +170,29 @@ struct Attend {
 
 }  // namespace
 
-void Attention::compute(float* y, const ThreadPool& threads) const {
+void Attention::compute(float* y, const ThreadPool& threads, const PositionTables<float>* tables) const {
   const size_t width = num_heads * head_size, stride = 3 * width;
+  const size_t bias_size = tables ? PositionScores::size(tokens) : bias ? PositionBias::size(tokens) : 0;
   const KeyMask key_mask(mask, batch, mask_rows, tokens);
   const Window local(window, tokens);
   parallel_for_heads(*this, threads, [&](size_t sequence, size_t column, const float* queries, Scratch& scratch) {
     const size_t key_tokens = key_mask.key_tokens(sequence);
-    Head head(key_tokens, head_size, bias ? PositionBias::size(tokens) : 0,
-              Rotation::size(rotary, key_tokens, head_size), local.size(), scratch);
+    Head head(key_tokens, head_size, bias_size, Rotation::size(rotary, key_tokens, head_size), local.size(), scratch);
     const PositionBias head_bias(bias_of_head(column), tokens, head.bias);
     const Rotation rotation(rotary, head_size, head.rotated);
     size_t key_stride = stride;
     const float* keys = rotation.keys(queries + width, key_tokens, key_stride);
+    Positions positions = {
+        {tokens, tables ? tables->max_tokens : 0, tables ? head.bias : nullptr}, 0, nullptr, nullptr};
+    if (tables) {
+      const size_t panels = column / head_size * tables->head_panels;
+      positions.panel_bytes = tables->panel_bytes;
+      positions.keys = tables->keys.panels.get() + panels;
+      positions.queries = tables->queries.panels.get() + panels;
+      for_each_row_block(key_tokens, [&](size_t first, size_t count) {
+        kernel_by_rows<MultiplyKeys>(count)(head, keys, key_stride, first, positions);
+      });
+    }
     head.pack_keys(keys, key_stride);
     head.pack_values(queries + 2 * width, stride, key_mask.attended(sequence));
     for_each_row_block(tokens, [&](size_t first, size_t count) {
@@ -171,8 +201,8 @@ void Attention::compute(float* y, const ThreadPool& threads) const {
       size_t query_stride = stride;
       const float* block = rotation.queries(queries + first * stride, first, count, query_stride);
       const auto attend = kernel_by_rows<Attend>(count);
-      attend(head, block, query_stride, scale, head_bias.row(first), block_mask.rows, block_mask.stride,
-             y + (sequence * tokens + first) * width + column, width);
+      attend(head, block, query_stride, first, scale, head_bias.row(first), positions, block_mask.rows,
+             block_mask.stride, y + (sequence * tokens + first) * width + column, width);
     });
   });
 }

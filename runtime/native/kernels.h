@@ -84,7 +84,7 @@ void release_mapped_pages(const void* weight, size_t bytes);
 //   gates 0 … L-1, ups 0 … L-1, gates L … 2L-1, …        L: lanes of a vector
 struct GatedColumns {
   size_t columns;
-  size_t count() const;                      // with the padding of the last vectors
+  size_t count() const;                        // with the padding of the last vectors
   ptrdiff_t source(size_t interleaved) const;  // column of the weight; -1 for padding
 };
 
@@ -138,26 +138,48 @@ struct RotaryTable {
   const float *cos, *sin;
 };
 
+// Positions as keys and as queries of disentangled attention, for every distance between two tokens: packed once, by
+// head. T is float for float32 attention, and int16_t for quantized attention.
+template <class T>
+class PositionTables {
+ public:
+  // keys and queries: float32 [num_heads, positions, head_size], scaled like the scores. Their indices [2 · max_tokens]
+  // say which position belongs to a distance from key to query: of keys, max_tokens - 1 down to -max_tokens; of
+  // queries, 1 - max_tokens up to max_tokens.
+  PositionTables(const float* keys, const float* queries, const int64_t* key_indices, const int64_t* query_indices,
+                 size_t num_heads, size_t positions, size_t head_size, size_t max_tokens);
+  struct Table {
+    AlignedArray<T> panels;      // of each head, see disentangled_attention.h
+    AlignedArray<float> scales;  // of each head, from panels to positions
+  };
+  size_t num_heads, head_size, max_tokens;
+  size_t panel_bytes;  // of kPanelColumns distances
+  size_t head_panels;  // elements of a head's panels
+  Table keys, queries;
+};
+
 // Multi-head self-attention: softmax(query · keyᵀ · scale + bias + mask) · value for each head.
 struct Attention {
   size_t batch, tokens, num_heads, head_size;
   float scale;
-  const float* qkv;     // [batch, tokens, 3 · num_heads · head_size]: queries, keys, values
+  const float* qkv;  // [batch, tokens, 3 · num_heads · head_size]: queries, keys, values
   // [batch, 1, mask_rows, tokens], mask_rows tokens, or 1 for all queries alike; 0 where a query does not attend to a
   // key; null attends to all
   const uint8_t* mask;
   size_t mask_rows;
-  const float* bias;    // [num_heads, 2 · tokens - 1], by the distance from query to key: see PositionBias; or null
+  const float* bias;  // [num_heads, 2 · tokens - 1], by the distance from query to key: see PositionBias; or null
   RotaryTable rotary;
   size_t window;  // largest distance from a query to a key; 0 for any. Not with a bias, nor with a mask of many rows.
   // The bias of the head whose first column is `column`, or null.
   const float* bias_of_head(size_t column) const {
     return bias ? bias + column / head_size * (2 * tokens - 1) : nullptr;
   }
-  // y [batch, tokens, num_heads · head_size], float32
-  void compute(float* y, const ThreadPool& threads) const;
-  // y [batch, tokens, num_heads · head_size], uint8: both matmuls are int16 × int16 → int32.
-  void compute(uint8_t* y, QuantParams output, const ThreadPool& threads) const;
+  // y [batch, tokens, num_heads · head_size], float32. With `positions`, for at least `tokens` tokens, their scores are
+  // added, and `bias` is null.
+  void compute(float* y, const ThreadPool& threads, const PositionTables<float>* positions = nullptr) const;
+  // y [batch, tokens, num_heads · head_size], uint8: all matmuls are int16 × int16 → int32.
+  void compute(uint8_t* y, QuantParams output, const ThreadPool& threads,
+               const PositionTables<int16_t>* positions = nullptr) const;
 };
 
 // y = LayerNorm(x + residual) · gamma + beta, and quantize(y · smoothing). x, residual and the outputs are

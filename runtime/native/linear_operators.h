@@ -75,9 +75,9 @@ struct QuantizedLinear {
   }
 
   Status* compute(KernelContext* context) const {
-    return compute_linear<float>(context, linear, linear.out_features(), [&](const uint8_t* x, size_t rows, float* y, ThreadPool threads) {
-      linear.matmul(x, rows, y, threads);
-    });
+    return compute_linear<float>(
+        context, linear, linear.out_features(),
+        [&](const uint8_t* x, size_t rows, float* y, ThreadPool threads) { linear.matmul(x, rows, y, threads); });
   }
 };
 
@@ -100,9 +100,10 @@ struct QuantizedLinearGelu {
   }
 
   Status* compute(KernelContext* context) const {
-    return compute_linear<uint8_t>(context, linear, linear.out_features(), [&](const uint8_t* x, size_t rows, uint8_t* y, ThreadPool threads) {
-      linear.matmul_gelu(x, rows, y, gelu, threads);
-    });
+    return compute_linear<uint8_t>(context, linear, linear.out_features(),
+                                   [&](const uint8_t* x, size_t rows, uint8_t* y, ThreadPool threads) {
+                                     linear.matmul_gelu(x, rows, y, gelu, threads);
+                                   });
   }
 };
 
@@ -126,12 +127,13 @@ struct FloatLinear {
   }
 
   Status* compute(KernelContext* context) const {
-    return compute_linear<float>(context, linear, linear.out_features(), [&](const float* x, size_t rows, float* y, ThreadPool threads) {
-      if constexpr (with_gelu)
-        linear.matmul_gelu(x, rows, y, threads);
-      else
-        linear.matmul(x, rows, y, threads);
-    });
+    return compute_linear<float>(context, linear, linear.out_features(),
+                                 [&](const float* x, size_t rows, float* y, ThreadPool threads) {
+                                   if constexpr (with_gelu)
+                                     linear.matmul_gelu(x, rows, y, threads);
+                                   else
+                                     linear.matmul(x, rows, y, threads);
+                                 });
   }
 };
 
@@ -195,8 +197,8 @@ struct FloatLinearGatedGelu {
     const auto weights = interleave(weight.as<float>(), in_features, order);
     const auto offset = interleave(bias.as<float>(), 1, order);
     release_mapped_pages(weight.data, weight.size() * sizeof(float));
-    *kernel = new FloatLinearGatedGelu{{weights.data(), nullptr, offset.data(), in_features, order.count()},
-                                       order.columns};
+    *kernel =
+        new FloatLinearGatedGelu{{weights.data(), nullptr, offset.data(), in_features, order.count()}, order.columns};
     return nullptr;
   }
 

@@ -7,6 +7,7 @@
 
 #include "attention_operators.h"
 #include "cpu_features.h"
+#include "disentangled_attention_operators.h"
 #include "layer_norm_operator.h"
 #include "linear_operators.h"
 #include "onnxruntime_abi.h"
@@ -57,6 +58,8 @@ const Registered<QuantizedAttention<variant>> quantized_attention;
 const Registered<FloatLinear<false>> linear;
 const Registered<FloatLinear<true>> linear_gelu;
 const Registered<FloatLinearGatedGelu> linear_gated_gelu;
+const Registered<DisentangledAttention> disentangled_attention;
+const Registered<QuantizedDisentangledAttention> quantized_disentangled_attention;
 const Registered<AddNormQuantize<false>> add_norm_quantize;
 const Registered<AddNormQuantize<true>> add_pre_norm_quantize;
 const Registered<VocabularyMax> vocabulary_max;
@@ -71,12 +74,14 @@ const CustomOp* const kOperators[] = {&linear,
                                       &float_attention<Variant::kRelative>,
                                       &float_attention<Variant::kRotary>,
                                       &float_attention<Variant::kLocal>,
+                                      &disentangled_attention,
                                       &add_norm_quantize,
                                       &add_pre_norm_quantize,
                                       &quantized_attention<Variant::kSelf>,
                                       &quantized_attention<Variant::kRelative>,
                                       &quantized_attention<Variant::kRotary>,
                                       &quantized_attention<Variant::kLocal>,
+                                      &quantized_disentangled_attention,
                                       &vocabulary_max,
                                       &quantized_vocabulary_max,
                                       &quantized_linear,

@@ -1,8 +1,8 @@
 // Quantized attention (QuantizedAttention, QuantizedRelativeAttention, QuantizedRotaryAttention,
-// QuantizedLocalAttention): y = quantize(softmax(Q·Kᵀ · scale + bias +
-// mask) · V) for each head, with float32 inputs and uint8 outputs. Blocking: see attention.h.
+// QuantizedLocalAttention, QuantizedDisentangledAttention): y = quantize(softmax(Q·Kᵀ · scale + bias + mask) · V) for
+// each head, with float32 inputs and uint8 outputs. Blocking: see attention.h.
 //
-// Both matmuls are int16 × int16 → int32 and quantize symmetrically at run time, so no calibration is needed: keys and
+// All matmuls are int16 × int16 → int32 and quantize symmetrically at run time, so no calibration is needed: keys and
 // values have one scale for a head of a sequence, queries and probabilities one for each row. Numbers of steps are
 // chosen such that no int32 sum overflows.
 //
@@ -21,38 +21,16 @@
 #include <utility>
 
 #include "attention.h"
+#include "attention_packing.h"
+#include "disentangled_attention.h"
 
 namespace bert {
 
 namespace {
 
-constexpr double kMaxInt32 = 2147483647;
-constexpr float kMaxInt16 = 32767;
 constexpr float kValueSteps = 4095;  // values are attended keys' values are int16 from -kValueSteps to kValueSteps
 constexpr float kMaxProbabilitySum = 524288;  // of a row, in steps; times kValueSteps it is below kMaxInt32
 constexpr float kExponentUnit = 8388608;      // 2²³: the lowest exponent bit of a float32, as an integer
-constexpr size_t kPrefetchDistance = 8;       // rows between a prefetch and its use
-constexpr float kMinAbs = 1e-30F;             // keeps the scale of an all-zero tensor above 0
-
-// max |x| of rows of `size` floats that are `stride` apart; skips rows that are not `attended` (null: reads all rows)
-// and NaN.
-float abs_max(const float* rows, size_t count, size_t size, size_t stride, const uint8_t* attended) {
-  F32 result = set1(kMinAbs);
-  for (size_t row = 0; row < count; ++row, rows += stride) {
-    for (size_t i = 0; i < size; i += kLanes) __builtin_prefetch(rows + kPrefetchDistance * stride + i);
-    if (attended && !attended[row]) continue;
-    for (size_t i = 0; i < size; i += kLanes)
-      result = max(abs(load_n(rows + i, remaining(size, i))), result);  // in this order max drops NaN
-  }
-  return reduce_max(result);
-}
-
-// Quantizes elements `first` … `first` + 2·kLanes - 1 of a row to int16, in the order of narrow_to_i16_unordered.
-I32 quantize_i16(const float* row, size_t size, size_t first, F32 inverse_scale) {
-  return narrow_to_i16_unordered(
-      round_to_i32(load_n(row + first, remaining(size, first)) * inverse_scale),
-      round_to_i32(load_n(row + first + kLanes, remaining(size, first + kLanes)) * inverse_scale));
-}
 
 // 2^x within a relative error of 3e-6, for an argument that is already scaled like the bits of a float32:
 // (x + 127) · kExponentUnit. 0 for x below the smallest exponent and for NaN.
@@ -70,7 +48,7 @@ struct Head {
   size_t padded_size, padded_tokens;  // to whole panels
   float scale, query_steps, max_probability_sum, key_scale, value_scale;
   int16_t *keys, *values, *queries, *probabilities;  // queries [R, padded_size], probabilities [R, padded_tokens]
-  float *scores, *bias;     // scores [R, padded_tokens], R up to kMaxTileRows; bias: memory of a PositionBias
+  float *scores, *bias;     // scores [R, padded_tokens], R up to kMaxTileRows; bias: of PositionBias or PositionScores
   const uint8_t* attended;  // null for all; keys that no query attends to must not change the scales
   float* rotated;           // memory of a Rotation
   uint8_t* window_mask;     // memory of a Window
@@ -83,9 +61,7 @@ struct Head {
         padded_size(round_up(head_size, kPanelColumns)),
         padded_tokens(round_up(key_tokens, kPanelColumns)),
         scale(scale),
-        // head_size · query_steps² ≤ kMaxInt32
-        query_steps(
-            std::min(kMaxInt16, static_cast<float>(std::floor(std::sqrt(kMaxInt32 / static_cast<double>(head_size)))))),
+        query_steps(max_query_steps(head_size)),
         // Rounding adds up to half a step for each key.
         max_probability_sum(kMaxProbabilitySum - static_cast<float>(key_tokens) / 2),
         attended(attended) {
@@ -119,20 +95,9 @@ struct Head {
   // Quantizes and packs keys [key_tokens, head_size].
   void pack_keys(const float* source, size_t stride) {
     const float max_abs = abs_max(source, key_tokens, head_size, stride, attended);
-    const F32 inverse_scale = set1(query_steps / max_abs);
     key_scale = max_abs / query_steps;
-    for (size_t first = 0; first < padded_tokens; first += kLanes)
-      for (size_t i = 0; i < padded_size; i += kPanelColumns) {
-        I32 rows[kLanes];
-        for (size_t row = 0; row < kLanes; ++row)
-          rows[row] = first + row < key_tokens
-                          ? quantize_i16(source + (first + row) * stride, head_size, i, inverse_scale)
-                          : zero_i32();
-        transpose_4_bytes(rows);
-        int16_t* panel =
-            keys + first / kPanelColumns * kPanelColumns * padded_size + (first % kPanelColumns + kLanes * i) * 2;
-        for (size_t pair = 0; pair < kLanes; ++pair) store_i32(panel + 2 * kPanelColumns * pair, rows[pair]);
-      }
+    pack_rows([&](size_t token) { return source + token * stride; }, key_tokens, padded_tokens, head_size,
+              set1(query_steps / max_abs), keys);
   }
 
   // Quantizes and packs values [key_tokens, head_size].
@@ -227,20 +192,54 @@ inline BERT_ALWAYS_INLINE void weighted_sum(const Head& head, const float (&fact
   }
 }
 
-// Attention of a block of R queries.
+// The position scores of one head, and the tables that they are made from.
+struct Positions {
+  PositionScores scores;
+  size_t panel_bytes;
+  const int16_t *keys, *queries;  // panels of the head
+  float keys_scale, queries_scale;
+};
+
+// Multiplies R keys from `first` on with the positions.
+struct MultiplyKeys {
+  template <int R>
+  static void run(const Head& head, const float* keys, size_t stride, size_t first, Positions& positions) {
+    const F32 inverse_scale = set1(1 / head.key_scale);
+    for (int r = 0; r < R; ++r)
+      for (size_t i = 0; i < head.head_size; i += kPanelColumns)
+        store_i32(head.queries + r * head.padded_size + i,
+                  quantize_i16(keys + (first + r) * stride, head.head_size, i, inverse_scale));
+    positions.scores.multiply_keys<DotS16, R>(bytes_of(head.queries), 2 * head.padded_size, head.padded_size / 2,
+                                              positions.queries, positions.panel_bytes, first,
+                                              set1(kLog2E * head.key_scale * positions.queries_scale));
+  }
+};
+
+// Attention of a block of R queries from `first` on.
 struct Attend {
   template <int R>
-  static void run(Head& head, const float* queries, size_t query_stride, const float* bias, const uint8_t* mask,
-                  size_t mask_stride, const Output& output) {
+  static void run(Head& head, const float* queries, size_t query_stride, size_t first, const float* bias,
+                  Positions& positions, const uint8_t* mask, size_t mask_stride, const Output& output) {
     float score_scales[R], factors[R];
     quantize_queries(head, queries, query_stride, score_scales);
+    ptrdiff_t bias_step = -1;
+    if (positions.scores) {
+      F32 scales[R];
+      for (int r = 0; r < R; ++r)
+        scales[r] = set1(score_scales[r] / (head.scale * head.key_scale) * positions.keys_scale);
+      positions.scores.multiply_queries<DotS16, R>(bytes_of(head.queries), 2 * head.padded_size, head.padded_size / 2,
+                                                   positions.keys, positions.panel_bytes, first, head.key_tokens,
+                                                   scales);
+      bias = positions.scores.bias();
+      bias_step = positions.scores.bias_step();
+    }
     F32 row_max[R];
     compute_scores<DotS16, R>(
         bytes_of(head.queries), 2 * head.padded_size, bytes_of(head.keys + head.range.first * head.padded_size),
         2 * kPanelColumns * head.padded_size, head.padded_size / 2, head.range.count, mask, mask_stride,
         [&](I32 acc, int row, size_t key) BERT_ALWAYS_INLINE {
           const F32 score = to_f32(acc);
-          return bias ? fma(score, set1(score_scales[row]), load_unaligned(bias + key - row)) : score;
+          return bias ? fma(score, set1(score_scales[row]), load_unaligned(bias + row * bias_step + key)) : score;
         },
         head.scores, head.padded_tokens, row_max);
     if (bias) std::fill_n(score_scales, R, 1.0F);  // scores with a bias are exponents of 2 already
@@ -251,20 +250,35 @@ struct Attend {
 
 }  // namespace
 
-void Attention::compute(uint8_t* y, QuantParams output, const ThreadPool& threads) const {
+void Attention::compute(uint8_t* y, QuantParams output, const ThreadPool& threads,
+                        const PositionTables<int16_t>* tables) const {
   const size_t width = num_heads * head_size, stride = 3 * width;
+  const size_t bias_size = tables ? PositionScores::size(tokens) : bias ? PositionBias::size(tokens) : 0;
   const KeyMask key_mask(mask, batch, mask_rows, tokens);
   const Window local(window, tokens);
   parallel_for_heads(*this, threads, [&](size_t sequence, size_t column, const float* queries, Scratch& scratch) {
     const size_t key_tokens = key_mask.key_tokens(sequence);
-    Head head(key_tokens, head_size, bias ? PositionBias::size(tokens) : 0,
-              Rotation::size(rotary, key_tokens, head_size), local.size(), scale, key_mask.attended(sequence), scratch);
+    Head head(key_tokens, head_size, bias_size, Rotation::size(rotary, key_tokens, head_size), local.size(), scale,
+              key_mask.attended(sequence), scratch);
     const PositionBias head_bias(bias_of_head(column), tokens, head.bias);
     const Rotation rotation(rotary, head_size, head.rotated);
     size_t key_stride = stride;
     const float* keys = rotation.keys(queries + width, key_tokens, key_stride);
     head.pack_keys(keys, key_stride);
     head.pack_values(queries + 2 * width, stride);
+    Positions positions = {
+        {tokens, tables ? tables->max_tokens : 0, tables ? head.bias : nullptr}, 0, nullptr, nullptr, 0, 0};
+    if (tables) {
+      const size_t index = column / head_size, panels = index * tables->head_panels;
+      positions.panel_bytes = tables->panel_bytes;
+      positions.keys = tables->keys.panels.get() + panels;
+      positions.queries = tables->queries.panels.get() + panels;
+      positions.keys_scale = tables->keys.scales[index];
+      positions.queries_scale = tables->queries.scales[index];
+      for_each_row_block(key_tokens, [&](size_t first, size_t count) {
+        kernel_by_rows<MultiplyKeys>(count)(head, keys, key_stride, first, positions);
+      });
+    }
     for_each_row_block(tokens, [&](size_t first, size_t count) {
       head.range = local.range(first, count, key_tokens);
       const BlockMask block_mask(key_mask, local, sequence, first, count, head.range, head.window_mask);
@@ -273,7 +287,8 @@ void Attention::compute(uint8_t* y, QuantParams output, const ThreadPool& thread
       const Output block = {y + (sequence * tokens + first) * width + column, width, set1(1 / output.scale),
                             set1(static_cast<float>(output.zero_point))};
       const auto attend = kernel_by_rows<Attend>(count);
-      attend(head, rows, query_stride, head_bias.row(first), block_mask.rows, block_mask.stride, block);
+      attend(head, rows, query_stride, first, head_bias.row(first), positions, block_mask.rows, block_mask.stride,
+             block);
     });
   });
 }

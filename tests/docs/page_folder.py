@@ -31,6 +31,7 @@ BUNDLES = {
     "entities-bundle": "entities",
     "qa-bundle": "answers",
     "nli-bundle": "inference",
+    "sparse-bundle": "splade",
 }
 """The standard bundles and the checkpoints that they are made of, for pages that say `setup: bundle NAME` and
 `setup: checkpoint NAME`."""

@@ -202,6 +202,10 @@ struct AttentionCase {
   Guarded<uint8_t> mask;
   bool has_bias;
   Guarded<float> bias, cos, sin;
+  bool has_positions;
+  size_t max_tokens, num_positions;
+  Guarded<float> position_keys, position_queries;  // [num_heads, num_positions, head_size]
+  std::vector<int64_t> key_indices, query_indices;
 
   explicit AttentionCase(Random& random)
       : batch(random.one_in(12) ? 0 : random.integer(1, 3)),
@@ -220,7 +224,17 @@ struct AttentionCase {
         has_bias(!is_rotary && random.one_in(2)),
         bias(tokens ? num_heads * (2 * tokens - 1) : 0, ends_at_page, random.integer(0, 3) * 4),
         cos(tokens * head_size / 2, ends_at_page, random.integer(0, 3) * 4),
-        sin(tokens * head_size / 2, ends_at_page, random.integer(0, 3) * 4) {
+        sin(tokens * head_size / 2, ends_at_page, random.integer(0, 3) * 4),
+        has_positions(!is_rotary && !has_bias && random.one_in(2)),
+        max_tokens(std::max<size_t>(tokens, 1) + (random.one_in(2) ? random.integer(0, 40) : 0)),
+        num_positions(random.integer(1, 60)),
+        position_keys(width * num_positions, ends_at_page, random.integer(0, 3) * 4),
+        position_queries(width * num_positions, ends_at_page, random.integer(0, 3) * 4) {
+    for (Guarded<float>* positions : {&position_keys, &position_queries})
+      positions->fill([&](size_t) { return random.normal() / std::sqrt(static_cast<float>(head_size)) * spread; });
+    for (std::vector<int64_t>* indices : {&key_indices, &query_indices})
+      for (size_t i = 0; i < 2 * max_tokens; ++i)
+        indices->push_back(static_cast<int64_t>(random.integer(0, num_positions - 1)));
     cos.fill([&](size_t index) { return std::cos(0.1F * static_cast<float>(index)); });
     sin.fill([&](size_t index) { return std::sin(0.1F * static_cast<float>(index)); });
     bias.fill([&](size_t) { return random.normal() * spread; });
@@ -261,13 +275,24 @@ struct AttentionCase {
   double bias_of(size_t query, size_t key, size_t head) const {
     return has_bias ? double{bias.get(head * (2 * tokens - 1) + tokens - 1 + key - query)} : 0;
   }
+  double positions_of(size_t sequence, size_t query, size_t key, size_t head) const {
+    double sum = 0;
+    const auto key_position = static_cast<size_t>(key_indices[max_tokens - 1 - query + key]);
+    const auto query_position = static_cast<size_t>(query_indices[max_tokens - 1 - key + query]);
+    for (size_t i = 0; has_positions && i < head_size; ++i) {
+      const size_t element = head * head_size + i, row = head * num_positions;
+      sum += double{get(sequence, query, 0, element)} * position_keys.get((row + key_position) * head_size + i) +
+             double{get(sequence, key, 1, element)} * position_queries.get((row + query_position) * head_size + i);
+    }
+    return sum;
+  }
   // softmax(query · keys · scale + bias) · values for one query of a head: [head_size]
   std::vector<double> expected(size_t sequence, size_t query, size_t head, double scale) const {
     std::vector<double> weights(tokens, 0), y(head_size, 0);
     double maximum = -INFINITY, sum = 0;
     for (size_t key = 0; key < tokens; ++key) {
       if (!attends(sequence, query, key)) continue;
-      weights[key] = bias_of(query, key, head);
+      weights[key] = bias_of(query, key, head) + positions_of(sequence, query, key, head);
       for (size_t i = head * head_size; i < (head + 1) * head_size; ++i)
         weights[key] += scale * rotated(sequence, query, 0, i) * rotated(sequence, key, 1, i);
       maximum = std::max(maximum, weights[key]);
@@ -292,9 +317,10 @@ struct AttentionCase {
       for (size_t element = 0; element < head_size; ++element)
         if (!(difference((sequence * tokens + query) * width + head * head_size + element, y[element]) <= tolerance))
           return fail(
-              "%s, batch %zu, tokens %zu, heads %zu × %zu, masked %d, bias %d, rotary %d, window %zu, spread %g: query "
+              "%s, batch %zu, tokens %zu, heads %zu × %zu, masked %d, bias %d, positions %d, rotary %d, window %zu, "
+              "spread %g: query "
               "%zu is not near %g",
-              what, batch, tokens, num_heads, head_size, is_masked, has_bias, is_rotary, window,
+              what, batch, tokens, num_heads, head_size, is_masked, has_bias, has_positions, is_rotary, window,
               static_cast<double>(spread), query, y[element]);
     }
   }
@@ -316,13 +342,22 @@ void check_attention(Random& random, const ThreadPool& threads) {
                             attention.window};
   const size_t size = attention.batch * attention.tokens * attention.width;
   const double spread = attention.spread;
+  const auto tables = [&](auto element) {
+    return PositionTables<decltype(element)>(attention.position_keys.data(), attention.position_queries.data(),
+                                             attention.key_indices.data(), attention.query_indices.data(),
+                                             attention.num_heads, attention.num_positions, attention.head_size,
+                                             attention.max_tokens);
+  };
+  const PositionTables<float> float_tables = tables(float{});
+  const PositionTables<int16_t> int16_tables = tables(int16_t{});
+  const bool has_positions = attention.has_positions;
   const Guarded<float> y(size, attention.ends_at_page, random.integer(0, 3) * 4);
-  kernel.compute(y.data(), threads);
+  kernel.compute(y.data(), threads, has_positions ? &float_tables : nullptr);
   attention.compare(random, "float32 attention", y.is_surrounded_by_pattern(), scale, 2e-5 * spread * spread,
                     [&](size_t index, double value) { return std::abs(value - y.get(index)); });
   const QuantParams output = {0.02F * attention.spread, 128};
   const Guarded<uint8_t> quantized(size, attention.ends_at_page, random.integer(0, 3));
-  kernel.compute(quantized.data(), output, threads);
+  kernel.compute(quantized.data(), output, threads, has_positions ? &int16_tables : nullptr);
   attention.compare(random, "quantized attention", quantized.is_surrounded_by_pattern(), scale, spread > 1 ? 3 : 1.01,
                     [&](size_t index, double value) {
                       return std::abs(saturate(value / output.scale + output.zero_point) - quantized.get(index));

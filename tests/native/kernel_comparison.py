@@ -19,6 +19,7 @@ _OUTPUT_TYPES = {
     "QuantizedLinearGelu": [ir.DataType.UINT8],
     "QuantizedAttention": [ir.DataType.UINT8],
     "QuantizedRelativeAttention": [ir.DataType.UINT8],
+    "QuantizedDisentangledAttention": [ir.DataType.UINT8],
     "QuantizedRotaryAttention": [ir.DataType.UINT8],
     "QuantizedLocalAttention": [ir.DataType.UINT8],
     "QuantizedLinearGatedGelu": [ir.DataType.UINT8],

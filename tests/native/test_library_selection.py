@@ -6,9 +6,13 @@ from pathlib import Path
 import pytest
 
 from bert_export.kernel_functions import FUNCTIONS
+from bert_export.vocabulary_pooling import POOLING_FUNCTIONS
 from bert_runtime.cpu import native_kernels
 from bert_runtime.cpu.native_kernels import kernel_library, kernel_names
 from bert_runtime.machine import cpu_flags
+
+POOLED = {name for name in POOLING_FUNCTIONS if name.endswith("Max")}
+"""Functions of sparse embeddings that have native kernels."""
 
 LIBRARIES = [*native_kernels._LIBRARIES]
 AVX512, AVXVNNI, AVX2 = LIBRARIES
@@ -60,7 +64,7 @@ def test_library_registers_operators_only_on_supported_cpus(name: str) -> None:
 @pytest.mark.usefixtures("native_library")
 def test_library_registers_all_operators_but_int8_matmul_on_amx() -> None:
     """The library checks the CPU by cpuid; the test reads /proc/cpuinfo."""
-    library, expected = kernel_library(), set(FUNCTIONS)
+    library, expected = kernel_library(), {*FUNCTIONS, *POOLED}
     assert library is not None
     if "amx_int8" in cpu_flags() and library.name == AVX512:
         expected -= {"QuantizedLinear", "QuantizedLinearGelu"}
@@ -69,4 +73,4 @@ def test_library_registers_all_operators_but_int8_matmul_on_amx() -> None:
 
 @pytest.mark.usefixtures("native_library")
 def test_every_native_operator_has_an_onnx_function() -> None:
-    assert set(kernel_names()) <= set(FUNCTIONS)
+    assert set(kernel_names()) <= {*FUNCTIONS, *POOLING_FUNCTIONS}

@@ -1,16 +1,15 @@
-"""Retrieval by sparse embeddings, and by models that rerank candidates."""
+"""Retrieval by models that rerank candidates."""
 
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bert_runtime import InputError, Model, Task, TextClassification
 from bert_runtime.records.retrieval import RetrievalData
 from bert_runtime.retrieval import evaluate_retrieval, retrieve
 from bert_runtime.sentence_transformers import CrossEncoder
-from bert_runtime.tasks import Reranking, SparseEmbedding
+from bert_runtime.tasks import Reranking
 
 from .task_models import random_model
 
@@ -23,30 +22,12 @@ DATA = RetrievalData(
 )
 
 
-def text_model(task: Task, vocab: Path, width: int) -> Model:
-    """Return a model with random outputs for each text or pair; half of those of a sparse model are 0."""
+def pair_model(task: Task, vocab: Path, width: int) -> Model:
+    """Return a model with random outputs for each pair."""
     model = random_model(task, vocab, 64, width)
     run = model.session.run
-    model.session.run = lambda batch: np.nan_to_num(run(batch)[:, 1]).clip(  # type: ignore[method-assign]
-        min=0 if isinstance(task, SparseEmbedding) else None, max=None
-    )
+    model.session.run = lambda batch: run(batch)[:, 1]  # type: ignore[method-assign]
     return model
-
-
-def test_sparse_embeddings_are_compared_by_dot_product(toy_vocab: Path) -> None:
-    model = text_model(SparseEmbedding(vocab_size=40), toy_vocab, 40)
-    queries, documents = (
-        np.stack([output.arrays[0] for output in model.outputs(list(texts.values()))])
-        for texts in (DATA.queries, DATA.corpus)
-    )
-    assert (queries == 0).any()
-    found = retrieve(model, DATA, top_k=4)
-    for row, query in enumerate(DATA.queries):
-        scores = documents @ queries[row]
-        best = np.argsort(-scores, kind="stable")[:4]
-        assert list(found[query]) == [f"d{index}" for index in best]
-        assert list(found[query].values()) == pytest.approx(scores[best].tolist(), rel=1e-5)
-    assert evaluate_retrieval(model, DATA)["recall_at_10"] == 1
 
 
 @pytest.mark.parametrize(
@@ -55,7 +36,7 @@ def test_sparse_embeddings_are_compared_by_dot_product(toy_vocab: Path) -> None:
     ids=lambda task: task.name,
 )
 def test_candidates_are_reranked(task: Task, toy_vocab: Path) -> None:
-    model = text_model(task, toy_vocab, 1)
+    model = pair_model(task, toy_vocab, 1)
     candidates = {"q0": {"d3": 0.1, "d0": 0.2, "gone": 0.3}, "q1": {"d1": 1.0}}
     found = retrieve(model, DATA, candidates=candidates)
     logits = model.outputs([(DATA.queries["q0"], DATA.corpus[document]) for document in ("d3", "d0")])
@@ -66,12 +47,12 @@ def test_candidates_are_reranked(task: Task, toy_vocab: Path) -> None:
 
 def test_models_of_pairs_need_candidates(toy_vocab: Path) -> None:
     with pytest.raises(InputError, match=r"the candidates that it reranks \(--candidates\), found one for rerank"):
-        retrieve(text_model(Reranking(), toy_vocab, 1), DATA)
+        retrieve(pair_model(Reranking(), toy_vocab, 1), DATA)
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", "identity"])
 def test_rerankers_behind_the_cross_encoder_class(activation: str, toy_vocab: Path) -> None:
-    model = text_model(Reranking(activation=activation), toy_vocab, 1)
+    model = pair_model(Reranking(activation=activation), toy_vocab, 1)
     documents = list(DATA.corpus.values())
     scores = CrossEncoder(model).predict([("hello", document) for document in documents])
     ranked = model.rank("hello", documents)

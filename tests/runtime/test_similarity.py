@@ -3,13 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_runtime.similarity import (
-    SIMILARITIES,
-    SparseRows,
-    nearest_neighbors,
-    nearest_sparse_neighbors,
-    similarity_matrix,
-)
+from bert_runtime.similarity import SIMILARITIES, nearest_neighbors, similarity_matrix
 
 X = np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32)
 Y = np.random.default_rng(1).normal(size=(40, 5)).astype(np.float32)
@@ -64,18 +58,3 @@ def test_many_queries(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = nearest_neighbors(Y, [X], 3)
     monkeypatch.setattr("bert_runtime.similarity._QUERY_BLOCK", 16)
     assert nearest_neighbors(Y, [X], 3).indices.tolist() == expected.indices.tolist()
-
-
-@pytest.mark.parametrize("block", [1, 7, 99])
-def test_sparse_search_is_a_search_by_dot_product(block: int) -> None:
-    generator = np.random.default_rng(2)
-    queries, vectors = (
-        generator.random((count, 30)).astype(np.float32) * (generator.random((count, 30)) < 0.2) for count in (9, 50)
-    )
-    queries[4] = 0
-    expected = nearest_neighbors(queries, [vectors], 12, "dot")
-    rows = SparseRows.of(queries[start : start + 4] for start in range(0, 9, 4))
-    assert len(rows.values) == np.count_nonzero(queries)
-    found = nearest_sparse_neighbors(rows, (vectors[start : start + block] for start in range(0, 50, block)), 12)
-    assert found.scores == pytest.approx(expected.scores, abs=1e-6)
-    assert found.indices[4].tolist() == list(range(12))

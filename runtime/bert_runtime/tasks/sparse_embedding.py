@@ -130,10 +130,22 @@ class SparseEmbedding(Task):
     def decode(self, outputs: Outputs) -> Result:
         """Select the tokens with a weight from the output [vocabulary], largest weight first."""
         (weights,) = outputs.arrays
-        indices = np.flatnonzero(weights > self.min_weight)
-        indices = indices[np.argsort(-weights[indices], kind="stable")][: self.top_k]
+        indices = self._selected(weights)
         tokens = tuple(map(outputs.vocabulary.id_to_token, indices.tolist()))
         return SparseVector(indices, weights[indices], tokens, truncated=outputs.truncated)
+
+    def _selected(self, weights: FloatArray) -> IntArray:
+        """Return the tokens of a result from the weights [vocabulary], largest weight first."""
+        indices = np.flatnonzero(weights > self.min_weight)
+        return indices[np.argsort(-weights[indices], kind="stable")][: self.top_k]
+
+    def limited(self, weights: FloatArray) -> FloatArray:
+        """Return weights [vocabulary] with 0 at the tokens that a result would not have."""
+        if self.top_k is None and not self.min_weight:
+            return weights
+        limited, indices = np.zeros_like(weights), self._selected(weights)
+        limited[indices] = weights[indices]
+        return limited
 
     def inputs(self, record: Record) -> tuple[TextInput, ...]:
         """Return one text or two as separate inputs."""

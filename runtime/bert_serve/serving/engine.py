@@ -260,7 +260,7 @@ def _num_tokens(encoded: Sequence[EncodedInput]) -> int:
 
 def _num_answers(outputs: Sequence[Outputs], task: Task) -> int:
     """Count what is decoded: the windows of long texts, and for each as many answers as were asked for."""
-    return sum(len(output.arrays) for output in outputs) * int(getattr(task, "top_k", 1))
+    return sum(len(output.arrays) for output in outputs) * int(getattr(task, "top_k", 1) or 1)
 
 
 def _set_done(done: "asyncio.Future[None]") -> None:
