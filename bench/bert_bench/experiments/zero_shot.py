@@ -7,8 +7,6 @@ The engines are the bundle in INT8 and in FP32, and the pipeline (PyTorch, FP32)
 fastest counts. Rounds are interleaved, and each starts with another engine. Scores are compared with the pipeline's in
 FP32, with one label and with several labels per text. Accuracy is that on BANKING77's test questions, evenly spread,
 with its 77 categories as labels: the model has seen none of them.
-
-Made bench/results/zero-shot.json.
 """
 
 import csv
