@@ -199,6 +199,15 @@ _SOURCES = (
         y = Mul (activated, up)
     }}""",
     f"""{_HEADER}
+    LinearGatedSilu (x, weight, bias) => (y) {{
+        product = MatMul (x, weight)
+        sum = Add (product, bias)
+        gate, up = Split <axis = -1, num_outputs = 2> (sum)
+        sigmoid = Sigmoid (gate)
+        activated = Mul (gate, sigmoid)
+        y = Mul (activated, up)
+    }}""",
+    f"""{_HEADER}
     DisentangledAttention <num_heads, scale> (qkv, mask, is_full, {_TABLES}) => (attended) {{
         {_DISENTANGLED_ATTENTION}
     }}""",
@@ -227,6 +236,15 @@ _SOURCES = (
         sum = {_INT8_MATMUL}
         gate, up = Split <axis = -1, num_outputs = 2> (sum)
         activated = Gelu (gate)
+        gated = Mul (activated, up)
+        y = QuantizeLinear (gated, y_scale, y_zero_point)
+    }}""",
+    f"""{_HEADER}
+    QuantizedLinearGatedSilu (x, weight, x_scale, scales, x_zero_point, bias, y_scale, y_zero_point) => (y) {{
+        sum = {_INT8_MATMUL}
+        gate, up = Split <axis = -1, num_outputs = 2> (sum)
+        sigmoid = Sigmoid (gate)
+        activated = Mul (gate, sigmoid)
         gated = Mul (activated, up)
         y = QuantizeLinear (gated, y_scale, y_zero_point)
     }}""",

@@ -21,6 +21,7 @@ from bert_export.onnx_graph import (
     sole_consumer,
     tidy,
 )
+from bert_export.outline_gated import activated_gate
 from bert_export.outline_relative import relative_call
 from bert_export.outline_rotary import check_local_attention, rotary_call
 from bert_export.position_functions import POSITION_SCORES
@@ -52,7 +53,7 @@ def outline_kernels(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
         outlined.functions.pop(POSITION_SCORES.identifier(), None)
     for op_type, outline in (
         ("If", _outline_attention),
-        ("Mul", _outline_gated_gelu),
+        ("Mul", _outline_gated),
         ("Gelu", _outline_linear_gelu),
         ("MatMulIntegerToFloat", _outline_quantized_linear),
         ("MatMul", _outline_linear),
@@ -225,25 +226,22 @@ def _outline_linear_gelu(gelu: ir.Node) -> str:
     return _call(quantize, "QuantizedLinearGelu", inputs, quantize.outputs)
 
 
-def _outline_gated_gelu(product: ir.Node) -> str:
-    """Outline a projection whose first half goes through exact GELU and is multiplied by the second half."""
-    gelu = producer(product.inputs[0], "Gelu")
-    if gelu.attributes.get("approximate") is not None and gelu.attributes["approximate"].as_string() != "none":
-        raise NoMatch("expected exact GELU")
-    split = producer(gelu.inputs[0], "Split")
-    sole_consumer(gelu.outputs[0], "Mul")
-    if [*split.outputs] != [gelu.inputs[0], product.inputs[1]] or any(len(half.uses()) != 1 for half in split.outputs):
+def _outline_gated(product: ir.Node) -> str:
+    """Outline a projection whose first half goes through exact GELU or SiLU and is multiplied by the second half."""
+    gate, name = activated_gate(product.inputs[0])
+    split = producer(gate, "Split")
+    if [*split.outputs] != [gate, product.inputs[1]] or len(split.outputs[1].uses()) != 1:
         raise NoMatch("expected the two halves of one projection")
     before = split.inputs[0].producer() if split.inputs[0] is not None else None
     if before is not None and before.op_type == "Add":
         linear = as_linear(before.outputs[0])
-        return _call(product, "LinearGatedGelu", [linear.input, linear.weight, linear.bias], product.outputs)
+        return _call(product, f"LinearGated{name}", [linear.input, linear.weight, linear.bias], product.outputs)
     matmul = producer(split.inputs[0], "MatMulIntegerToFloat")
     quantize = sole_consumer(product.outputs[0], "QuantizeLinear")
     for value in quantize.inputs[1:]:
         constant(value)
     inputs = [*_int8_matmul_inputs(matmul), *quantize.inputs[1:]]
-    return _call(quantize, "QuantizedLinearGatedGelu", inputs, quantize.outputs)
+    return _call(quantize, f"QuantizedLinearGated{name}", inputs, quantize.outputs)
 
 
 def _outline_quantized_linear(matmul: ir.Node) -> str:

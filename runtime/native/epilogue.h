@@ -9,6 +9,7 @@
 
 #include "gelu.h"
 #include "gemm_microkernel.h"
+#include "silu.h"
 
 namespace bert {
 
@@ -57,11 +58,12 @@ struct StoreF32 {
   }
 };
 
-// y [M, columns] = GELU(gate) · up, float32. Gates are in the first vector of a tile, ups in the second.
-struct StoreGatedGelu {
+// y [M, columns] = activation(gate) · up, float32. Gates are in the first vector of a tile, ups in the second.
+template <class Activation>
+struct StoreGated {
   float* y;
   size_t columns;
-  const FloatGelu& gelu;
+  Activation activation;
 
   template <int R>
   void prefetch(const TilePosition& position) const {
@@ -73,15 +75,17 @@ struct StoreGatedGelu {
     const size_t column = position.column / 2;
 #pragma GCC unroll 12
     for (int r = 0; r < R; ++r)
-      store_n(y + (position.row + r) * columns + column, gelu(value(r, 0)) * value(r, 1), remaining(columns, column));
+      store_n(y + (position.row + r) * columns + column, activation(value(r, 0)) * value(r, 1),
+              remaining(columns, column));
   }
 };
 
-// y [M, columns] = quantize(GELU(gate) · up), uint8.
-struct StoreQuantizedGatedGelu {
+// y [M, columns] = quantize(activation(gate) · up), uint8.
+template <class Activation>
+struct StoreQuantizedGated {
   uint8_t* y;
   size_t columns;
-  const FloatGelu& gelu;
+  Activation activation;
   QuantParams output;
 
   template <int R>
@@ -95,7 +99,7 @@ struct StoreQuantizedGatedGelu {
     const F32 inverse_scale = set1(1 / output.scale), zero_point = set1(static_cast<float>(output.zero_point));
     auto quantized = [&](int r) BERT_ALWAYS_INLINE {
       r = r < R ? r : R - 1;
-      const F32 scaled = fma(gelu(value(r, 0)) * value(r, 1), inverse_scale, zero_point);
+      const F32 scaled = fma(activation(value(r, 0)) * value(r, 1), inverse_scale, zero_point);
       return round_to_i32(min(scaled, set1(kClampBeforeU8)));
     };
 #pragma GCC unroll 3

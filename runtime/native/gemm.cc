@@ -155,17 +155,23 @@ void Linear<Input, Weight>::matmul_gelu(const Input* x, size_t rows, uint8_t* y,
 }
 
 template <class Input, class Weight>
-void Linear<Input, Weight>::matmul_gated_gelu(const Input* x, size_t rows, size_t columns, float* y,
-                                              const ThreadPool& threads) const {
+void Linear<Input, Weight>::matmul_gated(Gate gate, const Input* x, size_t rows, size_t columns, float* y,
+                                         const ThreadPool& threads) const {
   static const FloatGelu gelu;
-  gemm(x, rows, StoreGatedGelu{y, columns, gelu}, threads);
+  if (gate == Gate::kSilu)
+    gemm(x, rows, StoreGated<FloatSilu>{y, columns, {}}, threads);
+  else
+    gemm(x, rows, StoreGated<const FloatGelu&>{y, columns, gelu}, threads);
 }
 
 template <class Input, class Weight>
-void Linear<Input, Weight>::matmul_gated_gelu(const Input* x, size_t rows, size_t columns, uint8_t* y,
-                                              QuantParams output, const ThreadPool& threads) const {
+void Linear<Input, Weight>::matmul_gated(Gate gate, const Input* x, size_t rows, size_t columns, uint8_t* y,
+                                         QuantParams output, const ThreadPool& threads) const {
   static const FloatGelu gelu;
-  gemm(x, rows, StoreQuantizedGatedGelu{y, columns, gelu, output}, threads);
+  if (gate == Gate::kSilu)
+    gemm(x, rows, StoreQuantizedGated<FloatSilu>{y, columns, {}, output}, threads);
+  else
+    gemm(x, rows, StoreQuantizedGated<const FloatGelu&>{y, columns, gelu, output}, threads);
 }
 
 size_t GatedColumns::count() const { return 2 * round_up(columns, kLanes); }
@@ -180,11 +186,11 @@ template Linear<uint8_t, int8_t>::Linear(const int8_t*, const float*, const floa
 template void Linear<uint8_t, int8_t>::matmul(const uint8_t*, size_t, float*, const ThreadPool&) const;
 template void Linear<uint8_t, int8_t>::matmul_gelu(const uint8_t*, size_t, uint8_t*, const QuantizedGelu&,
                                                    const ThreadPool&) const;
-template void Linear<uint8_t, int8_t>::matmul_gated_gelu(const uint8_t*, size_t, size_t, uint8_t*, QuantParams,
-                                                         const ThreadPool&) const;
+template void Linear<uint8_t, int8_t>::matmul_gated(Gate, const uint8_t*, size_t, size_t, uint8_t*, QuantParams,
+                                                    const ThreadPool&) const;
 template Linear<float, float>::Linear(const float*, const float*, const float*, size_t, size_t);
 template void Linear<float, float>::matmul(const float*, size_t, float*, const ThreadPool&) const;
 template void Linear<float, float>::matmul_gelu(const float*, size_t, float*, const ThreadPool&) const;
-template void Linear<float, float>::matmul_gated_gelu(const float*, size_t, size_t, float*, const ThreadPool&) const;
+template void Linear<float, float>::matmul_gated(Gate, const float*, size_t, size_t, float*, const ThreadPool&) const;
 
 }  // namespace bert

@@ -78,6 +78,9 @@ struct PackedWeight;
 // read would load the pages from the file again. Other memory stays as it is.
 void release_mapped_pages(const void* weight, size_t bytes);
 
+// Activation of the gates of a gated Linear.
+enum class Gate { kGelu, kSilu };
+
 // Order of the columns of a gated weight [in_features, 2 · columns], gates before ups, such that a tile of the GEMM has
 // a gate and its up in the same lane of its two vectors:
 //
@@ -107,11 +110,11 @@ class Linear {
   void matmul(const Input* x, size_t rows, float* y, const ThreadPool& threads) const;
   // y [rows, out_features], float32: GELU(matmul + bias), within 1e-6 of exact GELU.
   void matmul_gelu(const Input* x, size_t rows, float* y, const ThreadPool& threads) const;
-  // y [rows, columns], float32: GELU(gate) · up. This Linear's weight is interleaved: see GatedColumns.
-  void matmul_gated_gelu(const Input* x, size_t rows, size_t columns, float* y, const ThreadPool& threads) const;
-  // y [rows, columns], uint8: quantized GELU(gate) · up. This Linear's weight is interleaved: see GatedColumns.
-  void matmul_gated_gelu(const Input* x, size_t rows, size_t columns, uint8_t* y, QuantParams output,
-                         const ThreadPool& threads) const;
+  // y [rows, columns], float32: activation(gate) · up. This Linear's weight is interleaved: see GatedColumns.
+  void matmul_gated(Gate gate, const Input* x, size_t rows, size_t columns, float* y, const ThreadPool& threads) const;
+  // y [rows, columns], uint8: quantized activation(gate) · up. This Linear's weight is interleaved: see GatedColumns.
+  void matmul_gated(Gate gate, const Input* x, size_t rows, size_t columns, uint8_t* y, QuantParams output,
+                    const ThreadPool& threads) const;
   // y [rows, out_features], uint8: quantized GELU(matmul + bias). This Linear's `output_scale` is the output's scale.
   void matmul_gelu(const Input* x, size_t rows, uint8_t* y, const QuantizedGelu& gelu, const ThreadPool& threads) const;
   // y [mask.batch, out_features], float32: of each sequence, the maximum of 0 and of matmul + bias at its tokens. x is

@@ -1,5 +1,6 @@
 // ONNX Runtime operators of the linear layers, matmul + bias [+ GELU]: QuantizedLinear, QuantizedLinearGelu, Linear and
-// LinearGelu; and those of gated ones, GELU(gate) · up: QuantizedLinearGatedGelu and LinearGatedGelu. Kernels: gemm.cc.
+// LinearGelu; and those of gated ones, activation(gate) · up: QuantizedLinearGatedGelu, LinearGatedGelu, and
+// the same with Silu. Kernels: gemm.cc.
 #pragma once
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@ namespace bert::operators {
 
 using namespace ort;
 
+using bert::Gate;
 using Int8Linear = bert::Linear<uint8_t, int8_t>;
 
 // Makes an Int8Linear from the constants (weight [K, N], x scale, weight scales [N], x zero point, bias [N], …), in
@@ -138,9 +140,10 @@ struct FloatLinear {
 };
 
 // (inputs of QuantizedLinear with weight [K, 2·N], y scale, y zero point) → y uint8 [.., N] =
-// quantize(GELU(gate) · up)
-struct QuantizedLinearGatedGelu {
-  static constexpr const char* kName = "QuantizedLinearGatedGelu";
+// quantize(activation(gate) · up)
+template <Gate gate>
+struct QuantizedLinearGated {
+  static constexpr const char* kName = gate == Gate::kGelu ? "QuantizedLinearGatedGelu" : "QuantizedLinearGatedSilu";
   static constexpr ElementType kInputs[] = {kUint8, kInt8, kFloat, kFloat, kUint8, kFloat, kFloat, kUint8};
   static constexpr ElementType kOutputs[] = {kUint8};
   Int8Linear linear;
@@ -165,21 +168,22 @@ struct QuantizedLinearGatedGelu {
     bias.data = offset.data();
     weight.dimensions[1] = scales.dimensions[0] = bias.dimensions[0] = static_cast<int64_t>(order.count());
     return create_int8_linear(constants, 1, kernel, [&](Int8Linear&& linear) {
-      return new QuantizedLinearGatedGelu{std::move(linear), order.columns, output};
+      return new QuantizedLinearGated{std::move(linear), order.columns, output};
     });
   }
 
   Status* compute(KernelContext* context) const {
     return compute_linear<uint8_t>(context, linear, columns,
                                    [&](const uint8_t* x, size_t rows, uint8_t* y, ThreadPool threads) {
-                                     linear.matmul_gated_gelu(x, rows, columns, y, output, threads);
+                                     linear.matmul_gated(gate, x, rows, columns, y, output, threads);
                                    });
   }
 };
 
-// (x float32 [.., K], weight float32 [K, 2·N], bias [2·N]) → y float32 [.., N] = GELU(gate) · up
-struct FloatLinearGatedGelu {
-  static constexpr const char* kName = "LinearGatedGelu";
+// (x float32 [.., K], weight float32 [K, 2·N], bias [2·N]) → y float32 [.., N] = activation(gate) · up
+template <Gate gate>
+struct FloatLinearGated {
+  static constexpr const char* kName = gate == Gate::kGelu ? "LinearGatedGelu" : "LinearGatedSilu";
   static constexpr ElementType kInputs[] = {kFloat, kFloat, kFloat};
   static constexpr ElementType kOutputs[] = {kFloat};
   bert::Linear<float, float> linear;
@@ -197,15 +201,14 @@ struct FloatLinearGatedGelu {
     const auto weights = interleave(weight.as<float>(), in_features, order);
     const auto offset = interleave(bias.as<float>(), 1, order);
     release_mapped_pages(weight.data, weight.size() * sizeof(float));
-    *kernel =
-        new FloatLinearGatedGelu{{weights.data(), nullptr, offset.data(), in_features, order.count()}, order.columns};
+    *kernel = new FloatLinearGated{{weights.data(), nullptr, offset.data(), in_features, order.count()}, order.columns};
     return nullptr;
   }
 
   Status* compute(KernelContext* context) const {
     return compute_linear<float>(context, linear, columns,
                                  [&](const float* x, size_t rows, float* y, ThreadPool threads) {
-                                   linear.matmul_gated_gelu(x, rows, columns, y, threads);
+                                   linear.matmul_gated(gate, x, rows, columns, y, threads);
                                  });
   }
 };

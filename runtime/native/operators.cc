@@ -57,7 +57,8 @@ template <Variant variant>
 const Registered<QuantizedAttention<variant>> quantized_attention;
 const Registered<FloatLinear<false>> linear;
 const Registered<FloatLinear<true>> linear_gelu;
-const Registered<FloatLinearGatedGelu> linear_gated_gelu;
+template <Gate gate>
+const Registered<FloatLinearGated<gate>> linear_gated;
 const Registered<DisentangledAttention> disentangled_attention;
 const Registered<QuantizedDisentangledAttention> quantized_disentangled_attention;
 const Registered<AddNormQuantize<false>> add_norm_quantize;
@@ -66,10 +67,12 @@ const Registered<VocabularyMax> vocabulary_max;
 const Registered<QuantizedVocabularyMax> quantized_vocabulary_max;
 const Registered<QuantizedLinear> quantized_linear;
 const Registered<QuantizedLinearGelu> quantized_linear_gelu;
-const Registered<QuantizedLinearGatedGelu> quantized_linear_gated_gelu;
+template <Gate gate>
+const Registered<QuantizedLinearGated<gate>> quantized_linear_gated;
 const CustomOp* const kOperators[] = {&linear,
                                       &linear_gelu,
-                                      &linear_gated_gelu,
+                                      &linear_gated<Gate::kGelu>,
+                                      &linear_gated<Gate::kSilu>,
                                       &float_attention<Variant::kSelf>,
                                       &float_attention<Variant::kRelative>,
                                       &float_attention<Variant::kRotary>,
@@ -86,8 +89,9 @@ const CustomOp* const kOperators[] = {&linear,
                                       &quantized_vocabulary_max,
                                       &quantized_linear,
                                       &quantized_linear_gelu,
-                                      &quantized_linear_gated_gelu};
-[[maybe_unused]] constexpr size_t kInt8Matmuls = 3;  // the last of them
+                                      &quantized_linear_gated<Gate::kGelu>,
+                                      &quantized_linear_gated<Gate::kSilu>};
+[[maybe_unused]] constexpr size_t kInt8Matmuls = 4;  // the last of them
 
 // Number of operators, from the first on, that this processor supports and runs faster than ONNX Runtime's own.
 size_t count_operators() {

@@ -149,9 +149,10 @@ void check_quantized_gelu(Random& random, const ThreadPool& threads) {
                  });
 }
 
-// Gates are the first half of the columns, ups the second: GELU(gate) · up.
+// Gates are the first half of the columns, ups the second: activation(gate) · up.
 template <class Input, class Weight>
-void check_gated_gelu(Random& random, const ThreadPool& threads) {
+void check_gated(Random& random, const ThreadPool& threads) {
+  const Gate gate_activation = random.integer(0, 1) ? Gate::kSilu : Gate::kGelu;
   LinearCase<Input, Weight> linear(random);
   const GatedColumns order = {linear.N / 2};
   if (!order.columns) return;
@@ -170,24 +171,24 @@ void check_gated_gelu(Random& random, const ThreadPool& threads) {
   const Guarded<Output> y(linear.rows * order.columns, linear.ends_at_page, random.integer(0, 3) * sizeof(Output));
   if constexpr (sizeof(Weight) == 1)
     Linear<Input, Weight>(weight.data(), scales.data(), bias.data(), linear.K, columns, linear.input)
-        .matmul_gated_gelu(linear.x.data(), linear.rows, order.columns, y.data(), output, threads);
+        .matmul_gated(gate_activation, linear.x.data(), linear.rows, order.columns, y.data(), output, threads);
   else
     Linear<Input, Weight>(weight.data(), nullptr, bias.data(), linear.K, columns)
-        .matmul_gated_gelu(linear.x.data(), linear.rows, order.columns, y.data(), threads);
-  if (!y.is_surrounded_by_pattern()) fail("gated GELU wrote beyond its output: rows %zu, N %zu", linear.rows, stride);
+        .matmul_gated(gate_activation, linear.x.data(), linear.rows, order.columns, y.data(), threads);
+  if (!y.is_surrounded_by_pattern()) fail("gated matmul wrote beyond its output: rows %zu, N %zu", linear.rows, stride);
   for (size_t i = 0; linear.rows && i < 60; ++i) {
     const size_t row = random.integer(0, linear.rows - 1), column = random.integer(0, order.columns - 1);
     double gate, up, gate_error, up_error;
     linear.expected(row, column, gate, gate_error);
     linear.expected(row, column + order.columns, up, up_error);
-    const double value = gelu(gate) * up;
+    const double value = (gate_activation == Gate::kSilu ? gate / (1 + std::exp(-gate)) : gelu(gate)) * up;
     const double error = 1.2 * (gate_error + 1e-6) * (std::abs(up) + 1) + 1.2 * up_error * (std::abs(gate) + 1);
     const double found = y.get(row * order.columns + column);
     const bool is_near = sizeof(Weight) == 1 ? std::abs(saturate(value / output.scale + output.zero_point) - found) <=
                                                    0.5 + error / output.scale + 1e-3
                                              : std::abs(value - found) <= error;
     if (!is_near)
-      return fail("gated GELU, rows %zu, K %zu, N %zu: [%zu, %zu] is not near %g", linear.rows, linear.K, stride, row,
+      return fail("gated matmul, rows %zu, K %zu, N %zu: [%zu, %zu] is not near %g", linear.rows, linear.K, stride, row,
                   column, value);
   }
 }
@@ -433,9 +434,9 @@ void run_cases(unsigned cases, unsigned seed, const ThreadPool& threads) {
         break;
       case 4:
         if (random.one_in(2))
-          check_gated_gelu<uint8_t, int8_t>(random, threads);
+          check_gated<uint8_t, int8_t>(random, threads);
         else
-          check_gated_gelu<float, float>(random, threads);
+          check_gated<float, float>(random, threads);
         break;
       case 5:
         check_vocabulary_max<uint8_t, int8_t>(random, threads);

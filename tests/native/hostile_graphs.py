@@ -26,6 +26,7 @@ _OUTPUT_TYPES = {
     "QuantizedRotaryAttention": [TensorProto.UINT8],
     "QuantizedLocalAttention": [TensorProto.UINT8],
     "QuantizedLinearGatedGelu": [TensorProto.UINT8],
+    "QuantizedLinearGatedSilu": [TensorProto.UINT8],
     "AddPreNormQuantize": [TensorProto.FLOAT, TensorProto.UINT8],
     "AddNormQuantize": [TensorProto.FLOAT, TensorProto.UINT8],
 }
@@ -280,12 +281,14 @@ def _linears() -> Iterator[HostileGraph]:
     even = {"weight": np.ones((8, 4), np.int8), "scales": np.ones(4, np.float32), "bias": np.ones(4, np.float32)}
     gated = "QuantizedLinearGatedGelu"
     yield _linear("as exported", None, gated, extra=output, **even)
+    yield _linear("as exported", None, "QuantizedLinearGatedSilu", extra=output, **even)
     yield _linear("an odd number of columns", "expected a weight [K, 2·N]", gated, extra=output)
     yield _linear("short scales", "expected a weight", gated, extra=output, **even | {"scales": np.ones(2, np.float32)})
     yield _linear("6 inputs", "multiple of 4", gated, extra=output, **even | {"weight": np.ones((6, 4), np.int8)})
     yield _linear("no inputs", "expected a weight", gated, extra=output, **even | {"weight": np.ones((0, 4), np.int8)})
     floats = {"weight": np.ones((8, 4), np.float32), "bias": np.ones(4, np.float32)}
-    yield _linear("as exported", None, "LinearGatedGelu", **floats)
+    for activation in ("Gelu", "Silu"):
+        yield _linear("as exported", None, f"LinearGated{activation}", **floats)
     yield _linear("an odd number of columns", "expected a weight [K, 2·N]", "LinearGatedGelu")
     for function in ("Linear", "LinearGelu"):
         yield _linear("as exported", None, function)

@@ -23,6 +23,7 @@ _OUTPUT_TYPES = {
     "QuantizedRotaryAttention": [ir.DataType.UINT8],
     "QuantizedLocalAttention": [ir.DataType.UINT8],
     "QuantizedLinearGatedGelu": [ir.DataType.UINT8],
+    "QuantizedLinearGatedSilu": [ir.DataType.UINT8],
     "AddPreNormQuantize": [ir.DataType.FLOAT, ir.DataType.UINT8],
     "AddNormQuantize": [ir.DataType.FLOAT, ir.DataType.UINT8],
 }

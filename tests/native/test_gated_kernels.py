@@ -26,15 +26,16 @@ def quantized_constants(rows: int, columns: int, max_weight: int = 127) -> dict[
     }
 
 
+@pytest.mark.parametrize("activation", ["Gelu", "Silu"])
 @pytest.mark.parametrize("leading", [(1, 1), (1, 13), (2, 50)], ids=str)
 @pytest.mark.parametrize("max_weight", [64, 127])
 @pytest.mark.parametrize(("rows", "columns"), SIZES)
-def test_quantized_gated_gelu_matches_reference_within_one_step(
-    rows: int, columns: int, max_weight: int, leading: tuple[int, ...], tmp_path: Path
+def test_quantized_gates_match_reference_within_one_step(
+    rows: int, columns: int, max_weight: int, leading: tuple[int, ...], activation: str, tmp_path: Path
 ) -> None:
     x = np.random.default_rng(1).integers(0, 256, (*leading, rows)).astype(np.uint8)
     constants = quantized_constants(rows, columns, max_weight)
-    comparison = KernelComparison("QuantizedLinearGatedGelu", {"x": x}, constants, tmp_path)
+    comparison = KernelComparison(f"QuantizedLinearGated{activation}", {"x": x}, constants, tmp_path)
     (actual,), (expected,) = comparison.outputs()
     assert actual.shape == (*leading, columns)
     max_difference, fraction = uint8_difference(actual, expected)
@@ -42,10 +43,11 @@ def test_quantized_gated_gelu_matches_reference_within_one_step(
     assert fraction < 0.01 or actual.size < 200
 
 
+@pytest.mark.parametrize("activation", ["Gelu", "Silu"])
 @pytest.mark.parametrize("leading", [(1, 1), (1, 13), (2, 50), (0, 3)], ids=str)
 @pytest.mark.parametrize(("rows", "columns"), [*SIZES, (7, 3)])
-def test_float32_gated_gelu_matches_reference(
-    rows: int, columns: int, leading: tuple[int, ...], tmp_path: Path
+def test_float32_gates_match_reference(
+    rows: int, columns: int, leading: tuple[int, ...], activation: str, tmp_path: Path
 ) -> None:
     rng = np.random.default_rng(2)
     x = rng.normal(size=(*leading, rows)).astype(np.float32)
@@ -53,7 +55,7 @@ def test_float32_gated_gelu_matches_reference(
         "weight": (rng.normal(size=(rows, 2 * columns)) / np.sqrt(rows)).astype(np.float32),
         "bias": rng.normal(size=2 * columns).astype(np.float32),
     }
-    (actual,), (expected,) = KernelComparison("LinearGatedGelu", {"x": x}, constants, tmp_path).outputs()
+    (actual,), (expected,) = KernelComparison(f"LinearGated{activation}", {"x": x}, constants, tmp_path).outputs()
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -77,3 +79,11 @@ def test_pre_norm_returns_the_sum(columns: int, tmp_path: Path) -> None:
     max_difference, fraction = uint8_difference(quantized, expected_quantized)
     assert max_difference <= 1
     assert fraction < 0.01 or total.size < 200
+
+
+def test_large_gates_saturate_and_nan_stays(tmp_path: Path) -> None:
+    """SiLU of large numbers is the number or 0, and that of NaN is NaN."""
+    x = np.array([[[-1e30, -200.0, -88.0, -20.0, 0.0, 20.0, 88.0, 200.0, 1e30, np.nan]]], np.float32).reshape(1, 10, 1)
+    constants = {"weight": np.array([[1.0, 0.0]], np.float32), "bias": np.array([0.0, 1.0], np.float32)}
+    (actual,), (expected,) = KernelComparison("LinearGatedSilu", {"x": x}, constants, tmp_path).outputs()
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)

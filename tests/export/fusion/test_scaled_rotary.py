@@ -21,7 +21,7 @@ from bert_runtime.tokenization import Batch
 from ..toy_models import CLASSIFIER, MEAN, graph_runner, probed_activations, toy_model
 
 SIZES = {
-    "vocab_size": 61, "hidden_size": 24, "num_layers": 3, "num_heads": 4, "intermediate_size": 37, "max_positions": 60,
+    "vocab_size": 61, "hidden_size": 24, "num_layers": 3, "num_heads": 4, "intermediate_size": 40, "max_positions": 60,
 }  # fmt: skip
 NOMIC = FAMILIES["nomic_bert"].preset("base", **SIZES)
 DYNAMIC = replace(NOMIC, rope_trained_tokens=16, rope_dynamic_factor=2.0)
@@ -51,12 +51,14 @@ def test_graphs_equal_the_model_at_every_length(config: EncoderConfig, task: Tas
     check_parity(model, graph_runner(graph, tmp_path / "fused.onnx"), config.max_tokens)
     outlined, counts = outline_kernels(add_padding_branch(graph, fusions)[0])
     assert counts["RotaryAttention"] == 3 - int(task is CLASSIFIER)
+    assert counts["LinearGatedGelu" if config is GTE else "LinearGatedSilu"] == 3
     ir.save(outlined, tmp_path / "outlined.onnx")
-    run = Session(tmp_path / "outlined.onnx", task.output, 1, kernels=False).run
-    check_parity(model, run, config.max_tokens)
-    for tokens in (1, 15, 16, 17, 60):
-        difference = np.abs(run(batch_of(tokens)) - reference_outputs(model, batch_of(tokens))).max()
-        assert difference <= 1e-5, tokens
+    for kernels in (False, True):
+        run = Session(tmp_path / "outlined.onnx", task.output, 1, kernels=kernels).run
+        check_parity(model, run, config.max_tokens)
+        for tokens in (1, 15, 16, 17, 60):
+            difference = np.abs(run(batch_of(tokens)) - reference_outputs(model, batch_of(tokens))).max()
+            assert difference <= 1e-5, (kernels, tokens)
 
 
 def test_rotations_that_depend_on_the_length_are_computed_once(tmp_path: Path) -> None:
@@ -74,7 +76,11 @@ def test_int8(config: EncoderConfig, tmp_path: Path) -> None:
     projections = expected_projections(config, fusions)
     assert projections == 4 * config.num_layers
     quantize(graph, projections, probed_activations(model, graph))
-    run = graph_runner(graph, tmp_path / "int8.onnx")
+    graph, counts = outline_kernels(add_padding_branch(graph, fusions)[0])
+    assert counts["QuantizedLinearGatedGelu" if config is GTE else "QuantizedLinearGatedSilu"] == 3
+    assert counts["QuantizedRotaryAttention"] == 3
+    ir.save(graph, tmp_path / "int8.onnx")
+    run = Session(tmp_path / "int8.onnx", MEAN.output, 1, int8=True).run
     for tokens in (16, 60):
         expected = reference_outputs(model, batch_of(tokens))
         assert 0 < np.abs(run(batch_of(tokens)) - expected).max() <= 0.1 * np.abs(expected).max()
