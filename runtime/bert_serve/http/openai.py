@@ -4,7 +4,7 @@ from base64 import b64encode
 from typing import Any, Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -47,7 +47,7 @@ class EmbeddingsRequest(BaseModel):
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="Numbers, or their little-endian bytes as base64: float32, or what output_dtype says."
     )
-    dimensions: int | None = Field(None, description="How many first dimensions to keep (Matryoshka models).")
+    dimensions: StrictInt | None = Field(None, description="How many first dimensions to keep (Matryoshka models).")
     output_dtype: Literal["float", "int8", "uint8", "binary", "ubinary"] = Field(
         "float", description="Number format of the vectors; `binary` and `ubinary` hold eight dimensions in a byte."
     )

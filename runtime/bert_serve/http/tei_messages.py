@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt
 
 from bert_serve.http.text_inputs import TextsOrIds
 
@@ -64,7 +64,9 @@ class EmbedRequest(_Request, TextOptions):
 
     inputs: TextsOrIds
     normalize: bool = Field(default=True, description="Whether vectors have length 1.")
-    dimensions: int | None = Field(default=None, description="How many first dimensions to keep (Matryoshka models).")
+    dimensions: StrictInt | None = Field(
+        default=None, description="How many first dimensions to keep (Matryoshka models)."
+    )
 
 
 class EmbedSparseRequest(_Request, TextOptions):

@@ -221,7 +221,7 @@ class Engine:
         try:
             await _wait(done, caller)
         except BaseException:  # also when the handler is cancelled
-            job.cancelled = True
+            self.queue.cancel(job)
             raise
         finally:
             self._metrics.queue_tokens.set(self.queue.num_tokens)

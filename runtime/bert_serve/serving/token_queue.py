@@ -213,6 +213,15 @@ class TokenQueue:
             self._append(job)
         return range(first, job.taken)
 
+    def cancel(self, job: Job) -> None:
+        """Drop what waits of a job whose outputs nobody waits for any more, so that its tokens make room at once."""
+        with self._changed:
+            job.cancelled = True
+            if job in self._jobs:
+                self._jobs.remove(job)
+                self._first_turns -= min(job.num_waiting_tokens, job.turn_left)
+                self.num_tokens -= job.num_waiting_tokens
+
     def close(self) -> None:
         """Accept no more jobs; those that wait are still taken."""
         with self._changed:

@@ -102,7 +102,8 @@ def test_work_of_a_client_that_has_gone_is_dropped() -> None:
     put(waiting, jobs[0])
     waiting.take()
     put(waiting, jobs[1])
-    jobs[0].cancelled = True
+    waiting.cancel(jobs[0])
+    assert waiting.num_tokens == 10  # at once, before the worker takes more
     assert taken(waiting.take(), jobs) == [(1, [0])]
     assert waiting.num_tokens == 0
 
