@@ -30,9 +30,9 @@ __all__ = ["rank"]
 @click.command(
     cls=ExampleCommand,
     examples=[
-        'bert-export rank bundle --query "Where is my card?" "It is on its way." "We close at noon."',
+        'bert-export rank bundle --query "where is my card" "it is late" "we close"',
         "# The best three lines of a file",
-        'bert-export rank bundle --query "Where is my card?" --input passages.txt --top-k 3',
+        'bert-export rank bundle --query "where is my card" --input lines.txt --top-k 3',
         "# A query with its documents in each row; one JSON list per row",
         "bert-export rank bundle --input candidates.jsonl --json",
     ],

@@ -42,6 +42,8 @@ _MEASURES = {
     "recall": "share of the entities that are found",
     "exact_match": "share of predictions that are right as a whole",
     "answerability_accuracy": "share of questions that are rightly answered or left unanswered",
+    "ndcg_at_10": "normalized discounted cumulative gain of each query's ten best documents",
+    "mrr_at_10": "mean of 1 / rank of the first relevant document, 0 below rank 10",
     "top_5_accuracy": "share of masks whose right word is among the first five",
     "perplexity": "exponential of the mean loss; lower is better",
     "mean_squared_error": "lower is better",

@@ -144,7 +144,7 @@ def test_evaluate_and_predict_a_file(run: Run, bundle_of: Callable[[str], Path],
     result = run("predict", bundle_of(task), "--input", file, "--output", tmp_path / "out.jsonl")
     assert result.exit_code == 0, result.output
     answers = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
-    assert len(answers) == (2 if task == "token-classification" else 1)
+    assert len(answers) == (2 if task in ("token-classification", "rerank") else 1)
 
 
 @pytest.mark.parametrize(

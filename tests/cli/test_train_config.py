@@ -100,7 +100,10 @@ def test_command_line_takes_precedence_over_config_file(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("epoch: 3\nlr: 1\nforce: true\n", "unknown epoch, force; known are accumulate, base, batch-size, bio, "),
+        (
+            "epoch: 3\nlr: 1\nforce: true\n",
+            "unknown epoch, force; known are accumulate, activation, base, batch-size, bio, ",
+        ),
         ("- epochs\n", "expected flags and their values, found a list"),
         ("epochs: [1, 2]\n", "expected one value for epochs, found a list"),
         ("epochs: {\n", "not a YAML file: "),

@@ -195,7 +195,7 @@ def test_without_a_name_the_only_model_of_the_task_answers(
         ("/embed", {"inputs": "a", "dimensions": 0}, (422, "Validation", "dimensions must lie in 1 to 32")),
         ("/embed", {"inputs": "hello " * 99, "truncate": False}, (413, "Validation", "input 0: expected at most 64")),
         ("/embed", {}, (422, "Validation", "inputs: Field required")),
-        ("/predict", {"inputs": "a"}, (424, "Backend", "needs a model for text-classification")),
+        ("/predict", {"inputs": "a"}, (424, "Backend", "needs a model for rerank or text-classification")),
         ("/rerank", {"query": "a", "texts": ["b"]}, (424, "Backend", "needs a model for text-classification")),
         ("/similarity", {"inputs": {"source_sentence": "a", "sentences": []}}, (400, "Empty", "inputs.sentences")),
         ("/tokenize", {"inputs": []}, (400, "Empty", "inputs: expected at least one")),

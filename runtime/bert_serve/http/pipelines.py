@@ -83,6 +83,10 @@ _EXAMPLES: dict[str, Any] = {
         "summary": "Embeddings (feature-extraction)",
         "value": {"inputs": ["Where is my parcel?", "My card is lost."]},
     },
+    "rerank": {
+        "summary": "Relevance of a document (text_pair) to a query (text)",
+        "value": {"inputs": {"text": "Where is my parcel?", "text_pair": "It is on its way."}},
+    },
     "sparse-embedding": {
         "summary": "Weights of the vocabulary's tokens",
         "value": {"inputs": "Where is my parcel?", "parameters": {"top_k": 3}},
@@ -104,6 +108,7 @@ _ANSWERS: dict[str, Any] = {
         "value": [{"score": 0.93, "token": 3000, "token_str": "paris", "sequence": "the train to paris is late."}]
     },
     "sentence-embedding": {"value": [[0.031, -0.046], [0.012, 0.077]]},
+    "rerank": {"value": {"score": 0.97, "logit": 3.48}},
     "sparse-embedding": {"value": {"sparse_embedding": {"parcel": 2.42, "package": 1.87}}},
     "sentence-embedding, similarity": {"value": [0.82, 0.07]},
 }

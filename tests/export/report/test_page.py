@@ -78,7 +78,7 @@ def test_every_task_has_a_page(name: str, classifier_report: Report, toy_vocab: 
     assert len(ids) == len(set(ids)) == 9
     assert {attributes.get("href") for _, attributes in page.tags} >= {f"#{name}" for name in ids}
     assert "needs a labelled file" not in html
-    has_numbers = name in ("regression", "sentence-embedding")
+    has_numbers = name in ("regression", "sentence-embedding", "rerank")
     assert ("predicts numbers" in page.section(html, "confusion")) == has_numbers
     assert ('class="bar' in page.section(html, "calibration")) == (not has_numbers)
     assert ('class="dots cloud' in page.section(html, "quality")) == has_numbers

@@ -27,7 +27,11 @@ def test_student_learns_from_every_kind_of_teacher_without_labels(
     """The training file has no labels, except where a task's input has them."""
     kind = request.node.callspec.params["teacher"]
     unlabelled = [
-        {k: v for k, v in row.items() if k in ("text", "text_pair", "tokens", "question", "context")}
+        {
+            k: v
+            for k, v in row.items()
+            if k in ("text", "text_pair", "tokens", "question", "context", "query", "documents")
+        }
         for row in ROWS[kind]
     ]
     train, dev = write(tmp_path / "train.jsonl", unlabelled, 6), write(tmp_path / "dev.jsonl", ROWS[kind])
