@@ -11,29 +11,8 @@ the time grows with their number: rerank the best 20 to 100 of a first stage, su
 import argparse
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
-from bert_runtime import Model, Regression, load
-
-
-class Ranked(NamedTuple):
-    """A passage with its score; scores of one query are comparable, those of two are not."""
-
-    score: float
-    passage: str
-
-
-def rerank(model: Model, query: str, passages: list[str], top_k: int | None = None) -> list[Ranked]:
-    """Return the passages, the most relevant first, at most `top_k`.
-
-    One call scores all pairs: the model sorts them by length into batches and uses all of its threads.
-    """
-    ranked = []
-    for result, passage in zip(model([(query, passage) for passage in passages]), passages, strict=True):
-        if not isinstance(result, Regression):
-            raise TypeError(f"expected a bundle that gives a pair one score, found {model}")
-        ranked.append(Ranked(result.score, passage))
-    return sorted(ranked, key=lambda pair: pair.score, reverse=True)[:top_k]
+from bert_runtime import load
 
 
 def main() -> None:
@@ -43,8 +22,8 @@ def main() -> None:
     parser.add_argument("--top", type=int, default=10)
     arguments = parser.parse_args()
     passages = [line for line in sys.stdin.read().splitlines() if line.strip()]
-    for ranked in rerank(load(arguments.bundle), arguments.query, passages, arguments.top):
-        print(f"{ranked.score:8.3f}\t{ranked.passage}")
+    for item in load(arguments.bundle).rank(arguments.query, passages, top_k=arguments.top):
+        print(f"{item.score:8.3f}\t{item.document}")
 
 
 if __name__ == "__main__":

@@ -183,11 +183,6 @@ def test_rerank_sorts_by_score(
     ]
 
 
-def test_rerank_needs_one_score(classifier_bundle: Path) -> None:
-    with pytest.raises(TypeError, match="expected a bundle that gives a pair one score, found Model"):
-        import_example("rerank").rerank(load(classifier_bundle), "a", ["b"])
-
-
 def test_highlight_entities_marks_spans() -> None:
     module = import_example("highlight_entities")
     text = "<b> Paris & New York"
