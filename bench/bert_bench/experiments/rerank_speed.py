@@ -13,7 +13,7 @@ a round an engine makes one untimed call and then `--calls` timed ones. Engines:
     sentence-transformers-openvino-int8  its OpenVINO backend, quantized on rows of the calibration file
     fastembed-onnx-int8                  TextCrossEncoder on the same ONNX file
 
-Other libraries run with the fastest of the batch sizes 2, 8 and 32. Made bench/results/rerank-speed.json.
+Other libraries run with the fastest of the batch sizes 2, 8 and 32.
 """
 
 import json

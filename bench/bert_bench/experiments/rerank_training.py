@@ -8,12 +8,11 @@ articles are others. Both trainers have one loss (binary cross-entropy), batch s
 and linear decay, number of epochs, maximum of tokens and arithmetic (bf16), and differ in the order of the batches and
 the initial weights of the head. Without training, documents are ranked by the cosine of the base's embeddings.
 
-`--sentence-transformers FOLDER` is put on the import path for its CrossEncoder and trainer. Made
-bench/results/rerank-training.json. No reranker that others trained can be installed without a download from a hub.
+`--compare` needs sentence-transformers and accelerate in the environment. No reranker that others trained can be
+installed without a download from a hub.
 """
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,16 +141,14 @@ _COLUMNS = (("fp32", "ndcg_at_10"), ("int8", "ndcg_at_10"), ("int8", "mrr_at_10"
 @click.option("--test-questions", type=int, default=200, show_default=True)
 @click.option("--epochs", type=int, default=2, show_default=True)
 @click.option("--seeds", type=int, default=2, show_default=True)
-@path_option("--sentence-transformers", "Folder to import sentence-transformers from.", required=False)
+@click.option("--compare", is_flag=True, help="Train with sentence-transformers, too.")
 @path_option("--folder", "Folder for data, checkpoints and bundles, which are kept.")
 @path_option("--output", "Result file to write.")
 def main(
     base: Path, train: Path, test: Path, questions: int, test_questions: int, epochs: int, seeds: int,
-    sentence_transformers: Path | None, folder: Path, output: Path,
+    compare: bool, folder: Path, output: Path,
 ) -> None:  # fmt: skip
     """Make the data, train, judge, write the result after every run."""
-    if sentence_transformers is not None:
-        sys.path.append(str(sentence_transformers))
     folder.mkdir(parents=True, exist_ok=True)
     rows, lists = folder / "train.jsonl", folder / "test.jsonl"
     write_rows(train, rows, questions, lists=False)
@@ -171,7 +168,7 @@ def main(
             start = time.monotonic()
             if name == "bert-export":
                 fine_tune("rerank", base, rows, dev, checkpoint, settings, force=True, progress=click.echo)
-            elif sentence_transformers is None:
+            elif not compare:
                 continue
             else:
                 _train_theirs(base, rows, run_folder, settings)
