@@ -13,6 +13,7 @@ from bert_runtime.tasks.base import (
 )
 from bert_runtime.tasks.entities import Entities, Entity
 from bert_runtime.tasks.fill_mask import Filling, Fillings, FillMask
+from bert_runtime.tasks.label_results import Classification, MultiLabelClassification, Regression
 from bert_runtime.tasks.next_sentence_prediction import NextSentence, NextSentencePrediction
 from bert_runtime.tasks.question_answering import Answer, Answers, QuestionAnswering
 from bert_runtime.tasks.registry import TASKS, task_from_dict
@@ -20,12 +21,7 @@ from bert_runtime.tasks.replaced_token_detection import ReplacedTokenDetection, 
 from bert_runtime.tasks.reranking import Relevance, Reranking
 from bert_runtime.tasks.sentence_embedding import Embedding, SentenceEmbedding
 from bert_runtime.tasks.sparse_embedding import SparseEmbedding, SparseVector
-from bert_runtime.tasks.text_classification import (
-    Classification,
-    MultiLabelClassification,
-    Regression,
-    TextClassification,
-)
+from bert_runtime.tasks.text_classification import TextClassification
 from bert_runtime.tasks.token_classification import TokenClassification
 
 __all__ = [

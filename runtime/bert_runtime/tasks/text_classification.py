@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -23,98 +23,15 @@ from bert_runtime.records import Record
 from bert_runtime.score_calibration import LogitCalibration, quality
 from bert_runtime.tasks.base import Example, Outputs, Result, Task, stack_single_window
 from bert_runtime.tasks.checks import check_number, check_strings
+from bert_runtime.tasks.label_results import Classification, MultiLabelClassification, Regression
 
-__all__ = ["PROBLEM_TYPES", "Classification", "MultiLabelClassification", "Regression", "TextClassification"]
+__all__ = ["PROBLEM_TYPES", "TextClassification"]
 
 PROBLEM_TYPES = ("single_label", "multi_label", "regression")
 """One label per text (softmax), any number of labels (a sigmoid each), or a number per label (raw outputs)."""
 
-
 _MAX_CALIBRATION = 1e6
 """Largest scale or bias of logits. Beyond it, probabilities are 0 and 1."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Classification(Result):
-    """The predicted label of one text (single-label).
-
-    As JSON: `{"label": "lost_card", "score": 0.97}`.
-    """
-
-    label: str
-    """The most probable label."""
-    score: float
-    """Probability of `label`, in [0, 1]: a softmax over all labels."""
-    scores: FloatArray = field(repr=False)
-    """Probabilities of all labels, in the order of `labels`: float32 [labels]."""
-    logits: FloatArray = field(repr=False)
-    """Raw outputs: float32 [labels]."""
-    labels: tuple[str, ...] = field(repr=False)
-    """Names of all labels."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"label": self.label, "score": self.score, **self._truncation()}
-
-    def summary(self) -> str:
-        return f"{self.label}\t{self.score:.4f}"
-
-    def top(self, k: int | None = None) -> list[tuple[str, float]]:
-        """Return the `k` most probable labels with their probabilities, best first; all of them by default."""
-        order = np.argsort(-self.scores, kind="stable")[:k]
-        return [(self.labels[i], float(self.scores[i])) for i in order]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MultiLabelClassification(Result):
-    """The predicted labels of one text (multi-label).
-
-    As JSON: `{"labels": [{"label": "joy", "score": 0.91}, {"label": "love", "score": 0.64}]}`.
-    """
-
-    chosen: tuple[tuple[str, float], ...]
-    """Each label whose probability is at least its threshold, with its probability in [0, 1], best first."""
-    scores: FloatArray = field(repr=False)
-    """Probabilities of all labels, a sigmoid each, in the order of `labels`: float32 [labels]."""
-    logits: FloatArray = field(repr=False)
-    """Raw outputs: float32 [labels]."""
-    labels: tuple[str, ...] = field(repr=False)
-    """Names of all labels."""
-
-    def to_dict(self) -> dict[str, Any]:
-        labels = [{"label": label, "score": score} for label, score in self.chosen]
-        return {"labels": labels, **self._truncation()}
-
-    def summary(self) -> str:
-        return ", ".join(f"{label} {score:.4f}" for label, score in self.chosen) or "none"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Regression(Result):
-    """The predicted numbers of one text (regression).
-
-    As JSON: `{"label": "similarity", "score": 3.8}` for one number, `{"scores": {"valence": 3.1, "arousal": 2.4}}` for
-    several.
-    """
-
-    values: FloatArray
-    """Raw outputs: float32 [labels]."""
-    labels: tuple[str, ...] = field(repr=False)
-    """Names of the numbers."""
-
-    @property
-    def score(self) -> float:
-        """The number, of a model that predicts one."""
-        if len(self.values) != 1:
-            raise AttributeError(f"expected a model of one number, found {len(self.values)}: read them from values")
-        return float(self.values[0])
-
-    def to_dict(self) -> dict[str, Any]:
-        if len(self.labels) == 1:
-            return {"label": self.labels[0], "score": self.score, **self._truncation()}
-        return {"scores": dict(zip(self.labels, self.values.tolist(), strict=True)), **self._truncation()}
-
-    def summary(self) -> str:
-        return ", ".join(f"{value:.4f}" for value in self.values)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from tokenizers import Encoding
 
 from bert_models import open_checkpoint
 from bert_runtime.errors import BundleError, DataError
+from bert_runtime.numerics import softmax
 from bert_runtime.records import Record
 from bert_runtime.tasks import (
     TASKS,
@@ -33,7 +34,6 @@ from bert_runtime.tasks import (
     task_from_dict,
 )
 from bert_runtime.tasks.sentence_embedding import cosine
-from bert_runtime.tasks.text_classification import softmax
 
 from ..outputs import outputs_of
 
