@@ -34,6 +34,9 @@ PACKAGE_PARENTS = {
 FOLDERS = ("bert_export", "runtime", "models", "bench", "tests", "docs", ".ci")
 
 EXAMPLES = {
+    "result.md": "written by an example",
+    "EncoderProtocol": "mteb",
+    "constant_throughput": "locust",
     "bert_bench.experiments.NAME": "a placeholder",
     "bert_export.commands": "a group of entry points",
     "asm/prctl.h": "Linux",
