@@ -22,6 +22,7 @@ _SHOWN_KEYS = 3
 
 @click.command(
     cls=ExampleCommand,
+    short_help="Show which tokens of TEXT attend to which.",
     examples=[
         'bert-export attention bundle "I lost my card" --plot attention.png',
         "# One head of one layer, with its numbers",

@@ -32,6 +32,7 @@ ray_option = option_group("Ray")
 
 @click.command(
     cls=ExampleCommand,
+    short_help="Answer the texts of files, into Parquet files.",
     examples=[
         "bert-export batch bundle --input 'texts/*.parquet' --output answers",
         "bert-export batch bundle --input reviews.csv --column review --output answers",

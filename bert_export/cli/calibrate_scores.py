@@ -21,6 +21,7 @@ _calibration_option = option_group("Calibration")
 
 @click.command(
     cls=ExampleCommand,
+    short_help="Make BUNDLE's probabilities mean what they say.",
     examples=[
         "bert-export calibrate-scores bundle dev.jsonl",
         "# A scale and a bias for each label, where there are hundreds of rows for each",

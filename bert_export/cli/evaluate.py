@@ -28,6 +28,7 @@ __all__ = ["evaluate"]
 
 @click.command(
     cls=ExampleCommand,
+    short_help="Measure BUNDLE's task metric, or how well it retrieves.",
     examples=[
         "bert-export evaluate bundle dev.csv",
         "# A file with other column names, in FP32",
@@ -44,7 +45,7 @@ __all__ = ["evaluate"]
 @input_option("--queries", type=PATH, help="Retrieval: queries, as JSONL with _id and text.")
 @input_option("--qrels", type=PATH, help="Retrieval: relevant documents of the queries, in BEIR's or TREC's format.")
 @input_option(
-    "--candidates", type=PATH, help="Retrieval: documents to rerank for each query, as --run-output of another model."
+    "--first-stage", type=PATH, help="Retrieval: documents to rerank for each query, as --run-output of another model."
 )
 @inference_options
 @output_option("--run-output", type=PATH, help="Retrieval: file for the retrieved documents, in TREC's format.")
@@ -56,7 +57,7 @@ def evaluate(
     corpus: Path | None,
     queries: Path | None,
     qrels: Path | None,
-    candidates: Path | None,
+    first_stage: Path | None,
     run_output: Path | None,
     as_json: bool,
     **options: Any,
@@ -69,12 +70,12 @@ def evaluate(
     Options of tasks, such as --top-k, default to the bundle's settings.
     """
     retrieval_files = (corpus, queries, qrels)
-    _check_usage(file, retrieval_files, candidates or run_output)
+    _check_usage(file, retrieval_files, first_stage or run_output)
     model = load_model(bundle, **options)
     if file is not None and not file.is_dir():
         counts, metrics = _evaluate_file(model, file, columns)
     else:
-        counts, metrics = _evaluate_retrieval(model, file, retrieval_files, candidates, run_output)
+        counts, metrics = _evaluate_retrieval(model, file, retrieval_files, first_stage, run_output)
     assert model.variant is not None
     report = {"precision": model.variant.precision, **counts, **metrics}
     if as_json:
@@ -92,7 +93,7 @@ def _check_usage(file: Path | None, retrieval_files: tuple[Path | None, ...], ru
         raise click.UsageError("give either FILE or --corpus, --queries and --qrels, not both")
     if run is not None and file is not None and not file.is_dir():
         raise click.UsageError(
-            "--candidates and --run-output are for retrieval: give a folder, or --corpus, --queries and --qrels"
+            "--first-stage and --run-output are for retrieval: give a folder, or --corpus, --queries and --qrels"
         )
 
 
@@ -111,7 +112,7 @@ def _evaluate_retrieval(
     model: "Model",
     folder: Path | None,
     files: tuple[Path | None, ...],
-    candidates: Path | None,
+    first_stage: Path | None,
     run_output: Path | None,
 ) -> tuple[dict[str, int], dict[str, float]]:
     from bert_runtime.records.retrieval import read_retrieval_data, read_retrieval_folder, read_run, write_run
@@ -119,10 +120,10 @@ def _evaluate_retrieval(
 
     paths = [path for path in files if path is not None]
     data = read_retrieval_data(*paths) if folder is None else read_retrieval_folder(folder)
-    first_stage = None if candidates is None else read_run(candidates)
-    total = len(data.queries) + (len(data.corpus) if first_stage is None else 0)
+    candidates = None if first_stage is None else read_run(first_stage)
+    total = len(data.queries) + (len(data.corpus) if candidates is None else 0)
     with count_progress("retrieving", total) as advance:
-        run = retrieve(model, data, candidates=first_stage, progress=advance)
+        run = retrieve(model, data, candidates=candidates, progress=advance)
     metrics = score_run(run, data)
     if run_output is not None:
         write_run(run_output, run)

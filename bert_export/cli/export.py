@@ -44,6 +44,7 @@ variants_option = option_group("Variants")
 
 @click.command(
     cls=ExampleCommand,
+    short_help="Export CHECKPOINT: capture, fuse, quantize, verify.",
     examples=[
         "bert-export export all-MiniLM-L6-v2 bundle",
         "# INT8 only if it costs at most half a point on a labelled file",

@@ -97,7 +97,7 @@ def retrieve(
     if not isinstance(task, SentenceEmbedding):
         raise InputError(
             "retrieval needs a model for sentence-embedding or sparse-embedding, or one that scores pairs and the "
-            f"candidates that it reranks (--candidates), found one for {task.name}"
+            f"candidates that it reranks (--first-stage), found one for {task.name}"
         )
     queries = np.concatenate(list(_blocks(model, task.for_queries(), data.queries.values(), progress)))
     documents = _blocks(model, task.for_documents(), data.corpus.values(), progress)

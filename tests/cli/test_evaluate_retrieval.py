@@ -123,7 +123,7 @@ def test_usage(run: Run, folder: Path, embedding_bundle: Path, classifier_bundle
         ([], "expected FILE, or --corpus, --queries and --qrels together"),
         (["--corpus", "c.jsonl"], "expected FILE, or --corpus, --queries and --qrels together"),
         ([folder, "--corpus", "c.jsonl"], "give either FILE or --corpus, --queries and --qrels, not both"),
-        (["dev.csv", "--run-output", "run.txt"], "--candidates and --run-output are for retrieval"),
+        (["dev.csv", "--run-output", "run.txt"], "--first-stage and --run-output are for retrieval"),
     ):
         result = run("evaluate", embedding_bundle, *arguments)
         assert (result.exit_code, message in result.output) == (2, True), result.output

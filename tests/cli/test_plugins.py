@@ -1,5 +1,6 @@
 """Commands that packages register as entry points."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -49,7 +50,7 @@ def test_registered_command_is_listed_and_runs(run: Run, register: Any) -> None:
     result = run("greet")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "hello\n", "")
     result = run("-h")
-    assert "  greet      Greet.\n" in result.stdout
+    assert re.search(r"^  greet +Greet\.$", result.stdout, re.MULTILINE)
     assert result.stderr == ""
 
 
@@ -104,7 +105,7 @@ def test_command_that_lacks_an_extra_names_it(run: Run, register: Any, monkeypat
     assert result.stderr.startswith("Error: bert-export measure needs the Python module 'psutil', ")
     assert result.stderr.endswith(f"install it with: {install_command('bench')}\n")
     result = run("-h")
-    assert "  measure    Cannot be loaded.\n" in result.stdout
+    assert re.search(r"^  measure +Cannot be loaded\.$", result.stdout, re.MULTILINE)
     assert result.stderr == ""
 
 

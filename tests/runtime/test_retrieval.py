@@ -46,7 +46,7 @@ def test_candidates_are_reranked(task: Task, toy_vocab: Path) -> None:
 
 
 def test_models_of_pairs_need_candidates(toy_vocab: Path) -> None:
-    with pytest.raises(InputError, match=r"the candidates that it reranks \(--candidates\), found one for rerank"):
+    with pytest.raises(InputError, match=r"the candidates that it reranks \(--first-stage\), found one for rerank"):
         retrieve(pair_model(Reranking(), toy_vocab, 1), DATA)
 
 
