@@ -19,7 +19,7 @@ from bert_serve.errors import QueueFullError, QueueTimeoutError
 
 __all__ = ["Job", "Reservation", "TokenQueue"]
 
-_WAIT_MARGIN = 0.9
+_WAIT_MARGIN = 0.8
 """Share of the longest wait that a job may be expected to wait: the throughput, from which that is computed, varies. A
 judgement."""
 
