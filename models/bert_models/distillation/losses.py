@@ -170,7 +170,9 @@ SOFT_LOSSES: Mapping[str, Callable[[BatchOutputs, Task, float], Tensor]] = {
     SentenceEmbedding.name: _sentence_embedding,
     Reranking.name: _relevance,
 }
-"""Loss between the outputs of student and teacher, by task. Fill-mask is distilled from a corpus instead."""
+"""Loss between the outputs of student and teacher, by task.
+
+Fill-mask is distilled from a corpus instead, and sparse embeddings are trained, not distilled."""
 
 
 def soft_loss(

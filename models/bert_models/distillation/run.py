@@ -31,7 +31,7 @@ from bert_models.training.objective import Objective, Target
 from bert_models.training.run import TrainingSetup, run_training, training_examples
 from bert_runtime.errors import DataError, InputError
 from bert_runtime.records import Record
-from bert_runtime.tasks import Example, SentenceEmbedding, Task, Vocabulary
+from bert_runtime.tasks import Example, SentenceEmbedding, SparseEmbedding, Task, Vocabulary
 from bert_runtime.tokenization import TextTokenizer
 
 __all__ = ["distill"]
@@ -103,6 +103,11 @@ def _training_setup(
     task = teacher.task()
     if settings.unknown_labels == "keep":
         raise TrainingError("unknown_labels must be skip or error: a student has the labels of its teacher; found keep")
+    if isinstance(task, SparseEmbedding):
+        raise TrainingError(
+            f"{teacher.path}: expected a teacher of a task that can be distilled, found {task.name}; train the smaller "
+            f"model instead: bert-export train --task {task.name} --base STUDENT"
+        )
     if task.name not in SOFT_LOSSES:
         raise TrainingError(
             f"{teacher.path}: a teacher of {task.name} is distilled on a corpus: give --corpus instead of --train and "

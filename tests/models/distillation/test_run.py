@@ -14,6 +14,7 @@ from bert_models.distillation import DistillationSettings, distill
 from bert_models.distillation.teacher import Teacher
 from bert_models.weights import read_weights
 from bert_runtime.errors import DataError
+from bert_runtime.tasks import SparseEmbedding
 
 from .teachers import MASK, ROWS, SETTINGS, TEACHERS, TEXTS, save_checkpoint, write
 
@@ -124,6 +125,13 @@ def test_invalid_students_and_teachers_are_refused(
     masks = save_checkpoint(tmp_path / "masks", toy_vocab, toy_config, MASK)
     with pytest.raises(TrainingError, match="a teacher of fill-mask is distilled on a corpus: give --corpus"):
         distill(masks, "1", *arguments)
+    sparse = save_checkpoint(
+        tmp_path / "sparse", toy_vocab, toy_config, SparseEmbedding(vocab_size=toy_config.vocab_size)
+    )
+    with pytest.raises(
+        TrainingError, match="found sparse-embedding; train the smaller model instead: bert-export train"
+    ):
+        distill(sparse, "1", *arguments)
     other = write(tmp_path / "other.jsonl", [*ROWS["single_label"], {"text": "hi", "label": "thanks"}])
     with pytest.raises(DataError, match=r"other\.jsonl:7: .*'thanks'"):
         distill(teacher, "2", other, file, tmp_path / "out", SETTINGS)
