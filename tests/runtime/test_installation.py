@@ -11,6 +11,8 @@ import pytest
 from bert_runtime.errors import MissingExtraError
 from bert_runtime.installation import install_command
 
+SOURCES = ("bench", "bert_export", "models", "runtime")
+
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
@@ -93,7 +95,8 @@ def test_sources_that_are_not_installed_name_the_distribution(monkeypatch: pytes
 def test_this_installation_has_the_extra() -> None:
     """A misspelt extra would be a warning of pip that nobody reads."""
     extras = set(importlib.metadata.metadata("bert-export").get_all("Provides-Extra") or [])
-    sources = [path.read_text() for path in Path(__file__).parents[2].glob("*/**/*.py") if "tests" not in path.parts]
+    root = Path(__file__).parents[2]
+    sources = [path.read_text(encoding="utf-8") for folder in SOURCES for path in (root / folder).glob("**/*.py")]
     named = {name for text in sources for name in re.findall(r'MissingExtraError\([^)]*?,\s*"(\w+)",', text)}
     assert named
     assert named <= extras

@@ -31,7 +31,7 @@ Make = Callable[..., TextTokenizer]
 def make(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Make:
     """A function that makes the family's tokenizer, with windows or without."""
     family, folder = str(request.param), tmp_path_factory.mktemp("tokenizer")
-    if family in ("bert", "distilbert", "electra", "ernie", "mpnet"):
+    if family in ("bert", "distilbert", "electra", "ernie", "mpnet", "nomic_bert"):
         train_wordpiece(folder, *([MPNET_TOKENS] if family == "mpnet" else []))
     elif family == "roberta":
         train_bpe(folder)

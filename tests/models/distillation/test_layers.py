@@ -7,6 +7,7 @@ import torch
 
 from bert_models import FAMILIES, EncoderConfig, TaskModel, TrainingError
 from bert_models.distillation.layers import LayerTrace, evenly_spaced_layers, matched_layers, student_from_layers
+from bert_models.weights import split_parts
 from bert_runtime.tasks import TextClassification
 
 from ..toy import inputs, randomize
@@ -65,9 +66,13 @@ def test_recorded_hidden_states_and_attention_equal_those_of_transformers(name: 
     family = FAMILIES[name]
     reference = toy_reference(name, "Model", attn_implementation="eager")
     model = TaskModel(family.parse_config(reference.config.to_dict(), "here"), TextClassification(labels=LABELS)).eval()
+    keys = {
+        name: family.checkpoint_key(f"encoder.{name}", "text-classification").removeprefix(family.prefix)
+        for name, _ in model.encoder.named_parameters()
+    }
+    weights = split_parts(reference.state_dict(), keys.values(), family.prefix)
     for parameter_name, parameter in model.encoder.named_parameters():
-        key = family.checkpoint_key(f"encoder.{parameter_name}", "text-classification").removeprefix(family.prefix)
-        parameter.data.copy_(reference.state_dict()[key])
+        parameter.data.copy_(weights[keys[parameter_name]])
     trace = LayerTrace(model.encoder, model.config.num_heads)
     ids, mask, segments = inputs(3, "random")
     with torch.no_grad():
@@ -76,7 +81,10 @@ def test_recorded_hidden_states_and_attention_equal_those_of_transformers(name: 
         for _ in range(2):  # the second pass replaces the first
             model(ids, mask, segments)
     assert len(trace.hidden) == model.config.num_layers
-    for found, layer in zip(trace.hidden, expected.hidden_states[1:], strict=True):
+    hidden = list(trace.hidden)
+    if model.encoder.final_norm is not None:  # transformers returns the last layer's hidden states after it
+        hidden[-1] = model.encoder.final_norm(hidden[-1]).detach()
+    for found, layer in zip(hidden, expected.hidden_states[1:], strict=True):
         assert float((found - layer)[comparable(name, mask)].abs().max()) < 1e-5
     attention = trace.attention().masked_fill(~mask.bool()[:, None, None, :], -1e4).softmax(-1)
     queries = comparable(name, mask)[:, None, :, None]

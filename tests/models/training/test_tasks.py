@@ -54,6 +54,11 @@ FILES: dict[str, list[dict[str, Any]]] = {
         {"text": "why is the train late", "text_pair": "the rain", "label": 1},
         {"text": "why is the train late", "text_pair": "the card is lost", "label": 0},
     ],
+    "sparse-embedding": [
+        {"text": "my card", "text_pair": "a card is lost"},
+        {"text": "good morning", "text_pair": "hello"},
+        {"text": "why is the train late", "text_pair": "the rain"},
+    ],
     "sentence-embedding": [
         {"text": "my card", "text_pair": "a card", "score": 5},
         {"text": "my card", "text_pair": "the rain", "score": 0},
