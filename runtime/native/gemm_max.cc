@@ -9,6 +9,7 @@
 // A job owns its columns of y, so that no two threads write to one place. Padding at the ends of a sequence is not
 // multiplied at all.
 #include <algorithm>
+#include <cstring>
 
 #include "packing.h"
 #include "widened.h"
@@ -74,7 +75,8 @@ void Linear<Input, Weight>::gemm_max(const Input* x, const TokenMask& mask, floa
     const size_t end_column = std::min(end_panel * kPanelColumns, out_features_);
     for (size_t sequence = 0; sequence < mask.batch; ++sequence) {
       float* pooled = y + sequence * out_features_;
-      std::fill(pooled + first_column, pooled + end_column, 0.0F);
+      // Zeros byte by byte: unlike a store of floats, it may write to any address.
+      std::memset(pooled + first_column, 0, (end_column - first_column) * sizeof(float));
       const int64_t* tokens = mask.values + sequence * mask.tokens;
       size_t first = 0, end = mask.tokens;
       while (first < end && !tokens[first]) ++first;
