@@ -198,7 +198,13 @@ def test_exports_with_every_fusion(captured: Captured, family: str, task: str, t
         assert found.shape == expected.shape, kind
         if "sequence" in AXES[task]:  # outputs at padding are never read
             found, expected = (array[batch.attention_mask.astype(bool)] for array in (found, expected))
-        assert 0 < np.abs(found - expected).max() <= 0.1 * max(1.0, np.abs(expected).max()), kind
+        error = np.abs(found - expected).max()
+        if task == "sparse-embedding":  # most weights are near 0, the bend of the ReLU; compared by dot product
+            norms = np.linalg.norm(found, axis=-1) * np.linalg.norm(expected, axis=-1)
+            assert ((found * expected).sum(axis=-1) >= 0.99 * norms).all(), kind
+            assert error > 0, kind
+            continue
+        assert 0 < error <= 0.1 * max(1.0, np.abs(expected).max()), kind
 
 
 # The masked-language-model head computes masked tokens only.
