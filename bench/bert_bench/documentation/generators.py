@@ -114,6 +114,7 @@ _EXPERIMENTS = {
     "minilm_fidelity": "minilm-fidelity.json",
     "sts_fidelity": "sts-mpnet.json",
     "retrieval": "retrieval-squad.json",
+    "sparse_embedding": "sparse-embedding.json",
     "fine_tuning_vs_transformers": "fine-tuning-peers",
     "pretraining": "pretraining",
     "training_speed": "training-speed.json",

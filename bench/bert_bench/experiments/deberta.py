@@ -7,8 +7,6 @@ say how fast each engine is, and nothing of what INT8 costs in quality. All engi
 classifier. transformers' graph is torch.onnx.export's of `DebertaV2ForSequenceClassification`, and its INT8 is
 `onnxruntime.quantization.quantize_dynamic` per channel. Every engine runs in this process. Per shape, all are timed
 interleaved on one batch without padding, each round starting with another engine. Outputs in FP32 must agree.
-
-Made bench/results/deberta-base.json and bench/results/deberta-small.json.
 """
 
 import tempfile

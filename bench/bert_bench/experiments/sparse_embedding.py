@@ -25,7 +25,7 @@ import numpy as np
 
 from bert_bench.experiments.harness import path_option, rotated, write_result
 
-__all__ = ["main"]
+__all__ = ["main", "results_table"]
 
 _LOOP = """
 import json, resource, sys, time
@@ -141,6 +141,22 @@ def _compare(engines: Sequence[_Engine], folder: Path) -> dict[str, dict[str, fl
             "mean_cosine": float(((found * expected).sum(axis=1) / norms).mean()),
         }
     return differences
+
+
+def results_table(result: Path) -> str:
+    """Return a result file as a Markdown table, one row per engine."""
+    found = json.loads(result.read_text(encoding="utf-8"))
+    lines = [
+        "| | largest difference | mean cosine | a question, ms | 64 paragraphs, ms | peak memory, MiB |",
+        "|---" * 6 + "|",
+    ]
+    for name, row in found["engines"].items():
+        columns = (
+            f"{row['max_abs_difference']:.1e}", f"{row['mean_cosine']:.4f}", f"{row['question_p50_ms']:.2f}",
+            f"{row['paragraphs_p50_ms']:.0f}", f"{row['peak_rss_mib']}",
+        )  # fmt: skip
+        lines.append(f"| {name} | {' | '.join(columns)} |")
+    return "\n".join(lines)
 
 
 @click.command(help=__doc__)
