@@ -42,7 +42,8 @@ def other_checkpoint(tmp_path_factory: pytest.TempPathFactory, embedding_checkpo
 def test_a_replaced_bundle_is_served_without_a_lost_request(
     start_client: StartClient, bundle: Path, other_checkpoint: Path
 ) -> None:
-    client = start_client({"toy": bundle}, reload_s=0.05)
+    # The export runs in this process and holds up its threads, on a busy machine for seconds.
+    client = start_client({"toy": bundle}, {"max_queue_ms": 60_000}, reload_s=0.05)
     before, stop = embed(client), threading.Event()
     answers: list[list[float]] = []
 
