@@ -1,5 +1,7 @@
-// GEMM whose outputs are not stored but pooled: y [B, N] = max(0, max over a sequence's tokens of A [B, T, K] · B [K, N]
-// + bias). Of sparse embeddings N is the size of the vocabulary, and the outputs of all tokens would be B · T · N floats.
+// GEMM whose outputs are not stored but pooled: y [B, N] = max(0, max over a sequence's tokens of A [B, T, K] · B [K,
+// N]
+// + bias). Of sparse embeddings N is the size of the vocabulary, and the outputs of all tokens would be B · T · N
+// floats.
 //
 //   job:   one weight block: successive panels (packing.h) that stay in L2
 //            for each sequence, its tokens from the first to the last that the mask has
@@ -85,8 +87,8 @@ void Linear<Input, Weight>::gemm_max(const Input* x, const TokenMask& mask, floa
       for (size_t block = 0; block < row_blocks; ++block) {
         const size_t row = first + block * (end - first) / row_blocks;
         const size_t rows = first + (block + 1) * (end - first) / row_blocks - row;
-        const uint8_t* a = widened<typename Dot::Input>(x + (sequence * mask.tokens + row) * in_features_,
-                                                        rows * in_features_);
+        const uint8_t* a =
+            widened<typename Dot::Input>(x + (sequence * mask.tokens + row) * in_features_, rows * in_features_);
         for (size_t panel = first_panel; panel < end_panel; ++panel) {
           const size_t column = panel * kPanelColumns;
           const auto* b = reinterpret_cast<const uint8_t*>(weight_->panels.get()) + panel * panel_bytes;

@@ -177,12 +177,12 @@ struct Attention {
   const float* bias_of_head(size_t column) const {
     return bias ? bias + column / head_size * (2 * tokens - 1) : nullptr;
   }
-  // y [batch, tokens, num_heads · head_size], float32. With `positions`, for at least `tokens` tokens, their scores are
+  // y [batch, tokens, num_heads · head_size], float32. With `tables`, for at least `tokens` tokens, their scores are
   // added, and `bias` is null.
-  void compute(float* y, const ThreadPool& threads, const PositionTables<float>* positions = nullptr) const;
+  void compute(float* y, const ThreadPool& threads, const PositionTables<float>* tables = nullptr) const;
   // y [batch, tokens, num_heads · head_size], uint8: all matmuls are int16 × int16 → int32.
   void compute(uint8_t* y, QuantParams output, const ThreadPool& threads,
-               const PositionTables<int16_t>* positions = nullptr) const;
+               const PositionTables<int16_t>* tables = nullptr) const;
 };
 
 // y = LayerNorm(x + residual) · gamma + beta, and quantize(y · smoothing). x, residual and the outputs are

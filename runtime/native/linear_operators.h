@@ -197,7 +197,7 @@ struct FloatLinearGated {
     if (weight.rank != 2 || !weight.size() || width % 2 || !bias.is_vector(width))
       return invalid_argument("expected a weight [K, 2·N], and 2·N biases");
     const GatedColumns order = {width / 2};
-    const size_t in_features = static_cast<size_t>(weight.dimensions[0]);
+    const auto in_features = static_cast<size_t>(weight.dimensions[0]);
     const auto weights = interleave(weight.as<float>(), in_features, order);
     const auto offset = interleave(bias.as<float>(), 1, order);
     release_mapped_pages(weight.data, weight.size() * sizeof(float));
