@@ -34,7 +34,7 @@ class Job:
     """
 
     __slots__ = (
-        "cancelled", "deadline_s", "error", "finish", "num_left", "num_waiting_tokens",
+        "deadline_s", "error", "finish", "num_left", "num_waiting_tokens",
         "outputs", "queued_s", "sequences", "started_s", "taken", "turn_left",
     )  # fmt: skip
 
@@ -53,8 +53,6 @@ class Job:
         self.num_left = len(sequences)
         """Sequences without an output."""
         self.error: Exception | None = None
-        self.cancelled = False
-        """Whether nobody waits for the outputs any more."""
         self.queued_s = time.perf_counter()
         self.started_s = 0.0
 
@@ -196,7 +194,7 @@ class TokenQueue:
                 f"the request waited {(now - job.queued_s) * 1e3:.0f} ms; expected a start within "
                 f"{self._max_wait_s * 1e3:.0f} ms; try again later"
             )
-        if job.cancelled or job.error is not None:
+        if job.error is not None:
             self.num_tokens -= job.num_waiting_tokens
             job.finish(job)
             return None
@@ -216,7 +214,6 @@ class TokenQueue:
     def cancel(self, job: Job) -> None:
         """Drop what waits of a job whose outputs nobody waits for any more, so that its tokens make room at once."""
         with self._changed:
-            job.cancelled = True
             if job in self._jobs:
                 self._jobs.remove(job)
                 self._first_turns -= min(job.num_waiting_tokens, job.turn_left)
