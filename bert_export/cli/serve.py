@@ -79,7 +79,7 @@ def _named_bundles(bundles: Sequence[str]) -> dict[str, Path]:
     type=click.FloatRange(1),
     default=2_000,
     show_default=True,
-    help="Longest wait of a request until its start; one that would wait longer gets 429.",
+    help="Longest wait of a request until its start; one that is expected to wait over 0.8 of it gets 429.",
 )
 @limit_option(
     "--max-queue-tokens",
