@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 from tokenizers import Tokenizer
 
-from bert_runtime import load
+from bert_runtime import Model, load
 from bert_runtime.numerics import sigmoid, softmax
 from bert_serve.errors import ModelNotReadyError, QueueFullError
 from bert_serve.serving.token_queue import TokenQueue
@@ -65,6 +65,20 @@ def test_sparse_weights_are_in_the_order_of_their_tokens(task_bundles: TaskBundl
     ids = model.tokenize(["hello"])[0].windows[0].ids
     assert post(client, "/embed_sparse", inputs=[ids]) == post(client, "/embed_sparse", inputs="hello")
     assert failure(client, "/embed", inputs="hello")[0] == 424
+
+
+@pytest.mark.parametrize("route", ["/embed", "/embed_sparse"])
+def test_a_full_queue_refuses_texts_before_they_are_tokenized(
+    route: str, tasks_client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = {"/embed": "sentence-embedding", "/embed_sparse": "sparse-embedding"}[route]
+    app: Any = tasks_client.app
+    tokenized: list[object] = []
+    monkeypatch.setattr(Model, "tokenize", lambda _, texts: tokenized.extend(texts))
+    with app.state.models[name].engine.queue.reserve(1_000_000):
+        status, kind, message = failure(tasks_client, route, model=name, inputs=TEXTS)
+    assert (status, kind, tokenized) == (429, "Overloaded", [])
+    assert "expected at most 262,144 waiting tokens" in message
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ from bert_serve.http.tei_messages import (
     TokenizeRequest,
 )
 from bert_serve.http.tei_tokens import check_ids, tokens_of_texts
-from bert_serve.http.text_inputs import encode_texts_or_ids
+from bert_serve.http.text_inputs import run_texts_or_ids
 from bert_serve.http.vectors import embed as embed_inputs
 from bert_serve.serving.pair_scores import pair_scores
 from bert_serve.serving.served_model import ServedModel
@@ -112,9 +112,7 @@ async def embed_all(body: EmbedRequest, request: Request, name: _ModelName = Non
 async def embed_sparse(body: EmbedSparseRequest, request: Request, name: _ModelName = None) -> Response:
     """Return for each input the token ids that have a weight, in ascending order, with their weights."""
     served = _choose(request, body.model or name, body, SparseEmbedding)
-    engine = served.engine
-    encoded = await encode_texts_or_ids(engine, body.inputs, truncate=body.truncate is not False)
-    outputs = await engine.outputs(encoded, request)
+    outputs = await run_texts_or_ids(served.engine, body.inputs, request, truncate=body.truncate is not False)
     return JSONResponse(await asyncio.to_thread(_sparse_values, [output.arrays[0] for output in outputs]))
 
 

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
 
-from bert_runtime.batching.streaming import EncodedInput
+from bert_runtime.tasks import Outputs
 from bert_serve.errors import EmptyRequestError
-from bert_serve.serving.engine import Engine
+from bert_serve.serving.engine import Caller, Engine
 
-__all__ = ["TextsOrIds", "encode_texts_or_ids", "texts_among"]
+__all__ = ["TextsOrIds", "run_texts_or_ids"]
 
 _TokenId = Annotated[int, Field(strict=True)]
 
@@ -42,31 +42,32 @@ TextsOrIds = Annotated[
 The first item tells which, so that an error names the item that does not fit."""
 
 
-def texts_among(value: Any) -> list[str]:
-    """Return the texts of a validated `TextsOrIds`; none if it holds token ids."""
-    values: list[Any] = [value] if isinstance(value, str) else value
-    return [text for text in values if isinstance(text, str)]
-
-
-async def encode_texts_or_ids(
-    engine: Engine, value: Any, *, truncate: bool = True, options: Mapping[str, Any] | None = None
-) -> list[EncodedInput]:
-    """Tokenize texts, or take over token ids.
+async def run_texts_or_ids(
+    engine: Engine,
+    value: Any,
+    caller: Caller | None = None,
+    *,
+    truncate: bool = True,
+    options: Mapping[str, Any] | None = None,
+) -> list[Outputs]:
+    """Return the raw outputs of texts, or of token ids as they are.
 
     Args:
         engine: the engine of the model.
         value: a validated `TextsOrIds`.
+        caller: the request, whose connection is watched.
         truncate: whether what exceeds the model's maximum may be cut off.
-        options: options of the task for texts, see `Engine.encode`.
+        options: options of the task for texts, see `Engine.run`.
 
     Raises:
         EmptyRequestError: there is no input at all.
         InputError: names an input that cannot be processed.
-        ServeError: a limit is exceeded; see `Engine.encode`.
+        ServeError: the request cannot be answered now, or exceeds a limit; see `Engine.run`.
     """
     values: list[Any] = [value] if isinstance(value, str) else value
     if not values:
         raise EmptyRequestError("expected at least one text, found an empty list")
     if isinstance(values[0], str):
-        return await engine.encode(values, truncate=truncate, options=options)
-    return engine.encode_ids([values] if isinstance(values[0], int) else values)
+        return await engine.run(values, caller, truncate=truncate, options=options)
+    encoded = engine.encode_ids([values] if isinstance(values[0], int) else values)
+    return await engine.outputs(encoded, caller)

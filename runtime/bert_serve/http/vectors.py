@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import numpy as np
-
 from bert_runtime.embedding import VectorShape
 from bert_runtime.tasks import SentenceEmbedding
+from bert_runtime.tasks.base import stack_single_window
 from bert_runtime.vector_quantization import Vectors
 from bert_serve.http.model_choice import check_task
-from bert_serve.http.text_inputs import encode_texts_or_ids, texts_among
-from bert_serve.serving.engine import Caller
+from bert_serve.http.text_inputs import run_texts_or_ids
+from bert_serve.serving.engine import Caller, count_tokens
 from bert_serve.serving.served_model import ServedModel
 
 __all__ = ["embed"]
@@ -46,8 +45,5 @@ async def embed(
     check_task(served, SentenceEmbedding)
     shape = VectorShape.of(engine.model.task, normalize, **options)
     given = {name: value for name, value in options.items() if value is not None}
-    with engine.reserve(texts_among(inputs)) as reservation:
-        encoded = await encode_texts_or_ids(engine, inputs, truncate=truncate, options=given)
-        outputs = await engine.outputs(encoded, caller, reservation)
-    num_tokens = sum(len(window) for item in encoded for window in item.windows)
-    return shape.apply(np.stack([output.arrays[0] for output in outputs])), num_tokens
+    outputs = await run_texts_or_ids(engine, inputs, caller, truncate=truncate, options=given)
+    return shape.apply(stack_single_window(outputs)), count_tokens(outputs)

@@ -27,7 +27,7 @@ from bert_serve.serving.token_queue import Job, Reservation, TokenQueue
 from bert_serve.serving.worker import Worker
 from bert_serve.settings import EngineSettings
 
-__all__ = ["Caller", "Engine"]
+__all__ = ["Caller", "Engine", "count_tokens"]
 
 _TAKEN_BATCHES = 4
 """Batches of `max_batch_tokens` that the worker takes at a time: enough to sort by length and to fill the parallel
@@ -117,6 +117,30 @@ class Engine:
         expected = (min(most, _num_characters([value]) * self._tokens_per_character) for value in inputs)
         return self.queue.reserve(round(sum(expected)) * repeats)
 
+    async def run(
+        self,
+        inputs: Sequence[SingleInput],
+        caller: Caller | None = None,
+        *,
+        truncate: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> list[Outputs]:
+        """Return the raw outputs of inputs; refuse under overload before they are tokenized.
+
+        Args:
+            inputs: inputs as in `bert_runtime.Model.__call__`.
+            caller: whose connection is watched; see `outputs`.
+            truncate: whether what exceeds the model's maximum may be cut off.
+            options: options of the task, such as the name of a prompt.
+
+        Raises:
+            InputError: names an input that the task cannot process, or an option that it does not have.
+            ServeError: the request cannot be answered now, or exceeds a limit; see `encode` and `outputs`.
+        """
+        with self.reserve(inputs) as reservation:
+            encoded = await self.encode(inputs, truncate=truncate, options=options)
+            return await self.outputs(encoded, caller, reservation)
+
     async def encode(
         self, inputs: Sequence[SingleInput], *, truncate: bool = True, options: Mapping[str, Any] | None = None
     ) -> list[EncodedInput]:
@@ -141,7 +165,8 @@ class Engine:
         else:
             encoded = await asyncio.to_thread(model.tokenize, inputs)
         self._check_lengths(encoded, truncate=truncate)
-        found = _num_tokens(encoded) / max(1, num_characters)
+        num_tokens = sum(len(window) for item in encoded for window in item.windows)
+        found = num_tokens / max(1, num_characters)
         self._tokens_per_character += _SMOOTHING * (found - self._tokens_per_character)
         self._metrics.tokenize_s.observe(time.perf_counter() - start)
         return encoded
@@ -254,8 +279,9 @@ def _num_characters(inputs: Sequence[SingleInput]) -> int:
     return sum(len(text) for text in texts if isinstance(text, str))
 
 
-def _num_tokens(encoded: Sequence[EncodedInput]) -> int:
-    return sum(len(window) for item in encoded for window in item.windows)
+def count_tokens(outputs: Sequence[Outputs]) -> int:
+    """Count the tokens that were read, special tokens included."""
+    return sum(len(window) for output in outputs for window in output.encodings)
 
 
 def _num_answers(outputs: Sequence[Outputs], task: Task) -> int:

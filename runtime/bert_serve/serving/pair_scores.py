@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from bert_runtime.numerics import FloatArray, sigmoid
 from bert_runtime.ranking import query_pairs, relevance_logits
-from bert_serve.serving.engine import Caller
+from bert_serve.serving.engine import Caller, count_tokens
 from bert_serve.serving.served_model import ServedModel
 
 __all__ = ["PairScores", "pair_scores"]
@@ -48,9 +48,5 @@ async def pair_scores(
     """
     engine = served.engine  # one engine for tokenizing and computing, also if the bundle is replaced meanwhile
     relevance_logits(engine.model.task, [])
-    pairs = query_pairs(query, documents)
-    with engine.reserve(pairs) as reservation:
-        encoded = await engine.encode(pairs, truncate=truncate)
-        outputs = await engine.outputs(encoded, caller, reservation)
-    num_tokens = sum(len(window) for item in encoded for window in item.windows)
-    return PairScores(relevance_logits(engine.model.task, outputs), num_tokens)
+    outputs = await engine.run(query_pairs(query, documents), caller, truncate=truncate)
+    return PairScores(relevance_logits(engine.model.task, outputs), count_tokens(outputs))

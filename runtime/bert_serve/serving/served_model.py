@@ -90,9 +90,7 @@ class ServedModel:
             ServeError: the request cannot be answered now, or exceeds a limit; see `bert_serve.errors`.
         """
         engine = self.engine  # one engine for tokenizing and computing, also if the bundle is replaced meanwhile
-        with engine.reserve(inputs) as reservation:
-            encoded = await engine.encode(inputs, truncate=truncate, options=options)
-            outputs = await engine.outputs(encoded, caller, reservation)
+        outputs = await engine.run(inputs, caller, truncate=truncate, options=options)
         return await engine.decode(outputs, options)
 
     async def load(self) -> None:
