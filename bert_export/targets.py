@@ -9,7 +9,15 @@ from bert_runtime.bundle.manifest import MASKED, PADDING_MODES
 if TYPE_CHECKING:
     from bert_models import EncoderConfig
 
-__all__ = ["PRECISIONS", "WHY_FP16", "VariantPlan", "check_gpu_targets", "plan_paddings", "plan_variants"]
+__all__ = [
+    "PRECISIONS",
+    "WHY_FP16",
+    "VariantPlan",
+    "check_gpu_targets",
+    "cpu_only_parts",
+    "plan_paddings",
+    "plan_variants",
+]
 
 PRECISIONS = {"cpu": ("fp32", "int8"), "cuda": ("fp32", "fp16"), "tensorrt": ("fp32", "fp16")}
 """Precisions that a bundle can hold for each target, the kind of device to export for."""
@@ -64,8 +72,8 @@ def plan_variants(targets: Sequence[str], precisions: Sequence[str] | None) -> V
     return VariantPlan(("fp32", "int8") if "int8" in precisions else ("fp32",), cuda, tensorrt)
 
 
-def check_gpu_targets(plan: VariantPlan, config: "EncoderConfig") -> None:
-    """Raise `ExportError` if a plan has graphs for a GPU of a model with parts that the GPU rewrites do not know."""
+def cpu_only_parts(config: "EncoderConfig") -> list[str]:
+    """Return the parts of an encoder that the rewrites for a GPU do not know; none if it can be exported for one."""
     parts = {
         "attention with scores of relative positions": config.position_attention is not None,
         "rotary positions": config.positions == "rotary",
@@ -73,7 +81,12 @@ def check_gpu_targets(plan: VariantPlan, config: "EncoderConfig") -> None:
         "a gated feed-forward block": config.gated_feed_forward,
         "pre-norm layers": config.norm_first,
     }
-    unknown = [part for part, is_used in parts.items() if is_used]
+    return [part for part, is_used in parts.items() if is_used]
+
+
+def check_gpu_targets(plan: VariantPlan, config: "EncoderConfig") -> None:
+    """Raise `ExportError` if a plan has graphs for a GPU of a model with parts that the GPU rewrites do not know."""
+    unknown = cpu_only_parts(config)
     if unknown and (plan.cuda or plan.tensorrt):
         raise ExportError(
             f"{config.family} is exported for the CPU alone: a GPU has no fused operator here for "
