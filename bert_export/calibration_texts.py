@@ -84,7 +84,7 @@ class CalibrationTexts:
 
     @property
     def warning(self) -> str | None:
-        """What is wrong with the choice of inputs, if anything is."""
+        """The problem with the choice of inputs; `None` where there is none."""
         if not self.built_in_inputs or len(self.inputs) >= MIN_FILE_INPUTS:
             return None
         return (

@@ -27,7 +27,7 @@ class LabelledData(Protocol):
 
     @property
     def name(self) -> str:
-        """What the manifest calls the data."""
+        """Name of the data in the manifest."""
 
     @property
     def inputs(self) -> Sequence[TextInput]:

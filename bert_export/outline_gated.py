@@ -1,4 +1,4 @@
-"""Which activation the gate of a gated feed-forward block goes through: GELU, or SiLU as torch captures it."""
+"""Match the activation of a gated feed-forward block's gate: GELU, or SiLU as torch captures it."""
 
 import onnx_ir as ir
 

@@ -1,4 +1,4 @@
-"""What calls of rotary and local attention read: a mask of keys instead of one of queries × keys, and rotations."""
+"""Build the inputs of rotary and local attention: a mask of keys instead of one of queries × keys, and rotations."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ _KEY_MASK = "attention.key_mask"
 
 
 class RotaryCall(NamedTuple):
-    """What a call of attention with rotated queries and keys reads beside the merged projections."""
+    """Inputs of attention with rotated queries and keys besides the merged projections."""
 
     inputs: list[ir.Value]
     """Mask bool [B, S], whether all of it is true, cosines and sines [max_tokens, D / 2]."""

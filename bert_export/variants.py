@@ -35,7 +35,7 @@ class Probe:
     texts: Sequence[Any]
     """Inputs on which drift is measured."""
     texts_record: Mapping[str, Any]
-    """Where these come from, as the manifest states it."""
+    """Source of these texts, as the manifest states it."""
     self_test_inputs: Sequence[Any]
     calibration: CalibrationTexts
     """Inputs on which the ranges of INT8 are measured."""
@@ -51,7 +51,7 @@ class BuildContext:
     """The reference that every graph is compared with."""
     probe: Probe
     folder: Path
-    """Where the bundle is written."""
+    """Folder that the bundle is written to."""
     progress: Callable[[str], None]
     """Called with a line at the start of each stage."""
     attention: bool = False

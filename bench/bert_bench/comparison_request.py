@@ -33,7 +33,7 @@ _SHORT_TEXT_TOKENS = 32
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonRequest:
-    """What to compare, see `bert_bench.comparison.compare_engines`.
+    """Engines and workloads to compare, see `bert_bench.comparison.compare_engines`.
 
     Raises:
         InputError: unknown engines or workloads; all of them are named.

@@ -28,8 +28,8 @@ _SIGMA = 0.7
 """Standard deviation of the logarithm of the lengths: the median is 19 tokens, and 2 % of the texts exceed 80."""
 
 Stage = Literal["model", "tokenization", "end_to_end", "concurrent"]
-"""What is timed: token ids to raw outputs; text to token ids; text to decoded prediction, by one client or by several
-concurrent ones."""
+"""A stage that is timed: token ids to raw outputs; text to token ids; text to decoded prediction, by one client or by
+several concurrent ones."""
 
 SYNTHETIC = "mixed"
 """Name of the synthetic throughput workload."""
@@ -67,7 +67,7 @@ class Workload:
     offline: tuple[Case, ...]
     """Throughput: many texts of mixed lengths, passed in one call."""
     notes: tuple[str, ...] = ()
-    """What was requested but left out."""
+    """Requested cases that were left out, with the reason."""
 
     @property
     def cases(self) -> tuple[Case, ...]:

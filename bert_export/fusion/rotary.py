@@ -18,7 +18,7 @@ _POSITIONS = "rotary.positions"
 
 
 class RotatedHeads(NamedTuple):
-    """What torch captured the rotation of heads from."""
+    """Inputs of a rotation of heads as torch captured it."""
 
     heads: ir.Value
     """Before the rotation, float [B, A, S, D]."""

@@ -27,7 +27,7 @@ POSITION_SCHEMES = ("absolute", "after_padding", "rotary", "relative")
 al., arXiv:2104.09864). `relative`: by `position_attention` alone (DeBERTa-v3)."""
 
 POSITION_ATTENTIONS = ("c2p", "p2c", "c2p|p2c")
-"""Which scores of relative positions attention adds (DeBERTa): `c2p` compares a query's content with the position of a
+"""Scores of relative positions that attention adds (DeBERTa): `c2p` compares a query's content with the position of a
 key, `p2c` a key's content with the position of a query."""
 
 CLASSIFIER_POOLINGS = ("cls", "mean")
@@ -87,7 +87,7 @@ class EncoderConfig:
     """Base of the rotations' wavelengths, set if and only if `positions` is `rotary`."""
 
     rope_linear_factor: float = 1.0
-    """What all positions are divided by before the rotation (position interpolation, arXiv:2306.15595)."""
+    """Divisor of all positions before the rotation (position interpolation, arXiv:2306.15595)."""
 
     rope_trained_tokens: int | None = None
     """Sequence length in tokens beyond which `rope_theta` grows (dynamic NTK scaling); `None` means never."""

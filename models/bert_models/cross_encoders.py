@@ -51,7 +51,7 @@ _FEATURES = {
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
     "module_output_name": "token_embeddings",
 }
-"""What sentence-transformers reads from the encoder for a head of modules."""
+"""Output of the encoder that sentence-transformers passes to a head of modules."""
 
 
 def is_cross_encoder(folder: Path, values: Mapping[str, Any]) -> bool:

@@ -95,7 +95,7 @@ def logarithmic_buckets(distances: Tensor, num_buckets: int, max_distance: int) 
 
 
 class PositionScores(nn.Module):
-    """What relative positions add to attention's scores: c2p, p2c or both.
+    """Scores of relative positions, which are added to attention's scores: c2p, p2c or both.
 
     c2p: query · projected position, as if it were a key. p2c: key · projected position, as if it were a query.
     """

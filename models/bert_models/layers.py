@@ -191,7 +191,7 @@ class EncoderLayer(nn.Module):
 
 
 class AttentionContext(NamedTuple):
-    """What attention reads beside the hidden states; the same for all layers of one kind."""
+    """Inputs of attention besides the hidden states; the same for all layers of one kind."""
 
     mask: Tensor
     """The mask of `SelfAttention`."""

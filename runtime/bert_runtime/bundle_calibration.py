@@ -25,7 +25,7 @@ _Qualities = dict[str, float]
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreCalibration:
-    """What calibration did. Field names are JSON keys."""
+    """A calibration, and how well probabilities fit with and without it. Field names are JSON keys."""
 
     method: str
     """`temperature` or `vector`."""

@@ -16,8 +16,8 @@ from bert_runtime.batching.streaming import CHUNK_SIZE
 from bert_runtime.errors import InputError
 from bert_runtime.inputs import Column, SingleInput, check_column
 from bert_runtime.numerics import FloatArray
+from bert_runtime.similarity import normalized
 from bert_runtime.tasks import SentenceEmbedding, Task
-from bert_runtime.tasks.sentence_embedding import normalized
 from bert_runtime.vector_quantization import EmbeddingPrecision, Vectors, embedding_dtype, embedding_width
 
 __all__ = ["TextEncoding", "VectorShape", "encode_texts"]

@@ -110,7 +110,7 @@ class MTEBEncoder:
 
     @property
     def mteb_model_meta(self) -> Any:
-        """What MTEB writes about the model; raise `MissingExtraError` where `mteb` is not installed."""
+        """Return MTEB's metadata of the model; raise `MissingExtraError` where `mteb` is not installed."""
         try:
             from mteb.models import ModelMeta
         except ImportError:

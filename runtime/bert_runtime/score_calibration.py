@@ -30,7 +30,7 @@ _FOLDS = 5
 
 
 class LogitCalibration(NamedTuple):
-    """What logits are multiplied by and what is added."""
+    """A linear function of logits: they are multiplied by scales, then biases are added."""
 
     scales: tuple[float, ...]
     """One for all labels, or one for each."""

@@ -7,20 +7,28 @@ import numpy as np
 
 from bert_runtime.numerics import Float32Array, FloatArray, IntArray
 
-__all__ = ["SIMILARITIES", "Neighbors", "nearest_neighbors", "similarity_matrix"]
+__all__ = ["SIMILARITIES", "Neighbors", "cosine", "nearest_neighbors", "normalized", "similarity_matrix"]
 
 _QUERY_BLOCK = 1024
 """Queries that are compared with a block of documents at a time, so that memory stays bounded (a judgement)."""
 
 
-def _normalized(vectors: FloatArray) -> FloatArray:
+def normalized(vectors: FloatArray) -> FloatArray:
+    """Return vectors [N, H] divided by their L2 norms; a vector of zeros stays one."""
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
     quotient: FloatArray = vectors / np.maximum(norms, np.finfo(np.float32).tiny)
     return quotient
 
 
-def _cosine(x: FloatArray, y: FloatArray) -> FloatArray:
-    return _normalized(x) @ _normalized(y).T
+def cosine(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Return the cosine similarity of N pairs of vectors: two [N, H] → [N]; 0 where a vector is zero."""
+    norms = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
+    dot_products: FloatArray = np.einsum("nh,nh->n", x, y)
+    return dot_products / np.maximum(norms, np.finfo(norms.dtype).tiny)
+
+
+def _cosine_matrix(x: FloatArray, y: FloatArray) -> FloatArray:
+    return normalized(x) @ normalized(y).T
 
 
 def _dot(x: FloatArray, y: FloatArray) -> FloatArray:
@@ -36,7 +44,7 @@ def _manhattan(x: FloatArray, y: FloatArray) -> FloatArray:
 
 
 SIMILARITIES: dict[str, Callable[[FloatArray, FloatArray], FloatArray]] = {
-    "cosine": _cosine,
+    "cosine": _cosine_matrix,
     "dot": _dot,
     "euclidean": _euclidean,
     "manhattan": _manhattan,

@@ -9,7 +9,7 @@ from bert_runtime import DataError, Embedding, load
 from bert_runtime.evaluation import evaluate
 from bert_runtime.metrics import spearman
 from bert_runtime.records import Record
-from bert_runtime.tasks.sentence_embedding import cosine
+from bert_runtime.similarity import cosine
 
 TEXTS = [f"{word} {i}" for i in range(160) for word in ("hello", "my card", "why", "the bus is late")]
 

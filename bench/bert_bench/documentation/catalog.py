@@ -70,7 +70,7 @@ class Result:
     table: str | None = None
     """Generator of an experiment's table."""
     variant: str | None = None
-    """What sets a comparison apart from others of the same model."""
+    """Property that sets a comparison apart from others of the same model."""
     notes: str = ""
     timed: bool = True
     """Whether the times of a comparison can be trusted."""

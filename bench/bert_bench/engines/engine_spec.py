@@ -45,7 +45,10 @@ Forward = Callable[[Batch], FloatArray]
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSpec(ABC):
-    """What a worker process needs to open an engine. Pickled to the worker; heavy imports happen in `open` only."""
+    """Settings with which a worker process opens an engine.
+
+    They are pickled to the worker; heavy imports happen in `open` only.
+    """
 
     bundle: Path
     threads: int

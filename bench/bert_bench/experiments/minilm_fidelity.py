@@ -31,8 +31,8 @@ from bert_runtime import load
 from bert_runtime.batching import length_sorted_batches
 from bert_runtime.numerics import FloatArray
 from bert_runtime.records import read_records
+from bert_runtime.similarity import cosine
 from bert_runtime.tasks import TextInput, stack_single_window
-from bert_runtime.tasks.sentence_embedding import cosine
 from bert_runtime.tokenization import pad
 
 __all__ = ["main", "results_table"]

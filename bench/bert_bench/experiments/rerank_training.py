@@ -27,8 +27,8 @@ from bert_models.training import TrainSettings, fine_tune
 from bert_runtime import evaluate, load
 from bert_runtime.metrics import retrieval_metrics
 from bert_runtime.records import read_records
+from bert_runtime.similarity import cosine
 from bert_runtime.tasks.relevance_rows import read_pairs
-from bert_runtime.tasks.sentence_embedding import cosine
 
 __all__ = ["main", "results_table", "write_rows"]
 

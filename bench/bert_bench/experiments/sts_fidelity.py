@@ -27,8 +27,8 @@ from bert_runtime import load
 from bert_runtime.metrics.correlation import spearman
 from bert_runtime.numerics import FloatArray
 from bert_runtime.records import read_records
+from bert_runtime.similarity import cosine
 from bert_runtime.tasks import SentenceEmbedding, stack_single_window
-from bert_runtime.tasks.sentence_embedding import cosine
 
 __all__ = ["main", "measure_fidelity", "results_table", "transformers_embeddings"]
 

@@ -49,7 +49,7 @@ _NAMES = ("banking77", "sst2")
 """Data sets of the fine-tuning workloads."""
 
 _VOCAB_SIZE, _SHAPE, _MASK_PROBABILITY = 8192, (32, 128), 0.15
-"""Of the pre-training workload; the shape is sequences and tokens."""
+"""Vocabulary, shape (sequences, tokens) and masking of the pre-training workload."""
 
 _RATIOS = (
     ("ours fp32", "transformers fp32"),

@@ -1,4 +1,4 @@
-"""One MLPerf LoadGen scenario on one engine: LoadGen issues the queries and takes the times.
+"""Run an MLPerf LoadGen scenario on an engine: LoadGen issues the queries and takes the times.
 
 These are measurements with LoadGen, not MLPerf results: the model, the data and the durations are not MLPerf's.
 """

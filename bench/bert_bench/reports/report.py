@@ -60,7 +60,7 @@ class CaseReport:
 
     name: str
     stage: str
-    """What was timed, see `bert_bench.workloads.Stage`."""
+    """The stage that was timed, see `bert_bench.workloads.Stage`."""
     texts: int
     """Number of texts, 0 for token ids."""
     tokens: Mapping[str, float]
@@ -152,7 +152,7 @@ class Report:
     conditions: Conditions
     duration_s: float
     notes: tuple[str, ...] = field(default=())
-    """What a reader of the numbers must know."""
+    """Remarks that a reader of the numbers must know."""
     concurrency: tuple[ConcurrencyReport, ...] = field(default=(), metadata={"key": "callers"})
     loadgen: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     """By scenario, then by engine: metrics of MLPerf LoadGen. Not MLPerf results."""

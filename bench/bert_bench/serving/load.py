@@ -59,7 +59,7 @@ class Answers:
 
     @cached_property
     def succeeded(self) -> npt.NDArray[np.bool_]:
-        """Which were answered with 200."""
+        """Whether each was answered with 200."""
         return np.asarray(self.status == 200)
 
     @cached_property

@@ -13,7 +13,7 @@ from bert_bench.serving.load import Answers, Plan, run_load
 from bert_bench.serving.server_process import send
 from bert_bench.serving.wire_formats import Request, WireFormat
 from bert_runtime.numerics import FloatArray
-from bert_runtime.tasks.sentence_embedding import cosine
+from bert_runtime.similarity import cosine
 
 __all__ = ["LOADS", "Load", "agreement", "closed_loop", "measure_fleet", "requests_of", "summarize_rounds"]
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_export.report.judgements.base import Judgement, Numbers, join_texts
+from bert_runtime.similarity import cosine
 from bert_runtime.tasks import Example, Outputs, stack_single_window
 from bert_runtime.tasks.reranking import max_logits
-from bert_runtime.tasks.sentence_embedding import cosine
 
 __all__ = ["judge_regression", "judge_relevance", "judge_similarities"]
 

@@ -16,13 +16,14 @@ _OUTCOMES = ("1st", "2nd to 10th", "11th to 100th", "later")
 
 def judge_retrieved(task: SparseEmbedding, outputs: Sequence[Outputs], examples: Sequence[Example]) -> Judgement:
     """Judge the best of all second texts for each row's first text, by dot product."""
-    index = task.index(outputs)
+    texts, index = task.index(outputs)
+    numbers = {text: number for number, text in enumerate(texts)}
     decisions: list[Decision] = []
     outcomes: list[int] = []
     for query, example in zip(outputs[0::2], examples, strict=True):
         scores = index.scores(query.arrays[0])
-        best = index.texts[int(scores.argmax())]
-        rank = 1 + int((scores > scores[index.texts.index(example.target)]).sum())
+        best = texts[int(scores.argmax())]
+        rank = 1 + int((scores > scores[numbers[example.target]]).sum())
         decisions.append(
             Decision(text=query.input.text, expected=example.target, predicted=best, correct=best == example.target)
         )

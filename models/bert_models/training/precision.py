@@ -20,7 +20,7 @@ LightningPrecision = Literal["32-true", "bf16-mixed", "16-mixed"]
 _LIGHTNING_NAMES: dict[str, LightningPrecision] = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 _AUTO_CANDIDATES = ("fp32", "bf16")
-"""What `auto` chooses from, the preferred one first.
+"""Precisions that `auto` chooses from, the preferred one first.
 
 fp16 is used on request only: small gradients underflow, large activations overflow.
 """
@@ -36,7 +36,8 @@ _CPU_TOKENS = 512
 took 65 s with 32 sequences of 128 tokens, and 33 s with 4; the choice was the same."""
 
 _MIN_SPEEDUP = 1.1
-"""Of bf16 over fp32, for bf16 to be chosen: below, noise would decide, and with it the rounding of all results."""
+"""Least speedup of bf16 over fp32 for bf16 to be chosen: below, noise would decide, and with it the rounding of all
+results."""
 
 
 class ChosenPrecision(NamedTuple):

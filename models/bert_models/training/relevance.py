@@ -35,7 +35,7 @@ _MAX_GRADE = 30.0
 
 
 class _RelevanceTarget(NamedTuple):
-    """What is learned of a row of the training file."""
+    """Loss and target values of a row of the training file."""
 
     loss: str
     """A key of `_LOSSES`."""

@@ -75,7 +75,7 @@ def _build_fine_tuning(
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """What a run trains, and how it uses the training file. By default, it fine-tunes on labels."""
+    """The model that a run trains, and how it uses the training file: by default, it fine-tunes on labels."""
 
     source: Checkpoint
     """Checkpoint with the tokenizer and the configuration of the trained model."""

@@ -7,7 +7,7 @@ from tokenizers import Encoding
 
 from bert_runtime.errors import InputError
 from bert_runtime.inputs import InputFailure, OnError, SingleInput, as_text_input, check_on_error
-from bert_runtime.tasks import Reranking, Result, Task, TextInput
+from bert_runtime.tasks import Result, Task, TextInput
 from bert_runtime.tokenization import TextTokenizer
 from bert_runtime.tokenization.shared_pairs import encode_pairs
 
@@ -51,8 +51,8 @@ def encode_inputs(
             raise InputError(error.reason, index) from None
     if prefix := task.text_prefix:
         read = [value._replace(text=prefix + value.text) for value in read]
-    if isinstance(task, Reranking):
-        encodings = encode_pairs(tokenizer, read, first, windows=task.long_documents == "windows")
+    if task.repeats_texts:
+        encodings = encode_pairs(tokenizer, read, first, windows=task.splits_long_inputs)
     else:
         encodings = tokenizer.encode(read, first)
     encoded = list(map(EncodedInput, read, encodings))

@@ -17,9 +17,8 @@ from bert_runtime.sentence_transformers.arguments import (
     open_model,
     resolve_prompt,
 )
-from bert_runtime.similarity import SIMILARITIES, similarity_matrix
+from bert_runtime.similarity import SIMILARITIES, normalized, similarity_matrix
 from bert_runtime.tasks import SentenceEmbedding
-from bert_runtime.tasks.sentence_embedding import normalized
 from bert_runtime.vector_quantization import EmbeddingPrecision, quantize_embeddings
 
 __all__ = ["SentenceTransformer"]

@@ -125,6 +125,9 @@ class Task(ABC):
     windows: ClassVar[WindowedText | None] = None
     """The text that is split into overlapping windows; `None` where long inputs are truncated."""
 
+    repeats_texts: ClassVar[bool] = False
+    """Whether inputs are pairs of which texts repeat, such as a query with its documents: each is tokenized once."""
+
     @property
     def options(self) -> tuple[str, ...]:
         """Names of the settings that affect decoding only, and so can be changed without another export."""
@@ -150,8 +153,13 @@ class Task(ABC):
         """Whether the head uses the hidden state of each sequence's first token only."""
 
     @property
+    def splits_long_inputs(self) -> bool:
+        """Whether inputs that exceed the model's maximum length are split into windows instead of truncated."""
+        return self.windows is not None
+
+    @property
     def text_prefix(self) -> str:
-        """What is put in front of the first text of every input, such as an embedding's prompt."""
+        """Text in front of the first text of every input, such as an embedding's prompt."""
         return ""
 
     @property

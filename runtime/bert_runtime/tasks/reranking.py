@@ -18,7 +18,7 @@ from bert_runtime.tasks.sentence_embedding import DENSE_ACTIVATIONS, POOLINGS
 __all__ = ["LONG_DOCUMENTS", "RELEVANCE_ACTIVATIONS", "Relevance", "Reranking", "max_logits"]
 
 RELEVANCE_ACTIVATIONS = ("sigmoid", "identity")
-"""What makes a score of a logit: a probability, or the logit as it is. Neither changes the order of documents."""
+"""Functions from a logit to a score: a probability, or the logit as it is. Neither changes the order of documents."""
 
 LONG_DOCUMENTS = ("windows", "truncate")
 """Treatment of documents that do not fit beside the query.
@@ -66,6 +66,7 @@ class Reranking(Task):
 
     name: ClassVar[str] = "rerank"
     output: ClassVar[str] = "logits"
+    repeats_texts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name, values in (("activation", RELEVANCE_ACTIVATIONS), ("long_documents", LONG_DOCUMENTS)):
@@ -93,8 +94,13 @@ class Reranking(Task):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What a score is, and how long documents are read."""
+        """The function from logits to scores, and the treatment of long documents."""
         return ("activation", "long_documents")
+
+    @property
+    def splits_long_inputs(self) -> bool:
+        """Whether documents are, as `long_documents` says."""
+        return self.long_documents == "windows"
 
     @property
     def output_width(self) -> int:

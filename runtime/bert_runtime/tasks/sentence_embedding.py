@@ -10,7 +10,7 @@ from bert_runtime.errors import InputError
 from bert_runtime.metrics import RETRIEVAL_METRIC, pearson, spearman
 from bert_runtime.numerics import FloatArray
 from bert_runtime.records import Record
-from bert_runtime.similarity import SIMILARITIES
+from bert_runtime.similarity import SIMILARITIES, cosine, normalized
 from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, stack_single_window
 from bert_runtime.vector_quantization import (
     EMBEDDING_PRECISIONS,
@@ -19,7 +19,7 @@ from bert_runtime.vector_quantization import (
     unpacked_embeddings,
 )
 
-__all__ = ["DENSE_ACTIVATIONS", "POOLINGS", "Embedding", "SentenceEmbedding", "cosine", "normalized"]
+__all__ = ["DENSE_ACTIVATIONS", "POOLINGS", "Embedding", "SentenceEmbedding"]
 
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "attention")
 """How token vectors are pooled into one, padding left out.
@@ -30,20 +30,6 @@ the mean weighted by a learned score."""
 
 DENSE_ACTIVATIONS = ("identity", "tanh", "relu", "gelu")
 """Activations of the dense layers after pooling."""
-
-
-def cosine(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Return the cosine similarity of N pairs of vectors: two [N, H] → [N]; 0 where a vector is zero."""
-    norms = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
-    dot_products: FloatArray = np.einsum("nh,nh->n", x, y)
-    return dot_products / np.maximum(norms, np.finfo(norms.dtype).tiny)
-
-
-def normalized(vectors: FloatArray) -> FloatArray:
-    """Return vectors [N, H] divided by their L2 norms; a vector of zeros stays one."""
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    quotient: FloatArray = vectors / np.maximum(norms, np.finfo(np.float32).tiny)
-    return quotient
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +70,7 @@ class SentenceEmbedding(Task):
     prompt_name: str | None = None
     """Key of the prompt that is put in front of every input; `None` for no prompt."""
     prompt: str | None = None
-    """What is put in front of every input, instead of the prompt called `prompt_name`."""
+    """Text in front of every input, instead of the prompt called `prompt_name`."""
     include_prompt: bool = True
     """Whether the prompt's tokens are pooled, too. Without, as in Instructor models, prompts are refused."""
     similarity: str = "cosine"

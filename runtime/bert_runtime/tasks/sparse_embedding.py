@@ -2,24 +2,26 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bert_runtime.metrics import retrieval_metrics
 from bert_runtime.numerics import FloatArray, IntArray
 from bert_runtime.records import Record
+from bert_runtime.similarity import cosine
+from bert_runtime.sparse_index import SparseIndex
 from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, stack_single_window
 from bert_runtime.tasks.checks import check_int, check_number
 
-__all__ = ["SPARSE_ACTIVATIONS", "SPARSE_POOLINGS", "SparseEmbedding", "SparseVector", "TextIndex"]
+__all__ = ["SPARSE_ACTIVATIONS", "SPARSE_POOLINGS", "SparseEmbedding", "SparseVector"]
 
 SPARSE_POOLINGS = ("max", "sum")
 """How the weights of a vocabulary's token at all tokens of a text become one: their maximum (SPLADE v2, Formal et al.,
 arXiv:2109.10086) or their sum (SPLADE, arXiv:2107.05720)."""
 
 SPARSE_ACTIVATIONS = ("relu", "log1p_relu")
-"""What a logit x becomes, by the names of sentence-transformers: `relu` is log(1 + max(0, x)); `log1p_relu` takes the
+"""Functions of a logit x, by the names of sentence-transformers: `relu` is log(1 + max(0, x)); `log1p_relu` takes the
 logarithm once more, log(1 + log(1 + max(0, x))) (Geng et al., arXiv:2504.14839)."""
 
 
@@ -47,24 +49,6 @@ class SparseVector(Result):
         return (", ".join(f"{token} {weight:.4f}" for token, weight in shown) or "no tokens") + more
 
 
-class TextIndex(NamedTuple):
-    """N texts that are searched by dot product."""
-
-    texts: tuple[str, ...]
-    vectors: FloatArray
-    """Their weights [N, V]."""
-
-    def scores(self, query: FloatArray) -> FloatArray:
-        """Return the dot product of a query [V] with each text [N]."""
-        products: FloatArray = self.vectors @ query
-        return products
-
-    def best(self, query: FloatArray, k: int = 10) -> dict[str, float]:
-        """Return the `k` best texts for a query [V] with their scores."""
-        scores = self.scores(query)
-        return {self.texts[number]: float(scores[number]) for number in np.argsort(-scores, kind="stable")[:k]}
-
-
 @dataclass(frozen=True, kw_only=True)
 class SparseEmbedding(Task):
     """A weight for every token of the vocabulary, most of them 0; the graph pools the logits of all tokens."""
@@ -74,7 +58,7 @@ class SparseEmbedding(Task):
     pooling: str = "max"
     """How the tokens of a text are pooled, one of `SPARSE_POOLINGS`."""
     activation: str = "relu"
-    """What a logit becomes, one of `SPARSE_ACTIVATIONS`."""
+    """Function of a logit, one of `SPARSE_ACTIVATIONS`."""
     top_k: int | None = None
     """Maximum number of tokens of a result; by default all with a weight."""
     min_weight: float = 0.0
@@ -95,7 +79,7 @@ class SparseEmbedding(Task):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Which tokens a result has."""
+        """The selection of a result's tokens."""
         return ("top_k", "min_weight")
 
     @property
@@ -162,18 +146,21 @@ class SparseEmbedding(Task):
 
         A text may answer several queries, and a query may have several rows; all of their texts count as right.
         """
-        index = self.index(outputs)
+        texts, index = self.index(outputs)
         queries = {output.input.text: output.arrays[0] for output in outputs[0::2]}
         qrels: dict[str, dict[str, float]] = {query: {} for query in queries}
         for example in examples:
             qrels[example.inputs[0].text][example.target] = 1
-        run = {query: index.best(weights) for query, weights in queries.items()}
+        run = {
+            query: {texts[number]: score for number, score in index.search(weights, 10)}
+            for query, weights in queries.items()
+        }
         return retrieval_metrics(run, qrels, mrr_at=(10,), ndcg_at=(10,), recall_at=(1, 10))
 
-    def index(self, outputs: Sequence[Outputs]) -> "TextIndex":
-        """Return the distinct second texts of all examples, to be searched."""
+    def index(self, outputs: Sequence[Outputs]) -> tuple[list[str], SparseIndex]:
+        """Return the distinct second texts of all examples, and their index."""
         vectors = {output.input.text: output.arrays[0] for output in outputs[1::2]}
-        return TextIndex(tuple(vectors), np.stack(list(vectors.values())))
+        return list(vectors), SparseIndex(vectors.values(), self.vocab_size)
 
     def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
         """Measure cosine similarity, and the share of the 32 largest weights' tokens that are the same."""
@@ -188,10 +175,8 @@ class SparseEmbedding(Task):
 
 def _cosine(x: FloatArray, y: FloatArray) -> FloatArray:
     """Return the cosine similarity of N pairs of vectors: two [N, V] → [N]; 1 where both have no weight at all."""
-    norms = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
     both_zero = ~x.any(axis=-1) & ~y.any(axis=-1)
-    similarity: FloatArray = np.einsum("nv,nv->n", x, y) / np.maximum(norms, np.finfo(norms.dtype).tiny)
-    return np.where(both_zero, 1, similarity)
+    return np.where(both_zero, 1, cosine(x, y))
 
 
 def _overlap(x: FloatArray, y: FloatArray, k: int) -> float:

@@ -47,10 +47,10 @@ class TextClassification(Task):
     thresholds: tuple[float, ...] = ()
     """A threshold per label, in the order of `labels`; overrides `threshold`."""
     logit_scales: tuple[float, ...] = ()
-    """What logits are multiplied by before the softmax (single-label): one for all labels, or one for each; see
+    """Factors of the logits before the softmax (single-label): one for all labels, or one for each; see
     `bert_runtime.score_calibration`."""
     logit_biases: tuple[float, ...] = ()
-    """What is added to them then, one for each label."""
+    """Terms that are added to the logits then, one for each label."""
 
     name: ClassVar[str] = "text-classification"
     output: ClassVar[str] = "logits"

@@ -1,4 +1,4 @@
-"""Which labels of a classifier of pairs say that the first text entails the second, or contradicts it."""
+"""Find the labels of a classifier of pairs for entailment of the second text by the first, and for contradiction."""
 
 import logging
 from typing import NamedTuple

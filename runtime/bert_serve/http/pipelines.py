@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bert_runtime.errors import InputError
+from bert_runtime.similarity import cosine
 from bert_runtime.tasks import Embedding, SentenceEmbedding, TextClassification
-from bert_runtime.tasks.sentence_embedding import cosine
 from bert_serve.errors import WrongTaskError
 from bert_serve.http.json_response import JSONResponse
 from bert_serve.http.json_route import JSONRoute

@@ -15,6 +15,7 @@ from bert_runtime.errors import InputError
 from bert_runtime.inputs import SingleInput
 from bert_runtime.numerics import FloatArray
 from bert_runtime.ranking import RANKING_TASKS
+from bert_runtime.similarity import cosine
 from bert_runtime.tasks import (
     Classification,
     MultiLabelClassification,
@@ -25,7 +26,6 @@ from bert_runtime.tasks import (
     Task,
     TextClassification,
 )
-from bert_runtime.tasks.sentence_embedding import cosine
 from bert_serve.errors import EmptyRequestError, WrongTaskError
 from bert_serve.http.json_response import JSONResponse
 from bert_serve.http.json_route import JSONRoute

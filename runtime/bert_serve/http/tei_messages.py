@@ -43,7 +43,7 @@ class _Request(BaseModel):
 
 
 class TextOptions(BaseModel):
-    """How texts are read."""
+    """Options of reading texts."""
 
     truncate: bool | None = Field(
         default=None, description="Whether long texts may be truncated (the default), or else are refused."

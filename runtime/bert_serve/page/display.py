@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 
 from bert_runtime.numerics import softmax
+from bert_runtime.similarity import cosine
 from bert_runtime.tasks import (
     Answers,
     Classification,
@@ -27,7 +28,6 @@ from bert_runtime.tasks import (
     SparseVector,
     Task,
 )
-from bert_runtime.tasks.sentence_embedding import cosine
 
 __all__ = ["display_options", "display_results"]
 

@@ -17,7 +17,7 @@ from bert_runtime.batching.streaming import EncodedInput
 from bert_runtime.errors import BundleError
 from bert_runtime.inputs import SingleInput
 from bert_runtime.numerics import FloatArray
-from bert_runtime.tasks import Outputs, Reranking, Result, Task, TextInput
+from bert_runtime.tasks import Outputs, Result, Task, TextInput
 from bert_runtime.verification import self_test
 from bert_runtime.zero_shot import ZeroShotClassifier
 from bert_serve.errors import ClientGoneError, TextTooLongError, TooManyTextsError
@@ -111,9 +111,7 @@ class Engine:
         Raises:
             QueueFullError: too much work is waiting.
         """
-        tokenizer, task = self.model.tokenizer, self.model.task
-        reads_all = tokenizer.windows is not None or (isinstance(task, Reranking) and task.long_documents == "windows")
-        most = inf if reads_all else tokenizer.max_tokens
+        most = inf if self.model.task.splits_long_inputs else self.model.tokenizer.max_tokens
         expected = (min(most, _num_characters([value]) * self._tokens_per_character) for value in inputs)
         return self.queue.reserve(round(sum(expected)) * repeats)
 
@@ -205,7 +203,7 @@ class Engine:
         limit = self._settings.max_tokens_per_text
         if limit is None and truncate:
             return
-        windowed = self.model.tokenizer.windows is not None
+        windowed = self.model.task.splits_long_inputs
         limit = limit or self.model.tokenizer.max_tokens
         for index, item in enumerate(encoded):
             num_tokens = sum(map(len, item.windows))

@@ -21,7 +21,7 @@ _INPUTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """What config.pbtxt says about a model besides its inputs and outputs, which follow from the task."""
+    """Settings of a model in config.pbtxt, besides its inputs and outputs, which follow from the task."""
 
     instances: int = 1
     """Processes that run the model. The cores of the machine are divided among them."""

@@ -14,6 +14,7 @@ from bert_models import open_checkpoint
 from bert_runtime.errors import BundleError, DataError
 from bert_runtime.numerics import softmax
 from bert_runtime.records import Record
+from bert_runtime.similarity import cosine
 from bert_runtime.tasks import (
     TASKS,
     Classification,
@@ -33,7 +34,6 @@ from bert_runtime.tasks import (
     TokenClassification,
     task_from_dict,
 )
-from bert_runtime.tasks.sentence_embedding import cosine
 
 from ..outputs import outputs_of
 

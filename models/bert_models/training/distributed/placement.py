@@ -1,4 +1,4 @@
-"""Where a run computes: processes, machines, and how they share the model."""
+"""Processes and machines of a run, and how they share the model."""
 
 import os
 from collections.abc import Iterator
