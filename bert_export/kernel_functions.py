@@ -162,6 +162,11 @@ _DISENTANGLED_ATTENTION = f"""query, key, value = Split <axis = -1, num_outputs 
 
 _TABLES = ", ".join(POSITION_TABLES)
 
+_ADD_NORM_QUANTIZE = """sum = Add (x, residual)
+        y = LayerNormalization <axis = -1, epsilon: float = @epsilon> (sum, gamma, beta)
+        smoothed = Mul (y, smoothing)
+        y_uint8 = QuantizeLinear (smoothed, scale, zero_point)"""
+
 _SOURCES = (
     f"""{_HEADER}
     Linear (x, weight, bias) => (y) {{
@@ -260,10 +265,7 @@ _SOURCES = (
     }}""",
     f"""{_HEADER}
     AddPreNormQuantize <epsilon> (x, residual, gamma, beta, smoothing, scale, zero_point) => (sum, y_uint8) {{
-        sum = Add (x, residual)
-        y = LayerNormalization <axis = -1, epsilon: float = @epsilon> (sum, gamma, beta)
-        smoothed = Mul (y, smoothing)
-        y_uint8 = QuantizeLinear (smoothed, scale, zero_point)
+        {_ADD_NORM_QUANTIZE}
     }}""",
     f"""{_HEADER}
     QuantizedDisentangledAttention <num_heads, scale> (qkv, mask, is_full, {_TABLES}, y_scale, y_zero_point) => (y) {{
@@ -272,10 +274,7 @@ _SOURCES = (
     }}""",
     f"""{_HEADER}
     AddNormQuantize <epsilon> (x, residual, gamma, beta, smoothing, scale, zero_point) => (y, y_uint8) {{
-        sum = Add (x, residual)
-        y = LayerNormalization <axis = -1, epsilon: float = @epsilon> (sum, gamma, beta)
-        smoothed = Mul (y, smoothing)
-        y_uint8 = QuantizeLinear (smoothed, scale, zero_point)
+        {_ADD_NORM_QUANTIZE}
     }}""",
 )
 

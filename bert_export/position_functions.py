@@ -19,6 +19,26 @@ POSITION_TABLES = ("position_keys", "position_queries", "key_indices", "query_in
 which of them belongs to each distance from key to query, from M - 1 down to -M and from 1 - M up to M, for up to M
 tokens."""
 
+
+def _shift(name: str, products: str, *, num: str, num_others: str) -> str:
+    """Return operators that shift row i of products by i, so that a column is no distance, but one of the others.
+
+    Args:
+        name: prefix of the values, of which `NAME_scores` [B, A, num, num_others] is the result.
+        products: value with a row per token and a column per distance.
+        num: value with the number of tokens.
+        num_others: value with the number of tokens that they are compared with.
+    """
+    return f"""flat_{products} = Reshape ({products}, flat)
+        {name}_start = Sub ({num}, axis)
+        {name}_size = Mul ({num}, row)
+        {name}_end = Add ({name}_start, {name}_size)
+        {name}_rows = Slice (flat_{products}, {name}_start, {name}_end, two)
+        {name}_shape = Concat <axis = 0> (zero, zero, {num}, row)
+        {name}_shifted = Reshape ({name}_rows, {name}_shape)
+        {name}_scores = Slice ({name}_shifted, zero, {num_others}, three)"""
+
+
 POSITION_SCORES_BODY = f"""axis = Constant <value_ints = [1]> ()
         zero = Constant <value_ints = [0]> ()
         two = Constant <value_ints = [2]> ()
@@ -50,22 +70,8 @@ POSITION_SCORES_BODY = f"""axis = Constant <value_ints = [1]> ()
         width = Add (num_queries, num_keys)
         row = Sub (width, axis)
         flat = Concat <axis = 0> (zero, zero, rest)
-        flat_by_query = Reshape (by_query, flat)
-        query_start = Sub (num_queries, axis)
-        query_size = Mul (num_queries, row)
-        query_end = Add (query_start, query_size)
-        query_rows = Slice (flat_by_query, query_start, query_end, two)
-        query_shape = Concat <axis = 0> (zero, zero, num_queries, row)
-        query_shifted = Reshape (query_rows, query_shape)
-        query_scores = Slice (query_shifted, zero, num_keys, three)
-        flat_by_key = Reshape (by_key, flat)
-        key_start = Sub (num_keys, axis)
-        key_size = Mul (num_keys, row)
-        key_end = Add (key_start, key_size)
-        key_rows = Slice (flat_by_key, key_start, key_end, two)
-        key_shape = Concat <axis = 0> (zero, zero, num_keys, row)
-        key_shifted = Reshape (key_rows, key_shape)
-        key_scores = Slice (key_shifted, zero, num_queries, three)
+        {_shift("query", "by_query", num="num_queries", num_others="num_keys")}
+        {_shift("key", "by_key", num="num_keys", num_others="num_queries")}
         key_scores_by_query = Transpose <perm = [0, 1, 3, 2]> (key_scores)
         unmasked = Add (query_scores, key_scores_by_query)
         masked_score = Constant <value_float = {MASKED_SCORE}> ()

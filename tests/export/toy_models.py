@@ -52,13 +52,13 @@ def toy_model(task: Task, config: EncoderConfig = CONFIG) -> TaskModel:
 
 
 @cache
-def _captured(task: Task) -> ir.Model:
-    return capture(toy_model(task))
+def _captured(task: Task, config: EncoderConfig) -> ir.Model:
+    return capture(toy_model(task, config))
 
 
-def captured(task: Task) -> ir.Model:
+def captured(task: Task, config: EncoderConfig = CONFIG) -> ir.Model:
     """Return a copy of the toy model's graph before any fusion."""
-    return _captured(task).clone()
+    return _captured(task, config).clone()
 
 
 @cache

@@ -109,6 +109,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Captured:
     def build(family: str, task: str) -> tuple[TaskModel, ir.Model]:
         prefix, config, sizes = CONFIGS[family]
         changes = DISTILBERT_SIZES if family == "distilbert" else SIZES
+        torch.manual_seed(0)
         encoder = getattr(transformers, f"{prefix}Model")(config(**{**sizes, **changes}))
         source = open_checkpoint(save_reference(encoder, tmp_path_factory.mktemp("encoder")))
         model = load_model(source, TASKS[task], new_head=True)

@@ -6,24 +6,20 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from bert_export.capture import capture
 from bert_export.errors import FusionError
 from bert_export.fusion import add_padding_branch, fuse
 from bert_export.fusion.position_bias import position_bias
 from bert_export.onnx_graph import NoMatch, operators, scope
 from bert_export.parity import check_parity
 from bert_models import TaskModel
-from bert_runtime.tasks import Task
 
-from ..toy_models import CLASSIFIER, MEAN, RELATIVE, fused, graph_runner, toy_model
+from ..toy_models import CLASSIFIER, MEAN, RELATIVE, captured, fused, graph_runner, toy_model
 
 
 @pytest.fixture(scope="module", params=[CLASSIFIER, MEAN], ids=["classifier", "mean"])
 def relative(request: pytest.FixtureRequest) -> tuple[TaskModel, ir.Model]:
     """A toy model with relative positions, and its graph before any fusion."""
-    task: Task = request.param
-    model = toy_model(task, RELATIVE)
-    return model, capture(model)
+    return toy_model(request.param, RELATIVE), captured(request.param, RELATIVE)
 
 
 def test_table_is_one_constant_by_distance(relative: tuple[TaskModel, ir.Model], tmp_path: Path) -> None:
@@ -48,8 +44,7 @@ def test_no_weight_has_an_element_for_each_query_and_key(relative: tuple[TaskMod
 
 def test_one_query_gets_the_mask_of_one_query(tmp_path: Path) -> None:
     """A classifier's last layer; nothing is branched around, since all scores have a bias."""
-    model = toy_model(CLASSIFIER, RELATIVE)
-    graph = capture(model)
+    model, graph = toy_model(CLASSIFIER, RELATIVE), captured(CLASSIFIER, RELATIVE)
     fusions = fuse(graph, RELATIVE, CLASSIFIER)
     finished, counts = add_padding_branch(graph, fusions)
     assert counts == fusions

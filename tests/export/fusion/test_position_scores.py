@@ -8,7 +8,6 @@ import onnx_ir as ir
 import pytest
 
 from bert_export.attention_graph import add_attention_outputs, reference_attention
-from bert_export.capture import capture
 from bert_export.errors import FusionError
 from bert_export.fusion import add_padding_branch, fuse
 from bert_export.fusion.position_scores import position_scores
@@ -17,9 +16,8 @@ from bert_export.parity import check_parity, probe_batches
 from bert_export.position_functions import POSITION_SCORES
 from bert_models import EncoderConfig, TaskModel
 from bert_runtime.cpu.session import Session
-from bert_runtime.tasks import Task
 
-from ..toy_models import CLASSIFIER, DISENTANGLED, MEAN, fused, graph_runner, toy_model
+from ..toy_models import CLASSIFIER, DISENTANGLED, MEAN, captured, fused, graph_runner, toy_model
 
 OPTIONS = {
     "c2p": {"position_attention": "c2p"},
@@ -33,9 +31,7 @@ FAST = "c2p"
 @pytest.fixture(scope="module", params=[CLASSIFIER, MEAN], ids=["classifier", "mean"])
 def disentangled(request: pytest.FixtureRequest) -> tuple[TaskModel, ir.Model]:
     """A toy model with position scores, and its graph before any fusion."""
-    task: Task = request.param
-    model = toy_model(task, DISENTANGLED)
-    return model, capture(model)
+    return toy_model(request.param, DISENTANGLED), captured(request.param, DISENTANGLED)
 
 
 def test_every_layer_calls_the_function(disentangled: tuple[TaskModel, ir.Model], tmp_path: Path) -> None:
@@ -63,8 +59,7 @@ def test_projections_are_constants_and_no_table_has_an_element_for_each_query_an
 )
 def test_every_option_has_parity(name: str, tmp_path: Path) -> None:
     config: EncoderConfig = replace(DISENTANGLED, **OPTIONS[name])  # type: ignore[arg-type]
-    model = toy_model(CLASSIFIER, config)
-    graph = capture(model)
+    model, graph = toy_model(CLASSIFIER, config), captured(CLASSIFIER, config)
     fusions = fuse(graph, config, CLASSIFIER)
     finished, counts = add_padding_branch(graph, fusions)
     assert counts == fusions
@@ -73,8 +68,7 @@ def test_every_option_has_parity(name: str, tmp_path: Path) -> None:
 
 
 def test_one_query_gets_the_scores_of_one_query() -> None:
-    model = toy_model(CLASSIFIER, DISENTANGLED)
-    graph = capture(model)
+    graph = captured(CLASSIFIER, DISENTANGLED)
     fuse(graph, DISENTANGLED, CLASSIFIER)
     sizes = [str(node.outputs[0].shape[2]) for node in operators(graph, POSITION_SCORES.name)]  # type: ignore[index]
     assert sizes == ["sequence", "sequence", "1"]
@@ -83,8 +77,7 @@ def test_one_query_gets_the_scores_of_one_query() -> None:
 
 
 def test_probabilities_equal_those_of_pytorch(tmp_path: Path) -> None:
-    model = toy_model(CLASSIFIER, DISENTANGLED)
-    graph = capture(model)
+    model, graph = toy_model(CLASSIFIER, DISENTANGLED), captured(CLASSIFIER, DISENTANGLED)
     fuse(graph, DISENTANGLED, CLASSIFIER)
     ir.save(add_attention_outputs(graph, DISENTANGLED), path := tmp_path / "model.onnx")
     session = Session(path, CLASSIFIER.output, 1, kernels=False)
