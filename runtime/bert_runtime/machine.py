@@ -22,6 +22,10 @@ _INSTRUCTION_SETS = {
 }
 """CPU flags that provide an instruction set; one of them is enough."""
 
+_AT_HWCAP, _AT_HWCAP2 = 16, 26
+_ARM64_FLAGS = {"asimd": (_AT_HWCAP, 1), "asimddp": (_AT_HWCAP, 20), "i8mm": (_AT_HWCAP2, 13)}
+"""The entry of the auxiliary vector and its bit that state a flag (Documentation/arch/arm64/elf_hwcaps.rst)."""
+
 
 def available_cores() -> int:
     """Return the number of physical cores this process may keep busy, at least 1.
@@ -63,12 +67,35 @@ def _cpuinfo() -> dict[str, str]:
 
 def cpu_flags() -> frozenset[str]:
     """Return the CPU flags as Linux names them; empty where they cannot be read."""
+    if is_arm64():
+        return _arm64_flags()
     return frozenset(_cpuinfo().get("flags", "").split())
+
+
+def is_arm64() -> bool:
+    """Return whether this process runs on 64-bit Arm: Linux, macOS and Windows have a name each."""
+    return platform.machine().lower() in ("aarch64", "arm64")
+
+
+@lru_cache(maxsize=1)
+def _arm64_flags() -> frozenset[str]:
+    """Return those flags that kernels ask for, from the auxiliary vector; empty outside Linux.
+
+    Not from /proc/cpuinfo: an emulator shows the one of the machine below.
+    """
+    import ctypes
+
+    try:
+        auxiliary_value = ctypes.CDLL(None).getauxval
+    except (OSError, TypeError, AttributeError):
+        return frozenset()
+    auxiliary_value.restype, auxiliary_value.argtypes = ctypes.c_ulong, [ctypes.c_ulong]
+    return frozenset(name for name, (kind, bit) in _ARM64_FLAGS.items() if auxiliary_value(kind) >> bit & 1)
 
 
 def has_instruction_set(name: str | None) -> bool:
     """Return whether the processor has an instruction set: `vnni` or `bf16`; true for `None`."""
-    if name is None or (name == "vnni" and platform.machine().lower() in ("aarch64", "arm64")):
+    if name is None or (name == "vnni" and is_arm64()):
         return True
     return not cpu_flags().isdisjoint(_INSTRUCTION_SETS.get(name, ()))
 

@@ -68,7 +68,7 @@ void pack_rows(const Row& row, size_t count, size_t padded, size_t head_size, F3
       transpose_4_bytes(rows);
       int16_t* panel =
           panels + first / kPanelColumns * kPanelColumns * padded_size + (first % kPanelColumns + kLanes * i) * 2;
-      for (size_t pair = 0; pair < kLanes; ++pair) store_i32(panel + 2 * kPanelColumns * pair, rows[pair]);
+      for (size_t pair = 0; pair < kLanes; ++pair) store_i32(panel + 2 * kPanelColumns * pair, pair_i16(rows[pair]));
     }
 }
 

@@ -1,5 +1,5 @@
-// AVX2 with FMA, and AVX-VNNI where compiled for it: vectors of 8 float32 or int32 lanes. avx512.h defines the same
-// names for 16 lanes.
+// AVX2 with FMA, and AVX-VNNI where compiled for it: vectors of 8 float32 or int32 lanes. avx512.h and neon.h
+// define the same names for 16 and 4 lanes.
 #pragma once
 #include <immintrin.h>
 
@@ -104,8 +104,10 @@ inline F32 lookup(const float* table, I32 index) {
   return _mm256_permutevar8x32_ps(load(table), index);
 }
 
-// int16 pairs from the low halves of int32 lanes: (even[0], odd[0], even[1], odd[1], …).
-inline I32 interleave_i16(I32 even, I32 odd) { return _mm256_blend_epi16(even, _mm256_slli_epi32(odd, 16), 0xaa); }
+// A panel vector of DotS16 from the low halves of int32 lanes: (even[0], odd[0], even[1], odd[1], …).
+inline I32 pair_i16(I32 even, I32 odd) { return _mm256_blend_epi16(even, _mm256_slli_epi32(odd, 16), 0xaa); }
+// The same from lanes that hold both int16.
+inline I32 pair_i16(I32 pairs) { return pairs; }
 // int32 → int16, saturating. In the unordered result, a and b alternate every 128 bits.
 inline I32 narrow_to_i16_unordered(I32 a, I32 b) { return _mm256_packs_epi32(a, b); }
 inline I32 narrow_to_i16(I32 a, I32 b) { return _mm256_permute4x64_epi64(narrow_to_i16_unordered(a, b), 0xd8); }

@@ -1,4 +1,5 @@
-// AVX-512 (F, BW, DQ, VL) with VNNI: vectors of 16 float32 or int32 lanes. avx2.h defines the same names for 8 lanes.
+// AVX-512 (F, BW, DQ, VL) with VNNI: vectors of 16 float32 or int32 lanes. avx2.h and neon.h define the same
+// names for 8 and 4 lanes.
 #pragma once
 #include <immintrin.h>
 
@@ -81,10 +82,10 @@ inline F32 lookup(const float* table, I32 index) {
   return _mm512_permutex2var_ps(load(table), index, load(table + 16));
 }
 
-// int16 pairs from the low halves of int32 lanes: (even[0], odd[0], even[1], odd[1], …).
-inline I32 interleave_i16(I32 even, I32 odd) {
-  return _mm512_mask_blend_epi16(0xaaaaaaaa, even, _mm512_slli_epi32(odd, 16));
-}
+// A panel vector of DotS16 from the low halves of int32 lanes: (even[0], odd[0], even[1], odd[1], …).
+inline I32 pair_i16(I32 even, I32 odd) { return _mm512_mask_blend_epi16(0xaaaaaaaa, even, _mm512_slli_epi32(odd, 16)); }
+// The same from lanes that hold both int16.
+inline I32 pair_i16(I32 pairs) { return pairs; }
 // int32 → int16, saturating. In the unordered result, a and b alternate every 128 bits.
 inline I32 narrow_to_i16_unordered(I32 a, I32 b) { return _mm512_packs_epi32(a, b); }
 inline I32 narrow_to_i16(I32 a, I32 b) {

@@ -2,6 +2,9 @@
 // reads a table of the compiler's runtime library, which zig's leaves empty (ziglang 0.17.1), so that no kernel would
 // run.
 #pragma once
+#if defined(__aarch64__)
+#include "cpu_features_arm64.h"
+#else
 #include <cpuid.h>
 
 namespace bert {
@@ -45,3 +48,5 @@ inline bool has_avx512_vnni() {
 inline bool has_amx_int8() { return has_all(cpuid(7, 0).edx, 1U << 25); }
 
 }  // namespace bert
+
+#endif

@@ -52,13 +52,15 @@ class PositionScores {
     float* y = bias();
     multiply<Dot, R>(queries, query_bytes, steps, panels, panel_bytes, first, key_tokens, scales, y);
     for (size_t key = 0; key < key_tokens; key += kLanes) {
-      I32 columns[kLanes];  // of keys as rows; those behind the last are masked
-      for (int lane = 0; lane < kLanes; ++lane)
-        columns[lane] = bit_cast_i32(load_unaligned(row_of(by_key_, key + lane) + first));
-      transpose_4_bytes(columns);
-      for (int r = 0; r < R; ++r) {
-        float* sums = y + r * stride_ + key;
-        store_unaligned(sums, load_unaligned(sums) + bit_cast_f32(columns[r]));
+      for (int row = 0; row < R; row += kLanes) {
+        I32 columns[kLanes];  // of keys as rows; those behind the last are masked
+        for (int lane = 0; lane < kLanes; ++lane)
+          columns[lane] = bit_cast_i32(load_unaligned(row_of(by_key_, key + lane) + first + row));
+        transpose_4_bytes(columns);
+        for (int r = row; r < std::min(R, row + kLanes); ++r) {
+          float* sums = y + r * stride_ + key;
+          store_unaligned(sums, load_unaligned(sums) + bit_cast_f32(columns[r - row]));
+        }
       }
     }
   }
@@ -91,7 +93,5 @@ class PositionScores {
   size_t tokens_, max_tokens_, stride_;
   float* by_key_;  // [tokens rounded up to kLanes, stride], then the bias [kMaxTileRows, stride]
 };
-
-static_assert(kMaxTileRows <= kLanes, "a block of queries is transposed at once");
 
 }  // namespace bert

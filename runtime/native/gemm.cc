@@ -91,9 +91,10 @@ Linear<Input, Weight>::Linear(const Weight* weight, const float* scales, const f
   for (size_t column = 0; column < out_features; ++column) {
     const float scale = input.scale * scales_[column] / output_scale;
     scales_[column] = scale;
-    // Σ (a - zero_point)·w = Σ a·w - zero_point·Σ w
+    // Σ (a - zero_point)·w = Σ (a - shift)·w - (zero_point - shift)·Σ w
+    const int zero_point = input.zero_point - kInputShift<DotOf<Weight>>;
     bias_[column] =
-        bias_[column] / output_scale - scale * static_cast<float>(input.zero_point * weight_->column_sums[column]);
+        bias_[column] / output_scale - scale * static_cast<float>(zero_point * weight_->column_sums[column]);
   }
 }
 

@@ -21,11 +21,30 @@ namespace bert {
 
 constexpr int kPanelColumns = 2 * kLanes;  // NR
 
+// Where weight k of a column stands in a panel [K / G, C, G], see packing.h.
+template <class Dot>
+struct PanelOrder {
+  static size_t index(size_t k, size_t column, size_t) {
+    constexpr size_t kGroup = 4 / sizeof(typename Dot::Input);
+    return (k / kGroup * kPanelColumns + column) * kGroup + k % kGroup;
+  }
+};
+
 template <int R>
 inline void zero_accumulators(I32 (&acc)[R][2]) {
 #pragma GCC unroll 12
   for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = zero_i32();
 }
+
+}  // namespace bert
+
+#if defined(__aarch64__)
+#include "neon_microkernel.h"
+#endif
+
+namespace bert {
+
+#if !defined(__aarch64__)
 
 // acc[r][h] += row r of A · half h of the columns of a B panel. Rows of A are `a_stride` bytes apart. `steps` is K
 // divided by the elements in 4 bytes: each step consumes 4 bytes of every A row. If PrefetchBytes > 0, each step also
@@ -39,8 +58,7 @@ inline BERT_ALWAYS_INLINE void gemm_microkernel(const uint8_t* a, size_t a_strid
     const I32 b0 = Dot::load_b(panel + Dot::kStepBytes * k, 0);
     const I32 b1 = Dot::load_b(panel + Dot::kStepBytes * k, 1);
 #pragma GCC unroll 2
-    for (int byte = 0; byte < PrefetchBytes; byte += 64)
-      _mm_prefetch(reinterpret_cast<const char*>(prefetch) + PrefetchBytes * k + byte, _MM_HINT_T1);
+    for (int byte = 0; byte < PrefetchBytes; byte += 64) __builtin_prefetch(prefetch + PrefetchBytes * k + byte, 0, 2);
 #pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
       int32_t four_bytes;
@@ -55,6 +73,8 @@ inline BERT_ALWAYS_INLINE void gemm_microkernel(const uint8_t* a, size_t a_strid
 #pragma GCC unroll 12
   for (int r = 0; r < R; ++r) asm("" : "+v"(acc[r][0]), "+v"(acc[r][1]));
 }
+
+#endif
 
 // Returns Kernel::run<rows>, for a number of rows from 1 to kMaxTileRows that is known at run time only.
 template <class Kernel, int... R>

@@ -28,16 +28,27 @@ STRICT_FLAGS = ("-Wall", "-Wextra", "-Werror", "-Wno-uninitialized", "-Wno-unkno
                 "-Wno-maybe-uninitialized")  # fmt: skip
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma", "-mprfchw")
 _AVX2 = ("-mavx2", "-mfma")
-LIBRARIES = {
-    "kernels-avx512.so": ((), _AVX512),
-    "kernels-avxvnni.so": (("-DBERT_AVX2", "-DBERT_AVXVNNI"), (*_AVX2, "-mavxvnni")),
-    "kernels-avx2.so": (("-DBERT_AVX2",), _AVX2),
+ARMV8_2 = "-march=armv8.2-a"
+LIBRARIES_OF = {
+    "x86_64": {
+        "kernels-avx512.so": ((), _AVX512),
+        "kernels-avxvnni.so": (("-DBERT_AVX2", "-DBERT_AVXVNNI"), (*_AVX2, "-mavxvnni")),
+        "kernels-avx2.so": (("-DBERT_AVX2",), _AVX2),
+    },
+    "aarch64": {
+        "kernels-i8mm.so": (("-DBERT_I8MM",), (f"{ARMV8_2}+dotprod+i8mm",)),
+        "kernels-dotprod.so": (("-DBERT_DOTPROD",), (f"{ARMV8_2}+dotprod",)),
+        "kernels-neon.so": ((), ()),
+    },
 }
+LIBRARIES = {name: flags for libraries in LIBRARIES_OF.values() for name, flags in libraries.items()}
 """The libraries that `bert_runtime.cpu.native_kernels` looks for: preprocessor definitions and instruction sets."""
 _BASELINE_SOURCES = ("operators.cc",)
 """Compiled without the instruction set, since they check whether the processor has it."""
 
 MODE_VARIABLE = "BERT_EXPORT_KERNELS"
+MACHINE_VARIABLE = "BERT_EXPORT_KERNELS_MACHINE"
+"""Names the processor family to compile for, if `CXX` is a cross compiler; otherwise it is this machine's."""
 MODES = {
     "auto": "compile the kernels; a library that cannot be compiled is a warning (the default)",
     "require": "compile the kernels; a library that cannot be compiled ends the build, as a release wants it",
@@ -62,21 +73,34 @@ class KernelsBuildHook(BuildHookInterface):  # type: ignore[misc]
         if mode == "none":
             return
         library_dir = Path(self.root) / LIBRARY_DIR
-        errors = {name: _update_library(library_dir / name) for name in LIBRARIES}
+        names = [*LIBRARIES_OF.get(target_machine(), LIBRARIES)]
+        errors = {name: _update_library(library_dir / name) for name in names}
         built = [name for name, error in errors.items() if error is None]
         if len(built) < len(errors):
             reasons = sorted({error for error in errors.values() if error})
             missing = "some native kernels" if built else "native kernels"
             problem = f"bert-export is built without {missing}: {'; '.join(reasons)}"
             if mode == "require":
-                self.app.abort(f"{problem}\n{MODE_VARIABLE}=require asks for all of {', '.join(LIBRARIES)}")
+                self.app.abort(f"{problem}\n{MODE_VARIABLE}=require asks for all of {', '.join(names)}")
             self.app.display_warning(problem)
         if not built:
             return
         build_data["artifacts"] += [f"/{LIBRARY_DIR}/{name}" for name in built]
         if version != "editable":
             build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+            build_data["tag"] = f"py3-none-{_wheel_platform()}"
+
+
+def target_machine() -> str:
+    """Return the processor family that kernels are compiled for, as `platform.machine` names it."""
+    return os.environ.get(MACHINE_VARIABLE) or platform.machine()
+
+
+def _wheel_platform() -> str:
+    """Return the platform tag of a wheel with kernels, before auditwheel says which Linux it needs."""
+    native = sysconfig.get_platform()
+    cross = f"linux-{target_machine()}" if os.environ.get(MACHINE_VARIABLE) else native
+    return cross.replace("-", "_").replace(".", "_")
 
 
 def _update_library(library: Path) -> str | None:
@@ -96,8 +120,8 @@ def _is_up_to_date(library: Path) -> bool:
 
 def _platform_error() -> str | None:
     """Return why this platform has no native kernels, or None if it has."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return f"they are for Linux on x86-64, and this is {sys.platform} on {platform.machine()}"
+    if sys.platform != "linux" or target_machine() not in LIBRARIES_OF:
+        return f"they are for Linux on x86-64 and arm64, and this is {sys.platform} on {target_machine()}"
     return None
 
 
@@ -105,6 +129,12 @@ def compile_flags(library_name: str, source: Path) -> tuple[str, ...]:
     """Return the flags that compile a source file for a library, without warnings."""
     definitions, instruction_set = LIBRARIES[library_name]
     return (*STANDARD_FLAGS, *definitions, *(() if source.name in _BASELINE_SOURCES else instruction_set))
+
+
+def spell_flags(compiler: list[str], flags: tuple[str, ...]) -> list[str]:
+    """Return flags as the compiler spells them: zig knows Arm's architectures as features of a CPU."""
+    is_zig = any("zig" in word for word in compiler)
+    return [flag.replace(ARMV8_2, "-mcpu=generic+v8_2a") if is_zig else flag for flag in flags]
 
 
 def compile_kernels(library: Path, *, strict: bool = False) -> str | None:
@@ -121,13 +151,23 @@ def compile_kernels(library: Path, *, strict: bool = False) -> str | None:
     """
     if error := _platform_error():
         return error
+    if library.name not in LIBRARIES_OF[target_machine()]:
+        return f"{library.name} is not for {target_machine()}"
     compiler = shlex.split(os.environ.get("CXX", "")) or [shutil.which("c++") or shutil.which("g++") or "c++"]
     warnings = STRICT_FLAGS if strict else ()
     with tempfile.TemporaryDirectory() as folder:
         sources = sorted(SOURCE_DIR.glob("*.cc"))
         objects = [f"{Path(folder) / source.stem}.o" for source in sources]
         commands = [
-            [*compiler, *compile_flags(library.name, source), *warnings, "-c", str(source), "-o", target]
+            [
+                *compiler,
+                *spell_flags(compiler, compile_flags(library.name, source)),
+                *warnings,
+                "-c",
+                str(source),
+                "-o",
+                target,
+            ]
             for source, target in zip(sources, objects, strict=True)
         ]
         linked = Path(folder) / library.name

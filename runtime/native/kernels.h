@@ -57,7 +57,7 @@ struct QuantParams {
 // Tables for GELU followed by uint8 quantization (scale, zero point): see `quantized_gelu` in gelu.h.
 struct QuantizedGelu {
   explicit QuantizedGelu(QuantParams output);
-#ifdef BERT_AVX2
+#if defined(BERT_AVX2) || defined(__aarch64__)
   static constexpr int kPieces = 8, kDegree = 3;
 #else
   static constexpr int kPieces = 16, kDegree = 2;

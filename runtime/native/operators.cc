@@ -96,7 +96,13 @@ const CustomOp* const kOperators[] = {&linear,
 // Number of operators, from the first on, that this processor supports and runs faster than ONNX Runtime's own.
 size_t count_operators() {
   constexpr size_t kAll = std::size(kOperators);
-#if defined(BERT_AVXVNNI)
+#if defined(BERT_I8MM)
+  return bert::has_int8_matrix_product() ? kAll : 0;
+#elif defined(BERT_DOTPROD)
+  return bert::has_dot_product() ? kAll : 0;
+#elif defined(__aarch64__)
+  return kAll;
+#elif defined(BERT_AVXVNNI)
   return bert::has_avx_vnni() ? kAll : 0;
 #elif defined(BERT_AVX2)
   return bert::has_avx2_and_fma() ? kAll : 0;

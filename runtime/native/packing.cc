@@ -25,13 +25,11 @@ namespace {
 
 template <class Dot, class Weight>
 void pack_panel(const Weight* weight, size_t in_features, size_t out_features, size_t first_column, Weight* panel) {
-  constexpr size_t group = Dot::kStepBytes / kPanelColumns / sizeof(Weight);
   const size_t columns = std::min<size_t>(kPanelColumns, out_features - first_column);
   if (columns < kPanelColumns) std::memset(panel, 0, kPanelColumns * in_features * sizeof(Weight));
   for (size_t k = 0; k < in_features; ++k)
     for (size_t column = 0; column < columns; ++column)
-      panel[(k / group * kPanelColumns + column) * group + k % group] =
-          weight[k * out_features + first_column + column];
+      panel[PanelOrder<Dot>::index(k, column, in_features)] = weight[k * out_features + first_column + column];
 }
 
 template <class Weight>

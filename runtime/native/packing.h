@@ -7,6 +7,8 @@
 //      Dot              DotU8S8, DotU8S7              DotU8S8 (16-bit A)        DotF32
 //      G                4                             2                         1
 //
+//   neon_microkernel.h says what differs on arm64.
+//
 //   B [K, N], row-major                        panel 0 of int8 weights with G = 4
 //
 //         n=0  1   2  …  C-1 | C  …            step 0  [a0 b0 c0 d0][a1 b1 c1 d1][a2 b2 c2 d2] …
@@ -40,6 +42,10 @@ struct PackedWeight {
   AlignedArray<Weight> panels;
   std::vector<int32_t> column_sums;  // Σ over K of int8 weights [N], for the correction by the zero point; else empty
 };
+
+// What the microkernel reads is a uint8 of A less this: instructions that multiply signed bytes alone need signed A.
+template <class Dot>
+constexpr int kInputShift = std::is_same_v<typename Dot::Input, int8_t> ? 128 : 0;
 
 template <class T>
 AlignedArray<T> allocate_array(size_t count) {

@@ -113,7 +113,7 @@ struct Head {
         const I32 low = round_to_i32(load_n(even + i, remaining(head_size, i)) * inverse_scale);
         const I32 high = round_to_i32(load_n(odd + i, remaining(odd_size, i)) * inverse_scale);
         store_i32(values + 2 * ((i / kPanelColumns * pairs + pair) * kPanelColumns + i % kPanelColumns),
-                  interleave_i16(low, high));
+                  pair_i16(low, high));
       }
     }
   }

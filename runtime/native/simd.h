@@ -4,10 +4,12 @@
 #include <cstdint>
 
 #include "kernels.h"
-#ifndef BERT_AVX2
-#include "avx512.h"
-#else
+#if defined(__aarch64__)
+#include "neon.h"
+#elif defined(BERT_AVX2)
 #include "avx2.h"
+#else
+#include "avx512.h"
 #endif
 
 // For parts of a kernel that keep accumulators in registers: a call would spill them to memory.

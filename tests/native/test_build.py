@@ -17,11 +17,13 @@ from bert_runtime.machine import cpu_flags
 from .test_library_selection import LIBRARIES, first_operator
 
 IS_SUPPORTED = sys.platform == "linux" and platform.machine() == "x86_64"
+HOST_LIBRARIES = [name for name, flags in native_kernels._LIBRARIES.items() if "asimd" not in flags]
+"""Those that the compilers of x86-64 make; test_aarch64.py has the others."""
 ZIG = f"{sys.executable} -m ziglang c++ -target x86_64-linux-gnu.2.28"
 
 
 @pytest.mark.skipif(not IS_SUPPORTED, reason="the native kernels are for Linux on x86-64")
-@pytest.mark.parametrize("name", LIBRARIES)
+@pytest.mark.parametrize("name", HOST_LIBRARIES)
 @pytest.mark.parametrize("compiler", ["g++", "clang++", pytest.param("zig c++", marks=pytest.mark.slow)])
 def test_library_compiles_without_warnings(
     compiler: str, name: str, hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -43,6 +45,32 @@ def test_hook_builds_the_libraries_that_the_runtime_loads(hook: ModuleType) -> N
     assert set(hook.LIBRARIES) == set(native_kernels._LIBRARIES)
 
 
+def test_cross_compiled_wheel_has_the_libraries_and_the_tag_of_its_processor(
+    hook: ModuleType, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(hook.MACHINE_VARIABLE, "aarch64")
+    monkeypatch.setattr(hook, "compile_kernels", lambda library: None)
+    build_data, warnings = initialize_hook(hook, project)
+    assert warnings == []
+    arm64 = [name for name in LIBRARIES if name not in HOST_LIBRARIES]
+    assert build_data["artifacts"] == [f"/{hook.LIBRARY_DIR}/{name}" for name in arm64]
+    assert build_data["tag"] == "py3-none-linux_aarch64"
+
+
+def test_library_of_another_processor_is_not_compiled(
+    hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hook.sys, "platform", "linux")
+    monkeypatch.setenv(hook.MACHINE_VARIABLE, "aarch64")
+    assert hook.compile_kernels(tmp_path / "kernels-avx2.so") == "kernels-avx2.so is not for aarch64"
+
+
+def test_zig_gets_features_of_a_processor_instead_of_an_architecture(hook: ModuleType) -> None:
+    flags = hook.compile_flags("kernels-i8mm.so", Path("gemm.cc"))
+    assert hook.spell_flags(["g++"], flags) == [*flags]
+    assert "-mcpu=generic+v8_2a+dotprod+i8mm" in hook.spell_flags(["python", "-m", "ziglang", "c++"], flags)
+
+
 @pytest.mark.skipif(not IS_SUPPORTED, reason="other platforms fail with another message")
 @pytest.mark.parametrize(
     ("compiler", "message"), [("no-such-compiler", "no C[+][+] compiler .* install g[+][+], or name one in CXX"),
@@ -58,14 +86,14 @@ def test_compiler_failure_is_reported_and_leaves_no_library(
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize(("system", "machine"), [("darwin", "arm64"), ("linux", "aarch64")])
+@pytest.mark.parametrize(("system", "machine"), [("darwin", "arm64"), ("linux", "riscv64")])
 def test_unsupported_platforms_have_no_kernels(
     system: str, machine: str, hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hook.sys, "platform", system)
     monkeypatch.setattr(hook.platform, "machine", lambda: machine)
     assert hook.compile_kernels(tmp_path / "kernels-avx2.so") == (
-        f"they are for Linux on x86-64, and this is {system} on {machine}"
+        f"they are for Linux on x86-64 and arm64, and this is {system} on {machine}"
     )
 
 
@@ -96,11 +124,11 @@ def project(hook: ModuleType, tmp_path: Path) -> Path:
 def test_wheel_for_an_unsupported_platform_excludes_stale_libraries(
     hook: ModuleType, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hook.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(hook.platform, "machine", lambda: "riscv64")
     build_data, warnings = initialize_hook(hook, project)
     assert build_data == {"artifacts": []}
     assert len(warnings) == 1
-    assert re.search(r"without native kernels: they are for Linux on x86-64, .* aarch64", warnings[0])
+    assert re.search(r"without native kernels: they are for Linux on x86-64 and arm64, .* riscv64", warnings[0])
 
 
 def test_failing_compiler_is_a_warning_unless_kernels_are_required(

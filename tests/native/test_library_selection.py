@@ -15,7 +15,7 @@ POOLED = {name for name in POOLING_FUNCTIONS if name.endswith("Max")}
 """Functions of sparse embeddings that have native kernels."""
 
 LIBRARIES = [*native_kernels._LIBRARIES]
-AVX512, AVXVNNI, AVX2 = LIBRARIES
+AVX512, AVXVNNI, AVX2, I8MM, DOTPROD, NEON = LIBRARIES
 
 
 def first_operator(library: Path) -> str | None:
@@ -36,6 +36,9 @@ def first_operator(library: Path) -> str | None:
         ({"avx2", "fma"}, AVX2),
         ({"avx2"}, None),
         ({"sse4_2"}, None),
+        ({"asimd", "asimddp", "i8mm"}, I8MM),
+        ({"asimd", "asimddp"}, DOTPROD),
+        ({"asimd"}, NEON),
     ],
 )
 def test_library_follows_cpu_flags(

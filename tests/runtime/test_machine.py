@@ -111,6 +111,35 @@ def test_64_bit_arm_counts_as_vnni(monkeypatch: pytest.MonkeyPatch, architecture
     assert machine.has_instruction_set("vnni")
 
 
+class Libc:
+    """A C library whose auxiliary vector has these entries."""
+
+    def __init__(self, entries: dict[int, int]) -> None:
+        def getauxval(kind: int) -> int:
+            return entries.get(kind, 0)
+
+        self.getauxval = getauxval
+
+
+@pytest.mark.parametrize(
+    ("libc", "expected"),
+    [
+        (Libc({16: 1 << 1 | 1 << 20, 26: 1 << 13}), {"asimd", "asimddp", "i8mm"}),
+        (Libc({16: 1 << 1 | 1 << 20}), {"asimd", "asimddp"}),
+        (Libc({16: 1 << 1}), {"asimd"}),
+        (object(), set()),  # macOS has none
+    ],
+)
+def test_flags_of_arm64_come_from_the_auxiliary_vector(
+    libc: object, expected: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr("ctypes.CDLL", lambda name: libc)
+    machine._arm64_flags.cache_clear()
+    assert machine.cpu_flags() == expected
+    machine._arm64_flags.cache_clear()
+
+
 def test_unknown_instruction_sets_are_not_available(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu(monkeypatch, "avx512_vnni", "avx10_2")
     assert not machine.has_instruction_set("avx10_2")

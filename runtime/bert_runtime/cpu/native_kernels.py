@@ -35,16 +35,19 @@ _log = logging.getLogger("bert_runtime")
 KERNEL_DOMAIN = "bert_export"
 """ONNX operator domain of the functions that have native kernels."""
 
-HOW_TO_GET_KERNELS = "reinstall bert-export from its wheel for Linux on x86-64, or where g++ is installed"
+HOW_TO_GET_KERNELS = "reinstall bert-export from its wheel for Linux on x86-64 or arm64, or where g++ is installed"
 
 _LIBRARIES = {
     "kernels-avx512.so": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"},
     "kernels-avxvnni.so": {"avx2", "fma", "avx_vnni"},
     "kernels-avx2.so": {"avx2", "fma"},
+    "kernels-i8mm.so": {"asimd", "asimddp", "i8mm"},
+    "kernels-dotprod.so": {"asimd", "asimddp"},
+    "kernels-neon.so": {"asimd"},
 }
-"""File name of each library, best first, and the CPU flags that it needs.
+"""File name of each library, best first of its processor family, and the CPU flags that it needs.
 
-They are compiled when the package is built on Linux for x86-64, see `runtime/native/hatch_build.py`.
+They are compiled when the package is built on Linux for x86-64 or arm64, see `runtime/native/hatch_build.py`.
 """
 
 
