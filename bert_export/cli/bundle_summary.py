@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from bert_export.cli.terminal import format_ms, is_terminal, print_heading, print_table, print_text
+from bert_export.compression_summary import COMPRESSION_KEY, describe_compression
 from bert_runtime.bundle.manifest import AttentionGraph, Manifest, Variant
 from bert_runtime.cpu.native_kernels import HOW_TO_GET_KERNELS, kernel_names, kernels_missing
 from bert_runtime.errors import BundleError
@@ -39,6 +40,7 @@ def _settings(bundle: Path, manifest: Manifest) -> list[tuple[str, str]]:
         *((key, _shorten(value)) for key, value in manifest.task.to_dict().items() if key != "name"),
         ("max_tokens", str(manifest.max_tokens)),
         ("made from", f"{source.get('path')} ({source.get('family')}, sha256 {str(source.get('sha256'))[:12]}…)"),
+        *(("compressed", line) for line in describe_compression(manifest.extra.get(COMPRESSION_KEY) or {})),
         ("made with", ", ".join(f"{tool} {version}" for tool, version in manifest.versions.items())),
         ("measured on", f"{manifest.machine.get('cpu')}, {manifest.machine.get('cores')} cores"),
         ("default", f"{manifest.default_precision} ({manifest.default_reason})"),

@@ -105,7 +105,7 @@ class ErrorGroup(SectionedGroup):
             return _describe_system_error(error)
         if isinstance(error, ModuleNotFoundError) and provided_by_extra(error):
             command, module = ctx.invoked_subcommand, _top_level_name(error)
-            extra = "train" if command in ("train", "pretrain", "distill") else _EXTRAS[module]
+            extra = "train" if command in ("train", "pretrain", "distill", "compress") else _EXTRAS[module]
             return str(MissingExtraError(module, extra, f"{self.program} {command}"))
         return None
 

@@ -9,6 +9,7 @@ import click
 from bert_export.cli.attention import attention
 from bert_export.cli.batch import batch
 from bert_export.cli.calibrate_scores import calibrate_scores
+from bert_export.cli.compress import compress
 from bert_export.cli.distill import distill
 from bert_export.cli.evaluate import evaluate
 from bert_export.cli.export import export
@@ -41,7 +42,7 @@ class _MainGroup(PluginGroup):
     """The commands in sections; of a distributed run, the rank-zero process alone prints errors."""
 
     sections: ClassVar[Mapping[str, Sequence[str]]] = {
-        "Train": ("tokenizer", "pretrain", "train", "distill"),
+        "Train": ("tokenizer", "pretrain", "train", "distill", "compress"),
         "Export": ("export", "inspect", "verify", "push", "pull"),
         "Run": ("predict", "rank", "evaluate", "attention"),
         "Deploy": ("serve", "batch", "triton"),
@@ -75,6 +76,7 @@ _COMMANDS = (
     pretrain,
     train,
     distill,
+    compress,
     export,
     inspect,
     verify,

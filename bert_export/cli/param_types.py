@@ -1,19 +1,31 @@
 """Types of command-line parameters."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-__all__ = ["CHECKPOINT", "PATH", "ColumnsType", "DevicesType", "NamesType", "NumbersType"]
+__all__ = [
+    "CHECKPOINT",
+    "PATH",
+    "ColumnsType",
+    "DevicesType",
+    "DurationType",
+    "NamesType",
+    "NumbersType",
+    "TokensType",
+]
 
 if TYPE_CHECKING:
     _Columns = click.ParamType[dict[str, str]]
     _Names = click.ParamType[tuple[str, ...]]
     _Numbers = click.ParamType[tuple[float, ...]]
     _Devices = click.ParamType[int | str]
+    _Tokens = click.ParamType[int | str]
+    _Duration = click.ParamType[float]
 else:  # click.ParamType is generic in recent releases only
-    _Columns = _Names = _Numbers = _Devices = click.ParamType
+    _Columns = _Names = _Numbers = _Devices = _Tokens = _Duration = click.ParamType
 
 
 class _PathType(click.Path):
@@ -78,3 +90,28 @@ class DevicesType(_Devices):
         if value == "auto":
             return "auto"
         return click.IntRange(min=1).convert(value, param, ctx)
+
+
+class TokensType(_Tokens):
+    """A number of tokens of at least 3, or `auto`."""
+
+    name = "N|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        if value == "auto":
+            return "auto"
+        return click.IntRange(min=3).convert(value, param, ctx)
+
+
+class DurationType(_Duration):
+    """A duration such as `90s`, `45m` or `1.5h`, in seconds."""
+
+    name = "DURATION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", str(value).strip())
+        if found is None:
+            self.fail(f"expected a duration such as 90s, 45m or 1.5h, found {value!r}", param, ctx)
+        return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]

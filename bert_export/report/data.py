@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bert_export.compression_summary import COMPRESSION_KEY, describe_compression
 from bert_export.latency import median_latencies_ms
 from bert_export.report.background_load import BackgroundLoad
 from bert_export.report.evaluation import Evaluation, evaluate_variants
@@ -112,6 +113,8 @@ class Report:
     latency: Latency
     evaluation: Evaluation | None
     """Measurements on a labelled file, if one was given."""
+    compression: tuple[str, ...] = ()
+    """How the model was compressed, in words; empty for one that was not."""
 
 
 def measure_report(
@@ -170,6 +173,7 @@ def measure_report(
         checks=checks,
         latency=_time(models, plan.threads, rounds, progress),
         evaluation=evaluation,
+        compression=tuple(describe_compression(manifest.extra.get(COMPRESSION_KEY) or {})),
     )
 
 

@@ -2,7 +2,7 @@
 
 from bert_runtime.errors import BertError
 
-__all__ = ["CheckpointError", "ConfigError", "TrainingError"]
+__all__ = ["CheckpointError", "CompressionError", "ConfigError", "TrainingError", "TrainingInterruptedError"]
 
 
 class ConfigError(BertError):
@@ -15,3 +15,11 @@ class CheckpointError(BertError):
 
 class TrainingError(BertError):
     """Training, pre-training or distillation cannot start or continue."""
+
+
+class TrainingInterruptedError(TrainingError):
+    """Ctrl-C or a signal ended a training run. The message says whether it can be resumed."""
+
+
+class CompressionError(BertError):
+    """A model cannot be made smaller as asked, or not without losing more than is allowed."""

@@ -10,7 +10,7 @@
     │   ├── CudaUnavailableError  CUDA was asked for and is not available; says why
     │   └── ForkedSessionError    a loaded model was used in a forked child
     ├── HubError                  the Hugging Face hub does not answer, refuses, or has something else
-    ├── bert_models.errors        ConfigError, CheckpointError, TrainingError
+    ├── bert_models.errors        ConfigError, CheckpointError, CompressionError, TrainingError
     ├── bert_export.errors        ExportError and its subclasses
     └── bert_bench.errors         BenchError and its subclasses
 

@@ -1,12 +1,11 @@
 """Layers in distillation: which ones initialise a student, which ones are compared, and recording what they compute."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 
-from bert_models.config import EncoderConfig
+from bert_models.compression.layers import keep_layers
 from bert_models.distillation.losses import attention_scores
 from bert_models.errors import TrainingError
 from bert_models.layers import Encoder
@@ -48,35 +47,7 @@ def student_from_layers(teacher: TaskModel, num_layers: int) -> TaskModel:
     Raises:
         TrainingError: the teacher has fewer layers.
     """
-    chosen = evenly_spaced_layers(teacher.config.num_layers, num_layers)
-    student = TaskModel(_with_layers(teacher.config, chosen), teacher.task)
-    encoder, source = student.encoder, teacher.encoder
-    encoder.embeddings.load_state_dict(source.embeddings.state_dict())
-    if encoder.position_bias is not None and source.position_bias is not None:
-        encoder.position_bias.load_state_dict(source.position_bias.state_dict())
-    if encoder.relative_positions is not None and source.relative_positions is not None:
-        encoder.relative_positions.load_state_dict(source.relative_positions.state_dict())
-    if encoder.final_norm is not None and source.final_norm is not None:
-        encoder.final_norm.load_state_dict(source.final_norm.state_dict())
-    for target, layer in enumerate(chosen):
-        encoder.layers[encoder.order[target]].load_state_dict(source.layers[source.order[layer]].state_dict())
-    student.head.load_state_dict(teacher.head.state_dict())
-    return student.eval()
-
-
-def _with_layers(config: EncoderConfig, chosen: list[int]) -> EncoderConfig:
-    """Keep some layers. Several parameter groups become one per layer: their layers need not stay equal."""
-    groups, local = (
-        config.num_layer_groups,
-        [index for index, layer in enumerate(chosen) if layer in config.local_layers],
-    )
-    return replace(
-        config,
-        num_layers=len(chosen),
-        num_layer_groups=groups if groups in (None, 1) else len(chosen),
-        local_layers=tuple(local),
-        sliding_window=config.sliding_window if local else None,
-    )
+    return keep_layers(teacher, evenly_spaced_layers(teacher.config.num_layers, num_layers))
 
 
 class LayerTrace:

@@ -29,6 +29,7 @@ from bert_models.training.distributed.process_group import ProcessGroup
 from bert_models.training.infer_task import label_reader
 from bert_models.training.objective import Objective, Target
 from bert_models.training.run import TrainingSetup, run_training, training_examples
+from bert_runtime.bundle.atomic_files import temp_path
 from bert_runtime.errors import DataError, InputError
 from bert_runtime.records import Record
 from bert_runtime.tasks import Example, SentenceEmbedding, SparseEmbedding, Task, Vocabulary
@@ -50,6 +51,7 @@ def distill(
     placement: Placement = DEFAULT_PLACEMENT,
     resume: bool = False,
     force: bool = False,
+    teacher_outputs: Path | None = None,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> dict[str, Any]:
     """Distil a fine-tuned teacher into a student with the same task and labels.
@@ -67,6 +69,8 @@ def distill(
         placement: devices and processes.
         resume: continue an interrupted run.
         force: replace what an earlier run wrote.
+        teacher_outputs: a file for the teacher's outputs, for several students of one teacher on one training file:
+            it is read if it is there, and else written.
         progress: called with the name of each stage.
 
     Returns:
@@ -79,7 +83,7 @@ def distill(
     """
 
     def build_setup(train_records: Sequence[Record], dev_records: Sequence[Record]) -> TrainingSetup:
-        return _training_setup(open_checkpoint(teacher), student, settings, distillation, progress)
+        return _training_setup(open_checkpoint(teacher), student, settings, distillation, teacher_outputs, progress)
 
     def find_label_reader() -> LabelReader | None:
         task = open_checkpoint(teacher).task()
@@ -97,6 +101,7 @@ def _training_setup(
     student_name: str,
     settings: TrainSettings,
     distillation: DistillationSettings,
+    teacher_outputs: Path | None,
     progress: Callable[[str], None],
 ) -> TrainingSetup:
     """Choose the student, and check that it can be distilled with these settings."""
@@ -131,7 +136,7 @@ def _training_setup(
         student.source,
         task,
         build=student.build if labelled else partial(_with_teacher_crf, student, model),
-        module=partial(_build_module, teacher, model, distillation, labelled, progress),
+        module=partial(_build_module, teacher, model, distillation, labelled, teacher_outputs, progress),
         examples=training_examples if labelled else unlabelled_examples,
         objective=None if labelled else UnlabelledObjective(task),
         described={
@@ -172,6 +177,7 @@ def _build_module(
     teacher_model: TaskModel,
     distillation: DistillationSettings,
     labelled: bool,
+    teacher_outputs: Path | None,
     progress: Callable[[str], None],
     model: TaskModel,
     train_set: ExampleDataset,
@@ -188,12 +194,33 @@ def _build_module(
         if process_group.is_rank_zero:
             progress("computing the teacher's outputs")
         examples = _teacher_examples(teacher_checkpoint, model.task, train_set, settings)
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        outputs = teacher.outputs(examples, device, show_progress=process_group.is_rank_zero)
+        identity = {"teacher": teacher_checkpoint.sha256(), "sequences": len(examples.encodings)}
+        outputs = _stored_outputs(teacher, examples, teacher_outputs, identity, process_group)
     return Distillation(
         model, dev_set, settings, precision, weights, process_group,
         teacher=teacher, teacher_outputs=outputs, distillation=distillation,
     )  # fmt: skip
+
+
+def _stored_outputs(
+    teacher: Teacher,
+    examples: ExampleDataset,
+    path: Path | None,
+    identity: dict[str, Any],
+    process_group: ProcessGroup,
+) -> list[Tensor]:
+    """Return the teacher's outputs: those in the file at `path` if it has the same identity, else new ones."""
+    if path is not None and path.is_file():
+        stored = torch.load(path, map_location="cpu", weights_only=True)
+        if stored["identity"] == identity:
+            outputs: list[Tensor] = stored["outputs"]
+            return outputs
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    outputs = teacher.outputs(examples, device, show_progress=process_group.is_rank_zero)
+    if path is not None and process_group.is_rank_zero:
+        torch.save({"identity": identity, "outputs": outputs}, temp_path(path))
+        temp_path(path).replace(path)
+    return outputs
 
 
 def _teacher_examples(

@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import Logger
 from torch import nn
 
-from bert_models.errors import TrainingError
+from bert_models.errors import TrainingError, TrainingInterruptedError
 from bert_models.training.base_module import TrainingModule
 from bert_models.training.data import ExampleDataset, dev_loader, train_loader
 from bert_models.training.distributed.process_group import ProcessGroup
@@ -124,7 +124,7 @@ def run_loop(
     `train` and `dev` are data loaders; by default the module provides them.
 
     Raises:
-        TrainingError: The run was interrupted.
+        TrainingInterruptedError: The run was interrupted.
     """
     module.train()  # Lightning keeps the mode, and a loaded model is in evaluation mode, without dropout
     with _interruptible(state), redirect_stdout(sys.stderr):  # where Lightning's progress bar belongs
@@ -180,7 +180,7 @@ def _best_epoch(module: FineTuning) -> dict[str, float]:
 
 @contextmanager
 def _interruptible(state: Path) -> Iterator[None]:
-    """Turn Ctrl-C into a `TrainingError` that says how to resume.
+    """Turn Ctrl-C into a `TrainingInterruptedError` that says how to resume.
 
     Lightning catches the interrupt, ignores further ones while it finishes, and exits with `sys.exit`.
     """
@@ -189,8 +189,8 @@ def _interruptible(state: Path) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, SystemExit):
         if (state / LAST_NAME).is_file():
-            raise TrainingError("interrupted; go on from the last save with --resume") from None
-        raise TrainingError("interrupted before anything was saved; start again") from None
+            raise TrainingInterruptedError("interrupted; go on from the last save with --resume") from None
+        raise TrainingInterruptedError("interrupted before anything was saved; start again") from None
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, handler)

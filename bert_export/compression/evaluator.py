@@ -1,0 +1,203 @@
+"""Train and measure candidates, and remember it all."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from bert_export.compression.candidates import (
+    Candidate,
+    Shape,
+    candidates_of_depth,
+    feed_forward_widths,
+    widest_fast_enough,
+)
+from bert_export.compression.data import SearchData
+from bert_export.compression.goal import CompressionSettings
+from bert_export.compression.halving import Rung, Trial
+from bert_export.compression.journal import Journal
+from bert_export.compression.latency_table import LatencyTable
+from bert_export.compression.measuring import Reference, drop_to_json
+from bert_export.compression.search import Measured
+from bert_export.compression.surgery import Surgeon, cut_checkpoint_vocabulary
+from bert_export.exporter import export
+from bert_models.compression import is_savable
+from bert_models.distillation import DistillationSettings, distill
+from bert_models.errors import TrainingError, TrainingInterruptedError
+from bert_models.training import TrainSettings
+from bert_models.training.run_dir import LAST_NAME, STATE_DIR
+
+__all__ = ["CandidateEvaluator"]
+
+_SPEED_MARGIN = 1.03
+"""A prediction must exceed the speed that is asked for by so much, since it may be that wrong."""
+
+
+@dataclass
+class CandidateEvaluator:
+    """Trains candidates by distillation from the uncompressed model, and measures their bundles."""
+
+    folder: Path
+    """The folder of the search."""
+    journal: Journal
+    settings: CompressionSettings
+    data: SearchData
+    files: tuple[Path, Path]
+    """The training rows and the search's dev rows as files."""
+    surgeon: Surgeon
+    table: LatencyTable
+    reference: Reference
+    reserve_s: float
+    """Seconds at the end that no training may take."""
+    progress: Callable[[str], None]
+    pace: float = 1.0
+    """How much longer training takes than estimated."""
+    bias: float = 1.0
+    """How much faster bundles are than predicted."""
+    trials: list[Trial] = field(default_factory=list)
+    """The last trial of every candidate that was trained."""
+    epochs: dict[str, int] = field(default_factory=dict)
+    """Epochs of each trial's last training, by its checkpoint."""
+
+    @property
+    def widths(self) -> list[int]:
+        """Widths of feed-forward blocks that candidates have."""
+        return feed_forward_widths(self.surgeon.model.config.intermediate_size)
+
+    def predicted_speedup(self, shape: Shape) -> float:
+        """Return the speed of a shape over that of the uncompressed model."""
+        config = self.surgeon.model.config
+        full = self.table.predict_ms(Shape(config.num_layers, config.intermediate_size))
+        return self.bias * full / self.table.predict_ms(shape)
+
+    def max_speedup(self) -> float:
+        """Return the predicted speed-up of the smallest candidate."""
+        return self.predicted_speedup(Shape(1, min(self.widths))) / _SPEED_MARGIN
+
+    def pool(self, speedup: float) -> list[Candidate]:
+        """See `Evaluator.pool`: the deepest first."""
+        config = self.surgeon.model.config
+        depths = range(1, config.num_layers + 1)
+        speedups = {Shape(depth, width): 0.0 for depth in depths for width in self.widths}
+        speedups = {shape: self.predicted_speedup(shape) for shape in speedups}
+        shapes = widest_fast_enough(depths, self.widths, speedups, speedup * _SPEED_MARGIN)
+        by_shape = [
+            candidates_of_depth(self.surgeon.influence, shape.num_layers, shape.intermediate_size) for shape in shapes
+        ]
+        found = [candidate for candidates in by_shape for candidate in candidates]
+        return [
+            candidate
+            for candidate in found
+            if is_savable(config, candidate.layers) and not (config.norm_first and candidate.layers[0])
+        ]
+
+    def plan(self, level: str, compute: Callable[[], list[Rung]]) -> list[Rung]:
+        """See `Evaluator.plan`."""
+        rows = self.journal.remember(f"plan {level}", lambda: [asdict(rung) for rung in compute()])
+        rungs = [Rung(**row) for row in rows]
+        steps = ", then ".join(f"{rung.num_candidates} × {rung.epochs} epochs" for rung in rungs)
+        self.progress(f"candidates that are {level} as fast: training {steps}{self._time_left()}")
+        return rungs
+
+    def epoch_s(self, candidates: Sequence[Candidate]) -> float:
+        """See `Evaluator.epoch_s`."""
+        full_s = self.surgeon.row_s * self.surgeon.num_train_rows
+        return self.pace * full_s * fmean(1 / self.predicted_speedup(candidate.shape) for candidate in candidates)
+
+    def time_left_s(self) -> float:
+        """See `Evaluator.time_left_s`."""
+        return max(self.settings.budget_s - self.journal.elapsed_s - self.reserve_s, 0.0)
+
+    def train(self, level: str, candidate: Candidate, epochs: int, before: Trial | None) -> Trial | None:
+        """See `Evaluator.train`."""
+        start = "cut" if before is None else before.checkpoint
+        key = f"train {candidate.name} at {level} for {epochs} epochs from {start}"
+        is_new = not self.journal.knows(key)
+        found = self.journal.remember(key, lambda: self._train(level, candidate, epochs, before))
+        if "failed" in found:
+            self.progress(f"warning: {candidate.name} failed: {found['failed']}")
+            return None
+        if is_new:
+            estimated_s = self.epoch_s([candidate]) * epochs / self.pace
+            self.pace = max(found["seconds"], 0.1) / max(estimated_s, 0.1)
+            self.progress(f"{candidate.name}: {found['metric']:.4f}{self._time_left()}")
+        trial = Trial(candidate, found["metric"], found["checkpoint"])
+        self.trials = [known for known in self.trials if before is None or known != before] + [trial]
+        self.epochs[trial.checkpoint] = epochs
+        return trial
+
+    def _train(self, level: str, candidate: Candidate, epochs: int, before: Trial | None) -> dict[str, Any]:
+        """Train a candidate; return its metric and its checkpoint, or why that failed."""
+        base = self.folder / "checkpoints" / f"{candidate.name}-at-{level}"
+        start = self.folder / before.checkpoint if before else base / "cut"
+        output = base / ("long" if before else "short") / f"{epochs}-epochs"
+        if before is None and not (start / "config.json").is_file():
+            self.surgeon.save(candidate, start)
+        self.progress(f"training {candidate.name} for {epochs} epochs")
+        try:
+            report = self._distill(str(start), output, epochs)
+        except TrainingInterruptedError:
+            raise
+        except TrainingError as error:
+            return {"failed": str(error)}
+        shutil.rmtree(start, ignore_errors=True)
+        metric = report["best"][report["metric"]]
+        checkpoint = str(output.relative_to(self.folder))
+        return {"metric": metric, "seconds": report["seconds"], "checkpoint": checkpoint}
+
+    def _distill(self, student: str, output: Path, epochs: int) -> dict[str, Any]:
+        settings = self.settings
+        resume = (output / STATE_DIR / LAST_NAME).is_file()
+        return distill(
+            self.surgeon.source.name, student, *self.files, output,
+            TrainSettings(
+                epochs=epochs, lr=settings.lr, batch_size=settings.batch_size, seed=settings.seed,
+                max_tokens=settings.max_tokens, sort_by_length=True,
+            ),
+            DistillationSettings(hard_weight=0.0 if self.data.unlabelled else 1.0),
+            resume=resume, force=not resume, teacher_outputs=self.folder / "teacher_outputs.pt",
+        )  # fmt: skip
+
+    def measure(self, trial: Trial) -> Measured:
+        """See `Evaluator.measure`."""
+        found = self.journal.remember(f"measure {trial.checkpoint}", lambda: self._measure(trial))
+        predicted = self.predicted_speedup(trial.candidate.shape) / self.bias
+        self.bias = found["time"]["speedup"] / predicted
+        return Measured(trial, found["time"]["speedup"], found["search"]["drop_percent"])
+
+    def measure_best(self) -> list[Measured]:
+        """Return the measurements so far; if there are none, measure the best trial of the longest training."""
+        measured = [self.measure(trial) for trial in self.trials if self.journal.knows(f"measure {trial.checkpoint}")]
+        if measured or not self.trials:
+            return measured
+        longest = max(self.trials, key=lambda trial: (self.epochs[trial.checkpoint], trial.metric))
+        return [self.measure(longest)]
+
+    def measurements(self, trial: Trial) -> dict[str, Any]:
+        """Return what `measure` has found."""
+        return dict(self.journal.remember(f"measure {trial.checkpoint}", lambda: self._measure(trial)))
+
+    def _measure(self, trial: Trial) -> dict[str, Any]:
+        checkpoint, vocabulary = self.folder / trial.checkpoint, None
+        if self.settings.vocabulary == "cut":
+            cut = checkpoint.with_name(f"{checkpoint.name}-cut-vocabulary")
+            records = [*self.data.train, *self.data.unlabelled]
+            vocabulary = cut_checkpoint_vocabulary(checkpoint, cut, records)
+            checkpoint = cut
+        bundle = self.folder / "bundles" / "-".join(checkpoint.relative_to(self.folder).parts[1:])
+        self.progress(f"exporting {trial.candidate.name} and measuring it{self._time_left()}")
+        export(checkpoint, bundle, calibrate=self.files[0], max_tokens=self.settings.max_tokens, force=True)
+        drop = self.reference.compare(bundle, self.data.search)
+        return {
+            "checkpoint": str(checkpoint.relative_to(self.folder)),
+            "bundle": str(bundle.relative_to(self.folder)),
+            "vocabulary": vocabulary,
+            "time": self.reference.time(bundle),
+            "search": drop_to_json(drop),
+        }
+
+    def _time_left(self) -> str:
+        minutes, seconds = divmod(int(max(self.settings.budget_s - self.journal.elapsed_s, 0)), 60)
+        return f" ({minutes}:{seconds:02} of the budget left)"

@@ -1,0 +1,87 @@
+"""The gate: judge what the search has chosen on rows that it never saw."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bert_export.compression.goal import Goal
+from bert_export.compression.search import Measured
+
+__all__ = ["Choice", "choose"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The bundle that a search ends with."""
+
+    measured: Measured
+    gate: dict[str, Any]
+    """Its comparison with the uncompressed model on the gate's rows."""
+    passed: bool
+    reason: str
+    attempts: int
+    """How many bundles the gate has judged: with more than one, its verdict is no longer that of unseen rows alone."""
+
+
+def choose(goal: Goal, measured: Sequence[Measured], judge: Callable[[Measured], dict[str, Any]]) -> Choice | None:
+    """Choose a bundle by the user's rule, and let the gate judge it.
+
+    With a least speed-up, the bundle of the least loss on the search's rows among those that are fast enough is chosen;
+    without any, the fastest. With a maximum drop, those within it on the search's rows are judged from the fastest to
+    the slowest until one passes; without any, the one of the least loss is judged.
+
+    Args:
+        goal: The rule.
+        measured: All bundles that were exported and measured.
+        judge: Compares a bundle with the uncompressed model on the gate's rows.
+
+    Returns:
+        The choice; `None` without any bundle.
+    """
+    if not measured:
+        return None
+    if goal.speedup is not None:
+        return _choose_by_speed(goal.speedup, measured, judge)
+    assert goal.max_drop is not None
+    return _choose_by_drop(goal.max_drop, measured, judge)
+
+
+def _choose_by_speed(
+    speedup: float, measured: Sequence[Measured], judge: Callable[[Measured], dict[str, Any]]
+) -> Choice:
+    fast = [found for found in measured if found.speedup >= speedup]
+    best = min(fast, key=lambda found: found.drop_percent) if fast else max(measured, key=lambda found: found.speedup)
+    gate = judge(best)
+    reason = f"measured {best.speedup:.2f}× as fast where {speedup:g}× is asked; {_describe(gate)}"
+    return Choice(best, gate, bool(fast), reason, 1)
+
+
+def _choose_by_drop(
+    max_drop: float, measured: Sequence[Measured], judge: Callable[[Measured], dict[str, Any]]
+) -> Choice:
+    def is_within(drop: float) -> bool:
+        return drop <= max_drop + 1e-9  # 0.92 of 1 is a little less than 8 % below
+
+    candidates = sorted(
+        (found for found in measured if is_within(found.drop_percent) and found.speedup > 1),
+        key=lambda found: -found.speedup,
+    )
+    judged: list[Choice] = []
+    for found in candidates or [min(measured, key=lambda found: found.drop_percent)]:
+        gate = judge(found)
+        passed = bool(candidates) and is_within(gate["drop_percent"])
+        reason = f"{_describe(gate)} where {max_drop:g} % is allowed; measured {found.speedup:.2f}× as fast"
+        judged.append(Choice(found, gate, passed, reason, len(judged) + 1))
+        if passed:
+            return judged[-1]
+    best = min(judged, key=lambda choice: float(choice.gate["drop_percent"]))
+    return Choice(best.measured, best.gate, False, best.reason, len(judged))
+
+
+def _describe(gate: dict[str, Any]) -> str:
+    low, high = gate["drop_percent_interval"]
+    return (
+        f"{gate['metric']} {gate['compressed']:.4f} against {gate['uncompressed']:.4f} of the uncompressed INT8 on "
+        f"{gate['rows']} rows that the search never saw, a loss of {gate['drop_percent']:.2f} % "
+        f"(95 % interval {low:.2f} to {high:.2f})"
+    )

@@ -1,0 +1,72 @@
+"""What a search is asked for."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from bert_models.errors import CompressionError
+
+__all__ = ["VOCABULARIES", "CompressionSettings", "Goal"]
+
+VOCABULARIES = ("keep", "cut")
+"""Whether all pieces of the vocabulary stay, or those that the texts given use."""
+
+_MIN_BUDGET_S = 60.0
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The user's rule: a least speed-up with the smallest loss, or the highest speed with at most some loss."""
+
+    speedup: float | None = None
+    """Least speed over that of the uncompressed INT8 model."""
+    max_drop: float | None = None
+    """Largest loss of the task metric, in percent of the uncompressed INT8 model's."""
+
+    def __post_init__(self) -> None:
+        if (self.speedup is None) == (self.max_drop is None):
+            raise CompressionError("expected either a speed-up or a maximum drop (--speedup X or --max-drop PCT)")
+        if self.speedup is not None and not 1 < self.speedup < 1000:
+            raise CompressionError(f"expected a speed-up above 1, such as 2, found {self.speedup:g}")
+        if self.max_drop is not None and not 0 <= self.max_drop < 100:
+            raise CompressionError(f"expected a maximum drop of 0 to 100 percent, found {self.max_drop:g}")
+
+    def __str__(self) -> str:
+        if self.speedup is not None:
+            return f"at least {self.speedup:g}× as fast, with the least loss"
+        return f"as fast as possible, with at most {self.max_drop:g} % loss"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompressionSettings:
+    """How a search works."""
+
+    budget_s: float = 3600.0
+    """Seconds for the whole search."""
+    gate_fraction: float = 0.5
+    """Fraction of the dev rows that only the gate sees."""
+    vocabulary: str = "keep"
+    """One of `VOCABULARIES`."""
+    max_tokens: int | None = None
+    """Maximum length of a sequence in tokens; by default the checkpoint's."""
+    fit_length: bool = False
+    """Whether to lower it to what 99 % of the search's rows need."""
+    lr: float = 2e-4
+    """Peak learning rate of each training."""
+    batch_size: int = 32
+    """Sequences per batch."""
+    seed: int = 0
+    """Seed of the split and of the training."""
+
+    def __post_init__(self) -> None:
+        if self.budget_s < _MIN_BUDGET_S:
+            raise CompressionError(f"expected a budget of at least 1m, found {self.budget_s:g} seconds")
+        if self.fit_length and self.max_tokens is not None:
+            raise CompressionError(f"expected either max_tokens or fit_length, found both ({self.max_tokens})")
+        if not 0 < self.gate_fraction < 1:
+            raise CompressionError(f"expected a share of dev rows between 0 and 1, found {self.gate_fraction:g}")
+        if self.vocabulary not in VOCABULARIES:
+            raise CompressionError(f"expected a vocabulary of {' or '.join(VOCABULARIES)}, found {self.vocabulary!r}")
+
+    def identity(self) -> dict[str, Any]:
+        """Return what must be equal for a search to go on; it may go on with another budget."""
+        return {name: value for name, value in vars(self).items() if name != "budget_s"}

@@ -1,0 +1,94 @@
+"""Successive halving: train many candidates shortly, and ever fewer of them longer (arXiv:1502.07943)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bert_export.compression.candidates import Candidate
+
+__all__ = ["Rung", "Trial", "halve", "plan_rungs"]
+
+_KEPT_SHARE = 3
+"""One of so many candidates goes on to the next rung."""
+
+_MIN_FINAL_EPOCHS, _MAX_FINAL_EPOCHS = 3, 10
+"""Epochs of the last rung: fewer candidates are tried before it gets less than the first (judgements)."""
+
+_MAX_CANDIDATES = 9
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A round of the search: how many candidates are trained, and for how long."""
+
+    num_candidates: int
+    epochs: int
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trained candidate."""
+
+    candidate: Candidate
+    metric: float
+    """The task metric of its PyTorch model on the part of dev that the search may see."""
+    checkpoint: str
+    """The folder of its checkpoint, relative to that of the search."""
+
+
+def plan_rungs(num_candidates: int, epoch_s: float, budget_s: float) -> list[Rung]:
+    """Divide a budget: as many candidates as leave the last one at least three epochs, and then more epochs.
+
+    Args:
+        num_candidates: How many candidates there are.
+        epoch_s: Seconds that one epoch of a candidate takes.
+        budget_s: Seconds for all of them.
+
+    Returns:
+        The rungs; with too small a budget, one candidate that is trained for one epoch.
+    """
+    for number in range(min(num_candidates, _MAX_CANDIDATES), 0, -1):
+        rungs = [Rung(number, 1)] if number > 1 else []
+        if number > _KEPT_SHARE:
+            rungs.append(Rung(-(-number // _KEPT_SHARE), 2))
+        spent_s = epoch_s * sum(rung.num_candidates * rung.epochs for rung in rungs)
+        epochs = int((budget_s - spent_s) / epoch_s)
+        if epochs >= _MIN_FINAL_EPOCHS or number == 1:
+            return [*rungs, Rung(1, min(max(epochs, 1), _MAX_FINAL_EPOCHS))]
+    raise AssertionError("expected at least one candidate")
+
+
+def halve(
+    candidates: Sequence[Candidate],
+    rungs: Sequence[Rung],
+    train: Callable[[Candidate, int, Trial | None], Trial | None],
+) -> list[Trial]:
+    """Train candidates, rung after rung; each goes on from where the rung before left it.
+
+    Args:
+        candidates: Candidates, the most promising first.
+        rungs: How many are trained, and for how long.
+        train: Trains a candidate for a number of epochs, from its last trial if there is one; `None` if that failed.
+
+    Returns:
+        The last trial of each candidate, those of the last rung first, the best first within a rung.
+    """
+    trials: dict[Candidate, Trial] = {}
+    reached: dict[Candidate, int] = {}
+    alive = list(candidates)
+    for number, rung in enumerate(rungs):
+        for candidate in alive[: rung.num_candidates]:
+            trial = train(candidate, rung.epochs, trials.get(candidate))
+            if trial is not None:
+                trials[candidate], reached[candidate] = trial, number
+        alive = sorted(
+            (candidate for candidate in alive if reached.get(candidate) == number),
+            key=lambda candidate: -trials[candidate].metric,
+        )
+        if not alive:
+            break
+
+    def rank(trial: Trial) -> tuple[Any, ...]:
+        return -reached[trial.candidate], -trial.metric
+
+    return sorted(trials.values(), key=rank)

@@ -1,0 +1,96 @@
+"""The journal of a search: what has been done, so that a killed search goes on where it was."""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bert_models.errors import CompressionError
+from bert_runtime.bundle.atomic_files import atomic_write
+
+__all__ = ["JOURNAL_NAME", "Journal"]
+
+JOURNAL_NAME = "candidates.jsonl"
+"""The journal's file in the folder of a search: a JSON object a line."""
+
+
+class Journal:
+    """Remembers results by key in a file: each is a line, written when it is there.
+
+    Args:
+        path: The file; a last line that was not written whole is dropped.
+        request: What is searched for: the first line. A journal of another request is not continued.
+        clock: The time in seconds.
+
+    Raises:
+        CompressionError: The file is a journal of another request, or none.
+    """
+
+    def __init__(self, path: Path, request: Mapping[str, Any], clock: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._clock = path, clock
+        self._values: dict[str, Any] = {}
+        self._past_s = 0.0
+        entries = self._read()
+        if entries and entries[0].get("request") != request:
+            raise CompressionError(
+                f"{path}: the folder has another search ({_differences(entries[0].get('request'), request)}); repeat "
+                f"its command, or start over with --force"
+            )
+        for entry in entries[1:]:
+            self._values[entry["key"]] = entry["value"]
+            self._past_s = entry["elapsed_s"]
+        self._start_s = clock()
+        kept = entries or [{"request": dict(request)}]
+        with atomic_write(path) as stream:
+            stream.writelines(_line(entry) for entry in kept)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds that the search has taken, in all of its processes."""
+        return self._past_s + self._clock() - self._start_s
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether an earlier process has done a part."""
+        return self._past_s > 0
+
+    def remember(self, key: str, compute: Callable[[], Any]) -> Any:
+        """Return the value of `key`; compute and store it, as JSON, if there is none yet."""
+        if key not in self._values:
+            self._values[key] = value = compute()
+            entry = {"key": key, "elapsed_s": round(self.elapsed_s, 2), "value": value}
+            with self._path.open("a", encoding="utf-8") as stream:
+                stream.write(_line(entry))
+        return self._values[key]
+
+    def knows(self, key: str) -> bool:
+        """Return whether there is a value of `key`."""
+        return key in self._values
+
+    def _read(self) -> list[dict[str, Any]]:
+        """Return the entries of the file; none if there is no file."""
+        if not self._path.is_file():
+            return []
+        lines = self._path.read_text(encoding="utf-8").splitlines()
+        entries = []
+        for number, line in enumerate(lines, start=1):
+            try:
+                entries.append(json.loads(line))
+            except ValueError:
+                if number == len(lines):
+                    break  # the process was killed while it wrote
+                raise CompressionError(f"{self._path}:{number}: expected JSON; start over with --force") from None
+        return entries
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    return json.dumps(entry, ensure_ascii=False) + "\n"
+
+
+def _differences(before: Any, now: Mapping[str, Any]) -> str:
+    """Describe in what two requests differ."""
+    if not isinstance(before, dict):
+        return "which cannot be read"
+    differing = [key for key in now if before.get(key) != now[key]]
+    return "; ".join(f"{key} was {before.get(key)!r:.60}, is now {now[key]!r:.60}" for key in differing)

@@ -1,0 +1,73 @@
+"""Measure bundles: their task metric against the uncompressed model's on the same rows, and their speed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_export.calibration_texts import spread
+from bert_export.compression.latency_table import measure_latencies
+from bert_export.paired_bootstrap import PairedDrop, paired_drop
+from bert_runtime.evaluation import run_examples
+from bert_runtime.loading import load
+from bert_runtime.model import Model
+from bert_runtime.tasks import Example, Outputs, TextInput
+
+__all__ = ["Reference", "drop_to_json", "timed_texts"]
+
+_TIMED_TEXTS = 48
+"""Texts of dev that latencies are measured on, evenly spread over the lengths."""
+
+
+def timed_texts(model: Model, texts: Sequence[TextInput]) -> list[TextInput]:
+    """Choose texts whose lengths in tokens are distributed as those of all: evenly spread in the order of length."""
+    windows = model.tokenizer.encode(list(texts))
+    order = sorted(range(len(texts)), key=lambda index: sum(map(len, windows[index])))
+    return spread([texts[index] for index in order], _TIMED_TEXTS)
+
+
+class Reference:
+    """The uncompressed model in INT8, which all candidates are compared with.
+
+    Args:
+        bundle: Its bundle.
+        texts: Texts that the search may see, to time with.
+    """
+
+    def __init__(self, bundle: Path, texts: Sequence[TextInput]) -> None:
+        self.model = load(bundle, precision="int8")
+        self.texts = timed_texts(self.model, texts)
+        self._outputs: dict[int, list[Outputs]] = {}
+
+    def outputs(self, examples: Sequence[Example]) -> list[Outputs]:
+        """Return its outputs for the inputs of labelled examples; computed once for each list of them."""
+        if id(examples) not in self._outputs:
+            self._outputs[id(examples)] = run_examples(self.model, examples)
+        return self._outputs[id(examples)]
+
+    def compare(self, bundle: Path, examples: Sequence[Example]) -> PairedDrop:
+        """Compare a bundle's default variant on labelled examples."""
+        model = load(bundle)
+        outputs = run_examples(model, examples)
+        return paired_drop(model.task, outputs, self.model.task, self.outputs(examples), examples)
+
+    def time(self, bundle: Path) -> dict[str, float]:
+        """Time a bundle's default variant and the reference in turn, one text at a time, tokenization included."""
+        found = measure_latencies({"compressed": load(bundle), "uncompressed": self.model}, self.texts)
+        return {
+            "latency_ms": round(found["compressed"], 5),
+            "uncompressed_latency_ms": round(found["uncompressed"], 5),
+            "speedup": round(found["uncompressed"] / found["compressed"], 4),
+        }
+
+
+def drop_to_json(drop: PairedDrop) -> dict[str, Any]:
+    """Return a comparison as JSON values."""
+    return {
+        "metric": drop.metric,
+        "rows": drop.rows,
+        "uncompressed": round(drop.reference, 6),
+        "compressed": round(drop.found, 6),
+        "compressed_interval": [round(drop.found_interval.low, 6), round(drop.found_interval.high, 6)],
+        "drop_percent": round(drop.drop_percent, 4),
+        "drop_percent_interval": [round(drop.drop_interval.low, 4), round(drop.drop_interval.high, 4)],
+    }

@@ -1,0 +1,65 @@
+"""Write the bundle of a search, with what was done in its manifest and its card."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bert_export.compression.evaluator import CandidateEvaluator
+from bert_export.compression.gate import Choice
+from bert_export.compression.preparation import SearchRequest
+from bert_export.compression_summary import COMPRESSION_KEY, describe_compression
+from bert_export.errors import ExportError
+from bert_models import Checkpoint
+from bert_runtime.bundle.atomic_folders import atomic_replace_dir
+from bert_runtime.bundle.contents import CARD_NAME
+from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest
+from bert_runtime.verification import verify
+
+__all__ = ["compression_record", "write_bundle"]
+
+
+def compression_record(
+    request: SearchRequest, evaluator: CandidateEvaluator, choice: Choice, found: Mapping[str, Any], source: Checkpoint
+) -> dict[str, Any]:
+    """Return what was done to the uncompressed model, as JSON values."""
+    config, candidate = source.config, choice.measured.trial.candidate
+    goal, settings = request.goal, request.settings
+    return {
+        "goal": {name: value for name, value in vars(goal).items() if value is not None},
+        "passed": choice.passed,
+        "reason": choice.reason,
+        "uncompressed": {"path": source.name, "sha256": source.sha256()},
+        "layers_kept": list(candidate.layers),
+        "num_layers_before": config.num_layers,
+        "intermediate_size": candidate.intermediate_size,
+        "intermediate_size_before": config.intermediate_size,
+        "vocabulary": found["vocabulary"],
+        "max_tokens": settings.max_tokens,
+        "time": dict(found["time"]),
+        "search": dict(found["search"]),
+        "gate": {**choice.gate, "attempts": choice.attempts},
+        "latencies": evaluator.table.to_json(),
+        "seconds": round(evaluator.journal.elapsed_s, 1),
+        "seed": settings.seed,
+    }
+
+
+def write_bundle(bundle: Path, output: Path, record: Mapping[str, Any]) -> None:
+    """Copy an exported bundle, add the record to its manifest and its card, and verify it.
+
+    Raises:
+        ExportError: The copy fails its verification.
+    """
+    manifest = Manifest.read(bundle)
+    manifest = replace(manifest, extra={**manifest.extra, COMPRESSION_KEY: dict(record)})
+    with atomic_replace_dir(output) as folder:
+        shutil.copytree(bundle, folder, dirs_exist_ok=True)
+        (folder / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
+        lines = "".join(f"- {line}\n" for line in describe_compression(record))
+        with (folder / CARD_NAME).open("a", encoding="utf-8") as card:
+            card.write(f"\n## Compression\n\n{lines}")
+        failed = [f"{check.name}: {check.detail}" for check in verify(folder) if not check.passed]
+        if failed:
+            raise ExportError(f"the compressed bundle fails its own verification: {'; '.join(failed)}")

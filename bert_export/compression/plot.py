@@ -1,0 +1,66 @@
+"""Draw the candidates of a search: their metric against their latency."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from bert_runtime.bundle.atomic_files import temp_path
+from bert_runtime.errors import DataError, InputError, MissingExtraError
+
+__all__ = ["check_plot", "plot_candidates"]
+
+_FORMATS = (".png", ".svg", ".pdf")
+_SMALLER, _UNCOMPRESSED, _DOMINATED = "#1f6feb", "#57606a", "#b6c2cf"
+
+
+def check_plot(path: Path) -> None:
+    """Check that a picture can be written to `path`.
+
+    Raises:
+        InputError: The suffix is not png, svg or pdf.
+        MissingExtraError: matplotlib is not installed.
+    """
+    if path.suffix not in _FORMATS:
+        raise InputError(f"{path}: expected a picture that ends in {', '.join(_FORMATS)}")
+    if find_spec("matplotlib") is None:
+        raise MissingExtraError("matplotlib", "plot", "drawing candidates")
+
+
+def plot_candidates(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Draw the metric of measured candidates on the search's rows, with its 95 % interval, against their latency.
+
+    Args:
+        rows: At least one row of `pareto_rows`.
+        path: The file; its suffix (png, svg, pdf) decides the format.
+
+    Raises:
+        DataError: The file cannot be written; what was there before is unchanged.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4), layout="constrained", facecolor="white")
+    axes = figure.add_subplot()
+    for row in rows:
+        low, high = row["compressed_interval"]
+        error = [[max(row["compressed"] - low, 0.0)], [max(high - row["compressed"], 0.0)]]
+        color = _SMALLER if row["pareto"] else _DOMINATED
+        axes.errorbar(row["latency_ms"], row["compressed"], error, fmt="o", color=color, capsize=3)
+        label = f"{len(row['layers'])} layers, {row['intermediate_size']}"
+        place = (row["latency_ms"], row["compressed"])
+        axes.annotate(label, place, xytext=(5, 5), textcoords="offset points", fontsize=8)
+    axes.plot(rows[0]["uncompressed_latency_ms"], rows[0]["uncompressed"], "s", color=_UNCOMPRESSED)
+    axes.axhline(rows[0]["uncompressed"], color=_UNCOMPRESSED, linewidth=0.8, linestyle=":")
+    axes.set_xlabel("milliseconds for a text of dev (square: uncompressed INT8)")
+    axes.set_ylabel(f"{rows[0]['metric']} on the search's rows, 95 % interval")
+    axes.set_xlim(left=0)
+    partial = temp_path(path)
+    try:
+        figure.savefig(partial, format=path.suffix.removeprefix("."), dpi=150)
+        partial.replace(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)

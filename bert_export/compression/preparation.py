@@ -1,0 +1,135 @@
+"""Prepare a search: check what is given, and measure the uncompressed model."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from math import ceil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from bert_export.calibration_texts import padded_batches, spread
+from bert_export.compression.candidates import Shape, feed_forward_widths
+from bert_export.compression.data import SearchData
+from bert_export.compression.goal import CompressionSettings, Goal
+from bert_export.compression.latency_graphs import cut_to_shape, open_int8_graph
+from bert_export.compression.latency_table import LatencyTable, corner_shapes, measure_latencies
+from bert_export.compression.measuring import Reference
+from bert_export.exporter import export
+from bert_models import Checkpoint, TaskModel
+from bert_models.distillation.losses import SOFT_LOSSES
+from bert_models.errors import CompressionError
+from bert_runtime.bundle.manifest import MANIFEST_NAME, sha256_file
+from bert_runtime.tasks import Reranking, Task
+from bert_runtime.tokenization import TextTokenizer
+
+__all__ = ["SearchRequest", "check_task", "fit_length", "measure_table", "open_reference"]
+
+_LENGTH_PERCENTILE = 99
+"""Share of the texts that `fit_length` leaves whole, in percent."""
+
+_LENGTH_STEP = 8
+
+_CALIBRATION_WINDOWS = 32
+"""Windows that the graphs of the latency table are calibrated on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchRequest:
+    """What a search is given."""
+
+    goal: Goal
+    settings: CompressionSettings
+    checkpoint: str | Path
+    output: Path
+    train: Path
+    unlabelled: Path | None
+    dev: Path
+    columns: Mapping[str, str]
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the search, beside the output."""
+        return self.output.with_name(f"{self.output.name}.search")
+
+    def identity(self, source: Checkpoint) -> dict[str, Any]:
+        """Return what must be equal for an interrupted search to go on, as JSON values."""
+        files = {"train": self.train, "unlabelled": self.unlabelled, "dev": self.dev}
+        return {
+            **asdict(self.goal),
+            **self.settings.identity(),
+            "checkpoint": source.sha256(),
+            "columns": dict(self.columns),
+            **{f"sha256 of {name}": None if path is None else sha256_file(path) for name, path in files.items()},
+        }
+
+
+def check_task(source: Checkpoint) -> Task:
+    """Return the task of the checkpoint, or raise `CompressionError` if it cannot be distilled and judged."""
+    task = source.task()
+    if task.name not in SOFT_LOSSES or isinstance(task, Reranking):
+        supported = ", ".join(name for name in SOFT_LOSSES if name != Reranking.name)
+        why = "rows of one query must stay together" if isinstance(task, Reranking) else "no labelled file distils it"
+        raise CompressionError(
+            f"{source.path}: expected a checkpoint of {supported}, found {task.name}, which compress does not support: "
+            f"{why}"
+        )
+    return task
+
+
+def fit_length(
+    request: SearchRequest, task: Task, tokenizer: TextTokenizer, data: SearchData, progress: Callable[[str], None]
+) -> SearchRequest:
+    """Lower the maximum length to what 99 % of the search's rows need, rounded up to a multiple of 8, and say so.
+
+    Raises:
+        CompressionError: The task splits long texts into windows instead of truncating them.
+    """
+    if not request.settings.fit_length:
+        return request
+    if task.windows is not None:
+        raise CompressionError(
+            f"{task.name} reads long texts in windows, whose length cannot follow from dev; give --max-tokens N"
+        )
+    lengths = np.array([sum(map(len, windows)) for windows in tokenizer.encode(data.texts())])
+    needed = ceil(float(np.percentile(lengths, _LENGTH_PERCENTILE)) / _LENGTH_STEP) * _LENGTH_STEP
+    max_tokens = min(needed, tokenizer.max_tokens)
+    longer = int((lengths > max_tokens).sum())
+    progress(
+        f"warning: texts are truncated to {max_tokens} tokens, as {longer} of {len(lengths)} of dev are; the "
+        f"checkpoint reads {tokenizer.max_tokens}"
+    )
+    return replace(request, settings=replace(request.settings, max_tokens=max_tokens, fit_length=False))
+
+
+def open_reference(
+    request: SearchRequest, data: SearchData, train_file: Path, progress: Callable[[str], None]
+) -> Reference:
+    """Export the uncompressed model, unless that is done, and open its INT8 variant."""
+    bundle = request.folder / "uncompressed"
+    if not (bundle / MANIFEST_NAME).is_file():
+        progress("exporting the uncompressed model")
+        export(request.checkpoint, bundle, calibrate=train_file, max_tokens=request.settings.max_tokens)
+    return Reference(bundle, data.texts())
+
+
+def measure_table(
+    model: TaskModel, reference: Reference, data: SearchData, progress: Callable[[str], None]
+) -> LatencyTable:
+    """Measure INT8 graphs of a few shapes, and the uncompressed model's in the same rounds."""
+    config, tokenizer = model.config, reference.model.tokenizer
+    full = Shape(config.num_layers, config.intermediate_size)
+    windows = [window for text in tokenizer.encode(data.texts()) for window in text]
+    batches = padded_batches(spread(windows, _CALIBRATION_WINDOWS), tokenizer)
+    with TemporaryDirectory() as name:
+        models: dict[Shape, Any] = {full: reference.model}
+        for number, shape in enumerate(corner_shapes(config.num_layers, feed_forward_widths(config.intermediate_size))):
+            if shape in models:
+                continue
+            progress(f"making a graph of {shape.num_layers} layers of width {shape.intermediate_size}")
+            folder = Path(name) / str(number)
+            folder.mkdir()
+            models[shape] = open_int8_graph(cut_to_shape(model, shape), tokenizer, batches, folder)
+        progress(f"timing {len(models)} shapes on {len(reference.texts)} texts of dev")
+        return LatencyTable(measure_latencies(models, reference.texts))

@@ -1,0 +1,204 @@
+"""Search for a smaller model with the task metric kept, and export it."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bert_export.compression.data import SearchData, read_search_data
+from bert_export.compression.evaluator import CandidateEvaluator
+from bert_export.compression.gate import choose
+from bert_export.compression.goal import CompressionSettings, Goal
+from bert_export.compression.journal import JOURNAL_NAME, Journal
+from bert_export.compression.latency_table import LatencyTable
+from bert_export.compression.measuring import drop_to_json
+from bert_export.compression.output import compression_record, write_bundle
+from bert_export.compression.preparation import (
+    SearchRequest,
+    check_task,
+    fit_length,
+    measure_table,
+    open_reference,
+)
+from bert_export.compression.result import CompressionResult, pareto_rows
+from bert_export.compression.search import Measured, fastest_within_drop, speed_ladder, within_speed
+from bert_export.compression.surgery import Surgeon
+from bert_export.errors import OutputExistsError
+from bert_models import Checkpoint, open_checkpoint
+from bert_models.errors import CompressionError, TrainingInterruptedError
+from bert_runtime.bundle.contents import replacement_problem
+from bert_runtime.tasks import Task
+
+__all__ = ["compress"]
+
+_BEST = "best"
+"""Folder in that of the search with the best bundle, where it is not what was asked for."""
+
+
+def compress(
+    checkpoint: str | Path,
+    output: str | Path,
+    train: str | Path,
+    dev: str | Path,
+    goal: Goal,
+    *,
+    unlabelled: str | Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    settings: CompressionSettings | None = None,
+    force: bool = False,
+    progress: Callable[[str], None] = lambda stage: None,
+) -> CompressionResult:
+    """Search for a smaller model with the task metric kept, by measured latency and distillation, and export it.
+
+    The folder of the search, `OUTPUT.search`, holds the journal `candidates.jsonl`, checkpoints and bundles. A search
+    that was interrupted or killed goes on when it is called again with the same arguments; the budget may differ.
+
+    Args:
+        checkpoint: Folder or hub id of a fine-tuned checkpoint.
+        output: The bundle to write, if the gate passes.
+        train: Labelled training file.
+        dev: Labelled file. A part of it judges candidates, the other part is the gate.
+        goal: The least speed-up, or the largest loss.
+        unlabelled: Further inputs to train on. The teacher labels all rows then.
+        columns: Column names of the files by field, see `bert_runtime.records.read_records`.
+        settings: Budget, vocabulary, training.
+        force: Replace an existing bundle, and start over.
+        progress: Called with a line at the start of each stage.
+
+    Returns:
+        The result. If what was asked for cannot be reached, or on Ctrl-C, the best bundle is in the search's folder.
+
+    Raises:
+        CompressionError: The model or the files do not allow a search, or no candidate could be trained.
+        OutputExistsError: `output` exists.
+        BertError: A file or the checkpoint cannot be read.
+    """
+    request = SearchRequest(
+        goal=goal, settings=settings or CompressionSettings(), checkpoint=checkpoint, output=Path(output),
+        train=Path(train), unlabelled=None if unlabelled is None else Path(unlabelled), dev=Path(dev),
+        columns=columns or {},
+    )  # fmt: skip
+    if problem := replacement_problem(request.output, force=force):
+        raise OutputExistsError(problem)
+    source = open_checkpoint(checkpoint)
+    task = check_task(source)
+    data = _read_data(request, source, task)
+    journal = _open_journal(request, source, force=force)
+    tokenizer = source.text_tokenizer(request.settings.max_tokens, task.windows)
+    request = fit_length(request, task, tokenizer, data, progress)
+    progress(f"searching for a model {goal}; {len(data.search)} dev rows for the search, {len(data.gate)} for the gate")
+    if journal.is_resumed:
+        progress(f"going on with the search in {request.folder}, {journal.elapsed_s:.0f} s of which are over")
+    evaluator, measured, interrupted = _prepare(request, source, task, data, journal, progress), [], False
+    try:
+        measured = _search(goal, evaluator)
+    except (KeyboardInterrupt, TrainingInterruptedError):
+        interrupted = True
+        progress("interrupted; the best candidate so far is kept (Ctrl-C again: not even that)")
+        measured = evaluator.measure_best()
+    return _finish(request, evaluator, measured, source, interrupted=interrupted)
+
+
+def _read_data(request: SearchRequest, source: Checkpoint, task: Task) -> SearchData:
+    settings = request.settings
+    tokenizer = source.text_tokenizer(settings.max_tokens, task.windows)
+    return read_search_data(
+        task, tokenizer, request.train, request.unlabelled, request.dev, request.columns, settings.gate_fraction,
+        settings.seed,
+    )  # fmt: skip
+
+
+def _open_journal(request: SearchRequest, source: Checkpoint, *, force: bool) -> Journal:
+    """Create the folder of the search, or go on with the one that is there."""
+    folder = request.folder
+    if folder.exists() and not (folder / JOURNAL_NAME).is_file() and any(folder.iterdir()):
+        raise OutputExistsError(f"{folder}: exists and is not the folder of a search; move it elsewhere")
+    if force:
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    return Journal(folder / JOURNAL_NAME, request.identity(source))
+
+
+def _prepare(
+    request: SearchRequest,
+    source: Checkpoint,
+    task: Task,
+    data: SearchData,
+    journal: Journal,
+    progress: Callable[[str], None],
+) -> CandidateEvaluator:
+    """Measure the uncompressed model: its bundle, the importance of its parts, and the latency of their shapes."""
+    start_s = journal.elapsed_s
+    files = data.write(request.folder)
+    reference = open_reference(request, data, files[0], progress)
+    export_s = journal.remember("seconds of an export", lambda: journal.elapsed_s - start_s)
+    progress("measuring the importance of layers and neurons")
+    surgeon = Surgeon(source, task, data, request.settings.max_tokens)
+    table = LatencyTable.from_json(
+        journal.remember("latencies", lambda: measure_table(surgeon.model, reference, data, progress).to_json())
+    )
+    return CandidateEvaluator(
+        folder=request.folder, journal=journal, settings=request.settings, data=data, files=files, surgeon=surgeon,
+        table=table, reference=reference, reserve_s=2 * export_s, progress=progress,
+    )  # fmt: skip
+
+
+def _search(goal: Goal, evaluator: CandidateEvaluator) -> list[Measured]:
+    fastest = evaluator.max_speedup()
+    if goal.speedup is not None:
+        if not evaluator.pool(goal.speedup):
+            raise CompressionError(
+                f"{goal.speedup:g}× cannot be reached: one layer of the narrowest feed-forward block is predicted to "
+                f"be {fastest:.2f}× as fast as the uncompressed INT8 on the texts of dev; ask for less"
+            )
+        return within_speed(evaluator, goal.speedup)
+    assert goal.max_drop is not None
+    return fastest_within_drop(evaluator, speed_ladder(fastest), goal.max_drop)
+
+
+def _finish(
+    request: SearchRequest,
+    evaluator: CandidateEvaluator,
+    measured: list[Measured],
+    source: Checkpoint,
+    *,
+    interrupted: bool,
+) -> CompressionResult:
+    """Let the gate judge, and write the bundle: to the output if it passes, else into the folder of the search."""
+    journal = evaluator.journal
+
+    def judge(found: Measured) -> dict[str, Any]:
+        bundle = request.folder / evaluator.measurements(found.trial)["bundle"]
+        evaluator.progress(f"judging {found.trial.candidate.name} on {len(evaluator.data.gate)} rows of the gate")
+        compare = lambda: drop_to_json(evaluator.reference.compare(bundle, evaluator.data.gate))  # noqa: E731
+        return dict(journal.remember(f"gate {found.trial.checkpoint}", compare))
+
+    choice = choose(request.goal, measured, judge)
+    if choice is None:
+        why = "interrupted before a candidate was trained" if interrupted else "no candidate could be trained"
+        raise CompressionError(f"{why}; see {request.folder / JOURNAL_NAME}")
+    if interrupted:
+        choice = replace(choice, passed=False, reason=f"interrupted; the best so far: {choice.reason}")
+    found = evaluator.measurements(choice.measured.trial)
+    record = compression_record(request, evaluator, choice, found, source)
+    bundle = request.output if choice.passed else request.folder / _BEST
+    write_bundle(request.folder / found["bundle"], bundle, record)
+    rows = [_row(evaluator, item) for item in measured]
+    return CompressionResult(
+        passed=choice.passed,
+        reason=choice.reason,
+        bundle=bundle,
+        checkpoint=request.folder / found["checkpoint"],
+        task=check_task(source),
+        record=record,
+        measured=pareto_rows(rows),
+    )
+
+
+def _row(evaluator: CandidateEvaluator, measured: Measured) -> dict[str, Any]:
+    """Return a measured candidate as a row of the Pareto table."""
+    found = evaluator.measurements(measured.trial)
+    candidate = measured.trial.candidate
+    layers = {"layers": list(candidate.layers), "intermediate_size": candidate.intermediate_size}
+    return {"name": candidate.name, **layers, **found["time"], **found["search"]}

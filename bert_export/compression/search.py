@@ -1,0 +1,109 @@
+"""The search as a pure function: which candidates are trained and measured, and which is chosen."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from bert_export.compression.candidates import Candidate
+from bert_export.compression.halving import Rung, Trial, halve, plan_rungs
+
+__all__ = ["Evaluator", "Measured", "fastest_within_drop", "speed_ladder", "within_speed"]
+
+_LADDER = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0)
+"""Speed-ups that `--max-drop` tries."""
+
+_MAX_MEASURED = 3
+"""Trials that are exported and timed before a level of speed is given up."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A trained candidate as an exported bundle."""
+
+    trial: Trial
+    speedup: float
+    """Measured speed over that of the uncompressed INT8 model."""
+    drop_percent: float
+    """Loss of the task metric on the part of dev that the search sees, relative to the uncompressed INT8 model's."""
+
+
+class Evaluator(Protocol):
+    """What the search does with the world."""
+
+    def pool(self, speedup: float) -> list[Candidate]:
+        """Return candidates that are predicted to have at least this speed-up, the most promising first."""
+
+    def plan(self, level: str, compute: Callable[[], list[Rung]]) -> list[Rung]:
+        """Return the plan of a level: the one that an interrupted search began with, or a new one."""
+
+    def epoch_s(self, candidates: Sequence[Candidate]) -> float:
+        """Return the mean seconds that one epoch of the candidates takes."""
+
+    def time_left_s(self) -> float:
+        """Return the seconds that training may still take."""
+
+    def train(self, level: str, candidate: Candidate, epochs: int, before: Trial | None) -> Trial | None:
+        """Train a candidate, from its last trial if there is one; return `None` if that failed."""
+
+    def measure(self, trial: Trial) -> Measured:
+        """Export a trained candidate, and measure its bundle."""
+
+
+def within_speed(evaluator: Evaluator, speedup: float, share: float = 1.0) -> list[Measured]:
+    """Search for the best candidate of at least some speed.
+
+    Args:
+        evaluator: Trains and measures.
+        speedup: The least speed-up over the uncompressed model.
+        share: The share of the time left that may be used.
+
+    Returns:
+        The bundles that were measured, the one to choose last: the first that is as fast as asked, or the last one
+        tried; empty if no candidate is predicted to be fast enough, or all failed.
+    """
+    level, candidates = f"{speedup:g}x", evaluator.pool(speedup)
+    if not candidates:
+        return []
+    rungs = evaluator.plan(
+        level, lambda: plan_rungs(len(candidates), evaluator.epoch_s(candidates), share * evaluator.time_left_s())
+    )
+    trials = halve(candidates, rungs, lambda *given: evaluator.train(level, *given))
+    measured: list[Measured] = []
+    for trial in trials[:_MAX_MEASURED]:
+        measured.append(evaluator.measure(trial))
+        if measured[-1].speedup >= speedup:
+            break
+    return measured
+
+
+def speed_ladder(max_speedup: float) -> list[float]:
+    """Return the speed-ups to try, up to the one of the smallest candidate."""
+    return [speedup for speedup in _LADDER if speedup <= max_speedup]
+
+
+def fastest_within_drop(evaluator: Evaluator, ladder: Sequence[float], max_drop: float) -> list[Measured]:
+    """Search for the fastest candidate whose loss is within a limit, by bisection over the levels of speed.
+
+    Every level has the same share of the time. That the loss grows with the speed is assumed: where it does not, a
+    faster level may be missed.
+
+    Args:
+        evaluator: Trains and measures.
+        ladder: Ascending levels of speed-up.
+        max_drop: The limit, in percent of the uncompressed model's metric.
+
+    Returns:
+        All bundles that were measured, in order.
+    """
+    measured: list[Measured] = []
+    low, high = 0, len(ladder) - 1
+    while low <= high:
+        middle = (low + high) // 2
+        levels_left = (high - low + 1).bit_length()
+        found = within_speed(evaluator, ladder[middle], 1 / levels_left)
+        measured += found
+        if found and found[-1].drop_percent <= max_drop:
+            low = middle + 1
+        else:
+            high = middle - 1
+    return measured

@@ -1,0 +1,91 @@
+"""Cut candidates out of the uncompressed model, by importance measured on training rows."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from bert_export.calibration_texts import spread
+from bert_export.compression.candidates import Candidate
+from bert_export.compression.data import SearchData
+from bert_models import Checkpoint, TaskModel, load_model, open_checkpoint, save_model
+from bert_models.compression import (
+    cut_vocabulary,
+    keep_embeddings,
+    keep_layers,
+    keep_neurons,
+    layer_influence,
+    most_important,
+    neuron_importance,
+    used_ids,
+)
+from bert_models.training.data import ExampleDataset, dev_loader
+from bert_models.training.run import training_examples
+from bert_runtime.records import Record
+from bert_runtime.tasks import Task
+
+__all__ = ["Surgeon", "cut_checkpoint_vocabulary"]
+
+_NUM_ROWS = 256
+"""Training rows that importance is measured on."""
+
+
+class Surgeon:
+    """Measures the importance of layers and neurons once, and cuts candidates out of the model.
+
+    Args:
+        source: The uncompressed checkpoint.
+        task: Its task.
+        data: Rows with labels.
+        max_tokens: Maximum length of a sequence in tokens; by default the checkpoint's.
+    """
+
+    def __init__(self, source: Checkpoint, task: Task, data: SearchData, max_tokens: int | None) -> None:
+        self.source, self.max_tokens = source, max_tokens or source.max_tokens
+        self.model = load_model(source, task)
+        tokenizer = source.text_tokenizer(max_tokens, task.windows)
+        examples = training_examples(task, tokenizer, spread(list(data.train), _NUM_ROWS))
+        rows = ExampleDataset(task, examples, tokenizer)
+        self.num_train_rows = len(data.train) + len(data.unlabelled)
+        self.influence = layer_influence(self.model, dev_loader(rows))
+        start = time.monotonic()
+        self.neurons = neuron_importance(self.model, dev_loader(rows), rows.objective.loss)
+        self.row_s = (time.monotonic() - start) / len(examples)
+        """Seconds that a training step of the uncompressed model takes for each row, about."""
+
+    def save(self, candidate: Candidate, folder: Path) -> None:
+        """Write a candidate, before any training, as a checkpoint."""
+        folder.mkdir(parents=True, exist_ok=True)
+        save_model(self.cut(candidate), folder, tokenizer_from=self.source.path, max_tokens=self.max_tokens)
+
+    def cut(self, candidate: Candidate) -> TaskModel:
+        """Return the model with some of its layers, and the most important neurons of these."""
+        model = keep_layers(self.model, candidate.layers)
+        if candidate.intermediate_size == model.config.intermediate_size:
+            return model
+        order, kept = self.model.encoder.order, model.encoder.order
+        blocks: dict[int, Any] = {}
+        for position, layer in enumerate(candidate.layers):
+            blocks[kept[position]] = self.neurons[order[layer]]
+        importance = [blocks[index] for index in range(len(model.encoder.layers))]
+        return keep_neurons(model, most_important(importance, candidate.intermediate_size))
+
+
+def cut_checkpoint_vocabulary(checkpoint: Path, output: Path, records: Sequence[Record]) -> dict[str, int]:
+    """Write a checkpoint with the pieces of the vocabulary that some rows use; return how many it had and has.
+
+    Raises:
+        CompressionError: The vocabulary cannot be cut.
+    """
+    source = open_checkpoint(checkpoint)
+    task = source.task()
+    texts = [part for record in records for item in task.inputs(record) for part in item if part is not None]
+    tokenizer = source.tokenizer()
+    vocabulary = cut_vocabulary(tokenizer, used_ids(tokenizer, texts))
+    model = keep_embeddings(load_model(source, task), vocabulary)
+    output.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory() as folder:
+        vocabulary.save(Path(folder), checkpoint)
+        save_model(model, output, tokenizer_from=Path(folder), max_tokens=source.max_tokens)
+    return {"before": source.config.vocab_size, "after": model.config.vocab_size}

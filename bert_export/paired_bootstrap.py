@@ -1,0 +1,158 @@
+"""Confidence intervals of a task metric, and of the loss of one model compared with another on the same rows."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bert_runtime.crf import is_bio
+from bert_runtime.metrics.entities import entity_spans
+from bert_runtime.numerics import FloatArray, IntArray
+from bert_runtime.tasks import Example, Outputs, Task, TextClassification, TokenClassification
+
+__all__ = ["Interval", "PairedDrop", "paired_drop"]
+
+_RESAMPLES = 1000
+"""Resamples of the rows (Efron & Tibshirani, An Introduction to the Bootstrap, section 13.3)."""
+
+_PERCENTILES = (2.5, 97.5)
+
+_MEANS = ("text-classification", "question-answering", "next-sentence-prediction")
+"""Tasks whose metric is the mean of those of single examples, but for F1 over several labels and correlations."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A 95 % interval."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedDrop:
+    """A model compared with a reference on the same labelled rows."""
+
+    metric: str
+    rows: int
+    reference: float
+    """The reference's metric."""
+    found: float
+    """The model's."""
+    found_interval: Interval
+    drop_percent: float
+    """How much less the model has, in percent of the reference's metric; negative where it has more."""
+    drop_interval: Interval
+    """Its interval over resamples of the rows, each of which both models are measured on."""
+
+
+def paired_drop(
+    task: Task,
+    outputs: Sequence[Outputs],
+    reference_task: Task,
+    reference: Sequence[Outputs],
+    examples: Sequence[Example],
+    seed: int = 0,
+) -> PairedDrop:
+    """Compare the task metric of two models by a paired percentile bootstrap over the examples.
+
+    Args:
+        task: The model's task, whose thresholds may differ from the reference's.
+        outputs: The model's outputs for the inputs of all examples, in order.
+        reference_task: The reference's task.
+        reference: Its outputs for the same inputs.
+        examples: The labelled examples.
+        seed: Seed of the resamples.
+    """
+    found, expected = (_Sampled.build(*given, examples) for given in ((task, outputs), (reference_task, reference)))
+    counts = np.random.default_rng(seed).multinomial(
+        len(examples), np.full(len(examples), 1 / len(examples)), size=_RESAMPLES
+    )
+    metrics, references = found.resample(counts), expected.resample(counts)
+    point, base = found.value, expected.value
+    return PairedDrop(
+        metric=task.metric,
+        rows=len(examples),
+        reference=base,
+        found=point,
+        found_interval=_interval(metrics),
+        drop_percent=_drop_percent(point, base),
+        drop_interval=_interval(np.array([_drop_percent(*pair) for pair in zip(metrics, references, strict=True)])),
+    )
+
+
+def _drop_percent(found: float, reference: float) -> float:
+    return 100 * (reference - found) / reference if reference > 0 else 0.0
+
+
+def _interval(values: FloatArray) -> Interval:
+    low, high = np.nanpercentile(values, _PERCENTILES)
+    return Interval(float(low), float(high))
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    """The metric of a model on all examples, and on resamples."""
+
+    value: float
+    resample: Callable[[IntArray], FloatArray]
+    """Returns the metrics [R] for how often each example is in each resample [R, examples]."""
+
+    @classmethod
+    def build(cls, task: Task, outputs: Sequence[Outputs], examples: Sequence[Example]) -> "_Sampled":
+        value = task.score(outputs, examples)[task.metric]
+        parts = _ratio_parts(task, outputs, examples)
+        if parts is not None and abs(_ratio(parts.sum(axis=0)) - value) < 1e-6:
+            return cls(value, lambda counts: np.array([_ratio(total) for total in counts @ parts]))
+        width = len(outputs) // len(examples)
+
+        def score_each(counts: IntArray) -> FloatArray:
+            metrics = []
+            for count in counts:
+                drawn = np.repeat(np.arange(len(examples)), count).tolist()
+                inputs = [outputs[width * row + part] for row in drawn for part in range(width)]
+                metrics.append(task.score(inputs, [examples[row] for row in drawn])[task.metric])
+            return np.array(metrics)
+
+        return cls(value, score_each)
+
+
+def _ratio(total: FloatArray) -> float:
+    return float(total[0] / total[1]) if total[1] else 0.0
+
+
+def _ratio_parts(task: Task, outputs: Sequence[Outputs], examples: Sequence[Example]) -> FloatArray | None:
+    """Return each example's share of numerator and denominator [examples, 2] of a metric that is a ratio of sums.
+
+    `None` for a metric that is not, such as a correlation.
+    """
+    if isinstance(task, TextClassification) and task.problem_type == "multi_label":
+        rows = [_label_f1_parts(task, *pair) for pair in zip(outputs, examples, strict=True)]
+    elif isinstance(task, TokenClassification):
+        rows = [_word_parts(task, *pair) for pair in zip(outputs, examples, strict=True)]
+    elif task.name in _MEANS and getattr(task, "problem_type", "") != "regression":
+        rows = [
+            (task.score([output], [example])[task.metric], 1.0)
+            for output, example in zip(outputs, examples, strict=True)
+        ]
+    else:
+        return None
+    return np.array(rows, dtype=np.float64)
+
+
+def _label_f1_parts(task: TextClassification, output: Outputs, example: Example) -> tuple[float, float]:
+    """Return 2 · true positives, and predicted + expected labels."""
+    thresholds = np.array(task.thresholds or task.threshold)
+    predicted = set(np.flatnonzero(task.probabilities(output.arrays[0]) >= thresholds).tolist())
+    return 2 * len(predicted & set(example.target)), len(predicted) + len(set(example.target))
+
+
+def _word_parts(task: TokenClassification, output: Outputs, example: Example) -> tuple[float, float]:
+    """Return the parts of entity F1, or of the accuracy over words."""
+    words, labels = example.target
+    predicted, _ = task.predict_words(output, words)
+    if not is_bio(task.labels):
+        return float((predicted == labels).sum()), len(labels)
+    names = (*task.labels, "O")
+    spans = [set(entity_spans([names[label] for label in part])) for part in (predicted, labels)]
+    return 2 * len(spans[0] & spans[1]), len(spans[0]) + len(spans[1])

@@ -1,0 +1,182 @@
+"""`bert-export compress`: a search on toy models from end to end, what it leaves behind, and errors."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_export.compression import search as search_module
+from bert_export.compression.evaluator import CandidateEvaluator
+from bert_export.compression.halving import Rung
+from bert_models import open_checkpoint
+from bert_models.errors import TrainingInterruptedError
+from bert_runtime import load
+from bert_runtime.bundle.manifest import Manifest
+from bert_runtime.verification import verify
+
+from .conftest import Run
+from .training_data import SENTENCES, THINGS, write
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """64 training rows, 160 dev rows and 10 rows without labels."""
+    folder = tmp_path_factory.mktemp("compress")
+    pairs = [
+        (text.format(f"{adjective} {thing}"), label)
+        for label, texts in SENTENCES.items()
+        for text in texts
+        for thing in THINGS
+        for adjective in ("new", "old", "great")
+    ]
+    pairs = random.Random(0).sample(pairs, len(pairs))
+    texts = "text\n" + "".join(f'"{text}"\n' for text, _ in pairs[:10])
+    (folder / "texts.csv").write_text(texts)
+    return {
+        "train": write(folder / "train.csv", pairs[:64]),
+        "dev": write(folder / "dev.csv", pairs[64:224]),
+        "unlabelled": folder / "texts.csv",
+    }
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory, classifier_checkpoint: Path, files: dict[str, Path]) -> Path:
+    """A classifier of the labels `lost` and `money` with two layers."""
+    from bert_models.training import TrainSettings, fine_tune
+
+    folder = tmp_path_factory.mktemp("tuned") / "checkpoint"
+    settings = TrainSettings(epochs=6, batch_size=16, lr=3e-3, precision="fp32")
+    fine_tune("text-classification", classifier_checkpoint, files["train"], files["dev"], folder, settings)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One candidate, for an epoch and then for two more, whatever the budget: toys train faster than they start."""
+    monkeypatch.setattr(search_module, "plan_rungs", lambda *given: [Rung(1, 1), Rung(1, 2)])
+    monkeypatch.setattr("bert_export.compression.measuring._TIMED_TEXTS", 6)
+    monkeypatch.setattr(CandidateEvaluator, "predicted_speedup", lambda self, shape: 2.2 / shape.num_layers)
+
+
+def arguments(tuned: Path, files: dict[str, Path], output: Path, *more: object) -> list[object]:
+    return [
+        "compress", tuned, output, "--train", files["train"], "--dev", files["dev"], "--lr", 3e-3, "--batch-size", 16,
+        *more,
+    ]  # fmt: skip
+
+
+def test_a_search_from_end_to_end(
+    run: Run, tuned: Path, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, plot = tmp_path / "small", tmp_path / "plot.png"
+    given = arguments(
+        tuned, files, output, "--max-drop", 30, "--unlabelled", files["unlabelled"], "--vocabulary", "cut"
+    )
+
+    def interrupt(*given: Any) -> Any:
+        raise TrainingInterruptedError("interrupted")
+
+    with monkeypatch.context() as patch:  # before the first training is over: nothing to leave behind
+        patch.setattr(CandidateEvaluator, "_train", interrupt)
+        result = run(*given)
+    assert result.exit_code == 1
+    assert "interrupted before a candidate was trained" in result.stderr
+    assert not output.exists()
+
+    result = run(*given, "--plot", plot, "--json")
+    assert result.exit_code == 0, result.output
+    assert "going on with the search" in result.stderr
+    found = json.loads(result.stdout)
+    assert found["passed"]
+    assert found["measured"][0]["layers"] == [0]
+    record = Manifest.read(output).extra["compression"]
+    assert record["layers_kept"] == [0]
+    assert record["num_layers_before"] == 2
+    assert record["vocabulary"]["after"] < record["vocabulary"]["before"]
+    assert record["gate"]["rows"] + record["search"]["rows"] == 160
+    assert all(check.passed for check in verify(output))
+    assert load(output)("I lost my card").label == "lost"
+    assert open_checkpoint(found["checkpoint"]).config.num_layers == 1
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+    for command in (("inspect", output), ("report", output, "--output", tmp_path / "report.html")):
+        assert run(*command).exit_code == 0
+    assert "1 of 2 layers (0)" in run("inspect", output).stdout
+    assert "1 of 2 layers (0)" in (tmp_path / "report.html").read_text()
+    assert "## Compression" in (output / "README.md").read_text()
+
+    monkeypatch.setattr(CandidateEvaluator, "_train", interrupt)  # everything is known: nothing is trained again
+    shutil.rmtree(output)
+    again = run(*given)
+    assert again.exit_code == 0, again.output
+    assert f"wrote {output}" in again.stdout
+    assert Manifest.read(output).extra["compression"]["gate"] == record["gate"]
+
+
+@pytest.mark.slow
+def test_what_cannot_be_reached_leaves_the_best_and_exits_with_1(
+    run: Run, tuned: Path, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CandidateEvaluator, "max_speedup", lambda self: 2.2)
+    drop = {"drop_percent": 4.0, "drop_percent_interval": [1.0, 9.0]}
+    monkeypatch.setattr(
+        "bert_export.compression.run.drop_to_json",
+        lambda found: {"metric": found.metric, "compressed": 0.9, "uncompressed": 1.0, "rows": found.rows, **drop},
+    )
+    output = tmp_path / "small"
+    result = run(*arguments(tuned, files, output, "--max-drop", 3))
+    assert result.exit_code == 1
+    assert f"no bundle was written to {output}" in result.stderr
+    best = tmp_path / "small.search/best"
+    assert f"the best that was found is {best}" in result.stderr
+    assert not output.exists()
+    assert not Manifest.read(best).extra["compression"]["passed"]
+    assert all(check.passed for check in verify(best))
+    assert "candidates on the" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        ([], 2, "expected one of --speedup and --max-drop"),
+        (["--speedup", 2, "--max-drop", 1], 2, "expected one of --speedup and --max-drop"),
+        (["--speedup", 0.5], 1, "expected a speed-up above 1, such as 2, found 0.5"),
+        (["--speedup", 2, "--budget", "soon"], 2, "expected a duration such as 90s, 45m or 1.5h, found 'soon'"),
+        (["--speedup", 2, "--budget", "5s"], 1, "expected a budget of at least 1m"),
+        (["--speedup", 2, "--gate-share", 0.9], 1, "expected at least 500 rows, 50 in either part"),
+        (["--speedup", 2, "--plot", "p.gif"], 1, "expected a picture that ends in .png, .svg, .pdf"),
+        (["--speedup", 2, "--train", "missing.csv"], 1, "missing.csv"),
+    ],
+)
+def test_requests_that_make_no_sense_write_nothing(
+    run: Run, tuned: Path, files: dict[str, Path], tmp_path: Path, options: list[object], code: int, message: str
+) -> None:
+    result = run(*arguments(tuned, files, tmp_path / "out", *options))
+    assert (result.exit_code, message in result.stderr) == (code, True), result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_of_another_task_or_other_labels_is_refused(
+    run: Run, tuned: Path, files: dict[str, Path], classifier_checkpoint: Path, toy_vocab: Path, tmp_path: Path
+) -> None:
+    result = run(*arguments(classifier_checkpoint, files, tmp_path / "out", "--speedup", 2))
+    assert result.exit_code == 1
+    assert "is not one of the model's 3 labels" in result.stderr
+    occupied = tmp_path / "out.search"
+    occupied.mkdir()
+    (occupied / "notes.txt").write_text("mine")
+    result = run(*arguments(tuned, files, tmp_path / "out", "--speedup", 2, "--force"))
+    assert result.exit_code == 1
+    assert "is not the folder of a search" in result.stderr
+    assert (occupied / "notes.txt").read_text() == "mine"
+
+
+def test_an_existing_output_is_kept(run: Run, tuned: Path, files: dict[str, Path], classifier_bundle: Path) -> None:
+    result = run(*arguments(tuned, files, classifier_bundle, "--speedup", 2))
+    assert result.exit_code == 1
+    assert "a bundle is already there; replace it with --force" in result.stderr

@@ -1,0 +1,58 @@
+"""The journal of a search: a killed search goes on with what it had written."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_export.compression.journal import Journal
+from bert_models.errors import CompressionError
+
+REQUEST = {"speedup": 2.0, "seed": 0}
+
+
+def clock_of(times: list[float]) -> Callable[[], float]:
+    return lambda: times[0]
+
+
+def never() -> Any:
+    raise AssertionError("the value is known")
+
+
+def test_results_are_computed_once_in_all_processes(tmp_path: Path) -> None:
+    now = [100.0]
+    journal = Journal(tmp_path / "j.jsonl", REQUEST, clock_of(now))
+    assert not journal.is_resumed
+    now[0] = 130.0
+    assert journal.remember("a", lambda: {"metric": 0.5}) == {"metric": 0.5}
+    assert journal.remember("a", never) == {"metric": 0.5}
+    now[0] = 7.0  # another process, with another clock
+    again = Journal(tmp_path / "j.jsonl", REQUEST, clock_of(now))
+    assert again.is_resumed
+    assert again.knows("a")
+    assert again.remember("a", never) == {"metric": 0.5}
+    now[0] = 10.0
+    assert again.elapsed_s == pytest.approx(33.0)
+
+
+def test_a_line_that_was_not_written_whole_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    journal = Journal(path, REQUEST)
+    journal.remember("a", lambda: 1)
+    with path.open("a") as stream:
+        stream.write('{"key": "b", "va')
+    again = Journal(path, REQUEST)
+    assert again.remember("a", never) == 1
+    assert again.remember("b", lambda: 2) == 2
+    assert Journal(path, REQUEST).remember("b", never) == 2
+
+
+def test_another_search_is_not_continued(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    Journal(path, REQUEST)
+    with pytest.raises(CompressionError, match=r"another search \(speedup was 2.0, is now 3.0\)"):
+        Journal(path, {**REQUEST, "speedup": 3.0})
+    path.write_text("no journal\n{}\n")
+    with pytest.raises(CompressionError, match=r"j.jsonl:1: expected JSON"):
+        Journal(path, REQUEST)

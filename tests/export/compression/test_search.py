@@ -1,0 +1,133 @@
+"""The search, with an evaluator that trains nothing."""
+
+import pytest
+
+from bert_export.compression.candidates import (
+    Candidate,
+    Shape,
+    candidates_of_depth,
+    feed_forward_widths,
+    widest_fast_enough,
+)
+from bert_export.compression.halving import Rung, Trial, halve, plan_rungs
+from bert_export.compression.latency_table import LatencyTable, corner_shapes
+from bert_export.compression.search import fastest_within_drop, speed_ladder, within_speed
+
+from .fake_evaluator import FakeEvaluator, candidate
+
+
+def test_the_subsets_of_a_depth_are_the_first_the_spread_and_the_influential_layers() -> None:
+    found = candidates_of_depth([0.5, 0.1, 0.2, 0.3, 0.4, 0.6], 3, 1536)
+    assert [item.layers for item in found] == [(0, 1, 2), (0, 2, 5), (0, 4, 5)]
+    assert found[0].name == "layers-0-1-2-width-1536"
+    (whole,) = candidates_of_depth([0.1, 0.2], 2, 64)
+    assert whole.layers == (0, 1)
+    assert [item.layers for item in candidates_of_depth([0.1, 0.2, 0.3], 1, 64)] == [(0,), (2,)]
+
+
+def test_widths_are_multiples_of_64() -> None:
+    assert feed_forward_widths(1536) == [1536, 1152, 768, 512, 384]
+    assert feed_forward_widths(64) == [64]
+    assert feed_forward_widths(100) == [100, 64]
+
+
+def test_shapes_that_others_exceed_are_left_out() -> None:
+    speeds = {Shape(depth, width): 24 / depth / (1 + width / 64) for depth in (1, 2, 3, 4) for width in (64, 128, 256)}
+    assert widest_fast_enough([1, 2, 3, 4], [256, 128, 64], speeds, 2.0) == [Shape(4, 128), Shape(2, 256)]
+    assert widest_fast_enough([1, 2, 3, 4], [256, 128, 64], speeds, 100.0) == []
+
+
+def test_the_latency_table_interpolates_what_it_has_not_measured() -> None:
+    def time(shape: Shape) -> float:
+        return 0.1 + shape.num_layers * (0.05 + shape.intermediate_size * 1e-4)
+
+    corners = corner_shapes(6, [1536, 768, 384])
+    assert corners == [Shape(6, 1536), Shape(6, 384), Shape(2, 1536), Shape(2, 384)]
+    table = LatencyTable({shape: time(shape) for shape in corners})
+    assert table.predict_ms(Shape(3, 768)) == pytest.approx(time(Shape(3, 768)))
+    assert LatencyTable.from_json(table.to_json()).predict_ms(Shape(4, 512)) == pytest.approx(time(Shape(4, 512)))
+    assert corner_shapes(2, [64]) == [Shape(2, 64), Shape(1, 64)]
+
+
+@pytest.mark.parametrize(
+    ("number", "epoch_s", "budget_s", "expected"),
+    [
+        (9, 1.0, 100.0, [Rung(9, 1), Rung(3, 2), Rung(1, 10)]),
+        (9, 1.0, 19.0, [Rung(9, 1), Rung(3, 2), Rung(1, 4)]),
+        (9, 1.0, 8.0, [Rung(5, 1), Rung(1, 3)]),
+        (3, 10.0, 65.0, [Rung(3, 1), Rung(1, 3)]),
+        (30, 1.0, 100.0, [Rung(9, 1), Rung(3, 2), Rung(1, 10)]),
+        (9, 10.0, 12.0, [Rung(1, 1)]),
+        (9, 10.0, 0.0, [Rung(1, 1)]),
+    ],
+)
+def test_a_budget_is_divided_into_rungs(number: int, epoch_s: float, budget_s: float, expected: list[Rung]) -> None:
+    found = plan_rungs(number, epoch_s, budget_s)
+    spent = epoch_s * sum(rung.num_candidates * rung.epochs for rung in found)
+    assert spent <= budget_s or found == [Rung(1, 1)]
+    if number == 9 and budget_s == 8.0:
+        assert found[-1].epochs >= 3
+    else:
+        assert found == expected
+
+
+def test_halving_trains_the_best_for_longer_from_where_they_were() -> None:
+    quality = {candidate(layers): layers / 10 for layers in (1, 2, 3, 4)}
+    calls: list[tuple[int, int, str | None]] = []
+
+    def train(item: Candidate, epochs: int, before: Trial | None) -> Trial | None:
+        calls.append((len(item.layers), epochs, before and before.checkpoint))
+        return Trial(item, quality[item], f"{len(item.layers)}-{epochs}")
+
+    found = halve([candidate(1), candidate(4), candidate(2), candidate(3)], [Rung(4, 1), Rung(2, 2), Rung(1, 5)], train)
+    assert calls == [
+        (1, 1, None), (4, 1, None), (2, 1, None), (3, 1, None), (4, 2, "4-1"), (3, 2, "3-1"), (4, 5, "4-2"),
+    ]  # fmt: skip
+    assert [trial.checkpoint for trial in found] == ["4-5", "3-2", "2-1", "1-1"]
+
+
+def test_halving_goes_on_without_candidates_that_failed() -> None:
+    def train(item: Candidate, epochs: int, before: Trial | None) -> Trial | None:
+        return None if len(item.layers) == 2 else Trial(item, 0.5, "x")
+
+    found = halve([candidate(2), candidate(1)], [Rung(2, 1), Rung(1, 5)], train)
+    assert [trial.candidate for trial in found] == [candidate(1)]
+    assert halve([candidate(2)], [Rung(1, 1), Rung(1, 5)], train) == []
+
+
+def test_the_best_candidate_of_the_speed_that_is_asked_for_is_chosen() -> None:
+    evaluator = FakeEvaluator()
+    found = within_speed(evaluator, 2.0)
+    assert [item.trial.candidate for item in found] == [candidate(4)]
+    assert evaluator.log == [(candidate(n).name, 1) for n in (4, 3, 2)] + [(candidate(4).name, 10)]
+
+
+def test_a_bundle_that_is_slower_than_predicted_is_replaced_by_the_next() -> None:
+    evaluator = FakeEvaluator(measured_speed=lambda predicted: predicted * 0.9)
+    found = within_speed(evaluator, 2.0)
+    assert [round(item.speedup, 2) for item in found] == [1.8, 2.4]
+
+
+def test_a_speed_out_of_reach_trains_nothing() -> None:
+    evaluator = FakeEvaluator()
+    assert within_speed(evaluator, 9.0) == []
+    assert evaluator.log == []
+
+
+def test_bisection_finds_the_fastest_within_the_limit() -> None:
+    ladder = speed_ladder(8.0)
+    assert (ladder[0], ladder[-1]) == (1.25, 8.0)
+    for limit in (0.5, 1.1, 3.5, 100.0):
+        evaluator = FakeEvaluator()
+        found = fastest_within_drop(evaluator, ladder, limit)
+        passing = [item.speedup for item in found if item.drop_percent <= limit]
+        possible = [8 / layers for layers in range(1, 8) if 8 / layers - 1 <= limit]
+        assert max(passing, default=None) == max(possible, default=None)
+        assert len(evaluator.levels) <= 4
+    assert all(item.drop_percent > 0.2 for item in fastest_within_drop(FakeEvaluator(), ladder, 0.2))
+
+
+def test_a_level_whose_candidates_all_fail_is_like_one_that_loses_too_much() -> None:
+    evaluator = FakeEvaluator(failing=[candidate(layers) for layers in (1, 2, 3)])
+    found = fastest_within_drop(evaluator, [2.0, 4.0], 50.0)
+    assert [item.speedup for item in found] == [2.0]

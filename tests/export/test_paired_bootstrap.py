@@ -1,0 +1,82 @@
+"""Paired intervals: fast ratios agree with resampling the task's own metric, and intervals with a formula."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Encoding
+
+from bert_export import paired_bootstrap
+from bert_export.paired_bootstrap import paired_drop
+from bert_runtime.tasks import Example, Outputs, Task, TextClassification, TextInput
+
+NUM = 400
+
+
+def outputs_of(logits: np.ndarray) -> list[Outputs]:
+    encodings: tuple[Encoding, ...] = ()
+    vocabulary: Any = None
+    return [Outputs(TextInput("x"), encodings, (row,), vocabulary) for row in logits.astype(np.float32)]
+
+
+def single(error: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return logits of two labels that are wrong with some probability, and the labels."""
+    labels = np.random.default_rng(0).integers(2, size=NUM)
+    wrong = np.random.default_rng(seed).random(NUM) < error
+    return np.eye(2)[labels ^ wrong] * 4, labels
+
+
+def test_the_interval_of_an_accuracy_is_that_of_the_binomial() -> None:
+    task = TextClassification(labels=("a", "b"))
+    found, labels = single(0.1, 1)
+    perfect, _ = single(0.0, 2)
+    examples = [Example((TextInput("x"),), int(label)) for label in labels]
+    drop = paired_drop(task, outputs_of(found), task, outputs_of(perfect), examples)
+    accuracy = task.score(outputs_of(found), examples)["accuracy"]
+    error = 1.96 * (accuracy * (1 - accuracy) / NUM) ** 0.5
+    assert (drop.found, drop.reference, drop.rows) == (pytest.approx(accuracy), 1.0, NUM)
+    assert drop.drop_percent == pytest.approx(100 * (1 - accuracy))
+    assert drop.found_interval.low == pytest.approx(accuracy - error, abs=0.006)
+    assert drop.found_interval.high == pytest.approx(accuracy + error, abs=0.006)
+    assert drop.drop_interval.high == pytest.approx(100 * (1 - accuracy + error), abs=0.6)
+
+
+def test_models_that_err_on_the_same_rows_have_no_interval() -> None:
+    task = TextClassification(labels=("a", "b"))
+    found, labels = single(0.2, 1)
+    examples = [Example((TextInput("x"),), int(label)) for label in labels]
+    drop = paired_drop(task, outputs_of(found), task, outputs_of(found), examples)
+    assert (drop.drop_percent, drop.drop_interval.low, drop.drop_interval.high) == (0.0, 0.0, 0.0)
+    assert drop.found_interval.low < drop.found < drop.found_interval.high
+
+
+def regression() -> tuple[Task, list[Outputs], list[Outputs], list[Example]]:
+    random = np.random.default_rng(0)
+    truth = random.normal(size=NUM)
+    found, reference = truth + random.normal(size=NUM), truth + 0.5 * random.normal(size=NUM)
+    examples = [Example((TextInput("x"),), [value]) for value in truth]
+    task = TextClassification(labels=("score",), problem_type="regression")
+    return task, outputs_of(found[:, None]), outputs_of(reference[:, None]), examples
+
+
+def multi_label() -> tuple[Task, list[Outputs], list[Outputs], list[Example]]:
+    random = np.random.default_rng(0)
+    truth = random.random((NUM, 3)) < 0.4
+    found, reference = (np.where(truth, 2.0, -2.0) + scale * random.normal(size=truth.shape) for scale in (2.0, 1.0))
+    examples = [Example((TextInput("x"),), np.flatnonzero(row).tolist()) for row in truth]
+    task = TextClassification(labels=("a", "b", "c"), problem_type="multi_label", threshold=0.4)
+    return task, outputs_of(found), outputs_of(reference), examples
+
+
+@pytest.mark.parametrize("data", [regression, multi_label])
+def test_metrics_are_those_of_the_task(data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, found, reference, examples = data()
+    monkeypatch.setattr(paired_bootstrap, "_RESAMPLES", 40)
+    drop = paired_drop(task, found, task, reference, examples)
+    assert drop.found == pytest.approx(task.score(found, examples)[task.metric])
+    assert drop.reference == pytest.approx(task.score(reference, examples)[task.metric])
+    assert drop.drop_interval.low < drop.drop_percent < drop.drop_interval.high
+    monkeypatch.setattr(paired_bootstrap, "_ratio_parts", lambda *given: None)  # what the task's metric gives
+    slow = paired_drop(task, found, task, reference, examples)
+    assert slow.drop_interval.high == pytest.approx(drop.drop_interval.high)
+    assert slow.found_interval.low == pytest.approx(drop.found_interval.low)
