@@ -7,7 +7,6 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from bert_export.capture import capture
 from bert_export.fusion import add_padding_branch, fuse
 from bert_export.onnx_graph import operators
 from bert_export.outline_kernels import outline_kernels
@@ -37,8 +36,7 @@ EVEN = replace(CONFIG, intermediate_size=40)
 
 def quantized(task: Task, config: EncoderConfig) -> tuple[TaskModel, ir.Model]:
     """Return a toy model, and its INT8 graph before it is outlined."""
-    model = toy_model(task, config)
-    graph = capture(model)
+    model, graph = toy_model(task, config), captured(task, config)
     fusions = fuse(graph, config, task)
     activations = probed_activations(model, graph)
     quantize(graph, expected_projections(config, fusions), activations)
@@ -147,8 +145,7 @@ def test_calls_replace_operators_of_fp32_graphs(
 ) -> None:
     if config == MODERN:
         skip_where_queries_without_keys_differ()
-    model = toy_model(task, config)
-    graph = capture(model)
+    model, graph = toy_model(task, config), captured(task, config)
     graph = add_padding_branch(graph, fuse(graph, config, task))[0]
     outlined, calls = outline_kernels(graph)
     assert calls == expected

@@ -41,8 +41,7 @@ def test_models_of_one_or_two_layers_fuse(layers: int, tmp_path: Path) -> None:
         family="bert", vocab_size=61, hidden_size=8, num_layers=layers, num_heads=1, intermediate_size=5,
         max_positions=16, type_vocab_size=0,
     )  # fmt: skip
-    model = toy_model(CLASSIFIER, config)
-    graph = capture(model)
+    model, graph = toy_model(CLASSIFIER, config), captured(CLASSIFIER, config)
     fuse(graph, config, CLASSIFIER)
     check_parity(model, graph_runner(graph, tmp_path / "model.onnx"), 16)
 
@@ -50,8 +49,7 @@ def test_models_of_one_or_two_layers_fuse(layers: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("activation", "found"), [("gelu", 3), ("gelu_new", 3), ("relu", 0)])
 def test_gelu_is_counted_and_relu_is_not(activation: str, found: int, tmp_path: Path) -> None:
     config = EncoderConfig(**{**vars(CONFIG), "activation": activation})
-    model = toy_model(CLASSIFIER, config)
-    graph = capture(model)
+    model, graph = toy_model(CLASSIFIER, config), captured(CLASSIFIER, config)
     assert fuse(graph, config, CLASSIFIER)["gelu"]["found"] == found
     check_parity(model, graph_runner(graph, tmp_path / "model.onnx"), 32)
 

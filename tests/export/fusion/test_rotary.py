@@ -8,7 +8,6 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
-from bert_export.capture import capture
 from bert_export.errors import ExportError, FusionError
 from bert_export.fusion import add_padding_branch, fuse
 from bert_export.fusion.rotary import match_rotary
@@ -18,18 +17,15 @@ from bert_export.parity import check_parity
 from bert_export.targets import check_gpu_targets, plan_variants
 from bert_models import FAMILIES, TaskModel
 from bert_runtime.cpu.session import Session
-from bert_runtime.tasks import Task
 
 from ...queries_without_keys import skip_where_queries_without_keys_differ
-from ..toy_models import CLASSIFIER, CONFIG, MEAN, MODERN, graph_runner, toy_model
+from ..toy_models import CLASSIFIER, CONFIG, MEAN, MODERN, captured, graph_runner, toy_model
 
 
 @pytest.fixture(scope="module", params=[CLASSIFIER, MEAN], ids=["classifier", "mean"])
 def modern(request: pytest.FixtureRequest) -> tuple[TaskModel, ir.Model]:
     """A toy ModernBERT, and its graph before any fusion."""
-    task: Task = request.param
-    model = toy_model(task, MODERN)
-    return model, capture(model)
+    return toy_model(request.param, MODERN), captured(request.param, MODERN)
 
 
 def test_rotations_are_one_operator_and_their_tables_constants(

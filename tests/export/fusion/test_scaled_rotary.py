@@ -7,7 +7,6 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from bert_export.capture import capture
 from bert_export.fusion import add_padding_branch, fuse
 from bert_export.onnx_graph import operators
 from bert_export.outline_kernels import outline_kernels
@@ -18,7 +17,7 @@ from bert_runtime.cpu.session import Session
 from bert_runtime.tasks import Task
 from bert_runtime.tokenization import Batch
 
-from ..toy_models import CLASSIFIER, MEAN, graph_runner, probed_activations, toy_model
+from ..toy_models import CLASSIFIER, MEAN, captured, graph_runner, probed_activations, toy_model
 
 SIZES = {
     "vocab_size": 61, "hidden_size": 24, "num_layers": 3, "num_heads": 4, "intermediate_size": 40, "max_positions": 60,
@@ -45,8 +44,7 @@ def batch_of(tokens: int) -> Batch:
     ],
 )
 def test_graphs_equal_the_model_at_every_length(config: EncoderConfig, task: Task, tmp_path: Path) -> None:
-    model = toy_model(task, config)
-    graph = capture(model)
+    model, graph = toy_model(task, config), captured(task, config)
     fusions = fuse(graph, config, task)
     check_parity(model, graph_runner(graph, tmp_path / "fused.onnx"), config.max_tokens)
     outlined, counts = outline_kernels(add_padding_branch(graph, fusions)[0])
@@ -62,16 +60,14 @@ def test_graphs_equal_the_model_at_every_length(config: EncoderConfig, task: Tas
 
 
 def test_rotations_that_depend_on_the_length_are_computed_once(tmp_path: Path) -> None:
-    model = toy_model(MEAN, DYNAMIC)
-    graph = capture(model)
+    graph = captured(MEAN, DYNAMIC)
     fuse(graph, DYNAMIC, MEAN)
     assert [len(operators(graph, name)) for name in ("Cos", "Sin", "Pow", "RotaryEmbedding")] == [1, 1, 2, 6]
 
 
 @pytest.mark.parametrize("config", [DYNAMIC, pytest.param(GTE, marks=pytest.mark.slow)], ids=["dynamic", "gte"])
 def test_int8(config: EncoderConfig, tmp_path: Path) -> None:
-    model = toy_model(MEAN, config)
-    graph = capture(model)
+    model, graph = toy_model(MEAN, config), captured(MEAN, config)
     fusions = fuse(graph, config, MEAN)
     projections = expected_projections(config, fusions)
     assert projections == 4 * config.num_layers

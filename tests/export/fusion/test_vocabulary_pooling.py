@@ -22,7 +22,7 @@ from bert_runtime.cpu.native_kernels import kernel_names
 from bert_runtime.cpu.session import Session
 from bert_runtime.tasks import SparseEmbedding
 
-from ..toy_models import CONFIG, graph_runner, probed_activations, toy_model
+from ..toy_models import CONFIG, captured, graph_runner, probed_activations, toy_model
 
 WIDE = replace(CONFIG, vocab_size=131)
 TASKS = [
@@ -40,8 +40,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fused(task: SparseEmbedding) -> tuple[TaskModel, ir.Model]:
-    model = toy_model(task, WIDE)
-    graph = capture(model)
+    model, graph = toy_model(task, WIDE), captured(task, WIDE)
     counts = fuse(graph, WIDE, task)
     assert counts["vocabulary_pooling"] == {"expected": 1, "found": 1}
     return model, graph
@@ -100,8 +99,7 @@ def test_kernels_pool_the_maximum() -> None:
 
 def test_width_that_the_int8_kernel_does_not_take_stays_in_fp32() -> None:
     config = replace(WIDE, embedding_size=10)
-    model = toy_model(TASKS[0], config)
-    graph = capture(model)
+    model, graph = toy_model(TASKS[0], config), captured(TASKS[0], config)
     fusions = fuse(graph, config, TASKS[0])
     _, recipe = quantize(graph, expected_projections(config, fusions), probed_activations(model, graph))
     assert "vocabulary_poolings" not in recipe
@@ -118,8 +116,7 @@ def test_zero_bias_is_pooled(tmp_path: Path) -> None:
 
 
 def test_other_output_matrix_is_an_error() -> None:
-    model = toy_model(TASKS[0], WIDE)
-    graph = capture(model)
+    graph = captured(TASKS[0], WIDE)
     (table,) = (node.inputs[0] for node in operators(graph, "Gather") if scope(node).endswith("embeddings.token"))
     assert table is not None
     table.const_value = ir.tensor(np.array(table.const_value.numpy()) + 1, name=table.name)

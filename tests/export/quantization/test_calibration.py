@@ -21,7 +21,7 @@ from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import TextInput
 from bert_runtime.tokenization import Batch, TextTokenizer, pad
 
-from ..toy_models import CLS, MEAN, graph_runner, toy_model
+from ..toy_models import CLS, MEAN, captured, graph_runner, toy_model
 
 CONFIG = EncoderConfig(
     family="bert", vocab_size=61, hidden_size=24, num_layers=2, num_heads=4, intermediate_size=384, max_positions=32,
@@ -105,8 +105,7 @@ def test_prediction_does_not_depend_on_the_rest_of_the_batch(
 def test_padding_is_not_measured_and_headroom_widens_ranges(
     graphs: Callable[[Plant], tuple[TaskModel, dict[str, Run]]],
 ) -> None:
-    model = toy_model(MEAN, CONFIG)
-    graph = capture(model)
+    model, graph = toy_model(MEAN, CONFIG), captured(MEAN, CONFIG)
     fuse(graph, CONFIG, MEAN)
     batch = probe_batches(model, 32)["right-padded"]
     singles = [Batch(*(array[i : i + 1, : batch.attention_mask[i].sum()] for array in batch)) for i in range(4)]

@@ -95,7 +95,7 @@ def test_embeddings_become_int8_with_a_scale_per_row(tmp_path: Path) -> None:
 
 def test_embedding_that_a_matmul_reads_stays_fp32(tmp_path: Path) -> None:
     task = FillMask(mask_token="[MASK]", mask_token_id=4)
-    graph = capture(toy_model(task))
+    graph = captured(task)
     fuse(graph, CONFIG, task)
     assert "encoder.embeddings.token.weight" not in quantize_embeddings(graph, min_elements=1)
 

@@ -19,7 +19,7 @@ from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import TextInput
 from bert_runtime.tokenization import Batch, TextTokenizer, pad
 
-from ..toy_models import MEAN, graph_runner, toy_model
+from ..toy_models import MEAN, captured, graph_runner, toy_model
 
 CONFIG = EncoderConfig(
     family="bert", vocab_size=61, hidden_size=24, num_layers=2, num_heads=4, intermediate_size=48, max_positions=32,
@@ -34,8 +34,7 @@ FUNCTION_WORDS = ("the of and to", "is it", "it was", "that is", "you are", "as 
 
 
 def test_repetitive_batches_widen_attention_outputs_alone() -> None:
-    model = toy_model(MEAN, CONFIG)
-    graph = capture(model)
+    model, graph = toy_model(MEAN, CONFIG), captured(MEAN, CONFIG)
     fuse(graph, CONFIG, MEAN)
     batches, others = (list(probe_batches(model, 32, seed).values()) for seed in (0, 1))
     natural, repeated = measure_activations(graph, batches), measure_activations(graph, others)
