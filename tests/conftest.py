@@ -1,6 +1,6 @@
 """Fixtures that all tests share: toy checkpoints, their bundles, and public data.
 
-The folders are made once per session and read by many tests. A test that changes one copies it first.
+The folders are made once per run, see `made_once`, and read by many tests. A test that changes one copies it first.
 """
 
 import json
@@ -23,6 +23,7 @@ from bert_runtime.tasks import SentenceEmbedding, Task, TextClassification
 from .docs.code_blocks import read_setup
 from .docs.page_folder import StandardModels, fill_page_folder
 from .hub_server import Hub, set_endpoint
+from .made_once import made_once, shared_folder
 
 LABELS = ("greeting", "farewell", "question")
 
@@ -82,16 +83,17 @@ def _toy_model(config: EncoderConfig, task: Task) -> TaskModel:
 
 
 def _checkpoint(folder: Path, vocab: Path, task: Task) -> Path:
-    folder.mkdir()
-    save_model(_toy_model(_toy_config(vocab), task), folder, tokenizer_from=vocab)
-    return folder
+    def save(folder: Path) -> None:
+        folder.mkdir()
+        save_model(_toy_model(_toy_config(vocab), task), folder, tokenizer_from=vocab)
+
+    return made_once(folder, save)
 
 
-def _bundle(checkpoint: Path, folder: Path) -> Path:
+def _bundle(checkpoint: Path, folder: Path, **options: Any) -> Path:
     from bert_export import export
 
-    export(checkpoint, folder)
-    return folder
+    return made_once(folder, lambda folder: export(checkpoint, folder, **options))
 
 
 @pytest.fixture(scope="session")
@@ -109,51 +111,48 @@ def toy_config(toy_vocab: Path) -> EncoderConfig:
 @pytest.fixture(scope="session")
 def classifier_checkpoint(tmp_path_factory: pytest.TempPathFactory, toy_vocab: Path) -> Path:
     """A text-classification checkpoint with the labels `LABELS` and random weights."""
-    folder = tmp_path_factory.mktemp("checkpoints") / "classifier"
+    folder = shared_folder(tmp_path_factory, "checkpoints") / "classifier"
     return _checkpoint(folder, toy_vocab, TextClassification(labels=LABELS))
 
 
 @pytest.fixture(scope="session")
 def embedding_checkpoint(tmp_path_factory: pytest.TempPathFactory, toy_vocab: Path) -> Path:
     """A sentence-embedding checkpoint (mean pooling, normalized) with random weights."""
-    folder = tmp_path_factory.mktemp("checkpoints") / "embedding"
+    folder = shared_folder(tmp_path_factory, "checkpoints") / "embedding"
     return _checkpoint(folder, toy_vocab, SentenceEmbedding(dimensions=32))
 
 
 @pytest.fixture(scope="session")
 def classifier_bundle(tmp_path_factory: pytest.TempPathFactory, classifier_checkpoint: Path) -> Path:
     """`classifier_checkpoint` exported in FP32 and INT8."""
-    return _bundle(classifier_checkpoint, tmp_path_factory.mktemp("bundles") / "classifier")
+    return _bundle(classifier_checkpoint, shared_folder(tmp_path_factory, "bundles") / "classifier")
 
 
 @pytest.fixture(scope="session")
 def embedding_bundle(tmp_path_factory: pytest.TempPathFactory, embedding_checkpoint: Path) -> Path:
     """`embedding_checkpoint` exported in FP32 and INT8."""
-    return _bundle(embedding_checkpoint, tmp_path_factory.mktemp("bundles") / "embedding")
+    return _bundle(embedding_checkpoint, shared_folder(tmp_path_factory, "bundles") / "embedding")
 
 
 @pytest.fixture(scope="session")
 def prompted_bundle(tmp_path_factory: pytest.TempPathFactory, embedding_checkpoint: Path) -> Path:
     """`embedding_checkpoint` with the prompts `query` and `document`, the second by default, exported in FP32."""
-    from bert_export import export
 
-    folder = tmp_path_factory.mktemp("prompted")
-    checkpoint = Path(shutil.copytree(embedding_checkpoint, folder / "checkpoint"))
-    prompts = {"query": "question ", "document": "card: "}
-    settings = {"prompts": prompts, "default_prompt_name": "document"}
-    (checkpoint / "config_sentence_transformers.json").write_text(json.dumps(settings))
-    export(checkpoint, folder / "bundle", precisions=["fp32"])
-    return folder / "bundle"
+    def make(folder: Path) -> None:
+        checkpoint = Path(shutil.copytree(embedding_checkpoint, folder / "checkpoint"))
+        prompts = {"query": "question ", "document": "card: "}
+        settings = {"prompts": prompts, "default_prompt_name": "document"}
+        (checkpoint / "config_sentence_transformers.json").write_text(json.dumps(settings))
+        _bundle(checkpoint, folder / "bundle", precisions=["fp32"])
+
+    return made_once(shared_folder(tmp_path_factory, "bundles") / "prompted", make) / "bundle"
 
 
 @pytest.fixture(scope="session")
 def attention_bundle(tmp_path_factory: pytest.TempPathFactory, classifier_checkpoint: Path) -> Path:
     """`classifier_checkpoint` exported in FP32 and with attention probabilities."""
-    from bert_export import export
-
-    folder = tmp_path_factory.mktemp("bundles") / "attention"
-    export(classifier_checkpoint, folder, precisions=["fp32"], attention=True)
-    return folder
+    folder = shared_folder(tmp_path_factory, "bundles") / "attention"
+    return _bundle(classifier_checkpoint, folder, precisions=["fp32"], attention=True)
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +222,7 @@ def standard_models(
     tmp_path_factory: pytest.TempPathFactory, toy_vocab: Path, toy_config: EncoderConfig
 ) -> StandardModels:
     """The toy checkpoints and bundles that pages of the documentation start from."""
-    return StandardModels(tmp_path_factory.mktemp("standard models"), toy_vocab, toy_config)
+    return StandardModels(shared_folder(tmp_path_factory, "standard models"), toy_vocab, toy_config)
 
 
 EnterPageFolder = Callable[[Path], Path]

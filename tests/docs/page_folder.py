@@ -21,6 +21,8 @@ from bert_runtime.tasks import (
     TokenClassification,
 )
 
+from ..made_once import made_once
+
 _BASE = "all-MiniLM-L6-v2"
 _CITIES = {"train": ("Paris", "New York", "Rome", "Oslo"), "dev": ("Bern", "Paris")}
 _LINES = ("my card is gone", "where is my money", "is my card lost")
@@ -116,25 +118,19 @@ class StandardModels:
             "splade": lambda: SparseEmbedding(vocab_size=self.config.vocab_size),
             "inference": lambda: TextClassification(labels=("contradiction", "neutral", "entailment")),
         }
-        return self._made(name, lambda folder: self._save(tasks[name](), folder))
+        return made_once(self.cache / name, lambda folder: self._save(tasks[name](), folder))
 
     def bundle(self, name: str) -> Path:
         """Return the folder of a bundle of `BUNDLES`."""
         from bert_export import export
 
         checkpoint = self.checkpoint(BUNDLES[name])
-        return self._made(name, lambda folder: export(checkpoint, folder))
+        return made_once(self.cache / name, lambda folder: export(checkpoint, folder))
 
     def _save(self, task: Task, folder: Path) -> None:
         torch.manual_seed(7)
         folder.mkdir()
         save_model(TaskModel(replace(self.config, num_layers=6), task), folder, tokenizer_from=self.vocabulary)
-
-    def _made(self, name: str, make: Callable[[Path], object]) -> Path:
-        folder = self.cache / name
-        if not folder.exists():
-            make(folder)
-        return folder
 
 
 def fill_page_folder(folder: Path, models: StandardModels, setup: Iterable[tuple[str, str]]) -> None:

@@ -70,9 +70,7 @@ DISTILBERT_SIZES = {
 }  # fmt: skip
 
 FAST = [
-    *(("bert", task) for task in ("token-classification", "question-answering", "fill-mask", "sentence-embedding")),
-    ("bert", "sparse-embedding"),
-    ("roberta", "fill-mask"),
+    *(("bert", task) for task in ("token-classification", "sentence-embedding", "sparse-embedding")),
     ("distilbert", "question-answering"),
     ("albert", "fill-mask"),
     ("electra", "replaced-token-detection"),

@@ -16,6 +16,7 @@ from bert_runtime import TASKS
 from bert_serve.http.app import create_app
 from bert_serve.settings import EngineSettings, ServerSettings
 
+from ..made_once import shared_folder
 from .task_bundles import TaskBundles
 
 StartClient = Callable[..., TestClient]
@@ -94,7 +95,7 @@ def classifier_client(classifier_bundle: Path) -> Iterator[TestClient]:
 @pytest.fixture(scope="session")
 def task_bundles(tmp_path_factory: pytest.TempPathFactory, toy_vocab: Path, toy_config: EncoderConfig) -> TaskBundles:
     """A toy FP32 bundle of every task, by name: `task_bundles["fill-mask"]`."""
-    return TaskBundles(tmp_path_factory.mktemp("tasks"), toy_vocab, toy_config)
+    return TaskBundles(shared_folder(tmp_path_factory, "tasks"), toy_vocab, toy_config)
 
 
 @pytest.fixture(scope="session")

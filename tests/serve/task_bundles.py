@@ -19,6 +19,8 @@ from bert_runtime.tasks import (
     TokenClassification,
 )
 
+from ..made_once import made_once
+
 TOY_TASKS: dict[str, Task] = {
     "text-classification": TextClassification(labels=("greeting", "farewell", "question")),
     "token-classification": TokenClassification(labels=("O", "B-city", "I-city")),
@@ -54,15 +56,13 @@ class TaskBundles:
     def __getitem__(self, name: str) -> Path:
         from bert_export import export
 
-        bundle = self.cache / name
-        if not bundle.exists():
-            export(self.checkpoint(name), bundle, precisions=["fp32"])
-        return bundle
+        checkpoint = self.checkpoint(name)
+        return made_once(self.cache / name, lambda folder: export(checkpoint, folder, precisions=["fp32"]))
 
     def checkpoint(self, name: str) -> Path:
         """Return the folder of the checkpoint that a bundle is made of: random weights, large enough to decide."""
-        folder = self.cache / f"{name} checkpoint"
-        if not folder.exists():
+
+        def save(folder: Path) -> None:
             torch.manual_seed(7)
             family = "electra" if name == "replaced-token-detection" else "bert"
             task = TOY_TASKS[name]
@@ -71,4 +71,5 @@ class TaskBundles:
             model = TaskModel(replace(self.config, family=family), task).eval()
             folder.mkdir()
             save_model(model, folder, tokenizer_from=self.vocabulary)
-        return folder
+
+        return made_once(self.cache / f"{name} checkpoint", save)

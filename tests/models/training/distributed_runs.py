@@ -1,13 +1,13 @@
-"""Runs for one process or two, for test_distributed.py; as a script, two processes do all of them.
+"""Runs for one process or two, for test_distributed.py; as a script, two processes do those that are named.
 
-Lightning starts `python distributed_runs.py FOLDER` again as the second process. Only the order of the data and masks
-are random: dropout is off, and the generator replaces tokens by the likeliest ones.
+Lightning starts `python distributed_runs.py FOLDER NAME…` again as the second process. Only the order of the data and
+masks are random: dropout is off, and the generator replaces tokens by the likeliest ones.
 """
 
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -183,13 +183,13 @@ def sharded_sizes(folder: Path, placement: Placement) -> dict[str, Any]:
     return {"sizes": sizes}
 
 
-def main(folder: Path) -> None:
-    """Do all runs in two processes, each of which writes its results to its own file."""
+def main(folder: Path, names: Sequence[str]) -> None:
+    """Do runs of `RUNS` and all others in two processes, each of which writes its results to its own file."""
     patch_families(pytest.MonkeyPatch())
     found: dict[str, Any] = {"reports": {}}
-    for name, run in RUNS.items():
+    for name in names:
         placement = Placement(devices=2, strategy=STRATEGIES[name])
-        found["reports"][name] = run(folder, folder / "two" / name, placement)
+        found["reports"][name] = RUNS[name](folder, folder / "two" / name, placement)
     found |= sharded_sizes(folder, Placement(devices=2, strategy="fsdp"))
     interrupted(folder)
     found |= messages(folder, Placement(devices=2))
@@ -197,4 +197,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

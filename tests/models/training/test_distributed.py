@@ -18,14 +18,24 @@ from .distributed_runs import RUNS, patch_families, tune
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+SLOW = ("tokens", "mlm+sop")
+"""Runs that the short suite leaves out: others have both strategies, a token head and an objective of pre-training."""
+
+
 @pytest.fixture(scope="module")
-def found(data_folder: Path) -> list[dict[str, Any]]:
-    """Results of both processes after all runs of distributed_runs.py, by rank."""
+def found(request: pytest.FixtureRequest, data_folder: Path) -> list[dict[str, Any]]:
+    """Results of both processes after the selected runs of distributed_runs.py, by rank."""
+    selected = {item.callspec.params["name"] for item in request.session.items if is_comparison(item)}  # type: ignore[attr-defined]
     script = Path(__file__).with_name("distributed_runs.py")
-    command = [sys.executable, str(script), str(data_folder)]
+    command = [sys.executable, str(script), str(data_folder), *(name for name in RUNS if name in selected)]
     done = subprocess.run(command, env=subprocess_env(), capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads((data_folder / f"process{rank}.json").read_text()) for rank in range(2)]
+
+
+def is_comparison(item: pytest.Item) -> bool:
+    """Whether an item is a run of `test_two_processes_match_one_with_twice_the_batch_size`."""
+    return item.path == Path(__file__) and hasattr(item, "callspec")
 
 
 def logged(checkpoint: Path) -> list[dict[str, float]]:
@@ -42,7 +52,7 @@ def same_log(one: Path, two: Path, tolerance: float) -> bool:
 
 
 @pytest.mark.timeout(TIMEOUT_S + 20)
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in RUNS])
 def test_two_processes_match_one_with_twice_the_batch_size(
     name: str, data_folder: Path, found: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -65,9 +75,8 @@ def test_two_processes_match_one_with_twice_the_batch_size(
 def test_both_processes_return_the_same_report(found: list[dict[str, Any]]) -> None:
     first, second = (process["reports"] for process in found)
     assert [process["rank"] for process in found] == [0, 1]
-    for name in RUNS:
-        for report in (first[name], second[name]):
-            report.pop("seconds")
+    for report in (*first.values(), *second.values()):
+        report.pop("seconds")
     assert first == second
 
 

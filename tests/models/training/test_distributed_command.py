@@ -33,6 +33,7 @@ def start(command: list[str], **options: Any) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, env=subprocess_env(), text=True, start_new_session=True, **pipes, **options)
 
 
+@pytest.mark.slow
 def test_command_prints_an_error_once(data_folder: Path, tmp_path: Path) -> None:
     """The flags come from a file that both processes read; the second one prints nothing."""
     (tmp_path / "recipe.yaml").write_text("devices: 2\nstrategy: ddp\n")
