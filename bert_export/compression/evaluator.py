@@ -77,7 +77,7 @@ class CandidateEvaluator:
         return self.predicted_speedup(Shape(1, min(self.widths))) / _SPEED_MARGIN
 
     def pool(self, speedup: float) -> list[Candidate]:
-        """See `Evaluator.pool`: the deepest first."""
+        """See `Evaluator.pool`: those of the least loss before any training first."""
         config = self.surgeon.model.config
         depths = range(1, config.num_layers + 1)
         speedups = {Shape(depth, width): 0.0 for depth in depths for width in self.widths}
@@ -87,11 +87,15 @@ class CandidateEvaluator:
             candidates_of_depth(self.surgeon.influence, shape.num_layers, shape.intermediate_size) for shape in shapes
         ]
         found = [candidate for candidates in by_shape for candidate in candidates]
-        return [
+        possible = [
             candidate
             for candidate in found
             if is_savable(config, candidate.layers) and not (config.norm_first and candidate.layers[0])
         ]
+        return sorted(possible, key=self._untrained_loss)
+
+    def _untrained_loss(self, candidate: Candidate) -> float:
+        return float(self.journal.remember(f"loss of {candidate.name} as cut", lambda: self.surgeon.loss(candidate)))
 
     def plan(self, level: str, compute: Callable[[], list[Rung]]) -> list[Rung]:
         """See `Evaluator.plan`."""

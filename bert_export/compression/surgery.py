@@ -6,6 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
+
 from bert_export.calibration_texts import spread
 from bert_export.compression.candidates import Candidate
 from bert_export.compression.data import SearchData
@@ -47,12 +49,23 @@ class Surgeon:
         tokenizer = source.text_tokenizer(max_tokens, task.windows)
         examples = training_examples(task, tokenizer, spread(list(data.train), _NUM_ROWS))
         rows = ExampleDataset(task, examples, tokenizer)
+        self.rows = rows
         self.num_train_rows = len(data.train) + len(data.unlabelled)
         self.influence = layer_influence(self.model, dev_loader(rows))
         start = time.monotonic()
         self.neurons = neuron_importance(self.model, dev_loader(rows), rows.objective.loss)
         self.row_s = (time.monotonic() - start) / len(examples)
         """Seconds that a training step of the uncompressed model takes for each row, about."""
+
+    @torch.no_grad()
+    def loss(self, candidate: Candidate) -> float:
+        """Return the loss of a candidate on the training rows that importance was measured on, before any training."""
+        model, total, num_items = self.cut(candidate), 0.0, 0
+        for batch in dev_loader(self.rows):
+            outputs = model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+            total += float(self.rows.objective.loss(model, outputs, batch.targets)) * len(batch.targets)
+            num_items += len(batch.targets)
+        return total / num_items
 
     def save(self, candidate: Candidate, folder: Path) -> None:
         """Write a candidate, before any training, as a checkpoint."""

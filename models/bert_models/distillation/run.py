@@ -1,5 +1,6 @@
 """Distil a fine-tuned teacher into a student, on a file with or without labels."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -194,7 +195,7 @@ def _build_module(
         if process_group.is_rank_zero:
             progress("computing the teacher's outputs")
         examples = _teacher_examples(teacher_checkpoint, model.task, train_set, settings)
-        identity = {"teacher": teacher_checkpoint.sha256(), "sequences": len(examples.encodings)}
+        identity = {"teacher": teacher_checkpoint.sha256(), "tokens": _tokens_sha256(examples)}
         outputs = _stored_outputs(teacher, examples, teacher_outputs, identity, process_group)
     return Distillation(
         model, dev_set, settings, precision, weights, process_group,
@@ -221,6 +222,14 @@ def _stored_outputs(
         torch.save({"identity": identity, "outputs": outputs}, temp_path(path))
         temp_path(path).replace(path)
     return outputs
+
+
+def _tokens_sha256(examples: ExampleDataset) -> str:
+    """Return a hash of all sequences."""
+    digest = hashlib.sha256()
+    for encoding in examples.encodings:
+        digest.update(np.array([len(encoding), *encoding.ids, *encoding.type_ids], dtype="<i8").tobytes())
+    return digest.hexdigest()
 
 
 def _teacher_examples(

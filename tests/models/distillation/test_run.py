@@ -70,6 +70,27 @@ def test_hard_weight_decides_between_labels_and_teacher(teacher: Path, tmp_path:
 
 
 @pytest.mark.parametrize("teacher", ["single_label"], indirect=True)
+def test_stored_outputs_of_the_teacher_serve_other_students_on_the_same_rows(
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, dev = (write(tmp_path / f"{name}.jsonl", ROWS["single_label"], 2) for name in ("train", "dev"))
+    calls: list[int] = []
+    compute = Teacher.outputs
+    monkeypatch.setattr(Teacher, "outputs", lambda *given, **options: calls.append(1) or compute(*given, **options))
+    stored = tmp_path / "outputs.pt"
+    settings = replace(SETTINGS, epochs=1)
+    reports = [
+        distill(teacher, student, train, dev, tmp_path / name, settings, teacher_outputs=path)
+        for student, name, path in (("2", "a", None), ("2", "b", stored), ("2", "c", stored), ("1", "d", stored))
+    ]
+    assert len(calls) == 2
+    assert len({report["epochs"][0]["train_loss"] for report in reports[:3]}) == 1
+    more = write(tmp_path / "more.jsonl", ROWS["single_label"], 3)
+    distill(teacher, "1", more, dev, tmp_path / "e", settings, teacher_outputs=stored)
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize("teacher", ["single_label"], indirect=True)
 def test_student_may_have_another_tokenizer(teacher: Path, other_tokenizer: Path, tmp_path: Path) -> None:
     train, dev = (
         write(tmp_path / "train.jsonl", ROWS["single_label"], 6),

@@ -1,0 +1,132 @@
+"""Candidates of a pool, what an interrupted search leaves, and surgery by importance."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from bert_export.compression.candidates import Candidate, Shape
+from bert_export.compression.data import read_search_data
+from bert_export.compression.evaluator import CandidateEvaluator
+from bert_export.compression.goal import CompressionSettings
+from bert_export.compression.halving import Trial
+from bert_export.compression.journal import Journal
+from bert_export.compression.latency_table import LatencyTable
+from bert_export.compression.search import Measured
+from bert_export.compression.surgery import Surgeon
+from bert_models import open_checkpoint
+from bert_models.errors import CompressionError
+
+CONFIG = SimpleNamespace(
+    family="bert", num_layers=4, intermediate_size=128, norm_first=False, local_layers=(), num_layer_groups=None
+)
+
+
+def evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CandidateEvaluator:
+    """Return an evaluator whose models take time in proportion to their size, and lose less with earlier layers."""
+    monkeypatch.setattr("bert_export.compression.evaluator.is_savable", lambda config, layers: True)
+    times = {Shape(layers, width): layers * (1 + width / 64) for layers in (1, 4) for width in (64, 128)}
+    given: dict[str, Any] = {
+        "surgeon": SimpleNamespace(
+            model=SimpleNamespace(config=CONFIG), influence=[0.1, 0.4, 0.2, 0.3], loss=lambda item: sum(item.layers),
+            row_s=0.01, num_train_rows=1000,
+        ),
+        "data": None, "files": (tmp_path, tmp_path), "reference": None, "reserve_s": 20.0,
+    }  # fmt: skip
+    return CandidateEvaluator(
+        folder=tmp_path, journal=Journal(tmp_path / "j.jsonl", {}), settings=CompressionSettings(budget_s=100.0),
+        table=LatencyTable(times), progress=lambda line: None, **given,
+    )  # fmt: skip
+
+
+def test_a_pool_has_the_largest_fast_enough_candidates_the_least_loss_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = evaluator(tmp_path, monkeypatch).pool(1.9)
+    assert [(item.layers, item.intermediate_size) for item in found] == [
+        ((0, 1), 128), ((0, 1, 2), 64), ((0, 3), 128), ((1, 3), 128), ((0, 2, 3), 64), ((1, 2, 3), 64),
+    ]  # fmt: skip
+    assert evaluator(tmp_path, monkeypatch).pool(7.0) == []  # one layer of half the width: 12 / 2 = 6 times as fast
+
+
+def test_time_and_pace_follow_from_the_budget_and_the_predicted_speed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = evaluator(tmp_path, monkeypatch)
+    assert made.time_left_s() == pytest.approx(80.0, abs=1.0)
+    half = Candidate(layers=(0, 1), intermediate_size=128)
+    assert made.epoch_s([half]) == pytest.approx(5.0)
+    monkeypatch.setattr(made, "_train", lambda *given: {"metric": 0.9, "seconds": 40.0, "checkpoint": "checkpoints/x"})
+    trial = made.train("2x", half, 4, None)
+    assert trial == Trial(half, 0.9, "checkpoints/x")
+    assert made.epoch_s([half]) == pytest.approx(10.0)  # it took twice as long as was estimated
+
+
+def test_an_interrupted_search_measures_the_best_of_the_longest_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = evaluator(tmp_path, monkeypatch)
+    assert made.measure_best() == []
+    results = {(1, 0.9): "short-good", (1, 0.8): "short", (2, 0.85): "long"}
+    for (epochs, metric), name in results.items():
+        item = Candidate(layers=(0,), intermediate_size=128)
+        monkeypatch.setattr(
+            made, "_train", lambda *given, m=metric, n=name: {"metric": m, "seconds": 1, "checkpoint": n}
+        )
+        made.train(name, item, epochs, None)
+    monkeypatch.setattr(made, "measure", lambda trial: Measured(trial, 2.0, 1.0))
+    assert [found.trial.checkpoint for found in made.measure_best()] == ["long"]
+
+
+def test_a_candidate_that_fails_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = evaluator(tmp_path, monkeypatch)
+    lines: list[str] = []
+    made.progress = lines.append
+    monkeypatch.setattr(made, "_train", lambda *given: {"failed": "the loss became nan"})
+    assert made.train("2x", Candidate(layers=(0,), intermediate_size=64), 1, None) is None
+    assert lines == ["warning: layers-0-width-64 failed: the loss became nan"]
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "rows.csv"
+    labels = ("greeting", "farewell", "question")
+    path.write_text("text,label\n" + "".join(f"hello {i} card,{labels[i % 3]}\n" for i in range(120)))
+    return path
+
+
+def read(checkpoint: Path, path: Path, **changes: Any) -> Any:
+    source = open_checkpoint(checkpoint)
+    task = source.task()
+    given = {"unlabelled": None, "columns": None, "fraction": 0.5, "seed": 0, **changes}
+    return read_search_data(task, source.text_tokenizer(), path, dev=path, **given)
+
+
+def test_dev_is_split_by_label_and_seed(classifier_checkpoint: Path, labelled: Path, tmp_path: Path) -> None:
+    data = read(classifier_checkpoint, labelled)
+    assert (len(data.search), len(data.gate)) == (60, 60)
+    assert {item.inputs for item in data.search}.isdisjoint({item.inputs for item in data.gate})
+    assert sorted(item.target for item in data.gate) == [0] * 20 + [1] * 20 + [2] * 20
+    again, other = read(classifier_checkpoint, labelled), read(classifier_checkpoint, labelled, seed=1)
+    assert data.gate == again.gate != other.gate
+    train, dev = data.write(tmp_path)
+    assert (len(train.read_text().splitlines()), len(dev.read_text().splitlines())) == (120, 60)
+
+
+def test_a_dev_file_that_cannot_judge_is_refused(classifier_checkpoint: Path, labelled: Path) -> None:
+    with pytest.raises(CompressionError, match=r"expected at least 250 rows, 50 in either part, .* found 120"):
+        read(classifier_checkpoint, labelled, fraction=0.2)
+
+
+def test_a_surgeon_keeps_the_important_neurons_of_the_kept_layers(classifier_checkpoint: Path, labelled: Path) -> None:
+    source = open_checkpoint(classifier_checkpoint)
+    surgeon = Surgeon(source, source.task(), read(classifier_checkpoint, labelled), None)
+    kept = Candidate(layers=(1,), intermediate_size=24)
+    model = surgeon.cut(kept)
+    best = surgeon.neurons[1].topk(24).indices.sort().values
+    expected = surgeon.model.encoder.layers[1].feed_forward.up.weight[best]  # type: ignore[union-attr]
+    assert torch.equal(model.encoder.layers[0].feed_forward.up.weight, expected)  # type: ignore[union-attr]
+    assert surgeon.loss(Candidate(layers=(0, 1), intermediate_size=64)) != surgeon.loss(kept)
+    assert surgeon.row_s > 0
