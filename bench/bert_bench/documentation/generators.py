@@ -127,6 +127,7 @@ _EXPERIMENTS = {
     "fusions": "fusions.json",
     "ray_batch": "ray-batch.json",
     "serving": "serving-zen5.json",
+    "deberta": "deberta-base.json",
 }
 """Experiments that have a `results_table`, with their results in bench/results."""
 

@@ -7,8 +7,11 @@ say how fast each engine is, and nothing of what INT8 costs in quality. All engi
 classifier. transformers' graph is torch.onnx.export's of `DebertaV2ForSequenceClassification`, and its INT8 is
 `onnxruntime.quantization.quantize_dynamic` per channel. Every engine runs in this process. Per shape, all are timed
 interleaved on one batch without padding, each round starting with another engine. Outputs in FP32 must agree.
+
+Made bench/results/deberta-base.json.
 """
 
+import json
 import tempfile
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -22,6 +25,7 @@ import torch
 
 from bert_bench.errors import BenchError
 from bert_bench.experiments.harness import path_option, time_full_batch, write_result
+from bert_bench.reports.markdown_table import markdown_table
 from bert_export.capture import capture
 from bert_export.fusion import add_padding_branch, fuse
 from bert_export.outline_kernels import outline_kernels
@@ -34,13 +38,16 @@ from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import TextClassification
 from bert_runtime.tokenization import Batch
 
-__all__ = ["main"]
+__all__ = ["main", "results_table"]
 
 _SHAPES = ((1, 16), (8, 16), (1, 128), (8, 128), (1, 384))
 """Sequences and tokens of the timed batches."""
 
 _CALLS_TIMES_TOKENS = 256
 """Calls per round times tokens per batch, so that a round takes about as long at every shape."""
+
+_OURS, _PEERS = "bert-export INT8", ("transformers, PyTorch FP32", "transformers, ONNX Runtime INT8")
+"""Engines whose times the table divides."""
 
 _MAX_DIFFERENCE = 1e-3
 """Largest absolute difference of a logit between FP32 engines."""
@@ -126,6 +133,19 @@ def _check_outputs(engines: dict[str, Run], vocab_size: int) -> dict[str, float]
         if "FP32" in name and difference > _MAX_DIFFERENCE:
             raise BenchError(f"{name} differs from transformers by {difference:.2g}")
     return found
+
+
+def results_table(result: Path) -> str:
+    """Return a result's latencies in ms as a Markdown table, then how many times as fast INT8 is."""
+    shapes = json.loads(result.read_text(encoding="utf-8"))["shapes"]
+    latencies = {
+        name: [times[name]["p50_ms"] for times in shapes.values()] for name in next(iter(shapes.values()))
+    }
+    rows = [[name, *(f"{value:.1f}" for value in values)] for name, values in latencies.items()]
+    for peer in _PEERS:
+        ratios = [theirs / ours for theirs, ours in zip(latencies[peer], latencies[_OURS], strict=True)]
+        rows.append([f"{_OURS} vs. {peer.partition(', ')[2]}", *(f"{ratio:.1f}×" for ratio in ratios)])
+    return markdown_table(["median, ms", *(shape.replace("x", "×") for shape in shapes)], rows)
 
 
 @click.command(help=__doc__)
