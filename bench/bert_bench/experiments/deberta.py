@@ -138,9 +138,7 @@ def _check_outputs(engines: dict[str, Run], vocab_size: int) -> dict[str, float]
 def results_table(result: Path) -> str:
     """Return a result's latencies in ms as a Markdown table, then how many times as fast INT8 is."""
     shapes = json.loads(result.read_text(encoding="utf-8"))["shapes"]
-    latencies = {
-        name: [times[name]["p50_ms"] for times in shapes.values()] for name in next(iter(shapes.values()))
-    }
+    latencies = {name: [times[name]["p50_ms"] for times in shapes.values()] for name in next(iter(shapes.values()))}
     rows = [[name, *(f"{value:.1f}" for value in values)] for name, values in latencies.items()]
     for peer in _PEERS:
         ratios = [theirs / ours for theirs, ours in zip(latencies[peer], latencies[_OURS], strict=True)]
