@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from bert_bench.experiments.data_sets import DATA_SETS, convert_data_set
+from bert_bench.experiments.data_sets import DATA_SETS, DataSet, convert_data_set
 from bert_bench.experiments.harness import path_option, write_result
 from bert_export import export
 from bert_models.training import REPORT_NAME, fine_tune
@@ -23,7 +23,7 @@ from bert_runtime import load
 from bert_runtime.evaluation import evaluate
 from bert_runtime.records import read_records
 
-__all__ = ["main", "results_table"]
+__all__ = ["fine_tune_and_export", "main", "results_table"]
 
 _METRIC_NAMES = {"f1": "F1", "exact_match": "exact match", "spearman": "Spearman", "micro_f1": "micro F1"}
 
@@ -54,14 +54,22 @@ def _table_row(name: str, result: dict[str, Any]) -> str:
     return f"| {name} | `{result['task']}` | {recipe} | {names} | {' | '.join(values)} | {change} |"
 
 
-def _run(name: str, base: Path, data: Path, work: Path, output: Path) -> None:
-    """Fine-tune, export and evaluate on one data set; write its result file."""
-    data_set, folder = DATA_SETS[name], work / name
+def fine_tune_and_export(data_set: DataSet, base: Path, data: Path, folder: Path) -> dict[str, Any]:
+    """Fine-tune on a data set, export, and evaluate FP32 and INT8 on its dev file.
+
+    Args:
+        data_set: files and recipe.
+        base: checkpoint to start from.
+        data: folder with the data sets' files.
+        folder: where converted files, checkpoint and bundle are written; a checkpoint there is not trained again.
+
+    Returns:
+        Task, metric, training report, metrics by precision and drift of INT8.
+
+    """
     folder.mkdir(parents=True, exist_ok=True)
     train, dev = convert_data_set(data_set, data, folder)
     checkpoint, bundle = folder / "checkpoint", folder / "bundle"
-    if data_set.base is not None:
-        base = work / data_set.base / "checkpoint"
     if not (checkpoint / REPORT_NAME).is_file():
         fine_tune(
             data_set.task, base, train, dev, checkpoint, data_set.settings,
@@ -72,8 +80,7 @@ def _run(name: str, base: Path, data: Path, work: Path, output: Path) -> None:
     records = read_records(dev)
     metrics = {v.precision: evaluate(load(bundle, precision=v.precision), records) for v in manifest.variants}
     fp32, int8 = (metrics[precision][report["metric"]] for precision in ("fp32", "int8"))
-    result = {
-        "what": f"{name}: fine-tuned on {data_set.train}, evaluated on {data_set.dev}",
+    return {
         "task": report["task"]["name"],
         "metric": report["metric"],
         "training": {key: report[key] for key in ("settings", "precision", "seconds", "examples", "best", "epochs")},
@@ -83,8 +90,18 @@ def _run(name: str, base: Path, data: Path, work: Path, output: Path) -> None:
         "default": manifest.default_precision,
         "reason": manifest.default_reason,
     }
-    write_result(output / f"{name}.json", result)
-    click.echo(f"{name}: {report['metric']} {fp32:.4f} in FP32, {int8:.4f} in INT8")
+
+
+def _run(name: str, base: Path, data: Path, work: Path, output: Path) -> None:
+    """Fine-tune, export and evaluate on one data set; write its result file."""
+    data_set = DATA_SETS[name]
+    if data_set.base is not None:
+        base = work / data_set.base / "checkpoint"
+    result = fine_tune_and_export(data_set, base, data, work / name)
+    what = f"{name}: fine-tuned on {data_set.train}, evaluated on {data_set.dev}"
+    write_result(output / f"{name}.json", {"what": what, **result})
+    fp32, int8 = (result["metrics"][precision][result["metric"]] for precision in ("fp32", "int8"))
+    click.echo(f"{name}: {result['metric']} {fp32:.4f} in FP32, {int8:.4f} in INT8")
 
 
 @click.command(help=__doc__)
