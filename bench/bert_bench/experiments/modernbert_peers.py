@@ -28,8 +28,8 @@ def _transformers_model(config: EncoderConfig, attention: str) -> torch.nn.Modul
     from transformers import ModernBertConfig, ModernBertModel
 
     torch.manual_seed(0)
-    values = FAMILIES["modernbert"].dump_config(config)
-    model: torch.nn.Module = ModernBertModel(ModernBertConfig(**values, attn_implementation=attention))
+    values: dict[str, Any] = {**FAMILIES["modernbert"].dump_config(config), "attn_implementation": attention}
+    model: torch.nn.Module = ModernBertModel(ModernBertConfig(**values))
     return model.eval()
 
 
