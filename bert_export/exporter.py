@@ -17,6 +17,7 @@ from bert_export.errors import ExportError, OutputExistsError
 from bert_export.graph_files import asset
 from bert_export.labelled_data import LabelledData, read_labelled
 from bert_export.latency import median_latencies_ms
+from bert_export.layer_selection import layers_option, with_layers
 from bert_export.model_card import export_command, model_card
 from bert_export.probe import make_probe
 from bert_export.quantization import choose_weight_bits
@@ -57,6 +58,8 @@ def export(
     precisions: Sequence[str] | None = None,
     max_tokens: int | None = None,
     dimensions: int | None = None,
+    layers: str | int | Sequence[int] | None = None,
+    layer_combination: str | None = None,
     options: Mapping[str, Any] | None = None,
     opset: int | None = None,
     evaluate: str | Path | None = None,
@@ -80,6 +83,8 @@ def export(
             compared with it. By default also INT8 for the CPU, and FP16 for a GPU.
         max_tokens: Maximum length of a sequence in tokens; by default the checkpoint's.
         dimensions: Number of an embedding's first dimensions to keep, before it is normalized (Matryoshka models).
+        layers: Hidden states that feature-extraction reads, see `select_layers`; by default the last one.
+        layer_combination: How several of them become one vector, one of `LAYER_COMBINATIONS`; by default `concat`.
         options: Decoding options that become the bundle's defaults, see `Task.options`.
         opset: ONNX opset; only `OPSET` works, others are refused with the reason.
         evaluate: Labelled file, or for sentence-embedding also a folder with a retrieval data set in BEIR's format; the
@@ -110,6 +115,7 @@ def export(
     command = export_command(
         checkpoint, output, columns, options,
         task=task, target=targets, precision=precisions, max_tokens=max_tokens, dimensions=dimensions,
+        layers=layers_option(layers), layer_combination=layer_combination,
         evaluate=evaluate, calibrate=calibrate, max_drop=max_drop if evaluate else None, weight_bits=weight_bits,
         padding=paddings, attention=attention or None,
     )  # fmt: skip
@@ -123,7 +129,8 @@ def export(
     weight_bits = choose_weight_bits(source.config, weight_bits)
     if task is not None and task in TASKS:
         source.check_trained_head(task)  # before anything that the task needs is found missing
-    source_task = _truncate_dimensions(source.task(task), dimensions).with_options(**(options or {}))
+    source_task = _truncate_dimensions(source.task(task), dimensions)
+    source_task = with_layers(source_task, layers, layer_combination).with_options(**(options or {}))
     tokenizer = source.text_tokenizer(max_tokens, source_task.windows)
     labelled = read_labelled(evaluate, columns, source_task, tokenizer)
     probe = make_probe(source_task, tokenizer, labelled, calibrate, columns)

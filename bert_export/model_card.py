@@ -19,6 +19,7 @@ _PIPELINE_TAGS = {
     "fill-mask": "fill-mask",
     "sentence-embedding": "sentence-similarity",
     "sparse-embedding": "feature-extraction",
+    "feature-extraction": "feature-extraction",
 }
 """The hub's names of tasks; it has none for the others."""
 

@@ -21,6 +21,7 @@ from bert_export.cli.param_types import CHECKPOINT, PATH
 from bert_export.cli.progress import stage_progress
 from bert_export.targets import PRECISIONS
 from bert_runtime.bundle.manifest import PADDING_MODES
+from bert_runtime.tasks.feature_extraction import LAYER_COMBINATIONS
 
 __all__ = ["export"]
 
@@ -80,6 +81,19 @@ variants_option = option_group("Variants")
     "--max-tokens", type=int, show_default="the checkpoint's maximum", help="Maximum tokens of an input sequence."
 )
 @model_option("--dimensions", type=int, help="Keep only the first dimensions of embeddings (Matryoshka models).")
+@model_option(
+    "--layers",
+    metavar="LAYERS",
+    show_default="-1, the last",
+    help="feature-extraction: hidden states to read: numbers, and ranges with both ends included, such as -4:-1 for "
+    "the last four layers; 0 is the embeddings. Layers above the highest one are left out.",
+)
+@model_option(
+    "--layer-combination",
+    type=click.Choice(LAYER_COMBINATIONS),
+    show_default="concat",
+    help="feature-extraction: how several hidden states become one vector per token: side by side (concat), mean, sum.",
+)
 @input_option(
     "--evaluate",
     type=PATH,
@@ -134,6 +148,8 @@ def export(
     precisions: tuple[str, ...],
     max_tokens: int | None,
     dimensions: int | None,
+    layers: str | None,
+    layer_combination: str | None,
     evaluate: Path | None,
     calibrate: Path | None,
     columns: dict[str, str] | None,
@@ -157,9 +173,9 @@ def export(
         manifest = export_checkpoint(
             checkpoint, bundle,
             task=task, targets=targets, precisions=None if "auto" in precisions else precisions, max_tokens=max_tokens,
-            dimensions=dimensions, options=drop_unset(options), opset=opset,
-            evaluate=evaluate, calibrate=calibrate, columns=columns, max_drop=max_drop, weight_bits=weight_bits,
-            paddings=paddings or None, attention=attention, force=force, progress=progress,
+            dimensions=dimensions, layers=layers, layer_combination=layer_combination, options=drop_unset(options),
+            opset=opset, evaluate=evaluate, calibrate=calibrate, columns=columns, max_drop=max_drop,
+            weight_bits=weight_bits, paddings=paddings or None, attention=attention, force=force, progress=progress,
         )  # fmt: skip
     if as_json:
         print_json(manifest.to_dict())

@@ -8,6 +8,7 @@ import click
 
 from bert_export.cli.help import Decorator, option_group
 from bert_export.cli.param_types import PATH, ColumnsType, NamesType, NumbersType
+from bert_runtime.tasks.feature_extraction import WORD_POOLINGS
 from bert_runtime.tasks.reranking import LONG_DOCUMENTS, RELEVANCE_ACTIVATIONS
 from bert_runtime.tasks.token_classification import AGGREGATIONS
 from bert_runtime.vector_quantization import EMBEDDING_PRECISIONS
@@ -134,6 +135,16 @@ task_options = combine(
         "--no-answer-threshold",
         type=float,
         help="question-answering: give no answer if its score exceeds the best answer's by more than this, in logits.",
+    ),
+    decoding_option(
+        "--word-pooling",
+        type=click.Choice(WORD_POOLINGS),
+        help="feature-extraction: a vector for each token (none), or for each word: its first token's, or their mean.",
+    ),
+    decoding_option(
+        "--special-tokens/--no-special-tokens",
+        default=None,
+        help="feature-extraction: whether special tokens have vectors, too; among words they have not.",
     ),
     decoding_option("--prompt-name", help="sentence-embedding: the bundle's prompt to put in front of each text."),
     decoding_option("--prompt", help="sentence-embedding: text to put in front of each text instead."),

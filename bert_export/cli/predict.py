@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bert_export.cli.array_output import check_array_task, is_array_file, write_arrays
 from bert_export.cli.help import ExampleCommand
 from bert_export.cli.options import (
     bundle_argument,
@@ -24,7 +25,7 @@ from bert_export.cli.progress import count_progress
 from bert_export.cli.zero_shot_options import check_zero_shot_usage, with_candidate_labels, zero_shot_options
 from bert_runtime.errors import DataError
 from bert_runtime.inputs import InputFailure
-from bert_runtime.tasks import Task
+from bert_runtime.tasks import Result, Task
 
 if TYPE_CHECKING:
     from bert_runtime import Model, ZeroShotClassifier
@@ -48,7 +49,12 @@ __all__ = ["predict"]
 @input_option("--pair", help="Second text of a pair, combined with each TEXT.")
 @input_option("--question", help="Question to answer from each TEXT.")
 @input_option("--input", "input_file", type=PATH, help="File of inputs, as for evaluate, or of texts (.txt).")
-@output_option("--output", "output_file", type=PATH, help="File for the results, as JSON lines, instead of stdout.")
+@output_option(
+    "--output",
+    "output_file",
+    type=PATH,
+    help="File for the results instead of stdout: JSON lines, or NumPy arrays of token vectors and embeddings (.npz).",
+)
 @output_option(
     "--on-error",
     type=click.Choice(["raise", "skip", "return"]),
@@ -85,9 +91,13 @@ def predict(
     Options of tasks, such as --top-k, default to the bundle's settings.
     """
     _check_usage(texts, pair, question, input_file)
+    if is_array_file(output_file) and on_error == "return":
+        raise click.UsageError("--on-error return has no place in arrays; choose skip, or write JSON lines")
     zero_shot = candidate_labels, hypothesis_template, multi_label
     check_zero_shot_usage(*zero_shot, has_pair=pair is not None or question is not None)
     loaded = load_model(bundle, **options)
+    if output_file is not None and is_array_file(output_file):
+        check_array_task(output_file, loaded.task)
     model = with_candidate_labels(loaded, *zero_shot)
     live = not texts and is_live(input_file)
     groups = grouped(_items(loaded.task, texts, pair, question, input_file, columns), live=live)
@@ -96,6 +106,10 @@ def predict(
             _print(_answers(model, group, on_error), as_json=as_json)
         return
     answers = (answer for group in groups for _, answer in _answers(model, group, on_error))
+    if is_array_file(output_file):
+        written = write_arrays(output_file, (answer for answer in answers if isinstance(answer, Result)))
+        click.echo(f"wrote {written} results to {output_file}", err=True)
+        return
     with (
         open_output(output_file) as stream,
         count_progress("predicting", len(texts) or None) as advance,

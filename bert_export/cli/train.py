@@ -34,7 +34,7 @@ task_option = option_group("Task")
 )
 @task_option(
     "--task",
-    type=click.Choice(list(TASKS)),
+    type=click.Choice([name for name, task in TASKS.items() if task.has_labels]),
     default="text-classification",
     show_default=True,
     help="Task to train for.",

@@ -32,7 +32,7 @@ __all__ = ["pack"]
 
 _TOKENWISE = frozenset(
     (
-        "Add", "BiasGelu", "Cast", "FastGelu", "Gelu", "LayerNormalization", "MatMul", "Mul", "Relu",
+        "Add", "BiasGelu", "Cast", "Concat", "FastGelu", "Gelu", "LayerNormalization", "MatMul", "Mul", "Relu",
         "SkipLayerNormalization", "Split", "Tanh",
     )
 )  # fmt: skip

@@ -10,7 +10,7 @@ from bert_models import TaskModel
 from bert_runtime.bundle.manifest import MASKED, PACKED
 from bert_runtime.gpu.shape_buckets import accepts_batch
 from bert_runtime.numerics import FloatArray
-from bert_runtime.tasks import QuestionAnswering, ReplacedTokenDetection, TokenClassification
+from bert_runtime.tasks import FeatureExtraction, QuestionAnswering, ReplacedTokenDetection, TokenClassification
 from bert_runtime.tokenization import Batch
 
 __all__ = ["FP16_TOLERANCE", "check_cuda_parity"]
@@ -20,7 +20,7 @@ FP16_TOLERANCE = 2e-2
 
 A judgement: BERT-family models differ by less than a tenth of it."""
 
-_PER_TOKEN = (TokenClassification, QuestionAnswering, ReplacedTokenDetection)
+_PER_TOKEN = (TokenClassification, QuestionAnswering, ReplacedTokenDetection, FeatureExtraction)
 """Tasks whose outputs are [B, S, …]."""
 
 

@@ -30,7 +30,7 @@ from bert_export.onnx_graph import (
 from bert_export.position_functions import POSITION_SCORES
 from bert_models import EncoderConfig
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
-from bert_runtime.tasks import FillMask, Reranking, SparseEmbedding, Task, TextClassification
+from bert_runtime.tasks import FeatureExtraction, FillMask, Reranking, SparseEmbedding, Task, TextClassification
 
 __all__ = ["expected_fusions", "fuse", "reads_first_token_only"]
 
@@ -47,7 +47,7 @@ def expected_fusions(config: EncoderConfig, task: Task) -> dict[str, int]:
         "masked_rows": int(isinstance(task, FillMask)),
         "qkv_projection": config.num_layers - first_token,
         "kv_projection": first_token,
-        "layer_normalization": 2 * config.num_layers + 1,
+        "layer_normalization": 2 * config.num_layers + 1 - _without_final_norm(config, task),
         "gelu": config.num_layers if config.activation.startswith("gelu") else 0,
         **({"vocabulary_pooling": 1} if isinstance(task, SparseEmbedding) else {}),
         **({} if config.relative_buckets is None else {"position_bias": 1}),
@@ -56,6 +56,11 @@ def expected_fusions(config: EncoderConfig, task: Task) -> dict[str, int]:
         **({"local_attention": len(config.local_layers)} if config.local_layers else {}),
         **({"gated_projection": config.num_layers} if config.gated_feed_forward else {}),
     }
+
+
+def _without_final_norm(config: EncoderConfig, task: Task) -> int:
+    """Return 1 where the encoder would end with a LayerNorm, and layers below that are read instead."""
+    return int(config.norm_first and isinstance(task, FeatureExtraction) and task.depth < task.num_layers)
 
 
 def reads_first_token_only(config: EncoderConfig, task: Task) -> bool:

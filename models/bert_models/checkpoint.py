@@ -22,7 +22,7 @@ from bert_models.errors import CheckpointError
 from bert_models.families import MODEL_TYPES, Family
 from bert_models.families.nearest import describe_unsupported
 from bert_models.files import read_json
-from bert_models.head_tensors import check_tied, has_other_labels, module_tensors
+from bert_models.head_tensors import check_tied, check_tied_setting, has_other_labels, module_tensors
 from bert_models.hub import local_checkpoint
 from bert_models.model import TaskModel
 from bert_models.sentence_transformers import (
@@ -32,19 +32,38 @@ from bert_models.sentence_transformers import (
     read_sentence_embedding,
 )
 from bert_models.sparse_encoders import is_sparse_encoder_folder, read_sparse_embedding
-from bert_models.task_settings import read_mask_token, read_task, read_task_params
-from bert_models.tokenizer_files import read_tokenizer
-from bert_models.trained_heads import check_architecture, check_head_weights, check_label_count, named_tasks
+from bert_models.task_settings import (
+    DEFAULT_LABELS,
+    read_dimensions,
+    read_feature_extraction,
+    read_mask_token,
+    read_task,
+    read_task_params,
+)
+from bert_models.tokenizer_files import read_model_max_length, read_tokenizer, read_truncation_side
+from bert_models.trained_heads import (
+    check_architecture,
+    check_architectures,
+    check_head_weights,
+    check_label_count,
+    named_tasks,
+)
+from bert_models.unread_layers import drop_unread_layers
 from bert_models.weights import check_weights, load_weights, read_weights, split_parts, weight_files
 from bert_runtime.bundle.manifest import sha256_file
-from bert_runtime.tasks import TASKS, FillMask, Reranking, SentenceEmbedding, SparseEmbedding, Task, WindowedText
+from bert_runtime.tasks import (
+    TASKS,
+    FeatureExtraction,
+    FillMask,
+    Reranking,
+    SentenceEmbedding,
+    SparseEmbedding,
+    Task,
+    WindowedText,
+)
 from bert_runtime.tokenization import TextTokenizer
 
 __all__ = ["Checkpoint", "load_model", "open_checkpoint"]
-
-
-_DEFAULT_LABELS = {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}
-"""Labels of a trained head whose `config.json` has none: `transformers` omits its default."""
 
 
 @dataclass(frozen=True)
@@ -78,32 +97,28 @@ class Checkpoint:
         if name == SentenceEmbedding.name:
             return self._sentence_embedding()
         where = self.path / "config.json"
-        if name in (FillMask.name, SparseEmbedding.name) and self.config_json.get("tie_word_embeddings") is False:
-            raise CheckpointError(
-                f"{where}: expected tie_word_embeddings to be true, found false: a {name} head with an output matrix "
-                "of its own is not supported"
-            )
+        if name in (FillMask.name, SparseEmbedding.name):
+            check_tied_setting(self.config_json, name, where)
         if name == SparseEmbedding.name:
             if is_sparse_encoder_folder(self.path):
                 return read_sparse_embedding(self.path, self.config.vocab_size)
             return read_task(name, self.config_json, where, vocab_size=self.config.vocab_size)
+        if name == FeatureExtraction.name:
+            return read_feature_extraction(self.config, self.config_json, where)
         if name == Reranking.name:
             return read_reranking(self.path, self.config_json, read_task_params(name, self.config_json, where))
         if name == FillMask.name:
             return read_task(name, self.config_json, where, **read_mask_token(self.tokenizer(), self.path))
-        defaults = _DEFAULT_LABELS if self.was_trained_for(name) else {}
+        defaults = DEFAULT_LABELS if self.was_trained_for(name) else {}
         return read_task(name, {**defaults, **self.config_json}, where)
 
     def _sentence_embedding(self) -> SentenceEmbedding:
         """Return the task with the pooling of a sentence-transformers folder, and truncated `dimensions` if set."""
-        hidden_size, name = self.config.hidden_size, SentenceEmbedding.name
+        hidden_size = self.config.hidden_size
         task = SentenceEmbedding(dimensions=hidden_size)
         if is_sentence_transformers_folder(self.path) and not self.is_cross_encoder:
             task = read_sentence_embedding(self.path, hidden_size)
-        where = self.path / "config.json"
-        dimensions = read_task_params(name, self.config_json, where).get("dimensions", task.dimensions)
-        if not isinstance(dimensions, int) or isinstance(dimensions, bool) or dimensions < 1:
-            raise CheckpointError(f"{where}: expected dimensions to be a whole number from 1, found {dimensions!r:.80}")
+        dimensions = read_dimensions(self.config_json, self.path / "config.json", task.dimensions)
         return replace(task, dimensions=min(dimensions, task.dimensions))
 
     def require_head(self, name: str) -> None:
@@ -167,12 +182,8 @@ class Checkpoint:
         limits = [self.config.max_tokens]
         if (limit := read_max_tokens(self.path)) is not None:
             limits.append(limit)
-        path = self.path / "tokenizer_config.json"
-        limit = read_json(path).get("model_max_length") if path.is_file() else None
-        if limit is not None:
-            if not isinstance(limit, int | float) or isinstance(limit, bool) or not limit >= 1:
-                raise CheckpointError(f"{path}: expected a positive model_max_length, found {limit!r:.80}")
-            limits.append(int(min(limit, self.config.max_tokens)))  # "no limit" is written as 1e30
+        if (length := read_model_max_length(self.path)) is not None:
+            limits.append(int(min(length, self.config.max_tokens)))  # "no limit" is written as 1e30
         return min(limits)
 
     def tokenizer(self) -> Tokenizer:
@@ -204,11 +215,8 @@ class Checkpoint:
             raise CheckpointError(
                 f"expected a maximum length of 3 to {self.config.max_tokens} tokens, found {max_tokens}"
             )
-        tokenizer, path = self.tokenizer(), self.path / "tokenizer_config.json"
-        side = read_json(path).get("truncation_side") if path.is_file() else None
-        if side is not None:
-            if side not in ("left", "right"):
-                raise CheckpointError(f"{path}: expected a truncation_side of left or right, found {side!r}")
+        tokenizer = self.tokenizer()
+        if (side := read_truncation_side(self.path)) is not None:
             tokenizer.enable_truncation(max_tokens or self.max_tokens, direction=side)
         return TextTokenizer(tokenizer, max_tokens or self.max_tokens, self.config.pad_token_id, windows)
 
@@ -243,18 +251,11 @@ def open_checkpoint(name: str | Path) -> Checkpoint:
             f"{describe_unsupported(values)}"
         )
     family = MODEL_TYPES[name_found]
-    _check_architectures(values, path / "config.json")
+    check_architectures(values, path / "config.json")
     weight_files(path)
     values = dict(family.canonical_config(values))
     config = family.parse_config(values, str(path / "config.json"))
     return Checkpoint(path, family, config, values, str(name), revision)
-
-
-def _check_architectures(values: Mapping[str, Any], where: Path) -> None:
-    """Raise `CheckpointError` unless `architectures` is a list of names, or not set."""
-    found = values.get("architectures")
-    if found is not None and not (isinstance(found, list) and all(isinstance(name, str) for name in found)):
-        raise CheckpointError(f"{where}: expected architectures to be a list of names, found {found!r:.80}")
 
 
 def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) -> TaskModel:
@@ -267,7 +268,7 @@ def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) ->
             at the start of fine-tuning.
 
     Returns:
-        A float32 model on the CPU, in evaluation mode.
+        A float32 model on the CPU, in evaluation mode, without layers that it does not read, see `drop_unread_layers`.
 
     Raises:
         CheckpointError: the weights cannot be read or do not fit the model or, without `new_head`, are those of a head
@@ -281,8 +282,7 @@ def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) ->
             check_head_weights(family, checkpoint.config_json, tensors, task.name, checkpoint.path)
         check_label_count(family, tensors, task, checkpoint.path)
     tensors |= module_tensors(checkpoint, task)
-    if isinstance(task, FillMask | SparseEmbedding):
-        check_tied(checkpoint, tensors)
+    check_tied(checkpoint, task, tensors)
     with torch.device("meta"):  # shapes alone: a wrong configuration may ask for more memory than there is
         shapes = TaskModel(checkpoint.config, task)
     keys = {name: family.checkpoint_key(name, task.name) for name, _ in shapes.named_parameters()}
@@ -296,4 +296,5 @@ def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) ->
     )  # fmt: skip
     model = TaskModel(checkpoint.config, task)
     load_weights(model, matched)
+    drop_unread_layers(model)
     return model.eval()

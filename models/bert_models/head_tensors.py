@@ -1,7 +1,8 @@
 """Weights of heads that are elsewhere than the others: in folders of modules, tied to the encoder, of other labels."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -10,12 +11,12 @@ from bert_models.cross_encoders import num_labels
 from bert_models.errors import CheckpointError
 from bert_models.task_settings import task_config_json
 from bert_models.weights import read_weights
-from bert_runtime.tasks import FillMask, Reranking, SentenceEmbedding, Task
+from bert_runtime.tasks import FillMask, Reranking, SentenceEmbedding, SparseEmbedding, Task
 
 if TYPE_CHECKING:
     from bert_models.checkpoint import Checkpoint
 
-__all__ = ["check_tied", "has_other_labels", "module_tensors"]
+__all__ = ["check_tied", "check_tied_setting", "has_other_labels", "module_tensors"]
 
 
 def module_tensors(checkpoint: "Checkpoint", task: Task) -> dict[str, Tensor]:
@@ -40,8 +41,19 @@ def has_other_labels(checkpoint: "Checkpoint", task: Task) -> bool:
     return labels is not None and labels != checkpoint.config_json.get("id2label")
 
 
-def check_tied(checkpoint: "Checkpoint", tensors: Mapping[str, Tensor]) -> None:
+def check_tied_setting(values: Mapping[str, Any], task: str, where: Path) -> None:
+    """Raise `CheckpointError` if `config.json` says that a masked-language-model head is not tied."""
+    if values.get("tie_word_embeddings") is False:
+        raise CheckpointError(
+            f"{where}: expected tie_word_embeddings to be true, found false: a {task} head with an output matrix of "
+            "its own is not supported"
+        )
+
+
+def check_tied(checkpoint: "Checkpoint", task: Task, tensors: Mapping[str, Tensor]) -> None:
     """Raise `CheckpointError` if the output matrix or bias of a masked-language-model head is not tied."""
+    if not isinstance(task, FillMask | SparseEmbedding):
+        return
     family = checkpoint.family
     bias = family.head_weights[FillMask.name]["bias"]
     embedding = f"{family.encoder_weights['embeddings.token']}.weight"

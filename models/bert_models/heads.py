@@ -14,9 +14,11 @@ from torch.nn import functional as F
 
 from bert_models.config import EncoderConfig
 from bert_models.crf import LinearChainCrf
+from bert_models.hidden_states_head import HiddenStatesHead
 from bert_models.layers import Encoder, activation_function, layer_norm
 from bert_models.pooling import build_pooling
 from bert_runtime.tasks import (
+    FeatureExtraction,
     FillMask,
     NextSentencePrediction,
     QuestionAnswering,
@@ -246,6 +248,11 @@ def _reranking(encoder: Encoder, config: EncoderConfig, task: Task) -> nn.Module
     return ClassificationHead(config, 1) if task.pooling is None else RelevanceHead(config, task.pooling, task)
 
 
+def _feature_extraction(encoder: Encoder, config: EncoderConfig, task: Task) -> nn.Module:
+    assert isinstance(task, FeatureExtraction)
+    return HiddenStatesHead(task)
+
+
 HEADS: Mapping[str, Callable[[Encoder, EncoderConfig, Task], nn.Module]] = {
     TextClassification.name: _text_classification,
     TokenClassification.name: _token_classification,
@@ -256,6 +263,7 @@ HEADS: Mapping[str, Callable[[Encoder, EncoderConfig, Task], nn.Module]] = {
     SentenceEmbedding.name: _sentence_embedding,
     SparseEmbedding.name: _sparse_embedding,
     Reranking.name: _reranking,
+    FeatureExtraction.name: _feature_extraction,
 }
 """Factories of the heads by task; the keys are those of `bert_runtime.tasks.TASKS`."""
 

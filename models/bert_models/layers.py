@@ -4,7 +4,8 @@ Letters in shapes: B sequences in the batch, S tokens per sequence, H hidden siz
 width. Hidden states are floating point in the dtype of the parameters.
 """
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -232,17 +233,35 @@ class Encoder(nn.Module):
         Returns:
             Hidden states after the last layer, float [B, S, H].
         """
+        (last,) = deque(self.hidden_states(input_ids, attention_mask, token_type_ids), maxlen=1)
+        return last
+
+    def hidden_states(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Iterator[Tensor]:
+        """Yield the embeddings and each layer's output, float [B, S, H], as transformers' `output_hidden_states` does.
+
+        The last one has gone through the final LayerNorm of pre-norm encoders. A layer is computed when its output is
+        asked for.
+
+        Args:
+            input_ids: see `forward`.
+            attention_mask: see `forward`.
+            token_type_ids: see `forward`.
+        """
         hidden = self.embeddings(input_ids, token_type_ids)
+        yield hidden
         full = self._full_attention(attention_mask)
         local = None if self.sliding_window is None else self._local_attention(full.mask, self.sliding_window)
-        for index in self.order:
+        for number, index in enumerate(self.order, start=1):
             layer: Any = self.layers[index]
             context = local if local is not None and layer.is_local else full
             if self.checkpointing and self.training:
                 hidden = checkpoint(layer, hidden, *context, use_reentrant=False)
             else:
                 hidden = layer(hidden, *context)
-        return hidden if self.final_norm is None else self.final_norm(hidden)
+            is_last = number == len(self.order)
+            yield self.final_norm(hidden) if is_last and self.final_norm is not None else hidden
 
     def _full_attention(self, attention_mask: Tensor) -> AttentionContext:
         """Return what attention to all keys reads."""

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from bert_models.config import EncoderConfig
 from bert_models.crf import LinearChainCrf
 from bert_models.heads import build_head
+from bert_models.hidden_states_head import HiddenStatesHead
 from bert_models.layers import Encoder
 from bert_runtime.tasks import Task, TokenClassification
 
@@ -71,6 +72,10 @@ class TaskModel(nn.Module):
         Returns:
             float [B, …] in the shape that `Task.decode` expects, such as logits [B, labels] or [B, S, labels].
         """
+        output: Tensor
+        if isinstance(self.head, HiddenStatesHead):
+            output = self.head(self.encoder.hidden_states(input_ids, attention_mask, token_type_ids))
+            return output
         hidden = self.encoder(input_ids, attention_mask, token_type_ids)
-        output: Tensor = self.head(hidden, attention_mask)
+        output = self.head(hidden, attention_mask)
         return output

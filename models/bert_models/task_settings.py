@@ -10,12 +10,33 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from bert_models.config import EncoderConfig
 from bert_models.errors import CheckpointError
 from bert_models.tokenizer_files.special_tokens import find_special_token
 from bert_runtime.errors import BundleError
-from bert_runtime.tasks import TASKS, Reranking, SentenceEmbedding, Task, TextClassification, TokenClassification
+from bert_runtime.tasks import (
+    TASKS,
+    FeatureExtraction,
+    Reranking,
+    SentenceEmbedding,
+    Task,
+    TextClassification,
+    TokenClassification,
+)
 
-__all__ = ["read_labels", "read_mask_token", "read_task", "read_task_params", "task_config_json"]
+__all__ = [
+    "DEFAULT_LABELS",
+    "read_dimensions",
+    "read_feature_extraction",
+    "read_labels",
+    "read_mask_token",
+    "read_task",
+    "read_task_params",
+    "task_config_json",
+]
+
+DEFAULT_LABELS = {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}
+"""Labels of a trained head whose `config.json` has none: `transformers` omits its default."""
 
 _PROBLEM_TYPES = {
     "single_label": "single_label_classification",
@@ -61,6 +82,29 @@ def read_task(name: str, values: Mapping[str, Any], where: Path, **more: Any) ->
         return TASKS[name].from_dict(settings)
     except BundleError as error:
         raise CheckpointError(f"{where}: {error}") from None
+
+
+def read_dimensions(values: Mapping[str, Any], where: Path, default: int) -> int:
+    """Return the number of dimensions of sentence embeddings in `config.json`, or `default`.
+
+    Raises:
+        CheckpointError: it is no positive whole number.
+    """
+    found = read_task_params(SentenceEmbedding.name, values, where).get("dimensions", default)
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise CheckpointError(f"{where}: expected dimensions to be a whole number from 1, found {found!r:.80}")
+    return found
+
+
+def read_feature_extraction(config: EncoderConfig, values: Mapping[str, Any], where: Path) -> Task:
+    """Read the settings of feature extraction from an encoder's configuration; by default the last layer is read.
+
+    Raises:
+        CheckpointError: settings are invalid.
+    """
+    name = FeatureExtraction.name
+    layers = read_task_params(name, values, where).get("layers", [config.num_layers])
+    return read_task(name, values, where, layers=layers, hidden_size=config.hidden_size, num_layers=config.num_layers)
 
 
 def read_task_params(name: str, values: Mapping[str, Any], where: Path) -> dict[str, Any]:
@@ -109,8 +153,8 @@ def task_config_json(task: Task) -> dict[str, Any]:
     """Return the keys of `config.json` that describe `task`; the inverse of `read_task`."""
     settings = task.to_dict()
     # Stored elsewhere: transitions with the weights, mask tokens with the tokenizer, pooling in the files of
-    # sentence-transformers, the size of the vocabulary in a key of its own.
-    for key in ("name", "transitions", "mask_token", "mask_token_id", "vocab_size"):
+    # sentence-transformers, sizes of the vocabulary and the encoder in keys of their own.
+    for key in ("name", "transitions", "mask_token", "mask_token_id", "vocab_size", "hidden_size", "num_layers"):
         settings.pop(key, None)
     values: dict[str, Any] = {}
     if isinstance(task, TextClassification | TokenClassification):

@@ -15,6 +15,7 @@ from torch import Tensor
 from bert_models.errors import CheckpointError
 from bert_models.families import Family
 from bert_runtime.tasks import (
+    FeatureExtraction,
     FillMask,
     NextSentencePrediction,
     Reranking,
@@ -25,13 +26,16 @@ from bert_runtime.tasks import (
     TokenClassification,
 )
 
-__all__ = ["check_architecture", "check_head_weights", "check_label_count", "named_tasks"]
+__all__ = ["check_architecture", "check_architectures", "check_head_weights", "check_label_count", "named_tasks"]
 
 _HEAD = re.compile(r"For[A-Z]\w*$")
 """The part of an architecture's name that names its head, whatever the family."""
 
 _SAME_HEAD = {SparseEmbedding.name: FillMask.name, Reranking.name: TextClassification.name}
 """Tasks whose head is that of another task, whose name stands for both in this module."""
+
+_ENCODER_TASKS = (SentenceEmbedding.name, FeatureExtraction.name)
+"""Tasks that need the encoder only."""
 
 _UNSUPPORTED_HEADS = {"ForMultipleChoice": "multiple-choice"}
 """Heads of the supported families that no task has, whose weights fit those of others."""
@@ -62,10 +66,17 @@ def named_tasks(family: Family, values: Mapping[str, Any], where: Path) -> tuple
     return tasks
 
 
+def check_architectures(values: Mapping[str, Any], where: Path) -> None:
+    """Raise `CheckpointError` unless `architectures` is a list of names, or not set."""
+    found = values.get("architectures")
+    if found is not None and not (isinstance(found, list) and all(isinstance(name, str) for name in found)):
+        raise CheckpointError(f"{where}: expected architectures to be a list of names, found {found!r:.80}")
+
+
 def check_architecture(family: Family, values: Mapping[str, Any], task: str, where: Path) -> None:
     """Raise `CheckpointError` if `config.json` names another head, whose weights have the names of `task`'s."""
     task = _SAME_HEAD.get(task, task)
-    if task == SentenceEmbedding.name:  # needs the encoder only
+    if task in _ENCODER_TASKS:
         return
     trained = named_tasks(family, values, where)
     if trained and task not in trained and _output(family, task) in {_output(family, name) for name in trained}:
@@ -80,7 +91,7 @@ def check_head_weights(
 ) -> None:
     """Raise `CheckpointError` if none of the weights of `task`'s own head is among the checkpoint's keys."""
     own = _own_names(family, _SAME_HEAD.get(task, task))
-    if task == SentenceEmbedding.name or not own or _has_any(keys, own):
+    if task in _ENCODER_TASKS or not own or _has_any(keys, own):
         return
     tasks = [name for name in family.head_weights if name not in _SAME_HEAD]
     found = [name for name in tasks if (names := _own_names(family, name)) and _has_any(keys, names)]

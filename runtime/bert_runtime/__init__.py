@@ -45,6 +45,7 @@ from bert_runtime.tasks import (
     Embedding,
     Entities,
     Entity,
+    FeatureExtraction,
     Filling,
     Fillings,
     FillMask,
@@ -66,6 +67,7 @@ from bert_runtime.tasks import (
     TextClassification,
     TextInput,
     TokenClassification,
+    TokenVectors,
 )
 from bert_runtime.tokenization import Batch
 from bert_runtime.tuner import tune
@@ -98,6 +100,7 @@ __all__ = [
     "EmbeddingPrecision",
     "Entities",
     "Entity",
+    "FeatureExtraction",
     "FillMask",
     "Filling",
     "Fillings",
@@ -136,6 +139,7 @@ __all__ = [
     "TextClassification",
     "TextInput",
     "TokenClassification",
+    "TokenVectors",
     "Tuning",
     "Variant",
     "ZeroShotClassification",

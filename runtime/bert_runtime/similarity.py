@@ -7,7 +7,15 @@ import numpy as np
 
 from bert_runtime.numerics import Float32Array, FloatArray, IntArray
 
-__all__ = ["SIMILARITIES", "Neighbors", "cosine", "nearest_neighbors", "normalized", "similarity_matrix"]
+__all__ = [
+    "SIMILARITIES",
+    "Neighbors",
+    "cosine",
+    "cosine_agreement",
+    "nearest_neighbors",
+    "normalized",
+    "similarity_matrix",
+]
 
 _QUERY_BLOCK = 1024
 """Queries that are compared with a block of documents at a time, so that memory stays bounded (a judgement)."""
@@ -25,6 +33,16 @@ def cosine(x: FloatArray, y: FloatArray) -> FloatArray:
     norms = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
     dot_products: FloatArray = np.einsum("nh,nh->n", x, y)
     return dot_products / np.maximum(norms, np.finfo(norms.dtype).tiny)
+
+
+def cosine_agreement(x: FloatArray, y: FloatArray) -> dict[str, float]:
+    """Return the mean, the first percentile and the minimum of the cosine similarity of N pairs of vectors [N, H]."""
+    similarity = cosine(x, y)
+    return {
+        "mean_cosine": float(similarity.mean()),
+        "p1_cosine": float(np.percentile(similarity, 1)),
+        "min_cosine": float(similarity.min()),
+    }
 
 
 def _cosine_matrix(x: FloatArray, y: FloatArray) -> FloatArray:

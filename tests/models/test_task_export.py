@@ -27,6 +27,7 @@ from bert_models import EncoderConfig, TaskModel, load_model, open_checkpoint
 from bert_models.families import FAMILIES
 from bert_runtime.cpu.session import Session
 from bert_runtime.tasks import (
+    FeatureExtraction,
     FillMask,
     NextSentencePrediction,
     QuestionAnswering,
@@ -56,6 +57,7 @@ TASKS: dict[str, Task] = {
     "sentence-embedding": SentenceEmbedding(dimensions=24, pooling="attention"),
     "sparse-embedding": SparseEmbedding(vocab_size=1031),
     "rerank": Reranking(),
+    "feature-extraction": FeatureExtraction(hidden_size=96, num_layers=3, layers=(3, 0, 2)),
 }
 
 SIZES = {
@@ -71,6 +73,7 @@ DISTILBERT_SIZES = {
 
 FAST = [
     *(("bert", task) for task in ("token-classification", "sentence-embedding", "sparse-embedding")),
+    ("bert", "feature-extraction"),
     ("distilbert", "question-answering"),
     ("albert", "fill-mask"),
     ("electra", "replaced-token-detection"),
@@ -94,6 +97,7 @@ AXES = {
     "sentence-embedding": ["batch", "24"],
     "sparse-embedding": ["batch", "1031"],
     "rerank": ["batch", "1"],
+    "feature-extraction": ["batch", "sequence", "288"],
 }
 
 Captured = Callable[[str, str], tuple[TaskModel, ir.Model]]

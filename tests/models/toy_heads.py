@@ -25,9 +25,9 @@ HEADS = [
     (name, task)
     for name, family in FAMILIES.items()
     for task in family.architectures
-    if task not in ("sentence-embedding", "rerank")
+    if task not in ("sentence-embedding", "rerank", "feature-extraction")
 ]
-"""Every family with every task that it has a head for. Those of embeddings and rerankers have tests of their own."""
+"""Every family with every task that it has a head for. Embeddings, rerankers and token vectors have their own tests."""
 
 
 FILL_MASK = [family for family, task in HEADS if task == "fill-mask"]

@@ -10,11 +10,9 @@ from .conftest import server_settings
 
 DOCUMENT = create_app(server_settings({"toy": Path("unread")})).openapi()
 
-REFUSED = {"/embed_all"}
-"""Routes that say which model they would need."""
-
 _MODELS = {
     "/predict": "text-classification",
+    "/embed_all": "feature-extraction",
     "/embed_sparse": "sparse-embedding",
     "/rerank": "reranker",
     "/v1/rerank": "reranker",
@@ -55,4 +53,4 @@ def _examples_of(route: str, operation: dict[str, Any]) -> list[Example]:
 
 POSTS = {route: operations["post"] for route, operations in DOCUMENT["paths"].items() if "post" in operations}
 
-EXAMPLES = [example for route in POSTS if route not in REFUSED for example in _examples_of(route, POSTS[route])]
+EXAMPLES = [example for route in POSTS for example in _examples_of(route, POSTS[route])]

@@ -7,6 +7,7 @@ import torch
 
 from bert_models import EncoderConfig, TaskModel, save_model
 from bert_runtime.tasks import (
+    FeatureExtraction,
     FillMask,
     NextSentencePrediction,
     QuestionAnswering,
@@ -31,6 +32,7 @@ TOY_TASKS: dict[str, Task] = {
     "sentence-embedding": SentenceEmbedding(dimensions=32),
     "sparse-embedding": SparseEmbedding(vocab_size=1),
     "rerank": Reranking(),
+    "feature-extraction": FeatureExtraction(hidden_size=1, num_layers=1, layers=(1,)),
     "reranker": TextClassification(labels=("relevance",), problem_type="regression"),
     "two-labels": TextClassification(labels=("no", "yes")),
     "nli": TextClassification(labels=("contradiction", "neutral", "entailment")),
@@ -57,7 +59,8 @@ class TaskBundles:
         from bert_export import export
 
         checkpoint = self.checkpoint(name)
-        return made_once(self.cache / name, lambda folder: export(checkpoint, folder, precisions=["fp32"]))
+        task = name if name == FeatureExtraction.name else None  # no head says so
+        return made_once(self.cache / name, lambda folder: export(checkpoint, folder, task=task, precisions=["fp32"]))
 
     def checkpoint(self, name: str) -> Path:
         """Return the folder of the checkpoint that a bundle is made of: random weights, large enough to decide."""
@@ -68,6 +71,8 @@ class TaskBundles:
             task = TOY_TASKS[name]
             if isinstance(task, SparseEmbedding):
                 task = replace(task, vocab_size=self.config.vocab_size)
+            if isinstance(task, FeatureExtraction):
+                task = replace(task, hidden_size=self.config.hidden_size)
             model = TaskModel(replace(self.config, family=family), task).eval()
             folder.mkdir()
             save_model(model, folder, tokenizer_from=self.vocabulary)

@@ -67,11 +67,12 @@ def test_sparse_weights_are_in_the_order_of_their_tokens(task_bundles: TaskBundl
     assert failure(client, "/embed", inputs="hello")[0] == 424
 
 
-@pytest.mark.parametrize("route", ["/embed", "/embed_sparse"])
+@pytest.mark.parametrize("route", ["/embed", "/embed_all", "/embed_sparse"])
 def test_a_full_queue_refuses_texts_before_they_are_tokenized(
     route: str, tasks_client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = {"/embed": "sentence-embedding", "/embed_sparse": "sparse-embedding"}[route]
+    tasks = {"/embed": "sentence-embedding", "/embed_all": "feature-extraction", "/embed_sparse": "sparse-embedding"}
+    name = tasks[route]
     app: Any = tasks_client.app
     tokenized: list[object] = []
     monkeypatch.setattr(Model, "tokenize", lambda _, texts: tokenized.extend(texts))
@@ -81,8 +82,23 @@ def test_a_full_queue_refuses_texts_before_they_are_tokenized(
     assert "expected at most 262,144 waiting tokens" in message
 
 
+def test_vectors_of_all_tokens(task_bundles: TaskBundles, start_client: StartClient) -> None:
+    client = start_client({"toy": task_bundles["feature-extraction"]})
+    model = load(task_bundles["feature-extraction"], threads=1)
+    texts = [*TEXTS, "card " * 100]  # the last one is read in windows
+    found = post(client, "/embed_all", inputs=texts)
+    for vectors, result in zip(found, model(texts), strict=True):
+        np.testing.assert_allclose(vectors, result.vectors, atol=1e-5)
+    assert [len(vectors) for vectors in found] == [6, 3, 2, 102]
+    ids = model.tokenize(["hello"])[0].windows[0].ids
+    np.testing.assert_allclose(post(client, "/embed_all", inputs=[ids])[0], found[1], atol=1e-5)
+    assert failure(client, "/embed_all", inputs=texts, truncate=False)[0] == 413
+    assert failure(client, "/embed_all", inputs=[[10**6]])[0] == 422
+    assert failure(client, "/embed_all", inputs=[])[:2] == (400, "Empty")
+
+
 @pytest.mark.parametrize(
-    ("route", "needs"), [("/embed_all", "/embed_all needs"), ("/embed_sparse", "for sparse-embedding")]
+    ("route", "needs"), [("/embed_all", "for feature-extraction"), ("/embed_sparse", "for sparse-embedding")]
 )
 def test_what_a_bundle_does_not_give_is_refused_with_what_it_needs(
     route: str, needs: str, embedding_client: TestClient

@@ -10,6 +10,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from bert_runtime import load
 
 from .conftest import StartServer
+from .task_bundles import TaskBundles
 
 TEXTS = ["i lost my card", "hello"]
 
@@ -26,6 +27,17 @@ def test_features_and_similarities(embedding_bundle: Path, start_server: StartSe
     np.testing.assert_allclose(client.feature_extraction(TEXTS[0], dimensions=8), fewer, atol=1e-5)
     similarities = InferenceClient(f"{url}/similarity").sentence_similarity(TEXTS[0], other_sentences=TEXTS)
     assert similarities == pytest.approx([1, float(vectors[0] @ vectors[1])], abs=1e-5)
+
+
+def test_token_vectors(task_bundles: TaskBundles, start_server: StartServer) -> None:
+    """By TEI's route, and by that of the pipelines, which has an axis for the text."""
+    url = start_server({"toy": task_bundles["feature-extraction"]})
+    expected = load(task_bundles["feature-extraction"], threads=1)(TEXTS[0]).vectors  # type: ignore[attr-defined]
+    found = InferenceClient(f"{url}/embed_all").feature_extraction(
+        TEXTS[0], truncate=True, truncation_direction="right"
+    )
+    np.testing.assert_allclose(found, expected[None], atol=1e-5)
+    np.testing.assert_allclose(InferenceClient(url).feature_extraction(TEXTS[0]), expected[None], atol=1e-5)
 
 
 def test_labels(classifier_bundle: Path, start_server: StartServer) -> None:

@@ -48,7 +48,7 @@ JUDGES: dict[str, _Judge] = {
     "sparse-embedding": judge_retrieved,
     "rerank": _judge_relevance,
 }
-"""Judges by the name of the task."""
+"""Judges by the name of the task, for those whose data has labels."""
 
 
 def judge(task: Task, outputs: Sequence[Outputs], examples: Sequence[Example]) -> Judgement:

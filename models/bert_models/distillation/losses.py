@@ -172,7 +172,8 @@ SOFT_LOSSES: Mapping[str, Callable[[BatchOutputs, Task, float], Tensor]] = {
 }
 """Loss between the outputs of student and teacher, by task.
 
-Fill-mask is distilled from a corpus instead, and sparse embeddings are trained, not distilled."""
+Fill-mask is distilled from a corpus instead, sparse embeddings are trained, not distilled, and feature extraction is
+neither."""
 
 
 def soft_loss(

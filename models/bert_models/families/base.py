@@ -9,7 +9,7 @@ from bert_models.config import EncoderConfig
 from bert_models.errors import ConfigError
 from bert_models.families.weight_layouts import WeightTranslation
 from bert_models.field_types import type_problems
-from bert_runtime.tasks import FillMask, Reranking, SparseEmbedding, TextClassification
+from bert_runtime.tasks import FeatureExtraction, FillMask, Reranking, SparseEmbedding, TextClassification
 
 __all__ = ["EMBEDDING_WEIGHTS", "Family", "WeightMap"]
 
@@ -97,7 +97,7 @@ class Family:
     def __post_init__(self) -> None:
         """Add the tasks whose head is another's: sparse embeddings pool what the masked-language model predicts.
 
-        Reranking has the head of text classification, or one of modules.
+        Reranking has the head of text classification, or one of modules. Feature extraction has no head at all.
         """
         for table in ("head_weights", "architectures"):
             values = getattr(self, table)
@@ -106,6 +106,9 @@ class Family:
             if TextClassification.name in values:
                 values = {**values, Reranking.name: values[TextClassification.name]}
             object.__setattr__(self, table, values)
+        object.__setattr__(self, "head_weights", {**self.head_weights, FeatureExtraction.name: {}})
+        architectures = {**self.architectures, FeatureExtraction.name: self.base_architecture}
+        object.__setattr__(self, "architectures", architectures)
         if Reranking.name in self.head_weights:
             head = {**self.head_weights[Reranking.name], **_RELEVANCE_WEIGHTS}
             object.__setattr__(self, "head_weights", {**self.head_weights, Reranking.name: head})

@@ -11,10 +11,36 @@ from bert_models.errors import CheckpointError
 from bert_models.files import read_json
 from bert_models.tokenizer_files.special_tokens import special_token
 
-__all__ = ["TokenizerSettings"]
+__all__ = ["TokenizerSettings", "read_model_max_length", "read_truncation_side"]
 
 _FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 _EXTRA_KEYS = ("additional_special_tokens", "extra_special_tokens")
+
+
+def read_model_max_length(folder: Path) -> float | None:
+    """Return `model_max_length` of `tokenizer_config.json`; `None` if there is none.
+
+    Raises:
+        CheckpointError: it is no positive number.
+    """
+    path = folder / "tokenizer_config.json"
+    limit = _read_if_present(path).get("model_max_length")
+    if limit is None or (isinstance(limit, int | float) and not isinstance(limit, bool) and limit >= 1):
+        return limit
+    raise CheckpointError(f"{path}: expected a positive model_max_length, found {limit!r:.80}")
+
+
+def read_truncation_side(folder: Path) -> str | None:
+    """Return `truncation_side` of `tokenizer_config.json`, `left` or `right`; `None` if there is none.
+
+    Raises:
+        CheckpointError: it is something else.
+    """
+    path = folder / "tokenizer_config.json"
+    side = _read_if_present(path).get("truncation_side")
+    if side in (None, "left", "right"):
+        return side
+    raise CheckpointError(f"{path}: expected a truncation_side of left or right, found {side!r}")
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,11 @@ def infer_task(
     """
     if name not in TASKS:
         raise TrainingError(f"unknown task {name!r}; expected one of {', '.join(TASKS)}")
+    if not TASKS[name].has_labels:
+        raise TrainingError(
+            f"{name} has no labels to train on: it reads the layers of any checkpoint; train the encoder for another "
+            f"task, such as fill-mask, and export it with --task {name}"
+        )
     source.require_head(name)
     known = {field.name for field in fields(TASKS[name])} - set(_FROM_DATA) - set(_FROM_BASE.get(name, ()))
     if unknown := sorted(set(settings) - known):

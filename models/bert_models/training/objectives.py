@@ -210,7 +210,7 @@ OBJECTIVES: Mapping[str, Callable[[Task], Objective]] = {
     SparseEmbedding.name: SparseRanking,
     Reranking.name: RelevanceObjective,
 }
-"""Objective by task name; the keys are those of `bert_runtime.tasks.TASKS`."""
+"""Objective by task name; the keys are those of `bert_runtime.tasks.TASKS` whose data has labels."""
 
 
 def build_objective(task: Task, label_smoothing: float = 0.0, class_weights: Tensor | None = None) -> Objective:

@@ -12,6 +12,7 @@ from bert_runtime.tasks.base import (
     stack_single_window,
 )
 from bert_runtime.tasks.entities import Entities, Entity
+from bert_runtime.tasks.feature_extraction import FeatureExtraction, TokenVectors
 from bert_runtime.tasks.fill_mask import Filling, Fillings, FillMask
 from bert_runtime.tasks.label_results import Classification, MultiLabelClassification, Regression
 from bert_runtime.tasks.next_sentence_prediction import NextSentence, NextSentencePrediction
@@ -33,6 +34,7 @@ __all__ = [
     "Entities",
     "Entity",
     "Example",
+    "FeatureExtraction",
     "FillMask",
     "Filling",
     "Fillings",
@@ -54,6 +56,7 @@ __all__ = [
     "TextClassification",
     "TextInput",
     "TokenClassification",
+    "TokenVectors",
     "Vocabulary",
     "WindowedText",
     "max_abs_difference",

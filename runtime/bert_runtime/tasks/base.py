@@ -122,6 +122,9 @@ class Task(ABC):
     output: ClassVar[str]
     """Name of the graph's output."""
 
+    has_labels: ClassVar[bool] = True
+    """Whether data files can have labels of the task, to train it and to measure it by."""
+
     windows: ClassVar[WindowedText | None] = None
     """The text that is split into overlapping windows; `None` where long inputs are truncated."""
 

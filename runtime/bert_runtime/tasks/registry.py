@@ -5,6 +5,7 @@ from typing import Any
 
 from bert_runtime.errors import BundleError
 from bert_runtime.tasks.base import Task
+from bert_runtime.tasks.feature_extraction import FeatureExtraction
 from bert_runtime.tasks.fill_mask import FillMask
 from bert_runtime.tasks.next_sentence_prediction import NextSentencePrediction
 from bert_runtime.tasks.question_answering import QuestionAnswering
@@ -27,6 +28,7 @@ _TASKS: tuple[type[Task], ...] = (
     SentenceEmbedding,
     SparseEmbedding,
     Reranking,
+    FeatureExtraction,
 )
 
 TASKS: dict[str, type[Task]] = {task.name: task for task in _TASKS}

@@ -10,7 +10,7 @@ from bert_runtime.errors import InputError
 from bert_runtime.metrics import RETRIEVAL_METRIC, pearson, spearman
 from bert_runtime.numerics import FloatArray
 from bert_runtime.records import Record
-from bert_runtime.similarity import SIMILARITIES, cosine, normalized
+from bert_runtime.similarity import SIMILARITIES, cosine, cosine_agreement, normalized
 from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, stack_single_window
 from bert_runtime.vector_quantization import (
     EMBEDDING_PRECISIONS,
@@ -258,9 +258,4 @@ class SentenceEmbedding(Task):
         return {"spearman": spearman(similarity, expected), "pearson": pearson(similarity, expected)}
 
     def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
-        similarity = cosine(stack_single_window(outputs), stack_single_window(reference))
-        return {
-            "mean_cosine": float(similarity.mean()),
-            "p1_cosine": float(np.percentile(similarity, 1)),
-            "min_cosine": float(similarity.min()),
-        }
+        return cosine_agreement(stack_single_window(outputs), stack_single_window(reference))

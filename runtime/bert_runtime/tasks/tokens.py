@@ -24,6 +24,7 @@ __all__ = [
     "merge_windows",
     "text_token_indices",
     "window_overlap",
+    "word_vectors",
 ]
 
 
@@ -56,7 +57,7 @@ class TextTokens(NamedTuple):
     offsets: IntArray
     """Start and end character of each token, the end exclusive: int64 [T, 2]."""
     word_ids: IntArray
-    """Index of the word that each token is part of, as the tokenizer splits words: int64 [T]."""
+    """Index of the word that each token is part of, as the tokenizer splits words; -1 for special tokens: int64 [T]."""
     strings: tuple[str, ...]
     """The T tokens as the vocabulary spells them."""
     indices: IntArray
@@ -110,17 +111,57 @@ def kept_token_indices(outputs: Outputs, sequence: int = 0) -> list[IntArray]:
     return kept
 
 
-def merge_windows(outputs: Outputs) -> TextTokens:
-    """Merge the windows of an input into the tokens of its first text, see `kept_token_indices`."""
-    windows = list(zip(outputs.encodings, kept_token_indices(outputs), outputs.arrays, strict=True))
+def merge_windows(outputs: Outputs, *, special_tokens: bool = False) -> TextTokens:
+    """Merge the windows of an input into the tokens of its first text, see `kept_token_indices`.
+
+    Args:
+        outputs: the outputs for one input.
+        special_tokens: keep the special tokens before the text, from the first window, and those after it, from the
+            last.
+    """
+    kept_tokens = kept_token_indices(outputs)
+    if special_tokens:
+        kept_tokens = _with_special_tokens(outputs.encodings, kept_tokens)
+    windows = list(zip(outputs.encodings, kept_tokens, outputs.arrays, strict=True))
     offsets = [np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)[kept] for encoding, kept, _ in windows]
+    word_ids = [i for encoding, kept, _ in windows for i in _select(encoding.word_ids, kept)]
     return TextTokens(
         offsets=np.concatenate(offsets),
-        word_ids=np.array([i for encoding, kept, _ in windows for i in _select(encoding.word_ids, kept)], np.int64),
+        word_ids=np.array([-1 if i is None else i for i in word_ids] if special_tokens else word_ids, np.int64),
         strings=tuple(token for encoding, kept, _ in windows for token in _select(encoding.tokens, kept)),
         indices=np.concatenate([kept for _, kept, _ in windows]),
         values=np.concatenate([array[kept] for _, kept, array in windows]),
     )
+
+
+def _with_special_tokens(encodings: Sequence[Encoding], kept: Sequence[IntArray]) -> list[IntArray]:
+    """Add the special tokens at the beginning of the first window and at the end of the last."""
+    found = list(kept)
+    first = text_token_indices(encodings[0])
+    start = int(first[0]) if len(first) else 0
+    found[0] = np.concatenate([np.arange(start), found[0]])
+    last = text_token_indices(encodings[-1])
+    end = int(last[-1]) + 1 if len(last) else 0
+    found[-1] = np.concatenate([found[-1], np.arange(end, len(encodings[-1]))])
+    return found
+
+
+def word_vectors(tokens: TextTokens, *, mean: bool) -> FloatArray:
+    """Return a vector for each word: the mean of its tokens' values, or the first one.
+
+    Args:
+        tokens: T tokens with values [T, H], without special tokens.
+        mean: whether to take the mean.
+
+    Returns:
+        float32 [W, H].
+    """
+    starts = tokens.word_starts
+    if not mean or not len(starts):
+        return tokens.values[starts]
+    counts = np.diff(starts, append=len(tokens.values))
+    sums: FloatArray = np.add.reduceat(tokens.values, starts, axis=0)
+    return sums / counts[:, None].astype(sums.dtype)
 
 
 def _select(values: Sequence[Any], indices: IntArray) -> list[Any]:

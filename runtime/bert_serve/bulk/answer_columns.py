@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from bert_runtime import (
     Embedding,
+    FeatureExtraction,
     Fillings,
     FillMask,
     InputFailure,
@@ -26,6 +27,7 @@ from bert_runtime import (
     Task,
     TextClassification,
     TokenClassification,
+    TokenVectors,
 )
 from bert_runtime.vector_quantization import embedding_dtype, embedding_width
 
@@ -74,6 +76,8 @@ def answer_arrays(fields: Sequence[pa.Field], answers: Sequence[Answer]) -> list
     names = [field.name for field in fields]
     if names[0] == "embedding":
         columns: dict[str, Any] = {"embedding": _vectors(answers, fields[0].type)}
+    elif names[0] == "vectors":
+        columns = _token_columns(answers, fields)
     else:
         rows = [{} if isinstance(answer, InputFailure) else _row(answer, names[0]) for answer in answers]
         columns = {name: [row.get(name) for row in rows] for name in names}
@@ -108,6 +112,23 @@ def _vectors(answers: Sequence[Answer], kind: pa.FixedSizeListType) -> pa.Array:
             missing[index] = True
     mask = pa.array(missing) if missing.any() else None
     return pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), type=kind, mask=mask)
+
+
+def _token_columns(answers: Sequence[Answer], fields: Sequence[pa.Field]) -> dict[str, Any]:
+    """Return token vectors as a list of vectors for each text, and the tokens and their characters beside them."""
+    found = [answer if isinstance(answer, TokenVectors) else None for answer in answers]
+    missing = pa.array([answer is None for answer in found])
+    ends = np.cumsum([0, *(0 if answer is None else len(answer.vectors) for answer in found)], dtype=np.int32)
+    parts = [answer.vectors.ravel() for answer in found if answer is not None]
+    flat = pa.array(np.concatenate(parts) if parts else np.empty(0, np.float32))
+    kind = fields[0].type
+    vectors = pa.FixedSizeListArray.from_arrays(flat, type=kind.value_type)
+    return {
+        "vectors": pa.ListArray.from_arrays(pa.array(ends), vectors, type=kind, mask=missing),
+        "tokens": [None if answer is None else list(answer.tokens) for answer in found],
+        "start": [None if answer is None else answer.offsets[:, 0].tolist() for answer in found],
+        "end": [None if answer is None else answer.offsets[:, 1].tolist() for answer in found],
+    }
 
 
 def _storable(text: str) -> str:
@@ -160,6 +181,13 @@ def _embedding_fields(task: Task) -> list[pa.Field]:
     return [pa.field("embedding", pa.list_(kind, embedding_width(task.embedding_precision, task.dimensions)))]
 
 
+def _feature_fields(task: Task) -> list[pa.Field]:
+    assert isinstance(task, FeatureExtraction)
+    vectors = pa.field("vectors", pa.list_(pa.list_(pa.float32(), task.output_width)))
+    kinds = {"tokens": pa.string(), "start": pa.int32(), "end": pa.int32()}
+    return [vectors, *(pa.field(name, pa.list_(kind)) for name, kind in kinds.items())]
+
+
 def _sparse_fields(task: Task) -> list[pa.Field]:
     kinds = {"indices": pa.int32(), "weights": pa.float32(), "tokens": pa.string()}
     return [pa.field(name, pa.list_(kind)) for name, kind in kinds.items()]
@@ -174,6 +202,7 @@ _FIELDS: Mapping[str, Callable[[Task], list[pa.Field]]] = {
     ReplacedTokenDetection.name: _token_fields,
     SentenceEmbedding.name: _embedding_fields,
     SparseEmbedding.name: _sparse_fields,
+    FeatureExtraction.name: _feature_fields,
     Reranking.name: lambda task: [_LABEL[1], pa.field("logit", pa.float32())],
 }
 """A function for each task's own fields."""

@@ -8,6 +8,7 @@
     fill-mask                 top_k, targets                                    [{score, token, token_str, …}, …]
     replaced-token-detection  threshold                                         [{token, score, replaced, …}, …]
     sentence-embedding        normalize, dimensions, prompt_name, …             [0.031, …]
+    feature-extraction        word_pooling, special_tokens                      [[[0.031, …], …]], a vector per token
     sparse-embedding          top_k, min_weight                                 {sparse_embedding: {token: weight, …}}
 
 The task's own decoding options are parameters, too, by their names in `bert_runtime`.
@@ -24,6 +25,7 @@ from bert_runtime.numerics import FloatArray, sigmoid, softmax
 from bert_runtime.tasks import (
     Classification,
     Embedding,
+    FeatureExtraction,
     MultiLabelClassification,
     NextSentence,
     NextSentencePrediction,
@@ -33,6 +35,7 @@ from bert_runtime.tasks import (
     Task,
     TextClassification,
     TokenClassification,
+    TokenVectors,
 )
 
 __all__ = ["PipelineAnswer", "pipeline_answer", "runtime_options"]
@@ -97,6 +100,8 @@ def pipeline_answer(task: Task, parameters: Mapping[str, Any]) -> PipelineAnswer
     """
     if isinstance(task, SentenceEmbedding):
         return _embedding_answer(VectorShape.of(task, parameters.get("normalize")))
+    if isinstance(task, FeatureExtraction):
+        return _token_vectors
     if isinstance(task, TextClassification | NextSentencePrediction):
         return _label_answer(task, parameters.get("top_k"), parameters.get("function_to_apply"))
     if ignored := parameters.get("ignore_labels"):
@@ -110,6 +115,11 @@ def _embedding_answer(shape: VectorShape) -> PipelineAnswer:
         return shape.apply(result.vector[None])[0]
 
     return answer
+
+
+def _token_vectors(result: Result) -> Any:
+    assert isinstance(result, TokenVectors), "a feature-extraction model gives token vectors"
+    return [result.vectors]
 
 
 def _label_answer(task: TextClassification | NextSentencePrediction, top_k: Any, function: Any) -> PipelineAnswer:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from bert_runtime.errors import InputError
 from bert_runtime.similarity import cosine
-from bert_runtime.tasks import Embedding, SentenceEmbedding, TextClassification
+from bert_runtime.tasks import Embedding, FeatureExtraction, SentenceEmbedding, TextClassification
 from bert_serve.errors import WrongTaskError
 from bert_serve.http.json_response import JSONResponse
 from bert_serve.http.json_route import JSONRoute
@@ -91,6 +91,10 @@ _EXAMPLES: dict[str, Any] = {
         "summary": "Weights of the vocabulary's tokens",
         "value": {"inputs": "Where is my parcel?", "parameters": {"top_k": 3}},
     },
+    "feature-extraction": {
+        "summary": "A vector for each token (feature-extraction)",
+        "value": {"inputs": "Where is my parcel?", "parameters": {"special_tokens": False}},
+    },
     "sentence-embedding, similarity": {
         "summary": "Cosine similarities (sentence-similarity)",
         "value": {"inputs": {"source_sentence": "My card is lost.", "sentences": ["Where is my card?", "Hello!"]}},
@@ -110,6 +114,7 @@ _ANSWERS: dict[str, Any] = {
     "sentence-embedding": {"value": [[0.031, -0.046], [0.012, 0.077]]},
     "rerank": {"value": {"score": 0.97, "logit": 3.48}},
     "sparse-embedding": {"value": {"sparse_embedding": {"parcel": 2.42, "package": 1.87}}},
+    "feature-extraction": {"value": [[[0.031, -0.046], [0.284, 0.113], [-0.025, 0.098]]]},
     "sentence-embedding, similarity": {"value": [0.82, 0.07]},
 }
 
@@ -163,7 +168,8 @@ def error_body(status: int, message: str) -> dict[str, Any]:
 async def answer(body: _RequestBody, request: Request) -> Response:
     """Return the answer for one input, or a list of answers for a list of inputs.
 
-    A classifier's answer is a list of lists also for one input, and so are embeddings, as in the hosted API.
+    A classifier's answer is a list of lists also for one input, and so are embeddings, as in the hosted API. Vectors of
+    tokens have an axis of one more for each text, as in the pipeline: [1, tokens, width].
     """
     return await _answer(request.app.state.models.resolve(), body, request)
 
@@ -195,7 +201,7 @@ async def _answer(served: ServedModel, body: PipelineRequest, request: Request) 
     if is_zero_shot(task, parameters):
         return JSONResponse(await zero_shot_answer(served, inputs, parameters, request))
     truncate = True
-    if isinstance(task, SentenceEmbedding):
+    if isinstance(task, SentenceEmbedding | FeatureExtraction):
         truncate = parameters.pop("truncate", None) is not False
         _check_side(parameters.pop("truncation_direction", None), served)
     options, shaping = runtime_options(task, parameters)

@@ -18,6 +18,7 @@ from bert_runtime.ranking import RANKING_TASKS
 from bert_runtime.similarity import cosine
 from bert_runtime.tasks import (
     Classification,
+    FeatureExtraction,
     MultiLabelClassification,
     Regression,
     Result,
@@ -26,13 +27,14 @@ from bert_runtime.tasks import (
     Task,
     TextClassification,
 )
-from bert_serve.errors import EmptyRequestError, WrongTaskError
+from bert_serve.errors import EmptyRequestError
 from bert_serve.http.json_response import JSONResponse
 from bert_serve.http.json_route import JSONRoute
 from bert_serve.http.model_choice import check_task, choose_model
 from bert_serve.http.tei_info import describe_model
 from bert_serve.http.tei_messages import (
     DecodeRequest,
+    EmbedAllRequest,
     EmbedRequest,
     EmbedSparseRequest,
     Prediction,
@@ -49,6 +51,7 @@ from bert_serve.http.tei_messages import (
 from bert_serve.http.tei_tokens import check_ids, tokens_of_texts
 from bert_serve.http.text_inputs import run_texts_or_ids
 from bert_serve.http.vectors import embed as embed_inputs
+from bert_serve.http.vectors import embed_tokens
 from bert_serve.serving.pair_scores import pair_scores
 from bert_serve.serving.served_model import ServedModel
 
@@ -94,13 +97,19 @@ async def embed(body: EmbedRequest, request: Request, name: _ModelName = None) -
     return JSONResponse(vectors)
 
 
-@router.post("/embed_all", summary="Token vectors: no bundle gives them", response_model=list[list[list[float]]])
-async def embed_all(body: EmbedRequest, request: Request, name: _ModelName = None) -> Response:
-    """Refuse: bundles give one vector per text."""
-    served = _choose(request, body.model or name, body, SentenceEmbedding)
-    raise WrongTaskError(
-        f"model {served.name!r} gives one vector per text; /embed_all needs one that gives a vector per token"
-    )
+@router.post(
+    "/embed_all",
+    summary="Vectors of all tokens of texts or token ids",
+    response_model=list[list[list[float]]],
+    responses=_example([[[0.031, -0.046], [0.284, 0.113], [-0.025, 0.098]]]),
+)
+async def embed_all(body: EmbedAllRequest, request: Request, name: _ModelName = None) -> Response:
+    """Return for each input a vector for each of its tokens, special tokens included, from the layers of the bundle.
+
+    Texts that exceed the model's maximum are read in overlapping windows.
+    """
+    served = _choose(request, body.model or name, body, FeatureExtraction)
+    return JSONResponse(await embed_tokens(served, body.inputs, request, truncate=body.truncate is not False))
 
 
 @router.post(

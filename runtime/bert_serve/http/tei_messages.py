@@ -8,6 +8,7 @@ from bert_serve.http.text_inputs import TextsOrIds
 
 __all__ = [
     "DecodeRequest",
+    "EmbedAllRequest",
     "EmbedRequest",
     "EmbedSparseRequest",
     "PredictRequest",
@@ -67,6 +68,14 @@ class EmbedRequest(_Request, TextOptions):
     dimensions: StrictInt | None = Field(
         default=None, description="How many first dimensions to keep (Matryoshka models)."
     )
+
+
+class EmbedAllRequest(_Request, TextOptions):
+    """Texts, or token ids of the model's own vocabulary."""
+
+    model_config = example({"inputs": ["What is Deep Learning?", "hello"]})
+
+    inputs: TextsOrIds
 
 
 class EmbedSparseRequest(_Request, TextOptions):

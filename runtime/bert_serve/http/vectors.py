@@ -1,17 +1,21 @@
-"""Embeddings of a request as one array, without a `Result` for each."""
+"""Embeddings of texts as one array, or of their tokens, without a `Result` for each."""
 
+import asyncio
 from typing import Any
 
 from bert_runtime.embedding import VectorShape
-from bert_runtime.tasks import SentenceEmbedding
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import FeatureExtraction, Outputs, SentenceEmbedding
 from bert_runtime.tasks.base import stack_single_window
+from bert_runtime.tasks.tokens import merge_windows
 from bert_runtime.vector_quantization import Vectors
 from bert_serve.http.model_choice import check_task
 from bert_serve.http.text_inputs import run_texts_or_ids
 from bert_serve.serving.engine import Caller, count_tokens
 from bert_serve.serving.served_model import ServedModel
+from bert_serve.serving.token_ids import TokenIds
 
-__all__ = ["embed"]
+__all__ = ["embed", "embed_tokens"]
 
 
 async def embed(
@@ -47,3 +51,32 @@ async def embed(
     given = {name: value for name, value in options.items() if value is not None}
     outputs = await run_texts_or_ids(engine, inputs, caller, truncate=truncate, options=given)
     return shape.apply(stack_single_window(outputs)), count_tokens(outputs)
+
+
+async def embed_tokens(served: ServedModel, inputs: Any, caller: Caller, *, truncate: bool = True) -> list[FloatArray]:
+    """Return the vectors of all tokens of inputs, special tokens included.
+
+    Args:
+        served: the model.
+        inputs: a validated `TextsOrIds` with N inputs.
+        caller: the request, whose connection is watched.
+        truncate: `False` refuses texts that exceed the model's maximum, which are read in windows otherwise.
+
+    Returns:
+        N arrays [tokens, width].
+
+    Raises:
+        WrongTaskError: the model gives no token vectors.
+        InputError: an input cannot be processed.
+        ServeError: the request cannot be answered now, or exceeds a limit; see `bert_serve.errors`.
+    """
+    check_task(served, FeatureExtraction)
+    outputs = await run_texts_or_ids(served.engine, inputs, caller, truncate=truncate)
+    return await asyncio.to_thread(lambda: list(map(_token_vectors, outputs)))
+
+
+def _token_vectors(outputs: Outputs) -> FloatArray:
+    """Return the vectors of one input's tokens; ids are one window of which every token counts."""
+    if isinstance(outputs.encodings[0], TokenIds):
+        return outputs.arrays[0]
+    return merge_windows(outputs, special_tokens=True).values

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 
 from bert_runtime.numerics import softmax
-from bert_runtime.similarity import cosine
+from bert_runtime.similarity import cosine, similarity_matrix
 from bert_runtime.tasks import (
     Answers,
     Classification,
@@ -27,6 +27,7 @@ from bert_runtime.tasks import (
     SparseEmbedding,
     SparseVector,
     Task,
+    TokenVectors,
 )
 
 __all__ = ["display_options", "display_results"]
@@ -36,6 +37,10 @@ _TOP_K = 10
 
 _TOP_WEIGHTS = 30
 """Weights of a sparse embedding that the page shows."""
+
+
+_MAX_TOKENS = 40
+"""Tokens that the page compares with each other."""
 
 
 def display_options(task: Task) -> dict[str, Any]:
@@ -103,6 +108,18 @@ def _(result: Regression, task: Task) -> dict[str, Any]:
 def _(result: SparseVector, task: Task) -> dict[str, Any]:
     weights = zip(result.tokens, result.weights.tolist(), strict=True)
     return {"kind": "numbers", "items": [{"label": token, "score": weight} for token, weight in weights]}
+
+
+@_display.register
+def _(result: TokenVectors, task: Task) -> dict[str, Any]:
+    vectors = result.vectors[:_MAX_TOKENS]
+    labels = result.tokens[:_MAX_TOKENS]
+    return {
+        "kind": "similarity",
+        "matrix": similarity_matrix(vectors, vectors),
+        "vectors": vectors[:1],
+        "labels": labels,
+    }
 
 
 @_display.register

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bert_runtime import (
+    FeatureExtraction,
     FillMask,
     Model,
     NextSentencePrediction,
@@ -118,6 +119,20 @@ def test_masks_are_lists_of_lists_for_one_mask_too(toy_vocab: Path) -> None:
 def test_truncated_texts_are_marked(toy_vocab: Path) -> None:
     found, _ = columns(random_pooled(TextClassification(labels=LABELS), toy_vocab, 3), ["hello", "hello " * 100])
     assert found["truncated"] == [False, True]
+
+
+def test_token_vectors_are_lists_of_vectors(toy_vocab: Path) -> None:
+    model = random_model(FeatureExtraction(hidden_size=2, num_layers=2, layers=(1, 2)), toy_vocab, 64, 4)
+    found, _ = columns(model, [*TEXTS, None, ""])
+    results = model([*TEXTS, ""])
+    for row, result in zip((0, 1, 3), results, strict=True):
+        assert found["vectors"][row] == result.vectors.tolist()  # type: ignore[attr-defined]
+        assert found["tokens"][row] == list(result.tokens)  # type: ignore[attr-defined]
+        spans = [list(pair) for pair in zip(found["start"][row], found["end"][row], strict=True)]
+        assert spans == result.offsets.tolist()  # type: ignore[attr-defined]
+    assert [found[name][2] for name in ("vectors", "tokens", "start", "end")] == [None] * 4
+    assert found["error"][2]
+    assert list(found) == ["vectors", "tokens", "start", "end", "error"]
 
 
 def test_every_task_has_columns() -> None:

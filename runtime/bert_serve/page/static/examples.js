@@ -19,6 +19,10 @@ export const EXAMPLES = {
   "sentence-embedding": [
     { text: "A man is playing a guitar.\nSomeone plays an instrument.\nThe stock market fell today.\nShares lost value this morning.\nHow do I bake bread?" },
   ],
+  "feature-extraction": [
+    { text: "The bank by the river is steep, the bank in the city is closed." },
+    { text: "She plays the bass and catches a bass." },
+  ],
   "replaced-token-detection": [{ text: "The quick brown fox ate over the lazy dog." }],
   "next-sentence-prediction": [
     { text: "The kettle began to whistle.", text_pair: "She took it off the stove and made tea." },

@@ -29,6 +29,12 @@ const FORMATS = [
   },
   {
     name: "TEI",
+    path: "/embed_all",
+    tasks: ["feature-extraction"],
+    body: (model, inputs) => ({ model: model.name, inputs: inputs.map(({ text }) => text) }),
+  },
+  {
+    name: "TEI",
     path: "/predict",
     tasks: ["text-classification"],
     body: (model, [{ text, text_pair }]) => ({ model: model.name, inputs: text_pair ? [text, text_pair] : text }),

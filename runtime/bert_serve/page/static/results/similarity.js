@@ -1,21 +1,22 @@
-// Cosine similarities of several texts as a heat map: sentence-embedding.
+// Cosine similarities of several texts, or of the tokens of one, as a heat map: sentence-embedding, feature-extraction.
 
 import { element } from "../dom.js";
 
 const NUM_VALUES = 8;
 
-export function render({ matrix, vectors }, _, inputs) {
-  const numbers = inputs.map((_, index) => element("th", { scope: "col" }, String(index + 1)));
+export function render({ matrix, vectors, labels }, _, inputs) {
+  const names = labels ?? inputs.map(({ text }) => text);
+  const numbers = names.map((_, index) => element("th", { scope: "col" }, String(index + 1)));
   const rows = matrix.map((row, index) =>
     element("tr", {},
-      element("th", { scope: "row" }, element("span", { class: "number" }, String(index + 1)), element("bdi", { title: inputs[index].text }, inputs[index].text)),
+      element("th", { scope: "row" }, element("span", { class: "number" }, String(index + 1)), element("bdi", { title: names[index] }, names[index])),
       ...row.map(cell)));
   const table = element("table", { class: "heat" },
     element("caption", {}, "Cosine similarity"),
     element("thead", {}, element("tr", {}, element("td"), ...numbers)), element("tbody", {}, ...rows));
   const scroll = element("div", { class: "scroll", role: "region", "aria-label": "Cosine similarity", tabindex: "0" }, table);
-  const hint = inputs.length === 1 ? element("p", { class: "hint" }, "Write a second line to compare it with the first.") : null;
-  return element("div", {}, scroll, hint, embedding(vectors[0]));
+  const hint = names.length === 1 && !labels ? element("p", { class: "hint" }, "Write a second line to compare it with the first.") : null;
+  return element("div", {}, scroll, hint, vectors.length ? embedding(vectors[0], labels ? "token" : "text") : null);
 }
 
 function cell(value) {
@@ -23,10 +24,10 @@ function cell(value) {
   return element("td", { style: { "--share": String(share) } }, value.toFixed(2));
 }
 
-function embedding(vector) {
+function embedding(vector, noun) {
   const norm = Math.sqrt(vector.reduce((sum, value) => sum + value * value, 0));
   const values = vector.slice(0, NUM_VALUES).map((value) => value.toFixed(4)).join(", ");
-  return element("details", {}, element("summary", {}, `Embedding of the first text: ${vector.length} dimensions, length ${norm.toFixed(3)}`),
+  return element("details", {}, element("summary", {}, `Embedding of the first ${noun}: ${vector.length} dimensions, length ${norm.toFixed(3)}`),
     element("code", {}, `[${values}${vector.length > NUM_VALUES ? ", …" : ""}]`));
 }
 
