@@ -69,14 +69,7 @@ class Outputs(NamedTuple):
 
 
 def stack_single_window(outputs: Sequence[Outputs]) -> FloatArray:
-    """Stack the outputs of inputs that have one window each.
-
-    Args:
-        outputs: the outputs of N inputs, all of one shape […].
-
-    Returns:
-        An array [N, …].
-    """
+    """Stack the outputs of N inputs that have one window each, all of one shape […], to an array [N, …]."""
     return np.stack([output.arrays[0] for output in outputs])
 
 
