@@ -13,7 +13,8 @@ a round an engine makes one untimed call and then `--calls` timed ones. Engines:
     sentence-transformers-openvino-int8  its OpenVINO backend, quantized on rows of the calibration file
     fastembed-onnx-int8                  TextCrossEncoder on the same ONNX file
 
-Other libraries run with the fastest of the batch sizes 2, 8 and 32.
+Other libraries run with the fastest of the batch sizes 2, 8 and 32. What the engines load is kept in `--folder`, and
+used again.
 """
 
 import json
@@ -129,24 +130,31 @@ def _interpreter(engine: str) -> tuple[str, dict[str, str]]:
 
 def _prepare(checkpoint: Path, calibrate: Path, scratch: Path) -> dict[str, Path]:
     """Export the bundle and the peers' files; return the folder of each engine."""
-    export(checkpoint, scratch / "bundle", task="rerank", calibrate=calibrate, progress=click.echo)
-    rows = scratch / "rows"
-    rows.mkdir()
+    bundle, folder = scratch / "bundle", scratch / "sentence-transformers"
+    if not bundle.exists():
+        export(checkpoint, bundle, task="rerank", calibrate=calibrate, progress=click.echo)
+    if not (folder / "openvino" / "openvino_model_qint8_quantized.xml").exists():
+        _export_peers(checkpoint, calibrate, folder)
+    return {
+        name: bundle if name.startswith("bert-export") else checkpoint.resolve()
+        if name == "sentence-transformers" else folder
+        for name in ENGINES
+    }  # fmt: skip
+
+
+def _export_peers(checkpoint: Path, calibrate: Path, folder: Path) -> None:
+    """Write sentence-transformers' quantized files into a folder."""
+    rows = folder.with_name("rows")
+    rows.mkdir(exist_ok=True)
     texts = [{"text": f"{record.text('text')} {record.text('text_pair')}"} for record in read_records(calibrate)[:300]]
     (rows / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts), encoding="utf-8")
     python, variables = _interpreter("sentence-transformers")
-    folder = scratch / "sentence-transformers"
     arguments = [python, "-c", _PREPARE, str(checkpoint.resolve()), str(folder), str(rows)]
-    log = scratch / "prepare.log"
+    log = folder.with_name("prepare.log")
     with log.open("wb") as stream:
         status = subprocess.run(arguments, env=variables, stdout=stream, stderr=stream, check=False).returncode
     if status:
         raise click.ClickException(f"sentence-transformers cannot export: {log.read_text(errors='replace')[-1500:]}")
-    return {
-        name: scratch / "bundle" if name.startswith("bert-export") else checkpoint.resolve()
-        if name == "sentence-transformers" else folder
-        for name in ENGINES
-    }  # fmt: skip
 
 
 def _summary(workers: Mapping[str, _Worker]) -> dict[str, Any]:
@@ -180,18 +188,22 @@ def results_table(path: Path) -> str:
 @path_option("--checkpoint", "Checkpoint folder of a reranker.")
 @path_option("--calibrate", "Rows of pairs that INT8 is calibrated on.")
 @path_option("--squad", "SQuAD file of the query and the documents.")
+@path_option("--folder", "Folder for what the engines load.", required=False)
 @click.option("--rounds", type=int, default=9, show_default=True)
 @click.option("--calls", type=int, default=4, show_default=True)
 @path_option("--output", "Result file to write.")
-def main(checkpoint: Path, calibrate: Path, squad: Path, rounds: int, calls: int, output: Path) -> None:
+def main(
+    checkpoint: Path, calibrate: Path, squad: Path, folder: Path | None, rounds: int, calls: int, output: Path
+) -> None:
     """Prepare the engines, time them, write the result."""
     threads = available_cores()
     with tempfile.TemporaryDirectory() as name:
-        scratch = Path(name)
+        scratch = folder or Path(name)
+        scratch.mkdir(parents=True, exist_ok=True)
         inputs = scratch / "inputs.json"
         inputs.write_text(json.dumps(make_inputs(checkpoint, squad)), encoding="utf-8")
         folders = _prepare(checkpoint, calibrate, scratch)
-        workers = {engine: _Worker(engine, folder, inputs, threads) for engine, folder in folders.items()}
+        workers = {engine: _Worker(engine, path, inputs, threads) for engine, path in folders.items()}
         for turn in range(rounds):
             for engine in rotated(list(workers), turn):
                 workers[engine].time(calls)

@@ -8,13 +8,15 @@ articles are others. Both trainers have one loss (binary cross-entropy), batch s
 and linear decay, number of epochs, maximum of tokens and arithmetic (bf16), and differ in the order of the batches and
 the initial weights of the head. Without training, documents are ranked by the cosine of the base's embeddings.
 
-`--compare` needs sentence-transformers and accelerate in the environment. No reranker that others trained can be
-installed without a download from a hub.
+Runs that the output file already has, of the same data and settings, are not repeated: a long measurement can be made
+in parts. `--compare` needs sentence-transformers and accelerate in the environment. No reranker that others trained can
+be installed without a download from a hub.
 """
 
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from bert_runtime.tasks.relevance_rows import read_pairs
 __all__ = ["main", "results_table", "write_rows"]
 
 _NEGATIVES, _CANDIDATES = 3, 10
+_TRAINERS = ("bert-export", "sentence-transformers")
 
 
 def _questions(squad: Path, count: int, seed: int) -> Iterator[tuple[str, str, list[str]]]:
@@ -114,6 +117,15 @@ def _by_embeddings(base: Path, bundle: Path, test: Path) -> dict[str, float]:
     return {name: round(value, 4) for name, value in retrieval_metrics(run, qrels, recall_at=()).items()}
 
 
+def _earlier(output: Path, request: dict[str, Any]) -> dict[str, Any]:
+    """Return the result to go on with: that of the file, if it has the same data and settings, or one without runs."""
+    found = json.loads(output.read_text("utf-8")) if output.exists() else {}
+    if any(found.get(key) != value for key, value in json.loads(json.dumps(request)).items()):
+        return {**request, **{name: [] for name in _TRAINERS}}
+    del found["conditions"]
+    return dict(found)
+
+
 def results_table(path: Path) -> str:
     """Return a result file as a Markdown table: a row per trainer, means over the seeds."""
     found = json.loads(path.read_text("utf-8"))
@@ -137,9 +149,9 @@ _COLUMNS = (("fp32", "ndcg_at_10"), ("int8", "ndcg_at_10"), ("int8", "mrr_at_10"
 @path_option("--base", "Checkpoint to start from.")
 @path_option("--train", "SQuAD file to train on.")
 @path_option("--test", "SQuAD file to judge on.")
-@click.option("--questions", type=int, default=600, show_default=True, help="Questions to train on.")
-@click.option("--test-questions", type=int, default=200, show_default=True)
-@click.option("--epochs", type=int, default=2, show_default=True)
+@click.option("--questions", type=int, default=300, show_default=True, help="Questions to train on.")
+@click.option("--test-questions", type=int, default=150, show_default=True)
+@click.option("--epochs", type=int, default=1, show_default=True)
 @click.option("--seeds", type=int, default=2, show_default=True)
 @click.option("--compare", is_flag=True, help="Train with sentence-transformers, too.")
 @path_option("--folder", "Folder for data, checkpoints and bundles, which are kept.")
@@ -150,34 +162,34 @@ def main(
 ) -> None:  # fmt: skip
     """Make the data, train, judge, write the result after every run."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows, lists = folder / "train.jsonl", folder / "test.jsonl"
+    rows, lists, dev = folder / "train.jsonl", folder / "test.jsonl", folder / "dev.jsonl"
     write_rows(train, rows, questions, lists=False)
     write_rows(test, lists, test_questions, lists=True)
-    dev = folder / "dev.jsonl"
     write_rows(train, dev, 20, lists=True)  # of questions that are trained on: it chooses nothing but the last epoch
-    result: dict[str, Any] = {"embeddings": _by_embeddings(base, folder / "embeddings", lists)}
-    result |= {"questions": questions, "rows": questions * (1 + _NEGATIVES), "test_questions": test_questions}
-    runs: dict[str, list[dict[str, Any]]] = {"bert-export": [], "sentence-transformers": []}
+    settings = TrainSettings(
+        epochs=epochs, batch_size=16, lr=1e-4, max_tokens=256, precision="bf16", warmup_ratio=0.1
+    )  # fmt: skip
+    sizes = {"questions": questions, "rows": questions * (1 + _NEGATIVES), "test_questions": test_questions}
+    result = _earlier(output, {**sizes, "settings": settings.to_dict()})
+    if "embeddings" not in result:
+        result |= {"embeddings": _by_embeddings(base, folder / "embeddings", lists)}
     for seed in range(seeds):
-        settings = TrainSettings(
-            epochs=epochs, batch_size=16, lr=1e-4, seed=seed, max_tokens=256, precision="bf16", warmup_ratio=0.1
-        )
-        for name in runs:
-            run_folder = folder / f"{name}-{seed}"
-            checkpoint = run_folder if name == "bert-export" else run_folder / "checkpoint"
-            start = time.monotonic()
-            if name == "bert-export":
-                fine_tune("rerank", base, rows, dev, checkpoint, settings, force=True, progress=click.echo)
-            elif not compare:
+        for name in _TRAINERS if compare else _TRAINERS[:1]:
+            if any(run["seed"] == seed for run in result[name]):
                 continue
+            run_folder = folder / f"{name}-{seed}"
+            checkpoint = run_folder if name == _TRAINERS[0] else run_folder / "checkpoint"
+            start = time.monotonic()
+            if name == _TRAINERS[0]:
+                seeded = replace(settings, seed=seed)
+                fine_tune("rerank", base, rows, dev, checkpoint, seeded, force=True, progress=click.echo)
             else:
-                _train_theirs(base, rows, run_folder, settings)
+                _train_theirs(base, rows, run_folder, replace(settings, seed=seed))
             seconds = time.monotonic() - start
             judged = _judge(checkpoint, folder / f"{name}-{seed}-bundle", rows, lists)
-            runs[name].append({"seed": seed, "train_s": round(seconds, 1), **judged})
-            result |= {"settings": settings.to_dict(), **runs}
+            result[name].append({"seed": seed, "train_s": round(seconds, 1), **judged})
             write_result(output, result)
-            click.echo(json.dumps(runs[name][-1]))
+            click.echo(json.dumps(result[name][-1]))
 
 
 if __name__ == "__main__":
