@@ -60,6 +60,7 @@ def export(
     dimensions: int | None = None,
     layers: str | int | Sequence[int] | None = None,
     layer_combination: str | None = None,
+    layer_norm: bool = False,
     options: Mapping[str, Any] | None = None,
     opset: int | None = None,
     evaluate: str | Path | None = None,
@@ -85,6 +86,8 @@ def export(
         dimensions: Number of an embedding's first dimensions to keep, before it is normalized (Matryoshka models).
         layers: Hidden states that feature-extraction reads, see `select_layers`; by default the last one.
         layer_combination: How several of them become one vector, one of `LAYER_COMBINATIONS`; by default `concat`.
+        layer_norm: Normalize the whole embedding by its mean and variance, before `dimensions` are kept and the length
+            becomes 1. The recipe of nomic-embed-text-v1.5 for fewer dimensions, which its files do not state.
         options: Decoding options that become the bundle's defaults, see `Task.options`.
         opset: ONNX opset; only `OPSET` works, others are refused with the reason.
         evaluate: Labelled file, or for sentence-embedding also a folder with a retrieval data set in BEIR's format; the
@@ -117,7 +120,7 @@ def export(
         task=task, target=targets, precision=precisions, max_tokens=max_tokens, dimensions=dimensions,
         layers=layers_option(layers), layer_combination=layer_combination,
         evaluate=evaluate, calibrate=calibrate, max_drop=max_drop if evaluate else None, weight_bits=weight_bits,
-        padding=paddings, attention=attention or None,
+        padding=paddings, attention=attention or None, layer_norm=layer_norm or None,
     )  # fmt: skip
     check_opset(OPSET if opset is None else opset)
     plan = plan_variants(targets, precisions)
@@ -129,7 +132,7 @@ def export(
     weight_bits = choose_weight_bits(source.config, weight_bits)
     if task is not None and task in TASKS:
         source.check_trained_head(task)  # before anything that the task needs is found missing
-    source_task = _truncate_dimensions(source.task(task), dimensions)
+    source_task = _embedding_settings(source.task(task), dimensions, layer_norm=layer_norm)
     source_task = with_layers(source_task, layers, layer_combination).with_options(**(options or {}))
     tokenizer = source.text_tokenizer(max_tokens, source_task.windows)
     labelled = read_labelled(evaluate, columns, source_task, tokenizer)
@@ -166,8 +169,12 @@ def _check_output(output: Path, *, force: bool) -> None:
         raise OutputExistsError(problem)
 
 
-def _truncate_dimensions(task: Task, dimensions: int | None) -> Task:
-    """Return the task with the first `dimensions` of its embedding; all by default."""
+def _embedding_settings(task: Task, dimensions: int | None, *, layer_norm: bool) -> Task:
+    """Return the task with the first `dimensions` of its embedding, by default all, and with LayerNorm before."""
+    if layer_norm:
+        if not isinstance(task, SentenceEmbedding):
+            raise ExportError(f"expected layer_norm with sentence-embedding alone, found the task {task.name}")
+        task = replace(task, layer_norm=True, normalize=True)
     if dimensions is None:
         return task
     if not isinstance(task, SentenceEmbedding) or not 1 <= dimensions <= task.dimensions:

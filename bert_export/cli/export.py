@@ -94,6 +94,11 @@ variants_option = option_group("Variants")
     show_default="concat",
     help="feature-extraction: how several hidden states become one vector per token: side by side (concat), mean, sum.",
 )
+@model_option(
+    "--layer-norm",
+    is_flag=True,
+    help="Normalize embeddings by mean and variance, before --dimensions and the length: for nomic-embed-text-v1.5.",
+)
 @input_option(
     "--evaluate",
     type=PATH,
@@ -150,6 +155,7 @@ def export(
     dimensions: int | None,
     layers: str | None,
     layer_combination: str | None,
+    layer_norm: bool,
     evaluate: Path | None,
     calibrate: Path | None,
     columns: dict[str, str] | None,
@@ -173,9 +179,10 @@ def export(
         manifest = export_checkpoint(
             checkpoint, bundle,
             task=task, targets=targets, precisions=None if "auto" in precisions else precisions, max_tokens=max_tokens,
-            dimensions=dimensions, layers=layers, layer_combination=layer_combination, options=drop_unset(options),
-            opset=opset, evaluate=evaluate, calibrate=calibrate, columns=columns, max_drop=max_drop,
-            weight_bits=weight_bits, paddings=paddings or None, attention=attention, force=force, progress=progress,
+            dimensions=dimensions, layer_norm=layer_norm, layers=layers, layer_combination=layer_combination,
+            options=drop_unset(options), opset=opset, evaluate=evaluate, calibrate=calibrate, columns=columns,
+            max_drop=max_drop, weight_bits=weight_bits, paddings=paddings or None, attention=attention, force=force,
+            progress=progress,
         )  # fmt: skip
     if as_json:
         print_json(manifest.to_dict())

@@ -74,7 +74,7 @@ class ClassificationHead(nn.Module):
 
 
 class EmbeddingHead(nn.Module):
-    """Pooling over tokens → dense layers, if any → truncation to `dimensions` → optional L2 normalisation."""
+    """Pooling → dense layers, if any → optional LayerNorm → truncation to `dimensions` → optional L2 normalisation."""
 
     def __init__(self, config: EncoderConfig, task: SentenceEmbedding) -> None:
         super().__init__()
@@ -83,6 +83,7 @@ class EmbeddingHead(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sizes))
         self.activations = [activation_function(name) for name in task.dense_activations]
         self.dimensions = task.dimensions if task.dimensions < sizes[-1] else None
+        self.layer_norm = task.layer_norm
         self.normalize = task.normalize
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
@@ -90,6 +91,8 @@ class EmbeddingHead(nn.Module):
         vector = self.pooling(hidden, attention_mask)
         for layer, activation in zip(self.layers, self.activations, strict=True):
             vector = activation(layer(vector))
+        if self.layer_norm:
+            vector = F.layer_norm(vector, vector.shape[-1:])  # without parameters: of the whole vector, before the cut
         if self.dimensions is not None:
             vector = vector[:, : self.dimensions]
         return F.normalize(vector, dim=-1) if self.normalize else vector

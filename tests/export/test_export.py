@@ -45,6 +45,29 @@ def test_fewer_dimensions_are_the_first_ones_normalized_again(
     assert np.abs(found - expected).max() <= 1e-6
 
 
+@pytest.mark.parametrize("dimensions", [None, 5])
+def test_layer_norm_centers_the_whole_vector_before_the_cut(
+    embedding_checkpoint: Path, embedding_bundle: Path, tmp_path: Path, dimensions: int | None
+) -> None:
+    precisions = ["fp32"] if dimensions else None  # the other one in INT8, too
+    manifest = export(
+        embedding_checkpoint, tmp_path / "bundle", dimensions=dimensions, layer_norm=True, precisions=precisions
+    )
+    assert manifest.task.to_dict()["layer_norm"] is True
+    texts = ["hello", "where is my card?"]
+    whole = load(embedding_bundle, precision="fp32").encode(texts)
+    expected = (whole - whole.mean(axis=1, keepdims=True))[:, :5]  # LayerNorm's scale does not survive normalization
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    for variant in manifest.variants:
+        found = load(tmp_path / "bundle", precision=variant.precision).encode(texts, dimensions=5)
+        np.testing.assert_allclose(found, expected, atol=1e-6 if variant.precision == "fp32" else 0.1)
+
+
+def test_layer_norm_of_other_tasks_is_refused(classifier_checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="with sentence-embedding alone, found the task text-classification"):
+        export(classifier_checkpoint, tmp_path / "bundle", layer_norm=True)
+
+
 def test_impossible_dimensions_are_refused(
     embedding_checkpoint: Path, classifier_checkpoint: Path, tmp_path: Path
 ) -> None:

@@ -63,6 +63,9 @@ class SentenceEmbedding(Task):
     """Output size of each dense layer between pooling and normalization."""
     dense_activations: tuple[str, ...] = ()
     """Activation of each dense layer, one of `DENSE_ACTIVATIONS`."""
+    layer_norm: bool = False
+    """Whether the whole vector is centered and scaled to unit variance before truncation, as nomic-embed-text-v1.5
+    wants it."""
     normalize: bool = True
     """Whether the embedding is L2-normalized."""
     prompts: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -87,8 +90,7 @@ class SentenceEmbedding(Task):
     def __post_init__(self) -> None:
         if self.pooling not in POOLINGS:
             raise ValueError(f"expected a pooling of {', '.join(POOLINGS)}, found {self.pooling!r}")
-        if not isinstance(self.normalize, bool):
-            raise TypeError(f"expected normalize to be true or false, found {self.normalize!r}")
+        self._check_flags()
         if not isinstance(self.dimensions, int):
             raise TypeError(f"expected dimensions to be a whole number, found {self.dimensions!r}")
         if self.dimensions < 1:
@@ -111,6 +113,11 @@ class SentenceEmbedding(Task):
         unknown = sorted(set(self.dense_activations) - set(DENSE_ACTIVATIONS))
         if unknown:
             raise ValueError(f"expected activations of {', '.join(DENSE_ACTIVATIONS)}, found {', '.join(unknown)}")
+
+    def _check_flags(self) -> None:
+        for name in ("normalize", "layer_norm"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise TypeError(f"expected {name} to be true or false, found {value!r:.50}")
 
     def _check_prompts(self) -> None:
         if not all(isinstance(text, str) for text in self.prompts.values()):
