@@ -18,7 +18,7 @@ from bert_bench.timing_statistics import Timing, paired_speedup, summarize
 from bert_runtime.machine import available_cores
 from bert_runtime.tokenization import Batch
 
-__all__ = ["path_option", "rotated", "time_full_batch", "time_interleaved", "write_result"]
+__all__ = ["path_option", "rotated", "time_full_batch", "time_interleaved", "unfinished_result", "write_result"]
 
 _TOKEN_ID = 2000
 """Id of every token of a timed batch. Latency does not depend on ids; every BERT vocabulary has this one."""
@@ -44,6 +44,22 @@ def write_result(path: Path, values: dict[str, Any], threads: int | None = None)
     conditions["argv"] = ("python", "-m", f"bert_bench.experiments.{Path(sys.argv[0]).stem}", *arguments())
     text = json.dumps({"conditions": conditions, **values}, indent=2, ensure_ascii=False, allow_nan=False)
     path.write_text(text + "\n", encoding="utf-8")
+
+
+def unfinished_result(path: Path, request: dict[str, Any], lists: Sequence[str]) -> dict[str, Any]:
+    """Return the result that an experiment goes on with, so that a long one can be measured in parts.
+
+    Args:
+        path: File of the result so far, which need not exist.
+        request: Sizes and settings, as keys of the result. One that has others is not gone on with.
+        lists: Keys whose values are lists of runs.
+
+    """
+    found = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    request = json.loads(json.dumps(request))
+    if any(found.get(key) != value for key, value in request.items()):
+        return {**request, **{name: [] for name in lists}}
+    return {key: value for key, value in found.items() if key != "conditions"}
 
 
 def rotated(names: Sequence[str], turn: int) -> list[str]:

@@ -23,7 +23,7 @@ from typing import Any
 import click
 import numpy as np
 
-from bert_bench.experiments.harness import path_option, write_result
+from bert_bench.experiments.harness import path_option, unfinished_result, write_result
 from bert_export import export
 from bert_models.training import TrainSettings, fine_tune
 from bert_runtime import evaluate, load
@@ -92,9 +92,9 @@ def _train_theirs(base: Path, train: Path, output: Path, settings: TrainSettings
     model.save_pretrained(str(output / "checkpoint"))
 
 
-def _judge(checkpoint: Path, bundle: Path, train: Path, test: Path) -> dict[str, Any]:
+def _judge(checkpoint: Path, bundle: Path, train: Path, test: Path, max_tokens: int) -> dict[str, Any]:
     """Export a checkpoint and return its metrics in both precisions, and the logits' agreement."""
-    manifest = export(checkpoint, bundle, task="rerank", calibrate=train, force=True, progress=click.echo)
+    manifest = export(checkpoint, bundle, task="rerank", max_tokens=max_tokens, calibrate=train, force=True)
     records = read_records(test)
     result: dict[str, Any] = {"default": manifest.default_precision}
     for precision in ("fp32", "int8"):
@@ -115,15 +115,6 @@ def _by_embeddings(base: Path, bundle: Path, test: Path) -> dict[str, float]:
         run[str(number)] = {str(index): float(score) for index, score in enumerate(scores)}
         qrels[str(number)] = {str(index): float(grade) for index, grade in enumerate(record.fields["scores"])}
     return {name: round(value, 4) for name, value in retrieval_metrics(run, qrels, recall_at=()).items()}
-
-
-def _earlier(output: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the result to go on with: that of the file, if it has the same data and settings, or one without runs."""
-    found = json.loads(output.read_text("utf-8")) if output.exists() else {}
-    if any(found.get(key) != value for key, value in json.loads(json.dumps(request)).items()):
-        return {**request, **{name: [] for name in _TRAINERS}}
-    del found["conditions"]
-    return dict(found)
 
 
 def results_table(path: Path) -> str:
@@ -152,13 +143,16 @@ _COLUMNS = (("fp32", "ndcg_at_10"), ("int8", "ndcg_at_10"), ("int8", "mrr_at_10"
 @click.option("--questions", type=int, default=300, show_default=True, help="Questions to train on.")
 @click.option("--test-questions", type=int, default=150, show_default=True)
 @click.option("--epochs", type=int, default=1, show_default=True)
+@click.option("--lr", type=float, default=1e-4, show_default=True)
+@click.option("--batch-size", type=int, default=16, show_default=True)
+@click.option("--max-tokens", type=int, default=192, show_default=True, help="Tokens of a training sequence.")
 @click.option("--seeds", type=int, default=2, show_default=True)
 @click.option("--compare", is_flag=True, help="Train with sentence-transformers, too.")
 @path_option("--folder", "Folder for data, checkpoints and bundles, which are kept.")
 @path_option("--output", "Result file to write.")
 def main(
-    base: Path, train: Path, test: Path, questions: int, test_questions: int, epochs: int, seeds: int,
-    compare: bool, folder: Path, output: Path,
+    base: Path, train: Path, test: Path, questions: int, test_questions: int, epochs: int, lr: float,
+    batch_size: int, max_tokens: int, seeds: int, compare: bool, folder: Path, output: Path,
 ) -> None:  # fmt: skip
     """Make the data, train, judge, write the result after every run."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -167,10 +161,10 @@ def main(
     write_rows(test, lists, test_questions, lists=True)
     write_rows(train, dev, 20, lists=True)  # of questions that are trained on: it chooses nothing but the last epoch
     settings = TrainSettings(
-        epochs=epochs, batch_size=16, lr=1e-4, max_tokens=256, precision="bf16", warmup_ratio=0.1
+        epochs=epochs, batch_size=batch_size, lr=lr, max_tokens=max_tokens, precision="bf16", warmup_ratio=0.1
     )  # fmt: skip
     sizes = {"questions": questions, "rows": questions * (1 + _NEGATIVES), "test_questions": test_questions}
-    result = _earlier(output, {**sizes, "settings": settings.to_dict()})
+    result = unfinished_result(output, {**sizes, "settings": settings.to_dict()}, _TRAINERS)
     if "embeddings" not in result:
         result |= {"embeddings": _by_embeddings(base, folder / "embeddings", lists)}
     for seed in range(seeds):
@@ -186,7 +180,7 @@ def main(
             else:
                 _train_theirs(base, rows, run_folder, replace(settings, seed=seed))
             seconds = time.monotonic() - start
-            judged = _judge(checkpoint, folder / f"{name}-{seed}-bundle", rows, lists)
+            judged = _judge(checkpoint, folder / f"{name}-{seed}-bundle", rows, lists, max_tokens)
             result[name].append({"seed": seed, "train_s": round(seconds, 1), **judged})
             write_result(output, result)
             click.echo(json.dumps(result[name][-1]))

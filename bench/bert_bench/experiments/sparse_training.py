@@ -1,0 +1,151 @@
+"""Train sparse embeddings on SQuAD next to sentence-transformers, and judge both in FP32 and INT8.
+
+python -m bert_bench.experiments.sparse_training --base CKPT --train FILE --test FILE --folder FOLDER --output FILE
+
+A training row is a question with the paragraph that it was asked of; the paragraphs of the other rows of a batch are
+negatives. A test question looks for its paragraph among those of all test questions, whose articles are others. Both
+trainers have one loss (cross-entropy of dot products, and SPLADE's regularizer of FLOPs with the same weights and
+schedule), batch size, learning rate with 10 % warm-up and linear decay, number of epochs, maximum of tokens and
+arithmetic, and differ in the order of the batches. The base without training is judged, too.
+
+Runs that the output file already has, of the same data and settings, are not repeated. `--compare` needs
+sentence-transformers and accelerate in the environment.
+"""
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from bert_bench.experiments.harness import path_option, unfinished_result, write_result
+from bert_export import export
+from bert_models.training import TrainSettings, fine_tune
+from bert_runtime import evaluate, load
+from bert_runtime.records import read_records
+
+__all__ = ["main", "results_table", "write_pairs"]
+
+_TRAINERS = ("bert-export", "sentence-transformers")
+
+
+def write_pairs(squad: Path, path: Path, count: int) -> None:
+    """Write rows of a question and its paragraph, drawn at random, each paragraph once."""
+    records = read_records(squad)
+    order = np.random.default_rng(0).permutation(len(records)).tolist()
+    by_paragraph = {records[index].text("context"): records[index].text("question") for index in order}
+    rows = [{"text": question, "text_pair": paragraph} for paragraph, question in list(by_paragraph.items())[:count]]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def _train_theirs(base: Path, train: Path, output: Path, settings: TrainSettings) -> None:
+    """Train sentence-transformers' `SparseEncoder` with the same settings."""
+    from datasets import Dataset
+    from sentence_transformers import SparseEncoder, SparseEncoderTrainer, SparseEncoderTrainingArguments
+    from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss, SpladeLoss
+    from transformers import set_seed
+
+    set_seed(settings.seed)
+    model = SparseEncoder(str(base), device="cpu")
+    model.max_seq_length = settings.max_tokens
+    data = Dataset.from_list([json.loads(line) for line in train.read_text("utf-8").splitlines()])
+    arguments = SparseEncoderTrainingArguments(
+        output_dir=str(output / "run"), num_train_epochs=settings.epochs, learning_rate=settings.lr,
+        per_device_train_batch_size=settings.batch_size, warmup_steps=settings.warmup_ratio,
+        weight_decay=settings.weight_decay, max_grad_norm=settings.max_grad_norm, seed=settings.seed,
+        bf16=settings.precision == "bf16", use_cpu=True, save_strategy="no", report_to="none", disable_tqdm=True,
+    )  # fmt: skip
+    ranking = SparseMultipleNegativesRankingLoss(model)
+    loss = SpladeLoss(model, ranking, settings.document_flops, settings.query_flops)
+    SparseEncoderTrainer(model, arguments, data, loss=loss).train()
+    model.save_pretrained(str(output / "checkpoint"))
+
+
+def _judge(checkpoint: Path, bundle: Path, train: Path, test: Path, max_tokens: int) -> dict[str, Any]:
+    """Export a checkpoint; return its metrics in both precisions, and how many weights a text has."""
+    export(checkpoint, bundle, task="sparse-embedding", max_tokens=max_tokens, calibrate=train, force=True)
+    records = read_records(test)
+    result: dict[str, Any] = {}
+    for precision in ("fp32", "int8"):
+        model = load(bundle, precision=precision)
+        metrics = evaluate(model, records)
+        result[precision] = {name: round(value, 4) for name, value in metrics.items()}
+        for field in ("text", "text_pair"):
+            sizes = [len(vector.indices) for vector in model([record.text(field) for record in records])]
+            result[precision][f"weights_per_{field}"] = round(float(np.mean(sizes)), 1)
+    return result
+
+
+def results_table(path: Path) -> str:
+    """Return a result file as a Markdown table: a row per trainer, means over the seeds."""
+    found = json.loads(path.read_text("utf-8"))
+    lines = [
+        "| | nDCG@10, FP32 | nDCG@10, INT8 | weights of a question | of a paragraph | training, s |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    rows = {"the base, untrained": [found["base"]], "`bert-export train`": found["bert-export"]}
+    rows["sentence-transformers"] = found["sentence-transformers"]
+    for title, runs in rows.items():
+        if not runs:
+            continue
+        ranking = [np.mean([run[precision]["ndcg_at_10"] for run in runs]) for precision in ("fp32", "int8")]
+        sizes = [np.mean([run["fp32"][f"weights_per_{field}"] for run in runs]) for field in ("text", "text_pair")]
+        seconds = f"{np.mean([run['train_s'] for run in runs]):.0f}" if "train_s" in runs[0] else "–"
+        columns = [*(f"{value:.4f}" for value in ranking), *(f"{size:.0f}" for size in sizes), seconds]
+        lines.append(f"| {title} | {' | '.join(columns)} |")
+    return "\n".join(lines)
+
+
+@click.command(help=__doc__)
+@path_option("--base", "Checkpoint to start from.")
+@path_option("--train", "SQuAD file to train on.")
+@path_option("--test", "SQuAD file to judge on.")
+@click.option("--rows", type=int, default=1000, show_default=True, help="Pairs to train on.")
+@click.option("--test-rows", type=int, default=400, show_default=True, help="Questions, and paragraphs, to judge on.")
+@click.option("--epochs", type=int, default=2, show_default=True)
+@click.option("--lr", type=float, default=1e-4, show_default=True)
+@click.option("--batch-size", type=int, default=16, show_default=True)
+@click.option("--max-tokens", type=int, default=192, show_default=True, help="Tokens of a training sequence.")
+@click.option("--seeds", type=int, default=2, show_default=True)
+@click.option("--compare", is_flag=True, help="Train with sentence-transformers, too.")
+@path_option("--folder", "Folder for data, checkpoints and bundles, which are kept.")
+@path_option("--output", "Result file to write.")
+def main(
+    base: Path, train: Path, test: Path, rows: int, test_rows: int, epochs: int, lr: float,
+    batch_size: int, max_tokens: int, seeds: int, compare: bool, folder: Path, output: Path,
+) -> None:  # fmt: skip
+    """Make the data, train, judge, write the result after every run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pairs, held_out, dev = folder / "train.jsonl", folder / "test.jsonl", folder / "dev.jsonl"
+    write_pairs(train, pairs, rows)
+    write_pairs(test, held_out, test_rows)
+    write_pairs(train, dev, 20)  # rows that are trained on: they choose nothing but the last epoch
+    settings = TrainSettings(epochs=epochs, batch_size=batch_size, lr=lr, max_tokens=max_tokens, precision="bf16")
+    result = unfinished_result(
+        output, {"rows": rows, "test_rows": test_rows, "settings": settings.to_dict()}, _TRAINERS
+    )
+    if "base" not in result:
+        result["base"] = _judge(base, folder / "base-bundle", pairs, held_out, max_tokens)
+    for seed in range(seeds):
+        for name in _TRAINERS if compare else _TRAINERS[:1]:
+            if any(run["seed"] == seed for run in result[name]):
+                continue
+            run_folder, seeded = folder / f"{name}-{seed}", replace(settings, seed=seed)
+            checkpoint = run_folder if name == _TRAINERS[0] else run_folder / "checkpoint"
+            start = time.monotonic()
+            if name == _TRAINERS[0]:
+                fine_tune("sparse-embedding", base, pairs, dev, checkpoint, seeded, force=True, progress=click.echo)
+            else:
+                _train_theirs(base, pairs, run_folder, seeded)
+            seconds = time.monotonic() - start
+            judged = _judge(checkpoint, folder / f"{name}-{seed}-bundle", pairs, held_out, max_tokens)
+            result[name].append({"seed": seed, "train_s": round(seconds, 1), **judged})
+            write_result(output, result)
+            click.echo(json.dumps(result[name][-1]))
+
+
+if __name__ == "__main__":
+    main()
