@@ -16,7 +16,7 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import numpy as np
@@ -26,6 +26,7 @@ from bert_export import export
 from bert_models.training import TrainSettings, fine_tune
 from bert_runtime import evaluate, load
 from bert_runtime.records import read_records
+from bert_runtime.tasks.sparse_embedding import SparseVector
 
 __all__ = ["main", "results_table", "write_pairs"]
 
@@ -74,7 +75,8 @@ def _judge(checkpoint: Path, bundle: Path, train: Path, test: Path, max_tokens: 
         metrics = evaluate(model, records)
         result[precision] = {name: round(value, 4) for name, value in metrics.items()}
         for field in ("text", "text_pair"):
-            sizes = [len(vector.indices) for vector in model([record.text(field) for record in records])]
+            vectors = cast(list[SparseVector], model([record.text(field) for record in records]))
+            sizes = [len(vector.indices) for vector in vectors]
             result[precision][f"weights_per_{field}"] = round(float(np.mean(sizes)), 1)
     return result
 
