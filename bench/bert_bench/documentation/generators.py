@@ -128,6 +128,7 @@ _EXPERIMENTS = {
     "ray_batch": "ray-batch.json",
     "serving": "serving-zen5.json",
     "deberta": "deberta-base.json",
+    "modernbert": "modernbert-base.json",
 }
 """Experiments that have a `results_table`, with their results in bench/results."""
 

@@ -225,7 +225,7 @@ def _pretraining_table(results: Path) -> str:
 @path_option("--output", "Result file to write.")
 @click.option("--data-set", type=click.Choice(["sst2", "banking77"]), default="sst2", show_default=True)
 @click.option("--vocab-size", type=int, default=4096, show_default=True)
-@click.option("--steps", type=int, default=600, show_default=True, help="Steps of pre-training.")
+@click.option("--steps", type=int, default=500, show_default=True, help="Steps of pre-training.")
 @click.option("--batch-size", type=int, default=32, show_default=True, help="Sequences per step of pre-training.")
 @click.option("--max-tokens", type=int, default=128, show_default=True, help="Tokens per sequence of pre-training.")
 @click.option("--lr", type=float, default=2e-3, show_default=True, help="Peak learning rate of pre-training.")
