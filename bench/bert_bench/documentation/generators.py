@@ -127,6 +127,7 @@ _EXPERIMENTS = {
     "fusions": "fusions.json",
     "ray_batch": "ray-batch.json",
     "serving": "serving-zen5.json",
+    "zero_shot": "zero-shot.json",
     "deberta": "deberta-base.json",
     "modernbert": "modernbert-base.json",
 }
