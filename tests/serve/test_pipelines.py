@@ -131,6 +131,9 @@ def test_lists_of_inputs_have_lists_of_answers(tasks_client: TestClient) -> None
         alone, both = ask(tasks_client, name, one), ask(tasks_client, name, [one, one])
         assert_close(both, [alone, alone])
         assert ask(tasks_client, name, []) == []
+    alone, both = ask(tasks_client, "feature-extraction", TEXT), ask(tasks_client, "feature-extraction", [TEXT, TEXT])
+    assert np.array(alone).shape[0] == 1  # each text has an axis of its own, as in the pipeline
+    assert_close(both, [alone, alone])
     for name in ("text-classification", "reranker", "sentence-embedding"):
         (alone,) = ask(tasks_client, name, TEXT)  # a list of lists also for one input
         assert_close(ask(tasks_client, name, [TEXT, TEXT]), [alone, alone])
@@ -191,6 +194,14 @@ def test_the_path_may_name_the_task(tasks_client: TestClient) -> None:
         ("question-answering", {"inputs": "a"}, "input 0: expected a pair of texts, found one"),
         ("sentence-embedding", {"inputs": "a", "normalize": False}, "normalize=False is not possible"),
         ("sentence-embedding", {"inputs": "a", "truncation_direction": "left"}, "truncation_direction: expected right"),
+        ("feature-extraction", {"inputs": "a", "truncation_direction": "left"}, "truncation_direction: expected right"),
+        ("feature-extraction", {"inputs": "a", "normalize": True}, "special_tokens, word_pooling; found normalize"),
+        (
+            "feature-extraction",
+            {"inputs": "a", "word_pooling": "max"},
+            "a word_pooling of none, first, mean, found 'max'",
+        ),
+        ("feature-extraction", {"inputs": {"text": "a", "text_pair": "b"}}, "input 0: expected one text, found a pair"),
         ("sentence-embedding", {"inputs": "a", "dimensions": 99}, "dimensions must lie in 1 to 32"),
         ("sentence-embedding", {"inputs": {"source_sentence": "a"}}, "and a list of sentences, found source_sentence"),
         (

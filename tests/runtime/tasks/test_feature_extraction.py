@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import transformers
 
-from bert_runtime import DataError, InputError, Model, Record
+from bert_runtime import DataError, InputError, Model, Record, load
 from bert_runtime.tasks import FeatureExtraction, TokenVectors, task_from_dict
 from bert_runtime.tasks.feature_extraction import WORD_POOLINGS
 
-from ..task_models import NASTY, RandomRunner, random_model, text_of, wordpiece
+from ..task_models import NASTY, RandomRunner, random_model, reference, text_of, wordpiece
 
 TASK = FeatureExtraction(hidden_size=3, num_layers=12, layers=(11, 12))
 
@@ -55,6 +56,23 @@ def test_words_have_one_vector_each(model: Model) -> None:
         assert words.offsets.tolist() == [[0, 2], [3, 8], [8, 9], [10, 16]]
         assert words.word_ids.tolist() == [0, 1, 2, 3]
         np.testing.assert_allclose(words.vectors, [tokens[1], card, tokens[4], tokens[5]], rtol=1e-6)
+
+
+def test_vectors_equal_those_of_the_pipeline(toy_vocab: Path, tmp_path: Path) -> None:
+    """A bundle of a middle layer, which is the last one of a model that is cut there."""
+    from bert_export import export
+
+    tokenizer = transformers.BertTokenizer(str(toy_vocab / "vocab.txt"))
+    theirs = reference("BertModel", tokenizer, num_hidden_layers=3)
+    for saved in (theirs, tokenizer):
+        saved.save_pretrained(tmp_path / "checkpoint")
+    export(tmp_path / "checkpoint", tmp_path / "bundle", task="feature-extraction", layers=2, precisions=["fp32"])
+    theirs.encoder.layer = theirs.encoder.layer[:2]
+    theirs.config.num_hidden_layers = 2
+    pipeline = transformers.pipeline("feature-extraction", model=theirs, tokenizer=tokenizer)
+    found, texts = load(tmp_path / "bundle", threads=1), [text for text in NASTY if text.strip()]
+    for result, (expected,) in zip(found(texts), pipeline(texts), strict=True):
+        np.testing.assert_allclose(result.to_dict(), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("length", [0, 1, 14, 15, 40, 200])

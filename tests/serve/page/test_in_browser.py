@@ -278,6 +278,7 @@ def test_every_task_shows_its_result(start_server: StartServer, open_page: OpenP
         "replaced-token-detection": "mark.shade",
         "next-sentence-prediction": ".bars",
         "sentence-embedding": "table.heat",
+        "feature-extraction": "table.heat",
         "reranker": "dl.numbers",
         "rerank": "dl.numbers",
         "multi-label": ".bars",
