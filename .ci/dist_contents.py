@@ -16,7 +16,7 @@ PACKAGES = {
     "bert_bench": "bench/bert_bench",
 }
 """Folder of each package in the sdist."""
-LIBRARIES = {f"bert_runtime/lib/kernels-{name}.so" for name in ("avx2", "avx512", "avxvnni")}
+LIBRARIES = {f"bert_runtime/lib/kernels-{name}.so" for name in ("avx2", "avx512", "avx512bf16", "avxvnni")}
 ENTRY_POINTS = ("bert-export = bert_export.__main__:main", "bert-bench = bert_bench.cli:main")
 
 _PROJECT_FILES = {

@@ -8,6 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from bert_export.attention_graph import build_attention_graph
+from bert_export.bf16 import build_bf16
 from bert_export.capture import OPSET, check_opset, input_names
 from bert_export.cpu import build_fp32, build_int8
 from bert_export.cuda import build_cuda
@@ -80,8 +81,8 @@ def export(
         bundle: Directory to write; it appears whole when every check has passed, or not at all.
         task: Task, if the checkpoint does not say.
         targets: Devices to export for: `cpu`, `cuda`, `tensorrt`. No GPU is needed.
-        precisions: Variants to make: `fp32`, `fp16`, `int8`. FP32 for the CPU is always made, since the others are
-            compared with it. By default also INT8 for the CPU, and FP16 for a GPU.
+        precisions: Variants to make: `fp32`, `fp16`, `int8`, `bf16`. FP32 for the CPU is always made, since the others
+            are compared with it. By default also INT8 for the CPU, and FP16 for a GPU.
         max_tokens: Maximum length of a sequence in tokens; by default the checkpoint's.
         dimensions: Number of an embedding's first dimensions to keep, before it is normalized (Matryoshka models).
         layers: Hidden states that feature-extraction reads, see `select_layers`; by default the last one.
@@ -148,6 +149,8 @@ def export(
         built: list[BuiltVariant] = [fp32]
         if "int8" in plan.cpu:
             built.append(build_int8(context, fp32, weight_bits))
+        if "bf16" in plan.cpu:
+            built.append(build_bf16(context, fp32))
         built += build_cuda(context, fp32, plan.cuda, padding_modes)
         built += build_tensorrt(context, fp32, plan.tensorrt, allow_fp32_fallback=precisions is None)
         built = _measure(context, built, labelled)

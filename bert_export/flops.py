@@ -4,12 +4,12 @@ from math import prod
 
 import onnx_ir as ir
 
-from bert_export.vocabulary_pooling import FLOAT_POOLING_FUNCTIONS, POOLING_FUNCTIONS
+from bert_export.vocabulary_pooling import POOLING_FUNCTIONS
 
 __all__ = ["int8_flops_share", "matmul_flops"]
 
 _INT8_MATMULS = ("DynamicQuantizeMatMul", "MatMulIntegerToFloat")
-_INT8_POOLINGS = tuple(name for name in POOLING_FUNCTIONS if name not in FLOAT_POOLING_FUNCTIONS)
+_INT8_POOLINGS = tuple(name for name in POOLING_FUNCTIONS if name.startswith("Quantized"))
 
 
 def matmul_flops(node: ir.Node, tokens: int) -> int:

@@ -5,6 +5,9 @@ where the session has one (`bert_runtime.cpu.native_kernels`), and inlines the f
 bundle needs no kernel, and a kernel fuses the element-wise operators between two matmuls into one pass.
 """
 
+import re
+from collections.abc import Mapping
+
 import onnx
 import onnx_ir as ir
 
@@ -14,7 +17,7 @@ from bert_export.position_functions import POSITION_SCORES_BODY, POSITION_TABLES
 from bert_models.relative_positions import MASKED_SCORE
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
-__all__ = ["FUNCTIONS"]
+__all__ = ["BF16_FUNCTIONS", "FUNCTIONS"]
 
 _HEADER = f'<domain: "{KERNEL_DOMAIN}", opset_import: ["": {OPSET}, "{MICROSOFT_DOMAIN}": 1]>'
 
@@ -167,7 +170,7 @@ _ADD_NORM_QUANTIZE = """sum = Add (x, residual)
         smoothed = Mul (y, smoothing)
         y_uint8 = QuantizeLinear (smoothed, scale, zero_point)"""
 
-_SOURCES = (
+_FLOAT_SOURCES = (
     f"""{_HEADER}
     Linear (x, weight, bias) => (y) {{
         product = MatMul (x, weight)
@@ -216,6 +219,22 @@ _SOURCES = (
     DisentangledAttention <num_heads, scale> (qkv, mask, is_full, {_TABLES}) => (attended) {{
         {_DISENTANGLED_ATTENTION}
     }}""",
+)
+
+_NORM_SOURCES = (
+    f"""{_HEADER}
+    AddNorm <epsilon> (x, residual, gamma, beta) => (y) {{
+        sum = Add (x, residual)
+        y = LayerNormalization <axis = -1, epsilon: float = @epsilon> (sum, gamma, beta)
+    }}""",
+    f"""{_HEADER}
+    AddPreNorm <epsilon> (x, residual, gamma, beta) => (sum, y) {{
+        sum = Add (x, residual)
+        y = LayerNormalization <axis = -1, epsilon: float = @epsilon> (sum, gamma, beta)
+    }}""",
+)
+
+_QUANTIZED_SOURCES = (
     f"""{_HEADER}
     QuantizedLinear (x, weight, x_scale, scales, x_zero_point, bias) => (y) {{
         y = {_INT8_MATMUL}
@@ -278,8 +297,28 @@ _SOURCES = (
     }}""",
 )
 
-FUNCTIONS = {
-    function.name: function
-    for function in (ir.serde.deserialize_function(onnx.parser.parse_function(source)) for source in _SOURCES)
-}
+
+def _in_bf16(source: str) -> str:
+    """Return the function of a float function's name with `Bf16` before it, whose weight is bfloat16.
+
+    Its kernel also rounds the operands of each matmul to bfloat16, which the body does not.
+    """
+    widened = source.replace("MatMul (x, weight)", "MatMul (x, wide)")
+    if widened != source:
+        widened = widened.replace("=> (y) {", "=> (y) {\n        wide = Cast <to = 1> (weight)")
+    return re.sub(r">\n    (?=[A-Z])", r"\g<0>Bf16", widened, count=1)
+
+
+def _parse(*sources: str) -> dict[str, ir.Function]:
+    functions = (ir.serde.deserialize_function(onnx.parser.parse_function(source)) for source in sources)
+    return {function.name: function for function in functions}
+
+
+_BF16_FUNCTIONS = _parse(*map(_in_bf16, _FLOAT_SOURCES))
+
+FUNCTIONS = _parse(*_FLOAT_SOURCES, *_NORM_SOURCES, *_QUANTIZED_SOURCES) | _BF16_FUNCTIONS
 """The functions, by name. Names, inputs and attributes are those of the kernels in `runtime/native`."""
+
+BF16_FUNCTIONS: Mapping[str, ir.Function | None] = {**_BF16_FUNCTIONS, "Bf16VocabularyMax": None}
+"""Functions with kernels that multiply in bfloat16; the body of `Bf16VocabularyMax` depends on the call, see
+`bert_export.vocabulary_pooling`."""

@@ -28,7 +28,7 @@ from bert_export.position_functions import POSITION_SCORES
 from bert_export.vocabulary_pooling import POOLING_FUNCTIONS
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
-__all__ = ["outline_kernels"]
+__all__ = ["outline_add_norm", "outline_kernels"]
 
 
 def outline_kernels(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
@@ -265,8 +265,8 @@ def _outline_linear(matmul: ir.Node) -> str:
     return _call(last, "Linear", [linear.input, linear.weight, bias], last.outputs)
 
 
-def _outline_add_norm(norm: ir.Node) -> str:
-    """Outline a sum, its LayerNormalization, and the smoothing and quantization of the result.
+def _residual_sum(norm: ir.Node) -> tuple[ir.Node, bool]:
+    """Return the Add of a residual that a LayerNormalization reads, and whether the kernels know it as post-norm.
 
     The residual that the next block adds to is the normalized sum (post-norm), or the sum itself (pre-norm).
     """
@@ -277,6 +277,27 @@ def _outline_add_norm(norm: ir.Node) -> str:
     is_post_norm = len(add.outputs[0].uses()) == 1
     if not is_post_norm and len(norm.outputs[0].uses()) != 1:
         raise NoMatch("expected either the sum or the normalized sum to be read by others")
+    return add, is_post_norm
+
+
+def outline_add_norm(norm: ir.Node) -> str:
+    """Outline a sum and its LayerNormalization; return the function's name.
+
+    Raises:
+        NoMatch: The node is not the LayerNormalization of a residual sum.
+    """
+    add, is_post_norm = _residual_sum(norm)
+    inputs = [*add.inputs, *norm.inputs[1:3]]
+    for value in inputs[2:]:
+        constant(value)
+    outputs = [norm.outputs[0]] if is_post_norm else [add.outputs[0], norm.outputs[0]]
+    attributes = {"epsilon": norm.attributes["epsilon"].as_float()}
+    return _call(norm, "AddNorm" if is_post_norm else "AddPreNorm", inputs, outputs, attributes)
+
+
+def _outline_add_norm(norm: ir.Node) -> str:
+    """Outline a sum, its LayerNormalization, and the smoothing and quantization of the result."""
+    add, is_post_norm = _residual_sum(norm)
     for smooth in norm.outputs[0].consumers():
         if smooth.op_type != "Mul" or smooth.inputs[0] is not norm.outputs[0]:
             continue

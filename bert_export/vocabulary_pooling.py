@@ -29,12 +29,17 @@ __all__ = [
 FLOAT_POOLING_FUNCTIONS = ("VocabularyMax", "VocabularySum")
 """The functions of FP32 graphs."""
 
-POOLING_FUNCTIONS = (*FLOAT_POOLING_FUNCTIONS, "QuantizedVocabularyMax", "QuantizedVocabularySum")
+POOLING_FUNCTIONS = (
+    *FLOAT_POOLING_FUNCTIONS,
+    "Bf16VocabularyMax",
+    "QuantizedVocabularyMax",
+    "QuantizedVocabularySum",
+)
 """The functions. Inputs: x [B, S, E], weight, bias [V], attention mask int64 [B, S]; the quantized ones have those of
 `QuantizedLinear` before the mask.
 
 `VocabularyMax`: the maximum over the tokens of max(0, score), weight [V, E]. `VocabularySum`: the sum of log(1 + …) of
-it, as often as the attribute `logarithms` says. Quantized: weight int8 [E, V]."""
+it, as often as the attribute `logarithms` says. Bf16: weight bfloat16 [V, E]. Quantized: weight int8 [E, V]."""
 
 _CHUNK_SIZE = 2048
 """Tokens of the vocabulary per chunk of the functions' bodies."""
@@ -113,6 +118,8 @@ class _Body:
         assert isinstance(width, int)
         if not self._quantized:  # Gemm reads the embedding as it is stored, and takes matrices alone
             x = self._insert("Reshape", [x, self._ints(-1, width)], ir.Shape(["padded_tokens", width]))
+            if weight.dtype == ir.DataType.BFLOAT16:
+                weight = self._insert("Cast", [weight], weight.shape, to=ir.DataType.FLOAT)
         pooled = [self._chunk(x, weight, rest, *limits) for limits in chunk_vocabulary(vocab_size, _CHUNK_SIZE)]
         joined = pooled[0]
         if len(pooled) > 1:

@@ -83,7 +83,7 @@ ray_option = option_group("Ray")
     "--precision",
     default="auto",
     show_default=True,
-    type=click.Choice(["auto", "fp32", "fp16", "int8"]),
+    type=click.Choice(["auto", "fp32", "fp16", "int8", "bf16"]),
     help="Variant to run, as of predict.",
 )
 @threads_option

@@ -13,7 +13,7 @@ from bert_runtime.cpu.native_kernels import HOW_TO_GET_KERNELS, kernel_names, ke
 from bert_runtime.errors import BundleError
 from bert_runtime.machine import has_instruction_set
 from bert_runtime.plan import tuned_plan
-from bert_runtime.variant_choice import cpu_plan
+from bert_runtime.variant_choice import WHY_BF16_IS_FP32, cpu_plan, gains_speed
 
 __all__ = ["print_bundle", "print_export", "print_variants"]
 
@@ -103,6 +103,8 @@ def _advice(manifest: Manifest) -> list[str]:
     """Return advice if something would be faster on this processor."""
     if any(variant.functions for variant in manifest.variants) and kernels_missing():
         return [f"native kernels, which this installation lacks; {HOW_TO_GET_KERNELS}"]
+    if any(not gains_speed(variant) for variant in manifest.variants_for("cpu")):
+        return [f"a processor for bf16, which runs as FP32 here: {WHY_BF16_IS_FP32}"]
     instruction_sets = {
         variant.instruction_set for variant in manifest.variants_for("cpu") if variant.precision == "int8"
     }

@@ -168,7 +168,7 @@ inference_options = combine(
         "--precision",
         default="auto",
         show_default=True,
-        type=click.Choice(["auto", "fp32", "fp16", "int8"]),
+        type=click.Choice(["auto", "fp32", "fp16", "int8", "bf16"]),
         help="Variant to run. auto: the one that tune measured to be fastest, else the bundle's default; FP16 on CUDA.",
     ),
     engine_option(

@@ -63,7 +63,7 @@ def _named_bundles(bundles: Sequence[str]) -> dict[str, Path]:
 @address_option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 for all.")
 @address_option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 for a free port.")
 @address_option("--uds", type=PATH, help="Unix socket to listen on instead.")
-@engine_option("--precision", default="auto", show_default=True, help="fp32, fp16, int8 or auto.")
+@engine_option("--precision", default="auto", show_default=True, help="fp32, fp16, int8, bf16 or auto.")
 @engine_option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, tensorrt or auto.")
 @engine_option("--threads", type=click.IntRange(1), show_default="all cores", help="Threads of each model.")
 @engine_option(

@@ -8,13 +8,13 @@ import onnx_ir as ir
 from bert_export.onnx_graph import add_initializer, constant, insert_before, operators
 from bert_export.quantization.weights import quantize_weight
 
-__all__ = ["quantize_embeddings"]
+__all__ = ["MIN_ELEMENTS", "quantize_embeddings"]
 
-_MIN_ELEMENTS = 1 << 20
+MIN_ELEMENTS = 1 << 20
 """Smaller tables are not worth three more operators (a judgement)."""
 
 
-def quantize_embeddings(graph: ir.Model, *, min_elements: int = _MIN_ELEMENTS) -> list[str]:
+def quantize_embeddings(graph: ir.Model, *, min_elements: int = MIN_ELEMENTS) -> list[str]:
     """Quantize large tables that are only gathered from, in place: int8 [V, H] with a scale per row.
 
     The rows that are gathered are converted back to float32. A table that a matmul reads as well, as in fill-mask

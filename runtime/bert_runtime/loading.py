@@ -60,8 +60,8 @@ def load(
     Args:
         bundle: the directory that `bert-export export` wrote. To update a bundle that is being served, replace the
             directory, not the bytes of its files, see `mapped`.
-        precision: `fp32`, `fp16` or `int8`; `auto` takes the bundle's default on the CPU, and FP16 on CUDA if the
-            bundle has it.
+        precision: `fp32`, `fp16`, `int8` or `bf16`; `auto` takes the bundle's default on the CPU, and FP16 on CUDA if
+            the bundle has it.
         device: `cpu`, `cuda`, `tensorrt`, or one of the latter two with a number (`cuda:1`). `auto` takes CUDA if the
             bundle has a variant for it and ONNX Runtime can open it, and the CPU otherwise.
         threads: threads per operator on the CPU, by default the cores that affinity mask and cgroup grant.

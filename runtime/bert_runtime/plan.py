@@ -51,7 +51,7 @@ class Plan:
     """
 
     precision: str
-    """`fp32` or `int8`: the variant that runs."""
+    """`fp32`, `int8` or `bf16`: the variant that runs."""
     threads: int
     """Threads per operator of a batch that runs alone."""
     inter_threads: int = 1

@@ -23,7 +23,7 @@ from bert_runtime.plan import Plan, Tuning, check_writable, write_tuning
 from bert_runtime.tasks import Task
 from bert_runtime.timing import interleaved_medians
 from bert_runtime.tokenization import Batch
-from bert_runtime.variant_choice import can_run, choose_variant
+from bert_runtime.variant_choice import can_run, choose_variant, gains_speed
 
 __all__ = ["tune"]
 
@@ -133,7 +133,7 @@ def tune(
 def _candidate_precisions(manifest: Manifest) -> list[str]:
     """Return the precisions that take part: the default, FP32, and those that are faithful to it."""
     default = choose_variant(manifest, "auto").precision
-    variants = [variant for variant in manifest.variants_for("cpu") if can_run(variant)]
+    variants = [variant for variant in manifest.variants_for("cpu") if can_run(variant) and gains_speed(variant)]
     return [variant.precision for variant in variants if variant.faithful or variant.precision in (default, "fp32")]
 
 

@@ -4,13 +4,24 @@ import logging
 from dataclasses import replace
 
 from bert_runtime.bundle.manifest import Manifest, Variant
+from bert_runtime.cpu.native_kernels import has_bf16_kernels
 from bert_runtime.errors import BundleError, InputError
 from bert_runtime.machine import available_cores, has_instruction_set
 from bert_runtime.plan import Plan, default_plan
 
-__all__ = ["can_run", "choose_gpu_variant", "choose_variant", "cpu_plan", "made_for_cuda"]
+__all__ = [
+    "WHY_BF16_IS_FP32",
+    "can_run",
+    "choose_gpu_variant",
+    "choose_variant",
+    "cpu_plan",
+    "gains_speed",
+    "made_for_cuda",
+]
 
 _log = logging.getLogger("bert_runtime")
+
+WHY_BF16_IS_FP32 = "bf16 kernels need AVX512-BF16, and an installation with native kernels"
 
 
 def cpu_plan(
@@ -60,26 +71,37 @@ def choose_variant(manifest: Manifest, precision: str) -> Variant:
         BundleError: the bundle has no such variant, or none that this processor can run.
     """
     if precision != "auto":
-        return manifest.variant(precision)
+        variant = manifest.variant(precision)
+        if not gains_speed(variant):
+            _log.warning("%s runs as FP32 here: %s", precision, WHY_BF16_IS_FP32)
+        return variant
     variant = manifest.variant(manifest.default_precision)
+    others = [other for other in manifest.variants_for("cpu") if can_run(other)]
+    if not gains_speed(variant):  # FP32 is as fast, and more exact
+        return next((other for other in others if other.precision == "fp32"), variant)
     if can_run(variant):
         return variant
-    for other in manifest.variants_for("cpu"):
-        if can_run(other):
-            _log.warning(
-                "this processor has no %s, which the %s variant was made for; running %s instead",
-                variant.instruction_set, variant.precision, other.precision,
-            )  # fmt: skip
-            return other
+    for other in others:
+        _log.warning(
+            "this processor has no %s, which the %s variant was made for; running %s instead",
+            variant.instruction_set, variant.precision, other.precision,
+        )  # fmt: skip
+        return other
     raise BundleError(f"no variant of this bundle runs without {variant.instruction_set}; export one with fp32")
 
 
 def can_run(variant: Variant) -> bool:
     """Return whether this processor computes the variant correctly.
 
-    INT8 is correct without VNNI, too, only slower; see `open_onnxruntime_session`.
+    INT8 is correct without VNNI, too, only slower; see `open_onnxruntime_session`. bf16 without bf16 instructions is
+    FP32 with rounded weights, see `gains_speed`.
     """
-    return variant.instruction_set == "vnni" or has_instruction_set(variant.instruction_set)
+    return variant.instruction_set in ("vnni", "bf16") or has_instruction_set(variant.instruction_set)
+
+
+def gains_speed(variant: Variant) -> bool:
+    """Return whether a variant can be faster than FP32 on this CPU: bf16 cannot without kernels for bf16."""
+    return variant.precision != "bf16" or has_bf16_kernels()
 
 
 def made_for_cuda(manifest: Manifest, precision: str) -> bool:

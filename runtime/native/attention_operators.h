@@ -1,5 +1,6 @@
 // ONNX Runtime operators of multi-head self-attention: SelfAttention, RelativeAttention, RotaryAttention and
-// LocalAttention (float32), and the same with uint8 output, QuantizedAttention, QuantizedRelativeAttention and so on.
+// LocalAttention (float32), the same with matmuls of bfloat16, Bf16SelfAttention and so on, and the same with uint8
+// output, QuantizedAttention, QuantizedRelativeAttention and so on.
 // Kernels: float_attention.cc, quantized_attention.cc.
 #pragma once
 #include <algorithm>
@@ -94,32 +95,46 @@ Status* compute_attention(KernelContext* context, const AttentionAttributes& att
 // [positions, S / 2].
 template <Variant variant>
 struct AttentionInputs {
-  static constexpr const char *kName = "SelfAttention", *kQuantizedName = "QuantizedAttention";
+  static constexpr const char *kName = "SelfAttention", *kBf16Name = "Bf16SelfAttention",
+                              *kQuantizedName = "QuantizedAttention";
   static constexpr ElementType kInputs[] = {kFloat, kBool, kBool};
   static constexpr ElementType kQuantizedInputs[] = {kFloat, kBool, kBool, kFloat, kUint8};
 };
 template <>
 struct AttentionInputs<Variant::kRelative> {
-  static constexpr const char *kName = "RelativeAttention", *kQuantizedName = "QuantizedRelativeAttention";
+  static constexpr const char *kName = "RelativeAttention", *kBf16Name = "Bf16RelativeAttention",
+                              *kQuantizedName = "QuantizedRelativeAttention";
   static constexpr ElementType kInputs[] = {kFloat, kBool, kBool, kFloat};
   static constexpr ElementType kQuantizedInputs[] = {kFloat, kBool, kBool, kFloat, kFloat, kUint8};
 };
 template <>
 struct AttentionInputs<Variant::kRotary> {
-  static constexpr const char *kName = "RotaryAttention", *kQuantizedName = "QuantizedRotaryAttention";
+  static constexpr const char *kName = "RotaryAttention", *kBf16Name = "Bf16RotaryAttention",
+                              *kQuantizedName = "QuantizedRotaryAttention";
   static constexpr ElementType kInputs[] = {kFloat, kBool, kBool, kFloat, kFloat};
   static constexpr ElementType kQuantizedInputs[] = {kFloat, kBool, kBool, kFloat, kFloat, kFloat, kUint8};
 };
 template <>
 struct AttentionInputs<Variant::kLocal> : AttentionInputs<Variant::kRotary> {
-  static constexpr const char *kName = "LocalAttention", *kQuantizedName = "QuantizedLocalAttention";
+  static constexpr const char *kName = "LocalAttention", *kBf16Name = "Bf16LocalAttention",
+                              *kQuantizedName = "QuantizedLocalAttention";
 };
+
+// Computes attention, in bfloat16 if the library has its dot products.
+template <bool in_bf16>
+void compute_floats(const Attention& attention, float* y, const ThreadPool& threads,
+                    const PositionTables<float>* tables = nullptr) {
+#ifdef BERT_BF16
+  if constexpr (in_bf16) return attention.compute_bf16(y, threads, tables);
+#endif
+  attention.compute(y, threads, tables);
+}
 
 // (qkv float32 [B, T, 3·H·S], mask bool [B, 1, T, T] or [B, T], is_full bool: all of the mask is true, inputs of the
 // variant) → y float32 [B, T, H·S]
-template <Variant variant>
+template <Variant variant, bool in_bf16>
 struct FloatAttention {
-  static constexpr const char* kName = AttentionInputs<variant>::kName;
+  static constexpr const char* kName = in_bf16 ? AttentionInputs<variant>::kBf16Name : AttentionInputs<variant>::kName;
   static constexpr const auto& kInputs = AttentionInputs<variant>::kInputs;
   static constexpr ElementType kOutputs[] = {kFloat};
   AttentionAttributes attributes;
@@ -132,9 +147,10 @@ struct FloatAttention {
   }
 
   Status* compute(KernelContext* context) const {
-    return compute_attention<float, variant>(
-        context, attributes,
-        [](const Attention& attention, float* y, const ThreadPool& threads) { attention.compute(y, threads); });
+    return compute_attention<float, variant>(context, attributes,
+                                             [](const Attention& attention, float* y, const ThreadPool& threads) {
+                                               compute_floats<in_bf16>(attention, y, threads);
+                                             });
   }
 };
 
@@ -152,7 +168,7 @@ struct QuantizedAttention {
     Tensor constants[2];
     QuantParams output;
     RETURN_IF_ERROR(attributes.read(info, variant));
-    RETURN_IF_ERROR(read_constants(info, std::size(FloatAttention<variant>::kInputs), constants));
+    RETURN_IF_ERROR(read_constants(info, std::size(AttentionInputs<variant>::kInputs), constants));
     RETURN_IF_ERROR(read_quant_params(constants[0], constants[1], output));
     *kernel = new QuantizedAttention{attributes, output};
     return nullptr;

@@ -55,21 +55,42 @@ inline float max_query_steps(size_t head_size) {
   return std::min(kMaxInt16, static_cast<float>(std::floor(std::sqrt(kMaxInt32 / static_cast<double>(head_size)))));
 }
 
-// Quantizes `count` rows of head_size floats, row(0), row(1), …, and packs them as the columns of panels, with zeros
-// for the columns from `count` to `padded`.
-template <class Row>
-void pack_rows(const Row& row, size_t count, size_t padded, size_t head_size, F32 inverse_scale, int16_t* panels) {
+// Packs `count` rows of 16-bit elements as the columns of panels, with zeros for the columns from `count` to `padded`.
+// row(token, i) are elements i … i + kPanelColumns - 1 of a row.
+template <class Row, class T>
+void pack_pairs(const Row& row, size_t count, size_t padded, size_t head_size, T* panels) {
   const size_t padded_size = round_up(head_size, kPanelColumns);
   for (size_t first = 0; first < padded; first += kLanes)
     for (size_t i = 0; i < padded_size; i += kPanelColumns) {
       I32 rows[kLanes];
       for (size_t lane = 0; lane < kLanes; ++lane)
-        rows[lane] = first + lane < count ? quantize_i16(row(first + lane), head_size, i, inverse_scale) : zero_i32();
+        rows[lane] = first + lane < count ? row(first + lane, i) : zero_i32();
       transpose_4_bytes(rows);
-      int16_t* panel =
+      T* panel =
           panels + first / kPanelColumns * kPanelColumns * padded_size + (first % kPanelColumns + kLanes * i) * 2;
       for (size_t pair = 0; pair < kLanes; ++pair) store_i32(panel + 2 * kPanelColumns * pair, pair_i16(rows[pair]));
     }
 }
+
+// Quantizes `count` rows of head_size floats, row(0), row(1), …, and packs them.
+template <class Row>
+void pack_rows(const Row& row, size_t count, size_t padded, size_t head_size, F32 inverse_scale, int16_t* panels) {
+  auto quantized = [&](size_t token, size_t i) { return quantize_i16(row(token), head_size, i, inverse_scale); };
+  pack_pairs(quantized, count, padded, head_size, panels);
+}
+
+#ifdef BERT_BF16
+// Rounds up to 2 · kLanes floats to bfloat16, with zeros behind `count`.
+inline I32 load_bf16(const float* x, ptrdiff_t count) {
+  return narrow_to_bf16(load_n(x, count), load_n(x + kLanes, count - kLanes));
+}
+
+// Rounds `count` rows of head_size floats, row(0), row(1), …, to bfloat16, and packs them.
+template <class Row>
+void pack_rows(const Row& row, size_t count, size_t padded, size_t head_size, BFloat16* panels) {
+  auto rounded = [&](size_t token, size_t i) { return load_bf16(row(token) + i, remaining(head_size, i)); };
+  pack_pairs(rounded, count, padded, head_size, panels);
+}
+#endif
 
 }  // namespace bert

@@ -1,5 +1,6 @@
 // AVX-512 (F, BW, DQ, VL) with VNNI: vectors of 16 float32 or int32 lanes. avx2.h and neon.h define the same
 // names for 8 and 4 lanes.
+// With BERT_BF16, also bfloat16: AVX512-BF16.
 #pragma once
 #include <immintrin.h>
 
@@ -167,5 +168,29 @@ struct DotF32 : FullVectorPanel {
   }
   static F32 sum_to_f32(I32 sum) { return bit_cast_f32(sum); }
 };
+
+#ifdef BERT_BF16
+// ---- bfloat16. Subnormal numbers count as 0.
+
+// float32 → bfloat16, rounded to nearest even: (low, high) in order.
+inline I32 narrow_to_bf16(F32 low, F32 high) { return reinterpret_cast<I32>(_mm512_cvtne2ps_pbh(high, low)); }
+// Pairs of bfloat16: (even[0], odd[0], even[1], odd[1], …).
+inline I32 interleave_bf16(F32 even, F32 odd) {
+  // 32-bit lanes (i, 16 + i)
+  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512i order = _mm512_or_si512(lanes, _mm512_slli_epi32(_mm512_or_si512(lanes, set1(16)), 16));
+  return _mm512_permutexvar_epi16(order, narrow_to_bf16(even, odd));
+}
+
+// 2 × (bfloat16 · bfloat16) → float32, as the bits of an I32
+struct DotBF16 : FullVectorPanel {
+  using Input = BFloat16;
+  static I32 dot(I32 sum, I32 a, I32 b) {
+    return bit_cast_i32(
+        _mm512_dpbf16_ps(bit_cast_f32(sum), reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b)));
+  }
+  static F32 sum_to_f32(I32 sum) { return bit_cast_f32(sum); }
+};
+#endif
 
 }  // namespace bert

@@ -45,6 +45,8 @@ inline bool has_avx512_vnni() {
          has_all(leaf.ecx, bit_AVX512VNNI) && saves_registers(kZmmParts);
 }
 
+inline bool has_avx512_bf16() { return has_avx512_vnni() && has_all(cpuid(7, 1).eax, 1U << 5); }
+
 inline bool has_amx_int8() { return has_all(cpuid(7, 0).edx, 1U << 25); }
 
 }  // namespace bert

@@ -1,5 +1,5 @@
-// ONNX Runtime operators of attention with scores of relative positions: DisentangledAttention (float32) and
-// QuantizedDisentangledAttention (uint8 output).
+// ONNX Runtime operators of attention with scores of relative positions: DisentangledAttention (float32),
+// Bf16DisentangledAttention (the same with matmuls of bfloat16) and QuantizedDisentangledAttention (uint8 output).
 #pragma once
 #include <memory>
 
@@ -46,8 +46,9 @@ Status* check_position_tables(const Attention& attention, const PositionTables<T
 
 // (qkv float32 [B, T, 3·H·S], mask bool [B, 1, T, T], is_full bool, constants of read_position_tables) → y float32
 // [B, T, H·S]
+template <bool in_bf16>
 struct DisentangledAttention {
-  static constexpr const char* kName = "DisentangledAttention";
+  static constexpr const char* kName = in_bf16 ? "Bf16DisentangledAttention" : "DisentangledAttention";
   static constexpr ElementType kInputs[] = {kFloat, kBool, kBool, kFloat, kFloat, kInt64, kInt64};
   static constexpr ElementType kOutputs[] = {kFloat};
   AttentionAttributes attributes;
@@ -66,7 +67,7 @@ struct DisentangledAttention {
     Status* status = compute_attention<float, Variant::kSelf>(
         context, attributes, [&](const Attention& attention, float* y, const ThreadPool& threads) {
           error = check_position_tables(attention, *tables);
-          if (!error) attention.compute(y, threads, tables.get());
+          if (!error) compute_floats<in_bf16>(attention, y, threads, tables.get());
         });
     return status ? status : error;
   }

@@ -1,5 +1,6 @@
 // float32 attention (SelfAttention, RelativeAttention, RotaryAttention, LocalAttention, DisentangledAttention):
-// y = softmax(Q·Kᵀ · scale + bias + mask) · V for each head.
+// y = softmax(Q·Kᵀ · scale + bias + mask) · V for each head. With BERT_BF16, also with both matmuls in bfloat16, whose
+// queries, keys, values and probabilities are rounded to it (Bf16SelfAttention and so on).
 // Blocking: see attention.h.
 //
 // Packed panels, C = kPanelColumns:
@@ -10,48 +11,64 @@
 //     element 0        k00 k10 …                                  token 0        v00 v01 …
 //     element 1        k01 k11 …                                  token 1        v10 v11 …
 //       …                                                           …
+//
+//   bfloat16: two elements of a key, or those of two tokens' values, lie together, as in quantized_attention.cc.
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "attention.h"
 #include "attention_packing.h"
 #include "disentangled_attention.h"
 #include "exp2.h"
+#include "packing.h"
 
 namespace bert {
 
 namespace {
 
-// Packed keys and values of one head of one sequence, and working memory for a block of queries.
+// Packed keys and values of one head of one sequence, and working memory for a block of queries. T is the type of the
+// matmuls' operands.
+template <class T>
 struct Head {
+  using Dot = DotOf<T>;
+  static constexpr size_t kGroup = 4 / sizeof(T);  // elements that one step of the microkernel multiplies
   size_t key_tokens, head_size;
-  size_t padded_tokens, padded_size;  // to whole panels; to kLanes
-  float *keys, *values, *scores,
-      *bias;             // scores [kMaxTileRows, padded_tokens]; bias: of PositionBias or PositionScores
-  float* rotated;        // memory of a Rotation
-  uint8_t* window_mask;  // memory of a Window
-  KeyRange range;        // of the block of queries
+  size_t padded_tokens, padded_size;  // to whole panels; to kLanes · kGroup
+  T *keys, *values;
+  T *queries, *probabilities;  // bfloat16: [kMaxTileRows, padded_size], [kMaxTileRows, padded_tokens]; float32: unused
+  float *scores, *bias;        // scores [kMaxTileRows, padded_tokens]; bias: of PositionBias or PositionScores
+  float* rotated;              // memory of a Rotation
+  uint8_t* window_mask;        // memory of a Window
+  KeyRange range;              // of the block of queries
 
   Head(size_t key_tokens, size_t head_size, size_t bias_size, size_t rotation_size, size_t window_size,
        Scratch& scratch)
       : key_tokens(key_tokens),
         head_size(head_size),
         padded_tokens(round_up(key_tokens, kPanelColumns)),
-        padded_size(round_up(head_size, kLanes)) {
-    const size_t counts[] = {padded_tokens * padded_size, key_tokens * round_up(head_size, kPanelColumns),
-                             kMaxTileRows * padded_tokens};
-    const size_t total = counts[0] + counts[1] + counts[2] + bias_size + rotation_size;
-    auto* memory = reinterpret_cast<float*>(scratch.reserve(total * sizeof(float) + window_size));
-    auto take = [&memory](size_t count) { return std::exchange(memory, memory + count); };
-    keys = take(counts[0]);
-    values = take(counts[1]);
-    scores = take(counts[2]);
-    bias = take(bias_size);
-    rotated = take(rotation_size);
-    window_mask = reinterpret_cast<uint8_t*>(memory);
+        padded_size(round_up(head_size, kLanes * kGroup)) {
+    constexpr size_t rounded_rows = kGroup > 1 ? kMaxTileRows : 0;
+    const size_t counts[] = {padded_tokens * padded_size, value_rows() * round_up(head_size, kPanelColumns),
+                             rounded_rows * padded_size, rounded_rows * padded_tokens};
+    const size_t float_counts[] = {kMaxTileRows * padded_tokens, bias_size, rotation_size};
+    size_t bytes = window_size;
+    for (size_t count : counts) bytes += count * sizeof(T);
+    for (size_t count : float_counts) bytes += count * sizeof(float);
+    uint8_t* memory = scratch.reserve(bytes);
+    auto take = [&memory](size_t size) { return std::exchange(memory, memory + size); };
+    T** const arrays[] = {&keys, &values, &queries, &probabilities};
+    for (size_t i = 0; i < std::size(arrays); ++i) *arrays[i] = reinterpret_cast<T*>(take(counts[i] * sizeof(T)));
+    float** const float_arrays[] = {&scores, &bias, &rotated};
+    for (size_t i = 0; i < std::size(float_arrays); ++i)
+      *float_arrays[i] = reinterpret_cast<float*>(take(float_counts[i] * sizeof(float)));
+    window_mask = memory;
   }
 
   size_t padded_keys() const { return round_up(range.count, kPanelColumns); }
+
+  size_t value_rows() const { return round_up(key_tokens, kGroup); }
 
   // Packs keys [key_tokens, head_size].
   void pack_keys(const float* source, size_t stride) {
@@ -61,18 +78,41 @@ struct Head {
   // Packs values [key_tokens, head_size], with zeros for keys that no query attends to: padding may hold NaN or
   // infinity, and their product with a probability of 0 is not 0. Null `attended` stands for all keys.
   void pack_values(const float* source, size_t stride, const uint8_t* attended) {
-    for (size_t token = 0; token < key_tokens; ++token)
+    auto value = [&](size_t token, size_t i) {
+      const bool is_attended = token < key_tokens && (!attended || attended[token]);
+      return is_attended ? load_n(source + token * stride + i, remaining(head_size, i)) : set1(0.0F);
+    };
+    for (size_t token = 0; token < key_tokens; token += kGroup)
       for (size_t i = 0; i < round_up(head_size, kPanelColumns); i += kLanes) {
-        const bool is_attended = !attended || attended[token];
-        store(values + (i / kPanelColumns * key_tokens + token) * kPanelColumns + i % kPanelColumns,
-              is_attended ? load_n(source + token * stride + i, remaining(head_size, i)) : set1(0.0F));
+        T* group = values + (i / kPanelColumns * value_rows() + token) * kPanelColumns + i % kPanelColumns * kGroup;
+#ifdef BERT_BF16
+        if constexpr (kGroup == 2)
+          store_i32(group, interleave_bf16(value(token, i), value(token + 1, i)));
+        else
+#endif
+          store(group, value(token, i));
       }
+  }
+
+  // Returns R queries or keys as the microkernel takes them, and sets their `stride`, which is in elements of T.
+  template <int R>
+  const uint8_t* microkernel_queries(const float* rows, [[maybe_unused]] size_t& stride) const {
+#ifdef BERT_BF16
+    if constexpr (kGroup == 2) {
+      for (int r = 0; r < R; ++r)
+        for (size_t i = 0; i < head_size; i += 2 * kLanes)
+          store_i32(queries + r * padded_size + i, load_bf16(rows + r * stride + i, remaining(head_size, i)));
+      stride = padded_size;
+      return bytes_of(queries);
+    } else
+#endif
+      return bytes_of(rows);
   }
 };
 
 // Step 2: replaces scores by 2^(score - maximum); returns 1 / sum of each row.
-template <int R>
-inline BERT_ALWAYS_INLINE void softmax(const Head& head, const F32 (&row_max)[R], float (&inverse_sums)[R]) {
+template <int R, class T>
+inline BERT_ALWAYS_INLINE void softmax(const Head<T>& head, const F32 (&row_max)[R], float (&inverse_sums)[R]) {
   // Reduces all rows together, so that their latencies overlap.
   float maxima[R];
   for (int r = 0; r < R; ++r) maxima[r] = reduce_max(row_max[r]);
@@ -92,20 +132,31 @@ inline BERT_ALWAYS_INLINE void softmax(const Head& head, const F32 (&row_max)[R]
 }
 
 // Step 3: y [R, head_size] = probabilities · values · factors, rows `y_stride` floats apart.
-template <int R>
-inline BERT_ALWAYS_INLINE void weighted_sum(const Head& head, const float (&factors)[R], float* y, size_t y_stride) {
+template <int R, class T>
+inline BERT_ALWAYS_INLINE void weighted_sum(const Head<T>& head, const float (&factors)[R], float* y, size_t y_stride) {
+  using Dot = typename Head<T>::Dot;
+  const uint8_t* probabilities = bytes_of(head.scores);
+#ifdef BERT_BF16
+  if constexpr (Head<T>::kGroup == 2) {
+    for (int r = 0; r < R; ++r)
+      for (size_t token = 0; token < head.padded_keys(); token += 2 * kLanes)
+        store_i32(head.probabilities + r * head.padded_tokens + token,
+                  load_bf16(head.scores + r * head.padded_tokens + token, 2 * kLanes));
+    probabilities = bytes_of(head.probabilities);
+  }
+#endif
   for (size_t first = 0; first < head.head_size; first += kPanelColumns) {
     I32 acc[R][2];
     zero_accumulators(acc);
-    gemm_microkernel<DotF32, R>(bytes_of(head.scores), head.padded_tokens * sizeof(float),
-                                bytes_of(head.values + first * head.key_tokens + head.range.first * kPanelColumns),
-                                head.range.count, acc);
+    gemm_microkernel<Dot, R>(probabilities, head.padded_tokens * sizeof(T),
+                             bytes_of(head.values + first * head.value_rows() + head.range.first * kPanelColumns),
+                             ceil_div(head.range.count, Head<T>::kGroup), acc);
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       const size_t column = first + kLanes * half;
 #pragma GCC unroll 12
       for (int r = 0; r < R; ++r)
-        store_n(y + r * y_stride + column, DotF32::sum_to_f32(acc[r][half]) * set1(factors[r]),
+        store_n(y + r * y_stride + column, Dot::sum_to_f32(acc[r][half]) * set1(factors[r]),
                 remaining(head.head_size, column));
     }
   }
@@ -119,19 +170,22 @@ struct Positions {
 };
 
 // Multiplies R keys from `first` on with the positions.
+template <class T>
 struct MultiplyKeys {
   template <int R>
-  static void run(const Head& head, const float* keys, size_t stride, size_t first, Positions& positions) {
+  static void run(const Head<T>& head, const float* keys, size_t stride, size_t first, Positions& positions) {
     positions.scores.multiply_keys<DotF32, R>(bytes_of(keys + first * stride), stride * sizeof(float), head.head_size,
                                               positions.queries, positions.panel_bytes, first, set1(kLog2E));
   }
 };
 
 // Attention of a block of R queries from `first` on.
+template <class T>
 struct Attend {
   template <int R>
-  static void run(Head& head, const float* queries, size_t query_stride, size_t first, float scale, const float* bias,
-                  Positions& positions, const uint8_t* mask, size_t mask_stride, float* y, size_t y_stride) {
+  static void run(Head<T>& head, const float* queries, size_t query_stride, size_t first, float scale,
+                  const float* bias, Positions& positions, const uint8_t* mask, size_t mask_stride, float* y,
+                  size_t y_stride) {
     const F32 log2_scale = set1(scale * kLog2E);
     ptrdiff_t bias_step = -1;
     if (positions.scores) {
@@ -144,11 +198,14 @@ struct Attend {
       bias_step = positions.scores.bias_step();
     }
     F32 row_max[R];
-    compute_scores<DotF32, R>(
-        bytes_of(queries), query_stride * sizeof(float), bytes_of(head.keys + head.range.first * head.padded_size),
-        kPanelColumns * head.padded_size * sizeof(float), head.head_size, head.range.count, mask, mask_stride,
+    using Dot = typename Head<T>::Dot;
+    const uint8_t* rows = head.template microkernel_queries<R>(queries, query_stride);
+    compute_scores<Dot, R>(
+        rows, query_stride * sizeof(T), bytes_of(head.keys + head.range.first * head.padded_size),
+        kPanelColumns * head.padded_size * sizeof(T), ceil_div(head.head_size, Head<T>::kGroup), head.range.count, mask,
+        mask_stride,
         [&](I32 acc, int row, size_t key) BERT_ALWAYS_INLINE {
-          const F32 score = DotF32::sum_to_f32(acc) * log2_scale;
+          const F32 score = Dot::sum_to_f32(acc) * log2_scale;
           return bias ? score + load_unaligned(bias + row * bias_step + key) : score;
         },
         head.scores, head.padded_tokens, row_max);
@@ -158,18 +215,21 @@ struct Attend {
   }
 };
 
-}  // namespace
-
-void Attention::compute(float* y, const ThreadPool& threads, const PositionTables<float>* tables) const {
-  const size_t width = num_heads * head_size, stride = 3 * width;
-  const size_t bias_size = tables ? PositionScores::size(tokens) : bias ? PositionBias::size(tokens) : 0;
-  const KeyMask key_mask(mask, batch, mask_rows, tokens);
-  const Window local(window, tokens);
-  parallel_for_heads(*this, threads, [&](size_t sequence, size_t column, const float* queries, Scratch& scratch) {
+// Attention::compute with operands of T in both matmuls.
+template <class T>
+void compute_attention(const Attention& attention, float* y, const ThreadPool& threads,
+                       const PositionTables<float>* tables) {
+  const size_t tokens = attention.tokens, head_size = attention.head_size;
+  const size_t width = attention.num_heads * head_size, stride = 3 * width;
+  const size_t bias_size = tables ? PositionScores::size(tokens) : attention.bias ? PositionBias::size(tokens) : 0;
+  const KeyMask key_mask(attention.mask, attention.batch, attention.mask_rows, tokens);
+  const Window local(attention.window, tokens);
+  parallel_for_heads(attention, threads, [&](size_t sequence, size_t column, const float* queries, Scratch& scratch) {
     const size_t key_tokens = key_mask.key_tokens(sequence);
-    Head head(key_tokens, head_size, bias_size, Rotation::size(rotary, key_tokens, head_size), local.size(), scratch);
-    const PositionBias head_bias(bias_of_head(column), tokens, head.bias);
-    const Rotation rotation(rotary, head_size, head.rotated);
+    Head<T> head(key_tokens, head_size, bias_size, Rotation::size(attention.rotary, key_tokens, head_size),
+                 local.size(), scratch);
+    const PositionBias head_bias(attention.bias_of_head(column), tokens, head.bias);
+    const Rotation rotation(attention.rotary, head_size, head.rotated);
     size_t key_stride = stride;
     const float* keys = rotation.keys(queries + width, key_tokens, key_stride);
     Positions positions = {
@@ -180,7 +240,7 @@ void Attention::compute(float* y, const ThreadPool& threads, const PositionTable
       positions.keys = tables->keys.panels.get() + panels;
       positions.queries = tables->queries.panels.get() + panels;
       for_each_row_block(key_tokens, [&](size_t first, size_t count) {
-        kernel_by_rows<MultiplyKeys>(count)(head, keys, key_stride, first, positions);
+        kernel_by_rows<MultiplyKeys<T>>(count)(head, keys, key_stride, first, positions);
       });
     }
     head.pack_keys(keys, key_stride);
@@ -190,11 +250,23 @@ void Attention::compute(float* y, const ThreadPool& threads, const PositionTable
       const BlockMask block_mask(key_mask, local, sequence, first, count, head.range, head.window_mask);
       size_t query_stride = stride;
       const float* block = rotation.queries(queries + first * stride, first, count, query_stride);
-      const auto attend = kernel_by_rows<Attend>(count);
-      attend(head, block, query_stride, first, scale, head_bias.row(first), positions, block_mask.rows,
+      const auto attend = kernel_by_rows<Attend<T>>(count);
+      attend(head, block, query_stride, first, attention.scale, head_bias.row(first), positions, block_mask.rows,
              block_mask.stride, y + (sequence * tokens + first) * width + column, width);
     });
   });
 }
+
+}  // namespace
+
+void Attention::compute(float* y, const ThreadPool& threads, const PositionTables<float>* tables) const {
+  compute_attention<float>(*this, y, threads, tables);
+}
+
+#ifdef BERT_BF16
+void Attention::compute_bf16(float* y, const ThreadPool& threads, const PositionTables<float>* tables) const {
+  compute_attention<BFloat16>(*this, y, threads, tables);
+}
+#endif
 
 }  // namespace bert

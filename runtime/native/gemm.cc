@@ -1,7 +1,8 @@
 // GEMM (matmul) of the linear layers: C [M, N] = epilogue(A [M, K] · B [K, N]).
 //
-// A: activations, uint8 or float32. B: weight, int8 or float32, packed once into panels (packing.h). int8 matmuls
-// accumulate in int32; scales, the zero point's correction and the bias are applied to each tile in float32.
+// A: activations, uint8 or float32. B: weight, int8, float32 or bfloat16, packed once into panels (packing.h). int8
+// matmuls accumulate in int32; scales, the zero point's correction and the bias are applied to each tile in float32.
+// A's rows become bfloat16 in a job, or once where there is a single row block.
 //
 //                               N
 //               <------------------------------->
@@ -111,17 +112,18 @@ template <class Input, class Weight>
 template <class Dot, class Epilogue>
 void Linear<Input, Weight>::gemm(const Input* x, size_t rows, const Epilogue& epilogue,
                                  const ThreadPool& threads) const {
-  const size_t a_stride = in_features_ * sizeof(typename Dot::Input), steps = a_stride / 4;
-  const size_t panel_bytes = kPanelColumns * in_features_ * sizeof(Weight);
+  const size_t a_stride = a_row_bytes<Dot>(in_features_), steps = a_stride / 4, panel_bytes = steps * Dot::kStepBytes;
   const size_t panels = ceil_div(out_features_, kPanelColumns), row_blocks = ceil_div(rows, kBlockRows);
   const size_t l2_blocks = std::max(kMinWeightBlocks, ceil_div(panels * panel_bytes, kWeightBlockBytes));
   const size_t block_panels = row_blocks > 1 ? ceil_div(panels, l2_blocks) : kPanelsOfSmallBlock;
   const size_t weight_blocks = ceil_div(panels, block_panels);
+  const uint8_t* all_rows = row_blocks == 1 ? microkernel_rows<Dot>(x, rows, in_features_) : nullptr;
   auto job = [&](size_t index) {
     const size_t row_block = index % row_blocks, first_panel = index / row_blocks * block_panels;
     const size_t first_row = row_block * rows / row_blocks, end_row = (row_block + 1) * rows / row_blocks;
     const size_t tiles = ceil_div(end_row - first_row, kMaxTileRows);
-    const uint8_t* a = widened<typename Dot::Input>(x + first_row * in_features_, (end_row - first_row) * in_features_);
+    const uint8_t* a =
+        all_rows ? all_rows : microkernel_rows<Dot>(x + first_row * in_features_, end_row - first_row, in_features_);
     for (size_t panel = first_panel; panel < std::min(first_panel + block_panels, panels); ++panel) {
       const size_t column = panel * kPanelColumns;
       const auto* b = reinterpret_cast<const uint8_t*>(weight_->panels.get()) + panel * panel_bytes;
@@ -193,5 +195,12 @@ template Linear<float, float>::Linear(const float*, const float*, const float*, 
 template void Linear<float, float>::matmul(const float*, size_t, float*, const ThreadPool&) const;
 template void Linear<float, float>::matmul_gelu(const float*, size_t, float*, const ThreadPool&) const;
 template void Linear<float, float>::matmul_gated(Gate, const float*, size_t, size_t, float*, const ThreadPool&) const;
+#ifdef BERT_BF16
+template Linear<float, BFloat16>::Linear(const BFloat16*, const float*, const float*, size_t, size_t);
+template void Linear<float, BFloat16>::matmul(const float*, size_t, float*, const ThreadPool&) const;
+template void Linear<float, BFloat16>::matmul_gelu(const float*, size_t, float*, const ThreadPool&) const;
+template void Linear<float, BFloat16>::matmul_gated(Gate, const float*, size_t, size_t, float*,
+                                                    const ThreadPool&) const;
+#endif
 
 }  // namespace bert

@@ -67,8 +67,7 @@ void Linear<Input, Weight>::matmul_max(const Input* x, const TokenMask& mask, fl
 template <class Input, class Weight>
 template <class Dot>
 void Linear<Input, Weight>::gemm_max(const Input* x, const TokenMask& mask, float* y, const ThreadPool& threads) const {
-  const size_t a_stride = in_features_ * sizeof(typename Dot::Input), steps = a_stride / 4;
-  const size_t panel_bytes = kPanelColumns * in_features_ * sizeof(Weight);
+  const size_t a_stride = a_row_bytes<Dot>(in_features_), steps = a_stride / 4, panel_bytes = steps * Dot::kStepBytes;
   const size_t panels = ceil_div(out_features_, kPanelColumns);
   const size_t block_panels = std::clamp<size_t>(kWeightBlockBytes / panel_bytes, 1, kMaxBlockPanels);
   auto job = [&](size_t index) {
@@ -87,8 +86,7 @@ void Linear<Input, Weight>::gemm_max(const Input* x, const TokenMask& mask, floa
       for (size_t block = 0; block < row_blocks; ++block) {
         const size_t row = first + block * (end - first) / row_blocks;
         const size_t rows = first + (block + 1) * (end - first) / row_blocks - row;
-        const uint8_t* a =
-            widened<typename Dot::Input>(x + (sequence * mask.tokens + row) * in_features_, rows * in_features_);
+        const uint8_t* a = microkernel_rows<Dot>(x + (sequence * mask.tokens + row) * in_features_, rows, in_features_);
         for (size_t panel = first_panel; panel < end_panel; ++panel) {
           const size_t column = panel * kPanelColumns;
           const auto* b = reinterpret_cast<const uint8_t*>(weight_->panels.get()) + panel * panel_bytes;
@@ -106,5 +104,8 @@ void Linear<Input, Weight>::gemm_max(const Input* x, const TokenMask& mask, floa
 
 template void Linear<uint8_t, int8_t>::matmul_max(const uint8_t*, const TokenMask&, float*, const ThreadPool&) const;
 template void Linear<float, float>::matmul_max(const float*, const TokenMask&, float*, const ThreadPool&) const;
+#ifdef BERT_BF16
+template void Linear<float, BFloat16>::matmul_max(const float*, const TokenMask&, float*, const ThreadPool&) const;
+#endif
 
 }  // namespace bert

@@ -31,6 +31,7 @@ _AVX2 = ("-mavx2", "-mfma")
 ARMV8_2 = "-march=armv8.2-a"
 LIBRARIES_OF = {
     "x86_64": {
+        "kernels-avx512bf16.so": (("-DBERT_BF16",), (*_AVX512, "-mavx512bf16")),
         "kernels-avx512.so": ((), _AVX512),
         "kernels-avxvnni.so": (("-DBERT_AVX2", "-DBERT_AVXVNNI"), (*_AVX2, "-mavxvnni")),
         "kernels-avx2.so": (("-DBERT_AVX2",), _AVX2),

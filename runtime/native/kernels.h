@@ -48,6 +48,11 @@ struct ThreadPool {
   }
 };
 
+// The upper 16 bits of a float32.
+struct BFloat16 {
+  uint16_t bits;
+};
+
 // Affine uint8 quantization: value = scale · (q - zero_point).
 struct QuantParams {
   float scale;
@@ -94,13 +99,14 @@ struct GatedColumns {
 // in_features of a uint8 × int8 Linear, at most: up to there, no sum of 255 · -128 overflows int32.
 constexpr size_t kMaxInt8InFeatures = INT32_MAX / (255 * 128);
 
-// Linear layer y = scales · (x · weight) + bias. The matmul is uint8 × int8 → int32, or float32.
+// Linear layer y = scales · (x · weight) + bias. The matmul is uint8 × int8 → int32, or float32, or float32 inputs that
+// are rounded to bfloat16 × bfloat16 → float32.
 template <class Input, class Weight>
 class Linear {
  public:
   // Packs the weight [in_features, out_features], or shares the packed copy of another Linear with an equal weight.
-  // `scales` and `bias` are [out_features]; null `scales` stand for 1. A row of the input must be a multiple of 4
-  // bytes, of at most kMaxInt8InFeatures uint8.
+  // `scales` and `bias` are [out_features]; null `scales` stand for 1. A uint8 row of the input must be a multiple of 4
+  // bytes, and at most kMaxInt8InFeatures.
   Linear(const Weight* weight, const float* scales, const float* bias, size_t in_features, size_t out_features);
   // For quantized inputs: folds the input's scale and zero point into scales and bias. Outputs are in units of
   // `output_scale`.
@@ -180,6 +186,10 @@ struct Attention {
   // y [batch, tokens, num_heads · head_size], float32. With `tables`, for at least `tokens` tokens, their scores are
   // added, and `bias` is null.
   void compute(float* y, const ThreadPool& threads, const PositionTables<float>* tables = nullptr) const;
+#ifdef BERT_BF16
+  // The same with matmuls of bfloat16, but for the scores of `tables`.
+  void compute_bf16(float* y, const ThreadPool& threads, const PositionTables<float>* tables = nullptr) const;
+#endif
   // y [batch, tokens, num_heads · head_size], uint8: all matmuls are int16 × int16 → int32.
   void compute(uint8_t* y, QuantParams output, const ThreadPool& threads,
                const PositionTables<int16_t>* tables = nullptr) const;
@@ -194,6 +204,8 @@ struct AddLayerNorm {
   float epsilon;
   bool is_pre_norm;
   void compute(float* y, uint8_t* quantized, QuantParams output, const ThreadPool& threads) const;
+  // Without quantization: y, and with pre-norm also the normalized sum, which is null otherwise.
+  void compute(float* y, float* normalized, const ThreadPool& threads) const;
 };
 
 }  // namespace bert

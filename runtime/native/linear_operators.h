@@ -1,7 +1,9 @@
 // ONNX Runtime operators of the linear layers, matmul + bias [+ GELU]: QuantizedLinear, QuantizedLinearGelu, Linear and
 // LinearGelu; and those of gated ones, activation(gate) · up: QuantizedLinearGatedGelu, LinearGatedGelu, and
-// the same with Silu. Kernels: gemm.cc.
+// the same with Silu. Bf16Linear and so on have bfloat16 weights. Kernels: gemm.cc.
 #pragma once
+#include <cstring>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -109,13 +111,52 @@ struct QuantizedLinearGelu {
   }
 };
 
-// (x float32 [.., K], weight float32 [K, N], bias [N]) → y float32 [.., N]
-template <bool with_gelu>
+// Linear layers of float32 inputs. Libraries without dot products of bfloat16 multiply by such weights in float32.
+#ifdef BERT_BF16
+template <class Weight>
+using FloatInputLinear = bert::Linear<float, Weight>;
+#else
+template <class Weight>
+using FloatInputLinear = bert::Linear<float, float>;
+#endif
+
+template <class Weight>
+constexpr bool kIsBf16 = std::is_same_v<Weight, BFloat16>;
+template <class Weight>
+constexpr ElementType kElementType = kIsBf16<Weight> ? kBFloat16 : kFloat;
+
+#ifndef BERT_BF16
+inline std::vector<float> widen(const BFloat16* values, size_t count) {
+  std::vector<float> widened(count);
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t bits = uint32_t{values[i].bits} << 16;
+    std::memcpy(&widened[i], &bits, sizeof bits);
+  }
+  return widened;
+}
+#endif
+
+// Makes a FloatInputLinear of a weight [in_features, out_features].
+template <class Weight>
+FloatInputLinear<Weight> make_float_linear(const Weight* weight, const float* bias, size_t in_features,
+                                           size_t out_features) {
+#ifndef BERT_BF16
+  if constexpr (kIsBf16<Weight>) {
+    const std::vector<float> widened = widen(weight, in_features * out_features);
+    return {widened.data(), nullptr, bias, in_features, out_features};
+  } else
+#endif
+    return {weight, nullptr, bias, in_features, out_features};
+}
+
+// (x float32 [.., K], weight float32 or bfloat16 [K, N], bias [N]) → y float32 [.., N]
+template <bool with_gelu, class Weight>
 struct FloatLinear {
-  static constexpr const char* kName = with_gelu ? "LinearGelu" : "Linear";
-  static constexpr ElementType kInputs[] = {kFloat, kFloat, kFloat};
+  static constexpr const char* kName =
+      kIsBf16<Weight> ? (with_gelu ? "Bf16LinearGelu" : "Bf16Linear") : (with_gelu ? "LinearGelu" : "Linear");
+  static constexpr ElementType kInputs[] = {kFloat, kElementType<Weight>, kFloat};
   static constexpr ElementType kOutputs[] = {kFloat};
-  bert::Linear<float, float> linear;
+  FloatInputLinear<Weight> linear;
 
   static Status* create(const KernelInfo* info, void** kernel) {
     Tensor constants[2];
@@ -123,8 +164,8 @@ struct FloatLinear {
     const auto& [weight, bias] = constants;
     if (weight.rank != 2 || !weight.size() || !bias.is_vector(weight.last_dimension()))
       return invalid_argument("expected a weight [K, N], and N biases");
-    *kernel = new FloatLinear{{weight.as<float>(), nullptr, bias.as<float>(), static_cast<size_t>(weight.dimensions[0]),
-                               weight.last_dimension()}};
+    *kernel = new FloatLinear{make_float_linear(weight.as<Weight>(), bias.as<float>(),
+                                                static_cast<size_t>(weight.dimensions[0]), weight.last_dimension())};
     return nullptr;
   }
 
@@ -180,13 +221,15 @@ struct QuantizedLinearGated {
   }
 };
 
-// (x float32 [.., K], weight float32 [K, 2·N], bias [2·N]) → y float32 [.., N] = activation(gate) · up
-template <Gate gate>
+// (x float32 [.., K], weight float32 or bfloat16 [K, 2·N], bias [2·N]) → y float32 [.., N] = activation(gate) · up
+template <Gate gate, class Weight>
 struct FloatLinearGated {
-  static constexpr const char* kName = gate == Gate::kGelu ? "LinearGatedGelu" : "LinearGatedSilu";
-  static constexpr ElementType kInputs[] = {kFloat, kFloat, kFloat};
+  static constexpr const char* kName = gate == Gate::kGelu
+                                           ? (kIsBf16<Weight> ? "Bf16LinearGatedGelu" : "LinearGatedGelu")
+                                           : (kIsBf16<Weight> ? "Bf16LinearGatedSilu" : "LinearGatedSilu");
+  static constexpr ElementType kInputs[] = {kFloat, kElementType<Weight>, kFloat};
   static constexpr ElementType kOutputs[] = {kFloat};
-  bert::Linear<float, float> linear;
+  FloatInputLinear<Weight> linear;
   size_t columns;
 
   static Status* create(const KernelInfo* info, void** kernel) {
@@ -198,10 +241,11 @@ struct FloatLinearGated {
       return invalid_argument("expected a weight [K, 2·N], and 2·N biases");
     const GatedColumns order = {width / 2};
     const auto in_features = static_cast<size_t>(weight.dimensions[0]);
-    const auto weights = interleave(weight.as<float>(), in_features, order);
+    const auto weights = interleave(weight.as<Weight>(), in_features, order);
     const auto offset = interleave(bias.as<float>(), 1, order);
-    release_mapped_pages(weight.data, weight.size() * sizeof(float));
-    *kernel = new FloatLinearGated{{weights.data(), nullptr, offset.data(), in_features, order.count()}, order.columns};
+    release_mapped_pages(weight.data, weight.size() * sizeof(Weight));
+    *kernel = new FloatLinearGated{make_float_linear(weights.data(), offset.data(), in_features, order.count()),
+                                   order.columns};
     return nullptr;
   }
 

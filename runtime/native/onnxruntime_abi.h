@@ -24,7 +24,7 @@ struct ApiBase {
 };
 
 enum ErrorCode : int { kFail = 1, kInvalidArgument = 2 };
-enum ElementType : int { kFloat = 1, kUint8 = 2, kInt8 = 3, kInt64 = 7, kBool = 9 };
+enum ElementType : int { kFloat = 1, kUint8 = 2, kInt8 = 3, kInt64 = 7, kBool = 9, kBFloat16 = 16 };
 enum Characteristic : int { kRequired = 0 };
 
 // A function of OrtApi, by its index.

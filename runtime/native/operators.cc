@@ -16,6 +16,7 @@
 
 namespace {
 
+using bert::BFloat16;
 using namespace bert::operators;
 
 // Returns what f returns, or an error if f throws: exceptions must not cross ONNX Runtime's C API.
@@ -51,33 +52,51 @@ struct Registered : CustomOp {
   }
 };
 
-template <Variant variant>
-const Registered<FloatAttention<variant>> float_attention;
+template <Variant variant, bool in_bf16>
+const Registered<FloatAttention<variant, in_bf16>> float_attention;
 template <Variant variant>
 const Registered<QuantizedAttention<variant>> quantized_attention;
-const Registered<FloatLinear<false>> linear;
-const Registered<FloatLinear<true>> linear_gelu;
-template <Gate gate>
-const Registered<FloatLinearGated<gate>> linear_gated;
-const Registered<DisentangledAttention> disentangled_attention;
+template <class Weight>
+const Registered<FloatLinear<false, Weight>> linear;
+template <class Weight>
+const Registered<FloatLinear<true, Weight>> linear_gelu;
+template <Gate gate, class Weight>
+const Registered<FloatLinearGated<gate, Weight>> linear_gated;
+template <bool in_bf16>
+const Registered<DisentangledAttention<in_bf16>> disentangled_attention;
 const Registered<QuantizedDisentangledAttention> quantized_disentangled_attention;
+template <bool is_pre_norm>
+const Registered<AddNorm<is_pre_norm>> add_norm;
 const Registered<AddNormQuantize<false>> add_norm_quantize;
 const Registered<AddNormQuantize<true>> add_pre_norm_quantize;
-const Registered<VocabularyMax> vocabulary_max;
+template <class Weight>
+const Registered<VocabularyMax<Weight>> vocabulary_max;
 const Registered<QuantizedVocabularyMax> quantized_vocabulary_max;
 const Registered<QuantizedLinear> quantized_linear;
 const Registered<QuantizedLinearGelu> quantized_linear_gelu;
 template <Gate gate>
 const Registered<QuantizedLinearGated<gate>> quantized_linear_gated;
-const CustomOp* const kOperators[] = {&linear,
-                                      &linear_gelu,
-                                      &linear_gated<Gate::kGelu>,
-                                      &linear_gated<Gate::kSilu>,
-                                      &float_attention<Variant::kSelf>,
-                                      &float_attention<Variant::kRelative>,
-                                      &float_attention<Variant::kRotary>,
-                                      &float_attention<Variant::kLocal>,
-                                      &disentangled_attention,
+const CustomOp* const kOperators[] = {&linear<float>,
+                                      &linear_gelu<float>,
+                                      &linear_gated<Gate::kGelu, float>,
+                                      &linear_gated<Gate::kSilu, float>,
+                                      &float_attention<Variant::kSelf, false>,
+                                      &float_attention<Variant::kRelative, false>,
+                                      &float_attention<Variant::kRotary, false>,
+                                      &float_attention<Variant::kLocal, false>,
+                                      &disentangled_attention<false>,
+                                      &linear<BFloat16>,
+                                      &linear_gelu<BFloat16>,
+                                      &linear_gated<Gate::kGelu, BFloat16>,
+                                      &linear_gated<Gate::kSilu, BFloat16>,
+                                      &float_attention<Variant::kSelf, true>,
+                                      &float_attention<Variant::kRelative, true>,
+                                      &float_attention<Variant::kRotary, true>,
+                                      &float_attention<Variant::kLocal, true>,
+                                      &disentangled_attention<true>,
+                                      &vocabulary_max<BFloat16>,
+                                      &add_norm<false>,
+                                      &add_norm<true>,
                                       &add_norm_quantize,
                                       &add_pre_norm_quantize,
                                       &quantized_attention<Variant::kSelf>,
@@ -85,7 +104,7 @@ const CustomOp* const kOperators[] = {&linear,
                                       &quantized_attention<Variant::kRotary>,
                                       &quantized_attention<Variant::kLocal>,
                                       &quantized_disentangled_attention,
-                                      &vocabulary_max,
+                                      &vocabulary_max<float>,
                                       &quantized_vocabulary_max,
                                       &quantized_linear,
                                       &quantized_linear_gelu,
@@ -107,6 +126,9 @@ size_t count_operators() {
 #elif defined(BERT_AVX2)
   return bert::has_avx2_and_fma() ? kAll : 0;
 #else
+#ifdef BERT_BF16
+  if (!bert::has_avx512_bf16()) return 0;
+#endif
   if (!bert::has_avx512_vnni()) return 0;
   return bert::has_amx_int8() ? kAll - kInt8Matmuls : kAll;  // with AMX tiles, ONNX Runtime's int8 matmul is faster
 #endif

@@ -26,7 +26,8 @@ namespace {
 template <class Dot, class Weight>
 void pack_panel(const Weight* weight, size_t in_features, size_t out_features, size_t first_column, Weight* panel) {
   const size_t columns = std::min<size_t>(kPanelColumns, out_features - first_column);
-  if (columns < kPanelColumns) std::memset(panel, 0, kPanelColumns * in_features * sizeof(Weight));
+  if (const size_t size = panel_size<Weight>(in_features); columns * in_features < size)
+    std::fill_n(panel, size, Weight{});
   for (size_t k = 0; k < in_features; ++k)
     for (size_t column = 0; column < columns; ++column)
       panel[PanelOrder<Dot>::index(k, column, in_features)] = weight[k * out_features + first_column + column];
@@ -40,11 +41,14 @@ void pack_panel(bool is_7_bit, const Weight* weight, size_t in_features, size_t 
 }
 
 template <class Weight>
-bool has_7_bits(const Weight* weight, size_t count) {
-  if (!std::is_same_v<Weight, int8_t> || std::is_same_v<DotU8S7, DotU8S8>) return false;
-  bool exceeds = false;
-  for (size_t i = 0; i < count; ++i) exceeds |= weight[i] > 64 || weight[i] < -64;
-  return !exceeds;
+bool has_7_bits([[maybe_unused]] const Weight* weight, [[maybe_unused]] size_t count) {
+  if constexpr (!std::is_same_v<Weight, int8_t> || std::is_same_v<DotU8S7, DotU8S8>) {
+    return false;
+  } else {
+    bool exceeds = false;
+    for (size_t i = 0; i < count; ++i) exceeds |= weight[i] > 64 || weight[i] < -64;
+    return !exceeds;
+  }
 }
 
 // Whether `packed` is a copy of the weight. `panel` is working memory for one panel.
@@ -54,8 +58,9 @@ bool is_packed_copy(const PackedWeight<Weight>& packed, const Weight* weight, si
   if (packed.in_features != in_features || packed.out_features != out_features) return false;
   for (size_t column = 0; column < out_features; column += kPanelColumns) {
     pack_panel(packed.is_7_bit, weight, in_features, out_features, column, panel);
-    const Weight* packed_panel = packed.panels.get() + column * in_features;
-    if (std::memcmp(panel, packed_panel, kPanelColumns * in_features * sizeof(Weight)) != 0) return false;
+    const size_t size = panel_size<Weight>(in_features);
+    if (std::memcmp(panel, packed.panels.get() + column / kPanelColumns * size, size * sizeof(Weight)) != 0)
+      return false;
   }
   return true;
 }
@@ -63,14 +68,15 @@ bool is_packed_copy(const PackedWeight<Weight>& packed, const Weight* weight, si
 template <class Weight>
 std::shared_ptr<const PackedWeight<Weight>> pack(const Weight* weight, size_t in_features, size_t out_features) {
   auto packed = std::make_shared<PackedWeight<Weight>>();
+  const size_t size = panel_size<Weight>(in_features);
   *packed = {in_features,
              out_features,
              has_7_bits(weight, in_features * out_features),
-             allocate_array<Weight>(round_up(out_features, kPanelColumns) * in_features),
+             allocate_array<Weight>(ceil_div(out_features, kPanelColumns) * size),
              {}};
   for (size_t column = 0; column < out_features; column += kPanelColumns)
     pack_panel(packed->is_7_bit, weight, in_features, out_features, column,
-               packed->panels.get() + column * in_features);
+               packed->panels.get() + column / kPanelColumns * size);
   if constexpr (std::is_same_v<Weight, int8_t>) {
     packed->column_sums.resize(out_features);
     for (size_t k = 0; k < in_features; ++k)
@@ -89,7 +95,7 @@ std::shared_ptr<const PackedWeight<Weight>> find_or_pack(const Weight* weight, s
   const std::scoped_lock lock(mutex);
   cache.erase(std::remove_if(cache.begin(), cache.end(), [](const auto& entry) { return entry.expired(); }),
               cache.end());
-  const AlignedArray<Weight> panel = allocate_array<Weight>(kPanelColumns * in_features);
+  const AlignedArray<Weight> panel = allocate_array<Weight>(panel_size<Weight>(in_features));
   for (const auto& entry : cache) {
     auto packed = entry.lock();
     if (packed && is_packed_copy(*packed, weight, in_features, out_features, panel.get())) return packed;
@@ -143,5 +149,8 @@ std::shared_ptr<const PackedWeight<Weight>> packed_weight(const Weight* weight, 
 
 template std::shared_ptr<const PackedWeight<int8_t>> packed_weight(const int8_t*, size_t, size_t);
 template std::shared_ptr<const PackedWeight<float>> packed_weight(const float*, size_t, size_t);
+#ifdef BERT_BF16
+template std::shared_ptr<const PackedWeight<BFloat16>> packed_weight(const BFloat16*, size_t, size_t);
+#endif
 
 }  // namespace bert

@@ -3,9 +3,11 @@
 //   layout [N / C, K / G, C, G], with zeros for the columns beyond N
 //   G: weights of a column that meet 4 bytes of a row of A
 //
-//                       int8, VNNI or 7-bit weights   int8, AVX2 without VNNI   float32
-//      Dot              DotU8S8, DotU8S7              DotU8S8 (16-bit A)        DotF32
-//      G                4                             2                         1
+//                       int8, VNNI or 7-bit weights   int8, AVX2 without VNNI   bfloat16   float32
+//      Dot              DotU8S8, DotU8S7              DotU8S8 (16-bit A)        DotBF16    DotF32
+//      G                4                             2                         2          1
+//
+//   K of bfloat16 is padded to a multiple of G with zeros; K of int8 is one.
 //
 //   neon_microkernel.h says what differs on arm64.
 //
@@ -33,7 +35,27 @@ namespace bert {
 
 // The dot product that any weight of this type can be multiplied with.
 template <class Weight>
-using DotOf = std::conditional_t<std::is_same_v<Weight, float>, DotF32, DotU8S8>;
+struct DotOfWeight {
+  using Dot = DotU8S8;
+};
+template <>
+struct DotOfWeight<float> {
+  using Dot = DotF32;
+};
+#ifdef BERT_BF16
+template <>
+struct DotOfWeight<BFloat16> {
+  using Dot = DotBF16;
+};
+#endif
+template <class Weight>
+using DotOf = typename DotOfWeight<Weight>::Dot;
+
+// Elements of a panel: a column's weights fill whole steps of the microkernel.
+template <class Weight>
+size_t panel_size(size_t in_features) {
+  return kPanelColumns * round_up(in_features, std::is_same_v<Weight, BFloat16> ? 2 : 1);
+}
 
 template <class Weight>
 struct PackedWeight {

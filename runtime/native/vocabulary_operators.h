@@ -1,5 +1,5 @@
-// ONNX Runtime operators that pool the scores of a vocabulary: VocabularyMax and QuantizedVocabularyMax. Kernel:
-// gemm_max.cc.
+// ONNX Runtime operators that pool the scores of a vocabulary: VocabularyMax, Bf16VocabularyMax and
+// QuantizedVocabularyMax. Kernel: gemm_max.cc.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -29,12 +29,13 @@ Status* compute_vocabulary_max(KernelContext* context, const bert::Linear<Input,
   return nullptr;
 }
 
-// (x float32 [B, T, K], weight float32 [N, K], bias [N], mask int64 [B, T]) → y float32 [B, N]
+// (x float32 [B, T, K], weight float32 or bfloat16 [N, K], bias [N], mask int64 [B, T]) → y float32 [B, N]
+template <class Weight>
 struct VocabularyMax {
-  static constexpr const char* kName = "VocabularyMax";
-  static constexpr ElementType kInputs[] = {kFloat, kFloat, kFloat, kInt64};
+  static constexpr const char* kName = kIsBf16<Weight> ? "Bf16VocabularyMax" : "VocabularyMax";
+  static constexpr ElementType kInputs[] = {kFloat, kElementType<Weight>, kFloat, kInt64};
   static constexpr ElementType kOutputs[] = {kFloat};
-  bert::Linear<float, float> linear;
+  FloatInputLinear<Weight> linear;
 
   static Status* create(const KernelInfo* info, void** kernel) {
     Tensor constants[2];
@@ -43,16 +44,16 @@ struct VocabularyMax {
     if (weight.rank != 2 || !weight.size() || !bias.is_vector(static_cast<size_t>(weight.dimensions[0])))
       return invalid_argument("expected a weight [N, K], and N biases");
     const size_t in_features = weight.last_dimension(), out_features = bias.last_dimension();
-    const std::unique_ptr<float[]> transposed(new float[weight.size()]);
-    transpose(weight.as<float>(), out_features, in_features, transposed.get());
-    *kernel = new VocabularyMax{{transposed.get(), nullptr, bias.as<float>(), in_features, out_features}};
+    const std::unique_ptr<Weight[]> transposed(new Weight[weight.size()]);
+    transpose(weight.as<Weight>(), out_features, in_features, transposed.get());
+    *kernel = new VocabularyMax{make_float_linear(transposed.get(), bias.as<float>(), in_features, out_features)};
     return nullptr;
   }
 
   Status* compute(KernelContext* context) const { return compute_vocabulary_max(context, linear, 3); }
 
   // Transposes [rows, columns] in squares whose cache lines stay in L1.
-  static void transpose(const float* x, size_t rows, size_t columns, float* y) {
+  static void transpose(const Weight* x, size_t rows, size_t columns, Weight* y) {
     constexpr size_t kSquare = 32;
     for (size_t row = 0; row < rows; row += kSquare)
       for (size_t column = 0; column < columns; column += kSquare)

@@ -15,6 +15,9 @@ from bert_models import FAMILIES
         (["tensorrt"], None, VariantPlan(("fp32",), (), ("fp16",))),
         (["cpu", "cuda"], None, VariantPlan(("fp32", "int8"), ("fp16",), ())),
         (["cuda"], ["fp32"], VariantPlan(("fp32",), ("fp32",), ())),
+        (["cpu"], ["bf16"], VariantPlan(("fp32", "bf16"), (), ())),
+        (["cpu"], ["bf16", "int8"], VariantPlan(("fp32", "int8", "bf16"), (), ())),
+        (["cpu", "cuda"], ["bf16", "fp16"], VariantPlan(("fp32", "bf16"), ("fp16",), ())),
         (["cpu", "cuda"], ["int8", "fp16"], VariantPlan(("fp32", "int8"), ("fp16",), ())),
         (["cuda", "tensorrt"], ["fp16", "fp32"], VariantPlan(("fp32",), ("fp32", "fp16"), ("fp32", "fp16"))),
     ],
@@ -30,7 +33,10 @@ def test_plan(targets: list[str], precisions: list[str] | None, expected: Varian
         (["cpu", "cuda"], ["int8"], "export with --precision fp16"),
         (["cpu"], ["fp16"], "FP16 is for a GPU: ONNX Runtime's CPU provider has no FP16 matmul"),
         (["tpu"], None, "expected targets among cpu, cuda, tensorrt, found tpu"),
-        (["cpu"], ["fp4"], "expected precisions among fp32, fp16, int8, found fp4"),
+        (["cuda"], ["bf16"], "bf16 is for the CPU: a GPU multiplies as fast in FP16"),
+        (["cuda"], ["bf16", "fp16"], "bf16 with --target cpu"),
+        (["cpu", "tensorrt"], ["bf16", "int8"], "export with --precision fp16"),
+        (["cpu"], ["fp4"], "expected precisions among fp32, fp16, int8, bf16, found fp4"),
     ],
 )
 def test_precisions_that_no_target_runs_are_refused(

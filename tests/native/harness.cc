@@ -19,7 +19,7 @@ double saturate(double steps) { return std::min(255.0, std::max(0.0, steps)); }
 // A linear layer x [rows, K] → [rows, N], with the sums that its outputs are compared with.
 template <class Input, class Weight>
 struct LinearCase {
-  static constexpr bool kIsInt8 = sizeof(Weight) == 1;
+  static constexpr bool kIsInt8 = sizeof(Weight) == 1, kIsBf16 = sizeof(Weight) == 2;
   size_t rows, K, N;
   bool ends_at_page, is_7_bit;
   QuantParams input;
@@ -45,7 +45,13 @@ struct LinearCase {
       weight.fill([&](size_t) { return static_cast<int>(random.integer(0, 2 * max_weight)) - max_weight; });
     } else {
       x.fill([&](size_t) { return random.normal(); });
-      weight.fill([&](size_t) { return random.normal() / std::sqrt(static_cast<float>(K)); });
+      weight.fill([&](size_t) {
+        const float element = random.normal() / std::sqrt(static_cast<float>(K));
+        if constexpr (kIsBf16)
+          return to_bf16(element);
+        else
+          return element;
+      });
     }
     // Outputs of about -6 to 6.
     const float scale =
@@ -64,9 +70,11 @@ struct LinearCase {
   void expected(size_t row, size_t column, double& sum, double& tolerance) const {
     double total = 0, magnitude = 0;
     for (size_t k = 0; k < K; ++k) {
-      const double zero_point = kIsInt8 ? input.zero_point : 0, value = x.get(row * K + k);
-      total += (value - zero_point) * weight.get(k * N + column);
-      magnitude += (std::abs(value) + zero_point) * std::abs(static_cast<double>(weight.get(k * N + column)));
+      const Input element = x.get(row * K + k);
+      const double zero_point = kIsInt8 ? input.zero_point : 0, value = kIsBf16 ? value_of(to_bf16(element)) : element;
+      const double factor = value_of(weight.get(k * N + column));
+      total += (value - zero_point) * factor;
+      magnitude += (std::abs(value) + zero_point) * std::abs(factor);
     }
     const double scale = kIsInt8 ? static_cast<double>(input.scale) * scales.get(column) : 1;
     sum = scale * total + bias.get(column);
@@ -99,8 +107,8 @@ void check_linear(Random& random, const ThreadPool& threads, bool with_gelu) {
     linear.layer().matmul(linear.x.data(), linear.rows, y.data(), threads);
   linear.compare(random,
                  linear.kIsInt8 ? "int8 matmul"
-                 : with_gelu    ? "float32 matmul + GELU"
-                                : "float32 matmul",
+                 : with_gelu    ? "matmul + GELU"
+                                : "matmul",
                  y.is_surrounded_by_pattern(), [&](size_t row, size_t column, double sum, double tolerance) {
                    return std::abs((with_gelu ? gelu(sum) : sum) - y.get(row * linear.N + column)) <= tolerance;
                  });
@@ -356,6 +364,13 @@ void check_attention(Random& random, const ThreadPool& threads) {
   kernel.compute(y.data(), threads, has_positions ? &float_tables : nullptr);
   attention.compare(random, "float32 attention", y.is_surrounded_by_pattern(), scale, 2e-5 * spread * spread,
                     [&](size_t index, double value) { return std::abs(value - y.get(index)); });
+#ifdef BERT_BF16
+  const Guarded<float> rounded(size, attention.ends_at_page, random.integer(0, 3) * 4);
+  kernel.compute_bf16(rounded.data(), threads, has_positions ? &float_tables : nullptr);
+  attention.compare(random, "bfloat16 attention", rounded.is_surrounded_by_pattern(), scale,
+                    0.02 * spread * (1 + spread * spread),
+                    [&](size_t index, double value) { return std::abs(value - rounded.get(index)); });
+#endif
   const QuantParams output = {0.02F * attention.spread, 128};
   const Guarded<uint8_t> quantized(size, attention.ends_at_page, random.integer(0, 3));
   kernel.compute(quantized.data(), output, threads, has_positions ? &int16_tables : nullptr);
@@ -419,6 +434,13 @@ void check_exceptions(const ThreadPool& threads) {
 void run_cases(unsigned cases, unsigned seed, const ThreadPool& threads) {
   for (unsigned index = 0; index < cases; ++index) {
     Random random(seed * 1000003U + index);
+#ifdef BERT_BF16
+    if (index % 3 == 0) {
+      check_linear<float, BFloat16>(random, threads, random.one_in(2));
+      check_gated<float, BFloat16>(random, threads);
+      check_vocabulary_max<float, BFloat16>(random, threads);
+    }
+#endif
     switch (index % 9) {
       case 0:
         check_linear<uint8_t, int8_t>(random, threads, false);

@@ -21,6 +21,25 @@ namespace harness {
 
 inline std::atomic<int> num_failures{0};
 
+// Rounds to bfloat16: to nearest, ties to even.
+inline bert::BFloat16 to_bf16(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return {static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+}
+
+// The value of an element.
+template <class T>
+double value_of(T element) {
+  return static_cast<double>(element);
+}
+inline double value_of(bert::BFloat16 element) {
+  const uint32_t bits = static_cast<uint32_t>(element.bits) << 16;
+  float x;
+  std::memcpy(&x, &bits, sizeof bits);
+  return x;
+}
+
 // Counts a failure, and prints it.
 __attribute__((format(printf, 1, 2))) inline void fail(const char* format, ...) {
   ++num_failures;

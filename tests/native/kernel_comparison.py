@@ -26,6 +26,7 @@ _OUTPUT_TYPES = {
     "QuantizedLinearGatedSilu": [ir.DataType.UINT8],
     "AddPreNormQuantize": [ir.DataType.FLOAT, ir.DataType.UINT8],
     "AddNormQuantize": [ir.DataType.FLOAT, ir.DataType.UINT8],
+    "AddPreNorm": [ir.DataType.FLOAT, ir.DataType.FLOAT],
 }
 
 

@@ -27,6 +27,23 @@ def test_layer_norm_matches_reference(leading: tuple[int, ...], columns: int, tm
     assert fraction < 0.01 or actual.size < 200
 
 
+@pytest.mark.parametrize("columns", [1, 33, 384])
+@pytest.mark.parametrize("leading", [(1, 1), (1, 12), (3, 33), (0, 4)], ids=str)
+@pytest.mark.parametrize("name", ["AddNorm", "AddPreNorm"])
+def test_layer_norm_without_quantization_matches_reference(
+    name: str, leading: tuple[int, ...], columns: int, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(2)
+    inputs: dict[str, Array] = {
+        name: rng.normal(3.0, 2.0, (*leading, columns)).astype(np.float32) for name in ("x", "residual")
+    }
+    constants = {name: rng.normal(1.0, 0.5, columns).astype(np.float32) for name in ("gamma", "beta")}
+    outputs = KernelComparison(name, inputs, constants, tmp_path, epsilon=1e-12).outputs()
+    for actual, expected in zip(*outputs, strict=True):
+        assert actual.shape == (*leading, columns)
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=2e-5)
+
+
 def test_inputs_of_two_shapes_are_an_error(tmp_path: Path) -> None:
     ones = np.ones(32, dtype=np.float32)
     constants: dict[str, Array] = dict.fromkeys(("gamma", "beta", "smoothing"), ones)

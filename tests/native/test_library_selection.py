@@ -15,7 +15,7 @@ POOLED = {name for name in POOLING_FUNCTIONS if name.endswith("Max")}
 """Functions of sparse embeddings that have native kernels."""
 
 LIBRARIES = [*native_kernels._LIBRARIES]
-AVX512, AVXVNNI, AVX2, I8MM, DOTPROD, NEON = LIBRARIES
+AVX512BF16, AVX512, AVXVNNI, AVX2, I8MM, DOTPROD, NEON = LIBRARIES
 
 
 def first_operator(library: Path) -> str | None:
@@ -30,6 +30,7 @@ def first_operator(library: Path) -> str | None:
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
+        ({"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16"}, AVX512BF16),
         ({"avx2", "fma", "avx_vnni", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}, AVX512),
         ({"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}, None),  # Skylake: AVX-512 without VNNI
         ({"avx2", "fma", "avx_vnni"}, AVXVNNI),
@@ -51,9 +52,10 @@ def test_library_follows_cpu_flags(
     monkeypatch.setattr(native_kernels, "cpu_flags", lambda: frozenset(flags))
     library = native_kernels.kernel_library()
     assert (library.name if library else None) == expected
-    if library:
+    while library:  # the next best is taken where a library is not installed
         library.unlink()
-        assert native_kernels.kernel_library() is None
+        assert native_kernels.kernel_library() != library
+        library = native_kernels.kernel_library()
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
@@ -69,7 +71,7 @@ def test_library_registers_all_operators_but_int8_matmul_on_amx() -> None:
     """The library checks the CPU by cpuid; the test reads /proc/cpuinfo."""
     library, expected = kernel_library(), {*FUNCTIONS, *POOLED}
     assert library is not None
-    if "amx_int8" in cpu_flags() and library.name == AVX512:
+    if "amx_int8" in cpu_flags() and library.name in (AVX512BF16, AVX512):
         expected -= {"QuantizedLinear", "QuantizedLinearGelu"}
     assert set(kernel_names()) == expected
 

@@ -63,7 +63,7 @@ class Variant:
     """One graph of the bundle: precision × target × padding mode, with the measurements that validate it."""
 
     precision: str
-    """`fp32`, `fp16` or `int8`."""
+    """`fp32`, `fp16`, `int8` or `bf16`."""
 
     target: str = "cpu"
     """Kind of device that the graph is made for: `cpu`, `cuda` or `tensorrt`."""
@@ -80,7 +80,7 @@ class Variant:
     """The weights, where they are not inside the graph's file; several variants may share them."""
 
     instruction_set: str | None = None
-    """Instruction set that the graph is fast with (`vnni`); `None` for any."""
+    """Instruction set that the graph is fast with (`vnni`, `bf16`); `None` for any."""
 
     fusions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Per fusion, the `expected` and `found` counts."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HOW_TO_GET_KERNELS",
     "KERNEL_DOMAIN",
+    "has_bf16_kernels",
     "kernel_library",
     "kernel_names",
     "kernels_missing",
@@ -38,6 +39,7 @@ KERNEL_DOMAIN = "bert_export"
 HOW_TO_GET_KERNELS = "reinstall bert-export from its wheel for Linux on x86-64 or arm64, or where g++ is installed"
 
 _LIBRARIES = {
+    "kernels-avx512bf16.so": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16"},
     "kernels-avx512.so": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"},
     "kernels-avxvnni.so": {"avx2", "fma", "avx_vnni"},
     "kernels-avx2.so": {"avx2", "fma"},
@@ -50,21 +52,25 @@ _LIBRARIES = {
 They are compiled when the package is built on Linux for x86-64 or arm64, see `runtime/native/hatch_build.py`.
 """
 
+_BF16_LIBRARY = "kernels-avx512bf16.so"
+"""The library whose functions for bf16 multiply in bfloat16."""
+
 
 def kernel_library() -> Path | None:
-    """Return the path of the kernel library for this processor, or `None` where there is none."""
-    if (name := _best_library()) is None:
-        return None
-    library = Path(__file__).parents[1] / "lib" / name
-    return library if library.is_file() else None
+    """Return the path of the best kernel library that is installed for this processor, or `None` where none is.
+
+    Compilers that do not know the newest instruction sets leave the libraries for these out.
+    """
+    folder = Path(__file__).parents[1] / "lib"
+    return next((folder / name for name in _libraries() if (folder / name).is_file()), None)
 
 
-def _best_library() -> str | None:
-    """Return the name of the best library for this processor, or `None` where ONNX Runtime's kernels are faster."""
+def _libraries() -> list[str]:
+    """Return the libraries for this processor, best first; none where ONNX Runtime's kernels are faster."""
     flags = cpu_flags()
-    best = next((name for name, needed in _LIBRARIES.items() if needed <= flags), None)
     # With AVX-512 but no VNNI, ONNX Runtime's matmuls use vectors twice as wide as the AVX2 library's.
-    return None if "avx512f" in flags and best != next(iter(_LIBRARIES)) else best
+    widest = {"avx512f"} & flags
+    return [name for name, needed in _LIBRARIES.items() if widest <= needed <= flags]
 
 
 def register_kernels(options: "SessionOptions") -> None:
@@ -83,16 +89,22 @@ def warn_of_missing_kernels() -> None:
 
     A library that is installed but cannot be loaded is the warning of `register_kernels`.
     """
-    if _best_library() is not None and kernel_library() is None:
+    if _libraries() and kernel_library() is None:
         _log.warning(
             "running without native kernels, which are faster on this processor but not part of this installation; %s",
             HOW_TO_GET_KERNELS,
         )
 
 
+def has_bf16_kernels() -> bool:
+    """Return whether bf16 graphs multiply in bfloat16 here; elsewhere they multiply in FP32 by rounded weights."""
+    library = kernel_library()
+    return library is not None and library.name == _BF16_LIBRARY and bool(kernel_names())
+
+
 def kernels_missing() -> bool:
     """Return whether native kernels exist for this processor, but are not installed or cannot be loaded."""
-    return _best_library() is not None and not kernel_names()
+    return bool(_libraries()) and not kernel_names()
 
 
 @lru_cache(maxsize=1)

@@ -9,7 +9,7 @@ from bert_serve.settings import EngineSettings
 
 __all__ = ["describe_model"]
 
-_DTYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8"}
+_DTYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8", "bf16": "bfloat16"}
 
 
 def describe_model(served: ServedModel, settings: EngineSettings) -> dict[str, Any]:

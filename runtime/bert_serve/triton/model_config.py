@@ -8,7 +8,7 @@ from bert_runtime.tasks import SentenceEmbedding, Task
 
 __all__ = ["PRECISIONS", "ModelConfig"]
 
-PRECISIONS = ("auto", "fp32", "fp16", "int8")
+PRECISIONS = ("auto", "fp32", "fp16", "int8", "bf16")
 """Variants that an instance may run."""
 
 _INPUTS = {
