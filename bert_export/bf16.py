@@ -26,7 +26,8 @@ from bert_export.onnx_graph import (
     scope,
     tidy,
 )
-from bert_export.outline_kernels import outline_add_norm, outline_kernels
+from bert_export.outline_kernels import outline_kernels
+from bert_export.outline_norms import outline_add_norm
 from bert_export.quantization import expected_projections
 from bert_export.quantization.embeddings import MIN_ELEMENTS
 from bert_export.variants import BuildContext, BuiltVariant, Fp32Variant, finish_variant, measure_drift

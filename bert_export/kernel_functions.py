@@ -11,10 +11,16 @@ from collections.abc import Mapping
 import onnx
 import onnx_ir as ir
 
+from bert_export.attention_functions import (
+    ATTENTION,
+    DISENTANGLED_ATTENTION,
+    LOCAL_ATTENTION,
+    RELATIVE_ATTENTION,
+    ROTARY_ATTENTION,
+)
 from bert_export.capture import OPSET
 from bert_export.onnx_graph import MICROSOFT_DOMAIN
-from bert_export.position_functions import POSITION_SCORES_BODY, POSITION_TABLES
-from bert_models.relative_positions import MASKED_SCORE
+from bert_export.position_functions import POSITION_TABLES
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
 __all__ = ["BF16_FUNCTIONS", "FUNCTIONS"]
@@ -22,146 +28,6 @@ __all__ = ["BF16_FUNCTIONS", "FUNCTIONS"]
 _HEADER = f'<domain: "{KERNEL_DOMAIN}", opset_import: ["": {OPSET}, "{MICROSOFT_DOMAIN}": 1]>'
 
 _INT8_MATMUL = f"{MICROSOFT_DOMAIN}.MatMulIntegerToFloat (x, weight, x_scale, scales, x_zero_point, , bias)"
-
-_ATTENTION = """query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
-        attended = If (is_full) <
-            then_branch = unmasked () => (float[batch, tokens, width] unmasked_y) {
-                unmasked_y = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
-                    scale: float = @scale> (query, key, value)
-            },
-            else_branch = masked () => (float[batch, tokens, width] masked_y) {
-                masked_y = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
-                    scale: float = @scale> (query, key, value, mask)
-            }>"""
-"""Attention of merged projections, with the branch of `add_padding_branch`."""
-
-_RELATIVE_ATTENTION = f"""query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
-        zero = Constant <value_int = 0> ()
-        one = Constant <value_int = 1> ()
-        length = Shape <start = 3> (mask)
-        tokens = Squeeze (length)
-        keys = Range (zero, tokens, one)
-        axis = Constant <value_ints = [1]> ()
-        queries = Unsqueeze (keys, axis)
-        distances = Sub (keys, queries)
-        from_one = Add (distances, tokens)
-        indices = Sub (from_one, one)
-        scores = Gather <axis = 1> (bias, indices)
-        masked_score = Constant <value_float = {MASKED_SCORE}> ()
-        masked = Where (mask, scores, masked_score)
-        attended = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
-            scale: float = @scale> (query, key, value, masked)"""
-"""Attention of merged projections, with a bias [A, 2S - 1] for the distance from query to key.
-
-ONNX Runtime expands the bias once for all layers, where it inlines several."""
-
-_ROTATE = """query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
-        shape = Shape (mask)
-        length = Shape <start = 1> (mask)
-        tokens = Squeeze (length)
-        zero = Constant <value_int = 0> ()
-        one = Constant <value_int = 1> ()
-        range = Range (zero, tokens, one)
-        positions = Expand (range, shape)
-        q = RotaryEmbedding <num_heads: int = @num_heads> (query, cos, sin, positions)
-        k = RotaryEmbedding <num_heads: int = @num_heads> (key, cos, sin, positions)"""
-"""Rotated queries and keys of merged projections; the mask is [B, S], and the positions are computed once for all
-layers."""
-
-_ROTARY_ATTENTION = f"""{_ROTATE}
-        attended = If (is_full) <
-            then_branch = unmasked () => (float[batch, tokens, width] unmasked_y) {{
-                unmasked_y = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
-                    scale: float = @scale> (q, k, value)
-            }},
-            else_branch = masked () => (float[batch, tokens, width] masked_y) {{
-                inner_axes = Constant <value_ints = [1, 2]> ()
-                row = Unsqueeze (mask, inner_axes)
-                first = Shape <end = 1> (mask)
-                one_head = Constant <value_ints = [1]> ()
-                full_shape = Concat <axis = 0> (first, one_head, length, length)
-                full_mask = Expand (row, full_shape)
-                masked_y = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
-                    scale: float = @scale> (q, k, value, full_mask)
-            }}>"""
-
-_LOCAL_ATTENTION = f"""{_ROTATE}
-        nothing = Constant <value_ints = [0]> ()
-        single = Constant <value_ints = [1]> ()
-        fill = Constant <value_ints = [-1]> ()
-        window = Constant <value_int: int = @window> ()
-        block = Unsqueeze (window, nothing)
-        two_blocks = Add (block, block)
-        last = Sub (block, single)
-        up = Add (length, last)
-        blocks = Div (up, block)
-        whole = Mul (blocks, block)
-        missing = Sub (whole, length)
-        missing_keys = Add (missing, block)
-        query_pads = Concat <axis = 0> (nothing, nothing, nothing, nothing, missing, nothing)
-        key_pads = Concat <axis = 0> (nothing, block, nothing, nothing, missing_keys, nothing)
-        mask_pads = Concat <axis = 0> (nothing, block, nothing, missing_keys)
-        block_shape = Concat <axis = 0> (fill, block, nothing)
-        mask_shape = Concat <axis = 0> (fill, block)
-        padded_q = Pad (q, query_pads)
-        padded_k = Pad (k, key_pads)
-        padded_v = Pad (value, key_pads)
-        bytes = Cast <to = 2> (mask)
-        padded_mask = Pad (bytes, mask_pads)
-        after = Add (whole, block)
-        end = Add (after, block)
-        k_before = Slice (padded_k, nothing, whole, single)
-        k_inside = Slice (padded_k, block, after, single)
-        k_behind = Slice (padded_k, two_blocks, end, single)
-        v_before = Slice (padded_v, nothing, whole, single)
-        v_inside = Slice (padded_v, block, after, single)
-        v_behind = Slice (padded_v, two_blocks, end, single)
-        mask_before = Slice (padded_mask, nothing, whole, single)
-        mask_inside = Slice (padded_mask, block, after, single)
-        mask_behind = Slice (padded_mask, two_blocks, end, single)
-        q_blocks = Reshape (padded_q, block_shape)
-        k_0 = Reshape (k_before, block_shape)
-        k_1 = Reshape (k_inside, block_shape)
-        k_2 = Reshape (k_behind, block_shape)
-        v_0 = Reshape (v_before, block_shape)
-        v_1 = Reshape (v_inside, block_shape)
-        v_2 = Reshape (v_behind, block_shape)
-        mask_0 = Reshape (mask_before, mask_shape)
-        mask_1 = Reshape (mask_inside, mask_shape)
-        mask_2 = Reshape (mask_behind, mask_shape)
-        k_blocks = Concat <axis = 1> (k_0, k_1, k_2)
-        v_blocks = Concat <axis = 1> (v_0, v_1, v_2)
-        mask_bytes = Concat <axis = 1> (mask_0, mask_1, mask_2)
-        mask_rows = Cast <to = 9> (mask_bytes)
-        axes = Constant <value_ints = [1, 2]> ()
-        key_mask = Unsqueeze (mask_rows, axes)
-        in_block = Range (zero, window, one)
-        query_places = Unsqueeze (in_block, single)
-        three_blocks = Add (two_blocks, block)
-        num_keys = Squeeze (three_blocks)
-        key_places = Range (zero, num_keys, one)
-        ahead = Sub (key_places, query_places)
-        distances = Sub (ahead, window)
-        sizes = Abs (distances)
-        near = LessOrEqual (sizes, window)
-        block_mask = And (key_mask, near)
-        y_blocks = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads, scale: float = @scale>
-            (q_blocks, k_blocks, v_blocks, block_mask)
-        first_size = Shape <end = 1> (mask)
-        y_shape = Concat <axis = 0> (first_size, fill, nothing)
-        y_padded = Reshape (y_blocks, y_shape)
-        attended = Slice (y_padded, nothing, length, single)"""
-"""Attention to keys within a window W, in blocks of W queries, each with the 3·W keys of its block and its neighbours:
-
-    keys      [ W before ][ W inside ][ W behind ]     a block of queries is inside; what is beyond the window, and
-    queries               [ W inside ]                 what the mask leaves out, is masked: [blocks, 1, W, 3·W]
-"""
-
-_DISENTANGLED_ATTENTION = f"""query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
-        {POSITION_SCORES_BODY}
-        attended = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
-            scale: float = @scale> (query, key, value, scores)"""
-"""Attention of merged projections, with scores of relative positions."""
 
 _TABLES = ", ".join(POSITION_TABLES)
 
@@ -184,19 +50,19 @@ _FLOAT_SOURCES = (
     }}""",
     f"""{_HEADER}
     SelfAttention <num_heads, scale> (qkv, mask, is_full) => (attended) {{
-        {_ATTENTION}
+        {ATTENTION}
     }}""",
     f"""{_HEADER}
     RelativeAttention <num_heads, scale> (qkv, mask, is_full, bias) => (attended) {{
-        {_RELATIVE_ATTENTION}
+        {RELATIVE_ATTENTION}
     }}""",
     f"""{_HEADER}
     RotaryAttention <num_heads, scale> (qkv, mask, is_full, cos, sin) => (attended) {{
-        {_ROTARY_ATTENTION}
+        {ROTARY_ATTENTION}
     }}""",
     f"""{_HEADER}
     LocalAttention <num_heads, scale, window> (qkv, mask, is_full, cos, sin) => (attended) {{
-        {_LOCAL_ATTENTION}
+        {LOCAL_ATTENTION}
     }}""",
     f"""{_HEADER}
     LinearGatedGelu (x, weight, bias) => (y) {{
@@ -217,7 +83,7 @@ _FLOAT_SOURCES = (
     }}""",
     f"""{_HEADER}
     DisentangledAttention <num_heads, scale> (qkv, mask, is_full, {_TABLES}) => (attended) {{
-        {_DISENTANGLED_ATTENTION}
+        {DISENTANGLED_ATTENTION}
     }}""",
 )
 
@@ -247,12 +113,12 @@ _QUANTIZED_SOURCES = (
     }}""",
     f"""{_HEADER}
     QuantizedAttention <num_heads, scale> (qkv, mask, is_full, y_scale, y_zero_point) => (y) {{
-        {_ATTENTION}
+        {ATTENTION}
         y = QuantizeLinear (attended, y_scale, y_zero_point)
     }}""",
     f"""{_HEADER}
     QuantizedRelativeAttention <num_heads, scale> (qkv, mask, is_full, bias, y_scale, y_zero_point) => (y) {{
-        {_RELATIVE_ATTENTION}
+        {RELATIVE_ATTENTION}
         y = QuantizeLinear (attended, y_scale, y_zero_point)
     }}""",
     f"""{_HEADER}
@@ -274,12 +140,12 @@ _QUANTIZED_SOURCES = (
     }}""",
     f"""{_HEADER}
     QuantizedRotaryAttention <num_heads, scale> (qkv, mask, is_full, cos, sin, y_scale, y_zero_point) => (y) {{
-        {_ROTARY_ATTENTION}
+        {ROTARY_ATTENTION}
         y = QuantizeLinear (attended, y_scale, y_zero_point)
     }}""",
     f"""{_HEADER}
     QuantizedLocalAttention <num_heads, scale, window> (qkv, mask, is_full, cos, sin, y_scale, y_zero_point) => (y) {{
-        {_LOCAL_ATTENTION}
+        {LOCAL_ATTENTION}
         y = QuantizeLinear (attended, y_scale, y_zero_point)
     }}""",
     f"""{_HEADER}
@@ -288,7 +154,7 @@ _QUANTIZED_SOURCES = (
     }}""",
     f"""{_HEADER}
     QuantizedDisentangledAttention <num_heads, scale> (qkv, mask, is_full, {_TABLES}, y_scale, y_zero_point) => (y) {{
-        {_DISENTANGLED_ATTENTION}
+        {DISENTANGLED_ATTENTION}
         y = QuantizeLinear (attended, y_scale, y_zero_point)
     }}""",
     f"""{_HEADER}

@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import onnx_ir as ir
 
+from bert_export.function_calls import call_function
 from bert_export.fusion.padding_branch import insert_is_full
 from bert_export.fusion.rotary import rotary_source
 from bert_export.kernel_functions import FUNCTIONS
@@ -14,7 +14,6 @@ from bert_export.onnx_graph import (
     add_initializer,
     as_linear,
     constant,
-    insert_before,
     operators,
     producer,
     scope,
@@ -22,13 +21,14 @@ from bert_export.onnx_graph import (
     tidy,
 )
 from bert_export.outline_gated import activated_gate
+from bert_export.outline_norms import outline_add_norm_quantize
 from bert_export.outline_relative import relative_call
 from bert_export.outline_rotary import check_local_attention, rotary_call
 from bert_export.position_functions import POSITION_SCORES
 from bert_export.vocabulary_pooling import POOLING_FUNCTIONS
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
-__all__ = ["outline_add_norm", "outline_kernels"]
+__all__ = ["outline_kernels"]
 
 
 def outline_kernels(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
@@ -57,7 +57,7 @@ def outline_kernels(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
         ("Gelu", _outline_linear_gelu),
         ("MatMulIntegerToFloat", _outline_quantized_linear),
         ("MatMul", _outline_linear),
-        ("LayerNormalization", _outline_add_norm),
+        ("LayerNormalization", outline_add_norm_quantize),
     ):
         for node in operators(outlined, op_type):
             try:
@@ -73,22 +73,6 @@ def outline_kernels(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
     if counts:
         outlined.graph.opset_imports[KERNEL_DOMAIN] = 1
     return outlined, dict(counts)
-
-
-def _call(
-    anchor: ir.Node,
-    name: str,
-    inputs: Sequence[ir.Value | None],
-    outputs: Sequence[ir.Value],
-    attributes: Mapping[str, Any] | None = None,
-) -> str:
-    """Insert a call of a function that computes `outputs` from now on, and return the function's name."""
-    called = insert_before(anchor, name, inputs, like=outputs, attributes=attributes, domain=KERNEL_DOMAIN)
-    for old, new in zip(outputs, called, strict=True):
-        if old.is_graph_output():  # a graph output keeps its name
-            old.name, new.name = f"{old.name} in parts", old.name
-        old.replace_all_uses_with(new, replace_graph_outputs=True)
-    return name
 
 
 _ATTENTION_ATTRIBUTES = {"q_num_heads", "kv_num_heads", "scale"}
@@ -167,7 +151,7 @@ def _call_attention(
         scale = attention.attributes["scale"].as_float()
     else:
         scale = (_width(attention.inputs[0]) // heads) ** -0.5
-    return _call(
+    return call_function(
         last, name, [*inputs, *quantization], last.outputs, {"num_heads": heads, "scale": scale, **(extra or {})}
     )
 
@@ -217,13 +201,13 @@ def _outline_linear_gelu(gelu: ir.Node) -> str:
     sole_consumer(before.outputs[0], "Gelu")
     if before.op_type == "Add":
         linear = as_linear(before.outputs[0])
-        return _call(gelu, "LinearGelu", [linear.input, linear.weight, linear.bias], gelu.outputs)
+        return call_function(gelu, "LinearGelu", [linear.input, linear.weight, linear.bias], gelu.outputs)
     matmul = producer(gelu.inputs[0], "MatMulIntegerToFloat")
     quantize = sole_consumer(gelu.outputs[0], "QuantizeLinear")
     for value in quantize.inputs[1:]:
         constant(value)
     inputs = [*_int8_matmul_inputs(matmul), *quantize.inputs[1:]]
-    return _call(quantize, "QuantizedLinearGelu", inputs, quantize.outputs)
+    return call_function(quantize, "QuantizedLinearGelu", inputs, quantize.outputs)
 
 
 def _outline_gated(product: ir.Node) -> str:
@@ -235,20 +219,20 @@ def _outline_gated(product: ir.Node) -> str:
     before = split.inputs[0].producer() if split.inputs[0] is not None else None
     if before is not None and before.op_type == "Add":
         linear = as_linear(before.outputs[0])
-        return _call(product, f"LinearGated{name}", [linear.input, linear.weight, linear.bias], product.outputs)
+        return call_function(product, f"LinearGated{name}", [linear.input, linear.weight, linear.bias], product.outputs)
     matmul = producer(split.inputs[0], "MatMulIntegerToFloat")
     quantize = sole_consumer(product.outputs[0], "QuantizeLinear")
     for value in quantize.inputs[1:]:
         constant(value)
     inputs = [*_int8_matmul_inputs(matmul), *quantize.inputs[1:]]
-    return _call(quantize, f"QuantizedLinearGated{name}", inputs, quantize.outputs)
+    return call_function(quantize, f"QuantizedLinearGated{name}", inputs, quantize.outputs)
 
 
 def _outline_quantized_linear(matmul: ir.Node) -> str:
     """Outline an INT8 projection."""
     if not matmul.outputs[0].consumers():
         raise NoMatch("expected an output that is read")
-    return _call(matmul, "QuantizedLinear", _int8_matmul_inputs(matmul), matmul.outputs)
+    return call_function(matmul, "QuantizedLinear", _int8_matmul_inputs(matmul), matmul.outputs)
 
 
 def _outline_linear(matmul: ir.Node) -> str:
@@ -262,50 +246,4 @@ def _outline_linear(matmul: ir.Node) -> str:
     assert isinstance(graph, ir.Graph)
     if bias is None:
         bias = add_initializer(graph, f"{scope(matmul)}.bias", linear.bias_array)
-    return _call(last, "Linear", [linear.input, linear.weight, bias], last.outputs)
-
-
-def _residual_sum(norm: ir.Node) -> tuple[ir.Node, bool]:
-    """Return the Add of a residual that a LayerNormalization reads, and whether the kernels know it as post-norm.
-
-    The residual that the next block adds to is the normalized sum (post-norm), or the sum itself (pre-norm).
-    """
-    add = producer(norm.inputs[0], "Add")
-    shapes = [None if value is None or value.shape is None else [*value.shape] for value in add.inputs]
-    if shapes[0] is None or shapes[0] != shapes[1] or len(shapes[0]) != 3:  # a table of positions is broadcast
-        raise NoMatch(f"expected two tensors of one shape, found {shapes}")
-    is_post_norm = len(add.outputs[0].uses()) == 1
-    if not is_post_norm and len(norm.outputs[0].uses()) != 1:
-        raise NoMatch("expected either the sum or the normalized sum to be read by others")
-    return add, is_post_norm
-
-
-def outline_add_norm(norm: ir.Node) -> str:
-    """Outline a sum and its LayerNormalization; return the function's name.
-
-    Raises:
-        NoMatch: The node is not the LayerNormalization of a residual sum.
-    """
-    add, is_post_norm = _residual_sum(norm)
-    inputs = [*add.inputs, *norm.inputs[1:3]]
-    for value in inputs[2:]:
-        constant(value)
-    outputs = [norm.outputs[0]] if is_post_norm else [add.outputs[0], norm.outputs[0]]
-    attributes = {"epsilon": norm.attributes["epsilon"].as_float()}
-    return _call(norm, "AddNorm" if is_post_norm else "AddPreNorm", inputs, outputs, attributes)
-
-
-def _outline_add_norm(norm: ir.Node) -> str:
-    """Outline a sum, its LayerNormalization, and the smoothing and quantization of the result."""
-    add, is_post_norm = _residual_sum(norm)
-    for smooth in norm.outputs[0].consumers():
-        if smooth.op_type != "Mul" or smooth.inputs[0] is not norm.outputs[0]:
-            continue
-        quantize = sole_consumer(smooth.outputs[0], "QuantizeLinear")
-        inputs = [*add.inputs, *norm.inputs[1:3], smooth.inputs[1], *quantize.inputs[1:]]
-        for value in inputs[2:]:
-            constant(value)
-        attributes = {"epsilon": norm.attributes["epsilon"].as_float()}
-        name, first = ("AddNormQuantize", norm) if is_post_norm else ("AddPreNormQuantize", add)
-        return _call(norm, name, inputs, [first.outputs[0], quantize.outputs[0]], attributes)
-    raise NoMatch("expected the output to be smoothed and quantized")
+    return call_function(last, "Linear", [linear.input, linear.weight, bias], last.outputs)

@@ -30,7 +30,7 @@ def _targets() -> str:
     """Return the precisions and families of each target."""
     on_gpu = _families([name for name, family in FAMILIES.items() if not _is_cpu_only(family)])
     return "; ".join(
-        f"`{target}` in {' and '.join(map(str.upper, precisions))}: {'all' if target == 'cpu' else on_gpu}"
+        f"`{target}` in {', '.join(map(str.upper, precisions))}: {'all' if target == 'cpu' else on_gpu}"
         for target, precisions in PRECISIONS.items()
     )
 

@@ -73,7 +73,7 @@ def test_readme_names_every_family_task_and_precision() -> None:
     for name in (*FAMILIES, *TASKS):
         assert f"`{name}`" in readme, name
     for target, precisions in PRECISIONS.items():
-        assert f"`--target {target}`: {', '.join(precisions).upper()}" in readme
+        assert f"`{target}` in {', '.join(precisions).upper()}" in readme
 
 
 def test_source_files_have_at_most_300_lines() -> None:
