@@ -1,0 +1,56 @@
+"""Comparisons of training with sentence-transformers: measured in parts, and their tables."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_bench.experiments import rerank_training, sparse_training
+from bert_bench.experiments.harness import unfinished_result
+
+REQUEST = {"rows": 4, "settings": {"lr": 0.1, "sizes": (1, 2)}}
+
+
+def test_a_result_is_gone_on_with_where_sizes_and_settings_are_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    assert unfinished_result(path, REQUEST, ["ours"]) == {
+        "rows": 4,
+        "settings": {"lr": 0.1, "sizes": [1, 2]},
+        "ours": [],
+    }
+    path.write_text(json.dumps({"conditions": {}, **REQUEST, "ours": [{"seed": 0}], "base": 1}), encoding="utf-8")
+    found = unfinished_result(path, REQUEST, ["ours"])
+    assert (found["ours"], found["base"], "conditions" in found) == ([{"seed": 0}], 1, False)
+    assert unfinished_result(path, {**REQUEST, "rows": 5}, ["ours"])["ours"] == []
+
+
+def test_pairs_have_each_paragraph_once(tmp_path: Path) -> None:
+    paragraphs = [
+        {"context": f"paragraph {number}", "qas": [_question(f"{number}{letter}") for letter in "ab"]}
+        for number in range(3)
+    ]
+    squad = tmp_path / "squad.json"
+    squad.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}), encoding="utf-8")
+    sparse_training.write_pairs(squad, tmp_path / "pairs.jsonl", 2)
+    rows = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len({row["text_pair"] for row in rows}) == len(rows) == 2
+    assert all(row["text"][0] == row["text_pair"][-1] for row in rows)
+
+
+def _question(name: str) -> dict[str, Any]:
+    return {"id": name, "question": name, "answers": [{"text": "p", "answer_start": 0}]}
+
+
+@pytest.mark.parametrize("experiment", [rerank_training, sparse_training])
+def test_tables_average_over_seeds_and_leave_out_who_did_not_run(experiment: Any, tmp_path: Path) -> None:
+    def run(ndcg: float) -> dict[str, Any]:
+        metrics = {"ndcg_at_10": ndcg, "mrr_at_10": 0.5, "weights_per_text": 3, "weights_per_text_pair": 9}
+        return {"seed": 0, "train_s": 4, "fp32": metrics, "int8": metrics}
+
+    values = {"bert-export": [run(0.25), run(0.75)], "sentence-transformers": [], "embeddings": run(0)["fp32"]}
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps({**values, "base": run(0.125)}), encoding="utf-8")
+    table = experiment.results_table(path)
+    assert "| `bert-export train` | 0.5000 | 0.5000 |" in table
+    assert "sentence-transformers" not in table
