@@ -146,10 +146,12 @@ class CandidateEvaluator:
             raise
         except TrainingError as error:
             return {"failed": str(error)}
+        metric, seconds = report["best"][report["metric"]], report["seconds"]
+        if before is not None and metric < before.metric:  # more epochs are not always better
+            shutil.rmtree(output, ignore_errors=True)
+            return {"metric": before.metric, "seconds": seconds, "checkpoint": before.checkpoint, "longer": metric}
         shutil.rmtree(start, ignore_errors=True)
-        metric = report["best"][report["metric"]]
-        checkpoint = str(output.relative_to(self.folder))
-        return {"metric": metric, "seconds": report["seconds"], "checkpoint": checkpoint}
+        return {"metric": metric, "seconds": seconds, "checkpoint": str(output.relative_to(self.folder))}
 
     def _distill(self, student: str, output: Path, epochs: int) -> dict[str, Any]:
         settings = self.settings

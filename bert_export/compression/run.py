@@ -154,7 +154,13 @@ def _search(goal: Goal, evaluator: CandidateEvaluator) -> list[Measured]:
             )
         return within_speed(evaluator, goal.speedup)
     assert goal.max_drop is not None
-    return fastest_within_drop(evaluator, speed_ladder(fastest), goal.max_drop)
+    ladder = speed_ladder(fastest)
+    if not ladder:
+        raise CompressionError(
+            f"nothing to gain: one layer of the narrowest feed-forward block is predicted to be {fastest:.2f}× as fast "
+            "as the uncompressed INT8 on the texts of dev"
+        )
+    return fastest_within_drop(evaluator, ladder, goal.max_drop)
 
 
 def _finish(

@@ -80,6 +80,26 @@ def test_an_interrupted_search_measures_the_best_of_the_longest_training(
     assert [found.trial.checkpoint for found in made.measure_best()] == ["long"]
 
 
+def test_a_longer_training_that_is_worse_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = evaluator(tmp_path, monkeypatch)
+    before = Trial(Candidate(layers=(0,), intermediate_size=64), 0.9, "checkpoints/short")
+    (tmp_path / before.checkpoint).mkdir(parents=True)
+
+    def train(student: str, output: Path, epochs: int) -> dict[str, Any]:
+        output.mkdir(parents=True)
+        return {"metric": "accuracy", "best": {"accuracy": metric}, "seconds": 1.0}
+
+    monkeypatch.setattr(made, "_distill", train)
+    metric = 0.8
+    assert made.train("2x", before.candidate, 3, before) == before
+    assert (tmp_path / before.checkpoint).is_dir()
+    metric = 0.95
+    longer = made.train("2x", before.candidate, 4, before)
+    assert longer is not None
+    assert (longer.metric, (tmp_path / longer.checkpoint).is_dir()) == (0.95, True)
+    assert not (tmp_path / before.checkpoint).exists()
+
+
 def test_a_candidate_that_fails_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = evaluator(tmp_path, monkeypatch)
     lines: list[str] = []
