@@ -121,6 +121,7 @@ _EXPERIMENTS = {
     "banking77": "banking77.json",
     "quantization": "quantization/sst2.json",
     "distillation": "distillation.json",
+    "compression": "compression-sst2.json",
     "footprint": "footprint-minilm-xeon.json",
     "image_size": "image-size.json",
     "operator_profile": "operators-base.json",
