@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from bert_export.errors import ExportError
 from bert_runtime.tasks import FeatureExtraction, Task
@@ -51,7 +52,7 @@ def select_layers(layers: str | int | Sequence[int], num_layers: int) -> tuple[i
     """
     if isinstance(layers, str):
         return tuple(index for part in layers.split(",") for index in _parse(part, layers, num_layers))
-    chosen = [layers] if isinstance(layers, int) else layers
+    chosen: Sequence[Any] = layers if isinstance(layers, Sequence) else [layers]
     return tuple(_index(layer, num_layers) for layer in chosen)
 
 
@@ -72,7 +73,7 @@ def _parse(part: str, whole: str, num_layers: int) -> list[int]:
     return list(range(first, last + 1))
 
 
-def _index(layer: int, num_layers: int) -> int:
+def _index(layer: Any, num_layers: int) -> int:
     """Return an index from 0 for one that may count from the end."""
     if not isinstance(layer, int) or isinstance(layer, bool) or not -num_layers - 1 <= layer <= num_layers:
         raise ExportError(

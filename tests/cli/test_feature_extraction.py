@@ -50,6 +50,7 @@ def test_layers_are_numbers_and_ranges(layers: Any, found: tuple[int, ...]) -> N
         ("-1:-4", "from a lower to a higher one, found '-1:-4', which is 12 to 9 of 12"),
         ([True], "from the end, found True"),
         (["1"], "from the end, found '1'"),
+        (1.5, "from the end, found 1.5"),
     ],
 )
 def test_wrong_layers_are_refused(layers: Any, message: str) -> None:
