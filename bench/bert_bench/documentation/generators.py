@@ -130,6 +130,7 @@ _EXPERIMENTS = {
     "serving": "serving-zen5.json",
     "zero_shot": "zero-shot.json",
     "deberta": "deberta-base.json",
+    "small_encoders": "small-encoders",
     "modernbert": "modernbert-base.json",
 }
 """Experiments that have a `results_table`, with their results in bench/results."""

@@ -69,6 +69,8 @@ FAMILY_SIZES: dict[str, tuple[str, dict[str, Any]]] = {
 _MLM_PROBABILITY = 0.3
 """Fraction of the tokens that are predicted: ModernBERT's."""
 
+_PRECISIONS = ("fp32", "int8")
+
 _DEV_SEQUENCES = 256
 """Held-out sequences on which bundles fill masks."""
 
@@ -135,7 +137,7 @@ def _fill_masks(bundle: Path, batches: PretrainingBatches) -> dict[str, Any]:
     inputs, labels = zip(*_masked_batches(batches), strict=True)
     original = np.concatenate(labels)
     logits: dict[str, FloatArray] = {}
-    for precision in ("fp32", "int8"):
+    for precision in _PRECISIONS:
         model = load(bundle, precision=precision)
         logits[precision] = np.concatenate([model.run(batch) for batch in inputs])
     found: dict[str, Any] = {"masks": len(original), "tokens": batches.settings.max_tokens}
@@ -182,39 +184,47 @@ def _token_counts(bundle: Path, texts: Path) -> dict[str, float]:
 
 
 def results_table(results: Path) -> str:
-    """Return the results in a folder as a Markdown table, one row per model that was judged."""
-    rows = []
-    for family in FAMILY_SIZES:
-        found = json.loads((results / f"{family}.json").read_text(encoding="utf-8"))
-        masked, tuned = found["pretraining"]["bundle"], found["fine_tuning"]
-        losses = [f"{masked[precision]['mlm_loss']:.4f}" for precision in ("fp32", "int8")]
-        rows.append([f"{family}, loss at masks", *losses, *_drift(masked, "token_agreement")])
-        accuracies = [f"{masked[precision]['mlm_accuracy']:.2%}" for precision in ("fp32", "int8")]
-        rows.append([f"{family}, accuracy at masks", *accuracies, "", "", ""])
-        scores = [f"{tuned['metrics'][precision][tuned['metric']]:.2%}" for precision in ("fp32", "int8")]
-        rows.append([f"{family}, {found['data_set']}", *scores, *_drift(tuned["int8_drift"], "label_agreement")])
-    header = ("", "FP32", "INT8", "same prediction", "mean drift of a logit", "largest")
-    return "\n\n".join([_pretraining_table(results), markdown_table(header, rows)])
+    """Return the results in a folder as Markdown tables: how models were pre-trained, and what INT8 costs them."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(results.glob("*.json"), reverse=True)]
+    pretrained = markdown_table(
+        ("pre-trained", "parameters, M", "tokens, M", "minutes", "held-out loss", "held-out accuracy"),
+        [_pretraining_row(result) for result in found],
+    )
+    judged = markdown_table(
+        ("", "FP32", "INT8", "same prediction", "mean drift of a logit", "largest"),
+        [row for result in found for row in _judged_rows(result)],
+    )
+    return f"{pretrained}\n\n{judged}"
 
 
-def _drift(measured: dict[str, float], agreement: str) -> tuple[str, str, str]:
-    drifts = (f"{measured[f'{kind}_abs_logit_drift']:.3f}" for kind in ("mean", "max"))
-    return (f"{measured[agreement]:.2%}", *drifts)  # type: ignore[return-value]
+def _pretraining_row(result: dict[str, Any]) -> list[str]:
+    run = result["pretraining"]
+    settings, before, after = run["settings"], run["untrained"], run["measured"][-1]
+    tokens = settings["steps"] * settings["batch_size"] * settings["max_tokens"]
+    return [
+        result["family"], f"{run['parameters'] / 1e6:.1f}", f"{tokens / 1e6:.1f}", f"{run['seconds'] / 60:.1f}",
+        f"{before['mlm_loss']:.2f} → {after['mlm_loss']:.2f}",
+        f"{before['mlm_accuracy']:.1%} → {after['mlm_accuracy']:.1%}",
+    ]  # fmt: skip
 
 
-def _pretraining_table(results: Path) -> str:
-    rows = []
-    for family in FAMILY_SIZES:
-        run = json.loads((results / f"{family}.json").read_text(encoding="utf-8"))["pretraining"]
-        settings, last = run["settings"], run["measured"][-1]
-        trained = settings["steps"] * settings["batch_size"] * settings["max_tokens"]
-        rows.append([
-            family, f"{run['parameters'] / 1e6:.1f}", f"{trained / 1e6:.1f}", f"{run['seconds'] / 60:.0f}",
-            *(f"{run['untrained'][key]:.2f} → {last[key]:.2f}" for key in ("mlm_loss",)),
-            f"{run['untrained']['mlm_accuracy']:.1%} → {last['mlm_accuracy']:.1%}",
-        ])  # fmt: skip
-    header = ("pre-trained", "parameters, M", "tokens, M", "minutes", "held-out loss", "held-out accuracy")
-    return markdown_table(header, rows)
+def _judged_rows(result: dict[str, Any]) -> list[list[str]]:
+    """Return rows of loss and accuracy at masks, and of the metric of the data set, in FP32 and INT8."""
+    name, masked, tuned = result["family"], result["pretraining"]["bundle"], result["fine_tuning"]
+    losses = [f"{masked[precision]['mlm_loss']:.4f}" for precision in _PRECISIONS]
+    accuracies = [f"{masked[precision]['mlm_accuracy']:.2%}" for precision in _PRECISIONS]
+    scores = [f"{tuned['metrics'][precision][tuned['metric']]:.2%}" for precision in _PRECISIONS]
+    return [
+        [f"{name}, loss at {masked['masks']:,} masks", *losses, *_drift(masked, "token_agreement")],
+        [f"{name}, accuracy at masks", *accuracies, "", "", ""],
+        [f"{name}, {tuned['metric']} on {result['data_set']}", *scores,
+         *_drift(tuned["int8_drift"], "label_agreement")],
+    ]  # fmt: skip
+
+
+def _drift(measured: dict[str, float], agreement: str) -> list[str]:
+    drifts = [f"{measured[f'{kind}_abs_logit_drift']:.3f}" for kind in ("mean", "max")]
+    return [f"{measured[agreement]:.2%}", *drifts]
 
 
 @click.command(help=__doc__)
