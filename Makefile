@@ -104,7 +104,7 @@ docs: .venv/dev.stamp ## build the documentation's site into build/site; a warni
 docs-serve: .venv/dev.stamp ## serve the documentation on http://127.0.0.1:8000, built again at each change
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve --livereload
 
-dist: .venv/dist.stamp ## build what PyPI takes into dist/: a wheel with kernels, one for any platform, the sdist
+dist: .venv/dist.stamp ## build what PyPI takes into dist/: wheels with kernels, one for any platform, the sdist
 	$(BIN)/python .ci/dist.py
 
 clean: ## remove the environment and all caches

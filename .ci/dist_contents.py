@@ -16,7 +16,14 @@ PACKAGES = {
     "bert_bench": "bench/bert_bench",
 }
 """Folder of each package in the sdist."""
-LIBRARIES = {f"bert_runtime/lib/kernels-{name}.so" for name in ("avx2", "avx512", "avx512bf16", "avxvnni")}
+LIBRARIES = {
+    machine: {f"bert_runtime/lib/kernels-{name}.so" for name in names}
+    for machine, names in {
+        "x86_64": ("avx2", "avx512", "avx512bf16", "avxvnni"),
+        "aarch64": ("neon", "dotprod", "i8mm"),
+    }.items()
+}
+"""The kernel libraries of a wheel, by processor family."""
 ENTRY_POINTS = ("bert-export = bert_export.__main__:main", "bert-bench = bert_bench.cli:main")
 
 _PROJECT_FILES = {
@@ -45,26 +52,26 @@ def check_sdist(sdist: Path, root: Path) -> list[str]:
     ]
 
 
-def check_wheel(wheel: Path, sdist: Path, *, kernels: bool) -> list[str]:
+def check_wheel(wheel: Path, sdist: Path, machine: str | None = None) -> list[str]:
     """Return how a wheel differs from what its sdist makes; the metadata have to be equal, too.
 
     Args:
         wheel: the wheel.
         sdist: the sdist that it was built from.
-        kernels: whether the wheel holds the native kernels and is for one platform; otherwise it is for every platform.
+        machine: the processor family whose native kernels the wheel holds; if `None`, it is for every platform.
     """
     info = f"{'-'.join(wheel.name.split('-')[:2])}.dist-info"
     found, copied = _read_wheel(wheel), _copied_files(_read_sdist(sdist), info)
     differing = {name for name in found.keys() & copied.keys() if found[name] != copied[name]}
     needed = copied.keys() | {f"{info}/{name}" for name in ("RECORD", "WHEEL", "entry_points.txt")}
     needed |= {f"{package}/py.typed" for package in PACKAGES}
-    needed |= LIBRARIES if kernels else set()
+    needed |= LIBRARIES[machine] if machine else set()
     return [
         *_problems(wheel, "lacks", needed - found.keys()),
         *_problems(wheel, "holds", found.keys() - needed),
         *_problems(wheel, f"differs from {sdist.name} in", differing),
         *_entry_point_problems(wheel, found.get(f"{info}/entry_points.txt", b"").decode()),
-        *_tag_problems(wheel, found.get(f"{info}/WHEEL", b"").decode(), is_pure=not kernels),
+        *_tag_problems(wheel, found.get(f"{info}/WHEEL", b"").decode(), machine),
     ]
 
 
@@ -83,12 +90,12 @@ def _entry_point_problems(wheel: Path, entry_points: str) -> Iterator[str]:
     yield from _problems(wheel, "does not declare", missing)
 
 
-def _tag_problems(wheel: Path, description: str, *, is_pure: bool) -> Iterator[str]:
+def _tag_problems(wheel: Path, description: str, machine: str | None) -> Iterator[str]:
     """Compare the tag of the file name with that of the wheel's description, and with what the wheel is."""
-    expected = {f"Root-Is-Purelib: {str(is_pure).lower()}", f"Tag: {'-'.join(wheel.stem.split('-')[2:])}"}
+    expected = {f"Root-Is-Purelib: {str(machine is None).lower()}", f"Tag: {'-'.join(wheel.stem.split('-')[2:])}"}
     yield from _problems(wheel, "does not state", expected - set(description.splitlines()))
-    if is_pure != wheel.stem.endswith("-py3-none-any"):
-        yield f"{wheel.name}: expected {'every platform' if is_pure else 'one platform'} in the name"
+    if not wheel.stem.endswith(f"_{machine}" if machine else "-py3-none-any"):
+        yield f"{wheel.name}: expected {machine or 'every platform'} in the name"
 
 
 def _problems(archive: Path, verb: str, names: Iterable[str]) -> Iterator[str]:

@@ -11,6 +11,8 @@ from types import ModuleType
 
 import pytest
 
+from bert_runtime.cpu import native_kernels
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -61,14 +63,22 @@ def rebuilt(wheel: Path, folder: Path, *, leave_out: str = "", add: str = "", ch
 
 def test_wheel_holds_what_the_sdist_makes(contents: ModuleType, any_wheel: Path, sdist: Path) -> None:
     assert any_wheel.name.endswith("-py3-none-any.whl")
-    assert contents.check_wheel(any_wheel, sdist, kernels=False) == []
+    assert contents.check_wheel(any_wheel, sdist) == []
 
 
-def test_release_wheel_needs_the_kernels_and_a_platform(contents: ModuleType, any_wheel: Path, sdist: Path) -> None:
-    lacks, tag, name = contents.check_wheel(any_wheel, sdist, kernels=True)
-    assert lacks.endswith(f"lacks {', '.join(sorted(contents.LIBRARIES))}")
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_release_wheel_needs_the_kernels_and_a_platform(
+    machine: str, contents: ModuleType, any_wheel: Path, sdist: Path
+) -> None:
+    lacks, tag, name = contents.check_wheel(any_wheel, sdist, machine)
+    assert lacks.endswith(f"lacks {', '.join(sorted(contents.LIBRARIES[machine]))}")
     assert tag.endswith("does not state Root-Is-Purelib: false")
-    assert name.endswith("expected one platform in the name")
+    assert name.endswith(f"expected {machine} in the name")
+
+
+def test_wheels_hold_the_libraries_that_the_runtime_looks_for(contents: ModuleType) -> None:
+    packaged = {Path(library).name for libraries in contents.LIBRARIES.values() for library in libraries}
+    assert packaged == set(native_kernels._LIBRARIES)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +96,7 @@ def test_release_wheel_needs_the_kernels_and_a_platform(contents: ModuleType, an
 def test_faults_of_a_wheel_are_named(
     fault: dict[str, str], problem: str, contents: ModuleType, any_wheel: Path, sdist: Path, tmp_path: Path
 ) -> None:
-    problems = contents.check_wheel(rebuilt(any_wheel, tmp_path, **fault), sdist, kernels=False)
+    problems = contents.check_wheel(rebuilt(any_wheel, tmp_path, **fault), sdist)
     assert any(problem in found for found in problems), problems
 
 

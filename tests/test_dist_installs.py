@@ -74,7 +74,7 @@ def installation(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     """An environment with the extra `cpu` and the wheel with kernels."""
     folder = tmp_path_factory.mktemp("installation")
     installed = Installation(request.param[1], folder)
-    installed.install(wheel("*manylinux*.whl"))
+    installed.install(wheel(f"*manylinux*_{platform.machine()}.whl"))
     yield installed
     shutil.rmtree(folder)  # 300 MB
 
@@ -135,7 +135,8 @@ def test_clone_installs_and_names_how_to_add_an_extra(
 
 
 @pytest.mark.parametrize(
-    ("machine", "expected"), [("manylinux_2_28_x86_64", "manylinux_2_28_x86_64"), ("manylinux_2_28_aarch64", "any"),
+    ("machine", "expected"), [("manylinux_2_28_x86_64", "manylinux_2_28_x86_64"),
+                              ("manylinux_2_28_aarch64", "manylinux_2_28_aarch64"),
                               ("macosx_11_0_arm64", "any"), ("win_amd64", "any")],
 )  # fmt: skip
 def test_each_platform_gets_its_wheel(machine: str, expected: str, tmp_path: Path) -> None:
