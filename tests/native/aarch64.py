@@ -51,7 +51,8 @@ def emulator(processor: str, sysroot: Path) -> list[str]:
 
 def sysroot() -> Path:
     """Return the folder with arm64's C library; skip the test where there is none."""
-    for folder in (os.environ.get("BERT_EXPORT_AARCH64", ""), f"/usr/{TARGET}"):
-        if folder and (Path(folder) / "lib" / "ld-linux-aarch64.so.1").exists():
-            return Path(folder)
+    made = os.environ.get("BERT_EXPORT_AARCH64")
+    for folder in (Path(made, "root") if made else None, Path("/usr", TARGET)):
+        if folder is not None and (folder / "lib" / "ld-linux-aarch64.so.1").exists():
+            return folder
     pytest.skip("no C library of arm64 (Debian's package libc6-arm64-cross, or `make test-aarch64`)")
