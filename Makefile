@@ -22,10 +22,10 @@ DEPLOY := $(CURDIR)/.venv/deploy
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-onnxruntime test-gpu-stub test-triton test-deploy test-dist test-aarch64 lint types check docs docs-serve dist clean
+.PHONY: help demo test test-slow test-onnxruntime test-gpu-stub test-triton test-deploy test-dist test-arm lint types check docs docs-serve dist clean
 
 help: ## list the targets
-	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /: /'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /: /'
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bert-export needs Python 3.11 or newer, found " + sys.version)'
@@ -87,7 +87,7 @@ test-deploy: .venv/dev.stamp ## Dockerfile, compose file and manifests against t
 test-dist: .venv/dev.stamp dist ## install dist/'s wheels for every Python that is here, and run a bundle
 	BERT_EXPORT_DIST=$(CURDIR)/dist $(BIN)/python -m pytest tests/test_dist_installs.py
 
-test-aarch64: .venv/dev.stamp dist ## kernels and bundles on emulated arm64 processors; needs QEMU and Debian's apt-get
+test-arm: .venv/dev.stamp dist ## kernels and bundles on emulated arm64 processors; needs QEMU and Debian's apt-get
 	$(BIN)/python .ci/aarch64.py .venv/aarch64
 	BERT_EXPORT_DIST=$(CURDIR)/dist BERT_EXPORT_AARCH64=$(CURDIR)/.venv/aarch64 \
 	    $(BIN)/python -m pytest tests/native/test_aarch64.py tests/native/test_aarch64_bundles.py

@@ -55,4 +55,4 @@ def sysroot() -> Path:
     for folder in (Path(made, "root") if made else None, Path("/usr", TARGET)):
         if folder is not None and (folder / "lib" / "ld-linux-aarch64.so.1").exists():
             return folder
-    pytest.skip("no C library of arm64 (Debian's package libc6-arm64-cross, or `make test-aarch64`)")
+    pytest.skip("no C library of arm64 (Debian's package libc6-arm64-cross, or `make test-arm`)")

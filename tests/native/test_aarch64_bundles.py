@@ -1,6 +1,6 @@
 """Whole bundles on emulated arm64 processors, with the wheel of `make dist` and onnxruntime's wheel for arm64.
 
-`make test-aarch64` runs this; it makes the environment that `BERT_EXPORT_AARCH64` names.
+`make test-arm` runs this; it makes the environment that `BERT_EXPORT_AARCH64` names.
 """
 
 import json
@@ -29,7 +29,7 @@ TOLERANCES = {"fp32 with kernels": 1e-4, "int8 with kernels": 0.01, "fp32 withou
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif("BERT_EXPORT_AARCH64" not in os.environ, reason="`make test-aarch64` sets BERT_EXPORT_AARCH64"),
+    pytest.mark.skipif("BERT_EXPORT_AARCH64" not in os.environ, reason="`make test-arm` sets BERT_EXPORT_AARCH64"),
     pytest.mark.timeout(1200),
 ]
 
