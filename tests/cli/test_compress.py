@@ -93,9 +93,9 @@ def test_a_search_from_end_to_end(
     assert "going on with the search" in result.stderr
     found = json.loads(result.stdout)
     assert found["passed"]
-    assert found["measured"][0]["layers"] == [0]
+    (layer,) = found["measured"][0]["layers"]  # whichever loses less without the other
     record = Manifest.read(output).extra["compression"]
-    assert record["layers_kept"] == [0]
+    assert record["layers_kept"] == [layer]
     assert record["num_layers_before"] == 2
     assert record["vocabulary"]["after"] < record["vocabulary"]["before"]
     assert record["gate"]["rows"] + record["search"]["rows"] == 160
@@ -106,8 +106,8 @@ def test_a_search_from_end_to_end(
 
     for command in (("inspect", output), ("report", output, "--output", tmp_path / "report.html")):
         assert run(*command).exit_code == 0
-    assert "1 of 2 layers (0)" in run("inspect", output).stdout
-    assert "1 of 2 layers (0)" in (tmp_path / "report.html").read_text()
+    assert f"1 of 2 layers ({layer})" in run("inspect", output).stdout
+    assert f"1 of 2 layers ({layer})" in (tmp_path / "report.html").read_text()
     assert "## Compression" in (output / "README.md").read_text()
 
     monkeypatch.setattr(CandidateEvaluator, "_train", interrupt)  # everything is known: nothing is trained again
