@@ -129,6 +129,7 @@ _EXPERIMENTS = {
     "arm64_instructions": "arm64-instructions.json",
     "ray_batch": "ray-batch.json",
     "serving": "serving-zen5.json",
+    "rerank_speed": "rerank-speed.json",
     "zero_shot": "zero-shot.json",
     "deberta": "deberta-base.json",
     "small_encoders": "small-encoders",
