@@ -24,7 +24,7 @@ def _shift(name: str, products: str, *, num: str, num_others: str) -> str:
     """Return operators that shift row i of products by i, so that a column is no distance, but one of the others.
 
     Args:
-        name: prefix of the values, of which `NAME_scores` [B, A, num, num_others] is the result.
+        name: prefix of the values; that with the suffix `_scores`, [B, A, num, num_others], is the result.
         products: value with a row per token and a column per distance.
         num: value with the number of tokens.
         num_others: value with the number of tokens that they are compared with.
