@@ -119,6 +119,7 @@ _EXPERIMENTS = {
     "pretraining": "pretraining",
     "training_speed": "training-speed.json",
     "banking77": "banking77.json",
+    "bf16": "bf16.json",
     "quantization": "quantization/sst2.json",
     "distillation": "distillation.json",
     "compression": "compression-sst2.json",
