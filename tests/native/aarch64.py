@@ -26,7 +26,7 @@ PROCESSORS = {
 def cross_compiler(name: str) -> str:
     """Return the command of a compiler for arm64; skip the test where it compiles no program."""
     command = COMPILERS[name]
-    probe = [*shlex.split(command), "-x", "c++", "-", "-fsyntax-only"]
+    probe = [*shlex.split(command), "-E", "-x", "c++", "-"]
     try:
         result = subprocess.run(probe, input="#include <vector>\n", capture_output=True, text=True, check=False)
     except OSError as error:
