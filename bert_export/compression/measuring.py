@@ -7,6 +7,7 @@ from typing import Any
 from bert_export.calibration_texts import spread
 from bert_export.compression.latency_table import measure_latencies
 from bert_export.paired_bootstrap import PairedDrop, paired_drop
+from bert_models.errors import CompressionError
 from bert_runtime.evaluation import run_examples
 from bert_runtime.loading import load
 from bert_runtime.model import Model
@@ -43,6 +44,16 @@ class Reference:
         if id(examples) not in self._outputs:
             self._outputs[id(examples)] = run_examples(self.model, examples)
         return self._outputs[id(examples)]
+
+    def check_metric(self, examples: Sequence[Example]) -> None:
+        """Raise `CompressionError` if its metric is not above 0: a loss in percent would mean nothing."""
+        task = self.model.task
+        value = task.score(self.outputs(examples), examples)[task.metric]
+        if not value > 0:
+            raise CompressionError(
+                f"expected a checkpoint whose {task.metric} on dev is above 0, found {value:.4f} in INT8; "
+                "fine-tune it first"
+            )
 
     def compare(self, bundle: Path, examples: Sequence[Example]) -> PairedDrop:
         """Compare a bundle's default variant on labelled examples."""

@@ -132,6 +132,7 @@ def _prepare(
     start_s = journal.elapsed_s
     files = data.write(request.folder)
     reference = open_reference(request, data, files[0], progress)
+    reference.check_metric(data.search)
     export_s = journal.remember("seconds of an export", lambda: journal.elapsed_s - start_s)
     progress("measuring the importance of layers and neurons")
     surgeon = Surgeon(source, task, data, request.settings.max_tokens)
