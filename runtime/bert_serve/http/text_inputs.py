@@ -7,7 +7,8 @@ from pydantic import Discriminator, Field, Tag
 
 from bert_runtime.tasks import Outputs
 from bert_serve.errors import EmptyRequestError
-from bert_serve.serving.engine import Caller, Engine
+from bert_serve.serving.caller import Caller
+from bert_serve.serving.engine import Engine
 
 __all__ = ["TextsOrIds", "run_texts_or_ids"]
 

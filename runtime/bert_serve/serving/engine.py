@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 from itertools import islice
 from math import inf
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from tokenizers import Encoding
 
@@ -20,14 +20,15 @@ from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Outputs, Result, Task, TextInput
 from bert_runtime.verification import self_test
 from bert_runtime.zero_shot import ZeroShotClassifier
-from bert_serve.errors import ClientGoneError, TextTooLongError, TooManyTextsError
+from bert_serve.errors import TextTooLongError, TooManyTextsError
 from bert_serve.metrics import ModelMetrics
+from bert_serve.serving.caller import Caller, wait_for
 from bert_serve.serving.token_ids import TokenIds, check_token_ids
 from bert_serve.serving.token_queue import Job, Reservation, TokenQueue
 from bert_serve.serving.worker import Worker
 from bert_serve.settings import EngineSettings
 
-__all__ = ["Caller", "Engine", "count_tokens"]
+__all__ = ["Engine", "count_tokens"]
 
 _TAKEN_BATCHES = 4
 """Batches of `max_batch_tokens` that the worker takes at a time: enough to sort by length and to fill the parallel
@@ -52,19 +53,8 @@ vocabulary."""
 _SMOOTHING = 0.05
 """Weight of the newest request in the tokens per character. A judgement."""
 
-_GONE_CHECK_S = 0.5
-"""Seconds between looks whether the client still waits: at twice the capacity, over a hundred requests wait. A
-judgement."""
-
 _LABEL_SETS = 16
 """Label sets of zero-shot classification whose hypotheses are kept tokenized. A judgement."""
-
-
-class Caller(Protocol):
-    """The part of a request that tells whether its client still waits."""
-
-    async def is_disconnected(self) -> bool:
-        """Return whether the client has closed the connection."""
 
 
 class Engine:
@@ -242,7 +232,7 @@ class Engine:
             self.queue.put(job, room)
         self._metrics.queue_tokens.set(self.queue.num_tokens)
         try:
-            await _wait(done, caller)
+            await wait_for(done, caller)
         except BaseException:  # also when the handler is cancelled
             self.queue.cancel(job)
             raise
@@ -290,14 +280,3 @@ def _num_answers(outputs: Sequence[Outputs], task: Task) -> int:
 def _set_done(done: "asyncio.Future[None]") -> None:
     if not done.done():
         done.set_result(None)
-
-
-async def _wait(done: "asyncio.Future[None]", caller: Caller | None) -> None:
-    """Wait for the worker; raise `ClientGoneError` once nobody waits for the answer."""
-    while caller is not None:
-        await asyncio.wait((done,), timeout=_GONE_CHECK_S)
-        if done.done():
-            return
-        if await caller.is_disconnected():
-            raise ClientGoneError("the client closed the connection")
-    await done

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from bert_runtime.numerics import FloatArray, sigmoid
 from bert_runtime.ranking import query_pairs, relevance_logits
-from bert_serve.serving.engine import Caller, count_tokens
+from bert_serve.serving.caller import Caller
+from bert_serve.serving.engine import count_tokens
 from bert_serve.serving.served_model import ServedModel
 
 __all__ = ["PairScores", "pair_scores"]

@@ -13,7 +13,8 @@ from bert_runtime.inputs import SingleInput
 from bert_runtime.tasks import Result
 from bert_serve.errors import ModelNotFoundError, ModelNotReadyError
 from bert_serve.metrics import Metrics
-from bert_serve.serving.engine import Caller, Engine
+from bert_serve.serving.caller import Caller
+from bert_serve.serving.engine import Engine
 from bert_serve.settings import EngineSettings, ServerSettings
 
 __all__ = ["Models", "ServedModel"]

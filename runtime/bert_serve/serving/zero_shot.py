@@ -7,7 +7,7 @@ from functools import partial
 from bert_runtime.inputs import SingleInput
 from bert_runtime.zero_shot import ZeroShotClassification, ZeroShotClassifier
 from bert_runtime.zero_shot.hypotheses import read_labels
-from bert_serve.serving.engine import Caller
+from bert_serve.serving.caller import Caller
 from bert_serve.serving.served_model import ServedModel
 
 __all__ = ["classify_zero_shot"]
