@@ -72,20 +72,27 @@ class Journal:
         """Return the entries of the file; none if there is no file."""
         if not self._path.is_file():
             return []
-        lines = self._path.read_text(encoding="utf-8").splitlines()
-        entries = []
+        lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
+        entries: list[dict[str, Any]] = []
         for number, line in enumerate(lines, start=1):
             try:
-                entries.append(json.loads(line))
+                entry = json.loads(line)
             except ValueError:
-                if number == len(lines):
+                if number == len(lines) > 1:
                     break  # the process was killed while it wrote
                 raise CompressionError(f"{self._path}:{number}: expected JSON; start over with --force") from None
+            if not isinstance(entry, dict) or not entry.keys() >= ({"key", "elapsed_s", "value"} if entries else set()):
+                raise CompressionError(
+                    f"{self._path}:{number}: expected an object with key, elapsed_s and value, found {line:.60}; start "
+                    "over with --force"
+                )
+            entries.append(entry)
         return entries
 
 
 def _line(entry: Mapping[str, Any]) -> str:
-    return json.dumps(entry, ensure_ascii=False) + "\n"
+    """Return an entry as a line of ASCII: a part of it is never half a character, and has no other line break."""
+    return json.dumps(entry) + "\n"
 
 
 def _differences(before: Any, now: Mapping[str, Any]) -> str:

@@ -53,6 +53,27 @@ def test_another_search_is_not_continued(tmp_path: Path) -> None:
     Journal(path, REQUEST)
     with pytest.raises(CompressionError, match=r"another search \(speedup was 2.0, is now 3.0\)"):
         Journal(path, {**REQUEST, "speedup": 3.0})
-    path.write_text("no journal\n{}\n")
-    with pytest.raises(CompressionError, match=r"j.jsonl:1: expected JSON"):
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        (b"no journal\n{}\n", "j.jsonl:1: expected JSON"),
+        (b"\xff\n{}\n", "j.jsonl:1: expected JSON"),
+        (b"[]\n", r"j.jsonl:1: expected an object with key, elapsed_s and value, found \[\]; start over with --force"),
+        (b'{"request": {"speedup": 2.0, "seed": 0}}\n{"key": "a"}\n', "j.jsonl:2: expected an object with key"),
+    ],
+)
+def test_a_file_that_is_no_journal_is_refused(tmp_path: Path, contents: bytes, message: str) -> None:
+    path = tmp_path / "j.jsonl"
+    path.write_bytes(contents)
+    with pytest.raises(CompressionError, match=message):
         Journal(path, REQUEST)
+    assert path.read_bytes() == contents
+
+
+def test_any_text_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    Journal(path, REQUEST).remember("a", lambda: "ä\u2028b")
+    assert Journal(path, REQUEST).remember("a", never) == "ä\u2028b"
+    assert path.read_bytes().isascii()
