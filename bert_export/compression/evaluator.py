@@ -120,6 +120,8 @@ class CandidateEvaluator:
         key = f"train {candidate.name} at {level} for {epochs} epochs from {start}"
         is_new = not self.journal.knows(key)
         found = self.journal.remember(key, lambda: self._train(level, candidate, epochs, before))
+        if is_new and "superseded" in found:  # only now: a search that is killed before may need it again
+            shutil.rmtree(self.folder / found["superseded"], ignore_errors=True)
         if "failed" in found:
             self.progress(f"warning: {candidate.name} failed: {found['failed']}")
             return None
@@ -133,7 +135,7 @@ class CandidateEvaluator:
         return trial
 
     def _train(self, level: str, candidate: Candidate, epochs: int, before: Trial | None) -> dict[str, Any]:
-        """Train a candidate; return its metric and its checkpoint, or why that failed."""
+        """Train a candidate; return its metric, its checkpoint and the one not needed any more, or why that failed."""
         base = self.folder / "checkpoints" / f"{candidate.name}-at-{level}"
         start = self.folder / before.checkpoint if before else base / "cut"
         output = base / ("long" if before else "short") / f"{epochs}-epochs"
@@ -147,11 +149,12 @@ class CandidateEvaluator:
         except TrainingError as error:
             return {"failed": str(error)}
         metric, seconds = report["best"][report["metric"]], report["seconds"]
+        old, new = (str(path.relative_to(self.folder)) for path in (start, output))
         if before is not None and metric < before.metric:  # more epochs are not always better
-            shutil.rmtree(output, ignore_errors=True)
-            return {"metric": before.metric, "seconds": seconds, "checkpoint": before.checkpoint, "longer": metric}
-        shutil.rmtree(start, ignore_errors=True)
-        return {"metric": metric, "seconds": seconds, "checkpoint": str(output.relative_to(self.folder))}
+            kept = {"metric": before.metric, "checkpoint": old, "superseded": new, "longer": metric}
+        else:
+            kept = {"metric": metric, "checkpoint": new, "superseded": old}
+        return {**kept, "seconds": seconds}
 
     def _distill(self, student: str, output: Path, epochs: int) -> dict[str, Any]:
         settings = self.settings

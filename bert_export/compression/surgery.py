@@ -24,6 +24,7 @@ from bert_models.compression import (
 )
 from bert_models.training.data import ExampleDataset, dev_loader
 from bert_models.training.run import training_examples
+from bert_runtime.bundle.atomic_folders import atomic_replace_dir
 from bert_runtime.records import Record
 from bert_runtime.tasks import Task
 
@@ -68,19 +69,19 @@ class Surgeon:
         return total / num_items
 
     def save(self, candidate: Candidate, folder: Path) -> None:
-        """Write a candidate, before any training, as a checkpoint."""
-        folder.mkdir(parents=True, exist_ok=True)
-        save_model(self.cut(candidate), folder, tokenizer_from=self.source.path, max_tokens=self.max_tokens)
+        """Write a candidate, before any training, as a checkpoint: all of it or nothing."""
+        with atomic_replace_dir(folder) as building:
+            save_model(self.cut(candidate), building, tokenizer_from=self.source.path, max_tokens=self.max_tokens)
 
     def cut(self, candidate: Candidate) -> TaskModel:
         """Return the model with some of its layers, and the most important neurons of these."""
         model = keep_layers(self.model, candidate.layers)
         if candidate.intermediate_size == model.config.intermediate_size:
             return model
-        order, kept = self.model.encoder.order, model.encoder.order
+        order, cut_order = self.model.encoder.order, model.encoder.order
         blocks: dict[int, Any] = {}
         for position, layer in enumerate(candidate.layers):
-            blocks[kept[position]] = self.neurons[order[layer]]
+            blocks[cut_order[position]] = self.neurons[order[layer]]
         importance = [blocks[index] for index in range(len(model.encoder.layers))]
         return keep_neurons(model, most_important(importance, candidate.intermediate_size))
 

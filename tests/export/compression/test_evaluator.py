@@ -100,6 +100,28 @@ def test_a_longer_training_that_is_worse_is_dropped(tmp_path: Path, monkeypatch:
     assert not (tmp_path / before.checkpoint).exists()
 
 
+def test_a_kill_before_the_result_is_written_loses_no_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = evaluator(tmp_path, monkeypatch)
+    before = Trial(Candidate(layers=(0,), intermediate_size=64), 0.9, "checkpoints/short")
+    (tmp_path / before.checkpoint).mkdir(parents=True)
+    monkeypatch.setattr(made, "_distill", lambda *given: {"metric": "f1", "best": {"f1": 0.95}, "seconds": 1.0})
+
+    def stop(entry: Any) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bert_export.compression.journal._line", stop)
+        with pytest.raises(KeyboardInterrupt):
+            made.train("2x", before.candidate, 3, before)
+    assert (tmp_path / before.checkpoint).is_dir()  # what the repeated command starts from
+    again = evaluator(tmp_path, monkeypatch)
+    monkeypatch.setattr(again, "_distill", made._distill)
+    assert again.train("2x", before.candidate, 3, before) is not None
+    assert not (tmp_path / before.checkpoint).exists()
+
+
 def test_a_candidate_that_fails_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = evaluator(tmp_path, monkeypatch)
     lines: list[str] = []
@@ -150,3 +172,23 @@ def test_a_surgeon_keeps_the_important_neurons_of_the_kept_layers(classifier_che
     assert torch.equal(model.encoder.layers[0].feed_forward.up.weight, expected)  # type: ignore[union-attr]
     assert surgeon.loss(Candidate(layers=(0, 1), intermediate_size=64)) != surgeon.loss(kept)
     assert surgeon.row_s > 0
+
+
+def test_a_candidate_is_saved_whole_or_not_at_all(
+    classifier_checkpoint: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = open_checkpoint(classifier_checkpoint)
+    surgeon = Surgeon(source, source.task(), read(classifier_checkpoint, labelled), None)
+    kept = Candidate(layers=(1,), intermediate_size=24)
+
+    def write_half(model: Any, folder: Path, **given: Any) -> None:
+        (folder / "config.json").write_text("{}")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bert_export.compression.surgery.save_model", write_half)
+        with pytest.raises(KeyboardInterrupt):
+            surgeon.save(kept, tmp_path / "cut")
+    assert not (tmp_path / "cut").exists()
+    surgeon.save(kept, tmp_path / "cut")
+    assert open_checkpoint(tmp_path / "cut").config.num_layers == 1
