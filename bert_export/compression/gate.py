@@ -1,7 +1,7 @@
 """The gate: judge what the search has chosen on rows that it never saw."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bert_export.compression.goal import Goal
@@ -20,7 +20,8 @@ class Choice:
     passed: bool
     reason: str
     attempts: int
-    """How many bundles the gate has judged: with more than one, its verdict is no longer that of unseen rows alone."""
+    """How many bundles the gate has judged, those of interrupted runs included. After the first, its rows are no
+    longer unseen."""
 
 
 def choose(goal: Goal, measured: Sequence[Measured], judge: Callable[[Measured], dict[str, Any]]) -> Choice | None:
@@ -33,7 +34,8 @@ def choose(goal: Goal, measured: Sequence[Measured], judge: Callable[[Measured],
     Args:
         goal: The rule.
         measured: All bundles that were exported and measured.
-        judge: Compares a bundle with the uncompressed model on the gate's rows.
+        judge: Compares a bundle with the uncompressed model on the gate's rows; `attempts` is the number of bundles
+            that they have judged with it.
 
     Returns:
         The choice; `None` without any bundle.
@@ -52,8 +54,11 @@ def _choose_by_speed(
     fast = [found for found in measured if found.speedup >= speedup]
     best = min(fast, key=lambda found: found.drop_percent) if fast else max(measured, key=lambda found: found.speedup)
     gate = judge(best)
-    reason = f"measured {best.speedup:.2f}× as fast where {speedup:g}× is asked; {_describe(gate)}"
-    return Choice(best, gate, bool(fast), reason, 1)
+    reason = (
+        f"measured {best.speedup:.2f}× as fast where {speedup:g}× is asked; {_describe(gate)}; no limit of the loss "
+        f"was asked for{_earlier_judgements(gate)}"
+    )
+    return Choice(best, gate, bool(fast), reason, gate["attempts"])
 
 
 def _choose_by_drop(
@@ -71,11 +76,12 @@ def _choose_by_drop(
         gate = judge(found)
         passed = bool(candidates) and is_within(gate["drop_percent"])
         reason = f"{_describe(gate)} where {max_drop:g} % is allowed; measured {found.speedup:.2f}× as fast"
-        judged.append(Choice(found, gate, passed, reason, len(judged) + 1))
+        reason += _earlier_judgements(gate)
+        judged.append(Choice(found, gate, passed, reason, gate["attempts"]))
         if passed:
             return judged[-1]
     best = min(judged, key=lambda choice: float(choice.gate["drop_percent"]))
-    return Choice(best.measured, best.gate, False, best.reason, len(judged))
+    return replace(best, attempts=max(choice.attempts for choice in judged))
 
 
 def _describe(gate: dict[str, Any]) -> str:
@@ -85,3 +91,9 @@ def _describe(gate: dict[str, Any]) -> str:
         f"{gate['rows']} rows that the search never saw, a loss of {gate['drop_percent']:.2f} % "
         f"(95 % interval {low:.2f} to {high:.2f})"
     )
+
+
+def _earlier_judgements(gate: dict[str, Any]) -> str:
+    """Say that the gate's rows are no longer unseen, if so."""
+    before = gate["attempts"] - 1
+    return f"; these rows have judged {before} other bundle{'s' if before > 1 else ''} before" if before else ""

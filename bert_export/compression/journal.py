@@ -68,6 +68,10 @@ class Journal:
         """Return whether there is a value of `key`."""
         return key in self._values
 
+    def count(self, prefix: str) -> int:
+        """Return how many keys begin with `prefix`."""
+        return sum(key.startswith(prefix) for key in self._values)
+
     def _read(self) -> list[dict[str, Any]]:
         """Return the entries of the file; none if there is no file."""
         if not self._path.is_file():

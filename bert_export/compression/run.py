@@ -175,11 +175,14 @@ def _finish(
     """Let the gate judge, and write the bundle: to the output if it passes, else into the folder of the search."""
     journal = evaluator.journal
 
+    def compare(bundle: Path) -> dict[str, Any]:
+        drop = evaluator.reference.compare(bundle, evaluator.data.gate)
+        return {**drop_to_json(drop), "attempts": journal.count("gate ") + 1}
+
     def judge(found: Measured) -> dict[str, Any]:
         bundle = request.folder / evaluator.measurements(found.trial)["bundle"]
         evaluator.progress(f"judging {found.trial.candidate.name} on {len(evaluator.data.gate)} rows of the gate")
-        compare = lambda: drop_to_json(evaluator.reference.compare(bundle, evaluator.data.gate))  # noqa: E731
-        return dict(journal.remember(f"gate {found.trial.checkpoint}", compare))
+        return dict(journal.remember(f"gate {found.trial.checkpoint}", lambda: compare(bundle)))
 
     choice = choose(request.goal, measured, judge)
     if choice is None:

@@ -31,6 +31,7 @@ def test_results_are_computed_once_in_all_processes(tmp_path: Path) -> None:
     again = Journal(tmp_path / "j.jsonl", REQUEST, clock_of(now))
     assert again.is_resumed
     assert again.knows("a")
+    assert (again.count("a"), again.count("gate ")) == (1, 0)
     assert again.remember("a", never) == {"metric": 0.5}
     now[0] = 10.0
     assert again.elapsed_s == pytest.approx(33.0)
