@@ -26,7 +26,6 @@ from bert_export.exporter import export
 from bert_models.compression import is_savable
 from bert_models.distillation import DistillationSettings, distill
 from bert_models.errors import TrainingError, TrainingInterruptedError
-from bert_models.training import TrainSettings
 from bert_models.training.run_dir import LAST_NAME, STATE_DIR
 
 __all__ = ["CandidateEvaluator"]
@@ -160,11 +159,7 @@ class CandidateEvaluator:
         settings = self.settings
         resume = (output / STATE_DIR / LAST_NAME).is_file()
         return distill(
-            self.surgeon.source.name, student, *self.files, output,
-            TrainSettings(
-                epochs=epochs, lr=settings.lr, batch_size=settings.batch_size, seed=settings.seed,
-                max_tokens=settings.max_tokens, sort_by_length=True,
-            ),
+            self.surgeon.source.name, student, *self.files, output, settings.training(epochs),
             DistillationSettings(hard_weight=0.0 if self.data.unlabelled else 1.0),
             resume=resume, force=not resume, teacher_outputs=self.folder / "teacher_outputs.pt",
         )  # fmt: skip

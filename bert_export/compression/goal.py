@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert_models.errors import CompressionError
+from bert_models.training import TrainSettings
 
 __all__ = ["VOCABULARIES", "CompressionSettings", "Goal"]
 
@@ -58,7 +59,7 @@ class CompressionSettings:
     """Seed of the split and of the training."""
 
     def __post_init__(self) -> None:
-        if self.budget_s < _MIN_BUDGET_S:
+        if not _MIN_BUDGET_S <= self.budget_s < float("inf"):
             raise CompressionError(f"expected a budget of at least 1m, found {self.budget_s:g} seconds")
         if self.fit_length and self.max_tokens is not None:
             raise CompressionError(f"expected either max_tokens or fit_length, found both ({self.max_tokens})")
@@ -66,6 +67,18 @@ class CompressionSettings:
             raise CompressionError(f"expected a share of dev rows between 0 and 1, found {self.gate_fraction:g}")
         if self.vocabulary not in VOCABULARIES:
             raise CompressionError(f"expected a vocabulary of {' or '.join(VOCABULARIES)}, found {self.vocabulary!r}")
+        self.training(epochs=1)
+
+    def training(self, epochs: int) -> TrainSettings:
+        """Return the settings of a training.
+
+        Raises:
+            TrainingError: A value is out of range.
+        """
+        return TrainSettings(
+            epochs=epochs, lr=self.lr, batch_size=self.batch_size, seed=self.seed, max_tokens=self.max_tokens,
+            sort_by_length=True,
+        )  # fmt: skip
 
     def identity(self) -> dict[str, Any]:
         """Return what must be equal for a search to go on; it may go on with another budget."""

@@ -26,9 +26,11 @@ from bert_export.compression.search import Measured, fastest_within_drop, speed_
 from bert_export.compression.surgery import Surgeon
 from bert_export.errors import OutputExistsError
 from bert_models import Checkpoint, open_checkpoint
+from bert_models.compression import check_cuttable
 from bert_models.errors import CompressionError, TrainingInterruptedError
 from bert_runtime.bundle.contents import replacement_problem
 from bert_runtime.tasks import Task
+from bert_runtime.tokenization import TextTokenizer
 
 __all__ = ["compress"]
 
@@ -83,9 +85,11 @@ def compress(
         raise OutputExistsError(problem)
     source = open_checkpoint(checkpoint)
     task = check_task(source)
-    data = _read_data(request, source, task)
-    journal = _open_journal(request, source, force=force)
+    if request.settings.vocabulary == "cut":
+        check_cuttable(source.tokenizer())
     tokenizer = source.text_tokenizer(request.settings.max_tokens, task.windows)
+    data = _read_data(request, task, tokenizer)
+    journal = _open_journal(request, source, force=force)
     request = fit_length(request, task, tokenizer, data, progress)
     progress(f"searching for a model {goal}; {len(data.search)} dev rows for the search, {len(data.gate)} for the gate")
     if journal.is_resumed:
@@ -100,12 +104,10 @@ def compress(
     return _finish(request, evaluator, measured, source, interrupted=interrupted)
 
 
-def _read_data(request: SearchRequest, source: Checkpoint, task: Task) -> SearchData:
-    settings = request.settings
-    tokenizer = source.text_tokenizer(settings.max_tokens, task.windows)
+def _read_data(request: SearchRequest, task: Task, tokenizer: TextTokenizer) -> SearchData:
     return read_search_data(
-        task, tokenizer, request.train, request.unlabelled, request.dev, request.columns, settings.gate_fraction,
-        settings.seed,
+        task, tokenizer, request.train, request.unlabelled, request.dev, request.columns,
+        request.settings.gate_fraction, request.settings.seed,
     )  # fmt: skip
 
 

@@ -149,6 +149,8 @@ def test_what_cannot_be_reached_leaves_the_best_and_exits_with_1(
         (["--speedup", 2, "--budget", "soon"], 2, "expected a duration such as 90s, 45m or 1.5h, found 'soon'"),
         (["--speedup", 2, "--budget", "5s"], 1, "expected a budget of at least 1m"),
         (["--speedup", 2, "--gate-share", 0.9], 1, "expected at least 500 rows, 50 in either part"),
+        (["--speedup", 2, "--lr", 0], 1, "lr must be positive, found 0.0"),
+        (["--speedup", 2, "--batch-size", 0], 1, "batch_size must be at least 1, found 0"),
         (["--speedup", 2, "--plot", "p.gif"], 1, "expected a picture that ends in .png, .svg, .pdf"),
         (["--speedup", 2, "--train", "missing.csv"], 1, "missing.csv"),
     ],
@@ -159,6 +161,19 @@ def test_requests_that_make_no_sense_write_nothing(
     result = run(*arguments(tuned, files, tmp_path / "out", *options))
     assert (result.exit_code, message in result.stderr) == (code, True), result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_vocabulary_that_cannot_be_cut_is_refused_before_anything_is_trained(
+    run: Run, tuned: Path, files: dict[str, Path], tmp_path: Path
+) -> None:
+    checkpoint = shutil.copytree(tuned, tmp_path / "bpe")
+    values = json.loads((checkpoint / "tokenizer.json").read_text())
+    values["model"] = {"type": "BPE", "vocab": values["model"]["vocab"], "merges": [], "unk_token": "[UNK]"}
+    (checkpoint / "tokenizer.json").write_text(json.dumps(values))
+    result = run(*arguments(checkpoint, files, tmp_path / "out", "--speedup", 2, "--vocabulary", "cut"))
+    assert result.exit_code == 1
+    assert "expected a WordPiece or unigram tokenizer to cut the vocabulary of, found BPE" in result.stderr
+    assert list(tmp_path.iterdir()) == [checkpoint]
 
 
 def test_a_model_of_another_task_or_other_labels_is_refused(

@@ -3,10 +3,11 @@
 from bert_models.compression.feed_forward import keep_neurons, most_important
 from bert_models.compression.importance import layer_influence, neuron_importance
 from bert_models.compression.layers import is_savable, keep_layers
-from bert_models.compression.vocabulary import CutVocabulary, cut_vocabulary, keep_embeddings, used_ids
+from bert_models.compression.vocabulary import CutVocabulary, check_cuttable, cut_vocabulary, keep_embeddings, used_ids
 
 __all__ = [
     "CutVocabulary",
+    "check_cuttable",
     "cut_vocabulary",
     "is_savable",
     "keep_embeddings",

@@ -15,7 +15,7 @@ from bert_models.model import TaskModel
 from bert_models.pretraining.vocabulary import plain_tokenizer
 from bert_runtime.tasks import FillMask, SparseEmbedding
 
-__all__ = ["CutVocabulary", "cut_vocabulary", "keep_embeddings", "used_ids"]
+__all__ = ["CutVocabulary", "check_cuttable", "cut_vocabulary", "keep_embeddings", "used_ids"]
 
 _CONTINUATION = "##"
 """What WordPiece writes in front of pieces that continue a word."""
@@ -50,6 +50,16 @@ def used_ids(tokenizer: Tokenizer, texts: Iterable[str]) -> set[int]:
     return {token for encoding in plain.encode_batch(list(texts), add_special_tokens=False) for token in encoding.ids}
 
 
+def check_cuttable(tokenizer: Tokenizer) -> None:
+    """Raise `CompressionError` if the vocabulary of a tokenizer cannot be cut.
+
+    The merges of BPE depend on pieces that no text shows.
+    """
+    kind = json.loads(tokenizer.to_str())["model"].get("type")
+    if kind not in ("WordPiece", "Unigram"):
+        raise CompressionError(f"expected a WordPiece or unigram tokenizer to cut the vocabulary of, found {kind}")
+
+
 def cut_vocabulary(tokenizer: Tokenizer, used: set[int]) -> CutVocabulary:
     """Drop the pieces that are not used.
 
@@ -62,12 +72,10 @@ def cut_vocabulary(tokenizer: Tokenizer, used: set[int]) -> CutVocabulary:
         used: Ids of the pieces to keep.
 
     Raises:
-        CompressionError: The tokenizer is of another kind. The merges of BPE depend on pieces that no text shows.
+        CompressionError: The tokenizer is of another kind, see `check_cuttable`.
     """
+    check_cuttable(tokenizer)
     values = json.loads(tokenizer.to_str())
-    kind = values["model"].get("type")
-    if kind not in ("WordPiece", "Unigram"):
-        raise CompressionError(f"expected a WordPiece or unigram tokenizer to cut the vocabulary of, found {kind}")
     pieces = _pieces(values["model"])
     kept = used | {token["id"] for token in values["added_tokens"]} | _indispensable(values["model"], pieces)
     old_ids = tuple(sorted(kept & (set(pieces) | {token["id"] for token in values["added_tokens"]})))
