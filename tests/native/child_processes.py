@@ -34,7 +34,7 @@ def outcomes_of_hostile_graphs(library: Path, environment: Mapping[str, str] | N
 
     Fails the test where the process does not come to an end.
     """
-    result = run_program("hostile_graphs.py", str(library), environment=environment)
+    result = run_program("run_hostile_graphs.py", str(library), environment=environment)
     outcomes = dict(map(json.loads, result.stdout.splitlines()))
     if result.returncode:
         last = [*outcomes][-1:]

@@ -1,16 +1,9 @@
-"""Graphs that call the functions of native kernels with inputs, constants and attributes that do not fit together.
+"""Graphs that call the functions of native kernels with inputs, constants and attributes that do not fit together."""
 
-As a program: `python hostile_graphs.py LIBRARY` runs those whose function the kernel library has, and prints a line of
-JSON per graph, [name, error message or null], so that another process learns how far it came.
-"""
-
-import ctypes
-import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count as counter
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
@@ -29,6 +22,7 @@ _OUTPUT_TYPES = {
     "QuantizedLinearGatedSilu": [TensorProto.UINT8],
     "AddPreNormQuantize": [TensorProto.FLOAT, TensorProto.UINT8],
     "AddNormQuantize": [TensorProto.FLOAT, TensorProto.UINT8],
+    "AddPreNorm": [TensorProto.FLOAT, TensorProto.FLOAT],
 }
 
 
@@ -77,7 +71,11 @@ class HostileGraph(NamedTuple):
         return {name: array for name, array in self.values.items() if array is not None and name in self.variable}
 
 
-ATTENTIONS = ("SelfAttention", "QuantizedAttention", "RelativeAttention", "QuantizedRelativeAttention")
+ATTENTIONS = (
+    "SelfAttention", "Bf16SelfAttention", "QuantizedAttention",
+    "RelativeAttention", "Bf16RelativeAttention", "QuantizedRelativeAttention",
+)  # fmt: skip
+ROTARY_ATTENTIONS = [f"{prefix}{kind}Attention" for prefix in ("", "Bf16", "Quantized") for kind in ("Rotary", "Local")]
 
 _QUANTIZATION = ("y_scale", "y_zero_point")
 
@@ -147,7 +145,7 @@ def _rotary(
         "y_scale": np.asarray(np.float32(0.1)),
         "y_zero_point": np.asarray(np.uint8(3)),
     } | changes
-    for function in ("RotaryAttention", "LocalAttention", "QuantizedRotaryAttention", "QuantizedLocalAttention"):
+    for function in ROTARY_ATTENTIONS:
         window = {"window": 2} if "Local" in function else {}
         given = {"num_heads": 1, "scale": 0.5, **window, **(attributes or {})}
         given = {key: value for key, value in given.items() if value is not None and (window or key != "window")}
@@ -196,9 +194,10 @@ def _disentangled(
         "query_indices": np.arange(8) % 6,
     } | changes
     attributes = {"num_heads": 1, "scale": 0.5} | (attributes or {})
-    for quantized in (False, True):
-        function = f"{'Quantized' if quantized else ''}DisentangledAttention"
-        extra = {"y_scale": np.asarray(np.float32(0.1)), "y_zero_point": np.asarray(np.uint8(3))} if quantized else {}
+    for prefix in ("", "Bf16", "Quantized"):
+        function = f"{prefix}DisentangledAttention"
+        extra = {"y_scale": np.asarray(np.float32(0.1)), "y_zero_point": np.asarray(np.uint8(3))}
+        extra = extra if prefix == "Quantized" else {}
         variable = ("qkv", "mask", "is_full")
         yield HostileGraph(f"{function}, {name}", error, function, values | extra, variable, attributes, ["y"])
 
@@ -231,6 +230,13 @@ def _disentangled_attentions() -> Iterator[HostileGraph]:
         yield from _disentangled(f"no {name}", "", **{name: None})
 
 
+def _weight_type(function: str) -> type[np.generic]:
+    """Return the element type of a linear layer's weight."""
+    if function.startswith("Bf16"):
+        return ml_dtypes.bfloat16
+    return np.int8 if function.startswith("Quantized") else np.float32
+
+
 def _linear(
     name: str, error: str | None, function: str = "QuantizedLinear", variable: Sequence[str] = ("x",),
     extra: Mapping[str, Array] | None = None, **changes: Array | None,
@@ -239,7 +245,7 @@ def _linear(
     is_int8 = function.startswith("Quantized")
     values: dict[str, Array | None] = {
         "x": np.ones((1, 2, 8), np.uint8 if is_int8 else np.float32),
-        "weight": np.ones((8, 3), np.int8 if is_int8 else np.float32),
+        "weight": np.ones((8, 3), _weight_type(function)),
     }
     if is_int8:
         values |= {
@@ -252,7 +258,7 @@ def _linear(
 
 
 def _linears() -> Iterator[HostileGraph]:
-    """Yield calls of QuantizedLinear, QuantizedLinearGelu, Linear and LinearGelu."""
+    """Yield calls of QuantizedLinear, QuantizedLinearGelu and the gated ones."""
     scalar_scale, scalar_zero = np.asarray(np.float32(0.1)), np.asarray(np.uint8(3))
     yield _linear("as exported", None)
     yield _linear("no rows", None, x=np.ones((0, 2, 8), np.uint8))
@@ -286,16 +292,36 @@ def _linears() -> Iterator[HostileGraph]:
     yield _linear("short scales", "expected a weight", gated, extra=output, **even | {"scales": np.ones(2, np.float32)})
     yield _linear("6 inputs", "multiple of 4", gated, extra=output, **even | {"weight": np.ones((6, 4), np.int8)})
     yield _linear("no inputs", "expected a weight", gated, extra=output, **even | {"weight": np.ones((0, 4), np.int8)})
-    floats = {"weight": np.ones((8, 4), np.float32), "bias": np.ones(4, np.float32)}
-    for activation in ("Gelu", "Silu"):
-        yield _linear("as exported", None, f"LinearGated{activation}", **floats)
-    yield _linear("an odd number of columns", "expected a weight [K, 2·N]", "LinearGatedGelu")
-    for function in ("Linear", "LinearGelu"):
-        yield _linear("as exported", None, function)
-        yield _linear("a weight of rank 1", "expected a weight [K, N]", function, weight=np.ones(8, np.float32))
-        yield _linear("a short bias", "expected a weight [K, N]", function, bias=np.zeros(2, np.float32))
-        x, weight = np.ones((1, 2, 0), np.float32), np.ones((0, 3), np.float32)
-        yield _linear("a weight [0, 3]", "expected a weight [K, N]", function, x=x, weight=weight)
+
+
+def _float_linears() -> Iterator[HostileGraph]:
+    """Yield calls of linear layers of float32, whose weights are float32 or bfloat16."""
+    for prefix in ("", "Bf16"):
+        weight_type = _weight_type(f"{prefix}Linear")
+        wide = {"weight": np.ones((8, 4), weight_type), "bias": np.ones(4, np.float32)}
+        for function in (f"{prefix}LinearGatedGelu", f"{prefix}LinearGatedSilu"):
+            yield _linear("as exported", None, function, **wide)
+            yield _linear("an odd number of columns", "expected a weight [K, 2·N]", function)
+            yield _linear(
+                "a short bias", "expected a weight [K, 2·N]", function, **wide | {"bias": np.ones(2, np.float32)}
+            )
+        for function in (f"{prefix}Linear", f"{prefix}LinearGelu"):
+            yield _linear("as exported", None, function)
+            yield _linear("no rows", None, function, x=np.ones((0, 2, 8), np.float32))
+            yield _linear("a weight of rank 1", "expected a weight [K, N]", function, weight=np.ones(8, weight_type))
+            yield _linear("a short bias", "expected a weight [K, N]", function, bias=np.zeros(2, np.float32))
+            x, weight = np.ones((1, 2, 0), np.float32), np.ones((0, 3), weight_type)
+            yield _linear("a weight [0, 3]", "expected a weight [K, N]", function, x=x, weight=weight)
+            odd = {"x": np.ones((1, 2, 7), np.float32), "weight": np.ones((7, 3), weight_type)}
+            yield _linear("7 inputs", None, function, **odd)
+    for function, weight_type in (
+        ("Bf16Linear", np.float32),
+        ("Bf16Linear", np.float16),
+        ("Linear", ml_dtypes.bfloat16),
+    ):
+        weight = np.ones((8, 3), weight_type)
+        yield _linear(f"a weight of {weight.dtype}", "tensor(", function, weight=weight)
+    yield _linear("a variable weight", "that are constants", "Bf16Linear", variable=("x", "weight"))
 
 
 def _norm(
@@ -336,44 +362,35 @@ def _norms() -> Iterator[HostileGraph]:
     yield _norm("no scale values", "expected one scale and one zero point", scale=np.zeros(0, np.float32))
 
 
+def _float_norms() -> Iterator[HostileGraph]:
+    """Yield calls of AddNorm and AddPreNorm."""
+    for function, outputs in (("AddNorm", ["y"]), ("AddPreNorm", ["sum", "y"])):
+        for name, error, changes in _float_norm_cases():
+            graph = _norm(name, error, outputs, function=function, **changes)
+            values = {key: graph.values[key] for key in ("x", "residual", "gamma", "beta")}
+            yield graph._replace(values=values)
+    for outputs in (["", "y"], ["sum", ""]):
+        graph = _norm(f"outputs {outputs}", "", outputs, function="AddPreNorm")
+        yield graph._replace(values={key: graph.values[key] for key in ("x", "residual", "gamma", "beta")})
+
+
+def _float_norm_cases() -> Iterator[tuple[str, str | None, dict[str, Any]]]:
+    """Yield names, expected errors and changed arguments of calls of AddNorm and AddPreNorm."""
+    yield "as exported", None, {}
+    yield "no rows", None, {name: np.ones((0, 8), np.float32) for name in ("x", "residual")}
+    for epsilon in (-1.0, float("nan"), float("inf")):
+        yield f"epsilon {epsilon}", "expected a finite epsilon", {"epsilon": epsilon}
+    for vector in ("gamma", "beta"):
+        yield f"a short {vector}", "gamma and beta [C]", {vector: np.ones(4, np.float32)}
+        yield f"a variable {vector}", "that are constants", {"variable": ("x", "residual", vector)}
+    for columns, error in ((0, "gamma and beta [C]"), (4, "expected two tensors")):
+        yield f"vectors of {columns} columns", error, dict.fromkeys(("gamma", "beta"), np.ones(columns, np.float32))
+    for shape in ((), (1, 2, 0), (1,) * 9):
+        yield f"x {shape}", "expected", dict.fromkeys(("x", "residual"), np.ones(shape, np.float32))
+    yield "a broadcast residual", "expected two tensors", {"residual": np.ones((1, 1, 8), np.float32)}
+
+
 def hostile_graphs() -> dict[str, HostileGraph]:
     """Return the graphs by name."""
-    return {
-        graph.name: graph
-        for graph in (*_attentions(), *_rotaries(), *_disentangled_attentions(), *_linears(), *_norms())
-    }
-
-
-def _error_of(graph: HostileGraph, library: str) -> str | None:
-    """Run a graph; return the error that it ends with, or `None`."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 2, 4
-    options.register_custom_ops_library(library)
-    try:
-        session = onnxruntime.InferenceSession(graph.to_bytes(), options, providers=["CPUExecutionProvider"])
-        session.run(None, graph.inputs())
-    except Exception as error:  # onnxruntime's exceptions share no base class but Exception
-        return str(error)
-    return None
-
-
-def _functions_of(library: str) -> set[str]:
-    """Return the functions that a kernel library has on this CPU."""
-    name = ctypes.CDLL(library).KernelName
-    name.restype, name.argtypes = ctypes.c_char_p, [ctypes.c_size_t]
-    return {found.decode() for found in iter(map(name, counter()).__next__, None)}
-
-
-def main(library: str) -> None:
-    """Run the graphs."""
-    functions = _functions_of(library)
-    for graph in hostile_graphs().values():
-        if graph.function in functions:
-            sys.stdout.write(json.dumps([graph.name, _error_of(graph, library)]) + "\n")
-            sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+    groups = (_attentions, _rotaries, _disentangled_attentions, _linears, _float_linears, _norms, _float_norms)
+    return {graph.name: graph for group in groups for graph in group()}
