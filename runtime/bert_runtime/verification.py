@@ -13,6 +13,7 @@ from bert_runtime.bundle.assets import check_asset
 from bert_runtime.bundle.digest import DIGEST_KEY, check_digest
 from bert_runtime.bundle.manifest import MANIFEST_NAME, PACKED, AttentionGraph, Manifest, Variant
 from bert_runtime.cpu.native_kernels import native_kernels_record
+from bert_runtime.cpu.session import Session
 from bert_runtime.devices import CPU, Device, cuda_unavailable_reason
 from bert_runtime.errors import BertError, CudaUnavailableError, DeploymentError
 from bert_runtime.loading import bundle_tokenizer, open_variant
@@ -136,7 +137,32 @@ def self_test(model: Model, manifest: Manifest, variant: Variant, *, remark: str
         remark: ends the check's detail.
     """
     found = [self_test_values(model.outputs([value])[0]) for value in manifest.self_test_inputs]
-    return _compare(f"self-test {variant.title}", variant, found, remark)
+    tolerance = variant.self_test.tolerance
+    drift = variant.drift.get("max_abs_difference")
+    if isinstance(drift, float) and drift > tolerance and _other_kernels_run(model, manifest, variant):
+        tolerance, remark = drift, f", the drift from FP32, since other kernels made the recorded outputs{remark}"
+    return _compare(f"self-test {variant.title}", variant, found, tolerance, remark)
+
+
+def _other_kernels_run(model: Model, manifest: Manifest, variant: Variant) -> bool:
+    """Return whether other kernels than those of the recorded outputs run a variant's functions.
+
+    INT8 kernels quantize values between operators in steps of their own. Outputs of one graph differ by 0.34 to 0.59 of
+    its drift between AVX-512, AVX2 and no kernels (a toy classifier, MiniLM, a sparse encoder), where the recorded
+    tolerance is 0.25 of it.
+    """
+    here: object = native_kernels_record()
+    if isinstance(model.session, Session) and not model.session.kernels:
+        here = {}
+    return _kernels_of(variant, manifest.extra.get("native_kernels")) != _kernels_of(variant, here)
+
+
+def _kernels_of(variant: Variant, record: object) -> tuple[object, ...]:
+    """Return the library of a record and those of the variant's functions that it has; empty without any."""
+    values = record if isinstance(record, dict) else {}
+    recorded = values.get("functions")
+    functions = sorted(set(variant.functions).intersection(map(str, recorded if isinstance(recorded, list) else ())))
+    return (values.get("library"), *functions) if functions else ()
 
 
 def _attention_self_test(path: Path, manifest: Manifest, graph: AttentionGraph) -> Check:
@@ -151,10 +177,11 @@ def _attention_self_test(path: Path, manifest: Manifest, graph: AttentionGraph) 
         raise
     except BertError as error:
         return Check(name, False, str(error))
-    return _compare(name, variant, found, f"; {len(graph.outputs)} layers of {graph.num_heads} heads")
+    remark = f"; {len(graph.outputs)} layers of {graph.num_heads} heads"
+    return _compare(name, variant, found, variant.self_test.tolerance, remark)
 
 
-def _compare(name: str, variant: Variant, found: list[FloatArray], remark: str) -> Check:
+def _compare(name: str, variant: Variant, found: list[FloatArray], tolerance: float, remark: str) -> Check:
     """Compare outputs with the recorded ones of a variant."""
     if not found:
         return Check(name, False, "the bundle has no self-tests")
@@ -163,7 +190,6 @@ def _compare(name: str, variant: Variant, found: list[FloatArray], remark: str) 
     if expected_sizes != found_sizes:
         return Check(name, False, f"expected outputs of {expected_sizes} values, found {found_sizes}")
     difference = float(np.abs(np.concatenate(found) - np.concatenate(expected)).max())
-    tolerance = variant.self_test.tolerance
     detail = f"max abs difference {difference:.2g}, tolerance {tolerance:.2g}{remark}"
     return Check(name, difference <= tolerance, detail)
 

@@ -12,12 +12,14 @@ from bert_models import open_checkpoint
 from bert_runtime import BundleError, load
 from bert_runtime.bundle.digest import manifest_digest
 from bert_runtime.bundle.manifest import sha256_file
-from bert_runtime.verification import Check, verify
+from bert_runtime.cpu.native_kernels import kernel_names
+from bert_runtime.verification import Check, self_test, verify
 
 CopyBundle = Callable[..., Path]
 
 GRAPHS = ["model.fp32.onnx", "model.fp32.onnx.data", "model.int8.onnx", "model.int8.onnx.data"]
 SELF_TESTS = ["self-test fp32", "self-test int8"]
+needs_kernels = pytest.mark.skipif(not kernel_names(), reason="no native kernels on this machine")
 NAMES = ["bundle.json", "tokenizer.json", *GRAPHS, "native kernels", *SELF_TESTS]
 
 
@@ -93,6 +95,59 @@ def test_other_native_kernels_are_named(
     check = next(check for check in verify(copy_bundle(classifier_bundle, edit)) if check.name == "native kernels")
     assert check.passed
     assert re.search(detail, check.detail)
+
+
+def _int8_off_by_half_the_drift(manifest: dict[str, Any]) -> None:
+    int8 = manifest["variants"][1]
+    int8["self_test"]["outputs"][0][0] += 0.5 * int8["drift"]["max_abs_difference"]
+
+
+def _with_other_kernels(manifest: dict[str, Any]) -> None:
+    manifest["native_kernels"]["library"] = "kernels-x.so"
+
+
+@needs_kernels
+def test_int8_of_other_kernels_may_differ_by_its_drift(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    """These quantize in other steps: more than the recorded tolerance, a quarter of the drift, is no fault."""
+
+    def edit(manifest: dict[str, Any]) -> None:
+        _int8_off_by_half_the_drift(manifest)
+        _with_other_kernels(manifest)
+
+    checks = verify(copy_bundle(classifier_bundle, edit))
+    assert failed(checks) == {}
+    assert "the drift from FP32, since other kernels made the recorded outputs" in checks[-1].detail
+
+
+def test_int8_of_the_same_kernels_must_not(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    bundle = copy_bundle(classifier_bundle, _int8_off_by_half_the_drift)
+    assert list(failed(verify(bundle))) == ["self-test int8"]
+
+
+@needs_kernels
+def test_a_model_without_kernels_is_judged_as_one_of_other_kernels(
+    classifier_bundle: Path, copy_bundle: CopyBundle
+) -> None:
+    bundle = copy_bundle(classifier_bundle, _int8_off_by_half_the_drift)
+    for kernels in (True, False):
+        model = load(bundle, precision="int8", kernels=kernels)
+        assert model.manifest is not None
+        assert model.variant is not None
+        check = self_test(model, model.manifest, model.variant)
+        assert ("other kernels" in check.detail) == (not kernels)
+
+
+@needs_kernels
+@pytest.mark.parametrize("drift", [{}, {"max_abs_difference": float("nan")}, {"max_abs_difference": "much"}], ids=str)
+def test_without_a_drift_the_recorded_tolerance_holds(
+    drift: dict[str, Any], classifier_bundle: Path, copy_bundle: CopyBundle
+) -> None:
+    def edit(manifest: dict[str, Any]) -> None:
+        _int8_off_by_half_the_drift(manifest)
+        _with_other_kernels(manifest)
+        manifest["variants"][1]["drift"] = drift
+
+    assert list(failed(verify(copy_bundle(classifier_bundle, edit)))) == ["self-test int8"]
 
 
 def test_a_flipped_letter_of_a_label_is_found(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:

@@ -55,7 +55,7 @@ class SelfTest:
     """Raw outputs of each input, run alone; see `bert_runtime.verification.self_test_values`."""
 
     tolerance: float
-    """Largest absolute difference that another machine's rounding explains."""
+    """Largest absolute difference that another machine's rounding explains, with the same native kernels."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -171,6 +171,7 @@ class Session:
         if not 1 <= threads <= MAX_THREADS:
             raise InputError(f"threads must lie in 1 to {MAX_THREADS}, found {threads}")
         self.threads = threads
+        self.kernels = kernels
         self.device_name = f"{threads} threads"
         self._session = open_onnxruntime_session(
             path, threads, int8=int8, kernels=kernels, mapped=mapped, prepack=prepack
