@@ -109,6 +109,10 @@ class CandidateEvaluator:
         full_s = self.surgeon.row_s * self.surgeon.num_train_rows
         return self.pace * full_s * fmean(1 / self.predicted_speedup(candidate.shape) for candidate in candidates)
 
+    def may_begin(self, level: str) -> bool:
+        """See `Evaluator.may_begin`."""
+        return self.journal.knows(f"plan {level}") or self.time_left_s() > 0
+
     def time_left_s(self) -> float:
         """See `Evaluator.time_left_s`."""
         return max(self.settings.budget_s - self.journal.elapsed_s - self.reserve_s, 0.0)

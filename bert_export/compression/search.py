@@ -39,6 +39,9 @@ class Evaluator(Protocol):
     def epoch_s(self, candidates: Sequence[Candidate]) -> float:
         """Return the mean seconds that one epoch of the candidates takes."""
 
+    def may_begin(self, level: str) -> bool:
+        """Return whether there is time for another level, or an interrupted search had begun with it."""
+
     def time_left_s(self) -> float:
         """Return the seconds that training may still take."""
 
@@ -61,7 +64,7 @@ def within_speed(evaluator: Evaluator, speedup: float, share: float = 1.0) -> li
         The bundles that were measured, the one to choose last: the first that is as fast as asked, or the last one
         tried; empty if no candidate is predicted to be fast enough, or all failed.
     """
-    level, candidates = f"{speedup:g}x", evaluator.pool(speedup)
+    level, candidates = _level(speedup), evaluator.pool(speedup)
     if not candidates:
         return []
     rungs = evaluator.plan(
@@ -76,6 +79,10 @@ def within_speed(evaluator: Evaluator, speedup: float, share: float = 1.0) -> li
     return measured
 
 
+def _level(speedup: float) -> str:
+    return f"{speedup:g}x"
+
+
 def speed_ladder(max_speedup: float) -> list[float]:
     """Return the speed-ups to try, up to the one of the smallest candidate."""
     return [speedup for speedup in _LADDER if speedup <= max_speedup]
@@ -84,8 +91,8 @@ def speed_ladder(max_speedup: float) -> list[float]:
 def fastest_within_drop(evaluator: Evaluator, ladder: Sequence[float], max_drop: float) -> list[Measured]:
     """Search for the fastest candidate whose loss is within a limit, by bisection over the levels of speed.
 
-    Every level has the same share of the time. That the loss grows with the speed is assumed: where it does not, a
-    faster level may be missed.
+    Every level has the same share of the time; but for the first, none is begun when it is over. That the loss grows
+    with the speed is assumed: where it does not, a faster level may be missed.
 
     Args:
         evaluator: Trains and measures.
@@ -99,6 +106,8 @@ def fastest_within_drop(evaluator: Evaluator, ladder: Sequence[float], max_drop:
     low, high = 0, len(ladder) - 1
     while low <= high:
         middle = (low + high) // 2
+        if measured and not evaluator.may_begin(_level(ladder[middle])):
+            break
         levels_left = (high - low + 1).bit_length()
         found = within_speed(evaluator, ladder[middle], 1 / levels_left)
         measured += found

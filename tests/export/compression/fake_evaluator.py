@@ -43,6 +43,9 @@ class FakeEvaluator:
     def epoch_s(self, candidates: Sequence[Candidate]) -> float:
         return 1.0
 
+    def may_begin(self, level: str) -> bool:
+        return self.budget_s > 0
+
     def time_left_s(self) -> float:
         return self.budget_s
 

@@ -127,6 +127,12 @@ def test_bisection_finds_the_fastest_within_the_limit() -> None:
     assert all(item.drop_percent > 0.2 for item in fastest_within_drop(FakeEvaluator(), ladder, 0.2))
 
 
+def test_no_level_but_the_first_is_begun_when_the_time_is_over() -> None:
+    evaluator = FakeEvaluator(budget_s=0.0)
+    assert len(fastest_within_drop(evaluator, speed_ladder(8.0), 100.0)) == 1
+    assert evaluator.log == [(candidate(3).name, 1)]
+
+
 def test_a_level_whose_candidates_all_fail_is_like_one_that_loses_too_much() -> None:
     evaluator = FakeEvaluator(failing=[candidate(layers) for layers in (1, 2, 3)])
     found = fastest_within_drop(evaluator, [2.0, 4.0], 50.0)
