@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bert_models.errors import CompressionError
-from bert_models.training.dev_split import split_rows
+from bert_models.training.dev_split import shared_text, split_rows
 from bert_models.training.infer_task import label_reader
 from bert_runtime.bundle.atomic_files import atomic_write
 from bert_runtime.errors import DataError
@@ -37,6 +37,9 @@ class SearchData:
     gate: Sequence[Example]
     """The part that only the gate sees."""
     search_records: Sequence[Record]
+    """The rows of `search`."""
+    num_left_out: int
+    """How many rows are not trained on since the gate has their text, too."""
 
     def texts(self) -> list[TextInput]:
         """Return the inputs that the search judges candidates on."""
@@ -63,7 +66,8 @@ def read_search_data(
 ) -> SearchData:
     """Read and check the files, and set a part of dev aside.
 
-    Rows are sampled by label, with a seed; rows with the same text are in the same part, see `split_rows`.
+    Rows are sampled by label, with a seed; rows with the same text are in the same part, see `split_rows`. Training
+    rows with a text of the part set aside are left out: the student would learn the teacher's answers to it.
 
     Args:
         task: The task of the model, with its labels.
@@ -77,7 +81,7 @@ def read_search_data(
 
     Raises:
         DataError: A file cannot be read, or a row does not fit the task or the model's labels.
-        CompressionError: There are too few dev rows to judge by.
+        CompressionError: There are too few dev rows to judge by, or all training rows are left out.
     """
     train_records, dev_records = read_records(train, columns), read_records(dev, columns)
     input_columns = {field: name for field, name in (columns or {}).items() if field in _INPUT_FIELDS}
@@ -92,9 +96,17 @@ def read_search_data(
     reader = label_reader(task.name, getattr(task, "problem_type", None))
     searched, gated = split_rows(dev_records, fraction, seed, reader)
     search_records = [dev_records[index] for index in searched]
+    gate_texts = {shared_text(dev_records[index]) for index in gated} - {None}
+    kept = [record for record in train_records if shared_text(record) not in gate_texts]
+    kept_more = [record for record in more if shared_text(record) not in gate_texts]
+    if not kept:
+        raise CompressionError(
+            f"{train}: all rows have texts of {dev} that are set aside for the gate; give other rows"
+        )
     return SearchData(
-        train=train_records,
-        unlabelled=more,
+        train=kept,
+        unlabelled=kept_more,
+        num_left_out=len(train_records) + len(more) - len(kept) - len(kept_more),
         search=build_examples(task, tokenizer, search_records),
         gate=build_examples(task, tokenizer, [dev_records[index] for index in gated]),
         search_records=search_records,

@@ -92,6 +92,8 @@ def compress(
     journal = _open_journal(request, source, force=force)
     request = fit_length(request, task, tokenizer, data, progress)
     progress(f"searching for a model {goal}; {len(data.search)} dev rows for the search, {len(data.gate)} for the gate")
+    if data.num_left_out:
+        progress(f"warning: {data.num_left_out} rows are not trained on, since the gate has their texts, too")
     if journal.is_resumed:
         progress(f"going on with the search in {request.folder}, {journal.elapsed_s:.0f} s of which are over")
     evaluator, measured, interrupted = _prepare(request, source, task, data, journal, progress), [], False

@@ -8,7 +8,7 @@ import numpy as np
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record
 
-__all__ = ["LabelReader", "split_rows"]
+__all__ = ["LabelReader", "shared_text", "split_rows"]
 
 LabelReader = Callable[[Record], Sequence[str]]
 """Returns the labels of a row."""
@@ -67,9 +67,13 @@ def _group_rows(records: Sequence[Record]) -> list[list[int]]:
     """Return the indices of the rows that must be on one side, in the order of the file."""
     groups: dict[str, list[int]] = {}
     for index, record in enumerate(records):
-        shared = next((record.fields[name] for name in _GROUP_FIELDS if record.fields.get(name)), index)
-        groups.setdefault(repr(shared), []).append(index)
+        groups.setdefault(shared_text(record) or str(index), []).append(index)
     return list(groups.values())
+
+
+def shared_text(record: Record) -> str | None:
+    """Return what rows to train on and rows to judge by must not share: text, tokens or context; `None` without any."""
+    return next((repr(record.fields[name]) for name in _GROUP_FIELDS if record.fields.get(name)), None)
 
 
 def _labels_of(rows: Sequence[Record], read_labels: LabelReader | None) -> tuple[str, ...]:

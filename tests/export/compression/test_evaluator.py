@@ -64,6 +64,14 @@ def test_time_and_pace_follow_from_the_budget_and_the_predicted_speed(
     assert made.epoch_s([half]) == pytest.approx(10.0)  # it took twice as long as was estimated
 
 
+def test_a_level_that_was_begun_goes_on_when_the_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = evaluator(tmp_path, monkeypatch)
+    assert made.may_begin("2x")
+    made.plan("2x", list)
+    made.reserve_s = 1000.0
+    assert (made.may_begin("2x"), made.may_begin("3x")) == (True, False)
+
+
 def test_an_interrupted_search_measures_the_best_of_the_longest_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,32 +147,61 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def read(checkpoint: Path, path: Path, **changes: Any) -> Any:
+@pytest.fixture(scope="module")
+def train_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("train") / "rows.csv"
+    labels = ("greeting", "farewell", "question")
+    path.write_text("text,label\n" + "".join(f"money {i} card,{labels[i % 3]}\n" for i in range(60)))
+    return path
+
+
+def read(checkpoint: Path, dev: Path, train: Path, **changes: Any) -> Any:
     source = open_checkpoint(checkpoint)
     task = source.task()
     given = {"unlabelled": None, "columns": None, "fraction": 0.5, "seed": 0, **changes}
-    return read_search_data(task, source.text_tokenizer(), path, dev=path, **given)
+    return read_search_data(task, source.text_tokenizer(), train, dev=dev, **given)
 
 
-def test_dev_is_split_by_label_and_seed(classifier_checkpoint: Path, labelled: Path, tmp_path: Path) -> None:
-    data = read(classifier_checkpoint, labelled)
+def test_dev_is_split_by_label_and_seed(
+    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path
+) -> None:
+    data = read(classifier_checkpoint, labelled, train_file)
     assert (len(data.search), len(data.gate)) == (60, 60)
     assert {item.inputs for item in data.search}.isdisjoint({item.inputs for item in data.gate})
     assert sorted(item.target for item in data.gate) == [0] * 20 + [1] * 20 + [2] * 20
-    again, other = read(classifier_checkpoint, labelled), read(classifier_checkpoint, labelled, seed=1)
+    again, other = (
+        read(classifier_checkpoint, labelled, train_file),
+        read(classifier_checkpoint, labelled, train_file, seed=1),
+    )
     assert data.gate == again.gate != other.gate
     train, dev = data.write(tmp_path)
-    assert (len(train.read_text().splitlines()), len(dev.read_text().splitlines())) == (120, 60)
+    assert (len(train.read_text().splitlines()), len(dev.read_text().splitlines())) == (60, 60)
 
 
-def test_a_dev_file_that_cannot_judge_is_refused(classifier_checkpoint: Path, labelled: Path) -> None:
+def test_rows_with_a_text_of_the_gate_are_not_trained_on(
+    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path
+) -> None:
+    data = read(classifier_checkpoint, labelled, labelled, unlabelled=labelled)
+    texts = {item.inputs[0].text for item in data.gate}
+    assert (len(data.train), len(data.unlabelled), data.num_left_out) == (60, 60, 120)
+    assert texts.isdisjoint(record.fields["text"] for record in (*data.train, *data.unlabelled))
+    assert read(classifier_checkpoint, labelled, train_file).num_left_out == 0
+    gate = tmp_path / "gate.csv"
+    gate.write_text("text,label\n" + "".join(f"{text},greeting\n" for text in texts))
+    with pytest.raises(CompressionError, match=r"gate.csv: all rows have texts of .*rows.csv that are set aside"):
+        read(classifier_checkpoint, labelled, gate)
+
+
+def test_a_dev_file_that_cannot_judge_is_refused(classifier_checkpoint: Path, labelled: Path, train_file: Path) -> None:
     with pytest.raises(CompressionError, match=r"expected at least 250 rows, 50 in either part, .* found 120"):
-        read(classifier_checkpoint, labelled, fraction=0.2)
+        read(classifier_checkpoint, labelled, train_file, fraction=0.2)
 
 
-def test_a_surgeon_keeps_the_important_neurons_of_the_kept_layers(classifier_checkpoint: Path, labelled: Path) -> None:
+def test_a_surgeon_keeps_the_important_neurons_of_the_kept_layers(
+    classifier_checkpoint: Path, labelled: Path, train_file: Path
+) -> None:
     source = open_checkpoint(classifier_checkpoint)
-    surgeon = Surgeon(source, source.task(), read(classifier_checkpoint, labelled), None)
+    surgeon = Surgeon(source, source.task(), read(classifier_checkpoint, labelled, train_file), None)
     kept = Candidate(layers=(1,), intermediate_size=24)
     model = surgeon.cut(kept)
     best = surgeon.neurons[1].topk(24).indices.sort().values
@@ -175,10 +212,10 @@ def test_a_surgeon_keeps_the_important_neurons_of_the_kept_layers(classifier_che
 
 
 def test_a_candidate_is_saved_whole_or_not_at_all(
-    classifier_checkpoint: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = open_checkpoint(classifier_checkpoint)
-    surgeon = Surgeon(source, source.task(), read(classifier_checkpoint, labelled), None)
+    surgeon = Surgeon(source, source.task(), read(classifier_checkpoint, labelled, train_file), None)
     kept = Candidate(layers=(1,), intermediate_size=24)
 
     def write_half(model: Any, folder: Path, **given: Any) -> None:
