@@ -123,9 +123,9 @@ def compress(
         checkpoint, output, train_file, dev_file, goal,
         unlabelled=unlabelled, columns=columns, settings=settings, force=force, progress=progress_printer(),
     )  # fmt: skip
+    _print_result(found, as_json=as_json)
     if plot is not None:
         plot_candidates(found.measured, plot)
-    _print_result(found, as_json=as_json)
     if not found.passed:
         raise click.ClickException(
             f"no bundle was written to {output}: {found.reason}; the best that was found is {found.bundle}"

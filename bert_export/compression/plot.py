@@ -19,11 +19,13 @@ def check_plot(path: Path) -> None:
     """Check that a picture can be written to `path`.
 
     Raises:
-        InputError: The suffix is not png, svg or pdf.
+        InputError: The suffix is not png, svg or pdf, or there is no such folder.
         MissingExtraError: matplotlib is not installed.
     """
     if path.suffix not in _FORMATS:
         raise InputError(f"{path}: expected a picture that ends in {', '.join(_FORMATS)}")
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: expected an existing folder to draw to, found no folder {path.parent}")
     if find_spec("matplotlib") is None:
         raise MissingExtraError("matplotlib", "plot", "drawing candidates")
 
