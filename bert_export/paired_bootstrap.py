@@ -10,7 +10,7 @@ from bert_runtime.metrics.entities import entity_spans
 from bert_runtime.numerics import FloatArray, IntArray
 from bert_runtime.tasks import Example, Outputs, Task, TextClassification, TokenClassification
 
-__all__ = ["Interval", "PairedDrop", "paired_drop"]
+__all__ = ["Interval", "PairedDrop", "paired_drop", "ratio_parts"]
 
 _RESAMPLES = 1000
 """Resamples of the rows (Efron & Tibshirani, An Introduction to the Bootstrap, section 13.3)."""
@@ -101,7 +101,7 @@ class _Sampled:
     @classmethod
     def build(cls, task: Task, outputs: Sequence[Outputs], examples: Sequence[Example]) -> "_Sampled":
         value = task.score(outputs, examples)[task.metric]
-        parts = _ratio_parts(task, outputs, examples)
+        parts = ratio_parts(task, outputs, examples)
         if parts is not None and abs(_ratio(parts.sum(axis=0)) - value) < 1e-6:
             return cls(value, lambda counts: np.array([_ratio(total) for total in counts @ parts]))
         width = len(outputs) // len(examples)
@@ -121,7 +121,7 @@ def _ratio(total: FloatArray) -> float:
     return float(total[0] / total[1]) if total[1] else 0.0
 
 
-def _ratio_parts(task: Task, outputs: Sequence[Outputs], examples: Sequence[Example]) -> FloatArray | None:
+def ratio_parts(task: Task, outputs: Sequence[Outputs], examples: Sequence[Example]) -> FloatArray | None:
     """Return each example's share of numerator and denominator [examples, 2] of a metric that is a ratio of sums.
 
     `None` for a metric that is not, such as a correlation.

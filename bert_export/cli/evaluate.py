@@ -76,12 +76,21 @@ def evaluate(
         counts, metrics = _evaluate_file(model, file, columns)
     else:
         counts, metrics = _evaluate_retrieval(model, file, retrieval_files, first_stage, run_output)
-    assert model.variant is not None
-    report = {"precision": model.variant.precision, **counts, **metrics}
+    report = {**_precisions(model), **counts, **metrics}
     if as_json:
         print_json(report)
     else:
         print_table(report.items())
+
+
+def _precisions(model: "Model") -> dict[str, str]:
+    """Return the precision of what ran: of a cascade, of both models."""
+    from bert_runtime.cascade import Cascade
+
+    if isinstance(model, Cascade):
+        return {"small": _precisions(model.small)["precision"], "large": _precisions(model.large)["precision"]}
+    assert model.variant is not None, "of a bundle"
+    return {"precision": model.variant.precision}
 
 
 def _check_usage(file: Path | None, retrieval_files: tuple[Path | None, ...], run: Path | None) -> None:

@@ -9,6 +9,7 @@ import click
 from bert_export.cli.attention import attention
 from bert_export.cli.batch import batch
 from bert_export.cli.calibrate_scores import calibrate_scores
+from bert_export.cli.cascade import cascade
 from bert_export.cli.compress import compress
 from bert_export.cli.distill import distill
 from bert_export.cli.evaluate import evaluate
@@ -43,7 +44,7 @@ class _MainGroup(PluginGroup):
 
     sections: ClassVar[Mapping[str, Sequence[str]]] = {
         "Train": ("tokenizer", "pretrain", "train", "distill", "compress"),
-        "Export": ("export", "inspect", "verify", "push", "pull"),
+        "Export": ("export", "cascade", "inspect", "verify", "push", "pull"),
         "Run": ("predict", "rank", "evaluate", "attention"),
         "Deploy": ("serve", "batch", "triton"),
         "Measure": ("tune", "calibrate-scores", "bench", "report"),
@@ -89,6 +90,7 @@ _COMMANDS = (
     triton,
     tune,
     calibrate_scores,
+    cascade,
     report,
     push,
     pull,

@@ -2,6 +2,7 @@
 
     BertError
     ├── BundleError               not a bundle, or a damaged one
+    │   ├── CascadeBundleError    a cascade of two models where one model is expected
     │   └── NewerFormatError      a bundle written by a later release
     ├── DataError                 a data file that cannot be read as asked; names file and line
     ├── InputError                a text or argument that cannot be processed
@@ -22,6 +23,7 @@ from bert_runtime.installation import install_command
 __all__ = [
     "BertError",
     "BundleError",
+    "CascadeBundleError",
     "CudaUnavailableError",
     "DataError",
     "DeploymentError",
@@ -39,6 +41,10 @@ class BertError(Exception):
 
 class BundleError(BertError):
     """A directory is not a bundle, or its contents do not agree with its manifest."""
+
+
+class CascadeBundleError(BundleError):
+    """A bundle is a cascade of two models, and the bundle of one model was expected."""
 
 
 class NewerFormatError(BundleError):

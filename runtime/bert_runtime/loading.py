@@ -15,7 +15,7 @@ from bert_runtime.cpu.native_kernels import warn_of_missing_kernels
 from bert_runtime.cpu.parallel_sessions import ParallelSessions
 from bert_runtime.cpu.session import Session
 from bert_runtime.devices import CPU, Device, cuda_unavailable_reason, parse_device
-from bert_runtime.errors import CudaUnavailableError
+from bert_runtime.errors import CascadeBundleError, CudaUnavailableError
 from bert_runtime.gpu.cuda_session import CudaSession
 from bert_runtime.gpu.padding_router import PaddingRouter
 from bert_runtime.gpu.shape_buckets import NO_BUCKETS
@@ -80,7 +80,8 @@ def load(
             (SIGBUS). Otherwise each session reads them into memory of its own, for folders that others may write to.
 
     Returns:
-        The model. Call it with a text, a pair of texts or a list of them.
+        The model (of a cascade, a `bert_runtime.cascade.Cascade`). Call it with a text, a pair of texts or a list of
+        them.
 
     Raises:
         BundleError: not a bundle, damaged, or without that precision for that device.
@@ -112,7 +113,10 @@ class _Options(NamedTuple):
 
 def _load(path: Path, options: _Options) -> Model:
     """Load a bundle that is not replaced meanwhile, see `load`."""
-    manifest = Manifest.read(path, verify=options.verify)
+    try:
+        manifest = Manifest.read(path, verify=options.verify)
+    except CascadeBundleError:
+        return _load_cascade(path, options)
     chosen = parse_device(options.device)
     if chosen is None and made_for_cuda(manifest, options.precision) and cuda_unavailable_reason() is None:
         try:
@@ -134,6 +138,17 @@ def _load(path: Path, options: _Options) -> Model:
         path, manifest, variant, chosen,
         plan=plan, max_batch_tokens=options.max_batch_tokens, allow_links=options.allow_links, mapped=options.mapped,
     )  # fmt: skip
+
+
+def _load_cascade(path: Path, options: _Options) -> Model:
+    """Load a cascade's two bundles with the same options."""
+    from bert_runtime.cascade.loading import load_cascade
+
+    def load_part(part: Path) -> Model:
+        Manifest.read(part, verify=False)  # a cascade in a cascade is an error
+        return _load(part, options)
+
+    return load_cascade(path, load_part, verify=options.verify)
 
 
 def _chosen_plan(path: Path, manifest: Manifest, options: _Options) -> Plan:

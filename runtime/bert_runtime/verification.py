@@ -15,7 +15,7 @@ from bert_runtime.bundle.manifest import MANIFEST_NAME, PACKED, AttentionGraph, 
 from bert_runtime.cpu.native_kernels import native_kernels_record
 from bert_runtime.cpu.session import Session
 from bert_runtime.devices import CPU, Device, cuda_unavailable_reason
-from bert_runtime.errors import BertError, CudaUnavailableError, DeploymentError
+from bert_runtime.errors import BertError, CascadeBundleError, CudaUnavailableError, DeploymentError
 from bert_runtime.loading import bundle_tokenizer, open_variant
 from bert_runtime.machine import available_cores
 from bert_runtime.model import Model
@@ -61,7 +61,12 @@ def verify(bundle: str | Path) -> list[Check]:
         DeploymentError: this machine cannot run bundles, for example without onnxruntime.
     """
     path = Path(bundle)
-    manifest = Manifest.read(path, verify=False)
+    try:
+        manifest = Manifest.read(path, verify=False)
+    except CascadeBundleError:
+        from bert_runtime.cascade.verification import verify_cascade
+
+        return verify_cascade(path, Check, _check_manifest, verify)
     checks = [_check_manifest(path)]
     for asset in manifest.assets:
         try:

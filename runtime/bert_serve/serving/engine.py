@@ -85,8 +85,11 @@ class Engine:
 
     def _check_self_test(self) -> None:
         manifest, variant = self.model.manifest, self.model.variant
-        assert manifest is not None, "a loaded bundle has a manifest"
-        assert variant is not None, "a loaded bundle has a variant"
+        if manifest is None or variant is None:
+            raise BundleError(
+                "expected the bundle of one model, found a cascade: the formats of the server cannot say which model "
+                "answered; serve its folder small or large"
+            )
         check = self_test(self.model, manifest, variant)
         if not check.passed:
             raise BundleError(f"{check.name} failed: {check.detail}; run bert-export verify on the bundle")

@@ -1,0 +1,13 @@
+"""Cascades: a small model answers what it is sure of, and a large one the rest."""
+
+from bert_runtime.cascade.manifest import CascadeManifest, is_cascade
+from bert_runtime.cascade.model import Cascade
+from bert_runtime.cascade.results import CascadeClassification, CascadeMultiLabelClassification
+
+__all__ = [
+    "Cascade",
+    "CascadeClassification",
+    "CascadeManifest",
+    "CascadeMultiLabelClassification",
+    "is_cascade",
+]

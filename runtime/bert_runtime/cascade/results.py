@@ -1,0 +1,42 @@
+"""Results of a cascade: those of text-classification, with the model that answered."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from bert_runtime.tasks.label_results import Classification, MultiLabelClassification
+
+__all__ = ["CascadeClassification", "CascadeMultiLabelClassification"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CascadeClassification(Classification):
+    """The predicted label of one text.
+
+    As JSON: `{"label": "lost_card", "score": 0.97, "model": "small"}`.
+    """
+
+    model: str
+    """The model that answered: `small` or `large`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**Classification.to_dict(self), "model": self.model}
+
+    def summary(self) -> str:
+        return f"{Classification.summary(self)}\t{self.model}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CascadeMultiLabelClassification(MultiLabelClassification):
+    """The predicted labels of one text.
+
+    As JSON: `{"labels": [{"label": "joy", "score": 0.91}], "model": "large"}`.
+    """
+
+    model: str
+    """The model that answered: `small` or `large`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**MultiLabelClassification.to_dict(self), "model": self.model}
+
+    def summary(self) -> str:
+        return f"{MultiLabelClassification.summary(self)}\t{self.model}"
