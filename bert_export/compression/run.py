@@ -28,6 +28,7 @@ from bert_export.errors import OutputExistsError
 from bert_models import Checkpoint, open_checkpoint
 from bert_models.compression import check_cuttable
 from bert_models.errors import CompressionError, TrainingInterruptedError
+from bert_runtime.bundle.atomic_folders import check_replaceable
 from bert_runtime.bundle.contents import replacement_problem
 from bert_runtime.tasks import Task
 from bert_runtime.tokenization import TextTokenizer
@@ -83,6 +84,7 @@ def compress(
     )  # fmt: skip
     if problem := replacement_problem(request.output, force=force):
         raise OutputExistsError(problem)
+    check_replaceable(request.output)
     source = open_checkpoint(checkpoint)
     task = check_task(source)
     if request.settings.vocabulary == "cut":

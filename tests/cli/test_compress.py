@@ -192,6 +192,14 @@ def test_a_model_of_another_task_or_other_labels_is_refused(
     assert (occupied / "notes.txt").read_text() == "mine"
 
 
+def test_the_current_directory_is_refused_as_output(
+    run: Run, tuned: Path, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments(tuned, files, Path(), "--speedup", 2))
+    assert (result.exit_code, "is or contains the current directory" in result.stderr) == (1, True)
+
+
 def test_an_existing_output_is_kept(run: Run, tuned: Path, files: dict[str, Path], classifier_bundle: Path) -> None:
     result = run(*arguments(tuned, files, classifier_bundle, "--speedup", 2))
     assert result.exit_code == 1
