@@ -92,7 +92,8 @@ def test_vectors_of_all_tokens(task_bundles: TaskBundles, start_client: StartCli
     assert [len(vectors) for vectors in found] == [6, 3, 2, 102]
     ids = model.tokenize(["hello"])[0].windows[0].ids
     np.testing.assert_allclose(post(client, "/embed_all", inputs=[ids])[0], found[1], atol=1e-5)
-    assert failure(client, "/embed_all", inputs=texts, truncate=False)[0] == 413
+    status, _, message = failure(client, "/embed_all", inputs=texts, truncate=False)
+    assert (status, message) == (413, "input 3: expected at most 64 tokens, found 120 in 2 overlapping windows")
     assert failure(client, "/embed_all", inputs=[[10**6]])[0] == 422
     assert failure(client, "/embed_all", inputs=[])[:2] == (400, "Empty")
 

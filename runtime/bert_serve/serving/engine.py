@@ -203,6 +203,8 @@ class Engine:
             cut = not windowed and len(item.windows) == 1 and bool(item.windows[0].overflowing)
             if cut or num_tokens > limit:
                 found = f"more than {num_tokens}" if cut else str(num_tokens)
+                if len(item.windows) > 1:
+                    found += f" in {len(item.windows)} overlapping windows"
                 raise TextTooLongError(f"input {index}: expected at most {limit} tokens, found {found}")
 
     async def outputs(
