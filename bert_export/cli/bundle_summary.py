@@ -180,8 +180,8 @@ def _shorten(value: object, max_items: int = 8) -> str:
         return str(value)
     if value and isinstance(value[0], tuple):
         return f"{len(value)} × {len(value[0])} numbers"
-    names = ", ".join(map(str, value[:max_items]))
-    return f"{len(value)}: {names}" + (", …" if len(value) > max_items else "")
+    names = ", ".join(map(str, value[:max_items])) + (", …" if len(value) > max_items else "")
+    return names if value and isinstance(value[0], int) else f"{len(value)}: {names}"
 
 
 def _format_number(value: object, digits: str = ".4g") -> str:
