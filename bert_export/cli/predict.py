@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = ["predict"]
 
+_MAX_WAITING_CHARACTERS = 1 << 20
+"""Results that are printed at once. A judgement: token vectors have megabytes for each text."""
+
 
 @click.command(
     cls=ExampleCommand,
@@ -152,7 +155,8 @@ def _items(
 
 def _answers(model: "Model | ZeroShotClassifier", group: list[Item], on_error: str) -> Iterator[tuple[Item, Answer]]:
     """Yield the results of a group of inputs, and do with those that cannot be processed what `on_error` says."""
-    results = iter(model([item.value for item in group if not isinstance(item.value, DataError)], on_error="return"))
+    values = [item.value for item in group if not isinstance(item.value, DataError)]
+    results = model.stream(values, on_error="return")  # one by one: those of all may not fit in memory
     for index, item in enumerate(group):
         if isinstance(item.value, DataError):
             problem = str(item.value)
@@ -170,11 +174,16 @@ def _answers(model: "Model | ZeroShotClassifier", group: list[Item], on_error: s
 
 
 def _print(answers: Iterator[tuple[Item, Answer]], *, as_json: bool) -> None:
-    """Print the results of a group at once, also those before an error."""
-    lines = []
+    """Print the results of a group at once, of long ones a part at a time, also those before an error."""
+    lines: list[str] = []
+    characters = 0
     try:
         for item, answer in answers:
             lines.append(json_line(answer) if as_json else text_line(item.value, answer))
+            characters += len(lines[-1])
+            if characters > _MAX_WAITING_CHARACTERS:
+                printed, lines, characters = lines, [], 0
+                click.echo("\n".join(printed))
     finally:
         if lines:
             click.echo("\n".join(lines))

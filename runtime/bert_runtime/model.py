@@ -12,7 +12,13 @@ import numpy as np
 from tokenizers import Encoding
 
 from bert_runtime.batching.batch_runner import check_max_batch_tokens, run_batches, slice_batch
-from bert_runtime.batching.streaming import CHUNK_SIZE, EncodedInput, encode_inputs, stream_results
+from bert_runtime.batching.streaming import (
+    CHUNK_SIZE,
+    EncodedInput,
+    divide_by_output_size,
+    encode_inputs,
+    stream_results,
+)
 from bert_runtime.bundle.manifest import Manifest, Variant
 from bert_runtime.cpu.parallel_sessions import ParallelSessions
 from bert_runtime.embedding import TextEncoding
@@ -217,7 +223,8 @@ class Model(TextEncoding, DocumentRanking):
         return np.stack(self.run_encodings([item.windows[0] for item in self.tokenize(inputs, first)]))
 
     def _predict(self, encoded: Sequence[EncodedInput]) -> Iterator[Result]:
-        return map(self.task.decode, self.encoded_outputs(encoded))
+        for part in divide_by_output_size(encoded, self.task.output_bytes_per_token):
+            yield from map(self.task.decode, self.encoded_outputs(part))
 
     def encoded_outputs(self, encoded: Sequence[EncodedInput]) -> list[Outputs]:
         """Return the raw outputs of tokenized inputs, before post-processing, in the same order."""

@@ -1,6 +1,7 @@
 """Token vectors on the command line: layers of an export, arrays of a prediction, and what is refused."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def test_export_and_inspect_name_the_layers(run: Run, features_bundle: Path) -> 
     manifest = Manifest.read(features_bundle)
     assert manifest.output.axes == ("batch", "sequence", 64)
     assert manifest.variant("int8").drift["mean_cosine"] > 0.99
-    assert "layers: 2: 1, 2" in run("inspect", features_bundle).stdout
+    assert "layers: 1, 2\n" in run("inspect", features_bundle).stdout
     assert "--layers -2:-1" in (features_bundle / "README.md").read_text(encoding="utf-8")
     assert run("verify", features_bundle).exit_code == 0
 
@@ -108,6 +109,17 @@ def test_predictions_as_json_and_as_arrays(run: Run, features_bundle: Path, tmp_
         np.testing.assert_array_equal(arrays["offsets"][part], vectors.offsets)  # type: ignore[attr-defined]
         np.testing.assert_array_equal(arrays["word_ids"][part], vectors.word_ids)  # type: ignore[attr-defined]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt", "vectors.npz"]
+
+
+def test_long_results_are_printed_a_part_at_a_time(
+    run: Run, features_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = run("predict", features_bundle, *TEXTS, "--json").stdout
+    printed: list[str] = []
+    monkeypatch.setattr(sys.modules["bert_export.cli.predict"], "_MAX_WAITING_CHARACTERS", 1)
+    monkeypatch.setattr("click.echo", lambda message, **_: printed.append(message))
+    run("predict", features_bundle, *TEXTS, "--json")
+    assert printed == expected.splitlines()
 
 
 def test_embeddings_are_arrays_too(run: Run, embedding_bundle: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from bert_runtime.tasks import Result, Task, TextInput
 from bert_runtime.tokenization import TextTokenizer
 from bert_runtime.tokenization.shared_pairs import encode_pairs
 
-__all__ = ["CHUNK_SIZE", "EncodedInput", "encode_inputs", "read_chunk", "stream_results"]
+__all__ = ["CHUNK_SIZE", "EncodedInput", "divide_by_output_size", "encode_inputs", "read_chunk", "stream_results"]
 
 T = TypeVar("T")
 
@@ -20,6 +20,9 @@ CHUNK_SIZE = 512
 
 Enough for little padding, and few enough for `stream` to read ahead and hold. A judgement.
 """
+
+_MAX_OUTPUT_BYTES = 1 << 27
+"""Raw outputs that are held together: 10,922 token vectors of four layers of BERT-base. A judgement."""
 
 
 class EncodedInput(NamedTuple):
@@ -68,7 +71,7 @@ def stream_results(
     encode: Callable[[Sequence[SingleInput], int], list[EncodedInput]],
     predict: Callable[[Sequence[EncodedInput]], Iterator[Result]],
 ) -> Iterator[Result | InputFailure]:
-    """Yield the results of inputs in order; hold the raw outputs of one chunk at most.
+    """Yield the results of inputs in order; read one chunk ahead at most.
 
     An error, also one that `inputs` raises, comes after the results of all inputs before it.
 
@@ -99,6 +102,24 @@ def stream_results(
         first += len(chunk)
     if end is not None and not isinstance(end, StopIteration):
         raise end
+
+
+def divide_by_output_size(encoded: Sequence[EncodedInput], bytes_per_token: int) -> Iterator[Sequence[EncodedInput]]:
+    """Divide tokenized inputs into runs of at most `_MAX_OUTPUT_BYTES` of raw outputs, or of one input.
+
+    Args:
+        encoded: the inputs, at least one.
+        bytes_per_token: see `Task.output_bytes_per_token`; 0 divides nothing.
+    """
+    start = size = 0
+    if bytes_per_token:
+        for index, item in enumerate(encoded):
+            item_size = bytes_per_token * sum(map(len, item.windows))
+            if index > start and size + item_size > _MAX_OUTPUT_BYTES:
+                yield encoded[start:index]
+                start, size = index, 0
+            size += item_size
+    yield encoded[start:]
 
 
 def read_chunk(iterator: Iterator[T]) -> tuple[list[T], Exception | None]:

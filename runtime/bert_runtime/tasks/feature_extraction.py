@@ -72,11 +72,9 @@ class TokenVectors(Result):
         """
         if pooling not in WORD_POOLINGS[1:]:
             raise InputError(f"expected a pooling of {', '.join(WORD_POOLINGS[1:])}, found {pooling!r:.50}")
-        parts = np.asarray(spans, dtype=np.int64)
-        if parts.size and (parts.ndim != 2 or parts.shape[1] != 2):
-            raise InputError(f"expected spans as pairs of a start and an end, found an array {list(parts.shape)}")
+        parts = _span_array(spans)
         pooled = np.zeros((len(parts), self.vectors.shape[1]), dtype=self.vectors.dtype)
-        for vector, (start, end) in zip(pooled, parts.reshape(-1, 2), strict=True):
+        for vector, (start, end) in zip(pooled, parts, strict=True):
             inside = np.flatnonzero((self.offsets[:, 1] > start) & (self.offsets[:, 0] < end))
             if len(inside):
                 vector[:] = self.vectors[inside[0]] if pooling == "first" else self.vectors[inside].mean(axis=0)
@@ -185,6 +183,17 @@ class FeatureExtraction(TokenTask):
             np.concatenate([array for output in part for array in output.arrays]) for part in (outputs, reference)
         )
         return cosine_agreement(found, expected)
+
+
+def _span_array(spans: Sequence[tuple[int, int]]) -> IntArray:
+    """Return spans as an array int64 [N, 2]; raise `InputError` if they are no pairs of numbers."""
+    try:
+        parts = np.asarray(spans, dtype=np.int64)
+    except (TypeError, ValueError):
+        raise InputError(f"expected spans as pairs of a start and an end, found {spans!r:.80}") from None
+    if parts.size and (parts.ndim != 2 or parts.shape[1] != 2):
+        raise InputError(f"expected spans as pairs of a start and an end, found an array {list(parts.shape)}")
+    return parts.reshape(-1, 2)
 
 
 def _word_spans(tokens: TextTokens) -> IntArray:

@@ -43,6 +43,11 @@ class TokenTask(Task):
         """Every token has a prediction."""
         return False
 
+    @property
+    def output_bytes_per_token(self) -> int:
+        """Size of a float32 vector."""
+        return 4 * (self.output_width or 1)
+
     def split(self, array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
         return drop_padding(array, encodings)
 
@@ -52,7 +57,7 @@ class TokenTask(Task):
 
 
 class TextTokens(NamedTuple):
-    """The T tokens of one text in order, without special tokens, merged from all windows."""
+    """The T tokens of one text in order, merged from all windows; special tokens only if they were asked for."""
 
     offsets: IntArray
     """Start and end character of each token, the end exclusive: int64 [T, 2]."""

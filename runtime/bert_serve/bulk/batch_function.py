@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from bert_runtime import DataError, InputError, Manifest, Model, Task, load
+from bert_runtime.tasks import FeatureExtraction
 from bert_serve.bulk.answer_columns import Answer, answer_arrays, answer_fields
 from bert_serve.bulk.input_columns import InputColumns, check_column_types
 
@@ -17,10 +18,16 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchFunction", "ErrorHandling", "Options"]
+__all__ = ["MAX_ROWS", "BatchFunction", "ErrorHandling", "Options"]
 
 ErrorHandling = Literal["return", "raise"]
 """The treatment of a row that cannot be processed: null answers and a reason, or an `InputError` for the batch."""
+
+MAX_ROWS = 4096
+"""Rows that are answered together where answers are small. A judgement."""
+
+_MAX_ANSWER_BYTES = 1 << 28
+"""Answers that are held together where they are large. A judgement."""
 
 Options = tuple[tuple[str, Any], ...]
 """Names and values of keyword arguments, in a form that can be hashed."""
@@ -90,6 +97,15 @@ class BatchFunction:
     def task(self) -> Task:
         """The bundle's task, with the options of this function; reads the manifest alone."""
         return _read_task(os.getpid(), self.bundle, self.task_options)
+
+    @property
+    def max_rows(self) -> int:
+        """Rows whose answers may be held together, by the size of token vectors of full length; at least one."""
+        task = self.task
+        if not isinstance(task, FeatureExtraction):
+            return MAX_ROWS
+        row_bytes = task.output_bytes_per_token * Manifest.read(Path(self.bundle)).max_tokens
+        return max(1, min(MAX_ROWS, _MAX_ANSWER_BYTES // row_bytes))
 
     @property
     def columns(self) -> InputColumns:
@@ -187,11 +203,14 @@ class BatchFunction:
 
 def _without_fixed_sizes(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Make lists of fixed size plain lists."""
-    fields = [
-        field.with_type(pa.list_(field.type.value_type)) if pa.types.is_fixed_size_list(field.type) else field
-        for field in batch.schema
-    ]
-    return batch.cast(pa.schema(fields))
+    return batch.cast(pa.schema([field.with_type(_plain_lists(field.type)) for field in batch.schema]))
+
+
+def _plain_lists(kind: pa.DataType) -> pa.DataType:
+    """Return a type in which lists of fixed size, also those within lists, have any size."""
+    if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain_lists(kind.value_type)))
+    return kind
 
 
 @lru_cache(maxsize=8)

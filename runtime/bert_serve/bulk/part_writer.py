@@ -28,7 +28,7 @@ class Job:
     function: BatchFunction
     output: Path
     """The folder of answers."""
-    batch_rows: int = 4096
+    batch_rows: int
     """Rows that are read, answered and written together: what bounds the memory. Also the rows of a row group."""
 
 

@@ -111,6 +111,9 @@ def test_parts_of_a_text_are_pooled_by_their_characters(model: Model) -> None:
         result.pool([(0, 1)], "max")
     with pytest.raises(InputError, match=r"expected spans as pairs of a start and an end, found an array \[3\]"):
         result.pool([0, 1, 2])  # type: ignore[list-item]
+    for spans in ("ab", [(0, 1), (2,)]):
+        with pytest.raises(InputError, match="expected spans as pairs of a start and an end, found"):
+            result.pool(spans)  # type: ignore[arg-type]
 
 
 def test_one_text_and_many_give_the_same(model: Model) -> None:
@@ -119,6 +122,25 @@ def test_one_text_and_many_give_the_same(model: Model) -> None:
         np.testing.assert_array_equal(found.vectors, vectors_of(model, text).vectors)  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="expected one text, found a pair"):
         model(("a", "b"))
+
+
+def test_outputs_that_are_held_together_are_bounded(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their bytes, 24 for each token; a text that exceeds the bound by itself is run alone."""
+    texts = ["my card", "", text_of(50), "hello", "my card", "bye", "my"]
+    expected, held = model(texts), []
+    encoded_outputs = Model.encoded_outputs
+
+    def watch(self: Model, encoded: Any) -> Any:
+        held.append([item.input.text for item in encoded])
+        return encoded_outputs(self, encoded)
+
+    monkeypatch.setattr(Model, "encoded_outputs", watch)
+    monkeypatch.setattr("bert_runtime.batching.streaming._MAX_OUTPUT_BYTES", 24 * 7)
+    found = list(model.stream([*texts[:5], None, *texts[5:]], on_error="return"))  # type: ignore[list-item]
+    assert held == [texts[:2], texts[2:3], texts[3:5], texts[5:]]
+    assert not isinstance(found.pop(5), TokenVectors)
+    for result, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(result.vectors, other.vectors)  # type: ignore[union-attr,attr-defined]
 
 
 def test_agreement_is_the_cosine_of_each_token(model: Model) -> None:

@@ -12,12 +12,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from bert_runtime import BundleError, DataError, InputError, MissingExtraError, load
+from bert_runtime import BundleError, DataError, InputError, Manifest, MissingExtraError, load
 from bert_runtime.plan import Plan, write_tuning
 from bert_serve import batch_function
 from bert_serve.bulk.batch_function import BatchFunction
 
 from ...conftest import CopyBundle
+from ..task_bundles import TaskBundles
 
 TEXTS = ["hello there", None, "where is my card?"]
 
@@ -80,6 +81,26 @@ def test_embeddings_are_lists_of_fixed_size(embedding_bundle: Path) -> None:
     np.testing.assert_allclose(vectors[::2], model.encode([TEXTS[0], TEXTS[2]]), atol=1e-6)  # type: ignore[list-item]
     frame = embed(pd.DataFrame({"text": TEXTS}))
     assert frame["embedding"][0].dtype == np.float32
+
+
+def test_token_vectors_in_spark_have_no_fixed_size(task_bundles: TaskBundles) -> None:
+    """Spark reads no lists of fixed size, also within lists."""
+    function = batch_function(task_bundles["feature-extraction"])
+    (answered,) = function.map_in_spark([pa.RecordBatch.from_pydict({"text": ["hello"]})])
+    assert answered.schema.field("vectors").type == pa.list_(pa.list_(pa.float32()))
+    assert answered.to_pydict() == function(pa.table({"text": ["hello"]})).to_pydict()
+
+
+def test_rows_that_are_answered_together_are_bounded(
+    task_bundles: TaskBundles, classify: BatchFunction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert classify.max_rows == 4096
+    function = batch_function(bundle := task_bundles["feature-extraction"])
+    manifest = Manifest.read(bundle)
+    text_bytes = 4 * manifest.task.output_width * manifest.max_tokens  # type: ignore[operator]
+    for limit, rows in ((3 * text_bytes + 1, 3), (1, 1), (1 << 40, 4096)):
+        monkeypatch.setattr("bert_serve.bulk.batch_function._MAX_ANSWER_BYTES", limit)
+        assert function.max_rows == rows
 
 
 def test_empty_tables_have_the_same_schema(classify: BatchFunction) -> None:
