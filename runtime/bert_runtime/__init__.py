@@ -20,6 +20,7 @@ from bert_runtime.bundle.manifest import Asset, AttentionGraph, Manifest, SelfTe
 from bert_runtime.errors import (
     BertError,
     BundleError,
+    CascadeBundleError,
     CudaUnavailableError,
     DataError,
     DeploymentError,
@@ -90,6 +91,7 @@ __all__ = [
     "Batch",
     "BertError",
     "BundleError",
+    "CascadeBundleError",
     "Check",
     "Classification",
     "Column",

@@ -195,7 +195,7 @@ def test_interrupted_predict_leaves_no_output(
     def interrupt(*_arguments: Any, **_options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Model, "__call__", interrupt)
+    monkeypatch.setattr(Model, "stream", interrupt)
     result = run("predict", classifier_bundle, *TEXTS, "--output", tmp_path / "out.jsonl")
     assert result.exit_code == 1
     assert "Aborted!" in result.stderr

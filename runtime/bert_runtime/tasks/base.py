@@ -15,16 +15,9 @@ from bert_runtime.records import Record
 from bert_runtime.tasks.vocabulary import Vocabulary
 
 __all__ = [
-    "Example",
-    "Outputs",
-    "Result",
-    "Task",
-    "TextInput",
-    "Vocabulary",
-    "WindowedText",
-    "max_abs_difference",
+    "Example", "Outputs", "Result", "Task", "TextInput", "Vocabulary", "WindowedText", "max_abs_difference",
     "stack_single_window",
-]
+]  # fmt: skip
 
 WindowedText = Literal["text", "text_pair"]
 """The text of an input that is split into overlapping windows where it exceeds the model's maximum length."""
