@@ -70,6 +70,7 @@ def arguments(tuned: Path, files: dict[str, Path], output: Path, *more: object) 
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_search_from_end_to_end(
     run: Run, tuned: Path, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,12 +19,18 @@ from .test_library_selection import LIBRARIES, first_operator
 IS_SUPPORTED = sys.platform == "linux" and platform.machine() == "x86_64"
 HOST_LIBRARIES = [name for name, flags in native_kernels._LIBRARIES.items() if "asimd" not in flags]
 """Those that the compilers of x86-64 make; test_aarch64.py has the others."""
+_QUICK = {("g++", "kernels-avx2.so"), ("clang++", "kernels-avx512bf16.so")}
+"""One library by each compiler; all of them take two minutes."""
+COMPILATIONS = [
+    pytest.param(compiler, name, marks=() if (compiler, name) in _QUICK else pytest.mark.slow)
+    for compiler in ("g++", "clang++", "zig c++")
+    for name in HOST_LIBRARIES
+]
 ZIG = f"{sys.executable} -m ziglang c++ -target x86_64-linux-gnu.2.28"
 
 
 @pytest.mark.skipif(not IS_SUPPORTED, reason="the native kernels are for Linux on x86-64")
-@pytest.mark.parametrize("name", HOST_LIBRARIES)
-@pytest.mark.parametrize("compiler", ["g++", "clang++", pytest.param("zig c++", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("compiler", "name"), COMPILATIONS)
 def test_library_compiles_without_warnings(
     compiler: str, name: str, hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
