@@ -29,9 +29,12 @@ def support_table() -> str:
 def _targets() -> str:
     """Return the precisions and families of each target."""
     on_gpu = _families([name for name, family in FAMILIES.items() if not _is_cpu_only(family)])
+    targets: dict[tuple[tuple[str, ...], str], list[str]] = {}
+    for target, precisions in PRECISIONS.items():
+        targets.setdefault((precisions, "all" if target == "cpu" else on_gpu), []).append(target)
     return "; ".join(
-        f"`{target}` in {', '.join(map(str.upper, precisions))}: {'all' if target == 'cpu' else on_gpu}"
-        for target, precisions in PRECISIONS.items()
+        f"{' and '.join(f'`{name}`' for name in names)} ({_code(precisions)}): {families}"
+        for (precisions, families), names in targets.items()
     )
 
 

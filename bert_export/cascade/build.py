@@ -43,7 +43,7 @@ _ALWAYS_SMALL, _ALWAYS_LARGE = 0.0, float("inf")
 
 @dataclass(frozen=True, kw_only=True)
 class CascadeResult:
-    """What a cascade gives, also where the gate refused it."""
+    """The outcome of `build_cascade`, also where the gate refused the cascade."""
 
     manifest: CascadeManifest
     passed: bool

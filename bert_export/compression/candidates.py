@@ -14,7 +14,7 @@ _WIDTH_SHARES = (1.0, 0.75, 0.5, 1 / 3, 0.25)
 
 @dataclass(frozen=True, order=True)
 class Shape:
-    """What latency depends on: the number of layers, and the width of their feed-forward blocks."""
+    """The shape that determines latency: the number of layers, and the width of their feed-forward blocks."""
 
     num_layers: int
     intermediate_size: int
@@ -31,7 +31,7 @@ class Candidate:
 
     @property
     def shape(self) -> Shape:
-        """What its latency depends on."""
+        """The shape that determines its latency."""
         return Shape(len(self.layers), self.intermediate_size)
 
     @property

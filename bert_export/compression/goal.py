@@ -1,4 +1,4 @@
-"""What a search is asked for."""
+"""The goal and the settings of a search."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +46,7 @@ class CompressionSettings:
     gate_fraction: float = 0.5
     """Fraction of the dev rows that only the gate sees."""
     vocabulary: str = "keep"
-    """One of `VOCABULARIES`."""
+    """A value of `VOCABULARIES`."""
     max_tokens: int | None = None
     """Maximum length of a sequence in tokens; by default the checkpoint's."""
     fit_length: bool = False

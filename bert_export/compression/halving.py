@@ -8,8 +8,8 @@ from bert_export.compression.candidates import Candidate
 
 __all__ = ["Rung", "Trial", "halve", "plan_rungs"]
 
-_KEPT_SHARE = 3
-"""One of so many candidates goes on to the next rung."""
+_REDUCTION_FACTOR = 3
+"""Reduction factor of successive halving: a third of the candidates goes on to the next rung."""
 
 _MIN_FINAL_EPOCHS, _MAX_FINAL_EPOCHS = 3, 10
 """Epochs of the last rung: fewer candidates are tried before it gets less than the first (judgements)."""
@@ -49,8 +49,8 @@ def plan_rungs(num_candidates: int, epoch_s: float, budget_s: float) -> list[Run
     """
     for number in range(min(num_candidates, _MAX_CANDIDATES), 0, -1):
         rungs = [Rung(number, 1)] if number > 1 else []
-        if number > _KEPT_SHARE:
-            rungs.append(Rung(-(-number // _KEPT_SHARE), 2))
+        if number > _REDUCTION_FACTOR:
+            rungs.append(Rung(-(-number // _REDUCTION_FACTOR), 2))
         spent_s = epoch_s * sum(rung.num_candidates * rung.epochs for rung in rungs)
         epochs = int((budget_s - spent_s) / epoch_s)
         if epochs >= _MIN_FINAL_EPOCHS or number == 1:

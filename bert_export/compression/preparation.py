@@ -37,7 +37,7 @@ _CALIBRATION_WINDOWS = 32
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRequest:
-    """What a search is given."""
+    """The arguments of a search."""
 
     goal: Goal
     settings: CompressionSettings

@@ -12,19 +12,19 @@ __all__ = ["CompressionResult", "pareto_rows"]
 
 @dataclass(frozen=True, kw_only=True)
 class CompressionResult:
-    """What a search has made."""
+    """The outcome of a search."""
 
     passed: bool
     """Whether the bundle is what was asked for; else it is the best that was found."""
     reason: str
-    """What the gate says."""
+    """The verdict of the gate."""
     bundle: Path
     """The verified bundle."""
     checkpoint: Path
     """The checkpoint that it was exported from."""
     task: Task
     record: Mapping[str, Any]
-    """What was done, as the bundle's manifest states it under `compression`."""
+    """The record of the search, kept in the bundle's manifest under `compression`."""
     measured: Sequence[Mapping[str, Any]]
     """Everything that was exported and measured: see `pareto_rows`."""
 

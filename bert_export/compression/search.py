@@ -28,7 +28,7 @@ class Measured:
 
 
 class Evaluator(Protocol):
-    """What the search does with the world."""
+    """The interface through which the search trains and measures candidates."""
 
     def pool(self, speedup: float) -> list[Candidate]:
         """Return candidates that are predicted to have at least this speed-up, the most promising first."""

@@ -17,8 +17,8 @@ def test_names_every_task_once() -> None:
     [
         "| `question-answering` | all but `nomic_bert`, `gte` |",
         "| `replaced-token-detection` | `electra` |",
-        "`cpu` in FP32, INT8, BF16: all;",
-        "`cuda` in FP32, FP16: all but `modernbert`, `deberta-v2`, `nomic_bert`, `gte`;",
+        "`cpu` (`fp32`, `int8`, `bf16`): all;",
+        "`cuda` and `tensorrt` (`fp32`, `fp16`): all but `modernbert`, `deberta-v2`, `nomic_bert`, `gte`.",
     ],
 )
 def test_says_which_families_each_has(expected: str) -> None:

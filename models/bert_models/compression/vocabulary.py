@@ -18,7 +18,7 @@ from bert_runtime.tasks import FillMask, SparseEmbedding
 __all__ = ["CutVocabulary", "check_cuttable", "cut_vocabulary", "keep_embeddings", "used_ids"]
 
 _CONTINUATION = "##"
-"""What WordPiece writes in front of pieces that continue a word."""
+"""WordPiece's prefix of pieces that continue a word."""
 
 
 @dataclass(frozen=True)
