@@ -18,7 +18,15 @@ from bert_bench.timing_statistics import Timing, paired_speedup, summarize
 from bert_runtime.machine import available_cores
 from bert_runtime.tokenization import Batch
 
-__all__ = ["path_option", "rotated", "time_full_batch", "time_interleaved", "unfinished_result", "write_result"]
+__all__ = [
+    "path_option",
+    "rotated",
+    "time_full_batch",
+    "time_interleaved",
+    "training_options",
+    "unfinished_result",
+    "write_result",
+]
 
 _TOKEN_ID = 2000
 """Id of every token of a timed batch. Latency does not depend on ids; every BERT vocabulary has this one."""
@@ -29,6 +37,25 @@ def path_option(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return the decorator for an option that takes a path."""
     return click.option(name, type=click.Path(path_type=Path), required=required, help=help_text)
+
+
+def training_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of an experiment that trains on SQuAD, on request next to sentence-transformers."""
+    options: tuple[Callable[[Callable[..., None]], Callable[..., None]], ...] = (
+        path_option("--base", "Checkpoint to start from."),
+        path_option("--train", "SQuAD file to train on."),
+        path_option("--test", "SQuAD file to judge on."),
+        click.option("--lr", type=float, default=1e-4, show_default=True),
+        click.option("--batch-size", type=int, default=16, show_default=True),
+        click.option("--max-tokens", type=int, default=192, show_default=True, help="Tokens of a training sequence."),
+        click.option("--seeds", type=int, default=2, show_default=True),
+        click.option("--compare", is_flag=True, help="Train with sentence-transformers, too."),
+        path_option("--folder", "Folder for data, checkpoints and bundles, which are kept."),
+        path_option("--output", "Result file to write."),
+    )
+    for add in reversed(options):
+        command = add(command)
+    return command
 
 
 def write_result(path: Path, values: dict[str, Any], threads: int | None = None) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 import click
 import numpy as np
 
-from bert_bench.experiments.harness import path_option, unfinished_result, write_result
+from bert_bench.experiments.harness import training_options, unfinished_result, write_result
 from bert_export import export
 from bert_models.training import TrainSettings, fine_tune
 from bert_runtime import evaluate, load
@@ -137,19 +137,10 @@ _COLUMNS = (("fp32", "ndcg_at_10"), ("int8", "ndcg_at_10"), ("int8", "mrr_at_10"
 
 
 @click.command(help=__doc__)
-@path_option("--base", "Checkpoint to start from.")
-@path_option("--train", "SQuAD file to train on.")
-@path_option("--test", "SQuAD file to judge on.")
 @click.option("--questions", type=int, default=300, show_default=True, help="Questions to train on.")
 @click.option("--test-questions", type=int, default=150, show_default=True)
 @click.option("--epochs", type=int, default=1, show_default=True)
-@click.option("--lr", type=float, default=1e-4, show_default=True)
-@click.option("--batch-size", type=int, default=16, show_default=True)
-@click.option("--max-tokens", type=int, default=192, show_default=True, help="Tokens of a training sequence.")
-@click.option("--seeds", type=int, default=2, show_default=True)
-@click.option("--compare", is_flag=True, help="Train with sentence-transformers, too.")
-@path_option("--folder", "Folder for data, checkpoints and bundles, which are kept.")
-@path_option("--output", "Result file to write.")
+@training_options
 def main(
     base: Path, train: Path, test: Path, questions: int, test_questions: int, epochs: int, lr: float,
     batch_size: int, max_tokens: int, seeds: int, compare: bool, folder: Path, output: Path,
