@@ -2,7 +2,7 @@
 
 python -m bert_bench.experiments.rerank_training --base CKPT --train FILE --test FILE --output FILE --folder FOLDER
 
-A training row is a question with a paragraph: the one that it was asked of (label 1), or one of three others of the
+A training row is a question with a paragraph: the one that it was asked of (label 1), or one of a few others of the
 same article (label 0). A test row is a question with the ten paragraphs of its article, of which one is right; its
 articles are others. Both trainers have one loss (binary cross-entropy), batch size, learning rate with 10 % warm-up
 and linear decay, number of epochs, maximum of tokens and arithmetic (bf16), and differ in the order of the batches and
@@ -15,7 +15,7 @@ be installed without a download from a hub.
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,9 @@ from bert_runtime.records import read_records
 from bert_runtime.similarity import cosine
 from bert_runtime.tasks.relevance_rows import read_pairs
 
-__all__ = ["main", "results_table", "write_rows"]
+__all__ = ["main", "results_table", "write_lists", "write_pairs"]
 
-_NEGATIVES, _CANDIDATES = 3, 10
+_CANDIDATES = 10
 _TRAINERS = ("bert-export", "sentence-transformers")
 
 
@@ -57,17 +57,26 @@ def _questions(squad: Path, count: int, seed: int) -> Iterator[tuple[str, str, l
             yield record.text("question"), record.text("context"), [others[i] for i in chosen]
 
 
-def write_rows(squad: Path, path: Path, count: int, *, lists: bool) -> None:
-    """Write rows of SQuAD's questions: pairs to train on, or lists of ten paragraphs, the right one among them."""
+def write_pairs(squad: Path, path: Path, count: int, negatives: int) -> None:
+    """Write rows to train on: each question with its own paragraph, and with some that do not answer it."""
+    rows: list[dict[str, Any]] = []
+    for query, right, others in _questions(squad, count, seed=0):
+        rows.append({"text": query, "text_pair": right, "label": 1})
+        rows += [{"text": query, "text_pair": text, "label": 0} for text in others[:negatives]]
+    _write(rows, path)
+
+
+def write_lists(squad: Path, path: Path, count: int) -> None:
+    """Write rows to judge on: each question with ten paragraphs, the right one among them."""
     rows: list[dict[str, Any]] = []
     for number, (query, right, others) in enumerate(_questions(squad, count, seed=0)):
-        if lists:
-            place = number % _CANDIDATES
-            documents = [*others[:place], right, *others[place:]]
-            rows.append({"query": query, "documents": documents, "scores": [int(text == right) for text in documents]})
-        else:
-            rows.append({"text": query, "text_pair": right, "label": 1})
-            rows += [{"text": query, "text_pair": text, "label": 0} for text in others[:_NEGATIVES]]
+        position = number % _CANDIDATES
+        documents = [*others[:position], right, *others[position:]]
+        rows.append({"query": query, "documents": documents, "scores": [int(text == right) for text in documents]})
+    _write(rows, path)
+
+
+def _write(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
@@ -84,7 +93,7 @@ def _train_theirs(base: Path, train: Path, output: Path, settings: TrainSettings
     data = Dataset.from_list([{**row, "label": float(row["label"])} for row in rows])
     arguments = CrossEncoderTrainingArguments(
         output_dir=str(output / "run"), num_train_epochs=settings.epochs, learning_rate=settings.lr,
-        per_device_train_batch_size=settings.batch_size, warmup_ratio=settings.warmup_ratio,
+        per_device_train_batch_size=settings.batch_size, warmup_steps=settings.warmup_ratio,
         weight_decay=settings.weight_decay, max_grad_norm=settings.max_grad_norm, seed=settings.seed,
         bf16=settings.precision == "bf16", use_cpu=True, save_strategy="no", report_to="none", disable_tqdm=True,
     )  # fmt: skip
@@ -93,7 +102,7 @@ def _train_theirs(base: Path, train: Path, output: Path, settings: TrainSettings
 
 
 def _judge(checkpoint: Path, bundle: Path, train: Path, test: Path, max_tokens: int) -> dict[str, Any]:
-    """Export a checkpoint and return its metrics in both precisions, and the logits' agreement."""
+    """Export a checkpoint and return its metrics in both precisions, and which is the bundle's default."""
     manifest = export(checkpoint, bundle, task="rerank", max_tokens=max_tokens, calibrate=train, force=True)
     records = read_records(test)
     result: dict[str, Any] = {"default": manifest.default_precision}
@@ -138,23 +147,24 @@ _COLUMNS = (("fp32", "ndcg_at_10"), ("int8", "ndcg_at_10"), ("int8", "mrr_at_10"
 
 @click.command(help=__doc__)
 @click.option("--questions", type=int, default=300, show_default=True, help="Questions to train on.")
+@click.option("--negatives", type=int, default=3, show_default=True, help="Wrong paragraphs of each question.")
 @click.option("--test-questions", type=int, default=150, show_default=True)
 @click.option("--epochs", type=int, default=1, show_default=True)
 @training_options
 def main(
-    base: Path, train: Path, test: Path, questions: int, test_questions: int, epochs: int, lr: float,
+    base: Path, train: Path, test: Path, questions: int, negatives: int, test_questions: int, epochs: int, lr: float,
     batch_size: int, max_tokens: int, seeds: int, compare: bool, folder: Path, output: Path,
 ) -> None:  # fmt: skip
     """Make the data, train, judge, write the result after every run."""
     folder.mkdir(parents=True, exist_ok=True)
     rows, lists, dev = folder / "train.jsonl", folder / "test.jsonl", folder / "dev.jsonl"
-    write_rows(train, rows, questions, lists=False)
-    write_rows(test, lists, test_questions, lists=True)
-    write_rows(train, dev, 20, lists=True)  # of questions that are trained on: it chooses nothing but the last epoch
+    write_pairs(train, rows, questions, negatives)
+    write_lists(test, lists, test_questions)
+    write_lists(train, dev, 20)  # of questions that are trained on: it chooses nothing but the last epoch
     settings = TrainSettings(
         epochs=epochs, batch_size=batch_size, lr=lr, max_tokens=max_tokens, precision="bf16", warmup_ratio=0.1
     )  # fmt: skip
-    sizes = {"questions": questions, "rows": questions * (1 + _NEGATIVES), "test_questions": test_questions}
+    sizes = {"questions": questions, "rows": questions * (1 + negatives), "test_questions": test_questions}
     result = unfinished_result(output, {**sizes, "settings": settings.to_dict()}, _TRAINERS)
     if "embeddings" not in result:
         result |= {"embeddings": _by_embeddings(base, folder / "embeddings", lists)}
