@@ -1,13 +1,14 @@
 """Measure fine-tuning quality of bert_models' classes vs. transformers' classes: same checkpoint, data, recipe, seeds.
 
 python -m bert_bench.experiments.fine_tuning_vs_transformers --base CKPT --data DIR --work DIR --output DIR \
-    [--only NAME]... [--seed N]... [--epochs N]
+    [--only NAME]... [--seed N]... [--epochs N] [--lr LR]
 
 Both model classes are trained by `bert_models`' training loop with the recipes of `data_sets.DATA_SETS`. The metrics
 of the best epochs are compared, as means over seeds. Writes one JSON file per data set, class and seed into the output
 folder and prints them as a table. A run whose file is there is not repeated.
 
-Made bench/results/fine-tuning-peers, with MiniLM-L6 as the base.
+Made bench/results/fine-tuning-peers, with MiniLM-L6 as the base, and bench/results/fine-tuning-small, with the
+checkpoints that `small_encoders` pre-trains.
 """
 
 import json
@@ -38,19 +39,22 @@ _SIDES = ("ours", "transformers")
 def results_table(results: Path) -> str:
     """Return the results in a folder as a Markdown table, one row per data set.
 
-    Shows the metric of the best epoch, over the seeds for which both classes have a result.
+    Shows the metric of the best epoch, over the seeds for which both classes have a result. Folders in it, each
+    named after a base checkpoint, have rows of their own.
     """
     lines = ["| data set | metric | seeds | bert-export | transformers | difference of means |", "|---" * 6 + "|"]
-    for name in NAMES:
-        runs = {side: _read_runs(results, name, side) for side in _SIDES}
+    bases = sorted(path for path in results.iterdir() if path.is_dir())
+    for folder, name in product([results, *bases], NAMES):
+        runs = {side: _read_runs(folder, name, side) for side in _SIDES}
         seeds = sorted(runs["ours"].keys() & runs["transformers"].keys())
         if not seeds:
             continue
+        title = name if folder == results else f"{folder.name}, {name}"
         metric = runs["ours"][seeds[0]]["metric"]
         values = {side: [runs[side][seed]["best"][metric] for seed in seeds] for side in _SIDES}
         columns = [_mean_and_deviation(values[side]) for side in _SIDES]
         difference = mean(values["ours"]) - mean(values["transformers"])
-        lines.append(f"| {name} | {metric} | {len(seeds)} | {' | '.join(columns)} | {difference:+.4f} |")
+        lines.append(f"| {title} | {metric} | {len(seeds)} | {' | '.join(columns)} | {difference:+.4f} |")
     return "\n".join(lines)
 
 
@@ -110,6 +114,7 @@ def _run(name: str, side: str, base: Path, data: Path, work: Path, output: Path,
     "--precision", type=click.Choice(["fp32", "bf16"]), default="bf16", show_default=True, help="To train in."
 )
 @click.option("--epochs", type=int, help="Number of epochs. Default: the recipe's.")
+@click.option("--lr", type=float, help="Peak learning rate. Default: the recipe's.")
 @click.option(
     "--sort-by-length", is_flag=True, help="Train on batches of texts of similar length. Default: the recipe's."
 )
@@ -122,15 +127,13 @@ def main(
     seeds: tuple[int, ...],
     precision: str,
     epochs: int | None,
+    lr: float | None,
     sort_by_length: bool,
 ) -> None:
     """Make the runs one after another and print the table."""
     output.mkdir(parents=True, exist_ok=True)
-    changes: dict[str, Any] = {"precision": precision}
-    if epochs is not None:
-        changes["epochs"] = epochs
-    if sort_by_length:
-        changes["sort_by_length"] = True
+    given = {"epochs": epochs, "lr": lr, "sort_by_length": sort_by_length or None}
+    changes = {"precision": precision, **{key: value for key, value in given.items() if value is not None}}
     for seed, name, side in product(seeds, only or NAMES, _SIDES):
         _run(name, side, base, data, work, output, {**changes, "seed": seed})
     click.echo(results_table(output))

@@ -43,16 +43,19 @@ class TransformersTaskModel(nn.Module):
         self.task = task
         self.model = _CLASSES[task.name].from_pretrained(base, num_labels=len(task.labels), dtype=torch.float32)
         self.head = nn.Identity()  # the loop looks for a CRF here
+        self.has_segments = getattr(self.model.config, "type_vocab_size", 0) > 1
 
     def runtime_task(self) -> Task:
         """Return the task that decodes the logits."""
         return self.task
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        """Return logits [B, L], or [B, S, L] per token, of L labels; inputs are int64 [B, S]."""
-        logits: Tensor = self.model(
-            input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
-        ).logits
+        """Return logits [B, L], or [B, S, L] per token, of L labels; inputs are int64 [B, S].
+
+        Segments are left out for models without embeddings of them, and for RoBERTa, which has one for segment 0 alone.
+        """
+        segments = {"token_type_ids": token_type_ids} if self.has_segments else {}
+        logits: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask, **segments).logits
         return logits
 
 

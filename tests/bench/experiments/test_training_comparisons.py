@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bert_bench.experiments import rerank_training, sparse_training
+from bert_bench.experiments import fine_tuning_vs_transformers, rerank_training, sparse_training
 from bert_bench.experiments.harness import unfinished_result
 
 REQUEST = {"rows": 4, "settings": {"lr": 0.1, "sizes": (1, 2)}}
@@ -54,3 +54,19 @@ def test_tables_average_over_seeds_and_leave_out_who_did_not_run(experiment: Any
     table = experiment.results_table(path)
     assert "| `bert-export train` | 0.5000 | 0.5000 |" in table
     assert "sentence-transformers" not in table
+
+
+def test_folders_of_base_checkpoints_have_rows_of_their_own(tmp_path: Path) -> None:
+    def write(folder: str, side: str, seed: int, accuracy: float) -> None:
+        values = {"metric": "accuracy", "best": {"accuracy": accuracy}, "settings": {"seed": seed}}
+        path = tmp_path / folder / f"sst2-{side}-{seed}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(values), encoding="utf-8")
+
+    for seed, accuracy in enumerate((0.5, 0.75)):
+        write("modernbert", "ours", seed, accuracy)
+        write("modernbert", "transformers", seed, 0.25)
+    write("deberta-v2", "ours", 0, 1.0)
+    table = fine_tuning_vs_transformers.results_table(tmp_path)
+    assert "| modernbert, sst2 | accuracy | 2 | 0.5000, 0.7500 | 0.2500, 0.2500 | +0.3750 |" in table
+    assert "deberta" not in table  # the other class has no result

@@ -1,5 +1,6 @@
 """Without dropout, the training loop has the same losses on our models and on transformers' with the same weights."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from bert_runtime.records import Record
 from bert_runtime.tasks import FillMask, TextClassification, TokenClassification
 
 from ..toy_corpus import random_documents, toy_cache, toy_tokenizer
+from ..toy_families import reference
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -78,6 +80,18 @@ def test_fine_tuning_losses_match_transformers(
     assert len(losses[0]) == STEPS
     assert losses[0] == pytest.approx(losses[1], abs=TOLERANCE)
     assert losses[0][-1] < 0.9 * losses[0][0]
+
+
+@pytest.mark.parametrize("family", ["deberta-v2", "modernbert", "mpnet", "roberta"])
+def test_segments_are_left_out_for_models_without(family: str, toy_vocab: Path, tmp_path: Path) -> None:
+    """A pair's second segment has no embedding in these families."""
+    encoder: Any = reference(family, "Model")
+    encoder.save_pretrained(tmp_path)
+    shutil.copy(toy_vocab / "vocab.txt", tmp_path)
+    model = TransformersTaskModel(tmp_path, TextClassification(labels=("x", "y", "z"))).eval()
+    ids = torch.arange(5, 17).view(2, 6)
+    mask, segments = torch.ones_like(ids), torch.ones_like(ids)
+    assert torch.equal(model(ids, mask, segments), model(ids, mask, 0 * segments))
 
 
 @pytest.fixture
