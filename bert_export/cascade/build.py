@@ -160,7 +160,9 @@ def _judge(
     progress(f"judging the cascade on the {len(judged_on)} rows that were set aside")
     examples = build_examples(cascade.task, cascade.tokenizer, judged_on)
     outputs = run_examples(cascade, examples)
-    reference = run_examples(_with_threshold(models, draft, _ALWAYS_LARGE), examples)
+    reference, alone = (
+        run_examples(_with_threshold(models, draft, value), examples) for value in (_ALWAYS_LARGE, _ALWAYS_SMALL)
+    )
     drop = paired_drop(cascade.task, outputs, cascade.task, reference, examples, seed)
     share = 1 - float(np.mean([output.arrays[1][0] for output in outputs]))
     progress("measuring latencies")
@@ -168,7 +170,7 @@ def _judge(
         draft,
         threshold=chosen.value,
         chosen_on={"rows": len(chosen_on), **chosen._asdict()},
-        judged_on={**asdict(drop), "small_share": share},
+        judged_on={**asdict(drop), "small": cascade.task.score(alone, examples)[drop.metric], "small_share": share},
         latency_ms=measure_latency(cascade, [example.inputs[0] for example in examples]),
     )
     passed = is_allowed and drop.drop_percent <= max_drop + 1e-9

@@ -1,7 +1,8 @@
 """Summaries of a cascade, printed by `cascade` and `inspect`."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bert_export.cli.terminal import format_ms, print_heading, print_table
 from bert_runtime.bundle.manifest import Manifest
@@ -31,7 +32,7 @@ def print_measurements(manifest: "CascadeManifest") -> None:
         [
             ("threshold", f"{manifest.threshold:.4f}"),
             ("texts answered by small", f"{judged['small_share']:.1%} of {judged['rows']} rows set aside"),
-            (manifest.metric, f"{judged['found']:.4f}; of large alone {judged['reference']:.4f}"),
+            (manifest.metric, f"{judged['found']:.4f}; of large alone {judged['reference']:.4f}{_small_alone(judged)}"),
             (
                 "loss",
                 f"{judged['drop_percent']:.2f} % (95 % interval {interval['low']:.2f} to {interval['high']:.2f} %), "
@@ -42,3 +43,8 @@ def print_measurements(manifest: "CascadeManifest") -> None:
     names = ("mean", "p50", "p99", "max")
     rows = [(model, *(format_ms(times[name]) for name in names)) for model, times in manifest.latency_ms.items()]
     print_table([("ms per text", *names), *rows], has_header=True)
+
+
+def _small_alone(judged: Mapping[str, Any]) -> str:
+    """Return the small model's own metric, which earlier releases did not record."""
+    return f", of small alone {judged['small']:.4f}" if "small" in judged else ""
