@@ -10,7 +10,8 @@ import click
 from bert_export.cli.help import ExampleCommand, option_group
 from bert_export.cli.options import engine_option
 from bert_export.cli.param_types import PATH
-from bert_runtime import InputError, Manifest
+from bert_runtime import InputError
+from bert_runtime.cascade import read_task
 
 __all__ = ["serve"]
 
@@ -45,7 +46,7 @@ def _named_bundles(bundles: Sequence[str]) -> dict[str, Path]:
         if not name or name in named:
             found = f"{name!r} twice" if name else f"no name in {text!r}"
             raise InputError(f"expected a name of its own for each bundle (NAME=BUNDLE), found {found}")
-        Manifest.read(bundle)
+        read_task(bundle)
         named[name] = bundle
     return named
 

@@ -16,7 +16,8 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from bert_runtime import DeploymentError, Manifest, MissingExtraError
+from bert_runtime import DeploymentError, MissingExtraError
+from bert_runtime.cascade import read_task
 from bert_serve.http.app import create_app
 from bert_serve.settings import EngineSettings, ServerSettings
 
@@ -78,7 +79,7 @@ def app(args: ServeArguments) -> Any:
         if error.name != "ray":
             raise
         raise MissingExtraError("ray", "ray", "a Ray Serve deployment") from None
-    Manifest.read(args.bundle)
+    read_task(args.bundle)
     settings = args.settings
 
     def build() -> FastAPI:  # on each replica: an application cannot be pickled

@@ -23,9 +23,6 @@ from bert_runtime.cascade import Cascade, CascadeClassification, CascadeManifest
 from bert_runtime.errors import BundleError, InputError, NewerFormatError
 from bert_runtime.records import read_records
 from bert_runtime.tasks import TextClassification
-from bert_serve.metrics import Metrics
-from bert_serve.serving.engine import Engine
-from bert_serve.settings import EngineSettings
 
 from ..conftest import LABELS, CopyBundle
 
@@ -120,6 +117,7 @@ def test_the_small_model_answers_what_it_is_sure_of(cascade: Path, toys: Toys) -
         if result.model == "small":
             assert result.score >= manifest.threshold - 1e-6
     assert 0.1 < manifest.judged_on["small_share"] < 0.9
+    assert manifest.judged_on["small"] < manifest.judged_on["found"]
     assert manifest.judged_on["drop_percent"] <= 3
     assert set(manifest.latency_ms) == {"small", "large", "cascade"}
 
@@ -149,21 +147,18 @@ def test_commands_read_it(cascade: Path, toys: Toys, run: Run, tmp_path: Path) -
     assert all(check["passed"] for check in checks)
     assert {"bundle.json", "small/bundle.json", "large: self-test fp32"} <= {check["name"] for check in checks}
     assert json.loads(run("inspect", cascade, "--json").stdout)["cascade"]["metric"] == "accuracy"
-    assert "texts answered by small" in run("inspect", cascade).stdout
+    shown = run("inspect", cascade).stdout
+    assert "texts answered by small" in shown
+    assert "of small alone" in shown
 
 
-@pytest.mark.parametrize("command", ["tune", "serve", "report", "calibrate-scores"])
+@pytest.mark.parametrize("command", ["tune", "report", "calibrate-scores"])
 def test_other_commands_refuse_it_with_the_reason(cascade: Path, command: str, run: Run, tmp_path: Path) -> None:
     (tmp_path / "dev.jsonl").write_text('{"text": "a", "label": "question"}\n')
     more = {"report": ["-o", tmp_path / "r.html"], "calibrate-scores": [tmp_path / "dev.jsonl"]}.get(command, [])
     result = run(command, cascade, *more)
     assert result.exit_code == 1
     assert "cascade" in result.stderr
-
-
-def test_the_server_refuses_it(cascade: Path) -> None:
-    with pytest.raises(BundleError, match="serve its folder small or large"):
-        Engine(cascade, EngineSettings(load_options={"threads": 1}), Metrics().of_model("both"))
 
 
 def test_a_limit_that_cannot_be_reached_writes_nothing(toys: Toys, run: Run, tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from bert_runtime.bundle.manifest import Manifest
 from bert_runtime.cascade.manifest import CascadeManifest
-from bert_runtime.cascade.model import Cascade
-from bert_runtime.errors import BundleError
+from bert_runtime.cascade.model import Cascade, cascade_task
+from bert_runtime.errors import BundleError, CascadeBundleError
 from bert_runtime.model import Model
 from bert_runtime.tasks import Task, TextClassification
 
-__all__ = ["check_tasks", "load_cascade"]
+__all__ = ["check_tasks", "load_cascade", "read_task"]
 
 
 def load_cascade(bundle: Path, load_part: Callable[[Path], Model], *, verify: bool) -> Cascade:
@@ -24,6 +25,21 @@ def load_cascade(bundle: Path, load_part: Callable[[Path], Model], *, verify: bo
     small, large = (load_part(bundle / part.folder) for part in manifest.parts)
     check_tasks(small.task, large.task)
     return Cascade(small, large, manifest)
+
+
+def read_task(bundle: Path) -> Task:
+    """Return the task of a bundle or of a cascade, whose manifests are all that is read.
+
+    Raises:
+        BundleError: the folder is neither, or its manifests are damaged.
+    """
+    try:
+        return Manifest.read(bundle).task
+    except CascadeBundleError:
+        small, large = (Manifest.read(bundle / part.folder).task for part in CascadeManifest.read(bundle).parts)
+    check_tasks(small, large)
+    assert isinstance(large, TextClassification), "as was checked"
+    return cascade_task(large)
 
 
 def check_tasks(small: Task, large: Task) -> None:

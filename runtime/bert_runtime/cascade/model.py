@@ -64,19 +64,30 @@ class Cascade(Model):
         """Return the logits of the model that answers each input, and its number in `MODELS`, in the same order."""
         if not encoded:
             return []
-        found = [self._marked(output, self._small_logits, 0) for output in self.small.encoded_outputs(encoded)]
-        sure = confidence(self.cascade_task, stack_single_window(found))
-        unsure = np.flatnonzero(sure < self.cascade.threshold).tolist()
+        found, unsure = self.judge_small(self.small.encoded_outputs(encoded))
         if unsure:
-            for index, output in zip(unsure, self._large_outputs([encoded[i] for i in unsure]), strict=True):
-                found[index] = self._marked(output, self._large_logits, 1)
+            rest = self.encode_for_large([encoded[index] for index in unsure])
+            for index, output in zip(unsure, self.mark_large(self.large.encoded_outputs(rest)), strict=True):
+                found[index] = output
         return found
 
-    def _large_outputs(self, encoded: Sequence[EncodedInput]) -> list[Outputs]:
-        """Return the large model's outputs; its tokenizer runs only where it is another one."""
-        if not self._same_tokens:
-            encoded = self.large.tokenize([item.input for item in encoded])
-        return self.large.encoded_outputs(encoded)
+    def judge_small(self, outputs: Sequence[Outputs]) -> tuple[list[Outputs], list[int]]:
+        """Return the small model's outputs as `CascadeTask` decodes them, and which inputs the large one must read.
+
+        Args:
+            outputs: raw outputs of the small model, at least one.
+        """
+        found = [self._marked(output, self._small_logits, 0) for output in outputs]
+        sure = confidence(self.cascade_task, stack_single_window(found))
+        return found, np.flatnonzero(sure < self.cascade.threshold).tolist()
+
+    def encode_for_large(self, encoded: Sequence[EncodedInput]) -> Sequence[EncodedInput]:
+        """Return tokenized inputs with the large model's tokens; its tokenizer runs only where it is another one."""
+        return encoded if self._same_tokens else self.large.tokenize([item.input for item in encoded])
+
+    def mark_large(self, outputs: Sequence[Outputs]) -> list[Outputs]:
+        """Return raw outputs of the large model as `CascadeTask` decodes them."""
+        return [self._marked(output, self._large_logits, 1) for output in outputs]
 
     @staticmethod
     def _marked(output: Outputs, calibrate: Callable[[FloatArray], FloatArray], model: int) -> Outputs:

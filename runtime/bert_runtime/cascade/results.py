@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
+from bert_runtime.tasks import Result
 from bert_runtime.tasks.label_results import Classification, MultiLabelClassification
 
-__all__ = ["CascadeClassification", "CascadeMultiLabelClassification"]
+__all__ = ["CascadeClassification", "CascadeMultiLabelClassification", "answered_by"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -40,3 +41,10 @@ class CascadeMultiLabelClassification(MultiLabelClassification):
 
     def summary(self) -> str:
         return f"{MultiLabelClassification.summary(self)}\t{self.model}"
+
+
+def answered_by(result: Result) -> dict[str, str]:
+    """Return `{"model": "small"}` or `{"model": "large"}` for the result of a cascade, `{}` for any other."""
+    if isinstance(result, CascadeClassification | CascadeMultiLabelClassification):
+        return {"model": result.model}
+    return {}

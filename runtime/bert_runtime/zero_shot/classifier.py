@@ -7,6 +7,7 @@ import numpy as np
 from tokenizers import Encoding
 
 from bert_runtime.batching.streaming import EncodedInput, stream_results
+from bert_runtime.cascade.task import CascadeTask
 from bert_runtime.errors import InputError
 from bert_runtime.inputs import Column, InputFailure, OnError, SingleInput, check_column
 from bert_runtime.model import Model
@@ -57,6 +58,8 @@ class ZeroShotClassifier:
         hypothesis_template: str = DEFAULT_TEMPLATE,
         multi_label: bool = False,
     ) -> None:
+        if isinstance(model.task, CascadeTask):
+            raise InputError("a cascade has labels of its own; for labels of your choice load its folder large")
         self.model = model
         self.labels = read_labels(candidate_labels)
         """The candidate labels."""

@@ -29,6 +29,7 @@ from bert_runtime import (
     TokenClassification,
     TokenVectors,
 )
+from bert_runtime.cascade.task import CascadeTask
 from bert_runtime.vector_quantization import embedding_dtype, embedding_width
 
 __all__ = ["ERROR", "TRUNCATED", "Answer", "answer_arrays", "answer_fields"]
@@ -138,11 +139,12 @@ def _storable(text: str) -> str:
 
 def _classification_fields(task: Task) -> list[pa.Field]:
     assert isinstance(task, TextClassification)
+    model = [pa.field("model", pa.string())] if isinstance(task, CascadeTask) else []
     if task.problem_type == "multi_label":
-        return [pa.field("labels", pa.list_(pa.struct(_LABEL)))]
+        return [pa.field("labels", pa.list_(pa.struct(_LABEL))), *model]
     if task.problem_type == "regression" and len(task.labels) > 1:
         return [pa.field("scores", pa.struct([pa.field(label, pa.float32()) for label in task.labels]))]
-    return _LABEL
+    return [*_LABEL, *model]
 
 
 def _entity_fields(task: Task) -> list[pa.Field]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from bert_runtime import DataError, InputError, Manifest, Model, Task, load
+from bert_runtime.cascade import read_task
 from bert_runtime.tasks import FeatureExtraction
 from bert_serve.bulk.answer_columns import Answer, answer_arrays, answer_fields
 from bert_serve.bulk.input_columns import InputColumns, check_column_types
@@ -215,7 +216,7 @@ def _plain_lists(kind: pa.DataType) -> pa.DataType:
 
 @lru_cache(maxsize=8)
 def _read_task(process_id: int, bundle: str, options: Options) -> Task:
-    return Manifest.read(Path(bundle)).task.with_options(**dict(options))
+    return read_task(Path(bundle)).with_options(**dict(options))
 
 
 @lru_cache(maxsize=8)

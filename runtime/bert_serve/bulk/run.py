@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bert_runtime import BundleError, DataError, DeploymentError, Manifest
+from bert_runtime import BundleError, DataError, DeploymentError
 from bert_runtime.bundle.digest import manifest_digest
 from bert_runtime.bundle.manifest import MANIFEST_NAME
+from bert_runtime.cascade import read_task
 from bert_serve.bulk.batch_function import MAX_ROWS, BatchFunction
 from bert_serve.bulk.input_files import InputFile, find_inputs
 from bert_serve.bulk.part_writer import Job, PartResult, remove_leftovers
@@ -182,7 +183,7 @@ def _recorded_options(function: BatchFunction, part_rows: int) -> Mapping[str, A
 
 def _bundle_digest(bundle: Path) -> str:
     """Return what identifies a bundle, whose manifest has the hashes of its files."""
-    Manifest.read(bundle)
+    read_task(bundle)
     try:
         return manifest_digest(json.loads((bundle / MANIFEST_NAME).read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:

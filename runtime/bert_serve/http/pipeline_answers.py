@@ -11,7 +11,8 @@
     feature-extraction        word_pooling, special_tokens                      [[[0.031, …], …]], a vector per token
     sparse-embedding          top_k, min_weight                                 {sparse_embedding: {token: weight, …}}
 
-The task's own decoding options are parameters, too, by their names in `bert_runtime`.
+The task's own decoding options are parameters, too, by their names in `bert_runtime`. Labels of a cascade have a third
+key with the model that answered, `"model": "small"`.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_runtime.cascade import answered_by
 from bert_runtime.embedding import VectorShape
 from bert_runtime.errors import InputError
 from bert_runtime.numerics import FloatArray, sigmoid, softmax
@@ -130,9 +132,9 @@ def _label_answer(task: TextClassification | NextSentencePrediction, top_k: Any,
 
     def answer(result: Result) -> Any:
         scores = _label_scores(result) if function is None else _ACTIVATIONS[function](_logits(result))
-        truncation = {"truncated": True} if result.truncated else {}
+        more = ({"truncated": True} if result.truncated else {}) | answered_by(result)
         order = np.argsort(-scores, kind="stable")[:top_k].tolist()
-        return [{"label": task.labels[i], "score": float(scores[i]), **truncation} for i in order]
+        return [{"label": task.labels[i], "score": float(scores[i]), **more} for i in order]
 
     return answer
 

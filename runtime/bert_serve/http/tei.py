@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from bert_runtime.cascade import answered_by
 from bert_runtime.errors import InputError
 from bert_runtime.inputs import SingleInput
 from bert_runtime.numerics import FloatArray
@@ -162,7 +163,7 @@ async def predict(body: PredictRequest, request: Request, name: _ModelName = Non
     """Return all labels with their scores, best first: a list for one input, a list of lists for a batch.
 
     Scores are probabilities: a softmax over all labels, or a sigmoid each where a text may have several. Of regression
-    they are the predicted numbers.
+    they are the predicted numbers. Labels of a cascade have the model that answered, `small` or `large`.
     """
     served = _choose(request, body.model or name, body, TextClassification)
     inputs = _sequences(body.inputs)
@@ -196,7 +197,9 @@ def _predictions(result: Result, raw_scores: bool) -> list[dict[str, Any]]:
     else:
         assert isinstance(result, Classification | MultiLabelClassification), "as the task was checked"
         scores = result.logits if raw_scores else result.scores
-    return [{"label": result.labels[index], "score": scores[index]} for index in np.argsort(-scores, kind="stable")]
+    model = answered_by(result)
+    order = np.argsort(-scores, kind="stable")
+    return [{"label": result.labels[index], "score": scores[index], **model} for index in order]
 
 
 @router.post(

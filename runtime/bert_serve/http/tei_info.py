@@ -3,6 +3,7 @@
 from typing import Any
 
 from bert_runtime import __version__
+from bert_runtime.cascade import Cascade
 from bert_runtime.tasks import Reranking, SentenceEmbedding, SparseEmbedding, Task, TextClassification
 from bert_serve.serving.served_model import ServedModel
 from bert_serve.settings import EngineSettings
@@ -13,8 +14,10 @@ _DTYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8", "bf16": "bfloat
 
 
 def describe_model(served: ServedModel, settings: EngineSettings) -> dict[str, Any]:
-    """Return the model and its limits under TEI's names; those that this server does not have are `None`."""
+    """Return the model (of a cascade, the large one) and its limits under TEI's names; `None` for those it has not."""
     model = served.model
+    if isinstance(model, Cascade):
+        model = model.large
     assert model.manifest is not None, "a loaded bundle has a manifest"
     assert model.variant is not None, "a loaded bundle has a variant"
     return {

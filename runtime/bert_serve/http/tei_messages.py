@@ -159,6 +159,7 @@ class Prediction(BaseModel):
 
     label: str
     score: float
+    model: str | None = Field(default=None, description="Of a cascade, the model that answered: small or large.")
 
 
 class Rank(BaseModel):

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from bert_runtime.cascade import answered_by
 from bert_runtime.numerics import softmax
 from bert_runtime.similarity import cosine, similarity_matrix
 from bert_runtime.tasks import (
@@ -58,7 +59,7 @@ def display_results(results: Sequence[Result], task: Task) -> dict[str, Any]:
     """Return the results of all inputs as one JSON object; several inputs are those of sentence-embedding."""
     if isinstance(results[0], Embedding):
         return _display_embeddings([cast(Embedding, result) for result in results])
-    return _display(results[0], task)
+    return _display(results[0], task) | answered_by(results[0])
 
 
 def _display_embeddings(embeddings: Sequence[Embedding]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from bert_runtime import AttentionModel, Model, load, load_attention
+from bert_runtime.cascade import Cascade
 from bert_runtime.errors import InputError
 from bert_serve.errors import QueueFullError
 from bert_serve.serving.served_model import ServedModel
@@ -88,8 +89,7 @@ class PageModels:
         """
         model = served.model
         manifest = model.manifest
-        assert manifest is not None, "a loaded bundle has a manifest"
-        if manifest.attention is None:
+        if manifest is None or manifest.attention is None:
             raise InputError("this bundle has no attention graph; export it with --attention")
         max_tokens = min(manifest.max_tokens, MAX_ATTENTION_TOKENS)
         threads = self._settings.engine.load_options.get("threads")
@@ -125,7 +125,9 @@ class PageModels:
 
 
 def precisions(model: Model) -> list[str]:
-    """Return the precisions of a loaded model's bundle for the same kind of device, its own first."""
+    """Return the precisions of a loaded model's bundle for the kind of device, its own first; one of a cascade."""
+    if isinstance(model, Cascade):
+        return [" + ".join(precisions(part)[0] for part in (model.small, model.large))]
     assert model.manifest is not None, "a loaded bundle has a manifest"
     assert model.variant is not None, "a loaded bundle has a variant"
     others = {variant.precision for variant in model.manifest.variants_for(model.variant.target)}

@@ -2,16 +2,12 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from statistics import median
 from typing import Any
-
-from tokenizers import Encoding
 
 from bert_runtime import Model
 from bert_runtime.batching.streaming import EncodedInput
 from bert_runtime.errors import InputError
-from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Outputs
 from bert_serve.page.display import display_results
 from bert_serve.page.tokens import display_tokens
@@ -51,9 +47,8 @@ def predict(
         tokenize_ms: how long tokenization took.
     """
     task = model.task.with_options(**options)
-    arrays, times_ms = _timed_runs(model, [window for item in encoded for window in item.windows])
+    outputs, times_ms = _timed_runs(model, encoded)
     start = time.perf_counter()
-    outputs = _outputs(model, encoded, arrays)
     results = list(map(task.decode, outputs))
     decode_ms = (time.perf_counter() - start) * 1e3
     return {
@@ -64,18 +59,11 @@ def predict(
     }
 
 
-def _timed_runs(model: Model, windows: Sequence[Encoding]) -> tuple[list[FloatArray], list[float]]:
+def _timed_runs(model: Model, encoded: Sequence[EncodedInput]) -> tuple[list[Outputs], list[float]]:
     times_ms: list[float] = []
     end = time.perf_counter() + _MAX_RUNS_S
     while len(times_ms) < _MAX_RUNS and (not times_ms or time.perf_counter() < end):
         start = time.perf_counter()
-        arrays = model.run_encodings(windows)
+        outputs = model.encoded_outputs(encoded)
         times_ms.append((time.perf_counter() - start) * 1e3)
-    return arrays, times_ms
-
-
-def _outputs(model: Model, encoded: Sequence[EncodedInput], arrays: Sequence[FloatArray]) -> list[Outputs]:
-    parts = iter(arrays)
-    return [
-        Outputs(item.input, item.windows, tuple(islice(parts, len(item.windows))), model.tokenizer) for item in encoded
-    ]
+    return outputs, times_ms

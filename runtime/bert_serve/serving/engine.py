@@ -2,17 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
 from itertools import islice
 from math import inf
-from pathlib import Path
 from typing import Any, cast
 
 from tokenizers import Encoding
 
-from bert_runtime import load
+from bert_runtime import Model
 from bert_runtime.batching.streaming import EncodedInput
 from bert_runtime.errors import BundleError
 from bert_runtime.inputs import SingleInput
@@ -61,16 +60,16 @@ class Engine:
     """A loaded bundle whose work comes from a queue.
 
     Args:
-        bundle: the bundle's directory.
-        settings: how it is loaded and joined.
+        model: the loaded bundle of one model.
+        settings: how its work is joined.
         metrics: where it is counted.
 
     Raises:
-        BundleError: the bundle cannot be loaded, or computes something else than its self-test says.
+        BundleError: the model computes something else than the bundle's self-test says.
     """
 
-    def __init__(self, bundle: Path, settings: EngineSettings, metrics: ModelMetrics) -> None:
-        self.model = load(bundle, **settings.load_options)
+    def __init__(self, model: Model, settings: EngineSettings, metrics: ModelMetrics) -> None:
+        self.model = model
         """The loaded model."""
         self._settings = settings
         self._metrics = metrics
@@ -80,16 +79,15 @@ class Engine:
         self.queue = TokenQueue(settings.max_queue_tokens, take_tokens, turn_tokens, settings.max_queue_ms / 1e3)
         self._tokens_per_character = _TOKENS_PER_CHARACTER
         self._worker = Worker(self.model, self.queue, metrics.joined.observe)
-        self.zero_shot_classifier = lru_cache(_LABEL_SETS)(partial(ZeroShotClassifier, self.model))
+        self.zero_shot_classifier: Callable[..., ZeroShotClassifier] = lru_cache(_LABEL_SETS)(
+            partial(ZeroShotClassifier, model)
+        )
         """Makes a `ZeroShotClassifier` of the model; those of recent label sets have their hypotheses tokenized."""
 
     def _check_self_test(self) -> None:
         manifest, variant = self.model.manifest, self.model.variant
-        if manifest is None or variant is None:
-            raise BundleError(
-                "expected the bundle of one model, found a cascade: the formats of the server cannot say which model "
-                "answered; serve its folder small or large"
-            )
+        assert manifest is not None, "a loaded bundle has a manifest"
+        assert variant is not None, "a loaded bundle has a variant"
         check = self_test(self.model, manifest, variant)
         if not check.passed:
             raise BundleError(f"{check.name} failed: {check.detail}; run bert-export verify on the bundle")

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from bert_runtime.tasks import Result
 from bert_serve.errors import ModelNotFoundError, ModelNotReadyError
 from bert_serve.metrics import Metrics
 from bert_serve.serving.caller import Caller
+from bert_serve.serving.cascade_engine import open_engine
 from bert_serve.serving.engine import Engine
 from bert_serve.settings import EngineSettings, ServerSettings
 
@@ -38,7 +40,7 @@ class ServedModel:
     def __init__(self, name: str, bundle: Path, settings: EngineSettings, metrics: Metrics) -> None:
         self.name = name
         self._bundle = bundle
-        self._settings = settings
+        self._open = partial(open_engine, bundle, settings, name, metrics)
         self._metrics = metrics.of_model(name)
         self._engine: Engine | None = None
         self._stamp: tuple[int, ...] | None = None
@@ -97,7 +99,7 @@ class ServedModel:
     async def load(self) -> None:
         """Load the bundle beside the one that is served, and swap them; raise `BertError` where it cannot be loaded."""
         self._stamp = self._read_stamp()
-        old, self._engine = self._engine, await asyncio.to_thread(Engine, self._bundle, self._settings, self._metrics)
+        old, self._engine = self._engine, await asyncio.to_thread(self._open)
         if old is not None:
             asyncio.get_running_loop().call_later(_RETIRE_S, old.close)
 

@@ -1,10 +1,12 @@
 // Labels with their probabilities: text-classification, next-sentence-prediction.
 
+import { element } from "../dom.js";
 import { agreement, largestDifference } from "./agreement.js";
 import { bars } from "./bars.js";
 
-export function render({ items }) {
-  return bars(items);
+export function render({ items, model }) {
+  if (!model) return bars(items);
+  return element("div", {}, bars(items), element("p", {}, `The ${model} model of the cascade answered.`));
 }
 
 export function compare(first, second) {

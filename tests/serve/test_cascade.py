@@ -1,0 +1,137 @@
+"""A served cascade: every format says which model answered, and metrics count the texts of each."""
+
+import asyncio
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from fastapi.testclient import TestClient
+
+from bert_export.cli.main import main
+from bert_runtime import load
+from bert_runtime.cascade import Cascade
+from bert_serve.errors import QueueFullError
+from bert_serve.metrics import Metrics
+from bert_serve.serving.cascade_engine import CascadeEngine, open_engine
+from bert_serve.settings import EngineSettings
+
+from .cascades import write_cascade
+from .conftest import StartClient
+
+WORDS = ("my", "card", "is", "lost", "at", "the", "bank", "please", "help", "good", "morning", "where", "late")
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    draw = random.Random(0)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(2, 12))) for _ in range(40)]
+
+
+@pytest.fixture(scope="module")
+def cascade(classifier_bundle: Path, texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_cascade(classifier_bundle, tmp_path_factory.mktemp("cascade") / "both", texts)
+
+
+@pytest.fixture(scope="module")
+def expected(cascade: Path, texts: list[str]) -> list[dict[str, Any]]:
+    """What the loaded cascade answers."""
+    found = [result.to_dict() for result in load(cascade, threads=1)(texts)]
+    assert 10 < sum(result["model"] == "small" for result in found) < 30
+    return found
+
+
+def counted(client: TestClient, name: str) -> float:
+    """Return how many texts of a model the metrics have counted."""
+    lines = client.get("/metrics").text.splitlines()
+    return next(float(line.split()[-1]) for line in lines if line.startswith(f'bert_texts_total{{model="{name}"}}'))
+
+
+def test_each_format_says_which_model_answered(
+    cascade: Path, texts: list[str], expected: list[dict[str, Any]], start_client: StartClient
+) -> None:
+    client = start_client({"both": cascade})
+    pipeline = [answers[0] for answers in client.post("/", json={"inputs": texts, "parameters": {"top_k": 1}}).json()]
+    assert pipeline == [{**result, "score": pytest.approx(result["score"], abs=1e-5)} for result in expected]
+    tei = client.post("/predict", json={"inputs": [[text] for text in texts]}).json()
+    models = [result["model"] for result in expected]
+    assert [answers[0]["model"] for answers in tei] == models
+    tensor = {"name": "text", "datatype": "BYTES", "shape": [len(texts)], "data": texts}
+    answer = client.post("/v2/models/both/infer", json={"inputs": [tensor]}).json()
+    assert [f'"model":"{model}"' in text for model, text in zip(models, answer["outputs"][0]["data"], strict=True)]
+    assert client.get("/info").json()["model_type"]["classifier"]["label2id"].keys() == {
+        result["label"] for result in tei[0]
+    }
+    assert counted(client, "both/small") == 3 * len(texts)
+    assert counted(client, "both/large") == 3 * models.count("large")
+
+
+def test_requests_at_once_have_their_own_answers(
+    cascade: Path, texts: list[str], expected: list[dict[str, Any]], start_client: StartClient
+) -> None:
+    client = start_client({"both": cascade})
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda text: client.post("/", json={"inputs": text}).json()[0][0], texts))
+    assert [(answer["label"], answer["model"]) for answer in found] == [
+        (result["label"], result["model"]) for result in expected
+    ]
+
+
+def test_labels_of_a_request_are_refused(cascade: Path, start_client: StartClient) -> None:
+    client = start_client({"both": cascade})
+    parameters = {"candidate_labels": ["card", "bank"]}
+    response = client.post("/", json={"inputs": "my card", "parameters": parameters})
+    assert response.status_code == 422
+    assert "a cascade has labels of its own" in response.text
+
+
+def test_the_page_shows_it(
+    cascade: Path, texts: list[str], expected: list[dict[str, Any]], start_client: StartClient
+) -> None:
+    client = start_client({"both": cascade}, page=True)
+    (described,) = client.get("/page/models").json()["models"]
+    (precision,) = described["precisions"]
+    assert precision == "int8 + int8"
+    for text, result in list(zip(texts, expected, strict=True))[:8]:
+        body = {"model": "both", "precision": precision, "inputs": [{"text": text}]}
+        assert client.post("/page/predict", json=body).json()["result"]["model"] == result["model"]
+    refused = client.post("/page/attention", json={"model": "both", "input": {"text": "my card"}})
+    assert "has no attention graph" in refused.text
+
+
+def test_a_closed_engine_still_answers_what_it_has_begun(cascade: Path, texts: list[str]) -> None:
+    settings = EngineSettings(load_options={"threads": 1})
+
+    async def answer() -> list[str]:
+        engine = open_engine(cascade, settings, "both", Metrics())
+        assert isinstance(engine, CascadeEngine)
+        begun = asyncio.create_task(engine.run(texts))
+        while not engine._num_requests:
+            await asyncio.sleep(0)
+        engine.close()
+        outputs = await begun
+        with pytest.raises(QueueFullError):
+            await engine.run(texts[:1])
+        with pytest.raises(QueueFullError), engine._large.reserve(texts[:1]):
+            pass
+        return [result.to_dict()["model"] for result in await engine.decode(outputs)]
+
+    model = load(cascade, threads=1)
+    assert isinstance(model, Cascade)
+    assert asyncio.run(answer()) == [result.to_dict()["model"] for result in model(texts)]
+
+
+def test_batch_writes_the_model_beside_the_label(
+    cascade: Path, texts: list[str], expected: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    from pyarrow import parquet
+
+    (tmp_path / "texts.txt").write_text("\n".join(texts), encoding="utf-8")
+    command = ["batch", str(cascade), "--input", str(tmp_path / "texts.txt"), "--output", str(tmp_path / "answers")]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 0, result.output
+    (path,) = (tmp_path / "answers").glob("*.parquet")
+    rows = parquet.read_table(path).to_pylist()
+    assert [(row["label"], row["model"]) for row in rows] == [(result["label"], result["model"]) for result in expected]
