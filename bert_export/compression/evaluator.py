@@ -166,6 +166,7 @@ class CandidateEvaluator:
             self.surgeon.source.name, student, *self.files, output, settings.training(epochs),
             DistillationSettings(hard_weight=0.0 if self.data.unlabelled else 1.0),
             resume=resume, force=not resume, teacher_outputs=self.folder / "teacher_outputs.pt",
+            compute_outputs=self.reference.model.run_encodings,
         )  # fmt: skip
 
     def measure(self, trial: Trial) -> Measured:

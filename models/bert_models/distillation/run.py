@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from tokenizers import Encoding
 from torch import Tensor
 
@@ -18,6 +17,7 @@ from bert_models.distillation.module import PER_TOKEN_TASKS, Distillation
 from bert_models.distillation.settings import TASK_DISTILLATION, DistillationSettings
 from bert_models.distillation.student import Student, check_compatible, is_checkpoint_name, teacher_record
 from bert_models.distillation.teacher import Teacher
+from bert_models.distillation.teacher_outputs import ComputeOutputs, TeacherOutputs
 from bert_models.errors import TrainingError
 from bert_models.model import TaskModel
 from bert_models.training import TrainSettings
@@ -30,7 +30,6 @@ from bert_models.training.distributed.process_group import ProcessGroup
 from bert_models.training.infer_task import label_reader
 from bert_models.training.objective import Objective, Target
 from bert_models.training.run import TrainingSetup, run_training, training_examples
-from bert_runtime.bundle.atomic_files import temp_path
 from bert_runtime.errors import DataError, InputError
 from bert_runtime.records import Record
 from bert_runtime.tasks import Example, SentenceEmbedding, SparseEmbedding, Task, Vocabulary
@@ -53,6 +52,7 @@ def distill(
     resume: bool = False,
     force: bool = False,
     teacher_outputs: Path | None = None,
+    compute_outputs: ComputeOutputs | None = None,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> dict[str, Any]:
     """Distil a fine-tuned teacher into a student with the same task and labels.
@@ -72,6 +72,8 @@ def distill(
         force: replace what an earlier run wrote.
         teacher_outputs: a file for the teacher's outputs, for several students of one teacher on one training file:
             it is read if it is there, and else written.
+        compute_outputs: computes the teacher's outputs in place of its PyTorch model, for example `run_encodings` of
+            its bundle.
         progress: called with the name of each stage.
 
     Returns:
@@ -84,7 +86,8 @@ def distill(
     """
 
     def build_setup(train_records: Sequence[Record], dev_records: Sequence[Record]) -> TrainingSetup:
-        return _training_setup(open_checkpoint(teacher), student, settings, distillation, teacher_outputs, progress)
+        source = TeacherOutputs(teacher_outputs, compute_outputs)
+        return _training_setup(open_checkpoint(teacher), student, settings, distillation, source, progress)
 
     def find_label_reader() -> LabelReader | None:
         task = open_checkpoint(teacher).task()
@@ -102,7 +105,7 @@ def _training_setup(
     student_name: str,
     settings: TrainSettings,
     distillation: DistillationSettings,
-    teacher_outputs: Path | None,
+    teacher_outputs: TeacherOutputs,
     progress: Callable[[str], None],
 ) -> TrainingSetup:
     """Choose the student, and check that it can be distilled with these settings."""
@@ -178,7 +181,7 @@ def _build_module(
     teacher_model: TaskModel,
     distillation: DistillationSettings,
     labelled: bool,
-    teacher_outputs: Path | None,
+    teacher_outputs: TeacherOutputs,
     progress: Callable[[str], None],
     model: TaskModel,
     train_set: ExampleDataset,
@@ -196,32 +199,11 @@ def _build_module(
             progress("computing the teacher's outputs")
         examples = _teacher_examples(teacher_checkpoint, model.task, train_set, settings)
         identity = {"teacher": teacher_checkpoint.sha256(), "tokens": _tokens_sha256(examples)}
-        outputs = _stored_outputs(teacher, examples, teacher_outputs, identity, process_group)
+        outputs = teacher_outputs.read(teacher, examples, identity, process_group)
     return Distillation(
         model, dev_set, settings, precision, weights, process_group,
         teacher=teacher, teacher_outputs=outputs, distillation=distillation,
     )  # fmt: skip
-
-
-def _stored_outputs(
-    teacher: Teacher,
-    examples: ExampleDataset,
-    path: Path | None,
-    identity: dict[str, Any],
-    process_group: ProcessGroup,
-) -> list[Tensor]:
-    """Return the teacher's outputs: those in the file at `path` if it has the same identity, else new ones."""
-    if path is not None and path.is_file():
-        stored = torch.load(path, map_location="cpu", weights_only=True)
-        if stored["identity"] == identity:
-            outputs: list[Tensor] = stored["outputs"]
-            return outputs
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    outputs = teacher.outputs(examples, device, show_progress=process_group.is_rank_zero)
-    if path is not None and process_group.is_rank_zero:
-        torch.save({"identity": identity, "outputs": outputs}, temp_path(path))
-        temp_path(path).replace(path)
-    return outputs
 
 
 def _tokens_sha256(examples: ExampleDataset) -> str:

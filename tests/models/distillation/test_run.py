@@ -1,12 +1,14 @@
 """Distillation of fine-tuned teachers into students of all kinds."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tokenizers import Encoding
 from torch import Tensor
 
 from bert_models import EncoderConfig, TrainingError, load_model, open_checkpoint
@@ -14,6 +16,7 @@ from bert_models.distillation import DistillationSettings, distill
 from bert_models.distillation.teacher import Teacher
 from bert_models.weights import read_weights
 from bert_runtime.errors import DataError
+from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import SparseEmbedding
 
 from .teachers import MASK, ROWS, SETTINGS, TEACHERS, TEXTS, save_checkpoint, write
@@ -88,6 +91,27 @@ def test_stored_outputs_of_the_teacher_serve_other_students_on_the_same_rows(
     more = write(tmp_path / "more.jsonl", ROWS["single_label"], 3)
     distill(teacher, "1", more, dev, tmp_path / "e", settings, teacher_outputs=stored)
     assert len(calls) == 3
+
+
+@pytest.mark.parametrize("teacher", ["single_label", "token-classification"], indirect=True)
+def test_outputs_may_come_from_a_faster_model(
+    teacher: Path, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = ROWS[request.node.callspec.params["teacher"]]
+    train, dev = (write(tmp_path / f"{name}.jsonl", rows, 2) for name in ("train", "dev"))
+    settings = replace(SETTINGS, epochs=1)
+    slow = distill(teacher, "1", train, dev, tmp_path / "slow", settings)
+    model = load_model(open_checkpoint(teacher), open_checkpoint(teacher).task())
+
+    @torch.no_grad()
+    def compute(encodings: Sequence[Encoding]) -> list[FloatArray]:
+        inputs = [torch.tensor([[item.ids, item.attention_mask, item.type_ids]]) for item in encodings]
+        return [model(*given[0][:, None])[0].numpy() for given in inputs]
+
+    monkeypatch.setattr(Teacher, "outputs", None)
+    fast = distill(teacher, "1", train, dev, tmp_path / "fast", settings, compute_outputs=compute)
+    losses = [report["epochs"][0]["train_loss"] for report in (fast, slow)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
 @pytest.mark.parametrize("teacher", ["single_label"], indirect=True)
