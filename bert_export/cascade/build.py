@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -28,12 +29,17 @@ from bert_runtime.evaluation import build_examples, run_examples
 from bert_runtime.machine import describe, installed_versions
 from bert_runtime.plan import TUNING_NAME
 from bert_runtime.records import Record
-from bert_runtime.tasks import Example, Outputs
+from bert_runtime.tasks import Example, Outputs, Task, TextClassification
 
 __all__ = ["CascadeResult", "build_cascade"]
 
 _MIN_ROWS = 30
 """Rows of each half of the labelled file with which a threshold is worth anything. A judgement."""
+
+_MIN_LABEL_ROWS = 100
+"""Rows of each label with which the small model gets a scale and a bias for each. Its confidence in two labels often
+differs: on SST-2, vector scaling let it answer 56 % of the texts at a mean loss of 0.36 %, and temperature scaling 53 %
+at 0.43 % (MiniLM beside MPNet-base; means over 30 splits of 2,370 rows)."""
 
 _TOOLS = ("bert-export", "onnxruntime", "numpy", "tokenizers")
 
@@ -134,8 +140,16 @@ def _copy_calibrated(folder: Path, bundles: Sequence[Path], records: Sequence[Re
         # A measured plan is that of another manifest once this one is calibrated.
         shutil.copytree(bundle, folder / name, ignore=shutil.ignore_patterns(TUNING_NAME))
         if getattr(model.task, "problem_type", None) == "single_label":
-            calibration[name] = asdict(calibrate_scores(folder / name, records))
+            method = "vector" if name == MODELS[0] and _has_many_rows(model.task, records) else "temperature"
+            calibration[name] = asdict(calibrate_scores(folder / name, records, method=method))
     return calibration
+
+
+def _has_many_rows(task: Task, records: Sequence[Record]) -> bool:
+    """Return whether every label has at least `_MIN_LABEL_ROWS` rows."""
+    assert isinstance(task, TextClassification), "as was checked"
+    counts = Counter(record.label() for record in records)
+    return min(counts[label] for label in task.labels) >= _MIN_LABEL_ROWS
 
 
 def _judge(

@@ -175,6 +175,16 @@ def test_a_limit_that_cannot_be_reached_writes_nothing(toys: Toys, run: Run, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["dev.jsonl"]
 
 
+def test_many_rows_give_each_label_of_the_small_model_a_scale(toys: Toys, tmp_path: Path) -> None:
+    draw = random.Random(1)
+    rows = [{"text": " ".join(draw.choices(WORDS, k=8)), "label": LABELS[index % 3]} for index in range(700)]
+    for count, method in ((700, "vector"), (500, "temperature")):
+        (tmp_path / "dev.jsonl").write_text("\n".join(map(json.dumps, rows[:count])))
+        records = read_records(tmp_path / "dev.jsonl")
+        found = build_cascade(toys.small, toys.large, tmp_path / "both", records, max_drop=100, force=True)
+        assert [found.manifest.calibration[name]["method"] for name in ("small", "large")] == [method, "temperature"]
+
+
 def test_several_labels(toys: Toys, copy_bundle: CopyBundle, tmp_path: Path) -> None:
     def edit(manifest: dict[str, Any]) -> None:
         manifest["task"]["problem_type"] = "multi_label"
