@@ -7,15 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from bert_export.compression import search as search_module
 from bert_export.compression.evaluator import CandidateEvaluator
 from bert_export.compression.halving import Rung
-from bert_models import open_checkpoint
+from bert_models import TaskModel, load_model, open_checkpoint, save_model
 from bert_models.distillation.teacher import Teacher
 from bert_models.errors import TrainingInterruptedError
+from bert_models.families import FAMILIES
+from bert_models.tokenizer_files import read_tokenizer
+from bert_models.training import TrainSettings, fine_tune
 from bert_runtime import load
 from bert_runtime.bundle.manifest import Manifest
+from bert_runtime.tasks import TextClassification
 from bert_runtime.verification import verify
 
 from .conftest import Run
@@ -48,8 +53,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory, classifier_checkpoint: Path, files: dict[str, Path]) -> Path:
     """A classifier of the labels `lost` and `money` with two layers."""
-    from bert_models.training import TrainSettings, fine_tune
-
     folder = tmp_path_factory.mktemp("tuned") / "checkpoint"
     settings = TrainSettings(epochs=6, batch_size=16, lr=3e-3, precision="fp32")
     fine_tune("text-classification", classifier_checkpoint, files["train"], files["dev"], folder, settings)
@@ -119,6 +122,27 @@ def test_a_search_from_end_to_end(
     assert again.exit_code == 0, again.output
     assert f"wrote {output}" in again.stdout
     assert Manifest.read(output).extra["compression"]["gate"] == record["gate"]
+
+
+@pytest.mark.slow
+def test_a_model_with_a_position_bias(run: Run, files: dict[str, Path], toy_vocab: Path, tmp_path: Path) -> None:
+    """MPNet adds a bias that all layers share: a model with fewer layers keeps it."""
+    words = (toy_vocab / "vocab.txt").read_text(encoding="utf-8")
+    base, tuned = tmp_path / "base", tmp_path / "tuned"
+    base.mkdir()
+    (base / "vocab.txt").write_text(f"<s>\n<pad>\n</s>\n<unk>\n{words}<mask>\n", encoding="utf-8")
+    size = {"hidden_size": 32, "num_layers": 3, "num_heads": 4, "intermediate_size": 64, "max_positions": 66}
+    config = FAMILIES["mpnet"].preset("base", **size, vocab_size=read_tokenizer(base, "mpnet").get_vocab_size())
+    torch.manual_seed(0)
+    save_model(TaskModel(config, TextClassification(labels=("a", "b"))), base, tokenizer_from=base)
+    settings = TrainSettings(epochs=6, batch_size=16, lr=3e-3, precision="fp32")
+    fine_tune("text-classification", base, files["train"], files["dev"], tuned, settings)
+    result = run(*arguments(tuned, files, tmp_path / "small", "--max-drop", 60, "--json"))
+    assert result.exit_code == 0, result.output
+    student = open_checkpoint(json.loads(result.stdout)["checkpoint"])
+    assert student.config.num_layers < 3
+    assert load_model(student, student.task()).encoder.position_bias is not None
+    assert all(check.passed for check in verify(tmp_path / "small"))
 
 
 @pytest.mark.slow
