@@ -136,6 +136,21 @@ def test_one_many_streamed_and_by_threads_are_the_same(cascade: Path, toys: Toys
         model.run_encodings([])
 
 
+def test_the_large_model_reads_what_is_left_at_once(cascade: Path, toys: Toys, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load(cascade)
+    assert isinstance(model, Cascade)
+    read: list[int] = []
+    compute, tokenize = model.large.encoded_outputs, model.large.tokenize
+    monkeypatch.setattr(model.large, "encoded_outputs", lambda items: read.append(len(items)) or compute(items))
+    monkeypatch.setattr(model.large, "tokenize", None)  # both have one tokenizer
+    results = model(toys.texts)
+    assert read == [sum(cast(Any, result).model == "large" for result in results)]
+    monkeypatch.setattr(model.large, "tokenize", tokenize)
+    monkeypatch.setattr(model, "_same_tokens", False)
+    assert [result.to_dict() for result in model(toys.texts)] == [result.to_dict() for result in results]
+    assert read[1:] == read[:1]
+
+
 def test_commands_read_it(cascade: Path, toys: Toys, run: Run, tmp_path: Path) -> None:
     predicted = json.loads(run("predict", cascade, toys.texts[0], "--json").stdout)
     assert set(predicted) == {"label", "score", "model"}
