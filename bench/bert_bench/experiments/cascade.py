@@ -60,7 +60,8 @@ def _quality_row(result: dict[str, Any]) -> list[str]:
     interval = judged["drop_interval"]
     metrics = [f"{judged[name]:.4f}" for name in ("reference", "small", "found")]
     return [
-        f"{result['title']}, {judged['metric']}", f"{judged['rows']:,}", *metrics, f"{judged['drop_percent']:.2f} %",
+        f"{result['title']}, {judged['metric']}", f"{judged['rows']:,}", *metrics,
+        f"{judged['drop_percent']:.2f} %{'' if result['cascade']['passed'] else ', refused'}",
         f"{interval['low']:.2f} to {interval['high']:.2f} %", f"{judged['small_share']:.1%}",
     ]  # fmt: skip
 
