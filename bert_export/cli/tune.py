@@ -46,22 +46,29 @@ def tune(
     """Find the fastest settings for BUNDLE on this machine.
 
     Measures variants, threads and batch sizes, and stores the fastest in the bundle, for every later load on such a
-    machine. Stop other work on the machine first.
+    machine; of a cascade, in both of its bundles. Stop other work on the machine first.
     """
     from bert_runtime import tune as tune_bundle
+    from bert_runtime.cascade import is_cascade
+    from bert_runtime.cascade.task import MODELS
 
-    inputs = None
-    if input_file is not None:
-        task = Manifest.read(bundle).task
-        inputs = (value for record in iter_records(input_file, columns) for value in task.inputs(record))
-    with stage_progress() as progress:
-        tuning = tune_bundle(bundle, inputs=inputs, rounds=rounds, progress=progress)
+    cascaded = is_cascade(bundle)
+    tunings: dict[Path, Tuning] = {}
+    for part in [bundle / name for name in MODELS] if cascaded else [bundle]:
+        inputs = None
+        if input_file is not None:
+            task = Manifest.read(part).task
+            inputs = (value for record in iter_records(input_file, columns) for value in task.inputs(record))
+        with stage_progress() as progress:
+            tunings[part] = tune_bundle(part, inputs=inputs, rounds=rounds, progress=progress)
     if as_json:
-        print_json(to_plain(tuning))
+        found = {part.name: to_plain(tuning) for part, tuning in tunings.items()}
+        print_json(found if cascaded else found[bundle.name])
         return
-    _print_measurements(tuning)
-    print_text(f"chosen: {tuning.plan}")
-    click.echo(f"wrote {bundle / TUNING_NAME}")
+    for part, tuning in tunings.items():
+        _print_measurements(tuning)
+        print_text(f"chosen: {tuning.plan}")
+        click.echo(f"wrote {part / TUNING_NAME}")
     click.echo("load and the commands follow it on this machine", err=True)
 
 

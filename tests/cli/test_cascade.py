@@ -167,13 +167,22 @@ def test_commands_read_it(cascade: Path, toys: Toys, run: Run, tmp_path: Path) -
     assert "of small alone" in shown
 
 
-@pytest.mark.parametrize("command", ["tune", "report", "calibrate-scores"])
+@pytest.mark.parametrize("command", ["report", "calibrate-scores"])
 def test_other_commands_refuse_it_with_the_reason(cascade: Path, command: str, run: Run, tmp_path: Path) -> None:
     (tmp_path / "dev.jsonl").write_text('{"text": "a", "label": "question"}\n')
     more = {"report": ["-o", tmp_path / "r.html"], "calibrate-scores": [tmp_path / "dev.jsonl"]}.get(command, [])
     result = run(command, cascade, *more)
     assert result.exit_code == 1
     assert "cascade" in result.stderr
+
+
+def test_both_models_are_tuned(cascade: Path, toys: Toys, run: Run, tmp_path: Path) -> None:
+    both = Path(shutil.copytree(cascade, tmp_path / "both"))
+    result = run("tune", both, "--rounds", 1, "--json")
+    assert result.exit_code == 0, result.output
+    assert set(json.loads(result.stdout)) == {"small", "large"}
+    assert all((both / name / "tuning.json").is_file() for name in ("small", "large"))
+    assert run("predict", both, toys.texts[0]).exit_code == 0
 
 
 def test_a_limit_that_cannot_be_reached_writes_nothing(toys: Toys, run: Run, tmp_path: Path) -> None:
