@@ -1,7 +1,8 @@
 """`bert-export predict`."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from bert_export.cli.param_types import PATH
 from bert_export.cli.predict_inputs import Item, argument_items, file_items, grouped, is_live, stdin_items
 from bert_export.cli.predict_output import Answer, json_line, open_output, text_line
 from bert_export.cli.progress import count_progress
+from bert_export.cli.table_output import check_format, csv_header, csv_line, is_csv_file, result_columns
 from bert_export.cli.zero_shot_options import check_zero_shot_usage, with_candidate_labels, zero_shot_options
 from bert_runtime.errors import DataError
 from bert_runtime.inputs import InputFailure
@@ -56,7 +58,8 @@ _MAX_WAITING_CHARACTERS = 1 << 20
     "--output",
     "output_file",
     type=PATH,
-    help="File for the results instead of stdout: JSON lines, or NumPy arrays of token vectors and embeddings (.npz).",
+    help="File for the results instead of stdout: JSON lines, a table with a row for each input (.csv), or NumPy "
+    "arrays of token vectors and embeddings (.npz).",
 )
 @output_option(
     "--on-error",
@@ -96,11 +99,14 @@ def predict(
     _check_usage(texts, pair, question, input_file)
     if is_array_file(output_file) and on_error == "return":
         raise click.UsageError("--on-error return has no place in arrays; choose skip, or write JSON lines")
+    if output_file is not None:
+        check_format(output_file)
     zero_shot = candidate_labels, hypothesis_template, multi_label
     check_zero_shot_usage(*zero_shot, has_pair=pair is not None or question is not None)
     loaded = load_model(bundle, **options)
     if output_file is not None and is_array_file(output_file):
         check_array_task(output_file, loaded.task)
+    header, line_of = _line_format(output_file, loaded.task, on_error, zero_shot=candidate_labels is not None)
     model = with_candidate_labels(loaded, *zero_shot)
     live = not texts and is_live(input_file)
     groups = grouped(_items(loaded.task, texts, pair, question, input_file, columns), live=live)
@@ -117,9 +123,10 @@ def predict(
         open_output(output_file) as stream,
         count_progress("predicting", len(texts) or None) as advance,
     ):
+        stream.write(header)
         written = 0
         for answer in answers:
-            stream.write(json_line(answer) + "\n")
+            stream.write(line_of(answer) + "\n")
             written += 1
             advance(1)
     click.echo(f"wrote {written} results to {output_file}", err=True)
@@ -137,6 +144,22 @@ def _check_usage(texts: tuple[str, ...], pair: str | None, question: str | None,
         raise click.UsageError("--pair needs a TEXT; a file has pairs in its columns text and text_pair")
     if not texts and input_file is None and (sys.stdin is None or sys.stdin.isatty()):
         raise click.UsageError("expected a TEXT, --input FILE, or texts on stdin")
+
+
+def _line_format(
+    path: Path | None, task: Task, on_error: str, *, zero_shot: bool
+) -> tuple[str, Callable[[Answer], str]]:
+    """Return the beginning of the output file, and what makes a line of an answer.
+
+    Raises:
+        DataError: the results do not fit into the rows of a CSV file.
+    """
+    if path is None or not is_csv_file(path):
+        return "", json_line
+    columns = result_columns(path, task, zero_shot=zero_shot)
+    with_errors = on_error == "return"
+    line_of = partial(csv_line, columns=columns, with_errors=with_errors)
+    return csv_header(columns, with_errors=with_errors) + "\n", line_of
 
 
 def _items(

@@ -11,25 +11,25 @@ from bert_runtime.errors import BertError, DataError
 from bert_runtime.inputs import InputFailure
 from bert_runtime.tasks import Result, TextInput
 
-__all__ = ["Answer", "json_line", "open_output", "text_line"]
+__all__ = ["Answer", "encodable", "json_line", "open_output", "text_line"]
 
 Answer = Result | InputFailure
 
 
 def json_line(answer: Answer) -> str:
     """Return an answer as one line of JSON."""
-    return _encodable(json.dumps(answer.to_dict(), ensure_ascii=False))
+    return encodable(json.dumps(answer.to_dict(), ensure_ascii=False))
 
 
 def text_line(value: TextInput | DataError, answer: Answer) -> str:
     """Return an answer as one line of text, followed by its input."""
     if isinstance(value, DataError):
-        return _encodable(answer.summary())
+        return encodable(answer.summary())
     shown = " ".join(" | ".join(part for part in value if part is not None).split())
-    return _encodable(f"{answer.summary()}\t{shown}")
+    return encodable(f"{answer.summary()}\t{shown}")
 
 
-def _encodable(line: str) -> str:
+def encodable(line: str) -> str:
     r"""Write lone surrogates, as of a text that cannot be processed, as `\udce9`, their escape in JSON, too."""
     return line if line.isascii() else line.encode("utf-8", "backslashreplace").decode("utf-8")
 
