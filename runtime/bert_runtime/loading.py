@@ -24,7 +24,7 @@ from bert_runtime.model import Model
 from bert_runtime.plan import Plan, default_plan, tuned_plan
 from bert_runtime.runner import Runner
 from bert_runtime.tokenization import TextTokenizer
-from bert_runtime.variant_choice import choose_gpu_variant, cpu_plan, made_for_cuda
+from bert_runtime.variant_choice import choose_gpu_variant, cpu_plan, gains_speed, made_for_cuda
 
 __all__ = [
     "bundle_tokenizer",
@@ -129,6 +129,8 @@ def _load(path: Path, options: _Options) -> Model:
         variant = manifest.variant(plan.precision)
         if plan.kernels and variant.functions:
             warn_of_missing_kernels()
+        elif variant.precision == "bf16" and gains_speed(variant):
+            _log.warning("bf16 runs as FP32 here: native kernels, which it needs, are turned off")
     else:
         plan, variant = None, choose_gpu_variant(manifest, options.precision, chosen.kind)
     variants = (variant, *manifest.padding_variants(variant).values())

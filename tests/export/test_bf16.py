@@ -66,6 +66,17 @@ def test_logits_are_close_to_fp32_with_and_without_kernels(bundle: Path) -> None
         assert 0 < difference < 0.05
 
 
+def test_turning_kernels_off_is_warned_of(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("bert_runtime.variant_choice.has_bf16_kernels", lambda: True)
+    load(bundle, precision="bf16")
+    load(bundle, precision="fp32", kernels=False)
+    assert "turned off" not in caplog.text
+    load(bundle, precision="bf16", kernels=False)
+    assert "bf16 runs as FP32 here: native kernels, which it needs, are turned off" in caplog.text
+
+
 @pytest.mark.parametrize("precision", ["auto", "bf16"])
 def test_fp32_is_the_default_without_bf16_kernels(
     precision: str,
