@@ -33,6 +33,18 @@ def test_the_small_model_answers_as_much_as_the_limit_allows(max_drop: float, sh
     assert found.drop_percent + found.drop_error <= max_drop + 1e-9
 
 
+def test_a_loss_that_later_rows_make_good_ends_the_search() -> None:
+    """Of 100 texts, the small model is wrong about 20 in the middle, and the large one about the 20 after them."""
+    sure, index = np.linspace(4, 0.1, 100), np.arange(100)
+    small_is_right, large_is_right = (index < 30) | (index >= 50), (index < 50) | (index >= 70)
+    small = np.stack([np.where(small_is_right, 0, sure), np.where(small_is_right, sure, 0)], axis=1)
+    large = np.stack([np.where(large_is_right, 0, 5.0), np.where(large_is_right, 5.0, 0)], axis=1)
+    examples = [Example((TextInput("a"),), 1)] * 100
+    found, allowed = choose_threshold(TASK, outputs(small), outputs(large), examples, max_drop=2)
+    assert allowed
+    assert found.small_share == pytest.approx(0.3, abs=0.021)
+
+
 def test_the_best_is_found_where_none_is_allowed() -> None:
     small, large = np.tile([5.0, 0.0], (100, 1)), np.tile([0.0, 5.0], (100, 1))
     small[:, 0] += np.linspace(0, 1, 100)
