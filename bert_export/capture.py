@@ -14,6 +14,7 @@ from bert_export.errors import ExportError
 from bert_export.onnx_graph import add_initializer, constant, operators
 from bert_models import EncoderConfig, TaskModel
 from bert_models.disentangled_attention import fold_position_projections
+from bert_models.token_pruning import without_pruning
 
 __all__ = ["OPSET", "capture", "check_opset", "input_names"]
 
@@ -43,7 +44,8 @@ def input_names(config: EncoderConfig) -> tuple[str, ...]:
 def capture(torch_model: TaskModel, opset: int = OPSET) -> ir.Model:
     """Capture the graph of a model in evaluation mode, with dynamic batch and sequence axes.
 
-    From opset 23 on, `scaled_dot_product_attention` becomes one Attention node.
+    From opset 23 on, `scaled_dot_product_attention` becomes one Attention node. All tokens are kept: `prune_tokens`
+    inserts token pruning into the fused graph.
 
     Args:
         torch_model: The model; it is switched to evaluation mode.
@@ -57,7 +59,7 @@ def capture(torch_model: TaskModel, opset: int = OPSET) -> ir.Model:
     # One tensor per input: torch.export takes one tensor that is passed twice for one input.
     names = input_names(torch_model.config)
     arguments = tuple(torch.ones((2, 5), dtype=torch.int64) for _ in names)
-    with _quiet(), torch.no_grad(), fold_position_projections(torch_model.eval()):
+    with _quiet(), torch.no_grad(), fold_position_projections(torch_model.eval()), without_pruning(torch_model):
         program = torch.onnx.export(
             torch_model,
             arguments,

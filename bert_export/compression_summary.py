@@ -1,12 +1,15 @@
-"""Describe how a bundle's model was compressed, from its manifest."""
+"""Describe how a bundle's model was compressed, and which tokens it prunes, from its manifest."""
 
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["COMPRESSION_KEY", "describe_compression"]
+__all__ = ["COMPRESSION_KEY", "PRUNING_KEY", "describe_compression", "describe_pruning"]
 
 COMPRESSION_KEY = "compression"
 """Key of the manifest that says what was done."""
+
+PRUNING_KEY = "token_pruning"
+"""Key of the manifest that says which tokens leave after which layers, and what that changes."""
 
 
 def describe_compression(record: Mapping[str, Any]) -> list[str]:
@@ -27,6 +30,27 @@ def describe_compression(record: Mapping[str, Any]) -> list[str]:
             lines.append(
                 f"{record['vocabulary']['after']} of {record['vocabulary']['before']} pieces of the vocabulary"
             )
+    except (KeyError, TypeError, ValueError, IndexError):
+        return []
+    return lines
+
+
+def describe_pruning(record: Mapping[str, Any]) -> list[str]:
+    """Return what token pruning changes, a line each; nothing for a record that cannot be read."""
+    try:
+        drift, metrics = dict(record["drift"]), record.get("metrics")
+        texts = drift.pop("texts")
+        measured = ", ".join(f"{name} {value:.4g}" for name, value in drift.items())
+        lines = [
+            f"{record['schedule']} (layer:share of a text's tokens that stays)",
+            f"FP32 compared with all tokens on {texts} texts: {measured}",
+        ]
+        if metrics:
+            interval = metrics.get("drop_percent_interval")
+            within = f", 95 % interval {interval[0]:.2f} to {interval[1]:.2f}" if interval else ""
+            percent = f": a loss of {metrics['drop_percent']:.2f} %{within}" if interval else ""
+            compared = f"{metrics['pruned']:.4f} against {metrics['all_tokens']:.4f} with all tokens"
+            lines.append(f"{metrics['metric']} {compared}{percent}")
     except (KeyError, TypeError, ValueError, IndexError):
         return []
     return lines

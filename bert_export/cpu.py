@@ -3,12 +3,14 @@
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from bert_export.attention_graph import add_attention_outputs
 from bert_export.capture import OPSET, capture
 from bert_export.errors import ExportError
 from bert_export.flops import int8_flops_share
-from bert_export.fusion import add_padding_branch, fuse
+from bert_export.fusion import FusionCounts, add_padding_branch, fuse
+from bert_export.fusion.prune_tokens import prune_tokens
 from bert_export.graph_files import save_graph, save_graphs
 from bert_export.outline_kernels import outline_kernels
 from bert_export.parity import check_parity
@@ -17,7 +19,7 @@ from bert_export.quantization import expected_projections, measure_activations, 
 from bert_export.repetitive_texts import repetitive_batches
 from bert_export.variants import BuildContext, BuiltVariant, Fp32Variant, Probe, finish_variant, measure_drift
 
-__all__ = ["build_fp32", "build_int8"]
+__all__ = ["build_fp32", "build_int8", "capture_fused"]
 
 _INT8_SELF_TEST_SHARE = 0.25
 """Tolerance of INT8's self-test on another machine, as a share of the maximum drift from FP32. Float32 rounds
@@ -25,18 +27,34 @@ differently there before an activation is quantized, which moves the quantized v
 judgement."""
 
 
-def build_fp32(context: BuildContext) -> Fp32Variant:
-    """Capture and fuse the model, and compare the graph with PyTorch.
+def capture_fused(context: BuildContext) -> tuple[ir.Model, FusionCounts]:
+    """Capture and fuse the model, with all tokens kept.
 
     Raises:
         FusionError: A fusion fired a different number of times than the model's configuration demands.
-        ParityError: The graph does not compute what the PyTorch model computes.
     """
     torch_model = context.torch_model
     context.progress("capturing the graph with torch.onnx")
     graph = capture(torch_model)
     context.progress("fusing")
-    fusions = fuse(graph, torch_model.config, torch_model.task)
+    return graph, fuse(graph, torch_model.config, torch_model.task)
+
+
+def build_fp32(context: BuildContext, graph: ir.Model, fusions: FusionCounts) -> Fp32Variant:
+    """Prune tokens in a fused graph if the model does, write it, and compare it with PyTorch.
+
+    Args:
+        context: The export's context.
+        graph: What `capture_fused` returned. It is changed.
+        fusions: Its counts.
+
+    Raises:
+        FusionError: Tokens cannot be pruned where the schedule says.
+        ParityError: The graph does not compute what the PyTorch model computes.
+    """
+    torch_model = context.torch_model
+    if torch_model.config.token_pruning is not None:
+        fusions = prune_tokens(graph, torch_model.config.token_pruning, fusions)
     branched, branches = add_padding_branch(graph, fusions)
     outlined, calls = outline_kernels(branched)
     graphs = {"fp32": outlined}

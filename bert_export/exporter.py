@@ -10,7 +10,8 @@ import onnx_ir as ir
 from bert_export.attention_graph import build_attention_graph
 from bert_export.bf16 import build_bf16
 from bert_export.capture import OPSET, check_opset, input_names
-from bert_export.cpu import build_fp32, build_int8
+from bert_export.compression_summary import PRUNING_KEY
+from bert_export.cpu import build_fp32, build_int8, capture_fused
 from bert_export.cuda import build_cuda
 from bert_export.default_precision import DefaultPrecision, choose_default_precision, with_metrics
 from bert_export.embedding_ranges import with_embedding_ranges
@@ -25,8 +26,10 @@ from bert_export.quantization import choose_weight_bits
 from bert_export.source_card import read_source_card
 from bert_export.targets import WHY_FP16, VariantPlan, check_gpu_targets, plan_paddings, plan_variants
 from bert_export.tensorrt import build_tensorrt
+from bert_export.token_pruning import AUTO, check_pruning, choose_schedule, graph_outputs, measure_pruning
 from bert_export.variants import BuildContext, BuiltVariant
 from bert_models import Checkpoint, load_model, open_checkpoint
+from bert_models.pruned_checkpoint import with_token_pruning
 from bert_runtime.bundle.atomic_folders import atomic_replace_dir
 from bert_runtime.bundle.contents import CARD_NAME, replacement_problem
 from bert_runtime.bundle.manifest import MANIFEST_NAME, AttentionGraph, Manifest, TensorSpec
@@ -70,6 +73,7 @@ def export(
     max_drop: float = 1.0,
     weight_bits: int | None = None,
     paddings: Sequence[str] | None = None,
+    prune_tokens: str | None = None,
     attention: bool = False,
     force: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
@@ -102,6 +106,9 @@ def export(
             By default 8, or 7 where layers share their weights, see `choose_weight_bits`.
         paddings: Padding modes of each CUDA graph, see `Variant.padding`: `masked`, which is always made, `unmasked`
             for large batches without padding, `packed` for large batches of mixed lengths; by default all.
+        prune_tokens: Schedule of token pruning, such as `2:0.5,4:0.25`, see `TokenPruning`; `auto` to choose one that
+            changes no more than INT8 may, on the data of `evaluate` or on inputs that are held out from `calibrate`;
+            `none`. By default the checkpoint's own.
         attention: Add a graph that also gives attention probabilities, see `bert_runtime.load_attention`. It shares
             the weights of FP32.
         force: Replace an existing bundle.
@@ -121,20 +128,21 @@ def export(
         task=task, target=targets, precision=precisions, max_tokens=max_tokens, dimensions=dimensions,
         layers=layers_option(layers), layer_combination=layer_combination,
         evaluate=evaluate, calibrate=calibrate, max_drop=max_drop if evaluate else None, weight_bits=weight_bits,
-        padding=paddings, attention=attention or None, layer_norm=layer_norm or None,
+        padding=paddings, prune_tokens=prune_tokens, attention=attention or None, layer_norm=layer_norm or None,
     )  # fmt: skip
     check_opset(OPSET if opset is None else opset)
     plan = plan_variants(targets, precisions)
     padding_modes = plan_paddings(paddings, plan)
     _check_output(output, force=force)
     progress("reading the checkpoint")
-    source = open_checkpoint(checkpoint)
+    source = with_token_pruning(open_checkpoint(checkpoint), None if prune_tokens == AUTO else prune_tokens)
     check_gpu_targets(plan, source.config)
     weight_bits = choose_weight_bits(source.config, weight_bits)
     if task is not None and task in TASKS:
         source.check_trained_head(task)  # before anything that the task needs is found missing
     source_task = _embedding_settings(source.task(task), dimensions, layer_norm=layer_norm)
     source_task = with_layers(source_task, layers, layer_combination).with_options(**(options or {}))
+    check_pruning(source.config, source_task, prune_tokens, attention=attention)
     tokenizer = source.text_tokenizer(max_tokens, source_task.windows)
     labelled = read_labelled(evaluate, columns, source_task, tokenizer)
     probe = make_probe(source_task, tokenizer, labelled, calibrate, columns)
@@ -145,7 +153,12 @@ def export(
         context = BuildContext(
             torch_model=torch_model, probe=probe, folder=folder, progress=progress, attention=attention
         )
-        fp32 = build_fp32(context)
+        graph, fusions = capture_fused(context)
+        if prune_tokens == AUTO:
+            choose_schedule(context, graph, fusions, labelled, max_drop)
+        whole = None if torch_model.config.token_pruning is None else graph_outputs(context, graph, fusions)
+        fp32 = build_fp32(context, graph, fusions)
+        pruning = None if whole is None else measure_pruning(context, fp32.outputs, whole, labelled)
         built: list[BuiltVariant] = [fp32]
         if "int8" in plan.cpu:
             built.append(build_int8(context, fp32, weight_bits))
@@ -158,7 +171,7 @@ def export(
         built = _mark_faithful(built, default)
         (graph_output,) = fp32.graph.graph.outputs
         attention_graph = build_attention_graph(context, fp32)
-        manifest = _write_manifest(context, source, built, default, graph_output, attention_graph)
+        manifest = _write_manifest(context, source, built, default, graph_output, attention_graph, pruning)
         labelled_name = labelled.name if labelled is not None else None
         card = model_card(manifest, read_source_card(source), command, output.name, labelled_name)
         (folder / CARD_NAME).write_text(card, encoding="utf-8")
@@ -232,6 +245,7 @@ def _write_manifest(
     default: DefaultPrecision,
     graph_output: ir.Value,
     attention: AttentionGraph | None,
+    pruning: Mapping[str, Any] | None,
 ) -> Manifest:
     """Write the tokenizer and the manifest."""
     probe, config = context.probe, source.config
@@ -262,7 +276,11 @@ def _write_manifest(
         },
         versions=installed_versions(_TOOLS),
         machine=describe(),
-        extra={"native_kernels": native_kernels_record(), "model_card": CARD_NAME},
+        extra={
+            "native_kernels": native_kernels_record(),
+            "model_card": CARD_NAME,
+            **({} if pruning is None else {PRUNING_KEY: pruning}),
+        },
     )
     (context.folder / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
     return manifest

@@ -1,10 +1,13 @@
 """Count the matrix-multiply FLOPs of a graph, and the share of them that runs in INT8."""
 
+from collections.abc import Mapping
 from math import prod
 
 import onnx_ir as ir
 
+from bert_export.fusion.prune_tokens import kept_percent
 from bert_export.vocabulary_pooling import POOLING_FUNCTIONS
+from bert_models.pruning_schedule import kept_tokens
 
 __all__ = ["int8_flops_share", "matmul_flops"]
 
@@ -47,4 +50,11 @@ def _sizes(value: ir.Value | None, tokens: int) -> list[int]:
     if value is None or value.shape is None:
         raise ValueError(f"the shape of {value.name if value is not None else 'an input'} is not known")
     sizes = {"batch": 1, "sequence": tokens, "masks": 1}
-    return [size if isinstance(size, int) else sizes[str(size)] for size in value.shape]
+    return [size if isinstance(size, int) else _size(str(size), sizes) for size in value.shape]
+
+
+def _size(axis: str, sizes: Mapping[str, int]) -> int:
+    """Return the size of an axis; one of tokens that are left after others were pruned has a share of them."""
+    if axis in sizes:
+        return sizes[axis]
+    return kept_tokens(sizes["sequence"], kept_percent(axis))

@@ -14,6 +14,7 @@ from bert_export.onnx_graph import (
     add_initializer,
     as_linear,
     constant,
+    insert_before,
     operators,
     producer,
     scope,
@@ -25,6 +26,7 @@ from bert_export.outline_norms import outline_add_norm_quantize
 from bert_export.outline_relative import relative_call
 from bert_export.outline_rotary import check_local_attention, rotary_call
 from bert_export.position_functions import POSITION_SCORES
+from bert_export.pruning_function import KEEP_TOKENS
 from bert_export.vocabulary_pooling import POOLING_FUNCTIONS
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
@@ -49,6 +51,7 @@ def outline_kernels(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
     counts: Counter[str] = Counter()
     _outline_relative_attentions(outlined, counts)
     _outline_rotary_attentions(outlined, counts)
+    _quantize_before_pruning(outlined)
     if not operators(outlined, POSITION_SCORES.name):
         outlined.functions.pop(POSITION_SCORES.identifier(), None)
     for op_type, outline in (
@@ -65,7 +68,9 @@ def outline_kernels(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
             except NoMatch:
                 continue
         tidy(outlined)
-    for call in (node for name in POOLING_FUNCTIONS for node in operators(outlined, name)):  # calls since `fuse`
+    for call in (
+        node for name in (*POOLING_FUNCTIONS, KEEP_TOKENS.name) for node in operators(outlined, name)
+    ):  # calls since `fuse`
         counts[call.op_type] += 1
     for name, function in FUNCTIONS.items():
         if counts[name]:
@@ -73,6 +78,24 @@ def outline_kernels(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
     if counts:
         outlined.graph.opset_imports[KERNEL_DOMAIN] = 1
     return outlined, dict(counts)
+
+
+def _quantize_before_pruning(graph: ir.Model) -> None:
+    """Quantize attention's output before tokens leave, so that attention itself does it."""
+    for gather in operators(graph, "GatherND"):
+        try:
+            quantize = sole_consumer(gather.outputs[0], "QuantizeLinear")
+        except NoMatch:
+            continue
+        source, uint8 = gather.inputs[0], quantize.outputs[0]
+        assert source is not None
+        (quantized,) = insert_before(
+            gather, "QuantizeLinear", [source, *quantize.inputs[1:]], like=uint8, shapes=[source.shape]
+        )
+        gather_inputs, attributes = [quantized, *gather.inputs[1:]], {"batch_dims": 1}
+        (rows,) = insert_before(gather, "GatherND", gather_inputs, like=uint8, attributes=attributes)
+        uint8.replace_all_uses_with(rows)
+    tidy(graph)
 
 
 _ATTENTION_ATTRIBUTES = {"q_num_heads", "kv_num_heads", "scale"}

@@ -87,6 +87,7 @@ def cpu_only_parts(config: "EncoderConfig") -> list[str]:
         "local attention": bool(config.local_layers),
         "a gated feed-forward block": config.gated_feed_forward,
         "pre-norm layers": config.norm_first,
+        "token pruning": config.token_pruning is not None,
     }
     return [part for part, is_used in parts.items() if is_used]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from bert_export.cli.terminal import format_ms, is_terminal, print_heading, print_table, print_text
-from bert_export.compression_summary import COMPRESSION_KEY, describe_compression
+from bert_export.compression_summary import COMPRESSION_KEY, PRUNING_KEY, describe_compression, describe_pruning
 from bert_runtime.bundle.manifest import AttentionGraph, Manifest, Variant
 from bert_runtime.cpu.native_kernels import HOW_TO_GET_KERNELS, kernel_names, kernels_missing
 from bert_runtime.errors import BundleError
@@ -41,6 +41,7 @@ def _settings(bundle: Path, manifest: Manifest) -> list[tuple[str, str]]:
         ("max_tokens", str(manifest.max_tokens)),
         ("made from", f"{source.get('path')} ({source.get('family')}, sha256 {str(source.get('sha256'))[:12]}…)"),
         *(("compressed", line) for line in describe_compression(manifest.extra.get(COMPRESSION_KEY) or {})),
+        *(("token pruning", line) for line in _pruning(manifest)),
         ("made with", ", ".join(f"{tool} {version}" for tool, version in manifest.versions.items())),
         ("measured on", f"{manifest.machine.get('cpu')}, {manifest.machine.get('cores')} cores"),
         ("default", f"{manifest.default_precision} ({manifest.default_reason})"),
@@ -53,7 +54,13 @@ def print_export(bundle: Path, manifest: Manifest) -> None:
     """Print what an export has made: size, speed and fidelity of each variant, and which is the default and why."""
     print_heading(f"{bundle}: {manifest.task.name}")
     print_variants(manifest)
+    for line in _pruning(manifest):
+        print_text(f"\ntoken pruning: {line}")
     print_text(f"\ndefault: {manifest.default_precision}, since {manifest.default_reason}")
+
+
+def _pruning(manifest: Manifest) -> list[str]:
+    return describe_pruning(manifest.extra.get(PRUNING_KEY) or {})
 
 
 def print_variants(manifest: Manifest) -> None:

@@ -143,6 +143,14 @@ variants_option = option_group("Variants")
     is_flag=True,
     help="Add a graph that also gives attention probabilities, for the command attention. It shares FP32's weights.",
 )
+@model_option(
+    "--prune-tokens",
+    metavar="SCHEDULE",
+    show_default="the checkpoint's",
+    help="Let tokens of low importance leave: layer:share, such as 2:0.5,4:0.25 to keep half of a text's tokens from "
+    "layer 2 on and a quarter from 4 on; auto: choose on the data of --evaluate or --calibrate; none. For tasks that "
+    "read the first token alone, such as text-classification.",
+)
 @task_options
 @variants_option("--opset", type=int, help="ONNX opset version; only the default is supported.")
 @output_option("--force", is_flag=True, help="Overwrite an existing bundle.")
@@ -165,6 +173,7 @@ def export(
     weight_bits: int | None,
     paddings: tuple[str, ...],
     attention: bool,
+    prune_tokens: str | None,
     opset: int | None,
     force: bool,
     as_json: bool,
@@ -183,8 +192,8 @@ def export(
             task=task, targets=targets, precisions=None if "auto" in precisions else precisions, max_tokens=max_tokens,
             dimensions=dimensions, layer_norm=layer_norm, layers=layers, layer_combination=layer_combination,
             options=drop_unset(options), opset=opset, evaluate=evaluate, calibrate=calibrate, columns=columns,
-            max_drop=max_drop, weight_bits=weight_bits, paddings=paddings or None, attention=attention, force=force,
-            progress=progress,
+            max_drop=max_drop, weight_bits=weight_bits, paddings=paddings or None, prune_tokens=prune_tokens,
+            attention=attention, force=force, progress=progress,
         )  # fmt: skip
     if as_json:
         print_json(manifest.to_dict())

@@ -75,6 +75,13 @@ task_option = option_group("Task")
     show_default="identity where grades are learned as logits, else sigmoid",
     help="rerank: whether scores are probabilities (sigmoid) or logits (identity).",
 )
+@task_option(
+    "--prune-tokens",
+    metavar="SCHEDULE",
+    show_default="that of the base",
+    help="Let tokens of low importance leave while training, as they will in the exported model: layer:share, such as "
+    "2:0.5,4:0.25, or none. For tasks that read the first token alone, such as text-classification.",
+)
 @columns_option
 @fine_tuning_options
 @run_options()
@@ -89,6 +96,7 @@ def train(
     bio: bool | None,
     pooling: str | None,
     activation: str | None,
+    prune_tokens: str | None,
     columns: dict[str, str] | None,
     resume: bool,
     force: bool,
@@ -107,7 +115,7 @@ def train(
     )
     report = fine_tune(
         task, base, train_file, dev_file, output, TrainSettings(**options),
-        task_settings=task_settings, columns=columns, placement=placement,
+        task_settings=task_settings, columns=columns, prune_tokens=prune_tokens, placement=placement,
         resume=resume, force=force, progress=progress_printer(),
     )  # fmt: skip
     print_training_report(report, "epochs", output, as_json=as_json)

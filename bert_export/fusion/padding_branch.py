@@ -12,6 +12,7 @@ branch around.
 import onnx_ir as ir
 
 from bert_export.fusion.position_bias import narrow_to_first_query
+from bert_export.fusion.prune_tokens import pruned_is_full
 from bert_export.onnx_graph import FusionCounts, check_counts, insert_before, operators, tidy
 
 __all__ = ["add_padding_branch", "insert_is_full"]
@@ -49,7 +50,7 @@ def add_padding_branch(graph: ir.Model, fusions: FusionCounts) -> tuple[ir.Model
     is_full = insert_is_full(branched) if nodes else None
     if is_full is not None:
         for number, node in enumerate(nodes):
-            _add_branch(node, is_full, number)
+            _add_branch(node, pruned_is_full(node.inputs[3]) or is_full, number)
         tidy(branched)
     found = {"padding_branch": len(operators(branched, "If"))}
     expected = {"padding_branch": fusions["attention"]["found"] - fusions["first_row"]["found"]}

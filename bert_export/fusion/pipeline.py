@@ -29,10 +29,11 @@ from bert_export.onnx_graph import (
 )
 from bert_export.position_functions import POSITION_SCORES
 from bert_models import EncoderConfig
+from bert_models.first_token import reads_first_token_only
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
-from bert_runtime.tasks import FeatureExtraction, FillMask, Reranking, SparseEmbedding, Task, TextClassification
+from bert_runtime.tasks import FeatureExtraction, FillMask, SparseEmbedding, Task
 
-__all__ = ["expected_fusions", "fuse", "reads_first_token_only"]
+__all__ = ["expected_fusions", "fuse"]
 
 
 def expected_fusions(config: EncoderConfig, task: Task) -> dict[str, int]:
@@ -61,12 +62,6 @@ def expected_fusions(config: EncoderConfig, task: Task) -> dict[str, int]:
 def _without_final_norm(config: EncoderConfig, task: Task) -> int:
     """Return 1 where the encoder would end with a LayerNorm, and layers below that are read instead."""
     return int(config.norm_first and isinstance(task, FeatureExtraction) and task.depth < task.num_layers)
-
-
-def reads_first_token_only(config: EncoderConfig, task: Task) -> bool:
-    """Return whether the task's head reads the last hidden state of the first token alone."""
-    is_classifier = isinstance(task, TextClassification) or (isinstance(task, Reranking) and task.pooling is None)
-    return task.reads_first_token_only and not (is_classifier and config.classifier_pooling != "cls")
 
 
 def fuse(graph: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:

@@ -1,7 +1,7 @@
 """Measure the activations that the projections of a graph read, on calibration texts."""
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -11,9 +11,11 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnxruntime import InferenceSession
 
+from bert_export.fusion.prune_tokens import KeptAxis, before_pruning, kept_axes
 from bert_export.onnx_graph import linears, scope
 from bert_export.progress import StepCallback, no_progress
 from bert_export.vocabulary_pooling import pooled_inputs
+from bert_models.pruning_schedule import kept_tokens
 from bert_runtime.cpu.session import open_onnxruntime_session
 from bert_runtime.machine import available_cores
 from bert_runtime.numerics import Float32Array
@@ -34,6 +36,10 @@ rounded such that errors gather where natural texts have no power."""
 _REPETITIVE_HEADROOM = 1.3
 """How much wider than measured on repetitive texts the ranges of attention's outputs are: other words are repeated,
 too (a judgement)."""
+
+
+_ALL_TOKENS = "all"
+"""Stands for the axis of tokens where none are pruned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +76,8 @@ def measure_activations(
         on_step: Called after every batch.
 
     Returns:
-        The activations by the name of the value. The same tokens are sampled for every value, and in every call.
+        The activations by the name of the value. The same tokens are sampled for every value, and in every call. Where
+        tokens are pruned, these are among those that are left.
     """
     graph = graph.clone()
     values = {
@@ -78,7 +85,9 @@ def measure_activations(
     }
     values |= {str(value.name): value for value in pooled_inputs(graph)}
     attended = {name for name, value in values.items() if _is_attention_output(value)}
-    graph.graph.outputs.extend(value for value in values.values() if not value.is_graph_output())
+    axes = kept_axes(graph)
+    read = [*values.values(), *(axis.mask for axis in axes.values())]
+    graph.graph.outputs.extend(value for value in read if not value.is_graph_output())
     limit = max(1, min(_MAX_SAMPLES, _MAX_BYTES // (4 * sum(_width(value) for value in values.values()))))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
@@ -87,7 +96,7 @@ def measure_activations(
         steps, num_steps = count(1), len(batches) + len(repetitive)
 
         def collect(part: Sequence[Batch], max_samples: int) -> dict[str, _Collector]:
-            return _collect(session, list(values), part, max_samples, lambda: on_step(next(steps), num_steps))
+            return _collect(session, values, axes, part, max_samples, lambda: on_step(next(steps), num_steps))
 
         collected, repeated = collect(batches, limit), collect(repetitive, max(1, limit // _REPETITIVE_SHARE))
     measured = {name: collector.activations(headroom) for name, collector in collected.items()}
@@ -101,31 +110,58 @@ def measure_activations(
 
 def _collect(
     session: InferenceSession,
-    names: Sequence[str],
+    values: Mapping[str, ir.Value],
+    axes: Mapping[str, KeptAxis],
     batches: Sequence[Batch],
     limit: int,
     on_batch: Callable[[], None],
 ) -> dict[str, "_Collector"]:
-    """Run batches, and collect the values `names`: their ranges, and samples of at most `limit` tokens."""
-    masks = [batch.attention_mask.astype(bool) for batch in batches]
-    sampled = _sample_tokens(sum(int(mask.sum()) for mask in masks), limit)
-    collectors = {name: _Collector() for name in names}
+    """Run batches, and collect `values`: their ranges, and samples of at most `limit` tokens.
+
+    Args:
+        session: Runs the graph.
+        values: The values by name.
+        axes: The axes of tokens that are left after others were pruned.
+        batches: The batches.
+        limit: Maximum number of sampled tokens.
+        on_batch: Called after every batch.
+    """
+    lengths = [batch.attention_mask.sum(axis=1) for batch in batches]
+    totals = {_ALL_TOKENS: sum(int(part.sum()) for part in lengths)} | {
+        name: sum(kept_tokens(int(length), axis.percent) for part in lengths for length in part)
+        for name, axis in axes.items()
+    }
+    samplers = {name: _Sampler(total, limit) for name, total in totals.items()}
+    collectors = {name: _Collector() for name in values}
+    axis_of = {name: _token_axis(value, axes) for name, value in values.items()}
+    names = [*values, *(str(axis.mask.name) for axis in axes.values())]
     inputs = {value.name for value in session.get_inputs()}
-    for batch, mask in zip(batches, masks, strict=True):
-        in_batch, sampled = np.split(sampled, [int(mask.sum())])
+    for batch in batches:
         feed = {name: array for name, array in batch._asdict().items() if name in inputs}
-        for name, array in zip(names, session.run(names, feed), strict=True):
+        arrays = dict(zip(names, session.run(names, feed), strict=True))
+        masks = {_ALL_TOKENS: batch.attention_mask.astype(bool)}
+        masks |= {name: arrays[str(axis.mask.name)] for name, axis in axes.items()}
+        sampled = {name: samplers[name].next(int(mask.sum())) for name, mask in masks.items()}
+        for name, axis_name in axis_of.items():
+            array, mask = arrays[name], masks[axis_name]
             if array.shape[1] == mask.shape[1]:
-                collectors[name].add(array[mask], in_batch)
+                collectors[name].add(array[mask], sampled[axis_name])
             else:  # a last layer that is reduced to the first token
                 collectors[name].add(array[:, 0], np.ones(len(array), dtype=bool))
         on_batch()
     return collectors
 
 
+def _token_axis(value: ir.Value, axes: Mapping[str, KeptAxis]) -> str:
+    """Return the key of `axes` that belongs to the tokens of a value, or `_ALL_TOKENS`."""
+    size = None if value.shape is None else value.shape[1]
+    name = size.value if isinstance(size, ir.SymbolicDim) else None
+    return name if name is not None and name in axes else _ALL_TOKENS
+
+
 def _is_attention_output(value: ir.Value) -> bool:
     """Tell whether attention computes the value: means of values, which are largest where all tokens are alike."""
-    node = value.producer()
+    node = before_pruning(value).producer()
     return node is not None and node.op_type == "Attention"
 
 
@@ -145,11 +181,17 @@ def _width(value: ir.Value) -> int:
     return width
 
 
-def _sample_tokens(count: int, limit: int) -> NDArray[np.bool_]:
-    """Choose `limit` of `count` tokens at random: bool [count]."""
-    sampled = np.zeros(count, dtype=bool)
-    sampled[np.random.default_rng(0).permutation(count)[:limit]] = True
-    return sampled
+class _Sampler:
+    """Chooses `limit` of `count` tokens at random, part by part."""
+
+    def __init__(self, count: int, limit: int) -> None:
+        self._sampled = np.zeros(count, dtype=bool)
+        self._sampled[np.random.default_rng(0).permutation(count)[:limit]] = True
+
+    def next(self, count: int) -> NDArray[np.bool_]:
+        """Return which of the next `count` tokens are chosen: bool [count]."""
+        chosen, self._sampled = np.split(self._sampled, [count])
+        return chosen
 
 
 class _Collector:

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from bert_export.fusion.prune_tokens import before_pruning
 from bert_export.onnx_graph import Linear, NoMatch, add_initializer, insert_before, producer
 from bert_export.quantization.projections import SharedWeight
 from bert_runtime.numerics import Float32Array
@@ -113,7 +114,7 @@ def _fold(projections: Sequence[SharedWeight], source_of: Callable[[Linear], ir.
 def _values_projection(linear: Linear) -> ir.Value | None:
     """Return the output of the projection whose values the attention before `linear` reads; `None` if there is none."""
     try:
-        return producer(producer(linear.input, "Attention").inputs[2], "Split").inputs[0]
+        return producer(producer(before_pruning(linear.input), "Attention").inputs[2], "Split").inputs[0]
     except NoMatch:
         return None
 

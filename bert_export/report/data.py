@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bert_export.compression_summary import COMPRESSION_KEY, describe_compression
+from bert_export.compression_summary import COMPRESSION_KEY, PRUNING_KEY, describe_compression, describe_pruning
 from bert_export.latency import median_latencies_ms
 from bert_export.report.background_load import BackgroundLoad
 from bert_export.report.evaluation import Evaluation, evaluate_variants
@@ -173,7 +173,10 @@ def measure_report(
         checks=checks,
         latency=_time(models, plan.threads, rounds, progress),
         evaluation=evaluation,
-        compression=tuple(describe_compression(manifest.extra.get(COMPRESSION_KEY) or {})),
+        compression=(
+            *describe_compression(manifest.extra.get(COMPRESSION_KEY) or {}),
+            *(f"token pruning: {line}" for line in describe_pruning(manifest.extra.get(PRUNING_KEY) or {})),
+        ),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from bert_models.errors import ConfigError
 from bert_models.field_types import MAX_SIZE, type_problems
 from bert_models.position_checks import position_problems, relative_position_problems
+from bert_models.pruning_schedule import TokenPruning, pruning_problems
 
 __all__ = [
     "ACTIVATIONS",
@@ -185,12 +186,15 @@ class EncoderConfig:
     pad_token_id: int = 0
     """Token id of padding."""
 
+    token_pruning: TokenPruning | None = None
+    """Which tokens leave after which layers; `None` if all stay."""
+
     def __post_init__(self) -> None:
         problems = type_problems(type(self), vars(self))
         if not problems:  # the others compare the values
             problems = [
                 *self._size_problems(), *self._choice_problems(), *self._number_problems(), *position_problems(self),
-                *relative_position_problems(self),
+                *relative_position_problems(self), *pruning_problems(self),
             ]  # fmt: skip
         if problems:
             raise ConfigError("; ".join(problems))

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from bert_models.pruning_schedule import TokenPruning
+
 __all__ = ["MAX_SIZE", "type_problems"]
 
 MAX_SIZE = 2**24
@@ -34,6 +36,7 @@ _KINDS: Mapping[type, str] = {
     str: "a name",
     bool: "true or false",
     tuple: "whole numbers",
+    TokenPruning: "a schedule of token pruning",
 }
 """Types of the fields, as error messages call them."""
 

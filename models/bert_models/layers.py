@@ -18,6 +18,7 @@ from bert_models.config import EncoderConfig
 from bert_models.disentangled_attention import PositionScores, PositionTable, RelativePositions
 from bert_models.relative_positions import RelativePositionBias
 from bert_models.rotary import Rotation, build_rotary, rotate
+from bert_models.token_pruning import keep_tokens, take_tokens
 
 __all__ = ["Embeddings", "Encoder", "EncoderLayer", "FeedForward", "SelfAttention", "activation_function", "layer_norm"]
 
@@ -181,13 +182,24 @@ class EncoderLayer(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout)
 
     def forward(
-        self, hidden: Tensor, mask: Tensor, rotation: Rotation | None = None, table: PositionTable | None = None
+        self,
+        hidden: Tensor,
+        mask: Tensor,
+        rotation: Rotation | None = None,
+        table: PositionTable | None = None,
+        kept: Tensor | None = None,
     ) -> Tensor:
-        """Transform `hidden`, float [B, S, H], with the other arguments of `SelfAttention`, to float [B, S, H]."""
+        """Transform `hidden`, float [B, S, H], with the other arguments of `SelfAttention`, to float [B, S, H].
+
+        Of a post-norm layer, the tokens `kept`, int64 [B, K], alone may stay after its attention: [B, K, H].
+        """
         if self.norm_first:
             hidden = hidden + self.dropout(self.attention(self.attention_norm(hidden), mask, rotation, table))
             return hidden + self.dropout(self.feed_forward(self.feed_forward_norm(hidden)))
-        hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, mask, rotation, table)))
+        attended = self.attention(hidden, mask, rotation, table)
+        if kept is not None:
+            hidden, attended = take_tokens(hidden, kept), take_tokens(attended, kept)
+        hidden = self.attention_norm(hidden + self.dropout(attended))
         return self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden)))
 
 
@@ -219,6 +231,7 @@ class Encoder(nn.Module):
         self.final_norm = layer_norm(config) if config.norm_first else None
         self.order = [layer * groups // config.num_layers for layer in range(config.num_layers)]
         """The index into `layers` of every layer's parameters; layers of a group share them (ALBERT)."""
+        self.token_pruning = config.token_pruning
         self.checkpointing = False
         """Activation checkpointing: in training mode, keep each layer's input and recompute the rest in backward."""
 
@@ -231,7 +244,7 @@ class Encoder(nn.Module):
             token_type_ids: segment ids, int64 [B, S]; `None` means segment 0.
 
         Returns:
-            Hidden states after the last layer, float [B, S, H].
+            Hidden states after the last layer, float [B, S, H], or of the tokens that are left by then.
         """
         (last,) = deque(self.hidden_states(input_ids, attention_mask, token_type_ids), maxlen=1)
         return last
@@ -253,13 +266,18 @@ class Encoder(nn.Module):
         yield hidden
         full = self._full_attention(attention_mask)
         local = None if self.sliding_window is None else self._local_attention(full.mask, self.sliding_window)
+        mask, percents = attention_mask, {} if self.token_pruning is None else self.token_pruning.percents
         for number, index in enumerate(self.order, start=1):
             layer: Any = self.layers[index]
             context = local if local is not None and layer.is_local else full
+            kept = None
+            if number in percents:
+                kept, mask = keep_tokens(layer.attention, hidden, mask, attention_mask, percents[number])
             if self.checkpointing and self.training:
-                hidden = checkpoint(layer, hidden, *context, use_reentrant=False)
+                hidden = checkpoint(layer, hidden, *context, kept, use_reentrant=False)
             else:
-                hidden = layer(hidden, *context)
+                hidden = layer(hidden, *context, kept)
+            full = full if kept is None else self._full_attention(mask)
             is_last = number == len(self.order)
             yield self.final_norm(hidden) if is_last and self.final_norm is not None else hidden
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from bert_models.config import EncoderConfig
 from bert_models.crf import LinearChainCrf
+from bert_models.first_token import check_prunable
 from bert_models.heads import build_head
 from bert_models.hidden_states_head import HiddenStatesHead
 from bert_models.layers import Encoder
@@ -25,10 +26,14 @@ class TaskModel(nn.Module):
     Args:
         config: sizes and options of the encoder.
         task: the task that chooses the head (`bert_models.heads.HEADS`) and its labels.
+
+    Raises:
+        ConfigError: tokens are pruned that the task reads.
     """
 
     def __init__(self, config: EncoderConfig, task: Task) -> None:
         super().__init__()
+        check_prunable(config, task)
         self.config = config
         self.task = task
         self.encoder = Encoder(config)

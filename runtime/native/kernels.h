@@ -195,6 +195,22 @@ struct Attention {
                const PositionTables<int16_t>* tables = nullptr) const;
 };
 
+// Chooses the tokens that stay after a layer's attention: of each sequence of n tokens ⌈n · percent / 100⌉, or 16 if
+// that is more, those that the first token attends to most on average over the heads, and always the first one.
+struct KeepTokens {
+  size_t batch, tokens, num_heads, head_size;
+  float scale;
+  const float* qkv;        // [batch, tokens, 3 · num_heads · head_size]: queries, keys, values
+  const uint8_t* mask;     // [batch, tokens], 0 at padding
+  const int64_t* lengths;  // [batch], the n
+  size_t percent;
+  size_t count(size_t sequence) const;  // tokens of a sequence that stay
+  size_t max_count() const;
+  // indices and kept_mask [batch, width], width = max_count(): the tokens that stay in ascending order, and whether
+  // they are real. Behind them, the last token with 0.
+  void compute(size_t width, int64_t* indices, uint8_t* kept_mask, const ThreadPool& threads) const;
+};
+
 // y = LayerNorm(x + residual) · gamma + beta, and quantize(y · smoothing). x, residual and the outputs are
 // [rows, columns]; gamma, beta and smoothing (SmoothQuant's factors, arXiv:2211.10438) are [columns]. With pre-norm, y
 // is x + residual instead.

@@ -8,6 +8,7 @@
 #include "attention_operators.h"
 #include "cpu_features.h"
 #include "disentangled_attention_operators.h"
+#include "keep_tokens_operator.h"
 #include "layer_norm_operator.h"
 #include "linear_operators.h"
 #include "onnxruntime_abi.h"
@@ -65,6 +66,7 @@ const Registered<FloatLinearGated<gate, Weight>> linear_gated;
 template <bool in_bf16>
 const Registered<DisentangledAttention<in_bf16>> disentangled_attention;
 const Registered<QuantizedDisentangledAttention> quantized_disentangled_attention;
+const Registered<KeepTokensOperator> keep_tokens;
 template <bool is_pre_norm>
 const Registered<AddNorm<is_pre_norm>> add_norm;
 const Registered<AddNormQuantize<false>> add_norm_quantize;
@@ -95,6 +97,7 @@ const CustomOp* const kOperators[] = {&linear<float>,
                                       &float_attention<Variant::kLocal, true>,
                                       &disentangled_attention<true>,
                                       &vocabulary_max<BFloat16>,
+                                      &keep_tokens,
                                       &add_norm<false>,
                                       &add_norm<true>,
                                       &add_norm_quantize,

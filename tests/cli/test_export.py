@@ -38,7 +38,7 @@ def fails_late(monkeypatch: pytest.MonkeyPatch) -> None:
         (context.folder / "model.fp32.onnx").write_bytes(b"half a graph")
         raise ParityError("the exported graph differs from PyTorch")
 
-    monkeypatch.setattr("bert_export.exporter.build_fp32", write_then_fail)
+    monkeypatch.setattr("bert_export.exporter.capture_fused", write_then_fail)
 
 
 @pytest.fixture(scope="module")

@@ -18,13 +18,13 @@ from bert_export.cuda.parity import check_cuda_parity
 from bert_export.errors import FusionError
 from bert_export.flops import int8_flops_share
 from bert_export.fusion import fuse
-from bert_export.fusion.pipeline import reads_first_token_only
 from bert_export.onnx_graph import add_initializer, insert_before, operators, scope
 from bert_export.parity import check_parity, probe_batches, reference_outputs
 from bert_export.quantization import choose_weight_bits, expected_projections, quantize
 from bert_export.tensorrt import decompose_attention
 from bert_models import EncoderConfig, TaskModel, load_model, open_checkpoint
 from bert_models.families import FAMILIES
+from bert_models.first_token import reads_first_token_only
 from bert_runtime.cpu.session import Session
 from bert_runtime.tasks import (
     FeatureExtraction,

@@ -9,9 +9,13 @@ from bert_models.config import EncoderConfig
 from bert_models.errors import ConfigError
 from bert_models.families.weight_layouts import WeightTranslation
 from bert_models.field_types import type_problems
+from bert_models.pruning_schedule import TokenPruning
 from bert_runtime.tasks import FeatureExtraction, FillMask, Reranking, SparseEmbedding, TextClassification
 
 __all__ = ["EMBEDDING_WEIGHTS", "Family", "WeightMap"]
+
+PRUNING_KEY = "token_pruning"
+"""Key of the schedule of token pruning in `config.json`, which `transformers` does not read."""
 
 WeightMap = Mapping[str, str]
 """Our module names to the checkpoint's. `{n}` is a layer index; a key `a.b` covers `a.b.weight` and `a.b.bias`.
@@ -151,6 +155,8 @@ class Family:
         nested: Mapping[str, Any] = {}
         try:
             nested = {} if problems or self.read_config is None else self.read_config(values)
+            if values.get(PRUNING_KEY) is not None:
+                found["token_pruning"] = TokenPruning.parse(values[PRUNING_KEY])
         except ConfigError as error:
             problems.append(str(error))
         if problems:
@@ -172,7 +178,8 @@ class Family:
         if "num_layer_groups" in self.config_keys:
             values[self.config_keys["num_layer_groups"]] = config.num_layer_groups or config.num_layers
         nested = {} if self.write_config is None else self.write_config(config)
-        return {"model_type": self.name, **values, **nested}
+        pruning = {} if config.token_pruning is None else {PRUNING_KEY: str(config.token_pruning)}
+        return {"model_type": self.name, **values, **nested, **pruning}
 
     def checkpoint_key(self, parameter: str, task: str) -> str:
         """Translate the name of a `TaskModel` parameter to the checkpoint's, which ends in `[i/n]` for a part.

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_models.checkpoint import load_model, open_checkpoint
+from bert_models.first_token import check_prunable
+from bert_models.pruned_checkpoint import with_token_pruning
 from bert_models.training.class_weights import check_loss_settings
 from bert_models.training.data_files import DataFiles
 from bert_models.training.distributed.placement import DEFAULT_PLACEMENT, Placement
@@ -27,6 +29,7 @@ def fine_tune(
     *,
     task_settings: Mapping[str, Any] | None = None,
     columns: Mapping[str, str] | None = None,
+    prune_tokens: str | None = None,
     placement: Placement = DEFAULT_PLACEMENT,
     resume: bool = False,
     force: bool = False,
@@ -50,6 +53,7 @@ def fine_tune(
         settings: Optimizer, epochs, batches and precision.
         task_settings: Fields of the task's class in `bert_runtime.tasks`, such as `problem_type` or `crf`.
         columns: Column names of the files by field name, see `read_records`.
+        prune_tokens: Schedule of token pruning to train with, see `with_token_pruning`; the checkpoint keeps it.
         placement: Number of processes, and how they share the model.
         resume: Go on with the interrupted run in `output`.
         force: Replace what an earlier run wrote: its logs when training starts, its checkpoint when it has finished.
@@ -62,16 +66,21 @@ def fine_tune(
     Raises:
         TrainingError: The settings, the output or the machine do not allow the run, or it was interrupted.
         CheckpointError: The base cannot be used for the task.
+        ConfigError: Tokens are pruned that the task reads, or the schedule does not fit the model.
         DataError: A file cannot be read, or a row cannot be used for the task.
     """
 
     def build_setup(train_records: Sequence[Record], dev_records: Sequence[Record]) -> TrainingSetup:
-        source = open_checkpoint(base)
+        source = with_token_pruning(open_checkpoint(base), prune_tokens)
         inferred = infer_task(
             task, source, train_records, dev_records, task_settings or {}, unknown_labels=settings.unknown_labels
         )
         check_loss_settings(inferred, settings)
-        return TrainingSetup(source, inferred, build=lambda: load_model(source, inferred, new_head=True))
+        check_prunable(source.config, inferred)
+        pruning = {} if source.config.token_pruning is None else {"token_pruning": str(source.config.token_pruning)}
+        return TrainingSetup(
+            source, inferred, build=lambda: load_model(source, inferred, new_head=True), described=pruning
+        )
 
     problem_type = (task_settings or {}).get("problem_type")
     files = DataFiles(train, dev, columns or {}, lambda: label_reader(task, problem_type))
