@@ -21,6 +21,7 @@ from bert_export.attention_functions import (
 from bert_export.capture import OPSET
 from bert_export.onnx_graph import MICROSOFT_DOMAIN
 from bert_export.position_functions import POSITION_TABLES
+from bert_export.pruning_function import KEEP_TOKENS
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
 __all__ = ["BF16_FUNCTIONS", "FUNCTIONS"]
@@ -182,7 +183,9 @@ def _parse(*sources: str) -> dict[str, ir.Function]:
 
 _BF16_FUNCTIONS = _parse(*map(_in_bf16, _FLOAT_SOURCES))
 
-FUNCTIONS = _parse(*_FLOAT_SOURCES, *_NORM_SOURCES, *_QUANTIZED_SOURCES) | _BF16_FUNCTIONS
+FUNCTIONS = (
+    _parse(*_FLOAT_SOURCES, *_NORM_SOURCES, *_QUANTIZED_SOURCES) | _BF16_FUNCTIONS | {KEEP_TOKENS.name: KEEP_TOKENS}
+)
 """The functions, by name. Names, inputs and attributes are those of the kernels in `runtime/native`."""
 
 BF16_FUNCTIONS: Mapping[str, ir.Function | None] = {**_BF16_FUNCTIONS, "Bf16VocabularyMax": None}

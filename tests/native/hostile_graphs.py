@@ -1,6 +1,7 @@
 """Graphs that call the functions of native kernels with inputs, constants and attributes that do not fit together."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 Array = NDArray[Any]
+_pruning = import_module("hostile_pruning" if __name__ == "hostile_graphs" else f"{__package__}.hostile_pruning")
 
 _DOMAIN = "bert_export"
 _OUTPUT_TYPES = {
@@ -23,6 +25,7 @@ _OUTPUT_TYPES = {
     "AddPreNormQuantize": [TensorProto.FLOAT, TensorProto.UINT8],
     "AddNormQuantize": [TensorProto.FLOAT, TensorProto.UINT8],
     "AddPreNorm": [TensorProto.FLOAT, TensorProto.FLOAT],
+    "KeepTokens": [TensorProto.INT64, TensorProto.BOOL, TensorProto.BOOL, TensorProto.BOOL],
 }
 
 
@@ -393,4 +396,5 @@ def _float_norm_cases() -> Iterator[tuple[str, str | None, dict[str, Any]]]:
 def hostile_graphs() -> dict[str, HostileGraph]:
     """Return the graphs by name."""
     groups = (_attentions, _rotaries, _disentangled_attentions, _linears, _float_linears, _norms, _float_norms)
-    return {graph.name: graph for group in groups for graph in group()}
+    graphs = [*(graph for group in groups for graph in group()), *(HostileGraph(*call) for call in _pruning.calls())]
+    return {graph.name: graph for graph in graphs}

@@ -5,8 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_export.pruning_function import KEEP_TOKENS
-
 from .kernel_comparison import KernelComparison
 
 pytestmark = pytest.mark.usefixtures("native_library")
@@ -29,9 +27,7 @@ def test_kernel_keeps_the_tokens_of_its_function(
         mask[:, tokens // 2] = True
     qkv = rng.normal(size=(batch, tokens, 3 * heads * size)).astype(np.float32)
     inputs = {"qkv": qkv, "mask": mask, "lengths": mask.sum(axis=1) * 3 // 2}  # as others have been pruned before
-    comparison = KernelComparison(
-        "KeepTokens", inputs, {}, tmp_path, function=KEEP_TOKENS, num_heads=heads, scale=size**-0.5, percent=40
-    )
+    comparison = KernelComparison("KeepTokens", inputs, {}, tmp_path, num_heads=heads, scale=size**-0.5, percent=40)
     for actual, expected in zip(*comparison.outputs(), strict=True):
         np.testing.assert_array_equal(actual, expected)
 
@@ -40,9 +36,7 @@ def test_not_a_number_is_chosen_last(tmp_path: Path) -> None:
     qkv = np.ones((1, 40, 24), dtype=np.float32)
     qkv[0, 3] = np.nan
     inputs = {"qkv": qkv, "mask": np.ones((1, 40), dtype=bool), "lengths": np.array([40])}
-    comparison = KernelComparison(
-        "KeepTokens", inputs, {}, tmp_path, function=KEEP_TOKENS, num_heads=2, scale=0.5, percent=50
-    )
+    comparison = KernelComparison("KeepTokens", inputs, {}, tmp_path, num_heads=2, scale=0.5, percent=50)
     (indices, kept_mask, _, is_full), _ = comparison.outputs()
     assert (indices.shape, bool(kept_mask.all()), bool(is_full)) == ((1, 20, 1), True, True)
 
@@ -59,8 +53,6 @@ def test_inputs_that_do_not_fit_are_an_error(changes: dict[str, np.ndarray], mes
     inputs = {
         "qkv": np.ones((1, 40, 24), dtype=np.float32), "mask": np.ones((1, 40), dtype=bool), "lengths": np.array([40])
     }  # fmt: skip
-    comparison = KernelComparison(
-        "KeepTokens", inputs, {}, tmp_path, function=KEEP_TOKENS, num_heads=2, scale=0.5, percent=50
-    )
+    comparison = KernelComparison("KeepTokens", inputs, {}, tmp_path, num_heads=2, scale=0.5, percent=50)
     with pytest.raises(Exception, match=message):
         comparison.outputs(**changes)
