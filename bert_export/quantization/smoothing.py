@@ -51,9 +51,9 @@ def _floored(maxima: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.maximum(maxima, _MIN_SHARE * max(float(maxima.max()), 1e-30))
 
 
-def smooth(projection: SharedWeight) -> None:
-    """Smooth the inputs of a projection by a `Mul` before it."""
-    factors = smoothing_factors(projection.weight, projection.input_abs_max)
+def smooth(projection: SharedWeight, strength: float = SMOOTHING) -> None:
+    """Smooth the inputs of a projection by a `Mul` before it, with a migration strength."""
+    factors = smoothing_factors(projection.weight, projection.input_abs_max, strength)
     projection.scale_inputs(factors)
     graph = projection.linears[0].matmul.graph
     assert isinstance(graph, ir.Graph)

@@ -18,6 +18,7 @@ from bert_export.quantization.outlier_splitting import feed_forward_blocks, spli
 from bert_export.quantization.projections import SharedWeight, encoder_linears, shared_weights
 from bert_export.quantization.ranges import fake_quantize, quantization_parameters
 from bert_export.quantization.smoothing import SMOOTHING, fold_into_gated, fold_into_values, smooth
+from bert_export.quantization.smoothing_strength import choose_strength
 from bert_export.quantization.vocabulary import quantize_vocabulary_pooling
 from bert_export.quantization.weights import gptq_quantize
 
@@ -63,8 +64,9 @@ def quantize(
         on_step(len(splits), num_steps)
     downs = [block.down for block in blocks]
     smoothed = [projection for projection in projections if projection not in folded and projection not in downs]
+    strengths = {block.up: choose_strength(block, weight_bits) for block in blocks}
     for projection in smoothed:
-        smooth(projection)
+        smooth(projection, strengths.get(projection, SMOOTHING))
     for done, projection in enumerate(projections, start=len(blocks) + 1):
         _replace(projection, weight_bits)
         on_step(done, num_steps)
@@ -79,6 +81,7 @@ def quantize(
         "smoothing": SMOOTHING,
         "smoothed": len(smoothed),
         "smoothed_in_values": len(folded),
+        **({"feed_forward_smoothing": list(strengths.values())} if strengths else {}),
         "split_neurons": sum(int((split.copies > 0).sum()) for split in splits),
         "added_neurons": sum(int(split.copies.sum()) for split in splits),
         "kept_fp32": list(keep_fp32),
