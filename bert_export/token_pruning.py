@@ -16,8 +16,9 @@ from bert_export.labelled_data import LabelledData, LabelledFile
 from bert_export.outline_kernels import outline_kernels
 from bert_export.paired_bootstrap import paired_drop
 from bert_export.variants import BuildContext, measure_drift
-from bert_models import EncoderConfig, TaskModel
+from bert_models import EncoderConfig
 from bert_models.first_token import check_prunable
+from bert_models.pruned_checkpoint import set_token_pruning
 from bert_models.pruning_schedule import MIN_KEPT_TOKENS, TokenPruning
 from bert_runtime.tasks import Outputs, Task
 
@@ -104,15 +105,8 @@ def choose_schedule(
             f"no schedule of token pruning is close enough to the model with all tokens ({candidates[0]}: {evidence}); "
             "train the model with one: bert-export train --prune-tokens"
         )
-    set_schedule(context.torch_model, candidates[low])
+    set_token_pruning(context.torch_model, candidates[low])
     return candidates[low]
-
-
-def set_schedule(model: TaskModel, pruning: TokenPruning) -> None:
-    """Let a model prune tokens."""
-    model.config = replace(model.config, token_pruning=pruning)
-    model.encoder.token_pruning = pruning
-    check_prunable(model.config, model.task)
 
 
 def graph_outputs(context: BuildContext, graph: ir.Model, fusions: FusionCounts) -> list[Outputs]:

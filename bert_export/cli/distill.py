@@ -85,6 +85,12 @@ loss_option = option_group("Loss")
     show_default="0",
     help="Weight of the divergence between the attention of the last layers.",
 )
+@model_option(
+    "--prune-tokens",
+    metavar="SCHEDULE",
+    show_default="the student's",
+    help="Only with --train: let tokens of low importance leave the student, as for train.",
+)
 @columns_option
 @corpus_options
 @run_options()
@@ -95,6 +101,7 @@ def distill(
     dev_file: Path | None,
     sources: tuple[str, ...],
     output: Path,
+    prune_tokens: str | None,
     columns: dict[str, str] | None,
     resume: bool,
     force: bool,
@@ -115,6 +122,8 @@ def distill(
     reading = {name: options.pop(name) for name in ("document_start", "one_per_line", "split", "cache")}
     if not sources:
         _refuse([name for name, value in reading.items() if value], "--train")
+    elif prune_tokens is not None:
+        _refuse(["prune_tokens"], "--corpus")
     placement = pop_placement(options)
     chosen = drop_unset(options)
     defaults = CORPUS_DISTILLATION if sources else TASK_DISTILLATION
@@ -128,7 +137,7 @@ def distill(
     if train_file is not None:
         report = distill_task(
             teacher, student, train_file, dev_file, output, TrainSettings(**chosen), distillation,
-            columns=columns, **run,
+            columns=columns, prune_tokens=prune_tokens, **run,
         )  # fmt: skip
     else:
         report = distill_language_model(

@@ -86,6 +86,11 @@ def compress(
         raise OutputExistsError(problem)
     check_replaceable(request.output)
     source = open_checkpoint(checkpoint)
+    if source.config.token_pruning is not None:
+        raise CompressionError(
+            f"{source.path}: expected a checkpoint that keeps all tokens, since layers are left out; it prunes them "
+            f"({source.config.token_pruning}): remove token_pruning from its config.json"
+        )
     task = check_task(source)
     if request.settings.vocabulary == "cut":
         check_cuttable(source.tokenizer())

@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 from bert_models.checkpoint import Checkpoint
+from bert_models.first_token import check_prunable
+from bert_models.model import TaskModel
 from bert_models.pruning_schedule import TokenPruning
 
-__all__ = ["NO_PRUNING", "with_token_pruning"]
+__all__ = ["NO_PRUNING", "pruning_record", "set_token_pruning", "with_token_pruning"]
 
 NO_PRUNING = "none"
 """Schedule that keeps all tokens."""
@@ -25,3 +27,21 @@ def with_token_pruning(source: Checkpoint, schedule: str | None) -> Checkpoint:
         return source
     pruning = None if schedule == NO_PRUNING else TokenPruning.parse(schedule)
     return replace(source, config=replace(source.config, token_pruning=pruning))
+
+
+def pruning_record(source: Checkpoint) -> dict[str, str]:
+    """Return the schedule of token pruning as reports state it; nothing where all tokens stay."""
+    pruning = source.config.token_pruning
+    return {} if pruning is None else {"token_pruning": str(pruning)}
+
+
+def set_token_pruning(model: TaskModel, pruning: TokenPruning | None) -> TaskModel:
+    """Let a model prune tokens, or keep all, in place, and return it.
+
+    Raises:
+        ConfigError: The schedule does not fit the encoder, or the task reads every token.
+    """
+    config = replace(model.config, token_pruning=pruning)
+    check_prunable(config, model.task)
+    model.config, model.encoder.token_pruning = config, pruning
+    return model

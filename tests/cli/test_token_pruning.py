@@ -137,3 +137,33 @@ def test_training_for_a_task_that_reads_all_tokens_is_refused(
     assert result.exit_code == 1
     assert "token-classification reads every token of a text" in " ".join(result.stderr.split())
     assert not (tmp_path / "model").exists()
+
+
+def test_students_learn_to_prune_from_a_teacher_that_does_not(
+    run: Run, classifier_checkpoint: Path, long_texts: Path, tmp_path: Path, one_thread: None
+) -> None:
+    options = ["--teacher", classifier_checkpoint, "--student", 2, "--train", long_texts, "--dev", long_texts]
+    options += ["--epochs", 1, "--precision", "fp32", "--output", tmp_path / "student", "--prune-tokens", "1:0.5"]
+    refused = run("distill", *options, "--hidden-weight", 1)
+    assert refused.exit_code == 1
+    assert "need models that keep all tokens" in " ".join(refused.stderr.split())
+    result = run("distill", *options, "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["token_pruning"] == "1:0.5"
+    assert json.loads((tmp_path / "student" / "config.json").read_text())["token_pruning"] == "1:0.5"
+    compressed = run(
+        "compress", tmp_path / "student", tmp_path / "small", "--train", long_texts, "--dev", long_texts, "--speedup", 2
+    )
+    assert compressed.exit_code == 1
+    assert "expected a checkpoint that keeps all tokens" in " ".join(compressed.stderr.split())
+
+
+def test_language_models_are_not_distilled_with_a_schedule(
+    run: Run, classifier_checkpoint: Path, tmp_path: Path
+) -> None:
+    result = run(
+        "distill", "--teacher", classifier_checkpoint, "--student", 1, "--corpus", tmp_path / "corpus.txt",
+        "--output", tmp_path / "student", "--prune-tokens", "1:0.5",
+    )  # fmt: skip
+    assert result.exit_code == 2
+    assert "--prune-tokens cannot be combined with --corpus" in result.stderr

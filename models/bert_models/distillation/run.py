@@ -20,6 +20,7 @@ from bert_models.distillation.teacher import Teacher
 from bert_models.distillation.teacher_outputs import ComputeOutputs, TeacherOutputs
 from bert_models.errors import TrainingError
 from bert_models.model import TaskModel
+from bert_models.pruned_checkpoint import pruning_record
 from bert_models.training import TrainSettings
 from bert_models.training.class_weights import check_loss_settings, class_weights
 from bert_models.training.data import ExampleDataset
@@ -48,6 +49,7 @@ def distill(
     distillation: DistillationSettings = TASK_DISTILLATION,
     *,
     columns: Mapping[str, str] | None = None,
+    prune_tokens: str | None = None,
     placement: Placement = DEFAULT_PLACEMENT,
     resume: bool = False,
     force: bool = False,
@@ -67,6 +69,7 @@ def distill(
         distillation: weights of the losses.
         columns: our column names to the files', see `bert_models.training.fine_tune`, also for the arguments that
             follow.
+        prune_tokens: the student's schedule of token pruning.
         placement: devices and processes.
         resume: continue an interrupted run.
         force: replace what an earlier run wrote.
@@ -87,7 +90,9 @@ def distill(
 
     def build_setup(train_records: Sequence[Record], dev_records: Sequence[Record]) -> TrainingSetup:
         source = TeacherOutputs(teacher_outputs, compute_outputs)
-        return _training_setup(open_checkpoint(teacher), student, settings, distillation, source, progress)
+        return _training_setup(
+            open_checkpoint(teacher), student, settings, distillation, source, progress, prune_tokens
+        )
 
     def find_label_reader() -> LabelReader | None:
         task = open_checkpoint(teacher).task()
@@ -107,6 +112,7 @@ def _training_setup(
     distillation: DistillationSettings,
     teacher_outputs: TeacherOutputs,
     progress: Callable[[str], None],
+    prune_tokens: str | None,
 ) -> TrainingSetup:
     """Choose the student, and check that it can be distilled with these settings."""
     task = teacher.task()
@@ -123,7 +129,7 @@ def _training_setup(
             "--dev (distill_language_model in Python)"
         )
     model = load_model(teacher, task)
-    student = Student.from_name(student_name, teacher, task, model)
+    student = Student.from_name(student_name, teacher, task, model).pruned(prune_tokens, task)
     if isinstance(task, SentenceEmbedding):  # scores of pairs add nothing to the teacher's vectors
         distillation = replace(distillation, hard_weight=0.0)
     labelled = distillation.hard_weight > 0
@@ -147,6 +153,7 @@ def _training_setup(
             **teacher_record(teacher),
             "student": student_name,
             "distillation": asdict(distillation),
+            **pruning_record(student.source),
         },
     )
 

@@ -10,8 +10,10 @@ from bert_models.distillation.layers import student_from_layers
 from bert_models.distillation.settings import DistillationSettings
 from bert_models.errors import CheckpointError, TrainingError
 from bert_models.families import FAMILIES
+from bert_models.first_token import check_prunable
 from bert_models.model import TaskModel
 from bert_models.pretraining.vocabulary import plain_tokenizer
+from bert_models.pruned_checkpoint import set_token_pruning, with_token_pruning
 from bert_runtime.tasks import Task
 
 __all__ = ["Student", "check_compatible", "is_checkpoint_name", "teacher_record"]
@@ -60,6 +62,16 @@ class Student:
         source.require_head(task.name)
         return cls(source, lambda: load_model(source, task, new_head=True))
 
+    def pruned(self, schedule: str | None, task: Task) -> "Student":
+        """Return the student with another schedule of token pruning than its own, see `with_token_pruning`.
+
+        Raises:
+            ConfigError: The schedule does not fit the student, or the task reads every token.
+        """
+        source = with_token_pruning(self.source, schedule)
+        check_prunable(source.config, task)
+        return Student(source, lambda: set_token_pruning(self.build(), source.config.token_pruning))
+
 
 def teacher_record(teacher: Checkpoint) -> dict[str, Any]:
     """Return the identity of a teacher for the report; a run is resumed only with the same teacher."""
@@ -93,6 +105,12 @@ def check_compatible(
             f"{student.path}: {', '.join(needing)} needs a student with the tokenizer of its teacher {teacher.path}, "
             "and theirs differ"
         )
+    for checkpoint in (teacher, student):
+        if distillation.compares_layers and checkpoint.config.token_pruning is not None:
+            raise TrainingError(
+                "hidden_weight and attention_weight compare token by token, and need models that keep all tokens; "
+                f"{checkpoint.path} prunes them ({checkpoint.config.token_pruning})"
+            )
     heads = teacher.config.num_heads, student.config.num_heads
     if distillation.attention_weight and heads[0] != heads[1]:
         raise TrainingError(

@@ -6,7 +6,7 @@ from typing import Any
 
 from bert_models.checkpoint import load_model, open_checkpoint
 from bert_models.first_token import check_prunable
-from bert_models.pruned_checkpoint import with_token_pruning
+from bert_models.pruned_checkpoint import pruning_record, with_token_pruning
 from bert_models.training.class_weights import check_loss_settings
 from bert_models.training.data_files import DataFiles
 from bert_models.training.distributed.placement import DEFAULT_PLACEMENT, Placement
@@ -77,9 +77,11 @@ def fine_tune(
         )
         check_loss_settings(inferred, settings)
         check_prunable(source.config, inferred)
-        pruning = {} if source.config.token_pruning is None else {"token_pruning": str(source.config.token_pruning)}
         return TrainingSetup(
-            source, inferred, build=lambda: load_model(source, inferred, new_head=True), described=pruning
+            source,
+            inferred,
+            build=lambda: load_model(source, inferred, new_head=True),
+            described=pruning_record(source),
         )
 
     problem_type = (task_settings or {}).get("problem_type")

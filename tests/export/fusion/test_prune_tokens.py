@@ -18,7 +18,7 @@ from bert_export.onnx_graph import operators, scope
 from bert_export.outline_kernels import outline_kernels
 from bert_export.parity import check_parity, probe_batches, reference_outputs
 from bert_export.quantization import expected_projections, measure_activations, quantize
-from bert_models import TaskModel
+from bert_models import FAMILIES, EncoderConfig, TaskModel
 from bert_models.pruning_schedule import TokenPruning
 from bert_runtime.cpu.session import Session
 from bert_runtime.tokenization import Batch
@@ -28,13 +28,19 @@ from ..toy_models import CLASSIFIER, CONFIG, captured, fused, toy_model
 PRUNED = replace(CONFIG, max_positions=72, token_pruning=TokenPruning.parse("1:0.5,2:0.25"))
 
 
+def sharp_model(config: EncoderConfig) -> TaskModel:
+    """Return a model whose attention tells tokens apart, so that no two are almost equally important."""
+    model = toy_model(CLASSIFIER, config)
+    for name, parameter in model.encoder.named_parameters():
+        if name.endswith(("query.weight", "key.weight")):
+            parameter.data *= 4
+    return model
+
+
 @cache
 def _pruned() -> tuple[TaskModel, ir.Model, FusionCounts]:
     """Return a model that prunes tokens and its graph, which tests share."""
-    model = toy_model(CLASSIFIER, PRUNED)
-    for layer in model.encoder.layers:  # attention that tells tokens apart, so that no two are almost equal
-        layer.attention.query.weight.data *= 4
-        layer.attention.key.weight.data *= 4
+    model = sharp_model(PRUNED)
     graph = capture(model)
     assert PRUNED.token_pruning is not None
     return model, graph, prune_tokens(graph, PRUNED.token_pruning, fuse(graph, PRUNED, CLASSIFIER))
@@ -56,6 +62,20 @@ def test_parity_with_pytorch(tmp_path: Path, *, outline: bool) -> None:
     assert counts["token_pruning"] == {"expected": 2, "found": 2}
     session = _session(graph, counts, tmp_path, outline=outline)
     assert check_parity(model, session.run, 72)["max_abs_error"] <= 1e-5
+
+
+@pytest.mark.parametrize("family", ["roberta", "distilbert", "electra", "albert", "ernie"])
+def test_parity_of_families(family: str, tmp_path: Path) -> None:
+    embedding = {"embedding_size": 16} if family in ("electra", "albert") else {}
+    config = FAMILIES[family].preset(
+        next(iter(FAMILIES[family].sizes)), vocab_size=61, hidden_size=24, num_layers=3, num_heads=4,
+        intermediate_size=40, max_positions=72, token_pruning=PRUNED.token_pruning, **embedding,
+    )  # fmt: skip
+    model = sharp_model(config)
+    graph = capture(model)
+    assert config.token_pruning is not None
+    counts = prune_tokens(graph, config.token_pruning, fuse(graph, config, CLASSIFIER))
+    assert check_parity(model, _session(graph, counts, tmp_path).run, 64)["max_abs_error"] <= 1e-5
 
 
 def test_tokens_leave_before_the_projection_of_attention() -> None:
