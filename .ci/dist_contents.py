@@ -20,7 +20,7 @@ LIBRARIES = {
     machine: {f"bert_runtime/lib/kernels-{name}.so" for name in names}
     for machine, names in {
         "x86_64": ("avx2", "avx512", "avx512bf16", "avxvnni"),
-        "aarch64": ("neon", "dotprod", "i8mm"),
+        "aarch64": ("neon", "dotprod", "i8mm", "i8mmbf16"),
     }.items()
 }
 """The kernel libraries of a wheel, by processor family."""

@@ -77,7 +77,7 @@ variants_option = option_group("Variants")
     default=["auto"],
     show_default=True,
     help="Variants to export; repeatable. auto: FP32 and INT8 for the CPU, where measurements select the default, and "
-    "FP16 for a GPU. bf16: for a CPU with AVX512-BF16, between FP32 and INT8 in speed and in accuracy.",
+    "FP16 for a GPU. bf16: for a CPU with AVX512-BF16 or arm64's BF16, between FP32 and INT8 in speed and in accuracy.",
 )
 @model_option(
     "--max-tokens", type=int, show_default="the checkpoint's maximum", help="Maximum tokens of an input sequence."

@@ -18,12 +18,17 @@ _INSTRUCTION_SETS = {
     # u8×s8 dot products. Without one of these, AVX2 adds pairs of products in 16 bits, which saturates, and sessions
     # must use slower kernels. 64-bit Arm multiplies s8×s8 and has no such problem.
     "vnni": ("avx512_vnni", "avx_vnni", "amx_int8"),
-    "bf16": ("avx512_bf16", "amx_bf16"),
+    "bf16": ("avx512_bf16", "amx_bf16", "bf16"),  # the last is 64-bit Arm's
 }
 """CPU flags that provide an instruction set; one of them is enough."""
 
 _AT_HWCAP, _AT_HWCAP2 = 16, 26
-_ARM64_FLAGS = {"asimd": (_AT_HWCAP, 1), "asimddp": (_AT_HWCAP, 20), "i8mm": (_AT_HWCAP2, 13)}
+_ARM64_FLAGS = {
+    "asimd": (_AT_HWCAP, 1),
+    "asimddp": (_AT_HWCAP, 20),
+    "i8mm": (_AT_HWCAP2, 13),
+    "bf16": (_AT_HWCAP2, 14),
+}
 """The entry of the auxiliary vector and its bit that state a flag (Documentation/arch/arm64/elf_hwcaps.rst)."""
 
 

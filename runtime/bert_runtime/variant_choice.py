@@ -21,7 +21,7 @@ __all__ = [
 
 _log = logging.getLogger("bert_runtime")
 
-WHY_BF16_IS_FP32 = "bf16 kernels need AVX512-BF16, and an installation with native kernels"
+WHY_BF16_IS_FP32 = "bf16 kernels need AVX512-BF16 or arm64's BF16, and an installation with native kernels"
 
 
 def cpu_plan(

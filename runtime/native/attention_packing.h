@@ -85,11 +85,28 @@ inline I32 load_bf16(const float* x, ptrdiff_t count) {
   return narrow_to_bf16(load_n(x, count), load_n(x + kLanes, count - kLanes));
 }
 
+// pack_pairs for panels whose columns have four elements together.
+template <class Row, class T>
+void pack_quads(const Row& row, size_t count, size_t padded, size_t head_size, T* panels) {
+  const size_t padded_size = round_up(head_size, kPanelColumns);
+  for (size_t token = 0; token < padded; ++token)
+    for (size_t i = 0; i < padded_size; i += 8) {
+      const I32 quads = token < count ? row(token, i) : zero_i32();
+      for (int half = 0; half < 2; ++half) {
+        T* column = panels + token / kPanelColumns * kPanelColumns * padded_size + token % kPanelColumns * 4;
+        store_u8_half_n(reinterpret_cast<uint8_t*>(column + (i + 4 * half) * kPanelColumns), quads, half, 8);
+      }
+    }
+}
+
 // Rounds `count` rows of head_size floats, row(0), row(1), …, to bfloat16, and packs them.
 template <class Row>
 void pack_rows(const Row& row, size_t count, size_t padded, size_t head_size, BFloat16* panels) {
   auto rounded = [&](size_t token, size_t i) { return load_bf16(row(token) + i, remaining(head_size, i)); };
-  pack_pairs(rounded, count, padded, head_size, panels);
+  if constexpr (kBf16Group == 2)
+    pack_pairs(rounded, count, padded, head_size, panels);
+  else
+    pack_quads(rounded, count, padded, head_size, panels);
 }
 #endif
 

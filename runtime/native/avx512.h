@@ -172,6 +172,9 @@ struct DotF32 : FullVectorPanel {
 #ifdef BERT_BF16
 // ---- bfloat16. Subnormal numbers count as 0.
 
+// Elements of a column of a panel that lie together.
+constexpr size_t kBf16Group = 2;
+
 // float32 → bfloat16, rounded to nearest even: (low, high) in order.
 inline I32 narrow_to_bf16(F32 low, F32 high) { return reinterpret_cast<I32>(_mm512_cvtne2ps_pbh(high, low)); }
 // Pairs of bfloat16: (even[0], odd[0], even[1], odd[1], …).
@@ -180,6 +183,10 @@ inline I32 interleave_bf16(F32 even, F32 odd) {
   const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m512i order = _mm512_or_si512(lanes, _mm512_slli_epi32(_mm512_or_si512(lanes, set1(16)), 16));
   return _mm512_permutexvar_epi16(order, narrow_to_bf16(even, odd));
+}
+// Stores rows as bfloat16, those of each lane together.
+inline void store_bf16_columns(BFloat16* memory, const F32 (&rows)[kBf16Group]) {
+  store_i32(memory, interleave_bf16(rows[0], rows[1]));
 }
 
 // 2 × (bfloat16 · bfloat16) → float32, as the bits of an I32

@@ -12,7 +12,8 @@
 //     element 1        k01 k11 …                                  token 1        v10 v11 …
 //       …                                                           …
 //
-//   bfloat16: two elements of a key, or those of two tokens' values, lie together, as in quantized_attention.cc.
+//   bfloat16: kBf16Group elements of a key, or those of as many tokens' values, lie together, as in
+//   quantized_attention.cc.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -33,9 +34,14 @@ namespace {
 template <class T>
 struct Head {
   using Dot = DotOf<T>;
-  static constexpr size_t kGroup = 4 / sizeof(T);  // elements that one step of the microkernel multiplies
+  static constexpr size_t kStep = 4 / sizeof(T);  // elements of A that one step of the microkernel multiplies
+#ifdef BERT_BF16
+  static constexpr size_t kGroup = kStep == 2 ? kBf16Group : 1;  // elements of a panel's column that lie together
+#else
+  static constexpr size_t kGroup = 1;
+#endif
   size_t key_tokens, head_size;
-  size_t padded_tokens, padded_size;  // to whole panels; to kLanes · kGroup
+  size_t padded_tokens, padded_size;  // to whole panels; to kLanes · kStep
   T *keys, *values;
   T *queries, *probabilities;  // bfloat16: [kMaxTileRows, padded_size], [kMaxTileRows, padded_tokens]; float32: unused
   float *scores, *bias;        // scores [kMaxTileRows, padded_tokens]; bias: of PositionBias or PositionScores
@@ -48,8 +54,8 @@ struct Head {
       : key_tokens(key_tokens),
         head_size(head_size),
         padded_tokens(round_up(key_tokens, kPanelColumns)),
-        padded_size(round_up(head_size, kLanes * kGroup)) {
-    constexpr size_t rounded_rows = kGroup > 1 ? kMaxTileRows : 0;
+        padded_size(round_up(head_size, kLanes * kStep)) {
+    constexpr size_t rounded_rows = kStep > 1 ? kMaxTileRows : 0;
     const size_t counts[] = {padded_tokens * padded_size, value_rows() * round_up(head_size, kPanelColumns),
                              rounded_rows * padded_size, rounded_rows * padded_tokens};
     const size_t float_counts[] = {kMaxTileRows * padded_tokens, bias_size, rotation_size};
@@ -70,6 +76,9 @@ struct Head {
 
   size_t value_rows() const { return round_up(key_tokens, kGroup); }
 
+  // Steps of the microkernel for columns of a panel with so many elements.
+  static size_t steps(size_t elements) { return round_up(elements, kGroup) / kStep; }
+
   // Packs keys [key_tokens, head_size].
   void pack_keys(const float* source, size_t stride) {
     pack_rows([&](size_t token) { return source + token * stride; }, key_tokens, padded_tokens, head_size, keys);
@@ -86,9 +95,11 @@ struct Head {
       for (size_t i = 0; i < round_up(head_size, kPanelColumns); i += kLanes) {
         T* group = values + (i / kPanelColumns * value_rows() + token) * kPanelColumns + i % kPanelColumns * kGroup;
 #ifdef BERT_BF16
-        if constexpr (kGroup == 2)
-          store_i32(group, interleave_bf16(value(token, i), value(token + 1, i)));
-        else
+        if constexpr (kStep == 2) {
+          F32 rows[kGroup];
+          for (size_t row = 0; row < kGroup; ++row) rows[row] = value(token + row, i);
+          store_bf16_columns(group, rows);
+        } else
 #endif
           store(group, value(token, i));
       }
@@ -98,7 +109,7 @@ struct Head {
   template <int R>
   const uint8_t* microkernel_queries(const float* rows, [[maybe_unused]] size_t& stride) const {
 #ifdef BERT_BF16
-    if constexpr (kGroup == 2) {
+    if constexpr (kStep == 2) {
       for (int r = 0; r < R; ++r)
         for (size_t i = 0; i < head_size; i += 2 * kLanes)
           store_i32(queries + r * padded_size + i, load_bf16(rows + r * stride + i, remaining(head_size, i)));
@@ -137,7 +148,7 @@ inline BERT_ALWAYS_INLINE void weighted_sum(const Head<T>& head, const float (&f
   using Dot = typename Head<T>::Dot;
   const uint8_t* probabilities = bytes_of(head.scores);
 #ifdef BERT_BF16
-  if constexpr (Head<T>::kGroup == 2) {
+  if constexpr (Head<T>::kStep == 2) {
     for (int r = 0; r < R; ++r)
       for (size_t token = 0; token < head.padded_keys(); token += 2 * kLanes)
         store_i32(head.probabilities + r * head.padded_tokens + token,
@@ -150,7 +161,7 @@ inline BERT_ALWAYS_INLINE void weighted_sum(const Head<T>& head, const float (&f
     zero_accumulators(acc);
     gemm_microkernel<Dot, R>(probabilities, head.padded_tokens * sizeof(T),
                              bytes_of(head.values + first * head.value_rows() + head.range.first * kPanelColumns),
-                             ceil_div(head.range.count, Head<T>::kGroup), acc);
+                             head.steps(head.range.count), acc);
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       const size_t column = first + kLanes * half;
@@ -202,8 +213,7 @@ struct Attend {
     const uint8_t* rows = head.template microkernel_queries<R>(queries, query_stride);
     compute_scores<Dot, R>(
         rows, query_stride * sizeof(T), bytes_of(head.keys + head.range.first * head.padded_size),
-        kPanelColumns * head.padded_size * sizeof(T), ceil_div(head.head_size, Head<T>::kGroup), head.range.count, mask,
-        mask_stride,
+        kPanelColumns * head.padded_size * sizeof(T), head.steps(head.head_size), head.range.count, mask, mask_stride,
         [&](I32 acc, int row, size_t key) BERT_ALWAYS_INLINE {
           const F32 score = Dot::sum_to_f32(acc) * log2_scale;
           return bias ? score + load_unaligned(bias + row * bias_step + key) : score;

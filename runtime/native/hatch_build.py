@@ -37,6 +37,7 @@ LIBRARIES_OF = {
         "kernels-avx2.so": (("-DBERT_AVX2",), _AVX2),
     },
     "aarch64": {
+        "kernels-i8mmbf16.so": (("-DBERT_BF16",), (f"{ARMV8_2}+dotprod+i8mm+bf16",)),
         "kernels-i8mm.so": (("-DBERT_I8MM",), (f"{ARMV8_2}+dotprod+i8mm",)),
         "kernels-dotprod.so": (("-DBERT_DOTPROD",), (f"{ARMV8_2}+dotprod",)),
         "kernels-neon.so": ((), ()),

@@ -1,4 +1,5 @@
-// NEON (arm64), with dot products or int8 matrix products where compiled for them: vectors of 4 float32 or int32 lanes.
+// NEON (arm64), with dot products or matrix products of int8 and, with BERT_BF16, bfloat16 where compiled for them:
+// vectors of 4 float32 or int32 lanes.
 // avx2.h and avx512.h define the same names for 8 and 16 lanes.
 #pragma once
 #include <arm_neon.h>
@@ -156,6 +157,10 @@ struct FullVectorPanel {
   static I32 load_b(const uint8_t* panel, int half) { return load_i32(panel + 16 * half); }
 };
 
+// Base of those that neon_microkernel.h multiplies by matrix products instead: multiply(sums, a, b) adds the products
+// of two rows by two columns, 8 bytes of each, and add(a, b) adds sums.
+struct MatrixProductPanel : FullVectorPanel {};
+
 // 2 × (int16 · int16) → int32. B: see pair_i16.
 struct DotS16 : FullVectorPanel {
   template <int Step>
@@ -169,9 +174,13 @@ struct DotS16 : FullVectorPanel {
 
 #if defined(__ARM_FEATURE_MATMUL_INT8)
 
-// 4 × (uint8 · int8) → int32, in a microkernel of its own.
-struct DotU8S8 : FullVectorPanel {
+// (uint8 · int8) → int32
+struct DotU8S8 : MatrixProductPanel {
   using Input = uint8_t;
+  static I32 multiply(I32 sums, I32 a, I32 b) {
+    return vusmmlaq_s32(sums, vreinterpretq_u8_s32(a), vreinterpretq_s8_s32(b));
+  }
+  static I32 add(I32 a, I32 b) { return vaddq_s32(a, b); }
   static F32 sum_to_f32(I32 sum) { return to_f32(sum); }
 };
 
@@ -217,5 +226,33 @@ struct DotF32 : FullVectorPanel {
   }
   static F32 sum_to_f32(I32 sum) { return bit_cast_f32(sum); }
 };
+
+#ifdef BERT_BF16
+// ---- bfloat16. Products count subnormal numbers as 0.
+
+// Elements of a column of a panel that lie together.
+constexpr size_t kBf16Group = 4;
+
+// float32 → bfloat16, rounded to nearest even: (low, high) in order.
+inline I32 narrow_to_bf16(F32 low, F32 high) {
+  return vreinterpretq_s32_bf16(vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(low), high));
+}
+// Stores rows as bfloat16, those of each lane together: rows[0][0], rows[1][0], …, rows[0][1], …
+inline void store_bf16_columns(BFloat16* memory, const F32 (&rows)[kBf16Group]) {
+  uint16x4x4_t narrow;
+  for (size_t i = 0; i < kBf16Group; ++i) narrow.val[i] = vreinterpret_u16_bf16(vcvt_bf16_f32(rows[i]));
+  vst4_u16(reinterpret_cast<uint16_t*>(memory), narrow);
+}
+
+// (bfloat16 · bfloat16) → float32, as the bits of an I32
+struct DotBF16 : MatrixProductPanel {
+  using Input = BFloat16;
+  static I32 multiply(I32 sums, I32 a, I32 b) {
+    return bit_cast_i32(vbfmmlaq_f32(bit_cast_f32(sums), vreinterpretq_bf16_s32(a), vreinterpretq_bf16_s32(b)));
+  }
+  static I32 add(I32 a, I32 b) { return bit_cast_i32(bit_cast_f32(a) + bit_cast_f32(b)); }
+  static F32 sum_to_f32(I32 sum) { return bit_cast_f32(sum); }
+};
+#endif
 
 }  // namespace bert

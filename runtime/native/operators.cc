@@ -118,7 +118,9 @@ const CustomOp* const kOperators[] = {&linear<float>,
 // Number of operators, from the first on, that this processor supports and runs faster than ONNX Runtime's own.
 size_t count_operators() {
   constexpr size_t kAll = std::size(kOperators);
-#if defined(BERT_I8MM)
+#if defined(__aarch64__) && defined(BERT_BF16)
+  return bert::has_bf16() ? kAll : 0;
+#elif defined(BERT_I8MM)
   return bert::has_int8_matrix_product() ? kAll : 0;
 #elif defined(BERT_DOTPROD)
   return bert::has_dot_product() ? kAll : 0;

@@ -65,10 +65,6 @@ struct PackedWeight {
   std::vector<int32_t> column_sums;  // Σ over K of int8 weights [N], for the correction by the zero point; else empty
 };
 
-// What the microkernel reads is a uint8 of A less this: instructions that multiply signed bytes alone need signed A.
-template <class Dot>
-constexpr int kInputShift = std::is_same_v<typename Dot::Input, int8_t> ? 128 : 0;
-
 template <class T>
 AlignedArray<T> allocate_array(size_t count) {
   return AlignedArray<T>(static_cast<T*>(allocate_aligned(count * sizeof(T))));

@@ -9,6 +9,10 @@
 
 namespace bert {
 
+// What the microkernel reads is a uint8 of A less this: instructions that multiply signed bytes alone need signed A.
+template <class Dot>
+constexpr int kInputShift = std::is_same_v<typename Dot::Input, int8_t> ? 128 : 0;
+
 // Bytes of a row of A that the microkernel reads, in whole steps.
 template <class Dot>
 size_t a_row_bytes(size_t in_features) {
@@ -42,9 +46,8 @@ const uint8_t* microkernel_rows(const Input* x, size_t rows, size_t columns) {
 #ifdef BERT_BF16
     narrow_rows(x, rows, columns, reinterpret_cast<Wide*>(memory));
 #else
-    constexpr int kShift = std::is_same_v<Wide, int8_t> ? 128 : 0;
     std::transform(x, x + rows * columns, reinterpret_cast<Wide*>(memory),
-                   [](Input element) { return static_cast<Wide>(element - kShift); });
+                   [](Input element) { return static_cast<Wide>(element - kInputShift<Dot>); });
 #endif
     return memory;
   }

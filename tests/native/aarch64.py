@@ -19,8 +19,11 @@ PROCESSORS = {
     "kernels-neon.so": "cortex-a53",  # a program with newer instructions ends here with an illegal one
     "kernels-dotprod.so": "neoverse-n1",  # has dot products, but no int8 matrix products
     "kernels-i8mm.so": "max",
+    "kernels-i8mmbf16.so": "max",
 }
 """A processor for each library that has no more of its instructions than the library needs, where QEMU knows one."""
+BETTER_PROCESSORS = {"kernels-i8mm.so"}
+"""Libraries whose processor has a better one: QEMU 7.2 has no processor with int8 matrix products but no bfloat16."""
 
 
 def cross_compiler(name: str) -> str:

@@ -72,9 +72,9 @@ def test_library_of_another_processor_is_not_compiled(
 
 
 def test_zig_gets_features_of_a_processor_instead_of_an_architecture(hook: ModuleType) -> None:
-    flags = hook.compile_flags("kernels-i8mm.so", Path("gemm.cc"))
+    flags = hook.compile_flags("kernels-i8mmbf16.so", Path("gemm.cc"))
     assert hook.spell_flags(["g++"], flags) == [*flags]
-    assert "-mcpu=generic+v8_2a+dotprod+i8mm" in hook.spell_flags(["python", "-m", "ziglang", "c++"], flags)
+    assert "-mcpu=generic+v8_2a+dotprod+i8mm+bf16" in hook.spell_flags(["python", "-m", "ziglang", "c++"], flags)
 
 
 @pytest.mark.skipif(not IS_SUPPORTED, reason="other platforms fail with another message")

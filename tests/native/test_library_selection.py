@@ -8,14 +8,14 @@ import pytest
 from bert_export.kernel_functions import FUNCTIONS
 from bert_export.vocabulary_pooling import POOLING_FUNCTIONS
 from bert_runtime.cpu import native_kernels
-from bert_runtime.cpu.native_kernels import kernel_library, kernel_names
+from bert_runtime.cpu.native_kernels import has_bf16_kernels, kernel_library, kernel_names
 from bert_runtime.machine import cpu_flags
 
 POOLED = {name for name in POOLING_FUNCTIONS if name.endswith("Max")}
 """Functions of sparse embeddings that have native kernels."""
 
 LIBRARIES = [*native_kernels._LIBRARIES]
-AVX512BF16, AVX512, AVXVNNI, AVX2, I8MM, DOTPROD, NEON = LIBRARIES
+AVX512BF16, AVX512, AVXVNNI, AVX2, I8MMBF16, I8MM, DOTPROD, NEON = LIBRARIES
 
 
 def first_operator(library: Path) -> str | None:
@@ -37,7 +37,9 @@ def first_operator(library: Path) -> str | None:
         ({"avx2", "fma"}, AVX2),
         ({"avx2"}, None),
         ({"sse4_2"}, None),
+        ({"asimd", "asimddp", "i8mm", "bf16"}, I8MMBF16),
         ({"asimd", "asimddp", "i8mm"}, I8MM),
+        ({"asimd", "asimddp", "bf16"}, DOTPROD),
         ({"asimd", "asimddp"}, DOTPROD),
         ({"asimd"}, NEON),
     ],
@@ -56,6 +58,17 @@ def test_library_follows_cpu_flags(
         library.unlink()
         assert native_kernels.kernel_library() != library
         library = native_kernels.kernel_library()
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_bf16_kernels_are_those_of_one_library_of_each_processor_family(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native_kernels, "kernel_library", lambda: Path(name))
+    monkeypatch.setattr(native_kernels, "kernel_names", lambda: ("Bf16Linear",))
+    assert has_bf16_kernels() == (name in (AVX512BF16, I8MMBF16))
+    monkeypatch.setattr(native_kernels, "kernel_names", lambda: ())  # it cannot be loaded
+    assert not has_bf16_kernels()
 
 
 @pytest.mark.parametrize("name", LIBRARIES)

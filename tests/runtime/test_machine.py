@@ -93,6 +93,7 @@ def cpu(monkeypatch: pytest.MonkeyPatch, *flags: str, architecture: str = "x86_6
         (("avx_vnni",), True, False),
         (("amx_int8", "amx_bf16"), True, True),
         (("avx512_bf16",), False, True),
+        (("asimd", "bf16"), False, True),
     ],
 )
 def test_instruction_sets(monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], vnni: bool, bf16: bool) -> None:
@@ -124,6 +125,7 @@ class Libc:
 @pytest.mark.parametrize(
     ("libc", "expected"),
     [
+        (Libc({16: 1 << 1 | 1 << 20, 26: 1 << 13 | 1 << 14}), {"asimd", "asimddp", "i8mm", "bf16"}),
         (Libc({16: 1 << 1 | 1 << 20, 26: 1 << 13}), {"asimd", "asimddp", "i8mm"}),
         (Libc({16: 1 << 1 | 1 << 20}), {"asimd", "asimddp"}),
         (Libc({16: 1 << 1}), {"asimd"}),

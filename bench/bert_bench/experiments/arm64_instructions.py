@@ -35,12 +35,13 @@ _TILES = (
     ("kernels-i8mm.so", "DotU8S8", "uint8 × int8"),
     ("kernels-neon.so", "DotS16", "int16 × int16 (attention)"),
     ("kernels-neon.so", "DotF32", "float32 × float32"),
+    ("kernels-i8mmbf16.so", "DotBF16", "bfloat16 × bfloat16"),
 )
 """Library, dot product and its title."""
 
 _ROWS, _COLUMNS, _BYTES = 8, 8, 16
 """A tile, and the bytes of each row of A that one pass of the loop multiplies."""
-_ELEMENT_BYTES = {"kernels-neon.so DotU8S8": 2, "DotU8S8": 1, "DotS16": 2, "DotF32": 4}
+_ELEMENT_BYTES = {"kernels-neon.so DotU8S8": 2, "DotU8S8": 1, "DotS16": 2, "DotF32": 4, "DotBF16": 2}
 
 _SOURCE = """
 #include "gemm_microkernel.h"
@@ -55,7 +56,7 @@ extern "C" void tile(const uint8_t* a, size_t stride, const uint8_t* panel, size
 """
 
 _KINDS = {
-    "products": r"(sdot|usmmla|fmla|smlal2?)$",
+    "products": r"(sdot|usmmla|bfmmla|fmla|smlal2?)$",
     "loads": r"ld",
     "stores": r"st",
     "shuffles": r"(zip|uzp|trn|sshll|ushll|dup|ext|tbl|eor|mov)",

@@ -43,6 +43,7 @@ _LIBRARIES = {
     "kernels-avx512.so": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"},
     "kernels-avxvnni.so": {"avx2", "fma", "avx_vnni"},
     "kernels-avx2.so": {"avx2", "fma"},
+    "kernels-i8mmbf16.so": {"asimd", "asimddp", "i8mm", "bf16"},
     "kernels-i8mm.so": {"asimd", "asimddp", "i8mm"},
     "kernels-dotprod.so": {"asimd", "asimddp"},
     "kernels-neon.so": {"asimd"},
@@ -52,8 +53,8 @@ _LIBRARIES = {
 They are compiled when the package is built on Linux for x86-64 or arm64, see `runtime/native/hatch_build.py`.
 """
 
-_BF16_LIBRARY = "kernels-avx512bf16.so"
-"""The library whose functions for bf16 multiply in bfloat16."""
+_BF16_LIBRARIES = ("kernels-avx512bf16.so", "kernels-i8mmbf16.so")
+"""The libraries whose functions for bf16 multiply in bfloat16."""
 
 
 def kernel_library() -> Path | None:
@@ -99,7 +100,7 @@ def warn_of_missing_kernels() -> None:
 def has_bf16_kernels() -> bool:
     """Return whether bf16 graphs multiply in bfloat16 here; elsewhere they multiply in FP32 by rounded weights."""
     library = kernel_library()
-    return library is not None and library.name == _BF16_LIBRARY and bool(kernel_names())
+    return library is not None and library.name in _BF16_LIBRARIES and bool(kernel_names())
 
 
 def kernels_missing() -> bool:
