@@ -2,8 +2,9 @@
 
 python -m bert_bench.experiments.sparse_training --base CKPT --train FILE --test FILE --folder FOLDER --output FILE
 
-A training row is a question with the paragraph that it was asked of; the paragraphs of the other rows of a batch are
-negatives. A test question looks for its paragraph among those of all test questions, whose articles are others. Both
+A training row is a question with the paragraph that it was asked of, and another paragraph of the same article as a
+negative, as are all paragraphs of the other rows of a batch: with those alone, the base has next to nothing to learn.
+A test question looks for its paragraph among those of all test questions, whose articles are others. Both
 trainers have one loss (cross-entropy of dot products, and SPLADE's regularizer of FLOPs with the same weights and
 schedule), batch size, learning rate with 10 % warm-up and linear decay, number of epochs, maximum of tokens and
 arithmetic, and differ in the order of the batches. The base without training is judged, too.
@@ -28,18 +29,30 @@ from bert_runtime import evaluate, load
 from bert_runtime.records import read_records
 from bert_runtime.tasks.sparse_embedding import SparseVector
 
-__all__ = ["main", "results_table", "write_pairs"]
+__all__ = ["main", "results_table", "write_rows"]
 
 _TRAINERS = ("bert-export", "sentence-transformers")
 
 
-def write_pairs(squad: Path, path: Path, count: int) -> None:
-    """Write rows of a question and its paragraph, drawn at random, each paragraph once."""
+def write_rows(squad: Path, path: Path, count: int) -> int:
+    """Write rows of a question, its paragraph and another of the same article, at random, each paragraph once.
+
+    Returns:
+        The number of rows, which is smaller than `count` if there are fewer paragraphs.
+    """
     records = read_records(squad)
-    order = np.random.default_rng(0).permutation(len(records)).tolist()
-    by_paragraph = {records[index].text("context"): records[index].text("question") for index in order}
-    rows = [{"text": question, "text_pair": paragraph} for paragraph, question in list(by_paragraph.items())[:count]]
+    random = np.random.default_rng(0)
+    of_paragraph = {records[index].text("context"): records[index] for index in random.permutation(len(records))}
+    by_article: dict[str, list[str]] = {}
+    for paragraph, record in of_paragraph.items():
+        by_article.setdefault(record.text("title"), []).append(paragraph)
+    rows = []
+    for paragraph, record in list(of_paragraph.items())[:count]:
+        others = [text for text in by_article[record.text("title")] if text != paragraph]
+        negative = others[random.integers(len(others))]
+        rows.append({"text": record.text("question"), "text_pair": paragraph, "negative": negative})
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return len(rows)
 
 
 def _train_theirs(base: Path, train: Path, output: Path, settings: TrainSettings) -> None:
@@ -102,7 +115,7 @@ def results_table(path: Path) -> str:
 
 
 @click.command(help=__doc__)
-@click.option("--rows", type=int, default=1000, show_default=True, help="Pairs to train on.")
+@click.option("--rows", type=int, default=1000, show_default=True, help="Rows to train on.")
 @click.option("--test-rows", type=int, default=400, show_default=True, help="Questions, and paragraphs, to judge on.")
 @click.option("--epochs", type=int, default=2, show_default=True)
 @training_options
@@ -113,9 +126,8 @@ def main(
     """Make the data, train, judge, write the result after every run."""
     folder.mkdir(parents=True, exist_ok=True)
     pairs, held_out, dev = folder / "train.jsonl", folder / "test.jsonl", folder / "dev.jsonl"
-    write_pairs(train, pairs, rows)
-    write_pairs(test, held_out, test_rows)
-    write_pairs(train, dev, 20)  # rows that are trained on: they choose nothing but the last epoch
+    rows, test_rows = write_rows(train, pairs, rows), write_rows(test, held_out, test_rows)
+    write_rows(train, dev, 20)  # rows that are trained on: they choose nothing but the last epoch
     settings = TrainSettings(epochs=epochs, batch_size=batch_size, lr=lr, max_tokens=max_tokens, precision="bf16")
     result = unfinished_result(
         output, {"rows": rows, "test_rows": test_rows, "settings": settings.to_dict()}, _TRAINERS

@@ -25,17 +25,18 @@ def test_a_result_is_gone_on_with_where_sizes_and_settings_are_the_same(tmp_path
     assert unfinished_result(path, {**REQUEST, "rows": 5}, ["ours"])["ours"] == []
 
 
-def test_pairs_have_each_paragraph_once(tmp_path: Path) -> None:
+def test_sparse_rows_have_each_paragraph_once_and_another_as_negative(tmp_path: Path) -> None:
     paragraphs = [
         {"context": f"paragraph {number}", "qas": [_question(f"{number}{letter}") for letter in "ab"]}
         for number in range(3)
     ]
     squad = tmp_path / "squad.json"
     squad.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}), encoding="utf-8")
-    sparse_training.write_pairs(squad, tmp_path / "pairs.jsonl", 2)
+    assert sparse_training.write_rows(squad, tmp_path / "pairs.jsonl", 2) == 2
     rows = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text(encoding="utf-8").splitlines()]
     assert len({row["text_pair"] for row in rows}) == len(rows) == 2
-    assert all(row["text"][0] == row["text_pair"][-1] for row in rows)
+    assert all(row["text"][0] == row["text_pair"][-1] != row["negative"][-1] for row in rows)
+    assert sparse_training.write_rows(squad, tmp_path / "pairs.jsonl", 9) == 3
 
 
 def _question(name: str) -> dict[str, Any]:
