@@ -98,8 +98,8 @@ def results_table(path: Path) -> str:
     """Return a result file as a Markdown table: a row per trainer, means over the seeds."""
     found = json.loads(path.read_text("utf-8"))
     lines = [
-        "| | nDCG@10, FP32 | nDCG@10, INT8 | weights of a question | of a paragraph | training, s |",
-        "|---|--:|--:|--:|--:|--:|",
+        "| | nDCG@10, FP32 | nDCG@10, INT8 | weights of a question | of a paragraph |",
+        "|---|--:|--:|--:|--:|",
     ]
     rows = {"the base, untrained": [found["base"]], "`bert-export train`": found["bert-export"]}
     rows["sentence-transformers"] = found["sentence-transformers"]
@@ -108,8 +108,7 @@ def results_table(path: Path) -> str:
             continue
         ranking = [np.mean([run[precision]["ndcg_at_10"] for run in runs]) for precision in ("fp32", "int8")]
         sizes = [np.mean([run["fp32"][f"weights_per_{field}"] for run in runs]) for field in ("text", "text_pair")]
-        seconds = f"{np.mean([run['train_s'] for run in runs]):.0f}" if "train_s" in runs[0] else "–"
-        columns = [*(f"{value:.4f}" for value in ranking), *(f"{size:.0f}" for size in sizes), seconds]
+        columns = [*(f"{value:.4f}" for value in ranking), *(f"{size:.0f}" for size in sizes)]
         lines.append(f"| {title} | {' | '.join(columns)} |")
     return "\n".join(lines)
 
