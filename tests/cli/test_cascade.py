@@ -56,6 +56,8 @@ class Toys(NamedTuple):
     large_labels: list[str]
     is_sure: list[bool]
     """Whether the small model is surer of a text than of half of them."""
+    is_clear: list[bool]
+    """Whether it is much surer or much less sure: a temperature changes the order of texts that are close."""
 
     def write(self, path: Path, labels: list[str], kept: list[bool] | None = None) -> Path:
         """Write labelled rows, by default all."""
@@ -66,7 +68,8 @@ class Toys(NamedTuple):
     def write_dev(self, path: Path) -> Path:
         """Write rows about which the large model is right, and the small one where it is sure and only there."""
         rows = zip(self.small_labels, self.large_labels, self.is_sure, strict=True)
-        return self.write(path, self.large_labels, [(a == b) == is_sure for a, b, is_sure in rows])
+        kept = [(a == b) == is_sure for a, b, is_sure in rows]
+        return self.write(path, self.large_labels, [a and b for a, b in zip(kept, self.is_clear, strict=True)])
 
 
 def labels_of(model: Model, texts: list[str]) -> list[str]:
@@ -91,6 +94,7 @@ def toys(
     return Toys(
         classifier_bundle, folder / "large", texts, labels_of(small, texts), labels_of(load(folder / "large"), texts),
         (scores >= np.median(scores)).tolist(),
+        ((scores < np.quantile(scores, 0.35)) | (scores > np.quantile(scores, 0.65))).tolist(),
     )  # fmt: skip
 
 
