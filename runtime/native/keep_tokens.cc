@@ -73,9 +73,9 @@ void KeepTokens::compute(size_t width, int64_t* indices, uint8_t* kept_mask, con
   auto choose = [&](size_t sequence) {
     thread_local Scratch scratch;
     const uint8_t* real = mask + sequence * tokens;
-    float* importance = reinterpret_cast<float*>(scratch.reserve(tokens * (2 * sizeof(float) + sizeof(int64_t))));
+    auto* importance = reinterpret_cast<float*>(scratch.reserve(tokens * (2 * sizeof(float) + sizeof(int64_t))));
     float* powers = importance + tokens;
-    int64_t* ranked = reinterpret_cast<int64_t*>(powers + tokens);
+    auto* ranked = reinterpret_cast<int64_t*>(powers + tokens);
     for (size_t token = 0; token < tokens; ++token) importance[token] = real[token] ? 0 : -1;
     for (size_t head = 0; head < num_heads; ++head)
       add_softmax(&scores[(sequence * num_heads + head) * tokens], real, tokens, static_cast<float>(num_heads), powers,
