@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
-from bert_export.cli.terminal import format_ms, is_terminal, print_heading, print_table, print_text
+from bert_export.cli.terminal import is_terminal, print_heading, print_table, print_text
 from bert_export.compression_summary import COMPRESSION_KEY, PRUNING_KEY, describe_compression, describe_pruning
 from bert_runtime.bundle.manifest import AttentionGraph, Manifest, Variant
 from bert_runtime.cpu.native_kernels import HOW_TO_GET_KERNELS, kernel_names, kernels_missing
 from bert_runtime.errors import BundleError
 from bert_runtime.machine import has_instruction_set
 from bert_runtime.plan import tuned_plan
+from bert_runtime.timing import format_ms
 from bert_runtime.variant_choice import WHY_BF16_IS_FP32, cpu_plan, gains_speed
 
 __all__ = ["print_bundle", "print_export", "print_variants"]

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bert_export.cli.terminal import format_ms, print_heading, print_table
+from bert_export.cli.terminal import print_heading, print_table
 from bert_runtime.bundle.manifest import Manifest
+from bert_runtime.timing import format_ms
 
 if TYPE_CHECKING:
     from bert_runtime.cascade import CascadeManifest

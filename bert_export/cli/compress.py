@@ -10,7 +10,8 @@ from bert_export.cli.options import columns_option, force_option, input_option, 
 from bert_export.cli.output import predict_arguments, print_json, print_next
 from bert_export.cli.param_types import CHECKPOINT, PATH, DurationType, TokensType
 from bert_export.cli.progress import progress_printer
-from bert_export.cli.terminal import format_ms, print_heading, print_table, print_text
+from bert_export.cli.terminal import print_heading, print_table, print_text
+from bert_runtime.timing import format_ms
 
 if TYPE_CHECKING:
     from bert_export.compression import CompressionResult

@@ -11,7 +11,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["format_ms", "format_table", "is_terminal", "print_heading", "print_table", "print_text", "rich_console"]
+__all__ = ["format_table", "is_terminal", "print_heading", "print_table", "print_text", "rich_console"]
 
 
 def is_terminal(stream: IO[Any] | None) -> bool:
@@ -98,11 +98,6 @@ def format_table(rows: Iterable[Sequence[Any]], *, has_header: bool = False) -> 
         for row, row_right in zip(texts, right, strict=True)
     )
     return "\n".join(line.rstrip() for line in lines)
-
-
-def format_ms(value: float) -> str:
-    """Format a value with three significant digits and no exponent."""
-    return f"{value:.{3 if value < 1 else 2 if value < 10 else 1 if value < 100 else 0}f}"
 
 
 def _format_cell(cell: Any) -> str:

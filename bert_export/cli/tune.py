@@ -9,11 +9,12 @@ from bert_export.cli.options import bundle_argument, columns_option, input_optio
 from bert_export.cli.output import print_json
 from bert_export.cli.param_types import PATH
 from bert_export.cli.progress import stage_progress
-from bert_export.cli.terminal import format_ms, print_table, print_text
+from bert_export.cli.terminal import print_table, print_text
 from bert_runtime.bundle.manifest import Manifest
 from bert_runtime.bundle.schema import to_plain
 from bert_runtime.plan import TUNING_NAME, Tuning
 from bert_runtime.records import iter_records
+from bert_runtime.timing import format_ms
 
 __all__ = ["tune"]
 

@@ -1,11 +1,11 @@
-"""Timing of calls against each other."""
+"""Timing of calls against each other, and times as text."""
 
 import time
 from collections.abc import Callable, Hashable, Mapping
 from statistics import median
 from typing import TypeVar
 
-__all__ = ["interleaved_medians"]
+__all__ = ["format_ms", "interleaved_medians"]
 
 _Name = TypeVar("_Name", bound=Hashable)
 
@@ -29,3 +29,8 @@ def interleaved_medians(
             call()
             samples[name].append(time.perf_counter() - start)
     return {name: median(values) for name, values in samples.items()}
+
+
+def format_ms(value: float) -> str:
+    """Format a value with three significant digits and no exponent."""
+    return f"{value:.{3 if value < 1 else 2 if value < 10 else 1 if value < 100 else 0}f}"

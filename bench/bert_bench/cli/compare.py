@@ -61,7 +61,7 @@ def compare(before: Path, after: Path, min_percent: float, fail: bool, as_json: 
 
 
 def _block(title: str, changes: "Sequence[Change]") -> str:
-    from bert_export.cli.terminal import format_ms
+    from bert_runtime.timing import format_ms
 
     lines = [
         f"  {change.engine:32} {change.case:20} {format_ms(change.before_ms):>8} → {format_ms(change.after_ms):>8} ms"

@@ -10,7 +10,7 @@ from bert_bench.reports.markdown_table import MISSING, markdown_table
 from bert_bench.reports.report import CaseReport, ConcurrencyTiming, EngineReport, Report
 from bert_bench.reports.text_table import NOISY_MARK
 from bert_bench.timing_statistics import NOISY_SPREAD, Speedup
-from bert_export.cli.terminal import format_ms
+from bert_runtime.timing import format_ms
 
 __all__ = [
     "batch_size_sections",

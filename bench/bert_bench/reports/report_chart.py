@@ -9,7 +9,7 @@ from bert_bench.reports.chart_theme import OTHER, OURS
 from bert_bench.reports.report import CaseReport, ConcurrencyReport, EngineReport, Report
 from bert_bench.reports.text_table import NOISY_MARK
 from bert_bench.reports.titles import engine_title, machine_title
-from bert_export.cli.terminal import format_ms
+from bert_runtime.timing import format_ms
 
 __all__ = ["chart_rows", "report_chart"]
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from bert_bench.reports.report import CaseReport, EngineReport, Report
 from bert_bench.timing_statistics import NOISY_SPREAD
-from bert_export.cli.terminal import format_ms
+from bert_runtime.timing import format_ms
 
 __all__ = ["NOISY_MARK", "TextBlock", "report_blocks", "report_table"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bert_bench import Report, plot_report, report_table
-from bert_export.cli.terminal import format_ms
 from bert_runtime.errors import MissingExtraError
+from bert_runtime.timing import format_ms
 
 
 def test_to_dict_is_json_with_every_number(toy_report: Report) -> None:

@@ -1,5 +1,7 @@
 """Environments of engines import two of our packages only, and report why they cannot be installed."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -35,6 +37,27 @@ def test_worker_sees_two_of_our_packages(tmp_path: Path) -> None:
     assert environment.variables() == environment.variables()
     with WorkerProcess(environment) as worker:
         assert "numpy" in worker.call("versions", ["numpy", "no-such-distribution"])
+
+
+HIDE_OTHER_PACKAGES = """
+import sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("bert_export", "bert_models", "click", "matplotlib", "rich"):
+            raise ModuleNotFoundError(f"No module named {name!r}")
+
+sys.meta_path.insert(0, Hidden())
+import bert_bench.workers.service
+"""
+"""No engine's environment has these packages; here they are installed."""
+
+
+def test_worker_imports_with_the_packages_of_an_engines_environment(tmp_path: Path) -> None:
+    variables = {**os.environ, **Environment("openvino", tmp_path).variables()}
+    command = [sys.executable, "-c", HIDE_OTHER_PACKAGES]
+    done = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 def test_missing_interpreter_is_an_error(tmp_path: Path) -> None:
