@@ -16,13 +16,13 @@ from .conftest import server_settings, wait_until
 
 def test_a_server_is_alive_before_it_is_ready(embedding_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = threading.Event()
-    engine = served_model.Engine
+    open_engine = served_model.open_engine
 
     def load_slowly(*arguments: Any) -> Any:
         free.wait(10)
-        return engine(*arguments)
+        return open_engine(*arguments)
 
-    monkeypatch.setattr(served_model, "Engine", load_slowly)
+    monkeypatch.setattr(served_model, "open_engine", load_slowly)
     with TestClient(create_app(server_settings({"toy": embedding_bundle}))) as client:
         assert client.get("/live").status_code == 200
         for response in (client.get("/health"), client.post("/v1/embeddings", json={"model": "toy", "input": "a"})):
@@ -40,7 +40,7 @@ def test_a_bundle_that_fails_its_self_test_is_never_ready(
     def fail(*arguments: Any) -> Any:
         raise BundleError("self-test INT8 failed: max abs difference 3")
 
-    monkeypatch.setattr(served_model, "Engine", fail)
+    monkeypatch.setattr(served_model, "open_engine", fail)
     failed = threading.Event()
     with TestClient(create_app(server_settings({"toy": embedding_bundle}), failed.set)) as client:
         assert failed.wait(10)
