@@ -123,6 +123,7 @@ _EXPERIMENTS = {
     "quantization": "quantization/sst2.json",
     "distillation": "distillation.json",
     "compression": "compression-sst2.json",
+    "token_pruning": "token-pruning.json",
     "cascade": "cascade",
     "footprint": "footprint-minilm-xeon.json",
     "image_size": "image-size.json",

@@ -8,6 +8,7 @@ tokens. The checkpoints and bundles in WORK are not made again, so that `--prepa
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
@@ -41,7 +42,7 @@ _SHAPES = ((1, 128), (1, 256), (8, 128))
 _TIMED_TEXTS = 60
 """Test passages that are timed one after the other, tokenization included."""
 
-_WHOLE, _PRUNED, _UNTRAINED = "all tokens", "pruned", "pruned, trained with all tokens"
+_WHOLE, _PRUNED, _UNTRAINED = "all tokens", "pruned", "pruned at export"
 
 
 def results_table(result: Path) -> str:
@@ -61,7 +62,7 @@ def results_table(result: Path) -> str:
         "INT8",
         "accuracy",
         "loss in % (95 % interval)",
-        *(key.replace("x", " × ") for key in keys),
+        *(re.sub(r"(\d)x(\d)", r"\1×\2", key) for key in keys),
     ]
     return markdown_table(header, rows)
 
