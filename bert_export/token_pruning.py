@@ -43,7 +43,7 @@ class _Compared(NamedTuple):
 
     drift: Mapping[str, float]
     metrics: Mapping[str, Any]
-    """Of both on the labelled data; empty without any."""
+    """Task metric of both models on the labelled data; empty without any."""
 
 
 def candidate_schedules(num_layers: int) -> list[TokenPruning]:

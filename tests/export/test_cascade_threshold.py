@@ -22,7 +22,7 @@ def outputs(logits: FloatArray) -> list[Outputs]:
 
 @pytest.mark.parametrize(("max_drop", "share"), [(0, 0.6), (20, 0.76), (100, 1.0)])
 def test_the_small_model_answers_as_much_as_the_limit_allows(max_drop: float, share: float) -> None:
-    """Of 100 texts, the small model is wrong about the 40 that it is least sure of, and the large one never."""
+    """Make the small model wrong about the 40 of 100 texts that it is least sure of, and the large one never."""
     sure = np.linspace(0.1, 4, 100)
     small = np.stack([np.where(np.arange(100) < 40, sure, 0), np.where(np.arange(100) < 40, 0, sure)], axis=1)
     large = np.tile([0.0, 5.0], (100, 1))
@@ -34,7 +34,7 @@ def test_the_small_model_answers_as_much_as_the_limit_allows(max_drop: float, sh
 
 
 def test_a_loss_that_later_rows_make_good_ends_the_search() -> None:
-    """Of 100 texts, the small model is wrong about 20 in the middle, and the large one about the 20 after them."""
+    """Make the small model wrong about 20 of 100 texts in the middle, and the large one about the 20 after them."""
     sure, index = np.linspace(4, 0.1, 100), np.arange(100)
     small_is_right, large_is_right = (index < 30) | (index >= 50), (index < 50) | (index >= 70)
     small = np.stack([np.where(small_is_right, 0, sure), np.where(small_is_right, sure, 0)], axis=1)

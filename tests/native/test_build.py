@@ -20,7 +20,7 @@ IS_SUPPORTED = sys.platform == "linux" and platform.machine() == "x86_64"
 HOST_LIBRARIES = [name for name, flags in native_kernels._LIBRARIES.items() if "asimd" not in flags]
 """Those that the compilers of x86-64 make; test_aarch64.py has the others."""
 _QUICK = {("g++", "kernels-avx2.so"), ("clang++", "kernels-avxvnni.so")}
-"""One library by each compiler; all of them take two minutes."""
+"""Compilations that are not `slow`, one by g++ and one by clang++: all of them take two minutes."""
 COMPILATIONS = [
     pytest.param(compiler, name, marks=() if (compiler, name) in _QUICK else pytest.mark.slow)
     for compiler in ("g++", "clang++", "zig c++")

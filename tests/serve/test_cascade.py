@@ -37,7 +37,7 @@ def cascade(classifier_bundle: Path, texts: list[str], tmp_path_factory: pytest.
 
 @pytest.fixture(scope="module")
 def expected(cascade: Path, texts: list[str]) -> list[dict[str, Any]]:
-    """What the loaded cascade answers."""
+    """Results of the loaded cascade, without a server."""
     found = [result.to_dict() for result in load(cascade, threads=1)(texts)]
     assert 10 < sum(result["model"] == "small" for result in found) < 30
     return found

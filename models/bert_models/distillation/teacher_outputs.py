@@ -1,4 +1,4 @@
-"""Where the teacher's outputs for a training set come from: a file, its PyTorch model, or a faster one."""
+"""The teacher's outputs for a training set: read from a file, or computed by its PyTorch model or a faster one."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -25,7 +25,7 @@ __all__ = ["CascadeManifest", "Part", "is_cascade"]
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One of the bundles."""
+    """A bundle of the cascade."""
 
     folder: str
     """Its folder, `small` or `large`."""
