@@ -70,8 +70,7 @@ def measure_activations(
     Args:
         graph: The graph; it is not changed.
         batches: Calibration batches.
-        headroom: Factor by which the ranges are widened. Those of outputs of GELU or ReLU stay as measured: there,
-            saturation costs little, as few channels come near the end of the range, and coarser steps cost most.
+        headroom: Factor by which the ranges are widened.
         repetitive: Batches of one repeated word each, see `bert_export.repetitive_texts`. They widen the ranges of
             what attention returns, and are a small share of the samples.
         on_step: Called after every batch.
@@ -100,10 +99,7 @@ def measure_activations(
             return _collect(session, values, axes, part, max_samples, lambda: on_step(next(steps), num_steps))
 
         collected, repeated = collect(batches, limit), collect(repetitive, max(1, limit // _REPETITIVE_SHARE))
-    measured = {
-        name: collector.activations(1.0 if _is_activation_output(values[name]) else headroom)
-        for name, collector in collected.items()
-    }
+    measured = {name: collector.activations(headroom) for name, collector in collected.items()}
     if not repetitive:
         return measured
     return {
@@ -167,12 +163,6 @@ def _is_attention_output(value: ir.Value) -> bool:
     """Tell whether attention computes the value: means of values, which are largest where all tokens are alike."""
     node = before_pruning(value).producer()
     return node is not None and node.op_type == "Attention"
-
-
-def _is_activation_output(value: ir.Value) -> bool:
-    """Tell whether GELU or ReLU computes the value."""
-    node = value.producer()
-    return node is not None and node.op_type in ("Gelu", "Relu")
 
 
 def _merge(found: Activations, repeated: Activations, *, widen: bool) -> Activations:
