@@ -2,11 +2,17 @@
 
 python -m bert_bench.experiments.rerank_training --base CKPT --train FILE --test FILE --output FILE --folder FOLDER
 
-A training row is a question with a paragraph: the one that it was asked of (label 1), or one of a few others of the
-same article (label 0). A test row is a question with the ten paragraphs of its article, of which one is right; its
-articles are others. Both trainers have one loss (binary cross-entropy), batch size, learning rate with 10 % warm-up
-and linear decay, number of epochs, maximum of tokens and arithmetic (bf16), and differ in the order of the batches and
-the initial weights of the head. Without training, documents are ranked by the cosine of the base's embeddings.
+A question is trained on with the paragraph that it was asked of, and with a few others of the same article. `--rows`
+says how they are written, and so the loss of both trainers:
+
+    pairs    a row for each paragraph, label 1 or 0                     binary cross-entropy
+    triples  a row for each question: the positive, and the negatives   cross-entropy of the positive among them
+    lists    a row for each question: the paragraphs with scores        LambdaLoss
+
+A test row is a question with the ten paragraphs of its article, of which one is right; its articles are others. Both
+trainers have one loss, batch size (in rows), learning rate with 10 % warm-up and linear decay, number of epochs,
+maximum of tokens and arithmetic (bf16), and differ in the order of the batches and the initial weights of the head.
+Without training, documents are ranked by the cosine of the base's embeddings.
 
 Runs that the output file already has, of the same data and settings, are not repeated: a long measurement can be made
 in parts. `--compare` needs sentence-transformers and accelerate in the environment. No reranker that others trained can
@@ -17,6 +23,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +39,15 @@ from bert_runtime.records import read_records
 from bert_runtime.similarity import cosine
 from bert_runtime.tasks.relevance_rows import read_pairs
 
-__all__ = ["main", "results_table", "write_lists", "write_pairs"]
+__all__ = ["ROW_KINDS", "main", "results_table", "their_columns", "write_lists", "write_training_rows"]
 
 _CANDIDATES = 10
 _TRAINERS = ("bert-export", "sentence-transformers")
+ROW_KINDS = ("pairs", "triples", "lists")
+"""Kinds of training rows."""
+
+_CERTAIN = 20.0
+"""Grade whose share of a softmax with three zeros differs from 1 by 6e-9."""
 
 
 def _questions(squad: Path, count: int, seed: int) -> Iterator[tuple[str, str, list[str]]]:
@@ -57,12 +69,27 @@ def _questions(squad: Path, count: int, seed: int) -> Iterator[tuple[str, str, l
             yield record.text("question"), record.text("context"), [others[i] for i in chosen]
 
 
-def write_pairs(squad: Path, path: Path, count: int, negatives: int) -> None:
-    """Write rows to train on: each question with its own paragraph, and with some that do not answer it."""
+def write_training_rows(squad: Path, path: Path, count: int, negatives: int, kind: str) -> None:
+    """Write rows to train on: each question with its own paragraph, and with some that do not answer it.
+
+    Args:
+        squad: SQuAD file.
+        path: File to write.
+        count: Questions.
+        negatives: Wrong paragraphs of each question.
+        kind: A value of `ROW_KINDS`.
+
+    """
     rows: list[dict[str, Any]] = []
     for query, right, others in _questions(squad, count, seed=0):
-        rows.append({"text": query, "text_pair": right, "label": 1})
-        rows += [{"text": query, "text_pair": text, "label": 0} for text in others[:negatives]]
+        wrong = others[:negatives]
+        if kind == "triples":
+            rows.append({"query": query, "positive": right, "negative": wrong})
+        elif kind == "lists":
+            rows.append({"query": query, "documents": [right, *wrong], "scores": [1, *[0] * negatives]})
+        else:
+            rows.append({"text": query, "text_pair": right, "label": 1})
+            rows += [{"text": query, "text_pair": text, "label": 0} for text in wrong]
     _write(rows, path)
 
 
@@ -84,21 +111,46 @@ def _train_theirs(base: Path, train: Path, output: Path, settings: TrainSettings
     """Train sentence-transformers' `CrossEncoder` with the same settings."""
     from datasets import Dataset
     from sentence_transformers import CrossEncoder, CrossEncoderTrainer, CrossEncoderTrainingArguments
-    from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
+    from sentence_transformers.cross_encoder import losses
     from transformers import set_seed
 
     set_seed(settings.seed)
     model = CrossEncoder(str(base), num_labels=1, max_length=settings.max_tokens, device="cpu")
     rows = [json.loads(line) for line in train.read_text("utf-8").splitlines()]
-    data = Dataset.from_list([{**row, "label": float(row["label"])} for row in rows])
+    columns = [their_columns(row) for row in rows]
+    loss = losses.BinaryCrossEntropyLoss
+    if "scores" in rows[0]:
+        loss = losses.LambdaLoss
+    elif "positive" in rows[0]:
+        loss = losses.ListNetLoss
     arguments = CrossEncoderTrainingArguments(
         output_dir=str(output / "run"), num_train_epochs=settings.epochs, learning_rate=settings.lr,
         per_device_train_batch_size=settings.batch_size, warmup_steps=settings.warmup_ratio,
         weight_decay=settings.weight_decay, max_grad_norm=settings.max_grad_norm, seed=settings.seed,
         bf16=settings.precision == "bf16", use_cpu=True, save_strategy="no", report_to="none", disable_tqdm=True,
     )  # fmt: skip
-    CrossEncoderTrainer(model, arguments, data, loss=BinaryCrossEntropyLoss(model)).train()
+    CrossEncoderTrainer(model, arguments, Dataset.from_list(columns), loss=loss(model)).train()
     model.save_pretrained(str(output / "checkpoint"))
+
+
+def their_columns(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of the training file as sentence-transformers' losses read it."""
+    if "scores" in row:
+        return {"query": row["query"], "docs": row["documents"], "label": [float(grade) for grade in row["scores"]]}
+    if "positive" in row:  # ListNet with a softmax of the grades that is 1 for one document is their cross-entropy
+        documents = [row["positive"], *row["negative"]]
+        return {"query": row["query"], "docs": documents, "label": [_CERTAIN, *[0.0] * len(row["negative"])]}
+    return {**row, "label": float(row["label"])}
+
+
+def _train(name: str, base: Path, rows: Path, dev: Path, folder: Path, settings: TrainSettings) -> Path:
+    """Train with one of `_TRAINERS`; return the checkpoint."""
+    run_folder = folder / f"{name}-{settings.seed}"
+    if name == _TRAINERS[0]:
+        fine_tune("rerank", base, rows, dev, run_folder, settings, force=True, progress=click.echo)
+        return run_folder
+    _train_theirs(base, rows, run_folder, settings)
+    return run_folder / "checkpoint"
 
 
 def _judge(checkpoint: Path, bundle: Path, train: Path, test: Path, max_tokens: int) -> dict[str, Any]:
@@ -148,43 +200,42 @@ _COLUMNS = (("fp32", "ndcg_at_10"), ("int8", "ndcg_at_10"), ("int8", "mrr_at_10"
 @click.command(help=__doc__)
 @click.option("--questions", type=int, default=300, show_default=True, help="Questions to train on.")
 @click.option("--negatives", type=int, default=3, show_default=True, help="Wrong paragraphs of each question.")
+@click.option(
+    "--rows", "kind", type=click.Choice(ROW_KINDS), default="pairs", show_default=True, help="Kind of training rows."
+)
 @click.option("--test-questions", type=int, default=150, show_default=True)
 @click.option("--epochs", type=int, default=1, show_default=True)
 @training_options
 def main(
-    base: Path, train: Path, test: Path, questions: int, negatives: int, test_questions: int, epochs: int, lr: float,
-    batch_size: int, max_tokens: int, seeds: int, compare: bool, folder: Path, output: Path,
+    base: Path, train: Path, test: Path, questions: int, negatives: int, kind: str, test_questions: int, epochs: int,
+    lr: float, batch_size: int, max_tokens: int, seeds: int, compare: bool, folder: Path, output: Path,
 ) -> None:  # fmt: skip
     """Make the data, train, judge, write the result after every run."""
     folder.mkdir(parents=True, exist_ok=True)
     rows, lists, dev = folder / "train.jsonl", folder / "test.jsonl", folder / "dev.jsonl"
-    write_pairs(train, rows, questions, negatives)
+    write_training_rows(train, rows, questions, negatives, kind)
     write_lists(test, lists, test_questions)
     write_lists(train, dev, 20)  # of questions that are trained on: it chooses nothing but the last epoch
     settings = TrainSettings(
         epochs=epochs, batch_size=batch_size, lr=lr, max_tokens=max_tokens, precision="bf16", warmup_ratio=0.1
     )  # fmt: skip
-    sizes = {"questions": questions, "rows": questions * (1 + negatives), "test_questions": test_questions}
+    num_rows = questions * (1 + negatives) if kind == "pairs" else questions
+    sizes: dict[str, Any] = {"questions": questions, "rows": num_rows, "test_questions": test_questions}
+    if kind != "pairs":  # which results of earlier releases are
+        sizes["row_kind"] = kind
     result = unfinished_result(output, {**sizes, "settings": settings.to_dict()}, _TRAINERS)
     if "embeddings" not in result:
         result |= {"embeddings": _by_embeddings(base, folder / "embeddings", lists)}
-    for seed in range(seeds):
-        for name in _TRAINERS if compare else _TRAINERS[:1]:
-            if any(run["seed"] == seed for run in result[name]):
-                continue
-            run_folder = folder / f"{name}-{seed}"
-            checkpoint = run_folder if name == _TRAINERS[0] else run_folder / "checkpoint"
-            start = time.monotonic()
-            if name == _TRAINERS[0]:
-                seeded = replace(settings, seed=seed)
-                fine_tune("rerank", base, rows, dev, checkpoint, seeded, force=True, progress=click.echo)
-            else:
-                _train_theirs(base, rows, run_folder, replace(settings, seed=seed))
-            seconds = time.monotonic() - start
-            judged = _judge(checkpoint, folder / f"{name}-{seed}-bundle", rows, lists, max_tokens)
-            result[name].append({"seed": seed, "train_s": round(seconds, 1), **judged})
-            write_result(output, result)
-            click.echo(json.dumps(result[name][-1]))
+    for seed, name in product(range(seeds), _TRAINERS if compare else _TRAINERS[:1]):
+        if any(run["seed"] == seed for run in result[name]):
+            continue
+        start = time.monotonic()
+        checkpoint = _train(name, base, rows, dev, folder, replace(settings, seed=seed))
+        seconds = time.monotonic() - start
+        judged = _judge(checkpoint, folder / f"{name}-{seed}-bundle", rows, lists, max_tokens)
+        result[name].append({"seed": seed, "train_s": round(seconds, 1), **judged})
+        write_result(output, result)
+        click.echo(json.dumps(result[name][-1]))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import pytest
 
 from bert_bench.experiments import fine_tuning_vs_transformers, rerank_training, sparse_training
 from bert_bench.experiments.harness import unfinished_result
+from bert_models.training.relevance import relevance_examples
+from bert_runtime.records import read_records
 
 REQUEST = {"rows": 4, "settings": {"lr": 0.1, "sizes": (1, 2)}}
 
@@ -37,6 +39,21 @@ def test_sparse_rows_have_each_paragraph_once_and_another_as_negative(tmp_path: 
     assert len({row["text_pair"] for row in rows}) == len(rows) == 2
     assert all(row["text"][0] == row["text_pair"][-1] != row["negative"][-1] for row in rows)
     assert sparse_training.write_rows(squad, tmp_path / "pairs.jsonl", 9) == 3
+
+
+@pytest.mark.parametrize(("kind", "num_rows"), [("pairs", 6), ("triples", 2), ("lists", 2)])
+def test_rerank_rows_of_each_kind_are_read_by_both_trainers(kind: str, num_rows: int, tmp_path: Path) -> None:
+    paragraphs = [{"context": f"paragraph {number}", "qas": [_question(f"{number}")]} for number in range(10)]
+    squad, path = tmp_path / "squad.json", tmp_path / "rows.jsonl"
+    squad.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}), encoding="utf-8")
+    rerank_training.write_training_rows(squad, path, 2, 2, kind)
+    examples = relevance_examples(read_records(path))
+    assert len(examples) == num_rows
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    columns = [rerank_training.their_columns(row) for row in rows]
+    for example, theirs in zip(examples, columns, strict=True):
+        documents = theirs.get("docs") or [theirs["text_pair"]]
+        assert documents == [pair.text_pair for pair in example.inputs]
 
 
 def _question(name: str) -> dict[str, Any]:
