@@ -37,9 +37,10 @@ _IMPORTANCE = f"""query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
         step = Constant <value_int = 1> ()
         positions = Range (start, tokens, step)
         is_first = Equal (positions, start)
+        is_first_and_real = And (is_first, mask)
         above_one = Constant <value_float = 2.0> ()
-        importance = Where (is_first, above_one, real)"""
-"""The first token's attention [B, S], more at the first token and less at padding."""
+        importance = Where (is_first_and_real, above_one, real)"""
+"""The first token's attention [B, S], more at the first token, and less at padding."""
 
 _COUNTS = f"""percentage = Constant <value_int: int = @percent> ()
         hundred = Constant <value_int = 100> ()

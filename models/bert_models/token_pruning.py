@@ -37,7 +37,7 @@ def keep_tokens(attention: Any, hidden: Tensor, mask: Tensor, whole_mask: Tensor
     """
     tokens, mask, lengths = hidden.shape[1], mask.bool(), whole_mask.bool().sum(dim=1)
     importance = first_token_attention(attention, hidden, mask).masked_fill(~mask, -1.0)
-    importance[:, 0] = torch.inf
+    importance[:, 0].masked_fill_(mask[:, 0], torch.inf)  # padding on the left takes no place of a real token
     kept = torch.maximum((lengths * percent + 99) // 100, lengths.clamp(max=MIN_KEPT_TOKENS)).clamp(min=1)
     count = min(int(kept.max()), tokens)
     ranked = importance.argsort(dim=1, descending=True, stable=True)[:, :count]

@@ -80,7 +80,7 @@ void KeepTokens::compute(size_t width, int64_t* indices, uint8_t* kept_mask, con
     for (size_t head = 0; head < num_heads; ++head)
       add_softmax(&scores[(sequence * num_heads + head) * tokens], real, tokens, static_cast<float>(num_heads), powers,
                   importance);
-    importance[0] = 2;
+    if (real[0]) importance[0] = 2;  // padding on the left takes no place of a real token
     const size_t kept = std::min(width, count(sequence));
     std::iota(ranked, ranked + tokens, 0);
     std::nth_element(ranked, ranked + kept - 1, ranked + tokens, [&](int64_t a, int64_t b) {

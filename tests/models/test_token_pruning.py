@@ -81,6 +81,13 @@ def test_tokens_of_equal_importance_stay_by_position() -> None:
     assert keep_tokens(layer, torch.ones(1, 40, 24), mask, mask, 50).indices[0].tolist() == list(range(20))
 
 
+def test_padding_on_the_left_takes_no_place_of_a_real_token() -> None:
+    layer = toy_model().encoder.layers[0].attention
+    mask = torch.tensor([[0] * 39 + [1], [1] * 40])
+    indices, kept_mask = keep_tokens(layer, torch.ones(2, 40, 24), mask, mask, 50)
+    assert indices[0, kept_mask[0]].tolist() == [39]
+
+
 def test_answers_do_not_depend_on_the_batch() -> None:
     model = toy_model()
     lengths = (70, 40, 20, 3)
