@@ -11,8 +11,8 @@ __all__ = ["Rung", "Trial", "halve", "plan_rungs"]
 _REDUCTION_FACTOR = 3
 """Reduction factor of successive halving: a third of the candidates goes on to the next rung."""
 
-_MIN_FINAL_EPOCHS, _MAX_FINAL_EPOCHS = 3, 10
-"""Epochs of the last rung: fewer candidates are tried before it gets less than the first (judgements)."""
+_MIN_FINAL_EPOCHS, _MAX_FINAL_EPOCHS = 3, 20
+"""Epochs of the last rung (judgements)."""
 
 _MAX_CANDIDATES = 9
 
@@ -37,7 +37,10 @@ class Trial:
 
 
 def plan_rungs(num_candidates: int, epoch_s: float, budget_s: float) -> list[Rung]:
-    """Divide a budget: as many candidates as leave the last one at least three epochs, and then more epochs.
+    """Divide a budget: at least half of it is for the last candidate, the rest for as many as it allows.
+
+    What is distilled longer loses less, and the first epochs tell the candidates apart: half of BANKING77's layers came
+    within 0.1 % of their teacher after five epochs (bench/results/distillation.json).
 
     Args:
         num_candidates: How many candidates there are.
@@ -53,7 +56,7 @@ def plan_rungs(num_candidates: int, epoch_s: float, budget_s: float) -> list[Run
             rungs.append(Rung(-(-number // _REDUCTION_FACTOR), 2))
         spent_s = epoch_s * sum(rung.num_candidates * rung.epochs for rung in rungs)
         epochs = int((budget_s - spent_s) / epoch_s)
-        if epochs >= _MIN_FINAL_EPOCHS or number == 1:
+        if (epochs >= _MIN_FINAL_EPOCHS and epochs * epoch_s >= spent_s) or number == 1:
             return [*rungs, Rung(1, min(max(epochs, 1), _MAX_FINAL_EPOCHS))]
     raise AssertionError("expected at least one candidate")
 

@@ -122,7 +122,7 @@ _EXPERIMENTS = {
     "bf16": "bf16.json",
     "quantization": "quantization/sst2.json",
     "distillation": "distillation.json",
-    "compression": "compression-sst2.json",
+    "compression": "compression",
     "token_pruning": "token-pruning.json",
     "cascade": "cascade",
     "footprint": "footprint-minilm-xeon.json",

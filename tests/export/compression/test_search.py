@@ -52,11 +52,11 @@ def test_the_latency_table_interpolates_what_it_has_not_measured() -> None:
 @pytest.mark.parametrize(
     ("number", "epoch_s", "budget_s", "expected"),
     [
-        (9, 1.0, 100.0, [Rung(9, 1), Rung(3, 2), Rung(1, 10)]),
-        (9, 1.0, 19.0, [Rung(9, 1), Rung(3, 2), Rung(1, 4)]),
-        (9, 1.0, 8.0, [Rung(5, 1), Rung(1, 3)]),
+        (9, 1.0, 100.0, [Rung(9, 1), Rung(3, 2), Rung(1, 20)]),
+        (9, 1.0, 19.0, [Rung(5, 1), Rung(2, 2), Rung(1, 10)]),
+        (9, 1.0, 8.0, [Rung(3, 1), Rung(1, 5)]),
         (3, 10.0, 65.0, [Rung(3, 1), Rung(1, 3)]),
-        (30, 1.0, 100.0, [Rung(9, 1), Rung(3, 2), Rung(1, 10)]),
+        (30, 1.0, 100.0, [Rung(9, 1), Rung(3, 2), Rung(1, 20)]),
         (9, 10.0, 12.0, [Rung(1, 1)]),
         (9, 10.0, 0.0, [Rung(1, 1)]),
     ],
@@ -65,10 +65,8 @@ def test_a_budget_is_divided_into_rungs(number: int, epoch_s: float, budget_s: f
     found = plan_rungs(number, epoch_s, budget_s)
     spent = epoch_s * sum(rung.num_candidates * rung.epochs for rung in found)
     assert spent <= budget_s or found == [Rung(1, 1)]
-    if number == 9 and budget_s == 8.0:
-        assert found[-1].epochs >= 3
-    else:
-        assert found == expected
+    assert epoch_s * found[-1].epochs >= spent / 2
+    assert found == expected
 
 
 def test_halving_trains_the_best_for_longer_from_where_they_were() -> None:
@@ -99,7 +97,7 @@ def test_the_best_candidate_of_the_speed_that_is_asked_for_is_chosen() -> None:
     evaluator = FakeEvaluator()
     found = within_speed(evaluator, 2.0)
     assert [item.trial.candidate for item in found] == [candidate(4)]
-    assert evaluator.log == [(candidate(n).name, 1) for n in (4, 3, 2)] + [(candidate(4).name, 10)]
+    assert evaluator.log == [(candidate(n).name, 1) for n in (4, 3, 2)] + [(candidate(4).name, 20)]
 
 
 def test_a_bundle_that_is_slower_than_predicted_is_replaced_by_the_next() -> None:
