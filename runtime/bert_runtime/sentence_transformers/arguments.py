@@ -1,6 +1,6 @@
 """Arguments of sentence-transformers' methods: those that bundles do not support, devices, and formats of results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from bert_runtime.errors import InputError, MissingExtraError
 from bert_runtime.loading import load
 from bert_runtime.model import Model
 
-__all__ = ["as_list", "check_unused", "convert", "open_model", "resolve_prompt"]
+__all__ = ["as_list", "check_device", "check_unused", "convert", "device_of", "open_model", "resolve_prompt"]
 
 
 def check_unused(where: str, given: Mapping[str, Any], allowed: Mapping[str, Any]) -> None:
@@ -43,6 +43,28 @@ def open_model(bundle: str | Path | Model, device: str | None, **options: Any) -
     return load(bundle, device="auto" if device is None else str(device), **options)
 
 
+def device_of(model: Model) -> str:
+    """Return where a model runs by PyTorch's name, such as `cpu` or `cuda:0`."""
+    name = model.session.device_name
+    return "cpu" if name.endswith(" threads") else name
+
+
+def check_device(where: str, device: Any, model: Model) -> None:
+    """Raise `InputError` for another device than the model's; `cuda` is any GPU.
+
+    Args:
+        where: the method, for the message.
+        device: what was given: a name or a `torch.device`.
+        model: the loaded bundle.
+    """
+    found = device_of(model)
+    if device is not None and str(device) not in (found, found.partition(":")[0]):
+        raise InputError(
+            f"{where}: device={str(device)!r:.60} is not supported: this bundle was loaded on {found}; give the device "
+            "to the constructor"
+        )
+
+
 def resolve_prompt(
     prompts: Mapping[str, str], default_name: str | None, prompt: str | None, prompt_name: str | None
 ) -> str:
@@ -58,8 +80,16 @@ def resolve_prompt(
 
 
 def as_list(inputs: Any) -> list[Any]:
-    """Return several inputs as a list: a list, a Series, an array, a column, or any other iterable."""
-    return inputs.tolist() if isinstance(inputs, np.ndarray) else list(inputs)
+    """Return several inputs as a list: a list, a Series, an array, a column, or any other iterable.
+
+    Raises:
+        InputError: they are nothing of this kind.
+    """
+    if isinstance(inputs, np.ndarray):
+        return np.atleast_1d(inputs).tolist()
+    if not isinstance(inputs, Iterable):
+        raise InputError(f"expected a text or several, found {type(inputs).__name__}: {inputs!r:.60}")
+    return list(inputs)
 
 
 def convert(values: Any, *, to_numpy: bool, to_tensor: bool) -> Any:

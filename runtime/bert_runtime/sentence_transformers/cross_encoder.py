@@ -9,13 +9,21 @@ import numpy as np
 from bert_runtime.errors import InputError
 from bert_runtime.model import Model
 from bert_runtime.numerics import FloatArray, sigmoid, softmax
-from bert_runtime.sentence_transformers.arguments import as_list, check_unused, convert, open_model, resolve_prompt
+from bert_runtime.sentence_transformers.arguments import (
+    as_list,
+    check_device,
+    check_unused,
+    convert,
+    device_of,
+    open_model,
+    resolve_prompt,
+)
 from bert_runtime.tasks import TextClassification
 
 __all__ = ["CrossEncoder"]
 
 _CONSTRUCTOR_DEFAULTS = {"backend": "onnx", "trust_remote_code": False, "local_files_only": True}
-_PREDICT_DEFAULTS = {"pool": None, "chunk_size": None, "device": None}
+_PREDICT_DEFAULTS = {"pool": None, "chunk_size": None}
 
 Activation = Callable[[Any], Any]
 
@@ -89,6 +97,11 @@ class CrossEncoder:
         """Longest pair in tokens."""
         return self.model.tokenizer.max_tokens
 
+    @property
+    def device(self) -> str:
+        """Where the model runs, by PyTorch's name, such as `cpu` or `cuda:0`."""
+        return device_of(self.model)
+
     def _default_activation(self) -> Activation:
         """Return the sigmoid for one score, unless the bundle says otherwise, and nothing for several."""
         is_logit = self.num_labels > 1 or getattr(self.model.task, "activation", None) == "identity"
@@ -120,7 +133,7 @@ class CrossEncoder:
             apply_softmax: whether several scores of a pair become probabilities.
             convert_to_numpy: whether the scores are an array; otherwise they are a list of tensors.
             convert_to_tensor: whether the scores are a tensor.
-            others: `sentences`; others are not supported.
+            others: `sentences`; `device`, which is the one that the bundle was loaded on; others are not supported.
 
         Returns:
             float32 [N], or [N, labels]; for one pair one score, or [labels].
@@ -129,6 +142,7 @@ class CrossEncoder:
             InputError: an argument is not supported by bundles, or a pair cannot be processed.
         """
         inputs = others.pop("sentences", inputs)
+        check_device("predict", others.pop("device", None), self.model)
         check_unused("predict", others, _PREDICT_DEFAULTS)
         if batch_size <= 0:
             raise InputError(f"predict: expected a batch_size of at least 1, found {batch_size}")
@@ -146,9 +160,10 @@ class CrossEncoder:
     def _logits(self, pairs: Sequence[Any], prefix: str) -> FloatArray:
         """Return the raw outputs of pairs: float32 [N], or [N, labels]."""
         for index, pair in enumerate(pairs):
-            if not isinstance(pair, list | tuple | np.ndarray) or len(pair) != 2:
+            is_pair = isinstance(pair, list | tuple | np.ndarray) and len(pair) == 2
+            if not is_pair or not all(isinstance(text, str) for text in pair):
                 raise InputError(f"expected a pair of texts, found {pair!r:.60}", index)
-        outputs = self.model.outputs([(prefix + str(first), str(second)) for first, second in pairs])
+        outputs = self.model.outputs([(prefix + first, second) for first, second in pairs])
         if isinstance(self.model.task, TextClassification):
             logits = np.array([output.arrays[0] for output in outputs], np.float32).reshape(-1, self.num_labels)
             return logits[:, 0] if self.num_labels == 1 else logits
@@ -179,7 +194,7 @@ class CrossEncoder:
             batch_size: see `predict`.
             show_progress_bar: see `predict`.
             activation_fn: see `predict`.
-            others: not supported.
+            others: see `predict`.
 
         Returns:
             `corpus_id`, the document's number, `score` and, if asked for, `text` of each.
@@ -189,6 +204,8 @@ class CrossEncoder:
         """
         if self.num_labels != 1:
             raise InputError(f"rank needs a bundle with one score for a pair, found {self.num_labels}; call predict")
+        if isinstance(documents, str):
+            raise InputError("expected a list of documents, found str; put one document into a list")
         pairs = [(query, document) for document in documents]
         scores = self.predict(
             pairs, prompt_name, prompt, batch_size, show_progress_bar, activation_fn, **others

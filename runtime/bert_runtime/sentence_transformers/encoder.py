@@ -12,8 +12,10 @@ from bert_runtime.model import Model
 from bert_runtime.sentence_transformers.arguments import (
     as_array,
     as_list,
+    check_device,
     check_unused,
     convert,
+    device_of,
     open_model,
     resolve_prompt,
 )
@@ -24,7 +26,7 @@ from bert_runtime.vector_quantization import EmbeddingPrecision, quantize_embedd
 __all__ = ["SentenceTransformer"]
 
 _CONSTRUCTOR_DEFAULTS = {"backend": "onnx", "trust_remote_code": False, "local_files_only": True}
-_ENCODE_DEFAULTS = {"pool": None, "chunk_size": None, "device": None, "output_value": "sentence_embedding"}
+_ENCODE_DEFAULTS = {"pool": None, "chunk_size": None}
 
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 
@@ -72,7 +74,7 @@ class SentenceTransformer:
         """Texts to put in front of inputs, by name; `query` and `document` are empty where the bundle has none."""
         self.default_prompt_name = task.prompt_name if default_prompt_name is None else default_prompt_name
         resolve_prompt(self.prompts, self.default_prompt_name, None, None)
-        self.truncate_dim = truncate_dim
+        self.truncate_dim = _checked_dimensions(truncate_dim)
         self.similarity_fn_name = task.similarity if similarity_fn_name is None else similarity_fn_name
 
     def __getattr__(self, name: str) -> Any:
@@ -107,7 +109,7 @@ class SentenceTransformer:
                 `bert_runtime.Model.encode` has the bundle's, which make vectors of different calls comparable.
             convert_to_numpy: whether several vectors are one array; otherwise they are a list of tensors.
             convert_to_tensor: whether several vectors are one tensor.
-            device: not supported: a bundle is loaded on one.
+            device: the one that the bundle was loaded on; another is refused.
             normalize_embeddings: whether vectors have length 1. A bundle may have normalized them already.
             truncate_dim: how many first dimensions to keep.
             others: `sentences`; `task` is not read; others are not supported.
@@ -120,7 +122,8 @@ class SentenceTransformer:
         """
         others.pop("task", None)
         inputs = others.pop("sentences", inputs)
-        check_unused("encode", {**others, "device": device}, _ENCODE_DEFAULTS)
+        check_unused("encode", others, _ENCODE_DEFAULTS)
+        check_device("encode", device, self.model)
         if output_value != "sentence_embedding":
             raise InputError(f"encode: output_value={output_value!r} is not supported by bundles")
         if batch_size <= 0:
@@ -131,7 +134,7 @@ class SentenceTransformer:
             return convert(np.array([], np.float32), to_numpy=convert_to_numpy, to_tensor=convert_to_tensor)
         prefix = resolve_prompt(self.prompts, self.default_prompt_name, prompt, prompt_name)
         vectors = self.model.encode(texts, prompt=prefix, precision="float32", show_progress=bool(show_progress_bar))
-        vectors = vectors[:, : self.truncate_dim if truncate_dim is None else truncate_dim]
+        vectors = vectors[:, : self.truncate_dim if truncate_dim is None else _checked_dimensions(truncate_dim)]
         if normalize_embeddings:
             vectors = normalized(vectors)
         vectors = quantize_embeddings(np.ascontiguousarray(vectors), precision)
@@ -185,8 +188,8 @@ class SentenceTransformer:
 
     @property
     def device(self) -> str:
-        """Where the model runs, such as `cpu`."""
-        return self.model.session.device_name
+        """Where the model runs, by PyTorch's name, such as `cpu` or `cuda:0`."""
+        return device_of(self.model)
 
     def get_embedding_dimension(self) -> int:
         """Return the number of dimensions of the vectors that `encode` returns."""
@@ -199,8 +202,15 @@ class SentenceTransformer:
     @contextmanager
     def truncate_embeddings(self, truncate_dim: int | None) -> Iterator[None]:
         """Keep the first `truncate_dim` dimensions within the block."""
-        before, self.truncate_dim = self.truncate_dim, truncate_dim
+        before, self.truncate_dim = self.truncate_dim, _checked_dimensions(truncate_dim)
         try:
             yield
         finally:
             self.truncate_dim = before
+
+
+def _checked_dimensions(truncate_dim: int | None) -> int | None:
+    """Return how many dimensions to keep; raise `InputError` unless it is a number of at least 1, or `None` for all."""
+    if truncate_dim is not None and (not isinstance(truncate_dim, int | np.integer) or truncate_dim < 1):
+        raise InputError(f"expected a truncate_dim of at least 1, found {truncate_dim!r:.50}")
+    return truncate_dim

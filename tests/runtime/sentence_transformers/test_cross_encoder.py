@@ -78,6 +78,16 @@ def test_rank(one: Model) -> None:
     assert model.rank("card", documents, top_k=2) == [{"corpus_id": i, "score": float(scores[i])} for i in order[:2]]
 
 
+def test_rank_needs_a_list_of_documents(one: Model) -> None:
+    with pytest.raises(InputError, match="expected a list of documents, found str; put one document into a list"):
+        CrossEncoder(one).rank("card", "hello")
+
+
+def test_programs_may_name_the_device_of_the_bundle(one: Model) -> None:
+    model = CrossEncoder(one)
+    assert model.predict(PAIRS, device=model.device).tolist() == model.predict(PAIRS).tolist()
+
+
 def test_prompts_are_in_front_of_the_first_text(one: Model) -> None:
     model = CrossEncoder(one, prompts={"query": "card "}, default_prompt_name="query")
     prompted = [(f"card {first}", second) for first, second in PAIRS]
@@ -89,6 +99,9 @@ def test_prompts_are_in_front_of_the_first_text(one: Model) -> None:
     ("arguments", "message"),
     [
         ({"inputs": ["a", "b", "c"]}, r"input 0: expected a pair of texts, found \['a', 'b', 'c'\]"),
+        ({"inputs": [("a", "b"), ("a", None)]}, r"input 1: expected a pair of texts, found \('a', None\)"),
+        ({"inputs": 5}, "expected a text or several, found int: 5"),
+        ({"inputs": PAIRS, "device": "cuda"}, "predict: device='cuda' is not supported: this bundle was loaded on"),
         ({"inputs": PAIRS, "pool": {}}, "predict: pool={} is not supported by bundles"),
         ({"inputs": PAIRS, "batch_size": -1}, "predict: expected a batch_size of at least 1, found -1"),
     ],

@@ -72,7 +72,7 @@ def test_dimensions_are_cut_without_normalization(model: SentenceTransformer) ->
     with model.truncate_embeddings(16):
         assert model.get_embedding_dimension() == model.get_sentence_embedding_dimension() == 16
         assert model.encode(TEXTS).tolist() == whole[:, :16].tolist()
-    assert (model.get_embedding_dimension(), model.max_seq_length, model.device) == (32, 64, "1 threads")
+    assert (model.get_embedding_dimension(), model.max_seq_length, model.device) == (32, 64, "cpu")
 
 
 @pytest.mark.parametrize("precision", ["int8", "uint8", "binary", "ubinary"])
@@ -98,7 +98,10 @@ def test_similarity(name: Any, plain: Model) -> None:
     [
         ({"output_value": "token_embeddings"}, "encode: output_value='token_embeddings' is not supported by bundles"),
         ({"pool": {"input": 1}}, "encode: pool={'input': 1} is not supported by bundles"),
-        ({"device": ["cpu", "cpu"]}, r"encode: device=\['cpu', 'cpu'\] is not supported by bundles"),
+        ({"device": ["cpu", "cpu"]}, "encode: device=.* is not supported: this bundle was loaded on cpu; give the dev"),
+        ({"device": "cuda"}, "encode: device='cuda' is not supported: this bundle was loaded on cpu"),
+        ({"truncate_dim": 0}, "expected a truncate_dim of at least 1, found 0"),
+        ({"truncate_dim": "8"}, "expected a truncate_dim of at least 1, found '8'"),
         ({"processing_kwargs": {}}, "encode: the argument processing_kwargs is not supported by bundles"),
         ({"batch_size": 0}, "encode: expected a batch_size of at least 1, found 0"),
         ({"precision": "int4"}, r"expected an embedding precision of float32, int8, .*, found 'int4'"),
@@ -107,6 +110,17 @@ def test_similarity(name: Any, plain: Model) -> None:
 def test_unsupported_arguments_are_named(arguments: dict[str, Any], message: str, model: SentenceTransformer) -> None:
     with pytest.raises(InputError, match=message):
         model.encode(TEXTS, **arguments)
+
+
+def test_programs_may_name_the_device_of_the_bundle(model: SentenceTransformer) -> None:
+    for device in ("cpu", torch.device("cpu")):
+        assert model.encode(TEXTS, device=device).tolist() == model.encode(TEXTS).tolist()
+
+
+@pytest.mark.parametrize("inputs", [5, None, TEXTS[0].encode()])
+def test_what_is_no_text_is_refused(inputs: Any, model: SentenceTransformer) -> None:
+    with pytest.raises(InputError, match="expected a text"):
+        model.encode(inputs)
 
 
 def test_other_bundles_and_methods_are_named(classifier_bundle: Path, plain: Model) -> None:
