@@ -48,7 +48,7 @@ def evaluate_retrieval(
 
     Raises:
         InputError: the model's task does not retrieve, or a text cannot be processed.
-        DataError: no query has a relevant document.
+        DataError: no query has a relevant document, or none of the candidates is of this data set.
     """
     return score_run(retrieve(model, data, candidates=candidates, progress=progress), data)
 
@@ -88,6 +88,7 @@ def retrieve(
 
     Raises:
         InputError: see `evaluate_retrieval`.
+        DataError: none of the candidates is of this data set.
     """
     task = model.task
     if candidates is not None:
@@ -124,7 +125,12 @@ def run_of_vectors(
 
 
 def _reranked(model: Model, data: RetrievalData, candidates: Run, progress: _Progress) -> dict[str, dict[str, float]]:
-    """Score the candidates of each query; those that the corpus lacks are left out."""
+    """Score the candidates of each query; those that the corpus lacks are left out, unless these are all."""
+    if not any(document in data.corpus for query in data.queries for document in candidates.get(query, {})):
+        raise DataError(
+            f"{data.path}: expected candidates for its {len(data.queries)} queries that are documents of the corpus, "
+            "found none; retrieve them from this data set (--run-output)"
+        )
     run = {}
     for query, text in data.queries.items():
         ids = [document for document in candidates.get(query, {}) if document in data.corpus]

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_runtime import InputError, Model, Task, TextClassification
+from bert_runtime import DataError, InputError, Model, Task, TextClassification
+from bert_runtime.metrics import Run
 from bert_runtime.records.retrieval import RetrievalData
 from bert_runtime.retrieval import evaluate_retrieval, retrieve
 from bert_runtime.sentence_transformers import CrossEncoder
@@ -48,6 +49,14 @@ def test_candidates_are_reranked(task: Task, toy_vocab: Path) -> None:
 def test_models_of_pairs_need_candidates(toy_vocab: Path) -> None:
     with pytest.raises(InputError, match=r"the candidates that it reranks \(--first-stage\), found one for rerank"):
         retrieve(pair_model(Reranking(), toy_vocab, 1), DATA)
+
+
+@pytest.mark.parametrize("candidates", [{}, {"q0": {"gone": 0.3}}, {"other": {"d0": 0.1}}])
+def test_candidates_of_another_data_set_are_refused(candidates: Run, toy_vocab: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"qrels.tsv: expected candidates for its 3 queries that are documents of the cor"
+    ):
+        retrieve(pair_model(Reranking(), toy_vocab, 1), DATA, candidates=candidates)
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", "identity"])

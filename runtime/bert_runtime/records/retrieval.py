@@ -1,5 +1,6 @@
 """Read retrieval data sets: a corpus, queries, and relevance judgements (qrels), in BEIR's and TREC's formats."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,10 +77,12 @@ def read_retrieval_data(corpus: Path, queries: Path, qrels: Path) -> RetrievalDa
     found = {query: texts[query] for query in judged}
     data = RetrievalData(corpus=documents, queries=found, qrels=judged, path=qrels)
     relevant = {document for grades in judged.values() for document, grade in grades.items() if grade >= 1}
+    if not relevant:
+        raise DataError(f"{qrels}: expected a query with a relevant document (grade 1 or more), found none")
     if not relevant & documents.keys():
-        example = min(relevant, default="none")
         raise DataError(
-            f"{corpus}: expected documents that {qrels} judges to be relevant, such as {example!r}, found none of them"
+            f"{corpus}: expected documents that {qrels} judges to be relevant, such as {min(relevant)!r}, found none "
+            "of them"
         )
     return data
 
@@ -106,14 +109,11 @@ def _id(record: Record) -> str:
 
 def _read_qrels(path: Path) -> dict[str, dict[str, float]]:
     qrels: dict[str, dict[str, float]] = {}
-    for location, parts in _fields(path, (3, 4), "a query, a document and a grade"):
+    for index, (location, parts) in enumerate(_fields(path, (3, 4), "a query, a document and a grade")):
         query, document, grade = parts[0], parts[-2], parts[-1]
-        try:
-            value = float(grade)
-        except ValueError:
-            if not qrels:  # BEIR's files have a header
-                continue
-            raise DataError(f"{location}: expected a number as the grade, found {grade!r:.50}") from None
+        if index == 0 and _parse(grade) is None:  # the header of BEIR's files
+            continue
+        value = _number(grade, location, "grade")
         if document in qrels.setdefault(query, {}):
             raise DataError(f"{location}: expected one grade a document, found {document!r} again for {query!r}")
         qrels[query][document] = value
@@ -133,11 +133,23 @@ def read_run(path: Path) -> dict[str, dict[str, float]]:
     """
     run: dict[str, dict[str, float]] = {}
     for location, parts in _fields(path, (6,), "a query, Q0, a document, a rank, a score and a name"):
-        try:
-            run.setdefault(parts[0], {})[parts[2]] = float(parts[4])
-        except ValueError:
-            raise DataError(f"{location}: expected a number as the score, found {parts[4]!r:.50}") from None
+        run.setdefault(parts[0], {})[parts[2]] = _number(parts[4], location, "score")
     return run
+
+
+def _number(text: str, location: str, name: str) -> float:
+    """Return a field as a finite number, or raise `DataError`."""
+    value = _parse(text)
+    if value is None or not math.isfinite(value):
+        raise DataError(f"{location}: expected a number as the {name}, found {text!r:.50}")
+    return value
+
+
+def _parse(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def write_run(path: Path, run: Mapping[str, Mapping[str, float]], name: str = "bert-export") -> None:

@@ -81,6 +81,9 @@ def test_compressed_files_and_trec_qrels(folder: Path) -> None:
         ("qrels/test.tsv", "", r"test.tsv: expected at least one judgement, found none"),
         ("qrels/test.tsv", "q1\td1\n", r"test.tsv:1: expected a query, a document and a grade, found 2 fields"),
         ("qrels/test.tsv", "q1\td1\t1\nq1\td2\tx\n", r"test.tsv:2: expected a number as the grade, found 'x'"),
+        ("qrels/test.tsv", "query\tdocument\tgrade\nq1\td1\tx\n", r"test.tsv:2: expected a number as the grade, found"),
+        ("qrels/test.tsv", "q1\td1\tnan\n", r"test.tsv:1: expected a number as the grade, found 'nan'"),
+        ("qrels/test.tsv", "q1\td1\t0\n", r"test.tsv: expected a query with a relevant document \(grade 1 or more\)"),
         ("qrels/test.tsv", "q1\td1\t1\nq1\td1\t1\n", r"test.tsv:2: expected one grade a document, found 'd1' again"),
     ],
 )
@@ -100,6 +103,7 @@ def test_runs_are_written_as_trec_reads_them(tmp_path: Path) -> None:
     write_run(path, run)
     assert path.read_text().splitlines()[:2] == ["q1 Q0 d2 1 0.5 bert-export", "q1 Q0 d1 2 0.25 bert-export"]
     assert read_run(path) == run
-    path.write_text("q1 Q0 d2 1 high name\n")
-    with pytest.raises(DataError, match=r"run.txt:1: expected a number as the score, found 'high'"):
-        read_run(path)
+    for score in ("high", "nan", "inf"):
+        path.write_text(f"q1 Q0 d2 1 {score} name\n")
+        with pytest.raises(DataError, match=rf"run.txt:1: expected a number as the score, found '{score}'"):
+            read_run(path)
