@@ -8,45 +8,63 @@ from bert_models.relative_positions import MASKED_SCORE
 
 __all__ = ["ATTENTION", "DISENTANGLED_ATTENTION", "LOCAL_ATTENTION", "RELATIVE_ATTENTION", "ROTARY_ATTENTION"]
 
-ATTENTION = """query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
-        attended = If (is_full) <
-            then_branch = unmasked () => (float[batch, tokens, width] unmasked_y) {
+_KEY_MASK = """batch = Shape <end = 1> (mask)
+        tokens_of_mask = Shape <start = -1> (mask)
+        one = Constant <value_ints = [1]> ()
+        all_rows = Constant <value_ints = [-1]> ()
+        rows_of_mask = Concat <axis = 0> (batch, one, all_rows, tokens_of_mask)
+        by_head = Reshape (mask, rows_of_mask)
+        attends = Cast <to = 9> (by_head)"""
+"""Whether queries attend to keys, bool [B, 1, 1 or S, S], from a mask of bools or numbers [B, S] or [B, 1, S, S].
+
+It is the same for all layers, and ONNX Runtime computes it once where it inlines several."""
+
+_IS_FULL = """numbers = Cast <to = 6> (attends)
+        minimum = ReduceMin <keepdims = 0> (numbers)
+        has_no_padding = Cast <to = 9> (minimum)"""
+
+ATTENTION = f"""query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
+        {_KEY_MASK}
+        {_IS_FULL}
+        square = Concat <axis = 0> (one, one, tokens_of_mask, tokens_of_mask)
+        full_mask = Expand (attends, square)
+        attended = If (has_no_padding) <
+            then_branch = unmasked () => (float[batch, tokens, width] unmasked_y) {{
                 unmasked_y = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
                     scale: float = @scale> (query, key, value)
-            },
-            else_branch = masked () => (float[batch, tokens, width] masked_y) {
+            }},
+            else_branch = masked () => (float[batch, tokens, width] masked_y) {{
                 masked_y = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
-                    scale: float = @scale> (query, key, value, mask)
-            }>"""
+                    scale: float = @scale> (query, key, value, full_mask)
+            }}>"""
 """Attention of merged projections, with the branch of `add_padding_branch`."""
 
 RELATIVE_ATTENTION = f"""query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
-        zero = Constant <value_int = 0> ()
-        one = Constant <value_int = 1> ()
-        length = Shape <start = 3> (mask)
-        tokens = Squeeze (length)
-        keys = Range (zero, tokens, one)
-        axis = Constant <value_ints = [1]> ()
-        queries = Unsqueeze (keys, axis)
+        {_KEY_MASK}
+        first = Constant <value_int = 0> ()
+        step = Constant <value_int = 1> ()
+        tokens = Squeeze (tokens_of_mask)
+        keys = Range (first, tokens, step)
+        queries = Unsqueeze (keys, one)
         distances = Sub (keys, queries)
         from_one = Add (distances, tokens)
-        indices = Sub (from_one, one)
+        indices = Sub (from_one, step)
         scores = Gather <axis = 1> (bias, indices)
         masked_score = Constant <value_float = {MASKED_SCORE}> ()
-        masked = Where (mask, scores, masked_score)
+        masked = Where (attends, scores, masked_score)
         attended = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
             scale: float = @scale> (query, key, value, masked)"""
 """Attention of merged projections, with a bias [A, 2S - 1] for the distance from query to key.
 
 ONNX Runtime expands the bias once for all layers, where it inlines several."""
 
-_ROTATE = """query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
+_ROTATE = f"""query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
+        {_KEY_MASK}
         shape = Shape (mask)
-        length = Shape <start = 1> (mask)
-        tokens = Squeeze (length)
-        zero = Constant <value_int = 0> ()
-        one = Constant <value_int = 1> ()
-        range = Range (zero, tokens, one)
+        tokens = Squeeze (tokens_of_mask)
+        first = Constant <value_int = 0> ()
+        step = Constant <value_int = 1> ()
+        range = Range (first, tokens, step)
         positions = Expand (range, shape)
         q = RotaryEmbedding <num_heads: int = @num_heads> (query, cos, sin, positions)
         k = RotaryEmbedding <num_heads: int = @num_heads> (key, cos, sin, positions)"""
@@ -54,18 +72,15 @@ _ROTATE = """query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
 layers."""
 
 ROTARY_ATTENTION = f"""{_ROTATE}
-        attended = If (is_full) <
+        {_IS_FULL}
+        attended = If (has_no_padding) <
             then_branch = unmasked () => (float[batch, tokens, width] unmasked_y) {{
                 unmasked_y = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
                     scale: float = @scale> (q, k, value)
             }},
             else_branch = masked () => (float[batch, tokens, width] masked_y) {{
-                inner_axes = Constant <value_ints = [1, 2]> ()
-                row = Unsqueeze (mask, inner_axes)
-                first = Shape <end = 1> (mask)
-                one_head = Constant <value_ints = [1]> ()
-                full_shape = Concat <axis = 0> (first, one_head, length, length)
-                full_mask = Expand (row, full_shape)
+                square = Concat <axis = 0> (one, one, tokens_of_mask, tokens_of_mask)
+                full_mask = Expand (attends, square)
                 masked_y = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
                     scale: float = @scale> (q, k, value, full_mask)
             }}>"""
@@ -78,10 +93,10 @@ LOCAL_ATTENTION = f"""{_ROTATE}
         block = Unsqueeze (window, nothing)
         two_blocks = Add (block, block)
         last = Sub (block, single)
-        up = Add (length, last)
+        up = Add (tokens_of_mask, last)
         blocks = Div (up, block)
         whole = Mul (blocks, block)
-        missing = Sub (whole, length)
+        missing = Sub (whole, tokens_of_mask)
         missing_keys = Add (missing, block)
         query_pads = Concat <axis = 0> (nothing, nothing, nothing, nothing, missing, nothing)
         key_pads = Concat <axis = 0> (nothing, block, nothing, nothing, missing_keys, nothing)
@@ -120,11 +135,11 @@ LOCAL_ATTENTION = f"""{_ROTATE}
         mask_rows = Cast <to = 9> (mask_bytes)
         axes = Constant <value_ints = [1, 2]> ()
         key_mask = Unsqueeze (mask_rows, axes)
-        in_block = Range (zero, window, one)
+        in_block = Range (first, window, step)
         query_places = Unsqueeze (in_block, single)
         three_blocks = Add (two_blocks, block)
         num_keys = Squeeze (three_blocks)
-        key_places = Range (zero, num_keys, one)
+        key_places = Range (first, num_keys, step)
         ahead = Sub (key_places, query_places)
         distances = Sub (ahead, window)
         sizes = Abs (distances)
@@ -135,7 +150,7 @@ LOCAL_ATTENTION = f"""{_ROTATE}
         first_size = Shape <end = 1> (mask)
         y_shape = Concat <axis = 0> (first_size, fill, nothing)
         y_padded = Reshape (y_blocks, y_shape)
-        attended = Slice (y_padded, nothing, length, single)"""
+        attended = Slice (y_padded, nothing, tokens_of_mask, single)"""
 """Attention to keys within a window W, in blocks of W queries, each with the 3·W keys of its block and its neighbours:
 
     keys      [ W before ][ W inside ][ W behind ]     a block of queries is inside; what is beyond the window, and
@@ -143,7 +158,8 @@ LOCAL_ATTENTION = f"""{_ROTATE}
 """
 
 DISENTANGLED_ATTENTION = f"""query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
-        {POSITION_SCORES_BODY}
+        {_KEY_MASK}
+        {POSITION_SCORES_BODY.replace("Where (mask,", "Where (attends,")}
         attended = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
             scale: float = @scale> (query, key, value, scores)"""
 """Attention of merged projections, with scores of relative positions."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from bert_export.function_calls import call_function
-from bert_export.fusion.padding_branch import insert_is_full
+from bert_export.fusion.prune_tokens import key_mask
 from bert_export.fusion.rotary import rotary_source
 from bert_export.kernel_functions import FUNCTIONS
 from bert_export.onnx_graph import (
@@ -109,7 +109,7 @@ def _outline_attention(branch: ir.Node) -> str:
     if found != ["Attention"]:
         raise NoMatch(f"expected Attention in the branch, found {found}")
     attention = masked[0]
-    inputs = [_merged_projections(attention), attention.inputs[3], branch.inputs[0]]
+    inputs = [_merged_projections(attention), key_mask(attention.inputs[3]), None]
     called = _call_attention(branch, attention, inputs, ("SelfAttention", "QuantizedAttention"))
     for body in ("then_branch", "else_branch"):  # their nodes read values of the outer graph as long as they exist
         graph = branch.attributes[body].as_graph()
@@ -120,14 +120,13 @@ def _outline_attention(branch: ir.Node) -> str:
 
 def _outline_relative_attentions(graph: ir.Model, counts: Counter[str]) -> None:
     """Outline attention with relative positions, with the quantization of its output if there is one."""
-    is_full: ir.Value | None = None
     for attention in operators(graph, "Attention"):
         try:
             call, merged = relative_call(attention), _merged_projections(attention)
         except NoMatch:
             continue
-        is_full = is_full or insert_is_full(graph)
-        counts[_call_attention(attention, attention, [merged, call.mask, is_full, *call.tables], call.names)] += 1
+        inputs = [merged, key_mask(call.mask), None, *call.tables]
+        counts[_call_attention(attention, attention, inputs, call.names)] += 1
     tidy(graph)
 
 

@@ -7,7 +7,6 @@ import onnx_ir as ir
 
 from bert_export.errors import FusionError
 from bert_export.fusion.local_attention import attention_window, find_local_attention
-from bert_export.fusion.padding_branch import insert_is_full
 from bert_export.onnx_graph import NoMatch, add_initializer, insert_before, producer, scope
 
 __all__ = ["RotaryCall", "check_local_attention", "rotary_call"]
@@ -19,8 +18,8 @@ _KEY_MASK = "attention.key_mask"
 class RotaryCall(NamedTuple):
     """Inputs of attention with rotated queries and keys besides the merged projections."""
 
-    inputs: list[ir.Value]
-    """Mask bool [B, S], whether all of it is true, cosines and sines [max_tokens, D / 2]."""
+    inputs: list[ir.Value | None]
+    """Mask int64 [B, S], nothing, cosines and sines [max_tokens, D / 2]."""
     window: int | None
     """Largest distance from a query to a key, if there is one."""
 
@@ -36,13 +35,13 @@ def rotary_call(graph: ir.Model, attention: ir.Node) -> RotaryCall:
         if attention.inputs[0] is not None and attention.inputs[0].shape and attention.inputs[0].shape[1] == 1:
             _mask_first_query(graph, attention)
         raise NoMatch("expected queries and keys to be rotated alike")
-    is_full = insert_is_full(graph)
-    if is_full is None:
+    mask = next((value for value in graph.graph.inputs if value.name == "attention_mask"), None)
+    if mask is None:
         raise NoMatch("expected a mask")
     cos, sin = rotary.inputs[1:3]
     assert cos is not None
     assert sin is not None
-    return RotaryCall([_key_mask(graph), is_full, cos, sin], attention_window(attention))
+    return RotaryCall([mask, None, cos, sin], attention_window(attention))
 
 
 def check_local_attention(graph: ir.Model) -> None:

@@ -24,7 +24,16 @@ from bert_export.pruning_function import KEEP_TOKENS
 from bert_models.pruning_schedule import TokenPruning
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
-__all__ = ["KeptAxis", "before_pruning", "kept_axes", "kept_axis", "kept_percent", "prune_tokens", "pruned_is_full"]
+__all__ = [
+    "KeptAxis",
+    "before_pruning",
+    "kept_axes",
+    "kept_axis",
+    "kept_percent",
+    "key_mask",
+    "prune_tokens",
+    "pruned_is_full",
+]
 
 _AXIS = "sequence"
 """Name of the axis of positions in captured graphs."""
@@ -152,6 +161,18 @@ def pruned_is_full(mask: ir.Value | None) -> ir.Value | None:
     """Return the flag that a mask of attention among tokens that are left is full; `None` for any other mask."""
     call = mask.producer() if mask is not None else None
     return call.outputs[3] if call is not None and call.op_type == KEEP_TOKENS.name else None
+
+
+def key_mask(mask: ir.Value | None) -> ir.Value | None:
+    """Return the mask of keys [B, K], bool or int64, that a mask [B, 1, K, K] expands; any other mask as it is."""
+    try:
+        if mask is not None and (call := mask.producer()) is not None and call.op_type == KEEP_TOKENS.name:
+            return call.outputs[1]
+        cast = producer(producer(producer(mask, "Expand").inputs[0], "Unsqueeze").inputs[0], "Cast")
+    except NoMatch:
+        return mask
+    keys = cast.inputs[0]
+    return keys if keys is not None and keys.is_graph_input() else mask
 
 
 def before_pruning(value: ir.Value) -> ir.Value:

@@ -40,16 +40,15 @@ class KeyMask {
  public:
   KeyMask(const uint8_t* mask, size_t batch, size_t rows, size_t tokens) : mask_(mask), rows_(rows), tokens_(tokens) {
     if (!mask) return;
-    attended_.reset(static_cast<uint8_t*>(allocate_aligned(batch * tokens)));
+    if (rows > 1) attended_.reset(static_cast<uint8_t*>(allocate_aligned(batch * tokens)));
     summaries_.reset(static_cast<Summary*>(allocate_aligned(batch * sizeof(Summary))));
-    for (size_t sequence = 0; sequence < batch; ++sequence)
-      summaries_[sequence] = summarize(mask + sequence * rows * tokens, attended_.get() + sequence * tokens);
+    for (size_t sequence = 0; sequence < batch; ++sequence) summaries_[sequence] = summarize(sequence);
   }
   // Number of keys up to the last that any query attends to.
   size_t key_tokens(size_t sequence) const { return mask_ ? summaries_[sequence].key_tokens : tokens_; }
   // Flags [key_tokens] of the keys that any query attends to, or null if every query attends to all of them.
   const uint8_t* attended(size_t sequence) const {
-    return is_full(sequence) ? nullptr : attended_.get() + sequence * tokens_;
+    return is_full(sequence) ? nullptr : (rows_ > 1 ? attended_.get() : mask_) + sequence * tokens_;
   }
   // Mask rows from a query on, `stride` apart, or null if every query attends to all of key_tokens.
   const uint8_t* rows(size_t sequence, size_t query) const {
@@ -62,13 +61,18 @@ class KeyMask {
     size_t key_tokens;
     bool is_full;  // every query attends to all of key_tokens
   };
-  // Reduces a mask [rows, tokens]; sets `attended` [tokens].
-  Summary summarize(const uint8_t* mask, uint8_t* attended) const {
+  // Reduces the mask [rows, tokens] of a sequence, and sets its flags in `attended_`; one row is these flags itself.
+  Summary summarize(size_t sequence) const {
     const size_t rows = rows_,
                  tokens = tokens_;  // a member would be read again after each write to bytes, which alias everything
-    std::copy_n(mask, tokens, attended);
-    for (size_t query = 1; query < rows; ++query)
-      for (size_t key = 0; key < tokens; ++key) attended[key] |= mask[query * tokens + key];
+    const uint8_t *mask = mask_ + sequence * rows * tokens, *attended = mask;
+    if (rows > 1) {
+      uint8_t* any = attended_.get() + sequence * tokens;
+      std::copy_n(mask, tokens, any);
+      for (size_t query = 1; query < rows; ++query)
+        for (size_t key = 0; key < tokens; ++key) any[key] |= mask[query * tokens + key];
+      attended = any;
+    }
     Summary summary = {tokens, true};
     while (summary.key_tokens && !attended[summary.key_tokens - 1]) --summary.key_tokens;
     for (size_t query = 0; query < rows && summary.is_full; ++query)

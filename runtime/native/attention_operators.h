@@ -10,6 +10,7 @@
 
 #include "kernels.h"
 #include "onnxruntime_tensors.h"
+#include "scratch.h"
 
 namespace bert::operators {
 
@@ -44,6 +45,34 @@ struct AttentionAttributes {
   }
 };
 
+// Which keys queries attend to: null for all of them, else bytes [B, 1, rows, T], rows 1 or T.
+struct MaskRows {
+  const uint8_t* values;
+  size_t rows;
+};
+
+// Reads a mask bool [B, T] or [B, 1, T, T], or int64 [B, T], 0 at padding, whose bytes are a thread's memory. A flag
+// that is not left out says whether all of the mask is true: bundles from before 0.1.0 have it.
+inline Status* read_mask(const Tensor& mask, const Tensor& is_full, int64_t batch, int64_t tokens, MaskRows& rows) {
+  if (is_full.data && is_full.size() != 1)
+    return invalid_argument("expected one flag that says whether the mask is full");
+  const bool is_of_keys = mask.has_shape({batch, tokens});
+  if ((mask.type != kBool && mask.type != kInt64) || (mask.type == kInt64 && !is_of_keys))
+    return invalid_argument("expected a mask of bool, or of int64 [B, T]");
+  if (!is_of_keys && !mask.has_shape({batch, 1, tokens, tokens}))
+    return invalid_argument("expected a mask [B, T] or [B, 1, T, T]");
+  rows = {mask.as<uint8_t>(), is_of_keys ? 1 : static_cast<size_t>(tokens)};
+  if (mask.type == kInt64) {
+    static thread_local Scratch scratch;
+    const size_t count = mask.size();
+    uint8_t* bytes = scratch.reserve(count);
+    std::transform(mask.as<int64_t>(), mask.as<int64_t>() + count, bytes, [](int64_t value) { return value != 0; });
+    rows.values = bytes;
+  }
+  if (is_full.data && *is_full.as<uint8_t>()) rows.values = nullptr;
+  return nullptr;
+}
+
 // Reads the inputs (qkv, mask, is_full, and those of the variant), allocates the output y, and calls
 // compute(attention, y, thread pool).
 template <class Output, Variant variant, class Compute>
@@ -52,7 +81,6 @@ Status* compute_attention(KernelContext* context, const AttentionAttributes& att
   RETURN_IF_ERROR(read_inputs(context, inputs));
   const auto& [qkv, mask, is_full] = inputs;
   const size_t num_heads = attributes.num_heads, width = qkv.last_dimension() / 3;
-  if (is_full.size() != 1) return invalid_argument("expected one flag that says whether the mask is full");
   if (qkv.rank != 3 || !width || qkv.last_dimension() % 3 || width % num_heads)
     return invalid_argument("expected queries, keys and values [B, T, 3·num_heads·S], S above 0");
   const int64_t batch = qkv.dimensions[0], tokens = qkv.dimensions[1];
@@ -60,13 +88,13 @@ Status* compute_attention(KernelContext* context, const AttentionAttributes& att
   if constexpr (is_rotary(variant)) {
     RETURN_IF_ERROR(read_input(context, 3, cos));
     RETURN_IF_ERROR(read_input(context, 4, sin));
-    if (!mask.has_shape({batch, tokens})) return invalid_argument("expected a mask [B, T]");
+    if (mask.rank != 2) return invalid_argument("expected a mask [B, T]");
     if (head_size % 2 || cos.rank != 2 || cos.last_dimension() != head_size / 2 || cos.dimensions[0] < tokens ||
         !cos.has_shape_of(sin) || sin.rank != 2)
       return invalid_argument("expected an even S, and cosines and sines [positions, S / 2] of at least T positions");
-  } else {
-    if (!mask.has_shape({batch, 1, tokens, tokens})) return invalid_argument("expected a mask [B, 1, T, T]");
   }
+  MaskRows mask_rows = {};
+  RETURN_IF_ERROR(read_mask(mask, is_full, batch, tokens, mask_rows));
   if constexpr (variant == Variant::kRelative) {
     RETURN_IF_ERROR(read_input(context, 3, bias));
     if (!bias.has_shape({static_cast<int64_t>(num_heads), std::max<int64_t>(0, 2 * tokens - 1)}))
@@ -78,8 +106,8 @@ Status* compute_attention(KernelContext* context, const AttentionAttributes& att
                                head_size,
                                attributes.scale,
                                qkv.as<float>(),
-                               *is_full.as<uint8_t>() ? nullptr : mask.as<uint8_t>(),
-                               is_rotary(variant) ? 1 : static_cast<size_t>(tokens),
+                               mask_rows.values,
+                               mask_rows.rows,
                                bias.as<float>(),
                                {cos.as<float>(), sin.as<float>()},
                                attributes.window};
@@ -97,22 +125,22 @@ template <Variant variant>
 struct AttentionInputs {
   static constexpr const char *kName = "SelfAttention", *kBf16Name = "Bf16SelfAttention",
                               *kQuantizedName = "QuantizedAttention";
-  static constexpr ElementType kInputs[] = {kFloat, kBool, kBool};
-  static constexpr ElementType kQuantizedInputs[] = {kFloat, kBool, kBool, kFloat, kUint8};
+  static constexpr ElementType kInputs[] = {kFloat, kAnyType, optional(kBool)};
+  static constexpr ElementType kQuantizedInputs[] = {kFloat, kAnyType, optional(kBool), kFloat, kUint8};
 };
 template <>
 struct AttentionInputs<Variant::kRelative> {
   static constexpr const char *kName = "RelativeAttention", *kBf16Name = "Bf16RelativeAttention",
                               *kQuantizedName = "QuantizedRelativeAttention";
-  static constexpr ElementType kInputs[] = {kFloat, kBool, kBool, kFloat};
-  static constexpr ElementType kQuantizedInputs[] = {kFloat, kBool, kBool, kFloat, kFloat, kUint8};
+  static constexpr ElementType kInputs[] = {kFloat, kAnyType, optional(kBool), kFloat};
+  static constexpr ElementType kQuantizedInputs[] = {kFloat, kAnyType, optional(kBool), kFloat, kFloat, kUint8};
 };
 template <>
 struct AttentionInputs<Variant::kRotary> {
   static constexpr const char *kName = "RotaryAttention", *kBf16Name = "Bf16RotaryAttention",
                               *kQuantizedName = "QuantizedRotaryAttention";
-  static constexpr ElementType kInputs[] = {kFloat, kBool, kBool, kFloat, kFloat};
-  static constexpr ElementType kQuantizedInputs[] = {kFloat, kBool, kBool, kFloat, kFloat, kFloat, kUint8};
+  static constexpr ElementType kInputs[] = {kFloat, kAnyType, optional(kBool), kFloat, kFloat};
+  static constexpr ElementType kQuantizedInputs[] = {kFloat, kAnyType, optional(kBool), kFloat, kFloat, kFloat, kUint8};
 };
 template <>
 struct AttentionInputs<Variant::kLocal> : AttentionInputs<Variant::kRotary> {
@@ -130,8 +158,7 @@ void compute_floats(const Attention& attention, float* y, const ThreadPool& thre
   attention.compute(y, threads, tables);
 }
 
-// (qkv float32 [B, T, 3·H·S], mask bool [B, 1, T, T] or [B, T], is_full bool: all of the mask is true, inputs of the
-// variant) → y float32 [B, T, H·S]
+// (qkv float32 [B, T, 3·H·S], mask and is_full of read_mask, inputs of the variant) → y float32 [B, T, H·S]
 template <Variant variant, bool in_bf16>
 struct FloatAttention {
   static constexpr const char* kName = in_bf16 ? AttentionInputs<variant>::kBf16Name : AttentionInputs<variant>::kName;

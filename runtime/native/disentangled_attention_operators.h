@@ -44,12 +44,11 @@ Status* check_position_tables(const Attention& attention, const PositionTables<T
   return nullptr;
 }
 
-// (qkv float32 [B, T, 3·H·S], mask bool [B, 1, T, T], is_full bool, constants of read_position_tables) → y float32
-// [B, T, H·S]
+// (qkv float32 [B, T, 3·H·S], mask and is_full of read_mask, constants of read_position_tables) → y float32 [B, T, H·S]
 template <bool in_bf16>
 struct DisentangledAttention {
   static constexpr const char* kName = in_bf16 ? "Bf16DisentangledAttention" : "DisentangledAttention";
-  static constexpr ElementType kInputs[] = {kFloat, kBool, kBool, kFloat, kFloat, kInt64, kInt64};
+  static constexpr ElementType kInputs[] = {kFloat, kAnyType, optional(kBool), kFloat, kFloat, kInt64, kInt64};
   static constexpr ElementType kOutputs[] = {kFloat};
   AttentionAttributes attributes;
   std::unique_ptr<PositionTables<float>> tables;
@@ -76,7 +75,8 @@ struct DisentangledAttention {
 // (inputs of DisentangledAttention, y scale, y zero point) → y uint8 [B, T, H·S]
 struct QuantizedDisentangledAttention {
   static constexpr const char* kName = "QuantizedDisentangledAttention";
-  static constexpr ElementType kInputs[] = {kFloat, kBool, kBool, kFloat, kFloat, kInt64, kInt64, kFloat, kUint8};
+  static constexpr ElementType kInputs[] = {kFloat, kAnyType, optional(kBool), kFloat, kFloat,
+                                            kInt64, kInt64,   kFloat,          kUint8};
   static constexpr ElementType kOutputs[] = {kUint8};
   AttentionAttributes attributes;
   std::unique_ptr<PositionTables<int16_t>> tables;

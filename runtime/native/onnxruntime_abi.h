@@ -24,8 +24,9 @@ struct ApiBase {
 };
 
 enum ErrorCode : int { kFail = 1, kInvalidArgument = 2 };
-enum ElementType : int { kFloat = 1, kUint8 = 2, kInt8 = 3, kInt64 = 7, kBool = 9, kBFloat16 = 16 };
-enum Characteristic : int { kRequired = 0 };
+// kAnyType is ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED, which an operator declares for an input of any type.
+enum ElementType : int { kAnyType = 0, kFloat = 1, kUint8 = 2, kInt8 = 3, kInt64 = 7, kBool = 9, kBFloat16 = 16 };
+enum Characteristic : int { kRequired = 0, kOptional = 1 };
 
 // A function of OrtApi, by its index.
 template <size_t Index, class Result, class... Arguments>
@@ -40,6 +41,7 @@ constexpr ApiFunction<26, Status*, const char*, Domain**> CreateCustomOpDomain;
 constexpr ApiFunction<27, Status*, Domain*, const struct CustomOp*> CustomOpDomain_Add;
 constexpr ApiFunction<28, Status*, SessionOptions*, Domain*> AddCustomOpDomain;
 constexpr ApiFunction<51, Status*, Value*, void**> GetTensorMutableData;
+constexpr ApiFunction<60, Status*, const Shape*, ElementType*> GetTensorElementType;
 constexpr ApiFunction<61, Status*, const Shape*, size_t*> GetDimensionsCount;
 constexpr ApiFunction<62, Status*, const Shape*, int64_t*, size_t> GetDimensions;
 constexpr ApiFunction<65, Status*, const Value*, Shape**> GetTensorTypeAndShape;

@@ -20,18 +20,28 @@ inline const Api* api = nullptr;  // set when the library is registered
 
 inline Status* invalid_argument(const char* message) { return CreateStatus(api, kInvalidArgument, message); }
 
+// An input of an operator as it is declared: its type, and that it may be left out.
+constexpr int kOptionalBit = 1 << 8;
+constexpr ElementType optional(ElementType type) { return static_cast<ElementType>(type | kOptionalBit); }
+constexpr ElementType type_of(ElementType declared) { return static_cast<ElementType>(declared & ~kOptionalBit); }
+constexpr Characteristic characteristic_of(ElementType declared) {
+  return declared & kOptionalBit ? kOptional : kRequired;
+}
+
 // A view of a tensor of ONNX Runtime.
 struct Tensor {
   static constexpr size_t kMaxRank = 8;
   void* data = nullptr;
   int64_t dimensions[kMaxRank] = {};
   size_t rank = 0;
+  ElementType type = kAnyType;
 
   Status* read(const Value* value) {
     RETURN_IF_ERROR(GetTensorMutableData(api, const_cast<Value*>(value), &data));
     Shape* shape = nullptr;
     RETURN_IF_ERROR(GetTensorTypeAndShape(api, value, &shape));
-    Status* error = GetDimensionsCount(api, shape, &rank);
+    Status* error = GetTensorElementType(api, shape, &type);
+    if (!error) error = GetDimensionsCount(api, shape, &rank);
     if (!error)
       error = rank <= kMaxRank ? GetDimensions(api, shape, dimensions, rank)
                                : invalid_argument("expected a tensor of at most 8 axes");
@@ -64,10 +74,11 @@ inline Status* read_quant_params(const Tensor& scale, const Tensor& zero_point, 
   return nullptr;
 }
 
+// Reads an input; one that is left out has no data and no axes.
 inline Status* read_input(KernelContext* context, size_t index, Tensor& tensor) {
   const Value* value = nullptr;
   RETURN_IF_ERROR(KernelContext_GetInput(api, context, index, &value));
-  return tensor.read(value);
+  return value ? tensor.read(value) : nullptr;
 }
 
 // Reads the inputs from the first on.

@@ -37,11 +37,12 @@ struct Registered : CustomOp {
     version = kApiVersion;
     GetName = [](const CustomOp*) { return Operator::kName; };
     GetExecutionProviderType = [](const CustomOp*) { return "CPUExecutionProvider"; };
-    GetInputType = [](const CustomOp*, size_t index) { return Operator::kInputs[index]; };
+    GetInputType = [](const CustomOp*, size_t index) { return type_of(Operator::kInputs[index]); };
     GetInputTypeCount = [](const CustomOp*) { return sizeof Operator::kInputs / sizeof(ElementType); };
     GetOutputType = [](const CustomOp*, size_t index) { return Operator::kOutputs[index]; };
     GetOutputTypeCount = [](const CustomOp*) { return sizeof Operator::kOutputs / sizeof(ElementType); };
-    GetInputCharacteristic = GetOutputCharacteristic = [](const CustomOp*, size_t) { return kRequired; };
+    GetInputCharacteristic = [](const CustomOp*, size_t index) { return characteristic_of(Operator::kInputs[index]); };
+    GetOutputCharacteristic = [](const CustomOp*, size_t) { return kRequired; };
     GetInputMemoryType = [](const CustomOp*, size_t) { return 0; };
     CreateKernelV2 = [](const CustomOp*, const Api*, const KernelInfo* info, void** kernel) {
       return catch_exceptions([&] { return Operator::create(info, kernel); });

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels.h"
+#include "scratch.h"
 #if defined(__aarch64__)
 #include "neon.h"
 #elif defined(BERT_AVX2)
@@ -26,22 +27,5 @@ constexpr size_t round_up(size_t a, size_t b) { return ceil_div(a, b) * b; }
 inline ptrdiff_t remaining(size_t end, size_t first) {
   return static_cast<ptrdiff_t>(end) - static_cast<ptrdiff_t>(first);
 }
-
-// A thread's working memory: it grows on demand and is freed when the thread ends.
-class Scratch {
- public:
-  // Returns at least `bytes` bytes, aligned to 64. Earlier contents are lost.
-  uint8_t* reserve(size_t bytes) {
-    if (bytes > size_) {
-      memory_.reset(static_cast<uint8_t*>(allocate_aligned(bytes)));
-      size_ = bytes;
-    }
-    return memory_.get();
-  }
-
- private:
-  AlignedArray<uint8_t> memory_;
-  size_t size_ = 0;
-};
 
 }  // namespace bert

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 Array = NDArray[Any]
-_pruning = import_module("hostile_pruning" if __name__ == "hostile_graphs" else f"{__package__}.hostile_pruning")
+_PARENT = "" if __name__ == "hostile_graphs" else f"{__package__}."
+_CALLS = [import_module(f"{_PARENT}{name}").calls for name in ("hostile_disentangled", "hostile_pruning")]
 
 _DOMAIN = "bert_export"
 _OUTPUT_TYPES = {
@@ -105,6 +106,19 @@ def _attention(
         yield HostileGraph(f"{function}, {name}", error, function, arguments, variable, attributes, ["y"])
 
 
+def _attention_masks() -> Iterator[HostileGraph]:
+    """Yield calls of every attention with masks of other types and shapes."""
+    yield from _attention("no mask", "", mask=None)
+    for mask in (np.ones((1, 4), np.bool_), np.array([[1, -1, 1 << 62, 0]]), np.zeros((1, 4), np.int64)):
+        yield from _attention(f"a mask {mask.tolist()} of keys", None, mask=mask, is_full=None)
+    for mask in (np.ones((1, 1, 4, 4), np.float32), np.ones((1, 1, 4, 4), np.int64), np.ones((1, 4), np.int32)):
+        of = "expected a mask of bool, or of int64 [B, T]"
+        yield from _attention(f"a mask {mask.shape} of {mask.dtype}", of, mask=mask)
+    for shape in ((16,), (1, 4, 4), (4, 4, 1, 1), (1, 4, 1, 4), (1, 1, 4, 3), (0,)):
+        yield from _attention(f"a mask {shape}", "expected a mask [B, T] or [B, 1, T, T]", mask=np.ones(shape, bool))
+    yield from _attention("two flags", "expected one flag", is_full=np.zeros(2, np.bool_))
+
+
 def _attentions() -> Iterator[HostileGraph]:
     """Yield calls of every attention."""
     for heads in (0, -1, -(1 << 63)):
@@ -115,14 +129,8 @@ def _attentions() -> Iterator[HostileGraph]:
         yield from _attention(f"a scale of {scale}", "a finite scale above 0", {"scale": scale})
     for attribute in ("num_heads", "scale"):
         yield from _attention(f"no {attribute}", attribute, {attribute: None})
-    for argument in ("mask", "is_full"):
-        yield from _attention(f"no {argument}", "", **{argument: None})
-    yield from _attention("a mask of floats", "tensor(float)", mask=np.ones((1, 1, 4, 4), np.float32))
     for shape in ((1, 4, 0), (1, 1 << 32, 0), (1, 4, 13), (4, 12), (1,) * 9):
         yield from _attention(f"qkv {shape}", "expected", qkv=np.ones(shape, np.float32), mask=np.ones(0, np.bool_))
-    for shape in ((16,), (1, 4, 4), (4, 4, 1, 1), (1, 4, 1, 4), (1, 1, 4, 3), (0,)):
-        yield from _attention(f"a mask {shape}", r"expected a mask [B, 1, T, T]", mask=np.ones(shape, np.bool_))
-    yield from _attention("two flags", "expected one flag", is_full=np.zeros(2, np.bool_))
     yield from _attention("no sequences", None, qkv=np.ones((0, 4, 12), np.float32), mask=np.ones((0, 1, 4, 4), bool))
     no_tokens = {"qkv": np.ones((1, 0, 12), np.float32), "mask": np.ones((1, 1, 0, 0), bool)}
     yield from _attention("no tokens", None, **no_tokens, bias=np.ones((1, 0), np.float32))
@@ -181,56 +189,6 @@ def _rotaries() -> Iterator[HostileGraph]:
     yield from _rotary("no tokens", None, **no_tokens)
     yield from _rotary("a mask of bytes 2", None, mask=np.full((1, 4), 2, np.uint8).view(np.bool_))
     yield from _rotary("no keys", None, mask=np.zeros((1, 4), np.bool_))
-
-
-def _disentangled(
-    name: str, error: str | None, attributes: Mapping[str, Any] | None = None, **changes: Array | None
-) -> Iterator[HostileGraph]:
-    """Yield a call of each attention with positions; `changes` replace arguments, `attributes` those of one head."""
-    values = {
-        "qkv": np.ones((1, 4, 12), np.float32),
-        "mask": np.ones((1, 1, 4, 4), np.bool_),
-        "is_full": np.asarray(False),
-        "position_keys": np.ones((1, 6, 4), np.float32),
-        "position_queries": np.ones((1, 6, 4), np.float32),
-        "key_indices": np.arange(8) % 6,
-        "query_indices": np.arange(8) % 6,
-    } | changes
-    attributes = {"num_heads": 1, "scale": 0.5} | (attributes or {})
-    for prefix in ("", "Bf16", "Quantized"):
-        function = f"{prefix}DisentangledAttention"
-        extra = {"y_scale": np.asarray(np.float32(0.1)), "y_zero_point": np.asarray(np.uint8(3))}
-        extra = extra if prefix == "Quantized" else {}
-        variable = ("qkv", "mask", "is_full")
-        yield HostileGraph(f"{function}, {name}", error, function, values | extra, variable, attributes, ["y"])
-
-
-def _disentangled_attentions() -> Iterator[HostileGraph]:
-    """Yield calls of attention with scores of positions."""
-    yield from _disentangled("as exported", None)
-    yield from _disentangled("0 heads", "expected num_heads of at least 1", {"num_heads": 0})
-    yield from _disentangled("2 heads", "expected positions as keys and as queries [num_heads", {"num_heads": 2})
-    for shape in ((6, 4), (2, 6, 4), (1, 0, 4), (1, 6, 0), (0, 6, 4), (1, 1, 6, 4)):
-        tables = {name: np.ones(shape, np.float32) for name in ("position_keys", "position_queries")}
-        yield from _disentangled(f"positions {shape}", "expected positions as keys and as queries", **tables)
-    other = np.ones((1, 5, 4), np.float32)
-    yield from _disentangled("fewer queries", "expected positions as keys and as queries", position_queries=other)
-    for size in (0, 7):
-        indices = {name: np.zeros(size, np.int64) for name in ("key_indices", "query_indices")}
-        yield from _disentangled(f"{size} indices", "expected indices of positions [2·M]", **indices)
-    for wrong in (-1, 6, 1 << 62, -(1 << 63)):
-        indices = np.full(8, wrong, np.int64)
-        yield from _disentangled(f"an index of {wrong}", "indices of positions from 0 to P - 1", query_indices=indices)
-    long = {"qkv": np.ones((1, 5, 12), np.float32), "mask": np.ones((1, 1, 5, 5), np.bool_)}
-    yield from _disentangled("5 tokens of 4", "expected at most M tokens", **long)
-    yield from _disentangled(
-        "another head size", "of the head size of the positions", qkv=np.ones((1, 4, 24), np.float32)
-    )
-    none = {"qkv": np.ones((1, 0, 12), np.float32), "mask": np.ones((1, 1, 0, 0), np.bool_)}
-    yield from _disentangled("no tokens", None, **none)
-    yield from _disentangled("NaN positions", None, position_keys=np.full((1, 6, 4), np.nan, np.float32))
-    for name in ("position_keys", "position_queries", "key_indices", "query_indices"):
-        yield from _disentangled(f"no {name}", "", **{name: None})
 
 
 def _weight_type(function: str) -> type[np.generic]:
@@ -395,6 +353,17 @@ def _float_norm_cases() -> Iterator[tuple[str, str | None, dict[str, Any]]]:
 
 def hostile_graphs() -> dict[str, HostileGraph]:
     """Return the graphs by name."""
-    groups = (_attentions, _rotaries, _disentangled_attentions, _linears, _float_linears, _norms, _float_norms)
-    graphs = [*(graph for group in groups for graph in group()), *(HostileGraph(*call) for call in _pruning.calls())]
+    groups = (
+        _attentions,
+        _attention_masks,
+        _rotaries,
+        _linears,
+        _float_linears,
+        _norms,
+        _float_norms,
+    )
+    graphs = [
+        *(graph for group in groups for graph in group()),
+        *(HostileGraph(*call) for calls in _CALLS for call in calls()),
+    ]
     return {graph.name: graph for graph in graphs}

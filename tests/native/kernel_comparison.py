@@ -61,7 +61,7 @@ class KernelComparison:
             key: ir.Value(name=key, const_value=ir.tensor(array, name=key), type=ir.TensorType(ir.tensor(array).dtype))
             for key, array in constants.items()
         }
-        arguments = [{**values, **weights}[parameter.name or ""] for parameter in function.inputs]
+        arguments = [{**values, **weights}.get(parameter.name or "") for parameter in function.inputs]
         output_types = _OUTPUT_TYPES.get(name, [ir.DataType.FLOAT])
         outputs = [
             ir.Value(name=output.name, type=ir.TensorType(output_type))

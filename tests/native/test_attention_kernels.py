@@ -31,11 +31,7 @@ def attention_inputs(
     qkv = rng.normal(scale=std, size=(batch, tokens, 3 * heads * head_size)).astype(np.float32)
     lengths = rng.integers(1, tokens + 1, batch)
     mask = (np.arange(tokens) < lengths[:, None])[:, None, None]
-    inputs = {
-        "qkv": qkv,
-        "mask": np.broadcast_to(mask, (batch, 1, tokens, tokens)).copy(),
-        "is_full": np.asarray(False),
-    }
+    inputs = {"qkv": qkv, "mask": np.broadcast_to(mask, (batch, 1, tokens, tokens)).copy()}
     bias = rng.normal(scale=std, size=(heads, 2 * tokens - 1)).astype(np.float32)
     return inputs | ({"bias": bias} if "Relative" in function else {})
 
@@ -54,7 +50,6 @@ def test_quantized_attention_matches_reference_within_one_step(
 ) -> None:
     inputs = attention_inputs(batch, tokens, heads, head_size, function=function)
     inputs["mask"] |= full
-    inputs["is_full"] = np.asarray(full)
     (actual,), (expected,) = compare_quantized(inputs, tmp_path, heads, head_size**-0.5, function).outputs()
     assert actual.shape == (batch, tokens, heads * head_size)
     max_difference, fraction = uint8_difference(actual, expected)
@@ -83,7 +78,7 @@ def test_small_probabilities_next_to_a_large_one_are_not_rounded_away(tokens: in
     scores[0] = top
     qkv[:, 0], qkv[:, 1], qkv[:, 2] = 1.0, scores / np.sqrt(32), 1.0
     qkv[0, 2] = 0.0
-    inputs["is_full"] = np.asarray(True)
+    inputs["mask"][:] = True
     output = {"y_scale": np.float32(1 / 255), "y_zero_point": np.uint8(0)}
     comparison = KernelComparison("QuantizedAttention", inputs, output, tmp_path, num_heads=1, scale=32**-0.5)
     (actual,), (expected,) = comparison.outputs()
@@ -118,14 +113,14 @@ def test_masked_tokens_do_not_change_quantized_attention(function: str, holes: b
         (after,), _ = comparison.outputs(qkv=changed)
         np.testing.assert_array_equal(before[:, attended], after[:, attended])
     changed[:, ~attended, :64] = inputs["qkv"][:, ~attended, :64]
-    (unmasked,), _ = comparison.outputs(qkv=changed, is_full=np.asarray(True))
+    (unmasked,), _ = comparison.outputs(qkv=changed, mask=np.ones_like(inputs["mask"]))
     assert uint8_difference(before, unmasked)[0] > 1
 
 
 @pytest.mark.parametrize("function", ATTENTIONS)
 def test_every_byte_but_0_stands_for_true(function: str, tmp_path: Path) -> None:
-    """NumPy's booleans may have any byte."""
-    inputs = attention_inputs(3, 40, 2, 32, function=function)
+    """NumPy's booleans may have any byte. Bundles from before 0.1.0 say whether the mask is full, too."""
+    inputs = attention_inputs(3, 40, 2, 32, function=function) | {"is_full": np.asarray(False)}
     output = OUTPUT if "Quantized" in function else {}
     comparison = KernelComparison(function, inputs, output, tmp_path, num_heads=2, scale=32**-0.5)
     (expected,), _ = comparison.outputs()
@@ -133,13 +128,14 @@ def test_every_byte_but_0_stands_for_true(function: str, tmp_path: Path) -> None
     (actual,), _ = comparison.outputs(mask=(any_byte * inputs["mask"]).view(np.bool_))
     np.testing.assert_array_equal(actual, expected)
     (full,), _ = comparison.outputs(is_full=np.full((), 2, np.uint8).view(np.bool_))
-    np.testing.assert_array_equal(full, comparison.outputs(is_full=np.asarray(True))[0][0])
+    np.testing.assert_array_equal(full, comparison.outputs(mask=np.ones_like(inputs["mask"]))[0][0])
 
 
 @pytest.mark.parametrize("part", ["key", "value"])
 def test_outliers_of_100_times_the_others_cost_at_most_one_step(part: str, tmp_path: Path) -> None:
     """Keys, and values, of a head share one int16 scale. The queries hardly read the key's outlier."""
-    inputs = attention_inputs(1, 64, 1, 64) | {"is_full": np.asarray(True)}
+    inputs = attention_inputs(1, 64, 1, 64)
+    inputs["mask"][:] = True
     qkv = inputs["qkv"].reshape(64, 3, 64)
     qkv[:, 0, 7] *= 0.01
     qkv[5, 1 if part == "key" else 2, 7] = 100
@@ -151,7 +147,8 @@ def test_outliers_of_100_times_the_others_cost_at_most_one_step(part: str, tmp_p
 @pytest.mark.parametrize("function", ATTENTIONS)
 def test_faults_stay_in_their_sequence_and_head(function: str, value: float, tmp_path: Path) -> None:
     """uint8 has no NaN, so that a fault in INT8 looks like any output; those of other texts must not change."""
-    inputs = attention_inputs(3, 20, 2, 32, function=function) | {"is_full": np.asarray(True)}
+    inputs = attention_inputs(3, 20, 2, 32, function=function)
+    inputs["mask"][:] = True
     output = OUTPUT if "Quantized" in function else {}
     comparison = KernelComparison(function, inputs, output, tmp_path, num_heads=2, scale=32**-0.5)
     (before,), _ = comparison.outputs()
@@ -163,9 +160,30 @@ def test_faults_stay_in_their_sequence_and_head(function: str, value: float, tmp
     np.testing.assert_array_equal(after[1, :, 32:], before[1, :, 32:])
 
 
+@pytest.mark.parametrize("dtype", [np.bool_, np.int64])
+@pytest.mark.parametrize("function", ATTENTIONS)
+def test_a_mask_of_keys_is_that_of_all_queries(function: str, dtype: type[np.generic], tmp_path: Path) -> None:
+    """Attention reads the runtime's mask as it is, with padding on either side or in between."""
+    inputs = attention_inputs(4, 40, 2, 32, function=function)
+    keys = np.arange(40) < np.array([40, 17, 40, 3])[:, None]
+    keys[2] = np.arange(40) % 3 != 1
+    keys[3] = keys[3, ::-1]
+    inputs["mask"][:] = keys[:, None, None]
+    output = OUTPUT if "Quantized" in function else {}
+    (expected,), _ = KernelComparison(function, inputs, output, tmp_path, num_heads=2, scale=32**-0.5).outputs()
+    number = 1 if dtype == np.bool_ else -(1 << 40)  # whatever is not 0 counts
+    inputs["mask"] = np.where(keys, np.asarray(number, dtype), np.asarray(0, dtype))
+    (actual,), (reference,) = KernelComparison(
+        function, inputs, output, tmp_path, num_heads=2, scale=32**-0.5
+    ).outputs()
+    np.testing.assert_array_equal(actual, expected)
+    tolerance = 1 if "Quantized" in function else 0.02 if "Bf16" in function else 2e-6
+    np.testing.assert_allclose(actual.astype(float), reference.astype(float), rtol=0, atol=tolerance)
+
+
 def test_mask_of_another_size_is_an_error(tmp_path: Path) -> None:
     comparison = compare_quantized(attention_inputs(1, 8, 2, 16), tmp_path, 2, 0.25)
-    with pytest.raises(Exception, match=r"expected a mask \[B, 1, T, T\]"):
+    with pytest.raises(Exception, match=r"expected a mask \[B, T\] or \[B, 1, T, T\]"):
         comparison.outputs(mask=np.ones((1, 1, 1, 8), dtype=np.bool_))
 
 
@@ -178,7 +196,7 @@ def test_bias_of_another_size_is_an_error(tmp_path: Path) -> None:
 
 def test_bias_shows_where_queries_and_keys_are_zero(tmp_path: Path) -> None:
     """Scores are the bias alone: each query attends to the key two tokens after it, the last two to the last ones."""
-    inputs = attention_inputs(1, 9, 1, 16, function="QuantizedRelativeAttention") | {"is_full": np.asarray(True)}
+    inputs = attention_inputs(1, 9, 1, 16, function="QuantizedRelativeAttention")
     inputs["mask"][:] = True
     inputs["qkv"][..., :32] = 0
     inputs["bias"][:] = -1000.0
@@ -216,7 +234,6 @@ def test_float32_attention_matches_reference(
 ) -> None:
     inputs = attention_inputs(batch, tokens, heads, head_size, function=function)
     inputs["mask"] |= mask == "full"
-    inputs["is_full"] = np.asarray(mask == "full")
     if mask == "left":
         inputs["mask"] = np.ascontiguousarray(inputs["mask"][..., ::-1])
     if mask == "causal":

@@ -100,7 +100,6 @@ def test_attention_of_bf16_numbers_matches_reference(
     inputs = attention_inputs(batch, tokens, heads, head_size, function=function)
     inputs["qkv"] = rounded(inputs["qkv"])
     inputs["mask"] |= full
-    inputs["is_full"] = np.asarray(full)
     comparison = KernelComparison(function, inputs, {}, tmp_path, num_heads=heads, scale=head_size**-0.5)
     (actual,), (expected,) = comparison.outputs()
     assert actual.shape == (batch, tokens, heads * head_size)

@@ -29,7 +29,6 @@ def disentangled_attention(
     inputs = {
         "qkv": rng.normal(scale=std, size=(batch, tokens, 3 * heads * head_size)).astype(np.float32),
         "mask": np.broadcast_to(mask, (batch, 1, tokens, tokens)).copy(),
-        "is_full": np.asarray(False),
     }
     tables = rng.normal(scale=std * (3 * head_size) ** -0.5, size=(2, heads, 2 * span, head_size)).astype(np.float32)
     descending, ascending = np.arange(max_tokens - 1, -max_tokens - 1, -1), np.arange(1 - max_tokens, max_tokens + 1)
@@ -60,7 +59,7 @@ def assert_close(function: str, actual: Array, expected: Array) -> None:
 def test_kernel_matches_reference(function: str, shape: tuple[int, ...], full: bool, tmp_path: Path) -> None:
     inputs, comparison = disentangled_attention(function, *shape, tmp_path)
     mask = inputs["mask"] | full
-    (actual,), (expected,) = comparison.outputs(mask=mask, is_full=np.asarray(full))
+    (actual,), (expected,) = comparison.outputs(mask=mask)
     batch, tokens, heads, head_size, *_ = shape
     assert actual.shape == (batch, tokens, heads * head_size)
     assert_close(function, actual, expected)

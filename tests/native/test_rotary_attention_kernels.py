@@ -32,7 +32,6 @@ def rotary_inputs(batch: int, tokens: int, heads: int, head_size: int, mask: str
     return {
         "qkv": rng.normal(size=(batch, tokens, 3 * heads * head_size)).astype(np.float32),
         "mask": keys,
-        "is_full": np.asarray(mask == "full"),
         "cos": np.cos(angles).astype(np.float32),
         "sin": np.sin(angles).astype(np.float32),
     }
