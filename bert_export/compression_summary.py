@@ -20,6 +20,7 @@ def describe_compression(record: Mapping[str, Any]) -> list[str]:
         lines = [
             f"{len(record['layers_kept'])} of {record['num_layers_before']} layers ({kept}), feed-forward width "
             f"{record['intermediate_size']} of {record['intermediate_size_before']}",
+            *([f"token pruning {record['token_pruning']}"] if record.get("token_pruning") else []),
             f"{speed['speedup']:.2f}× as fast as the uncompressed INT8 ({speed['latency_ms']:.3f} against "
             f"{speed['uncompressed_latency_ms']:.3f} ms for a text of dev)",
             f"{gate['metric']} {gate['compressed']:.4f} against {gate['uncompressed']:.4f}: a loss of "

@@ -48,8 +48,7 @@ class _Compared(NamedTuple):
 
 def candidate_schedules(num_layers: int) -> list[TokenPruning]:
     """Return the schedules that `AUTO` chooses from, the one that keeps most first."""
-    layers = sorted({max(1, num_layers // 3), max(1, 2 * num_layers // 3)} - {num_layers})
-    return [TokenPruning(tuple(zip(layers, (share, -(-share * share // 100)), strict=False))) for share in _SHARES]
+    return [TokenPruning.in_thirds(num_layers, share) for share in _SHARES]
 
 
 def check_pruning(config: EncoderConfig, task: Task, schedule: str | None, *, attention: bool) -> None:

@@ -75,6 +75,14 @@ _search_option = option_group("Search")
     help="cut: drop pieces that no training row uses. This saves memory, not time; other texts get more pieces.",
 )
 @_search_option(
+    "--prune-tokens",
+    type=click.Choice(["auto", "none"]),
+    default="auto",
+    show_default=True,
+    help="auto: candidates may also let tokens of low importance leave, where the task and the length of dev's texts "
+    "allow it; none: all tokens stay.",
+)
+@_search_option(
     "--max-tokens",
     type=TokensType(),
     show_default="the checkpoint's maximum",
@@ -140,11 +148,12 @@ def _print_result(found: "CompressionResult", *, as_json: bool) -> None:
         print_json(found.to_dict())
         return
     metric = found.measured[0]["metric"]
-    header = ["layers", "width", "ms", "speed", metric, "95 % interval", "loss", "Pareto"]
+    header = ["layers", "width", "tokens", "ms", "speed", metric, "95 % interval", "loss", "Pareto"]
     rows = [
         [
             len(row["layers"]),
             row["intermediate_size"],
+            row["token_pruning"] or "all",
             format_ms(row["latency_ms"]),
             f"{row['speedup']:.2f}×",
             f"{row['compressed']:.4f}",
@@ -155,7 +164,14 @@ def _print_result(found: "CompressionResult", *, as_json: bool) -> None:
         for row in found.measured
     ]
     first = found.measured[0]
-    base = ["uncompressed", "", format_ms(first["uncompressed_latency_ms"]), "1.00×", f"{first['uncompressed']:.4f}"]
+    base = [
+        "uncompressed",
+        "",
+        "all",
+        format_ms(first["uncompressed_latency_ms"]),
+        "1.00×",
+        f"{first['uncompressed']:.4f}",
+    ]
     print_heading(f"candidates on the {first['rows']} dev rows of the search")
     print_table([header, [*base, "", "", ""], *rows], has_header=True)
     print_text(f"\n{found.reason}")

@@ -1,9 +1,25 @@
-"""Candidates of a search: which layers they keep, and how wide their feed-forward blocks are."""
+"""Candidates of a search: which layers they keep, how wide these are, and how many tokens they work on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Candidate", "Shape", "candidates_of_depth", "feed_forward_widths", "widest_fast_enough"]
+from bert_models.pruning_schedule import TokenPruning
+
+__all__ = [
+    "ALL_TOKENS",
+    "KEPT_PERCENTS",
+    "Candidate",
+    "Shape",
+    "candidates_of_shape",
+    "feed_forward_widths",
+    "widest_fast_enough",
+]
+
+ALL_TOKENS = 100
+"""Percentage of a text's tokens that stays where none are pruned."""
+
+KEPT_PERCENTS = (ALL_TOKENS, 70, 50, 30)
+"""Percentages of a text's tokens that candidates keep, see `TokenPruning.in_thirds`."""
 
 _WIDTH_STEP = 64
 """Widths are multiples of it, so that no kernel has a partial tile; a narrower block is left as it is."""
@@ -14,10 +30,17 @@ _WIDTH_SHARES = (1.0, 0.75, 0.5, 1 / 3, 0.25)
 
 @dataclass(frozen=True, order=True)
 class Shape:
-    """The shape that determines latency: the number of layers, and the width of their feed-forward blocks."""
+    """The shape that determines latency: layers, the width of their feed-forward blocks, and the tokens they see."""
 
     num_layers: int
     intermediate_size: int
+    kept_percent: int = ALL_TOKENS
+    """Percentage of a text's tokens that stays after a third of the layers."""
+
+    @property
+    def token_pruning(self) -> TokenPruning | None:
+        """The schedule by which tokens leave; `None` if all stay."""
+        return None if self.kept_percent == ALL_TOKENS else TokenPruning.in_thirds(self.num_layers, self.kept_percent)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,16 +51,19 @@ class Candidate:
     """Indices of the layers that are kept, ascending."""
     intermediate_size: int
     """Width of the feed-forward blocks."""
+    kept_percent: int = ALL_TOKENS
+    """Percentage of a text's tokens that stays after a third of the layers that are kept."""
 
     @property
     def shape(self) -> Shape:
         """The shape that determines its latency."""
-        return Shape(len(self.layers), self.intermediate_size)
+        return Shape(len(self.layers), self.intermediate_size, self.kept_percent)
 
     @property
     def name(self) -> str:
         """A name that is also one of a folder."""
-        return f"layers-{'-'.join(map(str, self.layers))}-width-{self.intermediate_size}"
+        tokens = "" if self.kept_percent == ALL_TOKENS else f"-tokens-{self.kept_percent}"
+        return f"layers-{'-'.join(map(str, self.layers))}-width-{self.intermediate_size}{tokens}"
 
 
 def feed_forward_widths(intermediate_size: int) -> list[int]:
@@ -46,8 +72,8 @@ def feed_forward_widths(intermediate_size: int) -> list[int]:
     return sorted({width for width in (*shares, intermediate_size) if 0 < width <= intermediate_size}, reverse=True)
 
 
-def candidates_of_depth(influence: Sequence[float], num_layers: int, intermediate_size: int) -> list[Candidate]:
-    """Return the candidates with a number of layers: which ones to keep is decided by training them.
+def candidates_of_shape(influence: Sequence[float], shape: Shape) -> list[Candidate]:
+    """Return the candidates of a shape: which layers to keep is decided by training them.
 
     They keep the first layers (the best of the strategies of Sajjad et al., arXiv:2004.03844), layers evenly spread
     from the first to the last (DistilBERT, arXiv:1910.01108), and those of the largest influence (ShortGPT,
@@ -55,37 +81,39 @@ def candidates_of_depth(influence: Sequence[float], num_layers: int, intermediat
 
     Args:
         influence: The influence of each layer, see `bert_models.compression.layer_influence`.
-        num_layers: How many to keep.
-        intermediate_size: Width of the feed-forward blocks.
+        shape: The number of layers, and what all of them have in common.
     """
-    total = len(influence)
+    total, num_layers = len(influence), shape.num_layers
     last = max(num_layers - 1, 1)
     spread = tuple(round(index * (total - 1) / last) for index in range(num_layers))
     ranked = sorted(range(total), key=lambda layer: (-influence[layer], layer))
     influential = tuple(sorted(ranked[:num_layers]))
     subsets = dict.fromkeys((tuple(range(num_layers)), spread, influential))
-    return [Candidate(layers=layers, intermediate_size=intermediate_size) for layers in subsets]
+    return [
+        Candidate(layers=layers, intermediate_size=shape.intermediate_size, kept_percent=shape.kept_percent)
+        for layers in subsets
+    ]
 
 
-def widest_fast_enough(
-    depths: Sequence[int], widths: Sequence[int], speedups: dict[Shape, float], wanted: float
-) -> list[Shape]:
-    """Return, for every number of layers, the widest shape that is predicted to be fast enough.
+def widest_fast_enough(speedups: Mapping[Shape, float], wanted: float) -> list[Shape]:
+    """Return, for every number of layers and share of tokens, the widest shape that is predicted to be fast enough.
 
-    A shape that another one exceeds in one size and equals in the other is left out: its candidates would be worse.
+    A shape that another one exceeds in one size and equals in the others is left out: its candidates would be worse.
 
     Args:
-        depths: Numbers of layers.
-        widths: Widths of the feed-forward blocks.
-        speedups: The predicted speed-up of each shape over the uncompressed model.
+        speedups: The predicted speed-up over the uncompressed model of every shape that there may be.
         wanted: The least speed-up.
 
     Returns:
-        Shapes, the most layers first; empty if no shape is fast enough.
+        Shapes, the most tokens first, and of these the most layers; empty if no shape is fast enough.
     """
-    found: list[Shape] = []
-    for depth in sorted(depths, reverse=True):
-        fast = [width for width in widths if speedups[Shape(depth, width)] >= wanted]
-        if fast and (not found or max(fast) > found[-1].intermediate_size):
-            found.append(Shape(depth, max(fast)))
-    return found
+    fast = [shape for shape, speedup in speedups.items() if speedup >= wanted]
+    largest = [shape for shape in fast if not any(_exceeds(other, shape) for other in fast)]
+    return sorted(largest, key=lambda shape: (-shape.kept_percent, -shape.num_layers))
+
+
+def _exceeds(shape: Shape, other: Shape) -> bool:
+    """Return whether a shape is as large as another one in every size, and larger in one."""
+    return shape != other and all(
+        getattr(shape, name) >= getattr(other, name) for name in ("num_layers", "intermediate_size", "kept_percent")
+    )

@@ -3,14 +3,16 @@
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from bert_export.compression.candidates import (
+    ALL_TOKENS,
     Candidate,
     Shape,
-    candidates_of_depth,
+    candidates_of_shape,
     feed_forward_widths,
     widest_fast_enough,
 )
@@ -22,6 +24,7 @@ from bert_export.compression.latency_table import LatencyTable
 from bert_export.compression.measuring import Reference, drop_to_json
 from bert_export.compression.search import Measured
 from bert_export.compression.surgery import Surgeon, cut_checkpoint_vocabulary
+from bert_export.errors import ExportError
 from bert_export.exporter import export
 from bert_models.compression import is_savable
 from bert_models.distillation import DistillationSettings, distill
@@ -51,6 +54,8 @@ class CandidateEvaluator:
     reserve_s: float
     """Seconds at the end that no training may take."""
     progress: Callable[[str], None]
+    percents: Sequence[int] = (ALL_TOKENS,)
+    """Percentages of a text's tokens that candidates keep."""
     pace: float = 1.0
     """How much longer training takes than estimated."""
     bias: float = 1.0
@@ -73,25 +78,29 @@ class CandidateEvaluator:
 
     def max_speedup(self) -> float:
         """Return the predicted speed-up of the smallest candidate."""
-        return self.predicted_speedup(Shape(1, min(self.widths))) / _SPEED_MARGIN
+        return max(map(self.predicted_speedup, self._shapes())) / _SPEED_MARGIN
 
     def pool(self, speedup: float) -> list[Candidate]:
         """See `Evaluator.pool`: those of the least loss before any training first."""
         config = self.surgeon.model.config
-        depths = range(1, config.num_layers + 1)
-        speedups = {Shape(depth, width): 0.0 for depth in depths for width in self.widths}
-        speedups = {shape: self.predicted_speedup(shape) for shape in speedups}
-        shapes = widest_fast_enough(depths, self.widths, speedups, speedup * _SPEED_MARGIN)
-        by_shape = [
-            candidates_of_depth(self.surgeon.influence, shape.num_layers, shape.intermediate_size) for shape in shapes
-        ]
-        found = [candidate for candidates in by_shape for candidate in candidates]
+        speedups = {shape: self.predicted_speedup(shape) for shape in self._shapes()}
+        shapes = widest_fast_enough(speedups, speedup * _SPEED_MARGIN)
+        found = [candidate for shape in shapes for candidate in candidates_of_shape(self.surgeon.influence, shape)]
         possible = [
             candidate
             for candidate in found
             if is_savable(config, candidate.layers) and not (config.norm_first and candidate.layers[0])
         ]
         return sorted(possible, key=self._untrained_loss)
+
+    def _shapes(self) -> list[Shape]:
+        """Return the shapes that candidates may have; a single layer has nothing to prune tokens for."""
+        depths = range(1, self.surgeon.model.config.num_layers + 1)
+        return [
+            Shape(depth, width, percent)
+            for depth, width, percent in product(depths, self.widths, self.percents)
+            if percent == ALL_TOKENS or depth > 1
+        ]
 
     def _untrained_loss(self, candidate: Candidate) -> float:
         return float(self.journal.remember(f"loss of {candidate.name} as cut", lambda: self.surgeon.loss(candidate)))
@@ -169,20 +178,28 @@ class CandidateEvaluator:
             compute_outputs=self.reference.model.run_encodings,
         )  # fmt: skip
 
-    def measure(self, trial: Trial) -> Measured:
+    def measure(self, trial: Trial) -> Measured | None:
         """See `Evaluator.measure`."""
-        found = self.journal.remember(f"measure {trial.checkpoint}", lambda: self._measure(trial))
+        is_new = not self.journal.knows(f"measure {trial.checkpoint}")
+        found = self.measurements(trial)
+        if "failed" in found:
+            if is_new:
+                self.progress(f"warning: {trial.candidate.name} cannot be exported: {found['failed']}")
+            return None
         predicted = self.predicted_speedup(trial.candidate.shape) / self.bias
         self.bias = found["time"]["speedup"] / predicted
         return Measured(trial, found["time"]["speedup"], found["search"]["drop_percent"])
 
     def measure_best(self) -> list[Measured]:
         """Return the measurements so far; if there are none, measure the best trial of the longest training."""
-        measured = [self.measure(trial) for trial in self.trials if self.journal.knows(f"measure {trial.checkpoint}")]
-        if measured or not self.trials:
-            return measured
-        longest = max(self.trials, key=lambda trial: (self.epochs[trial.checkpoint], trial.metric))
-        return [self.measure(longest)]
+        known = [trial for trial in self.trials if self.journal.knows(f"measure {trial.checkpoint}")]
+        longest = sorted(self.trials, key=lambda trial: (self.epochs[trial.checkpoint], trial.metric), reverse=True)
+        return self._exportable(known) or self._exportable(longest[:1])
+
+    def _exportable(self, trials: Sequence[Trial]) -> list[Measured]:
+        """Return the measurements of trials, without those that cannot be exported."""
+        measured = [self.measure(trial) for trial in trials]
+        return [found for found in measured if found is not None]
 
     def measurements(self, trial: Trial) -> dict[str, Any]:
         """Return what `measure` has found."""
@@ -197,7 +214,10 @@ class CandidateEvaluator:
             checkpoint = cut
         bundle = self.folder / "bundles" / "-".join(checkpoint.relative_to(self.folder).parts[1:])
         self.progress(f"exporting {trial.candidate.name} and measuring it{self._time_left()}")
-        export(checkpoint, bundle, calibrate=self.files[0], max_tokens=self.settings.max_tokens, force=True)
+        try:
+            export(checkpoint, bundle, calibrate=self.files[0], max_tokens=self.settings.max_tokens, force=True)
+        except ExportError as error:
+            return {"failed": str(error)}
         drop = self.reference.compare(bundle, self.data.search)
         return {
             "checkpoint": str(checkpoint.relative_to(self.folder)),

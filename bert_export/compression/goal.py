@@ -6,10 +6,13 @@ from typing import Any
 from bert_models.errors import CompressionError
 from bert_models.training import TrainSettings
 
-__all__ = ["VOCABULARIES", "CompressionSettings", "Goal"]
+__all__ = ["PRUNINGS", "VOCABULARIES", "CompressionSettings", "Goal"]
 
 VOCABULARIES = ("keep", "cut")
 """Whether all pieces of the vocabulary stay, or those that the texts given use."""
+
+PRUNINGS = ("auto", "none")
+"""Whether candidates may prune tokens, where the task and the length of the texts allow it."""
 
 _MIN_BUDGET_S = 60.0
 
@@ -47,6 +50,8 @@ class CompressionSettings:
     """Fraction of the dev rows that only the gate sees."""
     vocabulary: str = "keep"
     """A value of `VOCABULARIES`."""
+    prune_tokens: str = "auto"
+    """A value of `PRUNINGS`."""
     max_tokens: int | None = None
     """Maximum length of a sequence in tokens; by default the checkpoint's."""
     fit_length: bool = False
@@ -67,6 +72,8 @@ class CompressionSettings:
             raise CompressionError(f"expected a share of dev rows between 0 and 1, found {self.gate_fraction:g}")
         if self.vocabulary not in VOCABULARIES:
             raise CompressionError(f"expected a vocabulary of {' or '.join(VOCABULARIES)}, found {self.vocabulary!r}")
+        if self.prune_tokens not in PRUNINGS:
+            raise CompressionError(f"expected prune_tokens of {' or '.join(PRUNINGS)}, found {self.prune_tokens!r}")
         self.training(epochs=1)
 
     def training(self, epochs: int) -> TrainSettings:

@@ -37,6 +37,8 @@ class Reference:
     def __init__(self, bundle: Path, texts: Sequence[TextInput]) -> None:
         self.model = load(bundle, precision="int8")
         self.texts = timed_texts(self.model, texts)
+        self.lengths = [sum(map(len, windows)) for windows in self.model.tokenizer.encode(self.texts)]
+        """Tokens of each of the timed texts."""
         self._outputs: dict[int, list[Outputs]] = {}
 
     def outputs(self, examples: Sequence[Example]) -> list[Outputs]:

@@ -25,7 +25,7 @@ def compression_record(
 ) -> dict[str, Any]:
     """Return what was done to the uncompressed model, as JSON values."""
     config, candidate = source.config, choice.measured.trial.candidate
-    goal, settings = request.goal, request.settings
+    goal, settings, pruning = request.goal, request.settings, candidate.shape.token_pruning
     return {
         "goal": {name: value for name, value in vars(goal).items() if value is not None},
         "passed": choice.passed,
@@ -35,6 +35,7 @@ def compression_record(
         "num_layers_before": config.num_layers,
         "intermediate_size": candidate.intermediate_size,
         "intermediate_size_before": config.intermediate_size,
+        "token_pruning": None if pruning is None else str(pruning),
         "vocabulary": found["vocabulary"],
         "max_tokens": settings.max_tokens,
         "time": dict(found["time"]),

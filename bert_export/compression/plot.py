@@ -49,7 +49,8 @@ def plot_candidates(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         error = [[max(row["compressed"] - low, 0.0)], [max(high - row["compressed"], 0.0)]]
         color = _SMALLER if row["pareto"] else _DOMINATED
         axes.errorbar(row["latency_ms"], row["compressed"], error, fmt="o", color=color, capsize=3)
-        label = f"{len(row['layers'])} layers, {row['intermediate_size']}"
+        tokens = f", tokens {row['token_pruning']}" if row.get("token_pruning") else ""
+        label = f"{len(row['layers'])} layers, {row['intermediate_size']}{tokens}"
         place = (row["latency_ms"], row["compressed"])
         axes.annotate(label, place, xytext=(5, 5), textcoords="offset points", fontsize=8)
     axes.plot(rows[0]["uncompressed_latency_ms"], rows[0]["uncompressed"], "s", color=_UNCOMPRESSED)

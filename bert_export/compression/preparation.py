@@ -1,6 +1,6 @@
 """Prepare a search: check what is given, and measure the uncompressed model."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil
 from pathlib import Path
@@ -10,26 +10,31 @@ from typing import Any
 import numpy as np
 
 from bert_export.calibration_texts import padded_batches, spread
-from bert_export.compression.candidates import Shape, feed_forward_widths
+from bert_export.compression.candidates import ALL_TOKENS, KEPT_PERCENTS, Shape, feed_forward_widths
 from bert_export.compression.data import SearchData
 from bert_export.compression.goal import CompressionSettings, Goal
 from bert_export.compression.latency_graphs import cut_to_shape, open_int8_graph
-from bert_export.compression.latency_table import LatencyTable, corner_shapes, measure_latencies
+from bert_export.compression.latency_table import LatencyTable, corner_shapes, kept_share, measure_latencies
 from bert_export.compression.measuring import Reference
 from bert_export.exporter import export
 from bert_models import Checkpoint, TaskModel
 from bert_models.distillation.losses import SOFT_LOSSES
-from bert_models.errors import CompressionError
+from bert_models.errors import CompressionError, ConfigError
+from bert_models.first_token import check_prunable
 from bert_runtime.bundle.manifest import MANIFEST_NAME, sha256_file
 from bert_runtime.tasks import Reranking, Task
 from bert_runtime.tokenization import TextTokenizer
 
-__all__ = ["SearchRequest", "check_task", "fit_length", "measure_table", "open_reference"]
+__all__ = ["SearchRequest", "check_task", "fit_length", "kept_percents", "measure_table", "open_reference"]
 
 _LENGTH_PERCENTILE = 99
 """Share of the texts that `fit_length` leaves whole, in percent."""
 
 _LENGTH_STEP = 8
+
+_MAX_KEPT_SHARE = 0.9
+"""Share of all texts' tokens that stays where a half should, from which on pruning is not worth a candidate: most texts
+are then hardly longer than the tokens that always stay. A judgement."""
 
 _CALIBRATION_WINDOWS = 32
 """Windows that the graphs of the latency table are calibrated on."""
@@ -114,8 +119,40 @@ def open_reference(
     return Reference(bundle, data.texts())
 
 
+def kept_percents(
+    source: Checkpoint, task: Task, prune_tokens: str, lengths: Sequence[int], progress: Callable[[str], None]
+) -> tuple[int, ...]:
+    """Return which percentages of a text's tokens candidates may keep, and say why if it is all of them.
+
+    Args:
+        source: The uncompressed checkpoint.
+        task: Its task.
+        prune_tokens: A value of `bert_export.compression.goal.PRUNINGS`.
+        lengths: Typical lengths in tokens.
+        progress: Called with the reason.
+    """
+    if prune_tokens == "none" or source.config.num_layers == 1:
+        return (ALL_TOKENS,)
+    half = Shape(source.config.num_layers, source.config.intermediate_size, 50)
+    try:
+        check_prunable(replace(source.config, token_pruning=half.token_pruning), task)
+    except ConfigError as error:
+        progress(f"candidates keep all tokens: {error}")
+        return (ALL_TOKENS,)
+    if (share := kept_share(lengths, half.kept_percent)) > _MAX_KEPT_SHARE:
+        progress(
+            f"candidates keep all tokens: dev's texts are short, and {share:.0%} of their tokens would stay anyway"
+        )
+        return (ALL_TOKENS,)
+    return KEPT_PERCENTS
+
+
 def measure_table(
-    model: TaskModel, reference: Reference, data: SearchData, progress: Callable[[str], None]
+    model: TaskModel,
+    reference: Reference,
+    data: SearchData,
+    percents: Sequence[int],
+    progress: Callable[[str], None],
 ) -> LatencyTable:
     """Measure INT8 graphs of a few shapes, and the uncompressed model's in the same rounds."""
     config, tokenizer = model.config, reference.model.tokenizer
@@ -124,12 +161,14 @@ def measure_table(
     batches = padded_batches(spread(windows, _CALIBRATION_WINDOWS), tokenizer)
     with TemporaryDirectory() as name:
         models: dict[Shape, Any] = {full: reference.model}
-        for number, shape in enumerate(corner_shapes(config.num_layers, feed_forward_widths(config.intermediate_size))):
+        widths = feed_forward_widths(config.intermediate_size)
+        for number, shape in enumerate(corner_shapes(config.num_layers, widths, percents)):
             if shape in models:
                 continue
-            progress(f"making a graph of {shape.num_layers} layers of width {shape.intermediate_size}")
+            tokens = "" if shape.token_pruning is None else f" that prunes tokens ({shape.token_pruning})"
+            progress(f"making a graph of {shape.num_layers} layers of width {shape.intermediate_size}{tokens}")
             folder = Path(name) / str(number)
             folder.mkdir()
             models[shape] = open_int8_graph(cut_to_shape(model, shape), tokenizer, batches, folder)
         progress(f"timing {len(models)} shapes on {len(reference.texts)} texts of dev")
-        return LatencyTable(measure_latencies(models, reference.texts))
+        return LatencyTable(measure_latencies(models, reference.texts), reference.lengths)

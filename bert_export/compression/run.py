@@ -18,6 +18,7 @@ from bert_export.compression.preparation import (
     SearchRequest,
     check_task,
     fit_length,
+    kept_percents,
     measure_table,
     open_reference,
 )
@@ -147,12 +148,14 @@ def _prepare(
     export_s = journal.remember("seconds of an export", lambda: journal.elapsed_s - start_s)
     progress("measuring the importance of layers and neurons")
     surgeon = Surgeon(source, task, data, request.settings.max_tokens)
-    table = LatencyTable.from_json(
-        journal.remember("latencies", lambda: measure_table(surgeon.model, reference, data, progress).to_json())
+    percents = kept_percents(source, task, request.settings.prune_tokens, reference.lengths, progress)
+    measured = journal.remember(
+        "latencies", lambda: measure_table(surgeon.model, reference, data, percents, progress).to_json()
     )
+    table = LatencyTable.from_json(measured, reference.lengths)
     return CandidateEvaluator(
         folder=request.folder, journal=journal, settings=request.settings, data=data, files=files, surgeon=surgeon,
-        table=table, reference=reference, reserve_s=2 * export_s, progress=progress,
+        table=table, reference=reference, reserve_s=2 * export_s, progress=progress, percents=percents,
     )  # fmt: skip
 
 
@@ -221,5 +224,10 @@ def _row(evaluator: CandidateEvaluator, measured: Measured) -> dict[str, Any]:
     """Return a measured candidate as a row of the Pareto table."""
     found = evaluator.measurements(measured.trial)
     candidate = measured.trial.candidate
-    layers = {"layers": list(candidate.layers), "intermediate_size": candidate.intermediate_size}
-    return {"name": candidate.name, **layers, **found["time"], **found["search"]}
+    pruning = candidate.shape.token_pruning
+    size = {
+        "layers": list(candidate.layers),
+        "intermediate_size": candidate.intermediate_size,
+        "token_pruning": None if pruning is None else str(pruning),
+    }
+    return {"name": candidate.name, **size, **found["time"], **found["search"]}

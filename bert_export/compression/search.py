@@ -48,8 +48,8 @@ class Evaluator(Protocol):
     def train(self, level: str, candidate: Candidate, epochs: int, before: Trial | None) -> Trial | None:
         """Train a candidate, from its last trial if there is one; return `None` if that failed."""
 
-    def measure(self, trial: Trial) -> Measured:
-        """Export a trained candidate, and measure its bundle."""
+    def measure(self, trial: Trial) -> Measured | None:
+        """Export a trained candidate, and measure its bundle; return `None` if that failed."""
 
 
 def within_speed(evaluator: Evaluator, speedup: float, share: float = 1.0) -> list[Measured]:
@@ -73,8 +73,9 @@ def within_speed(evaluator: Evaluator, speedup: float, share: float = 1.0) -> li
     trials = halve(candidates, rungs, lambda *given: evaluator.train(level, *given))
     measured: list[Measured] = []
     for trial in trials[:_MAX_MEASURED]:
-        measured.append(evaluator.measure(trial))
-        if measured[-1].speedup >= speedup:
+        found = evaluator.measure(trial)
+        measured += [] if found is None else [found]
+        if found is not None and found.speedup >= speedup:
             break
     return measured
 

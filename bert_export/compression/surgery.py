@@ -22,6 +22,7 @@ from bert_models.compression import (
     neuron_importance,
     used_ids,
 )
+from bert_models.pruned_checkpoint import set_token_pruning
 from bert_models.training.data import ExampleDataset, dev_loader
 from bert_models.training.run import training_examples
 from bert_runtime.bundle.atomic_folders import atomic_replace_dir
@@ -32,6 +33,9 @@ __all__ = ["Surgeon", "cut_checkpoint_vocabulary"]
 
 _NUM_ROWS = 256
 """Training rows that importance is measured on."""
+
+_MAX_LOSS_TOKENS = 16384
+"""Tokens that a candidate's loss is measured on before any training, about: all rows of 64 tokens, fewer of more."""
 
 
 class Surgeon:
@@ -51,6 +55,9 @@ class Surgeon:
         examples = training_examples(task, tokenizer, spread(list(data.train), _NUM_ROWS))
         rows = ExampleDataset(task, examples, tokenizer)
         self.rows = rows
+        num_tokens = sum(map(len, rows.encodings))
+        kept = spread(examples, max(1, _NUM_ROWS * _MAX_LOSS_TOKENS // max(num_tokens, 1)))
+        self._loss_rows = ExampleDataset(task, kept, tokenizer)
         self.num_train_rows = len(data.train) + len(data.unlabelled)
         self.influence = layer_influence(self.model, dev_loader(rows))
         start = time.monotonic()
@@ -60,9 +67,9 @@ class Surgeon:
 
     @torch.no_grad()
     def loss(self, candidate: Candidate) -> float:
-        """Return the loss of a candidate on the training rows that importance was measured on, before any training."""
+        """Return the loss of a candidate on rows that importance was measured on, before any training."""
         model, total, num_items = self.cut(candidate), 0.0, 0
-        for batch in dev_loader(self.rows):
+        for batch in dev_loader(self._loss_rows):
             outputs = model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
             total += float(self.rows.objective.loss(model, outputs, batch.targets)) * len(batch.targets)
             num_items += len(batch.targets)
@@ -74,16 +81,20 @@ class Surgeon:
             save_model(self.cut(candidate), building, tokenizer_from=self.source.path, max_tokens=self.max_tokens)
 
     def cut(self, candidate: Candidate) -> TaskModel:
-        """Return the model with some of its layers, and the most important neurons of these."""
+        """Return the model with some of its layers, the most important neurons of these, and its token pruning."""
         model = keep_layers(self.model, candidate.layers)
-        if candidate.intermediate_size == model.config.intermediate_size:
-            return model
-        order, cut_order = self.model.encoder.order, model.encoder.order
+        if candidate.intermediate_size != model.config.intermediate_size:
+            model = keep_neurons(model, self._neurons(model, candidate))
+        return set_token_pruning(model, candidate.shape.token_pruning)
+
+    def _neurons(self, cut: TaskModel, candidate: Candidate) -> list[torch.Tensor]:
+        """Return the neurons that a candidate keeps of each of its blocks, whose layers are those of `cut`."""
+        order, cut_order = self.model.encoder.order, cut.encoder.order
         blocks: dict[int, Any] = {}
         for position, layer in enumerate(candidate.layers):
             blocks[cut_order[position]] = self.neurons[order[layer]]
-        importance = [blocks[index] for index in range(len(model.encoder.layers))]
-        return keep_neurons(model, most_important(importance, candidate.intermediate_size))
+        importance = [blocks[index] for index in range(len(cut.encoder.layers))]
+        return most_important(importance, candidate.intermediate_size)
 
 
 def cut_checkpoint_vocabulary(checkpoint: Path, output: Path, records: Sequence[Record]) -> dict[str, int]:

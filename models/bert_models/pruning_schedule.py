@@ -57,6 +57,17 @@ class TokenPruning:
             raise ConfigError(f"expected a schedule of token pruning, found {text!r:.80}; {_HOW}")
         return cls(tuple((int(match[1]), round(100 * float(match[2]))) for match in matches if match is not None))
 
+    @classmethod
+    def in_thirds(cls, num_layers: int, percent: int) -> Self:
+        """Return the schedule in which a percentage stays after a third of the layers, and its square after two thirds.
+
+        Args:
+            num_layers: The encoder's layers, at least 2; with 2, tokens leave after the first one alone.
+            percent: Percentage of a text's tokens.
+        """
+        layers = sorted({max(1, num_layers // 3), max(1, 2 * num_layers // 3)} - {num_layers})
+        return cls(tuple(zip(layers, (percent, -(-percent * percent // 100)), strict=False)))
+
     def __str__(self) -> str:
         return ",".join(f"{layer}:{percent / 100:g}" for layer, percent in self.steps)
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from bert_export.compression import search as search_module
+from bert_export.compression.candidates import Candidate
 from bert_export.compression.evaluator import CandidateEvaluator
 from bert_export.compression.halving import Rung
 from bert_models import TaskModel, load_model, open_checkpoint, save_model
@@ -122,6 +123,32 @@ def test_a_search_from_end_to_end(
     assert again.exit_code == 0, again.output
     assert f"wrote {output}" in again.stdout
     assert Manifest.read(output).extra["compression"]["gate"] == record["gate"]
+
+
+@pytest.mark.slow
+def test_a_candidate_that_prunes_tokens(
+    run: Run, tuned: Path, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = {}
+    for name in ("train", "dev"):
+        rows = [line.rsplit(",", 1) for line in files[name].read_text(encoding="utf-8").splitlines()[1:]]
+        long[name] = write(tmp_path / f"{name}.csv", [(" ".join([text.strip('"')] * 6), label) for text, label in rows])
+    monkeypatch.setattr(
+        CandidateEvaluator,
+        "pool",
+        lambda self, speedup: [Candidate(layers=(0, 1), intermediate_size=64, kept_percent=50)],
+    )
+    times = {"latency_ms": 1.0, "uncompressed_latency_ms": 2.0, "speedup": 2.0}
+    monkeypatch.setattr("bert_export.compression.measuring.Reference.time", lambda self, bundle: times)
+    output, plot = tmp_path / "small", tmp_path / "plot.svg"
+    result = run(*arguments(tuned, long, output, "--max-drop", 60, "--plot", plot))
+    assert result.exit_code == 0, result.output
+    assert "1:0.5" in result.stdout
+    assert "that prunes tokens (1:0.3)" in result.stderr
+    manifest = Manifest.read(output)
+    assert manifest.extra["compression"]["token_pruning"] == manifest.extra["token_pruning"]["schedule"] == "1:0.5"
+    assert "token pruning 1:0.5" in run("inspect", output).stdout
+    assert all(check.passed for check in verify(output))
 
 
 @pytest.mark.slow

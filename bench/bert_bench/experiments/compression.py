@@ -48,8 +48,13 @@ def _row(result: dict[str, Any]) -> list[str]:
         f"{gate['uncompressed']:.4f}", f"{gate['compressed']:.4f}",
         f"{gate['drop_percent']:.2f} %", f"{low:.2f} to {high:.2f} %",
         f"{speed['uncompressed_latency_ms']:.3f} → {speed['latency_ms']:.3f}", f"{speed['speedup']:.2f}×",
-        f"{len(record['layers_kept'])} layers, width {record['intermediate_size']}", f"{record['seconds'] / 60:.0f}",
+        f"{len(record['layers_kept'])} layers, width {record['intermediate_size']}{_pruned(record)}",
+        f"{record['seconds'] / 60:.0f}",
     ]  # fmt: skip
+
+
+def _pruned(record: dict[str, Any]) -> str:
+    return f", tokens {record['token_pruning']}" if record.get("token_pruning") else ""
 
 
 @click.command()

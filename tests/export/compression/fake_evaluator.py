@@ -24,6 +24,8 @@ class FakeEvaluator:
     max_speed: float = 8.0
     budget_s: float = 100.0
     failing: Sequence[Candidate] = ()
+    broken: Sequence[Candidate] = ()
+    """Candidates that cannot be exported."""
     log: list[tuple[str, int]] = field(default_factory=list)
     """Names of trained candidates, and their epochs."""
     levels: list[str] = field(default_factory=list)
@@ -55,6 +57,8 @@ class FakeEvaluator:
         self.log.append((candidate.name, epochs))
         return Trial(candidate, 1.0 - self.drop_of(self.speed(candidate)) / 100, f"{level}/{candidate.name}/{epochs}")
 
-    def measure(self, trial: Trial) -> Measured:
+    def measure(self, trial: Trial) -> Measured | None:
+        if trial.candidate in self.broken:
+            return None
         speed = self.speed(trial.candidate)
         return Measured(trial, self.measured_speed(speed), self.drop_of(speed))

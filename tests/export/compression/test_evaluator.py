@@ -14,8 +14,10 @@ from bert_export.compression.goal import CompressionSettings
 from bert_export.compression.halving import Trial
 from bert_export.compression.journal import Journal
 from bert_export.compression.latency_table import LatencyTable
+from bert_export.compression.preparation import kept_percents
 from bert_export.compression.search import Measured
 from bert_export.compression.surgery import Surgeon
+from bert_export.errors import ParityError
 from bert_models import open_checkpoint
 from bert_models.errors import CompressionError
 
@@ -139,6 +141,24 @@ def test_a_candidate_that_fails_is_remembered(tmp_path: Path, monkeypatch: pytes
     assert lines == ["warning: layers-0-width-64 failed: the loss became nan"]
 
 
+def test_a_candidate_that_cannot_be_exported_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = evaluator(tmp_path, monkeypatch)
+    lines: list[str] = []
+    made.progress = lines.append
+
+    def fail(*given: Any, **options: Any) -> None:
+        raise ParityError("the exported graph differs from PyTorch")
+
+    monkeypatch.setattr("bert_export.compression.evaluator.export", fail)
+    trial = Trial(Candidate(layers=(0,), intermediate_size=64), 0.9, "checkpoints/short")
+    assert made.measure(trial) is made.measure(trial) is None
+    assert lines[1:] == [
+        "warning: layers-0-width-64 cannot be exported: the exported graph differs from PyTorch",
+    ]
+    made.trials, made.epochs = [trial], {trial.checkpoint: 1}
+    assert made.measure_best() == []
+
+
 @pytest.fixture(scope="module")
 def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "rows.csv"
@@ -209,6 +229,40 @@ def test_a_surgeon_keeps_the_important_neurons_of_the_kept_layers(
     assert torch.equal(model.encoder.layers[0].feed_forward.up.weight, expected)  # type: ignore[union-attr]
     assert surgeon.loss(Candidate(layers=(0, 1), intermediate_size=64)) != surgeon.loss(kept)
     assert surgeon.row_s > 0
+
+
+def test_a_candidate_that_prunes_tokens_is_saved_with_its_schedule(
+    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path
+) -> None:
+    source = open_checkpoint(classifier_checkpoint)
+    surgeon = Surgeon(source, source.task(), read(classifier_checkpoint, labelled, train_file), None)
+    surgeon.save(Candidate(layers=(0, 1), intermediate_size=24, kept_percent=30), tmp_path / "cut")
+    assert str(open_checkpoint(tmp_path / "cut").config.token_pruning) == "1:0.3"
+    assert surgeon.model.config.token_pruning is None
+
+
+def test_tokens_are_pruned_where_the_task_the_encoder_and_the_texts_allow_it(
+    classifier_checkpoint: Path, embedding_checkpoint: Path
+) -> None:
+    lines: list[str] = []
+    source, long = open_checkpoint(classifier_checkpoint), [100, 200]
+    assert kept_percents(source, source.task(), "auto", long, lines.append) == (100, 70, 50, 30)
+    assert kept_percents(source, source.task(), "none", long, lines.append) == (100,)
+    assert lines == []
+    assert kept_percents(source, source.task(), "auto", [12, 17], lines.append) == (100,)
+    assert lines.pop() == "candidates keep all tokens: dev's texts are short, and 97% of their tokens would stay anyway"
+    mean = open_checkpoint(embedding_checkpoint)
+    assert kept_percents(mean, mean.task(), "auto", long, lines.append) == (100,)
+    assert "sentence-embedding with mean pooling reads every token of a text" in lines.pop()
+
+
+def test_a_pool_has_candidates_that_prune_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = evaluator(tmp_path, monkeypatch)
+    made.table = LatencyTable({**made.table.measured_ms, Shape(4, 128, 50): 6.5}, [100])
+    made.percents = (100, 50)
+    found = {item.shape for item in made.pool(1.7)}
+    assert Shape(4, 128, 50) in found
+    assert Shape(1, 128, 50) not in found  # nothing is left to be saved behind the only layer
 
 
 def test_a_candidate_is_saved_whole_or_not_at_all(

@@ -5,24 +5,25 @@ import pytest
 from bert_export.compression.candidates import (
     Candidate,
     Shape,
-    candidates_of_depth,
+    candidates_of_shape,
     feed_forward_widths,
     widest_fast_enough,
 )
 from bert_export.compression.halving import Rung, Trial, halve, plan_rungs
-from bert_export.compression.latency_table import LatencyTable, corner_shapes
+from bert_export.compression.latency_table import LatencyTable, corner_shapes, kept_share
 from bert_export.compression.search import fastest_within_drop, speed_ladder, within_speed
 
 from .fake_evaluator import FakeEvaluator, candidate
 
 
 def test_the_subsets_of_a_depth_are_the_first_the_spread_and_the_influential_layers() -> None:
-    found = candidates_of_depth([0.5, 0.1, 0.2, 0.3, 0.4, 0.6], 3, 1536)
+    found = candidates_of_shape([0.5, 0.1, 0.2, 0.3, 0.4, 0.6], Shape(3, 1536))
     assert [item.layers for item in found] == [(0, 1, 2), (0, 2, 5), (0, 4, 5)]
     assert found[0].name == "layers-0-1-2-width-1536"
-    (whole,) = candidates_of_depth([0.1, 0.2], 2, 64)
+    (whole,) = candidates_of_shape([0.1, 0.2], Shape(2, 64, 50))
+    assert (whole.name, str(whole.shape.token_pruning)) == ("layers-0-1-width-64-tokens-50", "1:0.5")
     assert whole.layers == (0, 1)
-    assert [item.layers for item in candidates_of_depth([0.1, 0.2, 0.3], 1, 64)] == [(0,), (2,)]
+    assert [item.layers for item in candidates_of_shape([0.1, 0.2, 0.3], Shape(1, 64))] == [(0,), (2,)]
 
 
 def test_widths_are_multiples_of_64() -> None:
@@ -33,8 +34,13 @@ def test_widths_are_multiples_of_64() -> None:
 
 def test_shapes_that_others_exceed_are_left_out() -> None:
     speeds = {Shape(depth, width): 24 / depth / (1 + width / 64) for depth in (1, 2, 3, 4) for width in (64, 128, 256)}
-    assert widest_fast_enough([1, 2, 3, 4], [256, 128, 64], speeds, 2.0) == [Shape(4, 128), Shape(2, 256)]
-    assert widest_fast_enough([1, 2, 3, 4], [256, 128, 64], speeds, 100.0) == []
+    assert widest_fast_enough(speeds, 2.0) == [Shape(4, 128), Shape(2, 256)]
+    assert widest_fast_enough(speeds, 100.0) == []
+
+
+def test_what_prunes_tokens_may_be_larger_and_not_smaller() -> None:
+    speeds = {Shape(4, 64): 2.0, Shape(4, 128): 1.0, Shape(4, 64, 50): 3.0, Shape(4, 128, 50): 2.0, Shape(2, 64): 4.0}
+    assert widest_fast_enough(speeds, 2.0) == [Shape(4, 64), Shape(4, 128, 50)]
 
 
 def test_the_latency_table_interpolates_what_it_has_not_measured() -> None:
@@ -47,6 +53,24 @@ def test_the_latency_table_interpolates_what_it_has_not_measured() -> None:
     assert table.predict_ms(Shape(3, 768)) == pytest.approx(time(Shape(3, 768)))
     assert LatencyTable.from_json(table.to_json()).predict_ms(Shape(4, 512)) == pytest.approx(time(Shape(4, 512)))
     assert corner_shapes(2, [64]) == [Shape(2, 64), Shape(1, 64)]
+
+
+def test_the_latency_table_knows_that_pruned_layers_see_fewer_tokens() -> None:
+    lengths = [1000, 2000]  # no text keeps more tokens than the share says
+
+    def time(shape: Shape) -> float:  # layers 1 to 6: tokens leave after the attention of 2 and 4
+        pruned = 1 + (0.25 + 0.75 * 0.3) + 0.3 + (0.25 * 0.3 + 0.75 * 0.09) + 0.09 + 0.09
+        work = shape.num_layers if shape.kept_percent == 100 else pruned
+        return 0.1 + 0.02 * shape.num_layers + work * (0.1 + shape.intermediate_size * 1e-4)
+
+    corners = corner_shapes(6, [1536, 384], [100, 30])
+    assert corners[4:] == [Shape(6, 1536, 30), Shape(6, 384, 30)]
+    table = LatencyTable({shape: time(shape) for shape in corners}, lengths)
+    assert table.predict_ms(Shape(6, 768, 30)) == pytest.approx(time(Shape(6, 768, 30)))
+    assert table.predict_ms(Shape(3, 768)) == pytest.approx(time(Shape(3, 768)))
+    again = LatencyTable.from_json(table.to_json(), lengths)
+    assert again.predict_ms(Shape(5, 768, 50)) == pytest.approx(table.predict_ms(Shape(5, 768, 50)))
+    assert kept_share([16, 100], 50) == pytest.approx((16 + 50) / 116)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +128,11 @@ def test_a_bundle_that_is_slower_than_predicted_is_replaced_by_the_next() -> Non
     evaluator = FakeEvaluator(measured_speed=lambda predicted: predicted * 0.9)
     found = within_speed(evaluator, 2.0)
     assert [round(item.speedup, 2) for item in found] == [1.8, 2.4]
+
+
+def test_a_candidate_that_cannot_be_exported_is_replaced_by_the_next() -> None:
+    evaluator = FakeEvaluator(broken=[candidate(4)])
+    assert [item.trial.candidate for item in within_speed(evaluator, 2.0)] == [candidate(3)]
 
 
 def test_a_speed_out_of_reach_trains_nothing() -> None:
