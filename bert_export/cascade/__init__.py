@@ -1,4 +1,4 @@
-"""Cascades of two bundles: calibrate, choose a threshold under a gate, judge it on other rows, and write."""
+"""Cascades of two bundles: calibrate, choose a threshold under a gate, judge it by cross-validation, and write."""
 
 from bert_export.cascade.build import CascadeResult, build_cascade
 

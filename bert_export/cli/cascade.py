@@ -32,7 +32,7 @@ _goal_option = option_group("Goal")
     "dev_file",
     type=PATH,
     required=True,
-    help="Labelled file that neither model was trained on; half chooses the threshold, half judges it.",
+    help="Labelled file that neither model was trained on; its rows choose the threshold, and judge it in folds.",
 )
 @columns_option
 @_goal_option(
@@ -42,7 +42,7 @@ _goal_option = option_group("Goal")
     required=True,
     help="Largest loss of the task metric, in percent of the large model's.",
 )
-@_goal_option("--seed", type=int, default=0, show_default=True, help="Seed of the halves.")
+@_goal_option("--seed", type=int, default=0, show_default=True, help="Seed of the folds.")
 @force_option
 @json_option
 def cascade(
@@ -58,8 +58,9 @@ def cascade(
 ) -> None:
     """Join two classifiers to the bundle OUTPUT: the small one answers what it is sure of, the large one the rest.
 
-    Results say which model answered. Probabilities are calibrated first. Where the loss on the rows set aside exceeds
-    the limit, the measurements are printed and nothing is written.
+    Results say which model answered. Probabilities are calibrated first. The loss is that of rows which had no part
+    in choosing the threshold that judges them; where it exceeds the limit, the measurements are printed and nothing is
+    written.
     """
     from bert_export.cascade import build_cascade
     from bert_export.cli.cascade_summary import print_measurements

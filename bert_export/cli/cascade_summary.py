@@ -26,13 +26,13 @@ def print_cascade(bundle: Path, manifest: "CascadeManifest") -> None:
 
 
 def print_measurements(manifest: "CascadeManifest") -> None:
-    """Print the threshold, the loss on the rows set aside, and the latencies."""
+    """Print the threshold, the loss on rows that did not choose it, and the latencies."""
     judged = manifest.judged_on
     interval = judged["drop_interval"]
     print_table(
         [
             ("threshold", f"{manifest.threshold:.4f}"),
-            ("texts answered by small", f"{judged['small_share']:.1%} of {judged['rows']} rows set aside"),
+            ("texts answered by small", f"{judged['small_share']:.1%} of {judged['rows']} rows{_how(judged)}"),
             (manifest.metric, f"{judged['found']:.4f}; of large alone {judged['reference']:.4f}{_small_alone(judged)}"),
             (
                 "loss",
@@ -44,6 +44,11 @@ def print_measurements(manifest: "CascadeManifest") -> None:
     names = ("mean", "p50", "p99", "max")
     rows = [(model, *(format_ms(times[name]) for name in names)) for model, times in manifest.latency_ms.items()]
     print_table([("ms per text", *names), *rows], has_header=True)
+
+
+def _how(judged: Mapping[str, Any]) -> str:
+    """Return how the rows were judged: earlier releases set half of them aside."""
+    return f" in {judged['folds']} folds" if "folds" in judged else " set aside"
 
 
 def _small_alone(judged: Mapping[str, Any]) -> str:

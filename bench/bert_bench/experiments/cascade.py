@@ -3,8 +3,8 @@
 python -m bert_bench.experiments.cascade --title NAME --small BUNDLE --large BUNDLE --dev FILE --max-drop PCT \
     --work DIR --output FILE
 
-Half of the rows of FILE choose the threshold; the other half, which nothing has seen, judges the cascade. Single texts
-are timed on the small model, the large one and the cascade in turn; where the gate accepts it, batches of 32 as well.
+The rows of FILE choose the threshold, and judge it by cross-validation: each by one chosen without it. Single texts are
+timed on the small model, the large one and the cascade in turn; where the gate accepts it, batches of 32 as well.
 """
 
 import json
@@ -84,7 +84,7 @@ def _cost_row(result: dict[str, Any]) -> list[str]:
 @path_option("--dev", "Labelled file that neither model was trained on.")
 @click.option("--columns", type=ColumnsType(), help="Columns of the file by field.")
 @click.option("--max-drop", type=float, default=0.5, show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the halves.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the folds.")
 @path_option("--work", "Folder for the cascade.")
 @path_option("--output", "Result file.")
 def main(

@@ -48,7 +48,8 @@ class CascadeManifest:
     chosen_on: Mapping[str, Any]
     """Rows that the threshold was chosen on, and the measurements there."""
     judged_on: Mapping[str, Any]
-    """Rows that were set aside for the gate: metrics, drop with its paired 95 % interval, share of the small model."""
+    """The gate: metrics of all rows, each judged by a threshold chosen without it, drop with its paired 95 % interval,
+    share of the small model, number of folds."""
     calibration: Mapping[str, Any] = field(default_factory=dict)
     """For each model, the calibration of its probabilities; empty for several labels."""
     latency_ms: Mapping[str, Any] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Outputs, TextClassification, stack_single_window
 from bert_runtime.tokenization import Batch
 
-__all__ = ["Cascade", "cascade_task"]
+__all__ = ["Cascade", "cascade_task", "mark_output"]
 
 
 def cascade_task(large: TextClassification) -> CascadeTask:
@@ -24,6 +24,17 @@ def cascade_task(large: TextClassification) -> CascadeTask:
     return CascadeTask(
         labels=plain.labels, problem_type=plain.problem_type, threshold=plain.threshold, thresholds=plain.thresholds
     )
+
+
+def mark_output(output: Outputs, calibrate: Callable[[FloatArray], FloatArray], model: int) -> Outputs:
+    """Return a raw output of one of the models as `CascadeTask` decodes it.
+
+    Args:
+        output: the model's output.
+        calibrate: its `common_logits`.
+        model: its index in `MODELS`.
+    """
+    return output._replace(arrays=(calibrate(output.arrays[0]), np.array([model], dtype=np.float32)))
 
 
 class Cascade(Model):
@@ -77,7 +88,7 @@ class Cascade(Model):
         Args:
             outputs: raw outputs of the small model, at least one.
         """
-        found = [self._marked(output, self._small_logits, 0) for output in outputs]
+        found = [mark_output(output, self._small_logits, 0) for output in outputs]
         sure = confidence(self.cascade_task, stack_single_window(found))
         return found, np.flatnonzero(sure < self.cascade.threshold).tolist()
 
@@ -87,11 +98,7 @@ class Cascade(Model):
 
     def mark_large(self, outputs: Sequence[Outputs]) -> list[Outputs]:
         """Return raw outputs of the large model as `CascadeTask` decodes them."""
-        return [self._marked(output, self._large_logits, 1) for output in outputs]
-
-    @staticmethod
-    def _marked(output: Outputs, calibrate: Callable[[FloatArray], FloatArray], model: int) -> Outputs:
-        return output._replace(arrays=(calibrate(output.arrays[0]), np.array([model], dtype=np.float32)))
+        return [mark_output(output, self._large_logits, 1) for output in outputs]
 
     def run(self, batch: Batch) -> FloatArray:
         """Refuse: the models of a cascade may read other token ids, and their outputs must say whose they are."""

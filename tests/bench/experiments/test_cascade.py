@@ -34,7 +34,7 @@ def test_the_experiment_measures_quality_and_cost(
     assert set(values["batch_ms"]) == {"small", "large", "cascade"}
     assert abs(values["overhead_us"]) < 1e4
     table = results_table(result.parent)
-    assert "| Toy, accuracy |   40 | 1.0000 | 1.0000 |  1.0000 | 0.00 % |" in table
+    assert "| Toy, accuracy |   80 | 1.0000 | 1.0000 |  1.0000 | 0.00 % |" in table
     share = values["cascade"]["judged_on"]["small_share"]  # of rows that are surer than the least sure row to choose by
     assert share > 0.8
     assert f"{share:.1%}" in table
