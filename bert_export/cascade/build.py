@@ -140,7 +140,7 @@ def _judge(
     progress: Callable[[str], None],
 ) -> CascadeResult:
     """Choose the threshold on all rows, and judge how it was chosen by cross-validation."""
-    models = [load(folder / name) for name in MODELS]
+    small, large = models = [load(folder / name) for name in MODELS]
     parts = tuple(Part(folder=name, sha256=sha256_file(folder / name / MANIFEST_NAME)) for name in MODELS)
     progress(f"running {len(records)} rows through both models")
     methods = [calibration.get(name, {}).get("method", "") for name in MODELS]
@@ -150,13 +150,13 @@ def _judge(
     progress(f"judging the choice by {NUM_FOLDS} folds")
     judged = rows.judge(max_drop, seed)
     manifest = CascadeManifest(
-        threshold=chosen.value, parts=parts, metric=models[1].task.metric, max_drop_percent=max_drop,
+        threshold=chosen.value, parts=parts, metric=large.task.metric, max_drop_percent=max_drop,
         chosen_on={"rows": len(records), **chosen._asdict()}, judged_on=judged, calibration=calibration,
         machine=describe(), versions=installed_versions(_TOOLS),
     )  # fmt: skip
     progress("measuring latencies")
     texts = [example.inputs[0] for example in rows.examples]
-    manifest = replace(manifest, latency_ms=measure_latency(Cascade(*models, manifest), texts))
+    manifest = replace(manifest, latency_ms=measure_latency(Cascade(small, large, manifest), texts))
     passed = is_allowed and judged["drop_percent"] <= max_drop + 1e-9
     reason = _describe(judged, max_drop, {name: times["mean"] for name, times in manifest.latency_ms.items()})
     if not is_allowed:

@@ -84,13 +84,15 @@ def _load_model(args: Mapping[str, str], config: Mapping[str, Any]) -> "Model":
 
 
 def _self_test(model: "Model") -> None:
-    """Compare the outputs of the bundle's self-test inputs with the recorded ones."""
+    """Compare the outputs of the bundle's self-test inputs with the recorded ones; of a cascade, of both models."""
+    from bert_runtime.cascade import Cascade
     from bert_runtime.verification import self_test
 
-    if model.manifest is not None and model.variant is not None:
-        check = self_test(model, model.manifest, model.variant)
-        if not check.passed:
-            raise pb_utils.TritonModelException(f"{check.name}: {check.detail}")
+    for part in (model.small, model.large) if isinstance(model, Cascade) else (model,):
+        if part.manifest is not None and part.variant is not None:
+            check = self_test(part, part.manifest, part.variant)
+            if not check.passed:
+                raise pb_utils.TritonModelException(f"{check.name}: {check.detail}")
 
 
 def _respond(request: Any, results: "Iterator[Result | InputFailure]", count: int) -> Any:

@@ -12,7 +12,8 @@ from bert_runtime.bundle.atomic_folders import atomic_replace_dir
 from bert_runtime.bundle.contents import CARD_NAME
 from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest
 from bert_runtime.bundle.stable_reads import read_unreplaced
-from bert_runtime.errors import BertError, InputError
+from bert_runtime.cascade import CascadeManifest
+from bert_runtime.errors import BertError, CascadeBundleError, InputError
 from bert_runtime.plan import TUNING_NAME
 from bert_serve.triton.model_config import ModelConfig
 
@@ -36,7 +37,7 @@ def write_model(
 
         REPOSITORY/NAME/config.pbtxt
         REPOSITORY/NAME/1/            model.py, the Python backend
-        REPOSITORY/NAME/1/bundle/     the bundle, its files checked against their hashes
+        REPOSITORY/NAME/1/bundle/     the bundle or cascade, its files checked against their hashes
 
     The model's folder appears whole or not at all; the repository's other models stay as they are.
 
@@ -67,10 +68,11 @@ def write_model(
     with atomic_replace_dir(output) as building:
         version = building / _VERSION
         version.mkdir()
-        manifest = read_unreplaced(source, partial(_copy_bundle, source, version / "bundle", link=link))
-        config.check(manifest)
+        manifests = read_unreplaced(source, partial(_copy_models, source, version / "bundle", link=link))
+        for manifest in manifests:
+            config.check(manifest)
         shutil.copyfile(backend_path(), version / _BACKEND)
-        (building / _CONFIG).write_text(config.text(name, manifest.task), encoding="utf-8")
+        (building / _CONFIG).write_text(config.text(name, manifests[-1].task), encoding="utf-8")
     return output
 
 
@@ -88,9 +90,20 @@ def _replacement_problem(output: Path, *, force: bool) -> str | None:
     return None if force else f"{output}: the model is already there; replace it with --force, or choose another name"
 
 
+def _copy_models(source: Path, output: Path, *, link: bool) -> list[Manifest]:
+    """Copy or link a bundle, or both of a cascade, into a new folder; return the manifests, the large model's last."""
+    shutil.rmtree(output, ignore_errors=True)  # what an attempt left that found the bundle replaced
+    try:
+        return [_copy_bundle(source, output, link=link)]
+    except CascadeBundleError:
+        parts = CascadeManifest.read(source).parts
+    output.mkdir()
+    shutil.copyfile(source / MANIFEST_NAME, output / MANIFEST_NAME)
+    return [_copy_bundle(source / part.folder, output / part.folder, link=link) for part in parts]
+
+
 def _copy_bundle(source: Path, output: Path, *, link: bool) -> Manifest:
     """Copy or link a bundle's files into a new folder, after checking them against their hashes."""
-    shutil.rmtree(output, ignore_errors=True)  # what an attempt left that found the bundle replaced
     manifest = Manifest.read(source)
     check_assets(source, manifest.assets)
     output.mkdir()

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import bert_runtime
+from bert_runtime import verification
 from bert_serve.triton import ModelConfig, write_model
 
+from ..cascades import write_cascade
 from . import fake_triton
 from .fake_triton import InferenceResponse, Request
 
@@ -180,3 +182,24 @@ def test_a_python_without_the_runtime_says_what_to_install(
     spec.loader.exec_module(copied)
     with pytest.raises(fake_triton.TritonModelException, match=r"pip install 'bert-export\[cpu\]'"):
         copied.TritonPythonModel().initialize(arguments(model))
+
+
+def test_a_cascade_says_which_model_answered(
+    backend: ModuleType, classifier_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["hello", "bye", "where is my card", "my card is lost", "good morning"]
+    cascade = write_cascade(classifier_bundle, tmp_path / "both", texts)
+    tested: list[str] = []
+    original = verification.self_test
+
+    def noted(model: Any, *given: Any) -> Any:
+        tested.append(type(model).__name__)
+        return original(model, *given)
+
+    monkeypatch.setattr(verification, "self_test", noted)
+    model = start(backend, cascade, tmp_path / "models")
+    assert tested == ["Model", "Model"]
+    found = result(model.execute([Request(TEXT=[*texts])])[0])
+    assert {value["model"] for value in found} == {"small", "large"}
+    expected = [value.to_dict() for value in bert_runtime.load(cascade, precision="fp32")(texts)]
+    assert [(value["label"], value["model"]) for value in found] == [(v["label"], v["model"]) for v in expected]

@@ -14,6 +14,8 @@ from bert_export.cli.triton import triton
 from bert_runtime import BertError, BundleError, InputError, load
 from bert_serve.triton import ModelConfig, backend_path, repository, write_model
 
+from ..cascades import write_cascade
+
 Run = Callable[..., Result]
 
 
@@ -164,3 +166,25 @@ def test_settings_out_of_range_are_refused(values: dict[str, Any]) -> None:
     (name,) = values
     with pytest.raises(InputError, match=f"expected .*{name}"):
         ModelConfig(**values)
+
+
+def test_a_cascade_is_copied_with_both_bundles(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:
+    cascade = write_cascade(classifier_bundle, tmp_path / "both", ["hello", "bye", "my card"])
+    result = run(cascade, tmp_path / "models")
+    assert result.exit_code == 0, result.output
+    copied = tmp_path / "models/both/1/bundle"
+    assert written(copied) == {
+        "bundle.json",
+        *(f"{part}/{path.name}" for part in ("small", "large") for path in classifier_bundle.iterdir()),
+    }
+    assert load(copied)("hello").to_dict() == load(cascade)("hello").to_dict()
+    assert "already there" in run(cascade, tmp_path / "models").stderr
+    assert run(cascade, tmp_path / "models", "--force", "--link").exit_code == 0
+    assert (copied / "small/bundle.json").samefile(cascade / "small/bundle.json")
+    refused = run(cascade, tmp_path / "models", "--name", "other", "--precision", "bf16")
+    assert refused.exit_code == 1
+    assert "bf16" in refused.stderr
+    assert not (tmp_path / "models/other").exists()
+    (cascade / "large/tokenizer.json").write_text("{}")
+    assert run(cascade, tmp_path / "models", "--name", "damaged").exit_code == 1
+    assert not (tmp_path / "models/damaged").exists()
