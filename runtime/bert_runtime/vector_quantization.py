@@ -87,7 +87,7 @@ def quantize_embeddings(
         An array [N, `embedding_width`] of `embedding_dtype`.
 
     Raises:
-        InputError: the precision is unknown, or the ranges do not fit.
+        InputError: the precision is unknown, the ranges do not fit, or a number is not finite.
     """
     check_precision(precision)
     if precision == "float32":
@@ -97,6 +97,8 @@ def quantize_embeddings(
         return packed if precision == "ubinary" else (packed ^ _SIGNED_OFFSET).view(np.int8)
     if not len(embeddings):
         return np.empty(embeddings.shape, embedding_dtype(precision))
+    if not np.isfinite(embeddings).all():
+        raise InputError("expected embeddings of finite numbers, found NaN or infinity")
     limits = embedding_ranges(embeddings) if ranges is None else np.asarray(ranges, dtype=np.float32)
     if limits.shape != (2, embeddings.shape[1]):
         raise InputError(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from bert_models import Checkpoint, CheckpointError, TaskModel, load_model, open
 from bert_models.families import FAMILIES
 from bert_runtime.tasks import Reranking, SentenceEmbedding, TextClassification
 
-from .toy import TOLERANCE, inputs, randomize, save_reference
-from .toy_families import CONFIGS
+from .toy import BATCHES, MASKS, TOLERANCE, inputs, randomize, save_reference
+from .toy_families import CONFIGS, with_first_token
 from .toy_families import reference as toy_reference
 from .toy_heads import assert_survives
 
@@ -69,17 +70,33 @@ def dense(inputs: int, outputs: int, activation: str, **settings: Any) -> dict[s
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_reranks_with_its_classifier_as_transformers_does(family: str, tmp_path: Path) -> None:
+@cache
+def saved_reranker(family: str, folder: Path) -> tuple[Any, TaskModel]:
+    """Return a random classifier of one label by transformers, and ours with its weights."""
     theirs: Any = toy_reference(family, "ForSequenceClassification", num_labels=1)
-    checkpoint = open_checkpoint(save_reference(theirs, tmp_path))
-    ours = load_model(checkpoint, checkpoint.task("rerank"))
-    ids, attention, segments = inputs(3, "full", CONFIGS[family][2]["vocab_size"])
+    checkpoint = open_checkpoint(save_reference(theirs, folder / family))
+    return theirs, load_model(checkpoint, checkpoint.task("rerank"))
+
+
+@pytest.fixture(scope="module")
+def rerankers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("rerankers")
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_reranks_with_its_classifier_as_transformers_does(
+    family: str, batch: int, mask: str, rerankers: Path
+) -> None:
+    theirs, ours = saved_reranker(family, rerankers)
+    ids, attention, segments = inputs(batch, mask, CONFIGS[family][2]["vocab_size"])
+    attention = with_first_token(family, attention)
     extra = {"token_type_ids": segments} if ours.config.uses_segment_ids else {}
     with torch.no_grad():
         expected = theirs(input_ids=ids, attention_mask=attention, **extra).logits
         found = ours(ids, attention, segments)
-    assert found.shape == (3, 1)
+    assert found.shape == (batch, 1)
     assert float((found - expected).abs().max()) <= TOLERANCE
 
 

@@ -63,3 +63,5 @@ def test_errors_say_what_was_expected() -> None:
         quantize_embeddings(VECTORS, "int8", np.zeros((2, 19), np.float32))
     with pytest.raises(InputError, match=r"expected at least two embeddings \[N, dimensions\], found \[1, 20\]"):
         quantize_embeddings(VECTORS[:1], "int8")
+    with pytest.raises(InputError, match="expected embeddings of finite numbers, found NaN or infinity"):
+        quantize_embeddings(np.full((2, 20), np.nan, np.float32), "uint8")

@@ -20,7 +20,7 @@ NEAREST_FAMILY: Mapping[str, str] = {
         "xlm-roberta": (
             "lilt", "mluke", "xlm", "xlm-roberta-xl", "xmod",
         ),
-        "modernbert": ("eurobert", "neomme", "ultrabert"),
+        "modernbert": ("eurobert", "neobert", "neomme", "ultrabert"),
         "gte": ("jina_embeddings_v3",),
         "camembert": ("flaubert",),
         "electra": ("convbert", "funnel"),
