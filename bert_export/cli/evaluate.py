@@ -19,9 +19,10 @@ from bert_export.cli.output import print_json
 from bert_export.cli.param_types import PATH
 from bert_export.cli.progress import count_progress
 from bert_export.cli.terminal import print_table
+from bert_export.cli.zero_shot_options import check_zero_shot_usage, with_candidate_labels, zero_shot_options
 
 if TYPE_CHECKING:
-    from bert_runtime import Model
+    from bert_runtime import Model, ZeroShotClassifier
 
 __all__ = ["evaluate"]
 
@@ -34,6 +35,8 @@ __all__ = ["evaluate"]
         "# A file with other column names, in FP32",
         "bert-export evaluate bundle dev.tsv --columns text=sentence,label=category \\",
         "    --precision fp32",
+        "# Zero-shot: labels of your choice, of a bundle of natural language inference",
+        "bert-export evaluate nli-bundle dev.jsonl --candidate-labels bank,travel",
         "# Retrieval: nDCG@10, MRR@10 and recall, of a folder in BEIR's format",
         "bert-export evaluate bundle scifact",
     ],
@@ -48,6 +51,7 @@ __all__ = ["evaluate"]
     "--first-stage", type=PATH, help="Retrieval: documents to rerank for each query, as --run-output of another model."
 )
 @inference_options
+@zero_shot_options
 @output_option("--run-output", type=PATH, help="Retrieval: file for the retrieved documents, in TREC's format.")
 @json_option
 def evaluate(
@@ -59,6 +63,9 @@ def evaluate(
     qrels: Path | None,
     first_stage: Path | None,
     run_output: Path | None,
+    candidate_labels: tuple[str, ...] | None,
+    hypothesis_template: str | None,
+    multi_label: bool | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -71,9 +78,14 @@ def evaluate(
     """
     retrieval_files = (corpus, queries, qrels)
     _check_usage(file, retrieval_files, first_stage or run_output)
+    zero_shot = candidate_labels, hypothesis_template, multi_label
+    check_zero_shot_usage(*zero_shot, has_pair=False)
+    is_labelled = file is not None and not file.is_dir()
+    if candidate_labels is not None and not is_labelled:
+        raise click.UsageError("--candidate-labels need a FILE of texts with labels")
     model = load_model(bundle, **options)
-    if file is not None and not file.is_dir():
-        counts, metrics = _evaluate_file(model, file, columns)
+    if file is not None and is_labelled:
+        counts, metrics = _evaluate_file(with_candidate_labels(model, *zero_shot), file, columns)
     else:
         counts, metrics = _evaluate_retrieval(model, file, retrieval_files, first_stage, run_output)
     report = {**_precisions(model), **counts, **metrics}
@@ -107,7 +119,7 @@ def _check_usage(file: Path | None, retrieval_files: tuple[Path | None, ...], ru
 
 
 def _evaluate_file(
-    model: "Model", file: Path, columns: dict[str, str] | None
+    model: "Model | ZeroShotClassifier", file: Path, columns: dict[str, str] | None
 ) -> tuple[dict[str, int], dict[str, float]]:
     from bert_runtime.evaluation import evaluate as evaluate_model
     from bert_runtime.records import read_records

@@ -1,4 +1,4 @@
-"""Options of `bert-export predict` for zero-shot classification."""
+"""Options of `bert-export predict` and `evaluate` for zero-shot classification."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

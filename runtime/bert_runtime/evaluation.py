@@ -8,19 +8,21 @@ from bert_runtime.batching.streaming import CHUNK_SIZE
 from bert_runtime.errors import DataError, InputError
 from bert_runtime.model import Model
 from bert_runtime.records import Record
-from bert_runtime.tasks import Example, Outputs, Task
+from bert_runtime.tasks import Example, Outputs, Task, TextInput
 from bert_runtime.tokenization import TextTokenizer
+from bert_runtime.zero_shot.classifier import ZeroShotClassifier
+from bert_runtime.zero_shot.evaluation import zero_shot_outputs, zero_shot_task
 
 __all__ = ["build_examples", "check_metrics", "evaluate", "run_examples"]
 
 
 def evaluate(
-    model: Model, records: Sequence[Record], progress: Callable[[int], None] = lambda done: None
+    model: Model | ZeroShotClassifier, records: Sequence[Record], progress: Callable[[int], None] = lambda done: None
 ) -> dict[str, float]:
     """Return the task's metrics of a model on labelled records.
 
     Args:
-        model: the model to evaluate.
+        model: the model to evaluate. A zero-shot classifier has the metrics of a classifier by its candidate labels.
         records: rows of a labelled file, at least one.
         progress: called with the number of examples that have been processed since the last call.
 
@@ -30,10 +32,25 @@ def evaluate(
     Raises:
         DataError: a row does not fit the task, or the metric is undefined for these rows.
     """
-    examples = build_examples(model.task, model.tokenizer, records)
-    outputs = run_examples(model, examples, progress)
-    metrics = model.task.score(outputs, examples) | model.task.probability_quality(outputs, examples)
-    return check_metrics(metrics, records[0].path)
+    if isinstance(model, ZeroShotClassifier):
+        task: Task = zero_shot_task(model)
+        examples = build_examples(task, model.model.tokenizer, records)
+        outputs = zero_shot_outputs(model, _single_texts(examples, records), progress)
+    else:
+        task = model.task
+        examples = build_examples(task, model.tokenizer, records)
+        outputs = run_examples(model, examples, progress)
+    return check_metrics(task.score(outputs, examples) | task.probability_quality(outputs, examples), records[0].path)
+
+
+def _single_texts(examples: Sequence[Example], records: Sequence[Record]) -> list[TextInput]:
+    """Return the inputs of examples; raise `DataError` for a pair."""
+    texts = []
+    for (text,), record in zip((example.inputs for example in examples), records, strict=True):
+        if text.text_pair is not None:
+            raise DataError(f"{record.where}: expected one text, found a pair; its second text would be the hypothesis")
+        texts.append(text)
+    return texts
 
 
 def run_examples(

@@ -86,6 +86,50 @@ def test_wrong_usage(run: Run, nli_bundle: Path, arguments: list[str], message: 
     assert message in result.stderr
 
 
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_evaluate_judges_the_candidate_labels(run: Run, nli_bundle: Path, tmp_path: Path) -> None:
+    best = [answer["labels"][0] for answer in expected(nli_bundle)]
+    wrong = next(label for label in CANDIDATES if label != best[1])
+    rows = [{"text": TEXTS[0], "label": best[0]}, {"text": TEXTS[1], "label": wrong}]
+    labels = ("--candidate-labels", ",".join(CANDIDATES))
+    arguments = ("evaluate", nli_bundle, write_rows(tmp_path / "dev.jsonl", rows), "--precision", "fp32", *labels)
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0
+    report = json.loads(result.stdout)
+    assert (report["precision"], report["examples"], report["accuracy"]) == ("fp32", 2, 0.5)
+    assert 0 < report["brier_score"] < 2
+    several = json.loads(run(*arguments, "--json", "--multi-label").stdout)
+    assert several.keys() >= {"micro_f1", "macro_f1", "exact_match", "best_threshold"}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"text": "a", "label": "bus"}, "label 'bus' is not one of the model's 3 labels (card, train, rain)"),
+        ({"text": "a", "text_pair": "b", "label": "card"}, "expected one text, found a pair"),
+        ({"text": "a"}, "expected a field 'label'"),
+    ],
+)
+def test_evaluate_names_the_row(run: Run, nli_bundle: Path, tmp_path: Path, row: dict[str, Any], message: str) -> None:
+    path = write_rows(tmp_path / "dev.jsonl", [{"text": "hello", "label": "rain"}, row])
+    result = run("evaluate", nli_bundle, path, "--candidate-labels", ",".join(CANDIDATES))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"{path}:2: " in result.stderr
+    assert message in result.stderr
+
+
+def test_evaluate_needs_labelled_texts(run: Run, nli_bundle: Path, tmp_path: Path) -> None:
+    result = run("evaluate", nli_bundle, tmp_path, "--candidate-labels", "a,b")
+    assert result.exit_code == 2
+    assert "--candidate-labels need a FILE of texts with labels" in result.stderr
+    result = run("evaluate", nli_bundle, tmp_path, "--multi-label")
+    assert "--hypothesis-template and --multi-label need --candidate-labels" in result.stderr
+
+
 def test_a_model_of_something_else_is_refused(run: Run, classifier_bundle: Path) -> None:
     result = run("predict", classifier_bundle, "hello", "--candidate-labels", "a,b")
     assert (result.exit_code, result.stdout) == (1, "")

@@ -11,7 +11,7 @@ from bert_runtime.cascade.task import CascadeTask
 from bert_runtime.errors import InputError
 from bert_runtime.inputs import Column, InputFailure, OnError, SingleInput, check_column
 from bert_runtime.model import Model
-from bert_runtime.numerics import softmax
+from bert_runtime.numerics import FloatArray, softmax
 from bert_runtime.tasks import Outputs, TextInput
 from bert_runtime.zero_shot.entailment import EntailmentLabels
 from bert_runtime.zero_shot.hypotheses import DEFAULT_TEMPLATE, make_hypotheses, read_labels
@@ -152,7 +152,7 @@ class ZeroShotClassifier:
     def decode(self, outputs: Outputs) -> ZeroShotClassification:
         """Decode the logits [labels of the model] of each pair that `join` made of a text."""
         logits, (entailment, contradiction) = np.stack(outputs.arrays), self._entailment
-        if self.multi_label or len(self.labels) == 1:
+        if self._judges_alone:
             scores = softmax(logits[:, [contradiction, entailment]])[:, 1]
         else:
             scores = softmax(logits[:, entailment])
@@ -161,6 +161,20 @@ class ZeroShotClassifier:
         return ZeroShotClassification(
             self.labels[best], float(scores[best]), outputs.input.text, scores, logits, self.labels, truncated=truncated
         )
+
+    def label_logits(self, logits: FloatArray) -> FloatArray:
+        """Return one logit for each candidate label, whose softmax, or sigmoid if each is judged alone, is its score.
+
+        Args:
+            logits: `ZeroShotClassification.logits`, [candidate labels, labels of the model].
+        """
+        entailment, contradiction = (logits[:, label] for label in self._entailment)
+        return entailment - contradiction if self._judges_alone else entailment
+
+    @property
+    def _judges_alone(self) -> bool:
+        """Whether a label's score does not depend on the other labels."""
+        return self.multi_label or len(self.labels) == 1
 
     def _predict(self, encoded: Sequence[EncodedInput]) -> Iterator[ZeroShotClassification]:
         num_texts = max(1, _MAX_PAIRS // len(self.labels))

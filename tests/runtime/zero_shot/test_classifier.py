@@ -7,10 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_runtime import InputError, InputFailure, Model, ZeroShotClassification, ZeroShotClassifier
-from bert_runtime.tasks import SentenceEmbedding, Task, TextClassification
+from bert_runtime import (
+    InputError,
+    InputFailure,
+    Model,
+    Record,
+    ZeroShotClassification,
+    ZeroShotClassifier,
+    evaluate,
+)
+from bert_runtime.tasks import SentenceEmbedding, Task, TextClassification, TextInput
 from bert_runtime.tokenization import Batch
 from bert_runtime.zero_shot import classifier as classifier_module
+from bert_runtime.zero_shot.evaluation import zero_shot_outputs, zero_shot_task
 
 from ..task_models import with_runner, wordpiece
 
@@ -174,3 +183,20 @@ def test_a_neutral_label_in_the_place_of_contradiction_is_logged(
         labels = ("neutral", "entailment", "contradiction")
         ZeroShotClassifier(nli_model(toy_vocab, task=TextClassification(labels=labels)), CANDIDATES)
     assert "entailment is compared with the label 'neutral'" in caplog.text
+
+
+@pytest.mark.parametrize(("labels", "multi_label"), [(CANDIDATES, False), (CANDIDATES, True), (["card"], False)])
+def test_logits_of_labels_give_the_scores(labels: list[str], multi_label: bool, model: Model) -> None:
+    classifier = ZeroShotClassifier(model, labels, multi_label=multi_label)
+    results = classifier(TEXTS)
+    examples = [TextInput(text) for text in TEXTS]
+    for outputs, result in zip(zero_shot_outputs(classifier, examples, lambda done: None), results, strict=True):
+        found = zero_shot_task(classifier).probabilities(outputs.arrays[0])
+        assert found.tolist() == pytest.approx(scores(result), abs=1e-6)
+
+
+def test_evaluation_has_the_metrics_of_a_classifier(classifier: ZeroShotClassifier) -> None:
+    best = [result.label for result in classifier(TEXTS)]
+    rows = [{"text": text, "label": label} for text, label in zip(TEXTS, best, strict=True)]
+    records = [Record({**row}, Path("dev.jsonl"), number) for number, row in enumerate(rows, start=1)]
+    assert evaluate(classifier, records)["accuracy"] == 1
