@@ -31,6 +31,7 @@ import click
 import numpy as np
 
 from bert_bench.experiments.harness import training_options, unfinished_result, write_result
+from bert_bench.reports.markdown_table import MISSING, markdown_table
 from bert_export import export
 from bert_models.training import TrainSettings, fine_tune
 from bert_runtime import evaluate, load
@@ -179,21 +180,26 @@ def _by_embeddings(base: Path, bundle: Path, test: Path) -> dict[str, float]:
 
 
 def results_table(path: Path) -> str:
-    """Return a result file as a Markdown table: a row per trainer, means over the seeds."""
+    """Return a result file as a Markdown table: a row per trainer, with the values of all seeds.
+
+    The results of other kinds of training rows beside it, `NAME-triples.json` and `NAME-lists.json`, have rows, too.
+    """
     found = json.loads(path.read_text("utf-8"))
-    lines = ["| | nDCG@10, FP32 | nDCG@10, INT8 | MRR@10, INT8 |", "|---|--:|--:|--:|"]
+    others = (path.with_name(f"{path.stem}-{kind}.json") for kind in ROW_KINDS[1:])
+    results = [found, *(json.loads(other.read_text("utf-8")) for other in others if other.exists())]
     chance = np.mean(1 / np.log2(1 + np.arange(1, _CANDIDATES + 1)))
-    lines.append(f"| by chance | {chance:.4f} | – | – |")
-    lines.append(f"| embeddings of the base, cosine | {found['embeddings']['ndcg_at_10']:.4f} | – | – |")
-    for name, title in (("bert-export", "`bert-export train`"), ("sentence-transformers", "sentence-transformers")):
-        runs = found[name]
-        if not runs:
-            continue
-        values = [np.mean([run[precision][metric] for run in runs]) for precision, metric in _COLUMNS]
-        lines.append(f"| {title} | {' | '.join(f'{value:.4f}' for value in values)} |")
-    return "\n".join(lines)
+    rows = [
+        ["by chance", f"{chance:.4f}", MISSING, MISSING],
+        ["embeddings of the base, cosine", f"{found['embeddings']['ndcg_at_10']:.4f}", MISSING, MISSING],
+    ]
+    for result, name in product(results, _TRAINERS):
+        if runs := result[name]:
+            values = [", ".join(f"{run[precision][metric]:.4f}" for run in runs) for precision, metric in _COLUMNS]
+            rows.append([f"{_TITLES[name]}, {result.get('row_kind', 'pairs')}", *values])
+    return markdown_table(["", "nDCG@10, FP32", "nDCG@10, INT8", "MRR@10, INT8"], rows)
 
 
+_TITLES = {"bert-export": "`bert-export train`", "sentence-transformers": "sentence-transformers"}
 _COLUMNS = (("fp32", "ndcg_at_10"), ("int8", "ndcg_at_10"), ("int8", "mrr_at_10"))
 
 

@@ -60,18 +60,38 @@ def _question(name: str) -> dict[str, Any]:
     return {"id": name, "question": name, "answers": [{"text": "p", "answer_start": 0}]}
 
 
-@pytest.mark.parametrize("experiment", [rerank_training, sparse_training])
-def test_tables_average_over_seeds_and_leave_out_who_did_not_run(experiment: Any, tmp_path: Path) -> None:
-    def run(ndcg: float) -> dict[str, Any]:
-        metrics = {"ndcg_at_10": ndcg, "mrr_at_10": 0.5, "weights_per_text": 3, "weights_per_text_pair": 9}
-        return {"seed": 0, "train_s": 4, "fp32": metrics, "int8": metrics}
+def run(ndcg: float) -> dict[str, Any]:
+    metrics = {"ndcg_at_10": ndcg, "mrr_at_10": 0.5, "weights_per_text": 3, "weights_per_text_pair": 9}
+    return {"seed": 0, "train_s": 4, "fp32": metrics, "int8": metrics}
 
-    values = {"bert-export": [run(0.25), run(0.75)], "sentence-transformers": [], "embeddings": run(0)["fp32"]}
+
+def runs(*ndcg: float) -> dict[str, Any]:
+    return {"bert-export": list(map(run, ndcg)), "sentence-transformers": [], "embeddings": run(0)["fp32"]}
+
+
+def test_sparse_table_averages_over_seeds_and_leaves_out_who_did_not_run(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
-    path.write_text(json.dumps({**values, "base": run(0.125)}), encoding="utf-8")
-    table = experiment.results_table(path)
+    path.write_text(json.dumps({**runs(0.25, 0.75), "base": run(0.125)}), encoding="utf-8")
+    table = sparse_training.results_table(path)
     assert "| `bert-export train` | 0.5000 | 0.5000 |" in table
     assert "sentence-transformers" not in table
+
+
+def test_rerank_table_has_all_seeds_and_all_kinds_of_rows(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(runs(0.25, 0.75)), encoding="utf-8")
+    theirs = {**runs(0.5), "row_kind": "lists", "sentence-transformers": [run(0.625)]}
+    (tmp_path / "result-lists.json").write_text(json.dumps(theirs), encoding="utf-8")
+    lines = [
+        [cell.strip() for cell in line.split("|")[1:3]] for line in rerank_training.results_table(path).split("\n")
+    ]
+    assert lines[2:] == [
+        ["by chance", "0.4544"],
+        ["embeddings of the base, cosine", "0.0000"],
+        ["`bert-export train`, pairs", "0.2500, 0.7500"],
+        ["`bert-export train`, lists", "0.5000"],
+        ["sentence-transformers, lists", "0.6250"],
+    ]
 
 
 def test_folders_of_base_checkpoints_have_rows_of_their_own(tmp_path: Path) -> None:
