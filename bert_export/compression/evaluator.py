@@ -192,9 +192,12 @@ class CandidateEvaluator:
 
     def measure_best(self) -> list[Measured]:
         """Return the measurements so far; if there are none, measure the best trial of the longest training."""
-        known = [trial for trial in self.trials if self.journal.knows(f"measure {trial.checkpoint}")]
         longest = sorted(self.trials, key=lambda trial: (self.epochs[trial.checkpoint], trial.metric), reverse=True)
-        return self._exportable(known) or self._exportable(longest[:1])
+        return self.measured() or self._exportable(longest[:1])
+
+    def measured(self) -> list[Measured]:
+        """Return the measurements so far."""
+        return self._exportable([trial for trial in self.trials if self.journal.knows(f"measure {trial.checkpoint}")])
 
     def _exportable(self, trials: Sequence[Trial]) -> list[Measured]:
         """Return the measurements of trials, without those that cannot be exported."""

@@ -31,6 +31,7 @@ from bert_models.compression import check_cuttable
 from bert_models.errors import CompressionError, TrainingInterruptedError
 from bert_runtime.bundle.atomic_folders import check_replaceable
 from bert_runtime.bundle.contents import replacement_problem
+from bert_runtime.errors import BertError
 from bert_runtime.tasks import Task
 from bert_runtime.tokenization import TextTokenizer
 
@@ -71,7 +72,8 @@ def compress(
         progress: Called with a line at the start of each stage.
 
     Returns:
-        The result. If what was asked for cannot be reached, or on Ctrl-C, the best bundle is in the search's folder.
+        The result. If what was asked for cannot be reached, on Ctrl-C, and if the search fails later than its first
+        bundle, the best bundle is in the search's folder.
 
     Raises:
         CompressionError: The model or the files do not allow a search, or no candidate could be trained.
@@ -104,14 +106,18 @@ def compress(
         progress(f"warning: {data.num_left_out} rows are not trained on, since the gate has their texts, too")
     if journal.is_resumed:
         progress(f"going on with the search in {request.folder}, {journal.elapsed_s:.0f} s of which are over")
-    evaluator, measured, interrupted = _prepare(request, source, task, data, journal, progress), [], False
+    evaluator, stopped = _prepare(request, source, task, data, journal, progress), ""
     try:
         measured = _search(goal, evaluator)
     except (KeyboardInterrupt, TrainingInterruptedError):
-        interrupted = True
+        stopped = "interrupted"
         progress("interrupted; the best candidate so far is kept (Ctrl-C again: not even that)")
         measured = evaluator.measure_best()
-    return _finish(request, evaluator, measured, source, interrupted=interrupted)
+    except BertError as error:
+        stopped = f"the search failed ({error})"
+        if not (measured := evaluator.measured()):
+            raise
+    return _finish(request, evaluator, measured, source, stopped)
 
 
 def _read_data(request: SearchRequest, task: Task, tokenizer: TextTokenizer) -> SearchData:
@@ -124,7 +130,8 @@ def _read_data(request: SearchRequest, task: Task, tokenizer: TextTokenizer) -> 
 def _open_journal(request: SearchRequest, source: Checkpoint, *, force: bool) -> Journal:
     """Create the folder of the search, or go on with the one that is there."""
     folder = request.folder
-    if folder.exists() and not (folder / JOURNAL_NAME).is_file() and any(folder.iterdir()):
+    is_free = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    if not is_free and not (folder / JOURNAL_NAME).is_file():
         raise OutputExistsError(f"{folder}: exists and is not the folder of a search; move it elsewhere")
     if force:
         shutil.rmtree(folder, ignore_errors=True)
@@ -183,10 +190,17 @@ def _finish(
     evaluator: CandidateEvaluator,
     measured: list[Measured],
     source: Checkpoint,
-    *,
-    interrupted: bool,
+    stopped: str,
 ) -> CompressionResult:
-    """Let the gate judge, and write the bundle: to the output if it passes, else into the folder of the search."""
+    """Let the gate judge, and write the bundle: to the output if it passes, else into the folder of the search.
+
+    Args:
+        request: What is searched for.
+        evaluator: Has the measurements.
+        measured: The bundles to choose from.
+        source: The uncompressed checkpoint.
+        stopped: Why the search ended early; empty if it did not.
+    """
     journal = evaluator.journal
 
     def compare(bundle: Path) -> dict[str, Any]:
@@ -200,10 +214,10 @@ def _finish(
 
     choice = choose(request.goal, measured, judge)
     if choice is None:
-        why = "interrupted before a candidate was trained" if interrupted else "no candidate could be trained"
+        why = f"{stopped} before a candidate was trained" if stopped else "no candidate could be trained and exported"
         raise CompressionError(f"{why}; see {request.folder / JOURNAL_NAME}")
-    if interrupted:
-        choice = replace(choice, passed=False, reason=f"interrupted; the best so far: {choice.reason}")
+    if stopped:
+        choice = replace(choice, passed=False, reason=f"{stopped}; the best so far: {choice.reason}")
     found = evaluator.measurements(choice.measured.trial)
     record = compression_record(request, evaluator, choice, found, source)
     bundle = request.output if choice.passed else request.folder / _BEST

@@ -15,7 +15,7 @@ from bert_export.compression.evaluator import CandidateEvaluator
 from bert_export.compression.halving import Rung
 from bert_models import TaskModel, load_model, open_checkpoint, save_model
 from bert_models.distillation.teacher import Teacher
-from bert_models.errors import TrainingInterruptedError
+from bert_models.errors import CompressionError, TrainingInterruptedError
 from bert_models.families import FAMILIES
 from bert_models.tokenizer_files import read_tokenizer
 from bert_models.training import TrainSettings, fine_tune
@@ -194,6 +194,28 @@ def test_what_cannot_be_reached_leaves_the_best_and_exits_with_1(
     assert "candidates on the" in result.stdout
 
 
+@pytest.mark.slow
+def test_a_search_that_fails_after_its_first_bundle_keeps_that(
+    run: Run, tuned: Path, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, levels = CandidateEvaluator.plan, []
+
+    def fail_later(self: CandidateEvaluator, level: str, compute: Any) -> Any:
+        levels.append(level)
+        if len(levels) > 1:
+            raise CompressionError("no space is left")
+        return plan(self, level, compute)
+
+    monkeypatch.setattr(CandidateEvaluator, "plan", fail_later)
+    monkeypatch.setattr(CandidateEvaluator, "max_speedup", lambda self: 2.2)
+    result = run(*arguments(tuned, files, tmp_path / "small", "--max-drop", 60))
+    assert result.exit_code == 1
+    assert "the search failed (no space is left); the best so far" in result.stderr
+    best = tmp_path / "small.search/best"
+    assert all(check.passed for check in verify(best))
+    assert not (tmp_path / "small").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
@@ -244,6 +266,9 @@ def test_a_model_of_another_task_or_other_labels_is_refused(
     assert result.exit_code == 1
     assert "is not the folder of a search" in result.stderr
     assert (occupied / "notes.txt").read_text() == "mine"
+    (tmp_path / "file.search").write_text("mine")
+    result = run(*arguments(tuned, files, tmp_path / "file", "--speedup", 2, "--force"))
+    assert (result.exit_code, "file.search: exists and is not the folder of a search" in result.stderr) == (1, True)
 
 
 def test_the_current_directory_is_refused_as_output(
