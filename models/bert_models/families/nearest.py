@@ -31,6 +31,15 @@ NEAREST_FAMILY: Mapping[str, str] = {
 }  # fmt: skip
 """By `model_type`, the family with the same kind of vocabulary or objective. A judgement."""
 
+_FAMILY_OF_POSITIONS: Mapping[str, str] = {
+    "pos_att_type": "deberta-v2",
+    "relative_attention_num_buckets": "mpnet",
+    "rope_theta": "modernbert",
+    "rope_parameters": "modernbert",
+    "rotary_emb_base": "nomic_bert",
+}
+"""The family with the kind of positions that a key of `config.json` sets; BERT's are absolute."""
+
 _DECODERS = frozenset(
     (
         "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_neo", "gpt_neox", "llama", "mistral",
@@ -63,4 +72,7 @@ def describe_unsupported(values: Mapping[str, Any]) -> str:
         return "; it has an encoder and a decoder, and encoders alone are supported"
     if name in _DECODERS or any(str(architecture).endswith(("ForCausalLM", "LMHeadModel")) for architecture in names):
         return "; it is a decoder, and encoders alone are supported"
-    return ""
+    if "vocab_size" not in values:  # of an unknown architecture, which need not read texts
+        return ""
+    family = next((family for key, family in _FAMILY_OF_POSITIONS.items() if key in values), "bert")
+    return f"; by its positions, the nearest of these is {family}: train a checkpoint of that family"

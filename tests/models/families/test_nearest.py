@@ -42,3 +42,19 @@ def test_decoders_are_called_so(values: dict[str, object], expected: str) -> Non
 def test_nothing_is_said_of_what_is_unknown(values: dict[str, object]) -> None:
     assert describe_unsupported(values) == ""
     assert describe_unsupported({**values, "architectures": "none"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("values", "family"),
+    [
+        ({}, "bert"),
+        ({"position_embedding_type": "absolute"}, "bert"),
+        ({"pos_att_type": ["c2p"]}, "deberta-v2"),
+        ({"relative_attention_num_buckets": 32}, "mpnet"),
+        ({"rope_theta": 10_000.0}, "modernbert"),
+        ({"rotary_emb_base": 1000}, "nomic_bert"),
+    ],
+)
+def test_unknown_text_encoders_are_told_the_family_with_their_positions(values: dict[str, object], family: str) -> None:
+    found = describe_unsupported({"model_type": "newbert", "vocab_size": 30_522, **values})
+    assert found == f"; by its positions, the nearest of these is {family}: train a checkpoint of that family"
