@@ -6,7 +6,14 @@ Each reads `qkv`, merged projections, and ends in a value `attended`.
 from bert_export.position_functions import POSITION_SCORES_BODY
 from bert_models.relative_positions import MASKED_SCORE
 
-__all__ = ["ATTENTION", "DISENTANGLED_ATTENTION", "LOCAL_ATTENTION", "RELATIVE_ATTENTION", "ROTARY_ATTENTION"]
+__all__ = [
+    "ATTENTION",
+    "DISENTANGLED_ATTENTION",
+    "FIRST_TOKEN_ATTENTION",
+    "LOCAL_ATTENTION",
+    "RELATIVE_ATTENTION",
+    "ROTARY_ATTENTION",
+]
 
 _KEY_MASK = """batch = Shape <end = 1> (mask)
         tokens_of_mask = Shape <start = -1> (mask)
@@ -38,6 +45,12 @@ ATTENTION = f"""query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
                     scale: float = @scale> (query, key, value, full_mask)
             }}>"""
 """Attention of merged projections, with the branch of `add_padding_branch`."""
+
+FIRST_TOKEN_ATTENTION = f"""key, value = Split <axis = -1, num_outputs = 2> (kv)
+        {_KEY_MASK}
+        attended = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
+            scale: float = @scale> (query, key, value, attends)"""
+"""Attention of one query in each sequence to merged keys and values."""
 
 RELATIVE_ATTENTION = f"""query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
         {_KEY_MASK}

@@ -15,9 +15,8 @@ from bert_export.capture import OPSET
 from bert_export.errors import ExportError
 from bert_export.fusion import add_padding_branch
 from bert_export.graph_files import save_graph
-from bert_export.kernel_functions import BF16_FUNCTIONS, FUNCTIONS
+from bert_export.kernel_functions import BF16_FUNCTIONS
 from bert_export.onnx_graph import (
-    NoMatch,
     add_initializer,
     check_counts,
     constant,
@@ -26,8 +25,8 @@ from bert_export.onnx_graph import (
     scope,
     tidy,
 )
+from bert_export.outline_embeddings import embedding_function
 from bert_export.outline_kernels import outline_kernels
-from bert_export.outline_norms import outline_add_norm
 from bert_export.quantization import expected_projections
 from bert_export.quantization.embeddings import MIN_ELEMENTS
 from bert_export.variants import BuildContext, BuiltVariant, Fp32Variant, finish_variant, measure_drift
@@ -91,7 +90,6 @@ def convert_to_bf16(graph: ir.Model) -> Mapping[str, int]:
         if f"Bf16{node.op_type}" in BF16_FUNCTIONS and _is_converted(node):
             _convert_call(graph, node, weights)
         counts[node.op_type] += 1
-    counts.update(_outline_norms(graph))
     _convert_embeddings(graph, weights)
     called = {node.op_identifier() for node in graph.graph if node.domain == KERNEL_DOMAIN}
     for identifier in [key for key in graph.functions if key[0] == KERNEL_DOMAIN and key not in called]:
@@ -114,19 +112,6 @@ def _convert_call(graph: ir.Model, call: ir.Node, weights: dict[ir.Value, ir.Val
     graph.functions[function.identifier()] = function
 
 
-def _outline_norms(graph: ir.Model) -> Counter[str]:
-    """Outline each LayerNormalization of a residual sum, and return the number of calls of each function."""
-    counts: Counter[str] = Counter()
-    for norm in operators(graph, "LayerNormalization"):
-        try:
-            counts[outline_add_norm(norm)] += 1
-        except NoMatch:
-            continue
-    for name in counts:
-        graph.functions[FUNCTIONS[name].identifier()] = FUNCTIONS[name]
-    return counts
-
-
 def _rounded(graph: ir.Model, weight: ir.Value | None, weights: dict[ir.Value, ir.Value]) -> ir.Value:
     """Return the bfloat16 copy of a weight, which calls that share the weight share."""
     assert weight is not None
@@ -138,6 +123,12 @@ def _rounded(graph: ir.Model, weight: ir.Value | None, weights: dict[ir.Value, i
 
 def _convert_embeddings(graph: ir.Model, weights: dict[ir.Value, ir.Value]) -> None:
     """Store large tables in bfloat16, unless something in FP32 reads them as well."""
+    for call in operators(graph, "EmbedNorm"):
+        table = call.inputs[1]
+        if table is not None and math.prod(constant(table).shape) >= MIN_ELEMENTS and len(table.consumers()) == 1:
+            call.replace_input_with(1, _rounded(graph, table, weights))
+            function = embedding_function(call)
+            graph.functions[function.identifier()] = function
     for gather in operators(graph, "Gather"):
         table, ids = gather.inputs
         if table is None or table.const_value is None or gather.attributes.get_int("axis", 0) != 0:

@@ -14,12 +14,14 @@ import onnx_ir as ir
 from bert_export.attention_functions import (
     ATTENTION,
     DISENTANGLED_ATTENTION,
+    FIRST_TOKEN_ATTENTION,
     LOCAL_ATTENTION,
     RELATIVE_ATTENTION,
     ROTARY_ATTENTION,
 )
 from bert_export.capture import OPSET
 from bert_export.onnx_graph import MICROSOFT_DOMAIN
+from bert_export.outline_heads import MIN_NORM, MIN_WEIGHT
 from bert_export.position_functions import POSITION_TABLES
 from bert_export.pruning_function import KEEP_TOKENS
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
@@ -36,6 +38,16 @@ _ADD_NORM_QUANTIZE = """sum = Add (x, residual)
         y = LayerNormalization <axis = -1, epsilon: float = @epsilon> (sum, gamma, beta)
         smoothed = Mul (y, smoothing)
         y_uint8 = QuantizeLinear (smoothed, scale, zero_point)"""
+
+_MEAN = f"""numbers = Cast <to = 1> (mask)
+        last_axis = Constant <value_ints = [-1]> ()
+        weights = Unsqueeze (numbers, last_axis)
+        weighted = Mul (x, weights)
+        tokens = Constant <value_ints = [1]> ()
+        total = ReduceSum <keepdims = 0> (weighted, tokens)
+        count = ReduceSum <keepdims = 0> (weights, tokens)
+        min_weight = Constant <value_float = {MIN_WEIGHT}> ()
+        divisor = Clip (count, min_weight)"""
 
 _FLOAT_SOURCES = (
     f"""{_HEADER}
@@ -98,6 +110,27 @@ _NORM_SOURCES = (
     AddPreNorm <epsilon> (x, residual, gamma, beta) => (sum, y) {{
         sum = Add (x, residual)
         y = LayerNormalization <axis = -1, epsilon: float = @epsilon> (sum, gamma, beta)
+    }}""",
+)
+
+_HEAD_SOURCES = (
+    f"""{_HEADER}
+    MeanPool (x, mask) => (y) {{
+        {_MEAN}
+        y = Div (total, divisor)
+    }}""",
+    f"""{_HEADER}
+    MeanPoolNormalize (x, mask) => (y) {{
+        {_MEAN}
+        mean = Div (total, divisor)
+        length = ReduceL2 <keepdims = 1> (mean, last_axis)
+        min_norm = Constant <value_float = {MIN_NORM}> ()
+        length_or_min = Clip (length, min_norm)
+        y = Div (mean, length_or_min)
+    }}""",
+    f"""{_HEADER}
+    FirstTokenAttention <num_heads, scale> (query, kv, mask) => (attended) {{
+        {FIRST_TOKEN_ATTENTION}
     }}""",
 )
 
@@ -184,7 +217,9 @@ def _parse(*sources: str) -> dict[str, ir.Function]:
 _BF16_FUNCTIONS = _parse(*map(_in_bf16, _FLOAT_SOURCES))
 
 FUNCTIONS = (
-    _parse(*_FLOAT_SOURCES, *_NORM_SOURCES, *_QUANTIZED_SOURCES) | _BF16_FUNCTIONS | {KEEP_TOKENS.name: KEEP_TOKENS}
+    _parse(*_FLOAT_SOURCES, *_NORM_SOURCES, *_HEAD_SOURCES, *_QUANTIZED_SOURCES)
+    | _BF16_FUNCTIONS
+    | {KEEP_TOKENS.name: KEEP_TOKENS}
 )
 """The functions, by name. Names, inputs and attributes are those of the kernels in `runtime/native`."""
 

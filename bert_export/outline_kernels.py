@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import onnx_ir as ir
 
@@ -21,8 +22,10 @@ from bert_export.onnx_graph import (
     sole_consumer,
     tidy,
 )
+from bert_export.outline_embeddings import outline_embeddings
 from bert_export.outline_gated import activated_gate
-from bert_export.outline_norms import outline_add_norm_quantize
+from bert_export.outline_heads import outline_first_token_attention, outline_mean_pool
+from bert_export.outline_norms import outline_norm
 from bert_export.outline_relative import relative_call
 from bert_export.outline_rotary import check_local_attention, rotary_call
 from bert_export.position_functions import POSITION_SCORES
@@ -52,6 +55,8 @@ def outline_kernels(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
     _outline_relative_attentions(outlined, counts)
     _outline_rotary_attentions(outlined, counts)
     _quantize_before_pruning(outlined)
+    with suppress(NoMatch):
+        counts[outline_embeddings(outlined)] += 1
     if not operators(outlined, POSITION_SCORES.name):
         outlined.functions.pop(POSITION_SCORES.identifier(), None)
     for op_type, outline in (
@@ -60,7 +65,9 @@ def outline_kernels(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
         ("Gelu", _outline_linear_gelu),
         ("MatMulIntegerToFloat", _outline_quantized_linear),
         ("MatMul", _outline_linear),
-        ("LayerNormalization", outline_add_norm_quantize),
+        ("LayerNormalization", outline_norm),
+        ("Attention", outline_first_token_attention),
+        ("Div", outline_mean_pool),
     ):
         for node in operators(outlined, op_type):
             try:

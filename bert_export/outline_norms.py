@@ -5,7 +5,7 @@ import onnx_ir as ir
 from bert_export.function_calls import call_function
 from bert_export.onnx_graph import NoMatch, constant, producer, sole_consumer
 
-__all__ = ["outline_add_norm", "outline_add_norm_quantize"]
+__all__ = ["outline_norm"]
 
 
 def _residual_sum(norm: ir.Node) -> tuple[ir.Node, bool]:
@@ -23,12 +23,22 @@ def _residual_sum(norm: ir.Node) -> tuple[ir.Node, bool]:
     return add, is_post_norm
 
 
-def outline_add_norm(norm: ir.Node) -> str:
-    """Outline a sum and its LayerNormalization; return the function's name.
+def outline_norm(norm: ir.Node) -> str:
+    """Outline a sum, its LayerNormalization, and the quantization of the result if there is one.
+
+    Returns:
+        The function's name.
 
     Raises:
         NoMatch: The node is not the LayerNormalization of a residual sum.
     """
+    try:
+        return _outline_add_norm_quantize(norm)
+    except NoMatch:
+        return _outline_add_norm(norm)
+
+
+def _outline_add_norm(norm: ir.Node) -> str:
     add, is_post_norm = _residual_sum(norm)
     inputs = [*add.inputs, *norm.inputs[1:3]]
     for value in inputs[2:]:
@@ -38,8 +48,7 @@ def outline_add_norm(norm: ir.Node) -> str:
     return call_function(norm, "AddNorm" if is_post_norm else "AddPreNorm", inputs, outputs, attributes)
 
 
-def outline_add_norm_quantize(norm: ir.Node) -> str:
-    """Outline a sum, its LayerNormalization, and the smoothing and quantization of the result."""
+def _outline_add_norm_quantize(norm: ir.Node) -> str:
     add, is_post_norm = _residual_sum(norm)
     for smooth in norm.outputs[0].consumers():
         if smooth.op_type != "Mul" or smooth.inputs[0] is not norm.outputs[0]:

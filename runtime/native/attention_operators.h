@@ -54,7 +54,7 @@ struct MaskRows {
 // Reads a mask bool [B, T] or [B, 1, T, T], or int64 [B, T], 0 at padding, whose bytes are a thread's memory. A flag
 // that is not left out says whether all of the mask is true: bundles from before 0.1.0 have it.
 inline Status* read_mask(const Tensor& mask, const Tensor& is_full, int64_t batch, int64_t tokens, MaskRows& rows) {
-  if (is_full.data && is_full.size() != 1)
+  if (is_full.is_given() && is_full.size() != 1)
     return invalid_argument("expected one flag that says whether the mask is full");
   const bool is_of_keys = mask.has_shape({batch, tokens});
   if ((mask.type != kBool && mask.type != kInt64) || (mask.type == kInt64 && !is_of_keys))
@@ -69,7 +69,7 @@ inline Status* read_mask(const Tensor& mask, const Tensor& is_full, int64_t batc
     std::transform(mask.as<int64_t>(), mask.as<int64_t>() + count, bytes, [](int64_t value) { return value != 0; });
     rows.values = bytes;
   }
-  if (is_full.data && *is_full.as<uint8_t>()) rows.values = nullptr;
+  if (is_full.is_given() && *is_full.as<uint8_t>()) rows.values = nullptr;
   return nullptr;
 }
 

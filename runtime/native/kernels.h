@@ -224,4 +224,51 @@ struct AddLayerNorm {
   void compute(float* y, float* normalized, const ThreadPool& threads) const;
 };
 
+// Embeddings of tokens [rows, columns]: one of float32, bfloat16, and int8 with a scale for each row.
+struct TokenTable {
+  size_t rows;
+  const float* floats;
+  const BFloat16* bf16s;
+  const int8_t* int8s;
+  const float* scales;
+};
+
+// y = LayerNorm(token + position + segment) · gamma + beta, and quantize(y · smoothing), for the embeddings of each
+// token of a batch. y is [batch, tokens, columns]. Ids may be negative, from the end of their table, as in ONNX's
+// Gather.
+struct EmbedLayerNorm {
+  size_t batch, tokens, columns;
+  const int64_t* ids;  // [batch, tokens]
+  TokenTable table;
+  const float* positions;       // [num_positions, columns], or null
+  const int64_t* position_ids;  // [batch, tokens], or null for 0, 1, 2, …
+  const float* segments;        // [num_segments, columns], or null
+  const int64_t* segment_ids;   // [batch, tokens], or null for the only row
+  size_t num_positions, num_segments;
+  const float *gamma, *beta, *smoothing;
+  float epsilon;
+  // `quantized` and `smoothing` may be null.
+  void compute(float* y, uint8_t* quantized, QuantParams output, const ThreadPool& threads) const;
+};
+
+// Mean of each sequence's tokens: y [batch, columns] = Σ weight · x / max(Σ weight, 1e-9) for x [batch, tokens,
+// columns] and weights [batch, tokens]. Tokens of weight 0 are not read. It may end in y / max(|y|, 1e-12).
+struct MeanPool {
+  size_t batch, tokens, columns;
+  const float *x, *weights;
+  bool is_normalized;
+  void compute(float* y, const ThreadPool& threads) const;
+};
+
+// Attention of one query in each sequence: softmax(query · keyᵀ · scale + mask) · value for each head.
+struct OneQueryAttention {
+  size_t batch, tokens, num_heads, head_size;
+  float scale;
+  const float* query;   // [batch, num_heads · head_size]
+  const float* kv;      // [batch, tokens, 2 · num_heads · head_size]: keys, values
+  const uint8_t* mask;  // [batch, tokens], 0 where the query does not attend to a key
+  // y [batch, num_heads · head_size]
+  void compute(float* y, const ThreadPool& threads) const;
+};
+
 }  // namespace bert

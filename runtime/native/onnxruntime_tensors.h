@@ -48,6 +48,7 @@ struct Tensor {
     ReleaseTensorTypeAndShapeInfo(api, shape);
     return error;
   }
+  bool is_given() const { return type != kAnyType; }  // false for an optional input that is left out
   template <class T>
   const T* as() const {
     return static_cast<const T*>(data);
@@ -74,7 +75,7 @@ inline Status* read_quant_params(const Tensor& scale, const Tensor& zero_point, 
   return nullptr;
 }
 
-// Reads an input; one that is left out has no data and no axes.
+// Reads an input; one that is left out is not given, and has no data.
 inline Status* read_input(KernelContext* context, size_t index, Tensor& tensor) {
   const Value* value = nullptr;
   RETURN_IF_ERROR(KernelContext_GetInput(api, context, index, &value));

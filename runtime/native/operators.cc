@@ -8,11 +8,13 @@
 #include "attention_operators.h"
 #include "cpu_features.h"
 #include "disentangled_attention_operators.h"
+#include "embedding_operators.h"
 #include "keep_tokens_operator.h"
 #include "layer_norm_operator.h"
 #include "linear_operators.h"
 #include "onnxruntime_abi.h"
 #include "onnxruntime_tensors.h"
+#include "pooling_operators.h"
 #include "vocabulary_operators.h"
 
 namespace {
@@ -72,6 +74,11 @@ template <bool is_pre_norm>
 const Registered<AddNorm<is_pre_norm>> add_norm;
 const Registered<AddNormQuantize<false>> add_norm_quantize;
 const Registered<AddNormQuantize<true>> add_pre_norm_quantize;
+template <bool quantizes>
+const Registered<EmbedNorm<quantizes>> embed_norm;
+template <bool is_normalized>
+const Registered<MeanPoolOperator<is_normalized>> mean_pool;
+const Registered<FirstTokenAttention> first_token_attention;
 template <class Weight>
 const Registered<VocabularyMax<Weight>> vocabulary_max;
 const Registered<QuantizedVocabularyMax> quantized_vocabulary_max;
@@ -99,6 +106,11 @@ const CustomOp* const kOperators[] = {&linear<float>,
                                       &disentangled_attention<true>,
                                       &vocabulary_max<BFloat16>,
                                       &keep_tokens,
+                                      &embed_norm<false>,
+                                      &embed_norm<true>,
+                                      &mean_pool<false>,
+                                      &mean_pool<true>,
+                                      &first_token_attention,
                                       &add_norm<false>,
                                       &add_norm<true>,
                                       &add_norm_quantize,

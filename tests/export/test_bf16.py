@@ -54,8 +54,7 @@ def test_large_embeddings_are_bfloat16(
     export(classifier_checkpoint, tmp_path / "bundle", precisions=["bf16"])
     graph = onnx.load(tmp_path / "bundle" / "model.bf16.onnx").graph
     types = {tensor.name: tensor.data_type for tensor in graph.initializer}
-    gathered = [types[node.input[0]] for node in graph.node if node.op_type == "Gather" and node.input[0] in types]
-    assert BFLOAT16 in gathered
+    assert [types[node.input[1]] for node in graph.node if node.op_type == "EmbedNorm"] == [BFLOAT16]
 
 
 def test_logits_are_close_to_fp32_with_and_without_kernels(bundle: Path) -> None:

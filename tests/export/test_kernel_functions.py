@@ -32,6 +32,11 @@ from .toy_models import (
 )
 
 EVEN = replace(CONFIG, intermediate_size=40)
+PRE_NORMS = {"EmbedNormQuantize": 1, "AddNorm": 1}
+NORMS = {**PRE_NORMS, "AddNormQuantize": 5}
+"""Of INT8 with three layers: the last sum's norm is not quantized."""
+FLOAT_NORMS = {"EmbedNorm": 1, "AddNorm": 6}
+POOL, FIRST_TOKEN = {"MeanPoolNormalize": 1}, {"FirstTokenAttention": 1}
 
 
 def quantized(task: Task, config: EncoderConfig) -> tuple[TaskModel, ir.Model]:
@@ -56,34 +61,33 @@ def assert_same(inlined: FloatArray, before: FloatArray, config: EncoderConfig) 
     [
         # A layer has three projections besides that with GELU. In a classifier's last layer the query is a fourth, and
         # attention has a single query.
-        (CLASSIFIER, EVEN, {"QuantizedAttention": 2, "QuantizedLinear": 10, "QuantizedLinearGelu": 3,
-                            "AddNormQuantize": 6}),
-        (MEAN, EVEN, {"QuantizedAttention": 3, "QuantizedLinear": 9, "QuantizedLinearGelu": 3, "AddNormQuantize": 6}),
+        (CLASSIFIER, EVEN, {**NORMS, **FIRST_TOKEN, "QuantizedAttention": 2, "QuantizedLinear": 10,
+                            "QuantizedLinearGelu": 3}),
+        (MEAN, EVEN, {**NORMS, **POOL, "QuantizedAttention": 3, "QuantizedLinear": 9, "QuantizedLinearGelu": 3}),
         # 37 inputs are not a multiple of 4.
-        (MEAN, CONFIG, {"QuantizedAttention": 3, "QuantizedLinear": 6, "QuantizedLinearGelu": 3, "AddNormQuantize": 6}),
+        (MEAN, CONFIG, {**NORMS, **POOL, "QuantizedAttention": 3, "QuantizedLinear": 6, "QuantizedLinearGelu": 3}),
         (MEAN, replace(EVEN, activation="gelu_new"),
-         {"QuantizedAttention": 3, "QuantizedLinear": 12, "AddNormQuantize": 6}),
-        (MEAN, replace(EVEN, activation="relu"),
-         {"QuantizedAttention": 3, "QuantizedLinear": 12, "AddNormQuantize": 6}),
-        # One segment's embedding, or a table of positions, is broadcast over the batch.
+         {**NORMS, **POOL, "QuantizedAttention": 3, "QuantizedLinear": 12}),
+        (MEAN, replace(EVEN, activation="relu"), {**NORMS, **POOL, "QuantizedAttention": 3, "QuantizedLinear": 12}),
+        # One segment's embedding is a constant, and others have none.
         (MEAN, replace(EVEN, type_vocab_size=1),
-         {"QuantizedAttention": 3, "QuantizedLinear": 9, "QuantizedLinearGelu": 3, "AddNormQuantize": 5}),
+         {**NORMS, **POOL, "QuantizedAttention": 3, "QuantizedLinear": 9, "QuantizedLinearGelu": 3}),
         (MEAN, replace(EVEN, family="distilbert", type_vocab_size=0),
-         {"QuantizedAttention": 3, "QuantizedLinear": 9, "QuantizedLinearGelu": 3, "AddNormQuantize": 5}),
+         {**NORMS, **POOL, "QuantizedAttention": 3, "QuantizedLinear": 9, "QuantizedLinearGelu": 3}),
+        # A single query with a position bias stays as it is.
         (CLASSIFIER, replace(RELATIVE, intermediate_size=40),
-         {"QuantizedRelativeAttention": 2, "QuantizedLinear": 10, "QuantizedLinearGelu": 3, "AddNormQuantize": 6}),
+         {**NORMS, "QuantizedRelativeAttention": 2, "QuantizedLinear": 10, "QuantizedLinearGelu": 3}),
         (MEAN, replace(RELATIVE, intermediate_size=40),
-         {"QuantizedRelativeAttention": 3, "QuantizedLinear": 9, "QuantizedLinearGelu": 3, "AddNormQuantize": 6}),
+         {**NORMS, **POOL, "QuantizedRelativeAttention": 3, "QuantizedLinear": 9, "QuantizedLinearGelu": 3}),
         # The first layer's norm follows no sum, and the last sum's norm is not quantized.
         (CLASSIFIER, MODERN,
-         {"QuantizedRotaryAttention": 1, "QuantizedLocalAttention": 1, "QuantizedLinear": 10,
+         {**PRE_NORMS, "QuantizedRotaryAttention": 1, "QuantizedLocalAttention": 1, "QuantizedLinear": 10,
           "QuantizedLinearGatedGelu": 3, "AddPreNormQuantize": 4}),
         (MEAN, MODERN,
-         {"QuantizedRotaryAttention": 1, "QuantizedLocalAttention": 2, "QuantizedLinear": 9,
+         {**PRE_NORMS, **POOL, "QuantizedRotaryAttention": 1, "QuantizedLocalAttention": 2, "QuantizedLinear": 9,
           "QuantizedLinearGatedGelu": 3, "AddPreNormQuantize": 5}),
-        # Embeddings of tokens alone are not a sum.
         (CLASSIFIER, replace(DISENTANGLED, intermediate_size=40),
-         {"QuantizedDisentangledAttention": 2, "QuantizedLinear": 10, "QuantizedLinearGelu": 3, "AddNormQuantize": 5}),
+         {**NORMS, "QuantizedDisentangledAttention": 2, "QuantizedLinear": 10, "QuantizedLinearGelu": 3}),
     ],
     ids=["classifier", "mean", "odd", "gelu_new", "relu", "one segment", "no segments", "relative classifier",
          "relative mean", "modern classifier", "modern mean", "disentangled classifier"],
@@ -120,14 +124,18 @@ def test_calls_replace_operators_of_int8_graphs(
 @pytest.mark.parametrize(
     ("task", "config", "expected"),
     [
-        (CLASSIFIER, EVEN, {"SelfAttention": 2, "Linear": 10, "LinearGelu": 3}),
-        (MEAN, CONFIG, {"SelfAttention": 3, "Linear": 9, "LinearGelu": 3}),
-        (MEAN, replace(EVEN, activation="gelu_new"), {"SelfAttention": 3, "Linear": 12}),
-        (CLASSIFIER, RELATIVE, {"RelativeAttention": 2, "Linear": 10, "LinearGelu": 3}),
-        (MEAN, RELATIVE, {"RelativeAttention": 3, "Linear": 9, "LinearGelu": 3}),
-        (CLASSIFIER, MODERN, {"RotaryAttention": 1, "LocalAttention": 1, "Linear": 10, "LinearGatedGelu": 3}),
-        (MEAN, MODERN, {"RotaryAttention": 1, "LocalAttention": 2, "Linear": 9, "LinearGatedGelu": 3}),
-        (MEAN, DISENTANGLED, {"DisentangledAttention": 3, "Linear": 9, "LinearGelu": 3}),
+        (CLASSIFIER, EVEN, {**FLOAT_NORMS, **FIRST_TOKEN, "SelfAttention": 2, "Linear": 10, "LinearGelu": 3}),
+        (MEAN, CONFIG, {**FLOAT_NORMS, **POOL, "SelfAttention": 3, "Linear": 9, "LinearGelu": 3}),
+        (MEAN, replace(EVEN, activation="gelu_new"), {**FLOAT_NORMS, **POOL, "SelfAttention": 3, "Linear": 12}),
+        (CLASSIFIER, RELATIVE, {**FLOAT_NORMS, "RelativeAttention": 2, "Linear": 10, "LinearGelu": 3}),
+        (MEAN, RELATIVE, {**FLOAT_NORMS, **POOL, "RelativeAttention": 3, "Linear": 9, "LinearGelu": 3}),
+        (CLASSIFIER, MODERN,
+         {"EmbedNorm": 1, "AddPreNorm": 4, "AddNorm": 1, "RotaryAttention": 1, "LocalAttention": 1, "Linear": 10,
+          "LinearGatedGelu": 3}),
+        (MEAN, MODERN,
+         {"EmbedNorm": 1, "AddPreNorm": 5, "AddNorm": 1, **POOL, "RotaryAttention": 1, "LocalAttention": 2, "Linear": 9,
+          "LinearGatedGelu": 3}),
+        (MEAN, DISENTANGLED, {**FLOAT_NORMS, **POOL, "DisentangledAttention": 3, "Linear": 9, "LinearGelu": 3}),
     ],
     ids=[
         "classifier",
@@ -139,7 +147,7 @@ def test_calls_replace_operators_of_int8_graphs(
         "modern mean",
         "disentangled mean",
     ],
-)
+)  # fmt: skip
 def test_calls_replace_operators_of_fp32_graphs(
     task: Task, config: EncoderConfig, expected: dict[str, int], tmp_path: Path
 ) -> None:
@@ -172,8 +180,9 @@ def test_weight_that_is_a_graph_input_is_not_outlined() -> None:
 
 def test_graph_without_such_operators_stays_the_same() -> None:
     graph = captured(MEAN)
-    for node in [*operators(graph, "MatMul")]:
-        node.op_type = "MatMulOfAnother"
+    for op_type in ("MatMul", "LayerNormalization", "ReduceSum"):
+        for node in operators(graph, op_type):
+            node.op_type = f"{op_type}OfAnother"
     outlined, calls = outline_kernels(graph)
     assert calls == {}
     assert not outlined.functions

@@ -11,7 +11,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 Array = NDArray[Any]
 _PARENT = "" if __name__ == "hostile_graphs" else f"{__package__}."
-_CALLS = [import_module(f"{_PARENT}{name}").calls for name in ("hostile_disentangled", "hostile_pruning")]
+_CALLS = [
+    import_module(f"{_PARENT}{name}").calls for name in ("hostile_disentangled", "hostile_heads", "hostile_pruning")
+]
 
 _DOMAIN = "bert_export"
 _OUTPUT_TYPES = {
@@ -26,6 +28,7 @@ _OUTPUT_TYPES = {
     "AddPreNormQuantize": [TensorProto.FLOAT, TensorProto.UINT8],
     "AddNormQuantize": [TensorProto.FLOAT, TensorProto.UINT8],
     "AddPreNorm": [TensorProto.FLOAT, TensorProto.FLOAT],
+    "EmbedNormQuantize": [TensorProto.FLOAT, TensorProto.UINT8],
     "KeepTokens": [TensorProto.INT64, TensorProto.BOOL, TensorProto.BOOL, TensorProto.BOOL],
 }
 

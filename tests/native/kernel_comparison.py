@@ -27,6 +27,7 @@ _OUTPUT_TYPES = {
     "AddPreNormQuantize": [ir.DataType.FLOAT, ir.DataType.UINT8],
     "AddNormQuantize": [ir.DataType.FLOAT, ir.DataType.UINT8],
     "AddPreNorm": [ir.DataType.FLOAT, ir.DataType.FLOAT],
+    "EmbedNormQuantize": [ir.DataType.FLOAT, ir.DataType.UINT8],
     "KeepTokens": [ir.DataType.INT64, ir.DataType.BOOL, ir.DataType.BOOL, ir.DataType.BOOL],
 }
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bert_export.kernel_functions import FUNCTIONS
+from bert_export.outline_embeddings import EMBEDDING_FUNCTIONS
 from bert_export.vocabulary_pooling import POOLING_FUNCTIONS
 from bert_runtime.cpu import native_kernels
 from bert_runtime.cpu.native_kernels import has_bf16_kernels, kernel_library, kernel_names
@@ -82,7 +83,7 @@ def test_library_registers_operators_only_on_supported_cpus(name: str) -> None:
 @pytest.mark.usefixtures("native_library")
 def test_library_registers_all_operators_but_int8_matmul_on_amx() -> None:
     """The library checks the CPU by cpuid; the test reads /proc/cpuinfo."""
-    library, expected = kernel_library(), {*FUNCTIONS, *POOLED}
+    library, expected = kernel_library(), {*FUNCTIONS, *POOLED, *EMBEDDING_FUNCTIONS}
     assert library is not None
     if "amx_int8" in cpu_flags() and library.name in (AVX512BF16, AVX512):
         expected -= {name for name in expected if name.startswith("QuantizedLinear")}
@@ -91,4 +92,4 @@ def test_library_registers_all_operators_but_int8_matmul_on_amx() -> None:
 
 @pytest.mark.usefixtures("native_library")
 def test_every_native_operator_has_an_onnx_function() -> None:
-    assert set(kernel_names()) <= {*FUNCTIONS, *POOLING_FUNCTIONS}
+    assert set(kernel_names()) <= {*FUNCTIONS, *POOLING_FUNCTIONS, *EMBEDDING_FUNCTIONS}

@@ -1,0 +1,74 @@
+// The mean of each sequence's tokens (MeanPool), and its normalization (MeanPoolNormalize).
+//
+//   x of a sequence      block of columns: 4 vectors
+//               token 0  | sum |     |     |           job: the blocks of a sequence, or one of them if the text is
+//               long token 1  |  ↓  |     |     |
+//                  …
+#include <algorithm>
+#include <cmath>
+
+#include "layer_norm.h"
+
+namespace bert {
+
+namespace {
+
+constexpr float kMinWeight = 1e-9F, kMinNorm = 1e-12F;
+constexpr size_t kJobElements = 1 << 15;  // of x: fewer are not worth a thread's start (a judgement)
+
+// Sums a block of columns over the tokens whose weight is not 0.
+template <class Count>
+void sum_tokens(const MeanPool& pool, const float* x, const float* weights, Count count, F32 (&sums)[kVectors]) {
+  for (size_t token = 0; token < pool.tokens; ++token, x += pool.columns) {
+    if (weights[token] == 0) continue;
+    const F32 weight = set1(weights[token]);
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i) sums[i] = fma(load_n(x + kLanes * i, count - kLanes * i), weight, sums[i]);
+  }
+}
+
+// Divides a vector by its length.
+void normalize(float* y, size_t columns) {
+  F32 squares = set1(0.0F);
+  for (size_t i = 0; i < columns; i += kLanes) {
+    const F32 part = load_n(y + i, remaining(columns, i));
+    squares = fma(part, part, squares);
+  }
+  const F32 factor = set1(1 / std::max(std::sqrt(reduce_sum(squares)), kMinNorm));
+  for (size_t i = 0; i < columns; i += kLanes)
+    store_n(y + i, load_n(y + i, remaining(columns, i)) * factor, remaining(columns, i));
+}
+
+}  // namespace
+
+void MeanPool::compute(float* y, const ThreadPool& threads) const {
+  const size_t blocks = ceil_div(columns, kBlockColumns), jobs = batch * blocks;
+  const size_t jobs_of_call = std::max<size_t>(1, kJobElements / std::max<size_t>(1, tokens * kBlockColumns));
+  auto sum_block = [&](size_t index) {
+    const size_t sequence = index / blocks, column = index % blocks * kBlockColumns;
+    const float* of_sequence = weights + sequence * tokens;
+    float total = 0;
+    for (size_t token = 0; token < tokens; ++token) total += of_sequence[token];
+    const F32 factor = set1(1 / std::max(total, kMinWeight));
+    const float* first = x + sequence * tokens * columns + column;
+    float* to = y + sequence * columns + column;
+    auto sum = [&](auto count) {
+      F32 sums[kVectors] = {};
+      sum_tokens(*this, first, of_sequence, count, sums);
+      for (F32& part : sums) part = part * factor;
+      store_block(to, count, sums);
+    };
+    if (column + kBlockColumns <= columns)
+      sum(std::integral_constant<ptrdiff_t, kBlockColumns>{});
+    else
+      sum(remaining(columns, column));
+  };
+  auto job = [&](size_t index) {
+    for (size_t block = index * jobs_of_call; block < std::min(jobs, (index + 1) * jobs_of_call); ++block)
+      sum_block(block);
+  };
+  if (jobs) threads.parallel_for(ceil_div(jobs, jobs_of_call), job);
+  for (size_t sequence = 0; is_normalized && sequence < batch; ++sequence) normalize(y + sequence * columns, columns);
+}
+
+}  // namespace bert
