@@ -171,16 +171,16 @@ def _search(goal: Goal, evaluator: CandidateEvaluator) -> list[Measured]:
     if goal.speedup is not None:
         if not evaluator.pool(goal.speedup):
             raise CompressionError(
-                f"{goal.speedup:g}× cannot be reached: one layer of the narrowest feed-forward block is predicted to "
-                f"be {fastest:.2f}× as fast as the uncompressed INT8 on the texts of dev; ask for less"
+                f"{goal.speedup:g}× cannot be reached: the fastest candidate is predicted to be {fastest:.2f}× as fast "
+                "as the uncompressed INT8 on the texts of dev; ask for less"
             )
         return within_speed(evaluator, goal.speedup)
     assert goal.max_drop is not None
     ladder = speed_ladder(fastest)
     if not ladder:
         raise CompressionError(
-            f"nothing to gain: one layer of the narrowest feed-forward block is predicted to be {fastest:.2f}× as fast "
-            "as the uncompressed INT8 on the texts of dev"
+            f"nothing to gain: the fastest candidate is predicted to be {fastest:.2f}× as fast as the uncompressed "
+            "INT8 on the texts of dev"
         )
     return fastest_within_drop(evaluator, ladder, goal.max_drop)
 
