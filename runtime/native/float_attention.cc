@@ -29,6 +29,13 @@ namespace bert {
 
 namespace {
 
+// The position scores of one head, and the tables that they are made from.
+struct Positions {
+  PositionScores scores;
+  size_t panel_bytes;
+  const float *keys, *queries;  // panels of the head
+};
+
 // Packed keys and values of one head of one sequence, and working memory for a block of queries. T is the type of the
 // matmuls' operands.
 template <class T>
@@ -48,23 +55,34 @@ struct Head {
   float* rotated;              // memory of a Rotation
   uint8_t* window_mask;        // memory of a Window
   KeyRange range;              // of the block of queries
+  Positions positions = {{0, 0, nullptr}, 0, nullptr, nullptr};
 
+  // Bytes of packed keys and values.
+  static size_t panel_bytes(size_t key_tokens, size_t head_size) {
+    return sizeof(T) * (round_up(key_tokens, kPanelColumns) * round_up(head_size, kLanes * kStep) +
+                        round_up(key_tokens, kGroup) * round_up(head_size, kPanelColumns));
+  }
+
+  // The panels are memory of panel_bytes, or part of the working memory if `panels` is null.
   Head(size_t key_tokens, size_t head_size, size_t bias_size, size_t rotation_size, size_t window_size,
-       Scratch& scratch)
+       Scratch& scratch, uint8_t* panels)
       : key_tokens(key_tokens),
         head_size(head_size),
         padded_tokens(round_up(key_tokens, kPanelColumns)),
         padded_size(round_up(head_size, kLanes * kStep)) {
     constexpr size_t rounded_rows = kStep > 1 ? kMaxTileRows : 0;
-    const size_t counts[] = {padded_tokens * padded_size, value_rows() * round_up(head_size, kPanelColumns),
-                             rounded_rows * padded_size, rounded_rows * padded_tokens};
+    const size_t counts[] = {rounded_rows * padded_size, rounded_rows * padded_tokens};
     const size_t float_counts[] = {kMaxTileRows * padded_tokens, bias_size, rotation_size};
-    size_t bytes = window_size;
+    const size_t own_panel_bytes = panels ? 0 : panel_bytes(key_tokens, head_size);
+    size_t bytes = own_panel_bytes + window_size;
     for (size_t count : counts) bytes += count * sizeof(T);
     for (size_t count : float_counts) bytes += count * sizeof(float);
     uint8_t* memory = scratch.reserve(bytes);
     auto take = [&memory](size_t size) { return std::exchange(memory, memory + size); };
-    T** const arrays[] = {&keys, &values, &queries, &probabilities};
+    uint8_t* const own_panels = take(own_panel_bytes);
+    keys = reinterpret_cast<T*>(panels ? panels : own_panels);
+    values = keys + padded_tokens * padded_size;
+    T** const arrays[] = {&queries, &probabilities};
     for (size_t i = 0; i < std::size(arrays); ++i) *arrays[i] = reinterpret_cast<T*>(take(counts[i] * sizeof(T)));
     float** const float_arrays[] = {&scores, &bias, &rotated};
     for (size_t i = 0; i < std::size(float_arrays); ++i)
@@ -173,18 +191,12 @@ inline BERT_ALWAYS_INLINE void weighted_sum(const Head<T>& head, const float (&f
   }
 }
 
-// The position scores of one head, and the tables that they are made from.
-struct Positions {
-  PositionScores scores;
-  size_t panel_bytes;
-  const float *keys, *queries;  // panels of the head
-};
-
 // Multiplies R keys from `first` on with the positions.
 template <class T>
 struct MultiplyKeys {
   template <int R>
-  static void run(const Head<T>& head, const float* keys, size_t stride, size_t first, Positions& positions) {
+  static void run(Head<T>& head, const float* keys, size_t stride, size_t first) {
+    Positions& positions = head.positions;
     positions.scores.multiply_keys<DotF32, R>(bytes_of(keys + first * stride), stride * sizeof(float), head.head_size,
                                               positions.queries, positions.panel_bytes, first, set1(kLog2E));
   }
@@ -195,8 +207,8 @@ template <class T>
 struct Attend {
   template <int R>
   static void run(Head<T>& head, const float* queries, size_t query_stride, size_t first, float scale,
-                  const float* bias, Positions& positions, const uint8_t* mask, size_t mask_stride, float* y,
-                  size_t y_stride) {
+                  const float* bias, const uint8_t* mask, size_t mask_stride, float* y, size_t y_stride) {
+    Positions& positions = head.positions;
     const F32 log2_scale = set1(scale * kLog2E);
     ptrdiff_t bias_step = -1;
     if (positions.scores) {
@@ -234,37 +246,43 @@ void compute_attention(const Attention& attention, float* y, const ThreadPool& t
   const size_t bias_size = tables ? PositionScores::size(tokens) : attention.bias ? PositionBias::size(tokens) : 0;
   const KeyMask key_mask(attention.mask, attention.batch, attention.mask_rows, tokens);
   const Window local(attention.window, tokens);
-  parallel_for_heads(attention, threads, [&](size_t sequence, size_t column, const float* queries, Scratch& scratch) {
-    const size_t key_tokens = key_mask.key_tokens(sequence);
+  auto make = [&](const HeadPosition& at, Scratch& scratch, uint8_t* panels) {
+    const size_t key_tokens = key_mask.key_tokens(at.sequence);
     Head<T> head(key_tokens, head_size, bias_size, Rotation::size(attention.rotary, key_tokens, head_size),
-                 local.size(), scratch);
-    const PositionBias head_bias(attention.bias_of_head(column), tokens, head.bias);
-    const Rotation rotation(attention.rotary, head_size, head.rotated);
+                 local.size(), scratch, panels);
+    head.positions.scores = {tokens, tables ? tables->max_tokens : 0, tables ? head.bias : nullptr};
+    return head;
+  };
+  auto pack = [&](Head<T>& head, const HeadPosition& at) {
     size_t key_stride = stride;
-    const float* keys = rotation.keys(queries + width, key_tokens, key_stride);
-    Positions positions = {
-        {tokens, tables ? tables->max_tokens : 0, tables ? head.bias : nullptr}, 0, nullptr, nullptr};
-    if (tables) {
-      const size_t panels = column / head_size * tables->head_panels;
-      positions.panel_bytes = tables->panel_bytes;
-      positions.keys = tables->keys.panels.get() + panels;
-      positions.queries = tables->queries.panels.get() + panels;
-      for_each_row_block(key_tokens, [&](size_t first, size_t count) {
-        kernel_by_rows<MultiplyKeys<T>>(count)(head, keys, key_stride, first, positions);
-      });
-    }
+    const float* keys =
+        Rotation(attention.rotary, head_size, head.rotated).keys(at.queries + width, head.key_tokens, key_stride);
     head.pack_keys(keys, key_stride);
-    head.pack_values(queries + 2 * width, stride, key_mask.attended(sequence));
-    for_each_row_block(tokens, [&](size_t first, size_t count) {
-      head.range = local.range(first, count, key_tokens);
-      const BlockMask block_mask(key_mask, local, sequence, first, count, head.range, head.window_mask);
-      size_t query_stride = stride;
-      const float* block = rotation.queries(queries + first * stride, first, count, query_stride);
-      const auto attend = kernel_by_rows<Attend<T>>(count);
-      attend(head, block, query_stride, first, attention.scale, head_bias.row(first), positions, block_mask.rows,
-             block_mask.stride, y + (sequence * tokens + first) * width + column, width);
+    head.pack_values(at.queries + 2 * width, stride, key_mask.attended(at.sequence));
+    if (!tables) return;
+    const size_t panels = at.column / head_size * tables->head_panels;
+    head.positions.panel_bytes = tables->panel_bytes;
+    head.positions.keys = tables->keys.panels.get() + panels;
+    head.positions.queries = tables->queries.panels.get() + panels;
+    for_each_row_block(head.key_tokens, [&](size_t first, size_t count) {
+      kernel_by_rows<MultiplyKeys<T>>(count)(head, keys, key_stride, first);
     });
-  });
+  };
+  auto attend = [&](Head<T>& head, const HeadPosition& at, size_t first_query, size_t end) {
+    const PositionBias head_bias(attention.bias_of_head(at.column), tokens, head.bias);
+    const Rotation rotation(attention.rotary, head_size, head.rotated);
+    for_each_row_block(end - first_query, [&](size_t offset, size_t count) {
+      const size_t first = first_query + offset;
+      head.range = local.range(first, count, head.key_tokens);
+      const BlockMask block_mask(key_mask, local, at.sequence, first, count, head.range, head.window_mask);
+      size_t query_stride = stride;
+      const float* rows = rotation.queries(at.queries + first * stride, first, count, query_stride);
+      kernel_by_rows<Attend<T>>(count)(head, rows, query_stride, first, attention.scale, head_bias.row(first),
+                                       block_mask.rows, block_mask.stride,
+                                       y + (at.sequence * tokens + first) * width + at.column, width);
+    });
+  };
+  compute_heads(attention, !tables, Head<T>::panel_bytes(tokens, head_size), threads, make, pack, attend);
 }
 
 }  // namespace

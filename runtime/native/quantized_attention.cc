@@ -23,6 +23,7 @@
 #include "attention.h"
 #include "attention_packing.h"
 #include "disentangled_attention.h"
+#include "exp2.h"
 
 namespace bert {
 
@@ -30,32 +31,42 @@ namespace {
 
 constexpr float kValueSteps = 4095;  // values are attended keys' values are int16 from -kValueSteps to kValueSteps
 constexpr float kMaxProbabilitySum = 524288;  // of a row, in steps; times kValueSteps it is below kMaxInt32
-constexpr float kExponentUnit = 8388608;      // 2²³: the lowest exponent bit of a float32, as an integer
 
-// 2^x within a relative error of 3e-6, for an argument that is already scaled like the bits of a float32:
-// (x + 127) · kExponentUnit. 0 for x below the smallest exponent and for NaN.
-F32 exp2_scaled(F32 scaled) {
-  const I32 bits = max(round_to_i32(scaled), zero_i32());
-  const F32 m = bit_cast_f32((bits & set1(0x007fffff)) | set1(0x3f800000));  // 1 + fraction of x
-  F32 p = set1(0.0135341678F);                                               // polynomial of 2^(m - 1)
-  for (float coefficient : {-0.00212521059F, 0.166613385F, 0.31201604F, 0.509964228F}) p = fma(p, m, set1(coefficient));
-  return p * bit_cast_f32(bits & set1(0x7f800000));
-}
+// The position scores of one head, and the tables that they are made from.
+struct Positions {
+  PositionScores scores;
+  size_t panel_bytes;
+  const int16_t *keys, *queries;  // panels of the head
+  float keys_scale, queries_scale;
+};
+
+// Scales of packed keys and values, from int16 to float32. They stand before the panels.
+struct alignas(64) PanelScales {
+  float keys, values;
+};
 
 // Packed keys and values of one head of one sequence, and working memory for a block of queries.
 struct Head {
   size_t key_tokens, head_size;
   size_t padded_size, padded_tokens;  // to whole panels
-  float scale, query_steps, max_probability_sum, key_scale, value_scale;
+  float scale, query_steps, max_probability_sum;
+  PanelScales* scales;
   int16_t *keys, *values, *queries, *probabilities;  // queries [R, padded_size], probabilities [R, padded_tokens]
   float *scores, *bias;     // scores [R, padded_tokens], R up to kMaxTileRows; bias: of PositionBias or PositionScores
   const uint8_t* attended;  // null for all; keys that no query attends to must not change the scales
   float* rotated;           // memory of a Rotation
   uint8_t* window_mask;     // memory of a Window
   KeyRange range;           // of the block of queries
+  Positions positions = {{0, 0, nullptr}, 0, nullptr, nullptr, 0, 0};
 
+  // Bytes of packed keys and values with their scales.
+  static size_t panel_bytes(size_t key_tokens, size_t head_size) {
+    return sizeof(PanelScales) + 4 * round_up(key_tokens, kPanelColumns) * round_up(head_size, kPanelColumns);
+  }
+
+  // The panels are memory of panel_bytes, or part of the working memory if `panels` is null.
   Head(size_t key_tokens, size_t head_size, size_t bias_size, size_t rotation_size, size_t window_size, float scale,
-       const uint8_t* attended, Scratch& scratch)
+       const uint8_t* attended, Scratch& scratch, uint8_t* panels)
       : key_tokens(key_tokens),
         head_size(head_size),
         padded_size(round_up(head_size, kPanelColumns)),
@@ -65,9 +76,7 @@ struct Head {
         // Rounding adds up to half a step for each key.
         max_probability_sum(kMaxProbabilitySum - static_cast<float>(key_tokens) / 2),
         attended(attended) {
-    const size_t panels = 2 * padded_tokens * padded_size;
-    const size_t sizes[] = {panels,
-                            panels,
+    const size_t sizes[] = {panels ? 0 : panel_bytes(key_tokens, head_size),
                             2 * kMaxTileRows * padded_size,
                             2 * kMaxTileRows * padded_tokens,
                             4 * kMaxTileRows * padded_tokens,
@@ -78,14 +87,16 @@ struct Head {
     for (size_t size : sizes) total += size;
     uint8_t* memory = scratch.reserve(total);
     auto take = [&memory](size_t bytes) { return std::exchange(memory, memory + bytes); };
-    keys = reinterpret_cast<int16_t*>(take(sizes[0]));
-    values = reinterpret_cast<int16_t*>(take(sizes[1]));
-    queries = reinterpret_cast<int16_t*>(take(sizes[2]));
-    probabilities = reinterpret_cast<int16_t*>(take(sizes[3]));
-    scores = reinterpret_cast<float*>(take(sizes[4]));
-    bias = reinterpret_cast<float*>(take(sizes[5]));
-    rotated = reinterpret_cast<float*>(take(sizes[6]));
-    window_mask = take(sizes[7]);
+    uint8_t* const own_panels = take(sizes[0]);
+    scales = reinterpret_cast<PanelScales*>(panels ? panels : own_panels);
+    keys = reinterpret_cast<int16_t*>(scales + 1);
+    values = keys + padded_tokens * padded_size;
+    queries = reinterpret_cast<int16_t*>(take(sizes[1]));
+    probabilities = reinterpret_cast<int16_t*>(take(sizes[2]));
+    scores = reinterpret_cast<float*>(take(sizes[3]));
+    bias = reinterpret_cast<float*>(take(sizes[4]));
+    rotated = reinterpret_cast<float*>(take(sizes[5]));
+    window_mask = take(sizes[6]);
   }
 
   size_t padded_keys() const { return round_up(range.count, kPanelColumns); }
@@ -95,7 +106,7 @@ struct Head {
   // Quantizes and packs keys [key_tokens, head_size].
   void pack_keys(const float* source, size_t stride) {
     const float max_abs = abs_max(source, key_tokens, head_size, stride, attended);
-    key_scale = max_abs / query_steps;
+    scales->keys = max_abs / query_steps;
     pack_rows([&](size_t token) { return source + token * stride; }, key_tokens, padded_tokens, head_size,
               set1(query_steps / max_abs), keys);
   }
@@ -105,7 +116,7 @@ struct Head {
     const size_t pairs = token_pairs();
     const float max_abs = abs_max(source, key_tokens, head_size, stride, attended);
     const F32 inverse_scale = set1(kValueSteps / max_abs);
-    value_scale = max_abs / kValueSteps;
+    scales->values = max_abs / kValueSteps;
     for (size_t pair = 0; pair < pairs; ++pair) {
       const float *even = source + 2 * pair * stride, *odd = even + stride;
       const size_t odd_size = 2 * pair + 1 < key_tokens ? head_size : 0;  // 0: zeros, if the last pair has one token
@@ -135,7 +146,7 @@ inline BERT_ALWAYS_INLINE void quantize_queries(const Head& head, const float* q
     const F32 inverse_scale = set1(head.query_steps / max_abs);
     for (size_t i = 0; i < head.head_size; i += kPanelColumns)
       store_i32(head.queries + r * head.padded_size + i, quantize_i16(query, head.head_size, i, inverse_scale));
-    score_scales[r] = kLog2E * head.scale * head.key_scale * max_abs / head.query_steps;
+    score_scales[r] = kLog2E * head.scale * head.scales->keys * max_abs / head.query_steps;
   }
 }
 
@@ -163,7 +174,7 @@ inline BERT_ALWAYS_INLINE void softmax(const Head& head, const F32 (&row_max)[R]
     const float sum = reduce_sum(sums[r]);
     steps[r] = std::min(kMaxInt16, head.max_probability_sum / sum);
     // A query without any key gets zeros, as in ONNX Runtime.
-    factors[r] = maxima[r] == -INFINITY ? 0 : head.value_scale / (steps[r] * sum);
+    factors[r] = maxima[r] == -INFINITY ? 0 : head.scales->values / (steps[r] * sum);
   }
   for (int r = 0; r < R; ++r) {
     const float* powers = head.scores + r * head.padded_tokens;
@@ -192,26 +203,19 @@ inline BERT_ALWAYS_INLINE void weighted_sum(const Head& head, const float (&fact
   }
 }
 
-// The position scores of one head, and the tables that they are made from.
-struct Positions {
-  PositionScores scores;
-  size_t panel_bytes;
-  const int16_t *keys, *queries;  // panels of the head
-  float keys_scale, queries_scale;
-};
-
 // Multiplies R keys from `first` on with the positions.
 struct MultiplyKeys {
   template <int R>
-  static void run(const Head& head, const float* keys, size_t stride, size_t first, Positions& positions) {
-    const F32 inverse_scale = set1(1 / head.key_scale);
+  static void run(Head& head, const float* keys, size_t stride, size_t first) {
+    Positions& positions = head.positions;
+    const F32 inverse_scale = set1(1 / head.scales->keys);
     for (int r = 0; r < R; ++r)
       for (size_t i = 0; i < head.head_size; i += kPanelColumns)
         store_i32(head.queries + r * head.padded_size + i,
                   quantize_i16(keys + (first + r) * stride, head.head_size, i, inverse_scale));
     positions.scores.multiply_keys<DotS16, R>(bytes_of(head.queries), 2 * head.padded_size, head.padded_size / 2,
                                               positions.queries, positions.panel_bytes, first,
-                                              set1(kLog2E * head.key_scale * positions.queries_scale));
+                                              set1(kLog2E * head.scales->keys * positions.queries_scale));
   }
 };
 
@@ -219,14 +223,15 @@ struct MultiplyKeys {
 struct Attend {
   template <int R>
   static void run(Head& head, const float* queries, size_t query_stride, size_t first, const float* bias,
-                  Positions& positions, const uint8_t* mask, size_t mask_stride, const Output& output) {
+                  const uint8_t* mask, size_t mask_stride, const Output& output) {
+    Positions& positions = head.positions;
     float score_scales[R], factors[R];
     quantize_queries(head, queries, query_stride, score_scales);
     ptrdiff_t bias_step = -1;
     if (positions.scores) {
       F32 scales[R];
       for (int r = 0; r < R; ++r)
-        scales[r] = set1(score_scales[r] / (head.scale * head.key_scale) * positions.keys_scale);
+        scales[r] = set1(score_scales[r] / (head.scale * head.scales->keys) * positions.keys_scale);
       positions.scores.multiply_queries<DotS16, R>(bytes_of(head.queries), 2 * head.padded_size, head.padded_size / 2,
                                                    positions.keys, positions.panel_bytes, first, head.key_tokens,
                                                    scales);
@@ -256,41 +261,46 @@ void Attention::compute(uint8_t* y, QuantParams output, const ThreadPool& thread
   const size_t bias_size = tables ? PositionScores::size(tokens) : bias ? PositionBias::size(tokens) : 0;
   const KeyMask key_mask(mask, batch, mask_rows, tokens);
   const Window local(window, tokens);
-  parallel_for_heads(*this, threads, [&](size_t sequence, size_t column, const float* queries, Scratch& scratch) {
-    const size_t key_tokens = key_mask.key_tokens(sequence);
+  auto make = [&](const HeadPosition& at, Scratch& scratch, uint8_t* panels) {
+    const size_t key_tokens = key_mask.key_tokens(at.sequence);
     Head head(key_tokens, head_size, bias_size, Rotation::size(rotary, key_tokens, head_size), local.size(), scale,
-              key_mask.attended(sequence), scratch);
-    const PositionBias head_bias(bias_of_head(column), tokens, head.bias);
-    const Rotation rotation(rotary, head_size, head.rotated);
+              key_mask.attended(at.sequence), scratch, panels);
+    head.positions.scores = {tokens, tables ? tables->max_tokens : 0, tables ? head.bias : nullptr};
+    return head;
+  };
+  auto pack = [&](Head& head, const HeadPosition& at) {
     size_t key_stride = stride;
-    const float* keys = rotation.keys(queries + width, key_tokens, key_stride);
+    const float* keys = Rotation(rotary, head_size, head.rotated).keys(at.queries + width, head.key_tokens, key_stride);
     head.pack_keys(keys, key_stride);
-    head.pack_values(queries + 2 * width, stride);
-    Positions positions = {
-        {tokens, tables ? tables->max_tokens : 0, tables ? head.bias : nullptr}, 0, nullptr, nullptr, 0, 0};
-    if (tables) {
-      const size_t index = column / head_size, panels = index * tables->head_panels;
-      positions.panel_bytes = tables->panel_bytes;
-      positions.keys = tables->keys.panels.get() + panels;
-      positions.queries = tables->queries.panels.get() + panels;
-      positions.keys_scale = tables->keys.scales[index];
-      positions.queries_scale = tables->queries.scales[index];
-      for_each_row_block(key_tokens, [&](size_t first, size_t count) {
-        kernel_by_rows<MultiplyKeys>(count)(head, keys, key_stride, first, positions);
-      });
-    }
-    for_each_row_block(tokens, [&](size_t first, size_t count) {
-      head.range = local.range(first, count, key_tokens);
-      const BlockMask block_mask(key_mask, local, sequence, first, count, head.range, head.window_mask);
-      size_t query_stride = stride;
-      const float* rows = rotation.queries(queries + first * stride, first, count, query_stride);
-      const Output block = {y + (sequence * tokens + first) * width + column, width, set1(1 / output.scale),
-                            set1(static_cast<float>(output.zero_point))};
-      const auto attend = kernel_by_rows<Attend>(count);
-      attend(head, rows, query_stride, first, head_bias.row(first), positions, block_mask.rows, block_mask.stride,
-             block);
+    head.pack_values(at.queries + 2 * width, stride);
+    if (!tables) return;
+    const size_t index = at.column / head_size, panels = index * tables->head_panels;
+    Positions& positions = head.positions;
+    positions.panel_bytes = tables->panel_bytes;
+    positions.keys = tables->keys.panels.get() + panels;
+    positions.queries = tables->queries.panels.get() + panels;
+    positions.keys_scale = tables->keys.scales[index];
+    positions.queries_scale = tables->queries.scales[index];
+    for_each_row_block(head.key_tokens, [&](size_t first, size_t count) {
+      kernel_by_rows<MultiplyKeys>(count)(head, keys, key_stride, first);
     });
-  });
+  };
+  auto attend = [&](Head& head, const HeadPosition& at, size_t first_query, size_t end) {
+    const PositionBias head_bias(bias_of_head(at.column), tokens, head.bias);
+    const Rotation rotation(rotary, head_size, head.rotated);
+    for_each_row_block(end - first_query, [&](size_t offset, size_t count) {
+      const size_t first = first_query + offset;
+      head.range = local.range(first, count, head.key_tokens);
+      const BlockMask block_mask(key_mask, local, at.sequence, first, count, head.range, head.window_mask);
+      size_t query_stride = stride;
+      const float* rows = rotation.queries(at.queries + first * stride, first, count, query_stride);
+      const Output block = {y + (at.sequence * tokens + first) * width + at.column, width, set1(1 / output.scale),
+                            set1(static_cast<float>(output.zero_point))};
+      kernel_by_rows<Attend>(count)(head, rows, query_stride, first, head_bias.row(first), block_mask.rows,
+                                    block_mask.stride, block);
+    });
+  };
+  compute_heads(*this, !tables, Head::panel_bytes(tokens, head_size), threads, make, pack, attend);
 }
 
 }  // namespace bert
