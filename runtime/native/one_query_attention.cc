@@ -66,7 +66,7 @@ void OneQueryAttention::compute(float* y, const ThreadPool& threads) const {
   const size_t jobs_per_sequence = ceil_div(num_heads, heads_per_job);
   auto job = [&](size_t index) {
     static thread_local Scratch scratch;
-    float* scores = reinterpret_cast<float*>(scratch.reserve(round_up(tokens, kLanes) * sizeof(float)));
+    auto* scores = reinterpret_cast<float*>(scratch.reserve(round_up(tokens, kLanes) * sizeof(float)));
     const size_t sequence = index / jobs_per_sequence, first = index % jobs_per_sequence * heads_per_job;
     const uint8_t* attends = mask + sequence * tokens;
     for (size_t head = first; head < std::min(num_heads, first + heads_per_job); ++head) {

@@ -33,7 +33,7 @@ struct MeanPoolOperator {
         (mask.type != kBool && mask.type != kInt64))
       return invalid_argument("expected x [B, T, C], and a mask of bool or int64 [B, T]");
     static thread_local Scratch scratch;
-    float* weights = reinterpret_cast<float*>(scratch.reserve(mask.size() * sizeof(float)));
+    auto* weights = reinterpret_cast<float*>(scratch.reserve(mask.size() * sizeof(float)));
     for (size_t i = 0; i < mask.size(); ++i)
       weights[i] = mask.type == kBool ? static_cast<float>(mask.as<uint8_t>()[i] != 0)
                                       : static_cast<float>(mask.as<int64_t>()[i]);
