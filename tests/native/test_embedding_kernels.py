@@ -57,7 +57,8 @@ def compare(function: str, arguments: dict[str, Array], folder: Path) -> KernelC
 
 def assert_close(outputs: tuple[list[Array], list[Array]]) -> None:
     actual, expected = outputs
-    np.testing.assert_allclose(actual[0], expected[0], rtol=0, atol=4e-6)
+    # Sums of 768 elements in another order: outputs reach 10, where float32's step is 1e-6.
+    np.testing.assert_allclose(actual[0], expected[0], rtol=1e-6, atol=4e-6)
     assert actual[0].shape == expected[0].shape
     for quantized, reference in zip(actual[1:], expected[1:], strict=True):
         assert uint8_difference(quantized, reference)[0] <= 1
