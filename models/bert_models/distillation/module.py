@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bert_models.distillation.hidden_states import HiddenStates
 from bert_models.distillation.layers import LayerTrace, matched_layers
 from bert_models.distillation.losses import attention_divergence, cosine_distance, soft_loss
 from bert_models.distillation.settings import DistillationSettings
@@ -28,12 +29,19 @@ class Distillation(FineTuning):
         teacher_outputs: its outputs by sequence index of the training set, see `Teacher.outputs`; not used if
             `soft_weight` is 0.
         distillation: weights of the losses.
+        hidden_states: keeps the teacher's hidden states, if no attention is compared.
     """
 
     def __init__(
-        self, *given: Any, teacher: Teacher, teacher_outputs: Sequence[Tensor], distillation: DistillationSettings
+        self,
+        *given: Any,
+        teacher: Teacher,
+        teacher_outputs: Sequence[Tensor],
+        distillation: DistillationSettings,
+        hidden_states: HiddenStates | None = None,
     ) -> None:
         super().__init__(*given)
+        self.hidden_states = None if distillation.attention_weight else hidden_states
         self.teacher, self.teacher_outputs, self.distillation = teacher, teacher_outputs, distillation
         self.projection: nn.Linear | None = None
         """Maps the student's hidden states to the teacher's width (TinyBERT's W_h; Jiao et al., arXiv:1909.10351).
@@ -87,17 +95,30 @@ class Distillation(FineTuning):
     def _layer_losses(self, batch: TensorBatch) -> list[Tensor]:
         """Return the weighted losses on hidden states and attention; the student's forward pass has been recorded."""
         weights, tokens = self.distillation, batch.attention_mask.bool()
-        self.teacher.hidden(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        if self.hidden_states is None:
+            self._run_teacher(batch)
         losses = []
         if weights.hidden_weight:
-            found, expected = self.trace.hidden, self.teacher.trace.hidden
-            pairs = zip(found, matched_layers(len(expected), len(found)), strict=True)
-            distances = [cosine_distance(self._projected(hidden), expected[layer], tokens) for hidden, layer in pairs]
+            found = self.trace.hidden
+            pairs = zip(found, self._teacher_hidden(batch, len(found)), strict=True)
+            distances = [cosine_distance(self._projected(hidden), expected, tokens) for hidden, expected in pairs]
             losses.append(weights.hidden_weight * torch.stack(distances).mean() / tokens.sum())
         if weights.attention_weight:
             divergence = attention_divergence(self.trace.attention(), self.teacher.trace.attention(), tokens)
             losses.append(weights.attention_weight * divergence)
         return losses
+
+    def _teacher_hidden(self, batch: TensorBatch, num_layers: int) -> list[Tensor]:
+        """Return the teacher's hidden states that those of a student with `num_layers` layers are compared with."""
+        layers = matched_layers(self.teacher.model.config.num_layers, num_layers)
+        if self.hidden_states is not None:
+            return self.hidden_states.read(batch, layers, lambda: self._run_teacher(batch))
+        return [self.teacher.trace.hidden[layer] for layer in layers]
+
+    def _run_teacher(self, batch: TensorBatch) -> list[Tensor]:
+        """Run the teacher, whose trace then has what it records; return its hidden states after every layer."""
+        self.teacher.hidden(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        return self.teacher.trace.hidden
 
     def _projected(self, hidden: Tensor) -> Tensor:
         return hidden if self.projection is None else self.projection(hidden)

@@ -12,6 +12,7 @@ from tokenizers import Encoding
 from torch import Tensor
 
 from bert_models.checkpoint import Checkpoint, load_model, open_checkpoint
+from bert_models.distillation.hidden_states import HiddenStates
 from bert_models.distillation.losses import SOFT_LOSSES
 from bert_models.distillation.module import PER_TOKEN_TASKS, Distillation
 from bert_models.distillation.settings import TASK_DISTILLATION, DistillationSettings
@@ -55,6 +56,7 @@ def distill(
     force: bool = False,
     teacher_outputs: Path | None = None,
     compute_outputs: ComputeOutputs | None = None,
+    hidden_states: HiddenStates | None = None,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> dict[str, Any]:
     """Distil a fine-tuned teacher into a student with the same task and labels.
@@ -77,6 +79,8 @@ def distill(
             it is read if it is there, and else written.
         compute_outputs: computes the teacher's outputs in place of its PyTorch model, for example `run_encodings` of
             its bundle.
+        hidden_states: keeps the teacher's hidden states, so that they are computed in one epoch only, for several
+            students of one teacher on one training file. A resumed run is then not the same to the last bit.
         progress: called with the name of each stage.
 
     Returns:
@@ -89,7 +93,7 @@ def distill(
     """
 
     def build_setup(train_records: Sequence[Record], dev_records: Sequence[Record]) -> TrainingSetup:
-        source = TeacherOutputs(teacher_outputs, compute_outputs)
+        source = TeacherOutputs(teacher_outputs, compute_outputs, hidden_states)
         return _training_setup(
             open_checkpoint(teacher), student, settings, distillation, source, progress, prune_tokens
         )
@@ -210,6 +214,7 @@ def _build_module(
     return Distillation(
         model, dev_set, settings, precision, weights, process_group,
         teacher=teacher, teacher_outputs=outputs, distillation=distillation,
+        hidden_states=teacher_outputs.hidden_states,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import torch
 from tokenizers import Encoding
 from torch import Tensor
 
+from bert_models.distillation.hidden_states import HiddenStates
 from bert_models.distillation.teacher import Teacher
 from bert_models.training.data import ExampleDataset
 from bert_models.training.distributed.process_group import ProcessGroup
@@ -29,6 +30,8 @@ class TeacherOutputs:
     """File that they are read from if it is there, and else written to."""
     compute: ComputeOutputs | None = None
     """Computes them in place of the teacher's PyTorch model."""
+    hidden_states: HiddenStates | None = None
+    """Keeps the hidden states of the teacher's layers, which its PyTorch model computes."""
 
     def read(
         self, teacher: Teacher, examples: ExampleDataset, identity: dict[str, Any], process_group: ProcessGroup

@@ -1,0 +1,56 @@
+"""A teacher's hidden states for the sequences of a training set, kept from one epoch to the next."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from bert_models.distillation.teacher import pad_sequences
+from bert_models.training.data import TensorBatch
+
+__all__ = ["HiddenStates"]
+
+_MAX_BYTES = 2 * 1024**3
+
+
+class HiddenStates:
+    """Keeps the hidden states that students are compared with, in bfloat16, so that the teacher runs in one epoch only.
+
+    The students have one teacher, one training file and one tokenizer. If all of it takes more than `max_bytes`,
+    nothing is kept: batches are drawn at random, so that those of sequences that were kept would be few.
+    """
+
+    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
+        self._bytes_left = max_bytes
+        self._kept: dict[tuple[int, int], Tensor] = {}
+
+    def read(self, batch: TensorBatch, layers: Sequence[int], compute: Callable[[], Sequence[Tensor]]) -> list[Tensor]:
+        """Return the hidden states after some layers for a batch, float [B, S, H] each; padding may have any values.
+
+        Args:
+            batch: The batch.
+            layers: Indices of the teacher's layers.
+            compute: Runs the teacher; returns the hidden states after every layer.
+        """
+        indices = batch.sequence_indices.tolist()
+        if all((layer, index) in self._kept for layer in layers for index in indices):
+            num_tokens, device = batch.input_ids.shape[1], batch.input_ids.device
+            return [
+                pad_sequences([self._kept[layer, index] for index in indices], num_tokens).to(device)
+                for layer in layers
+            ]
+        hidden = compute()
+        if self._bytes_left >= 0:
+            self._keep(batch, indices, {layer: hidden[layer] for layer in layers})
+        return [hidden[layer] for layer in layers]
+
+    def _keep(self, batch: TensorBatch, indices: Sequence[int], hidden: dict[int, Tensor]) -> None:
+        lengths = batch.attention_mask.sum(dim=1).tolist()
+        for layer, states in hidden.items():
+            rounded = states.detach().to("cpu", torch.bfloat16)
+            for sequence, (index, length) in enumerate(zip(indices, lengths, strict=True)):
+                if (layer, index) not in self._kept:
+                    self._kept[layer, index] = kept = rounded[sequence, :length].clone()
+                    self._bytes_left -= kept.nbytes
+        if self._bytes_left < 0:
+            self._kept.clear()

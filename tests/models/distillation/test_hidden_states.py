@@ -1,0 +1,76 @@
+"""A teacher's hidden states are computed in one epoch, for all students."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from bert_models.distillation import DistillationSettings, distill
+from bert_models.distillation.hidden_states import HiddenStates
+from bert_models.distillation.teacher import Teacher
+from bert_models.training.data import TensorBatch
+
+from .teachers import ROWS
+from .test_run import SETTINGS, write
+
+
+def batch_of(lengths: Sequence[int], indices: Sequence[int]) -> TensorBatch:
+    positions = torch.arange(max(lengths)).expand(len(lengths), -1)
+    mask = (positions < torch.tensor(lengths)[:, None]).long()
+    return TensorBatch(mask, mask, mask, torch.zeros(len(lengths)), torch.tensor(indices))
+
+
+def hidden_of(batch: TensorBatch) -> list[Tensor]:
+    """Return hidden states of three layers that name their layer, sequence and token."""
+    places = torch.stack(
+        torch.meshgrid(batch.sequence_indices, torch.arange(batch.input_ids.shape[1]), indexing="ij"), -1
+    )
+    return [torch.cat([places, torch.full_like(places, layer)], -1).float() for layer in range(3)]
+
+
+def test_sequences_are_found_in_other_batches() -> None:
+    states = HiddenStates()
+    for batch in (batch_of([3, 5], [7, 1]), batch_of([4], [2])):
+        states.read(batch, (0, 2), lambda batch=batch: hidden_of(batch))  # type: ignore[misc] # bound at once
+    batch = batch_of([4, 3], [2, 7])
+    found = states.read(batch, (0, 2), list)
+    expected = hidden_of(batch)
+    real = batch.attention_mask.bool()
+    assert torch.equal(found[0][real].float(), expected[0][real])
+    assert torch.equal(found[1][real].float(), expected[2][real])
+
+
+def test_nothing_is_kept_of_a_training_set_that_is_too_large() -> None:
+    states, batch = HiddenStates(max_bytes=60), batch_of([3, 5], [0, 1])
+    calls = []
+
+    def compute() -> list[Tensor]:
+        calls.append(batch)
+        return hidden_of(batch)
+
+    for _ in range(3):
+        assert torch.equal(states.read(batch, (1,), compute)[0], hidden_of(batch)[1])
+    assert len(calls) == 3
+    assert not states._kept
+
+
+@pytest.mark.parametrize("teacher", ["single_label"], indirect=True)
+def test_the_teacher_runs_in_the_first_epoch_of_the_first_student(
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = ROWS["single_label"]
+    train, dev = write(tmp_path / "train.jsonl", rows, 6), write(tmp_path / "dev.jsonl", rows)
+    calls, states, run = [], HiddenStates(), Teacher.hidden
+
+    def count(self: Teacher, *given: Tensor) -> Tensor:
+        calls.append(len(given[0]))
+        return run(self, *given)
+
+    monkeypatch.setattr(Teacher, "hidden", count)
+    weights = DistillationSettings(soft_weight=0.0, hard_weight=0.0, hidden_weight=1.0)
+    for name in ("first", "second"):
+        report = distill(teacher, "2", train, dev, tmp_path / name, SETTINGS, weights, hidden_states=states)
+        assert report["epochs"][-1]["train_loss"] < 0.7 * report["epochs"][0]["train_loss"]
+        assert sum(calls) == 6 * len(rows)
