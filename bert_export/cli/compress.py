@@ -46,8 +46,9 @@ _search_option = option_group("Search")
     "dev_file",
     type=PATH,
     required=True,
-    help="Labelled file that smaller models are judged on; a part is set aside for the gate.",
+    help="Labelled file that smaller models are judged on; without --test, a part is set aside for the gate.",
 )
+@input_option("--test", "test_file", type=PATH, help="Labelled file for the gate, which the search never sees.")
 @columns_option
 @_goal_option(
     "--speedup", type=float, help="Least speed over the uncompressed INT8; of what is so fast, the best is chosen."
@@ -63,9 +64,8 @@ _search_option = option_group("Search")
 @_search_option(
     "--gate-share",
     type=float,
-    default=0.5,
-    show_default=True,
-    help="Fraction of the dev rows that the search never sees, for the gate.",
+    show_default="0.5",
+    help="Without --test: fraction of the dev rows that the search never sees, for the gate.",
 )
 @_search_option(
     "--vocabulary",
@@ -88,7 +88,15 @@ _search_option = option_group("Search")
     show_default="the checkpoint's maximum",
     help="Maximum tokens of a sequence; auto: what 99 % of the dev rows need. Longer texts are truncated.",
 )
-@_search_option("--lr", type=float, default=2e-4, show_default=True, help="Peak learning rate of each training.")
+@_search_option("--lr", type=float, default=3e-4, show_default=True, help="Peak learning rate of each training.")
+@_search_option(
+    "--hidden-weight",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Weight of the cosine distance between hidden states, of candidates that keep all tokens. With 0, an epoch "
+    "is shorter.",
+)
 @_search_option("--batch-size", type=int, default=32, show_default=True, help="Sequences per batch.")
 @_search_option("--seed", type=int, default=0, show_default=True, help="Seed of the split and of the training.")
 @output_option("--plot", type=PATH, help="Draw the candidates to this file (png, svg, pdf).")
@@ -99,12 +107,13 @@ def compress(
     output: Path,
     train_file: Path,
     dev_file: Path,
+    test_file: Path | None,
     unlabelled: Path | None,
     columns: dict[str, str] | None,
     speedup: float | None,
     max_drop: float | None,
     budget: float,
-    gate_share: float,
+    gate_share: float | None,
     max_tokens: int | str | None,
     plot: Path | None,
     force: bool,
@@ -123,14 +132,19 @@ def compress(
 
     if (speedup is None) == (max_drop is None):
         raise click.UsageError("expected one of --speedup and --max-drop")
+    if test_file is not None and gate_share is not None:
+        raise click.UsageError("expected one of --test and --gate-share: all rows of --test are the gate's")
     if plot is not None:
         check_plot(plot)
     goal = Goal(speedup, max_drop)
     length: dict[str, Any] = {"fit_length": True} if max_tokens == "auto" else {"max_tokens": max_tokens}
-    settings = CompressionSettings(budget_s=budget, gate_fraction=gate_share, **length, **options)
+    if gate_share is not None:
+        options["gate_fraction"] = gate_share
+    settings = CompressionSettings(budget_s=budget, **length, **options)
     found = search(
         checkpoint, output, train_file, dev_file, goal,
-        unlabelled=unlabelled, columns=columns, settings=settings, force=force, progress=progress_printer(),
+        test=test_file, unlabelled=unlabelled, columns=columns, settings=settings, force=force,
+        progress=progress_printer(),
     )  # fmt: skip
     _print_result(found, as_json=as_json)
     if plot is not None:

@@ -33,13 +33,13 @@ class SearchData:
     unlabelled: Sequence[Record]
     """Further rows to train on, which the teacher labels."""
     search: Sequence[Example]
-    """The part of dev that the search sees."""
+    """The dev rows that the search sees."""
     gate: Sequence[Example]
-    """The part that only the gate sees."""
+    """The rows that only the gate sees."""
     search_records: Sequence[Record]
     """The rows of `search`."""
     num_left_out: int
-    """How many rows are not trained on since the gate has their text, too."""
+    """How many rows are neither trained on nor searched with since the gate has their text, too."""
 
     def texts(self) -> list[TextInput]:
         """Return the inputs that the search judges candidates on."""
@@ -60,14 +60,15 @@ def read_search_data(
     train: Path,
     unlabelled: Path | None,
     dev: Path,
+    test: Path | None,
     columns: Mapping[str, str] | None,
     fraction: float,
     seed: int,
 ) -> SearchData:
-    """Read and check the files, and set a part of dev aside.
+    """Read and check the files, and set rows aside for the gate: those of a file of its own, or a part of dev.
 
-    Rows are sampled by label, with a seed; rows with the same text are in the same part, see `split_rows`. Training
-    rows with a text of the part set aside are left out: the student would learn the teacher's answers to it.
+    A part is sampled by label, with a seed; rows with the same text are in the same part, see `split_rows`. Training
+    and dev rows with a text of the gate are left out: the student would learn the teacher's answers to it.
 
     Args:
         task: The task of the model, with its labels.
@@ -75,42 +76,70 @@ def read_search_data(
         train: Labelled training file.
         unlabelled: File of further inputs, or `None`.
         dev: Labelled file.
+        test: Labelled file for the gate; `None` sets a part of dev aside.
         columns: Column names by field, see `read_records`.
-        fraction: Fraction of the dev rows to set aside.
+        fraction: Fraction of the dev rows to set aside if there is no `test`.
         seed: Seed of the split.
 
     Raises:
         DataError: A file cannot be read, or a row does not fit the task or the model's labels.
-        CompressionError: There are too few dev rows to judge by, or all training rows are left out.
+        CompressionError: There are too few rows to judge by, or all training rows are left out.
     """
     train_records, dev_records = read_records(train, columns), read_records(dev, columns)
     input_columns = {field: name for field, name in (columns or {}).items() if field in _INPUT_FIELDS}
     more = [] if unlabelled is None else _read_inputs(task, unlabelled, input_columns)
     build_examples(task, tokenizer, train_records)
-    needed = _MIN_ROWS / min(fraction, 1 - fraction)
-    if len(dev_records) < needed:
-        raise CompressionError(
-            f"{dev}: expected at least {needed:.0f} rows, {_MIN_ROWS} in either part, to judge a smaller model by; "
-            f"found {len(dev_records)}"
-        )
-    reader = label_reader(task.name, getattr(task, "problem_type", None))
-    searched, gated = split_rows(dev_records, fraction, seed, reader)
-    search_records = [dev_records[index] for index in searched]
-    gate_texts = {shared_text(dev_records[index]) for index in gated} - {None}
-    kept = [record for record in train_records if shared_text(record) not in gate_texts]
-    kept_more = [record for record in more if shared_text(record) not in gate_texts]
+    if test is None:
+        search_records, gate_records = _split_dev(task, dev_records, dev, fraction, seed)
+    else:
+        search_records, gate_records = dev_records, read_records(test, columns)
+    gate_texts = {shared_text(record) for record in gate_records} - {None}
+    kept, kept_more, kept_search = (
+        [record for record in records if shared_text(record) not in gate_texts]
+        for records in (train_records, more, search_records)
+    )
     if not kept:
         raise CompressionError(
-            f"{train}: all rows have texts of {dev} that are set aside for the gate; give other rows"
+            f"{train}: all rows have texts of {test or dev} that are set aside for the gate; give other rows"
         )
+    for path, records in ((dev, kept_search), (test or dev, gate_records)):
+        if len(records) < _MIN_ROWS:
+            without = "" if records is gate_records else ", without those that have a text of the gate"
+            raise CompressionError(
+                f"{path}: expected at least {_MIN_ROWS} rows to judge a smaller model by; found {len(records)}{without}"
+            )
     return SearchData(
         train=kept,
         unlabelled=kept_more,
-        num_left_out=len(train_records) + len(more) - len(kept) - len(kept_more),
-        search=build_examples(task, tokenizer, search_records),
-        gate=build_examples(task, tokenizer, [dev_records[index] for index in gated]),
-        search_records=search_records,
+        num_left_out=len(train_records)
+        + len(more)
+        + len(search_records)
+        - len(kept)
+        - len(kept_more)
+        - len(kept_search),
+        search=build_examples(task, tokenizer, kept_search),
+        gate=build_examples(task, tokenizer, gate_records),
+        search_records=kept_search,
     )
+
+
+def _split_dev(
+    task: Task, records: Sequence[Record], dev: Path, fraction: float, seed: int
+) -> tuple[list[Record], list[Record]]:
+    """Return the rows of dev that the search sees, and those that are set aside.
+
+    Raises:
+        CompressionError: There are too few to judge by.
+    """
+    needed = _MIN_ROWS / min(fraction, 1 - fraction)
+    if len(records) < needed:
+        raise CompressionError(
+            f"{dev}: expected at least {needed:.0f} rows, {_MIN_ROWS} in either part, to judge a smaller model by; "
+            f"found {len(records)}"
+        )
+    reader = label_reader(task.name, getattr(task, "problem_type", None))
+    searched, gated = split_rows(records, fraction, seed, reader)
+    return [records[index] for index in searched], [records[index] for index in gated]
 
 
 def _read_inputs(task: Task, path: Path, columns: Mapping[str, str]) -> list[Record]:

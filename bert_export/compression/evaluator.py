@@ -27,7 +27,8 @@ from bert_export.compression.surgery import Surgeon, cut_checkpoint_vocabulary
 from bert_export.errors import ExportError
 from bert_export.exporter import export
 from bert_models.compression import is_savable
-from bert_models.distillation import DistillationSettings, distill
+from bert_models.distillation import distill
+from bert_models.distillation.hidden_states import HiddenStates
 from bert_models.errors import TrainingError, TrainingInterruptedError
 from bert_models.training.run_dir import LAST_NAME, STATE_DIR
 
@@ -60,6 +61,8 @@ class CandidateEvaluator:
     """How much longer training takes than estimated."""
     bias: float = 1.0
     """How much faster bundles are than predicted."""
+    hidden_states: HiddenStates = field(default_factory=HiddenStates)
+    """The uncompressed model's, from the first training that compares them."""
     trials: list[Trial] = field(default_factory=list)
     """The last trial of every candidate that was trained."""
     epochs: dict[str, int] = field(default_factory=dict)
@@ -113,6 +116,10 @@ class CandidateEvaluator:
         self.progress(f"candidates that are {level} as fast: training {steps}{self._time_left()}")
         return rungs
 
+    def plan_last(self, level: str, compute: Callable[[], int]) -> int:
+        """See `Evaluator.plan_last`."""
+        return int(self.journal.remember(f"epochs of the last rung {level}", compute))
+
     def epoch_s(self, candidates: Sequence[Candidate]) -> float:
         """See `Evaluator.epoch_s`."""
         full_s = self.surgeon.row_s * self.surgeon.num_train_rows
@@ -155,7 +162,7 @@ class CandidateEvaluator:
             self.surgeon.save(candidate, start)
         self.progress(f"training {candidate.name} for {epochs} epochs")
         try:
-            report = self._distill(str(start), output, epochs)
+            report = self._distill(candidate, start, output, epochs)
         except TrainingInterruptedError:
             raise
         except TrainingError as error:
@@ -168,14 +175,15 @@ class CandidateEvaluator:
             kept = {"metric": metric, "checkpoint": new, "superseded": old}
         return {**kept, "seconds": seconds}
 
-    def _distill(self, student: str, output: Path, epochs: int) -> dict[str, Any]:
+    def _distill(self, candidate: Candidate, student: Path, output: Path, epochs: int) -> dict[str, Any]:
+        """Distil a candidate. One that prunes tokens has no hidden states of those that have left."""
         settings = self.settings
+        losses = settings.losses(labelled=not self.data.unlabelled, keeps_tokens=candidate.kept_percent == ALL_TOKENS)
         resume = (output / STATE_DIR / LAST_NAME).is_file()
         return distill(
-            self.surgeon.source.name, student, *self.files, output, settings.training(epochs),
-            DistillationSettings(hard_weight=0.0 if self.data.unlabelled else 1.0),
+            self.surgeon.source.name, str(student), *self.files, output, settings.training(epochs), losses,
             resume=resume, force=not resume, teacher_outputs=self.folder / "teacher_outputs.pt",
-            compute_outputs=self.reference.model.run_encodings,
+            compute_outputs=self.reference.model.run_encodings, hidden_states=self.hidden_states,
         )  # fmt: skip
 
     def measure(self, trial: Trial) -> Measured | None:

@@ -6,12 +6,12 @@ from typing import Any
 
 from bert_export.compression.candidates import Candidate
 
-__all__ = ["Rung", "Trial", "halve", "plan_rungs"]
+__all__ = ["Rung", "Trial", "final_epochs", "halve", "plan_rungs"]
 
 _REDUCTION_FACTOR = 3
 """Reduction factor of successive halving: a third of the candidates goes on to the next rung."""
 
-_MIN_FINAL_EPOCHS, _MAX_FINAL_EPOCHS = 3, 20
+_MIN_FINAL_EPOCHS, _MAX_FINAL_EPOCHS = 3, 30
 """Epochs of the last rung (judgements)."""
 
 _MAX_CANDIDATES = 9
@@ -57,14 +57,25 @@ def plan_rungs(num_candidates: int, epoch_s: float, budget_s: float) -> list[Run
         spent_s = epoch_s * sum(rung.num_candidates * rung.epochs for rung in rungs)
         epochs = int((budget_s - spent_s) / epoch_s)
         if (epochs >= _MIN_FINAL_EPOCHS and epochs * epoch_s >= spent_s) or number == 1:
-            return [*rungs, Rung(1, min(max(epochs, 1), _MAX_FINAL_EPOCHS))]
+            return [*rungs, Rung(1, final_epochs(epoch_s, budget_s - spent_s))]
     raise AssertionError("expected at least one candidate")
+
+
+def final_epochs(epoch_s: float, budget_s: float) -> int:
+    """Return for how many epochs the last candidate is trained.
+
+    Args:
+        epoch_s: Seconds that one of its epochs takes.
+        budget_s: Seconds that are left.
+    """
+    return min(max(int(budget_s / epoch_s), 1), _MAX_FINAL_EPOCHS)
 
 
 def halve(
     candidates: Sequence[Candidate],
     rungs: Sequence[Rung],
     train: Callable[[Candidate, int, Trial | None], Trial | None],
+    revise_last: Callable[[Candidate, Rung], Rung] = lambda candidate, rung: rung,
 ) -> list[Trial]:
     """Train candidates, rung after rung; each goes on from where the rung before left it.
 
@@ -72,6 +83,8 @@ def halve(
         candidates: Candidates, the most promising first.
         rungs: How many are trained, and for how long.
         train: Trains a candidate for a number of epochs, from its last trial if there is one; `None` if that failed.
+        revise_last: Returns the last of several rungs anew, from the candidate that has reached it: after the others,
+            the time of an epoch is known.
 
     Returns:
         The last trial of each candidate, those of the last rung first, the best first within a rung.
@@ -80,6 +93,8 @@ def halve(
     reached: dict[Candidate, int] = {}
     alive = list(candidates)
     for number, rung in enumerate(rungs):
+        if 0 < number == len(rungs) - 1:
+            rung = revise_last(alive[0], rung)
         for candidate in alive[: rung.num_candidates]:
             trial = train(candidate, rung.epochs, trials.get(candidate))
             if trial is not None:

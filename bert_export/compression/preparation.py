@@ -51,6 +51,7 @@ class SearchRequest:
     train: Path
     unlabelled: Path | None
     dev: Path
+    test: Path | None
     columns: Mapping[str, str]
 
     @property
@@ -61,6 +62,8 @@ class SearchRequest:
     def identity(self, source: Checkpoint) -> dict[str, Any]:
         """Return what must be equal for an interrupted search to go on, as JSON values."""
         files = {"train": self.train, "unlabelled": self.unlabelled, "dev": self.dev}
+        if self.test is not None:
+            files["test"] = self.test
         return {
             **asdict(self.goal),
             **self.settings.identity(),

@@ -48,6 +48,7 @@ def compress(
     dev: str | Path,
     goal: Goal,
     *,
+    test: str | Path | None = None,
     unlabelled: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
     settings: CompressionSettings | None = None,
@@ -63,8 +64,9 @@ def compress(
         checkpoint: Folder or hub id of a fine-tuned checkpoint.
         output: The bundle to write, if the gate passes.
         train: Labelled training file.
-        dev: Labelled file. A part of it judges candidates, the other part is the gate.
+        dev: Labelled file that candidates are judged on. Without `test`, a part of it is the gate.
         goal: The least speed-up, or the largest loss.
+        test: Labelled file for the gate, in place of a part of `dev`.
         unlabelled: Further inputs to train on. The teacher labels all rows then.
         columns: Column names of the files by field, see `bert_runtime.records.read_records`.
         settings: Budget, vocabulary, training.
@@ -83,7 +85,7 @@ def compress(
     request = SearchRequest(
         goal=goal, settings=settings or CompressionSettings(), checkpoint=checkpoint, output=Path(output),
         train=Path(train), unlabelled=None if unlabelled is None else Path(unlabelled), dev=Path(dev),
-        columns=columns or {},
+        test=None if test is None else Path(test), columns=columns or {},
     )  # fmt: skip
     if problem := replacement_problem(request.output, force=force):
         raise OutputExistsError(problem)
@@ -103,7 +105,7 @@ def compress(
     request = fit_length(request, task, tokenizer, data, progress)
     progress(f"searching for a model {goal}; {len(data.search)} dev rows for the search, {len(data.gate)} for the gate")
     if data.num_left_out:
-        progress(f"warning: {data.num_left_out} rows are not trained on, since the gate has their texts, too")
+        progress(f"warning: {data.num_left_out} rows are left out, since the gate has their texts, too")
     if journal.is_resumed:
         progress(f"going on with the search in {request.folder}, {journal.elapsed_s:.0f} s of which are over")
     evaluator, stopped = _prepare(request, source, task, data, journal, progress), ""
@@ -122,7 +124,7 @@ def compress(
 
 def _read_data(request: SearchRequest, task: Task, tokenizer: TextTokenizer) -> SearchData:
     return read_search_data(
-        task, tokenizer, request.train, request.unlabelled, request.dev, request.columns,
+        task, tokenizer, request.train, request.unlabelled, request.dev, request.test, request.columns,
         request.settings.gate_fraction, request.settings.seed,
     )  # fmt: skip
 

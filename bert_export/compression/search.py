@@ -1,11 +1,11 @@
 """The search as a pure function: which candidates are trained and measured, and which is chosen."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from bert_export.compression.candidates import Candidate
-from bert_export.compression.halving import Rung, Trial, halve, plan_rungs
+from bert_export.compression.halving import Rung, Trial, final_epochs, halve, plan_rungs
 
 __all__ = ["Evaluator", "Measured", "fastest_within_drop", "speed_ladder", "within_speed"]
 
@@ -35,6 +35,9 @@ class Evaluator(Protocol):
 
     def plan(self, level: str, compute: Callable[[], list[Rung]]) -> list[Rung]:
         """Return the plan of a level: the one that an interrupted search began with, or a new one."""
+
+    def plan_last(self, level: str, compute: Callable[[], int]) -> int:
+        """Return the epochs of a level's last rung: those that an interrupted search began with, or new ones."""
 
     def epoch_s(self, candidates: Sequence[Candidate]) -> float:
         """Return the mean seconds that one epoch of the candidates takes."""
@@ -67,10 +70,18 @@ def within_speed(evaluator: Evaluator, speedup: float, share: float = 1.0) -> li
     level, candidates = _level(speedup), evaluator.pool(speedup)
     if not candidates:
         return []
+    others_s = (1 - share) * evaluator.time_left_s()
     rungs = evaluator.plan(
-        level, lambda: plan_rungs(len(candidates), evaluator.epoch_s(candidates), share * evaluator.time_left_s())
+        level, lambda: plan_rungs(len(candidates), evaluator.epoch_s(candidates), evaluator.time_left_s() - others_s)
     )
-    trials = halve(candidates, rungs, lambda *given: evaluator.train(level, *given))
+
+    def use_what_is_left(candidate: Candidate, rung: Rung) -> Rung:
+        def epochs() -> int:
+            return final_epochs(evaluator.epoch_s([candidate]), evaluator.time_left_s() - others_s)
+
+        return replace(rung, epochs=evaluator.plan_last(level, epochs))
+
+    trials = halve(candidates, rungs, lambda *given: evaluator.train(level, *given), use_what_is_left)
     measured: list[Measured] = []
     for trial in trials[:_MAX_MEASURED]:
         found = evaluator.measure(trial)

@@ -225,6 +225,7 @@ def test_a_search_that_fails_after_its_first_bundle_keeps_that(
         (["--speedup", 2, "--budget", "soon"], 2, "expected a duration such as 90s, 45m or 1.5h, found 'soon'"),
         (["--speedup", 2, "--budget", "5s"], 1, "expected a budget of at least 1m"),
         (["--speedup", 2, "--gate-share", 0.9], 1, "expected at least 500 rows, 50 in either part"),
+        (["--speedup", 2, "--gate-share", 0.5, "--test", "t.csv"], 2, "expected one of --test and --gate-share"),
         (["--speedup", 2, "--lr", 0], 1, "lr must be positive, found 0.0"),
         (["--speedup", 2, "--batch-size", 0], 1, "batch_size must be at least 1, found 0"),
         (["--speedup", 2, "--plot", "p.gif"], 1, "expected a picture that ends in .png, .svg, .pdf"),

@@ -95,7 +95,7 @@ def test_a_longer_training_that_is_worse_is_dropped(tmp_path: Path, monkeypatch:
     before = Trial(Candidate(layers=(0,), intermediate_size=64), 0.9, "checkpoints/short")
     (tmp_path / before.checkpoint).mkdir(parents=True)
 
-    def train(student: str, output: Path, epochs: int) -> dict[str, Any]:
+    def train(item: Candidate, student: Path, output: Path, epochs: int) -> dict[str, Any]:
         output.mkdir(parents=True)
         return {"metric": "accuracy", "best": {"accuracy": metric}, "seconds": 1.0}
 
@@ -178,7 +178,7 @@ def train_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def read(checkpoint: Path, dev: Path, train: Path, **changes: Any) -> Any:
     source = open_checkpoint(checkpoint)
     task = source.task()
-    given = {"unlabelled": None, "columns": None, "fraction": 0.5, "seed": 0, **changes}
+    given = {"unlabelled": None, "test": None, "columns": None, "fraction": 0.5, "seed": 0, **changes}
     return read_search_data(task, source.text_tokenizer(), train, dev=dev, **given)
 
 
@@ -210,6 +210,21 @@ def test_rows_with_a_text_of_the_gate_are_not_trained_on(
     gate.write_text("text,label\n" + "".join(f"{text},greeting\n" for text in texts))
     with pytest.raises(CompressionError, match=r"gate.csv: all rows have texts of .*rows.csv that are set aside"):
         read(classifier_checkpoint, labelled, gate)
+
+
+def test_a_file_for_the_gate_leaves_all_of_dev_to_the_search(
+    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path
+) -> None:
+    test = tmp_path / "test.csv"
+    rows = [*(f"hello {i} card" for i in range(3)), *(f"money {i} card" for i in range(5)), *map(str, range(52))]
+    test.write_text("text,label\n" + "".join(f"{text},greeting\n" for text in rows))
+    data = read(classifier_checkpoint, labelled, train_file, test=test)
+    assert (len(data.search), len(data.gate), len(data.train), data.num_left_out) == (117, 60, 55, 8)
+    test.write_text("".join(line for line in test.read_text().splitlines(keepends=True)[:40]))
+    with pytest.raises(CompressionError, match=r"test.csv: expected at least 50 rows .* found 39$"):
+        read(classifier_checkpoint, labelled, train_file, test=test)
+    with pytest.raises(CompressionError, match=r"all rows have texts of .*rows.csv that are set aside"):
+        read(classifier_checkpoint, labelled, labelled, test=labelled)
 
 
 def test_a_dev_file_that_cannot_judge_is_refused(classifier_checkpoint: Path, labelled: Path, train_file: Path) -> None:

@@ -76,11 +76,11 @@ def test_the_latency_table_knows_that_pruned_layers_see_fewer_tokens() -> None:
 @pytest.mark.parametrize(
     ("number", "epoch_s", "budget_s", "expected"),
     [
-        (9, 1.0, 100.0, [Rung(9, 1), Rung(3, 2), Rung(1, 20)]),
+        (9, 1.0, 100.0, [Rung(9, 1), Rung(3, 2), Rung(1, 30)]),
         (9, 1.0, 19.0, [Rung(5, 1), Rung(2, 2), Rung(1, 10)]),
         (9, 1.0, 8.0, [Rung(3, 1), Rung(1, 5)]),
         (3, 10.0, 65.0, [Rung(3, 1), Rung(1, 3)]),
-        (30, 1.0, 100.0, [Rung(9, 1), Rung(3, 2), Rung(1, 20)]),
+        (30, 1.0, 100.0, [Rung(9, 1), Rung(3, 2), Rung(1, 30)]),
         (9, 10.0, 12.0, [Rung(1, 1)]),
         (9, 10.0, 0.0, [Rung(1, 1)]),
     ],
@@ -108,6 +108,18 @@ def test_halving_trains_the_best_for_longer_from_where_they_were() -> None:
     assert [trial.checkpoint for trial in found] == ["4-5", "3-2", "2-1", "1-1"]
 
 
+def test_the_last_training_uses_the_time_that_is_left_once_the_time_of_an_epoch_is_known() -> None:
+    evaluator = FakeEvaluator(budget_s=20.0)
+
+    def train_slowly(level: str, item: Candidate, epochs: int, before: Trial | None) -> Trial | None:
+        evaluator.budget_s = 9.5
+        return FakeEvaluator.train(evaluator, level, item, epochs, before)
+
+    evaluator.train = train_slowly  # type: ignore[method-assign] # an epoch takes longer than its estimate
+    within_speed(evaluator, 2.0)
+    assert [epochs for _, epochs in evaluator.log] == [1, 1, 1, 9]
+
+
 def test_halving_goes_on_without_candidates_that_failed() -> None:
     def train(item: Candidate, epochs: int, before: Trial | None) -> Trial | None:
         return None if len(item.layers) == 2 else Trial(item, 0.5, "x")
@@ -121,7 +133,7 @@ def test_the_best_candidate_of_the_speed_that_is_asked_for_is_chosen() -> None:
     evaluator = FakeEvaluator()
     found = within_speed(evaluator, 2.0)
     assert [item.trial.candidate for item in found] == [candidate(4)]
-    assert evaluator.log == [(candidate(n).name, 1) for n in (4, 3, 2)] + [(candidate(4).name, 20)]
+    assert evaluator.log == [(candidate(n).name, 1) for n in (4, 3, 2)] + [(candidate(4).name, 30)]
 
 
 def test_a_bundle_that_is_slower_than_predicted_is_replaced_by_the_next() -> None:
