@@ -1,10 +1,11 @@
-"""Measure `bert-export compress` on a fine-tuned checkpoint: how much faster it gets, and what it loses.
+"""Fine-tune a checkpoint on a task, and measure `bert-export compress` on it: how much faster it gets, what it loses.
 
-python -m bert_bench.experiments.compression --title NAME --checkpoint CKPT --train FILE --dev FILE \
-    (--speedup X | --max-drop PCT) --budget 30m --work DIR --output FILE
+python -m bert_bench.experiments.compression --task NAME --base CKPT --data DIR \
+    (--speedup X | --max-drop PCT) --budget 30m --work DIR --output DIR
 
-The search leaves its folder in WORK; the same command goes on there, and trains nothing again. The result has every
-model that was measured, and the gate's verdict with its 95 % interval.
+Rows and recipes are those of `compression_data`. Checkpoint and search are left in WORK/NAME; the same command goes on
+there, and trains nothing again. The result, OUTPUT/NAME.json, has every model that was measured, and the gate's verdict
+with its 95 % interval. The budget is the search's alone. `--only-fine-tune` ends with the checkpoint.
 """
 
 import json
@@ -13,10 +14,12 @@ from typing import Any
 
 import click
 
+from bert_bench.experiments.compression_data import TITLES, fine_tuned, task_files
 from bert_bench.experiments.harness import path_option, write_result
 from bert_bench.reports.markdown_table import markdown_table
-from bert_export.cli.param_types import ColumnsType, DurationType
+from bert_export.cli.param_types import DurationType
 from bert_export.compression import CompressionSettings, Goal, compress
+from bert_models.training import REPORT_NAME
 
 __all__ = ["main", "results_table"]
 
@@ -58,44 +61,49 @@ def _pruned(record: dict[str, Any]) -> str:
 
 
 @click.command()
-@click.option("--title", required=True, help="Name of the task in the table.")
-@path_option("--checkpoint", "Fine-tuned checkpoint.")
-@path_option("--train", "Labelled training file.")
-@path_option("--unlabelled", "Further inputs of the same kind.", required=False)
-@path_option("--dev", "Labelled file; a part of it is the gate.")
-@click.option("--columns", type=ColumnsType(), help="Columns of the files by field.")
+@click.option("--task", "name", type=click.Choice(list(TITLES)), required=True)
+@path_option("--base", "Checkpoint to fine-tune.")
+@path_option("--data", "Folder with the data sets' files.")
 @click.option("--speedup", type=float)
 @click.option("--max-drop", type=float)
-@click.option("--gate-share", type=float, default=0.5, show_default=True)
 @click.option("--lr", type=float, default=CompressionSettings.lr, show_default=True)
+@click.option("--hidden-weight", type=float, default=CompressionSettings.hidden_weight, show_default=True)
+@click.option("--batch-size", type=int, default=CompressionSettings.batch_size, show_default=True)
 @click.option("--budget", type=DurationType(), default="60m", show_default=True)
-@path_option("--work", "Folder for the bundle and the search.")
-@path_option("--output", "Result file.")
+@click.option("--only-fine-tune", is_flag=True, help="Compress nothing.")
+@path_option("--work", "Folder for checkpoints, bundles and searches.")
+@path_option("--output", "Folder for results.")
 def main(
-    title: str,
-    checkpoint: Path,
-    train: Path,
-    unlabelled: Path | None,
-    dev: Path,
-    columns: dict[str, str] | None,
+    name: str,
+    base: Path,
+    data: Path,
     speedup: float | None,
     max_drop: float | None,
-    gate_share: float,
     lr: float,
+    hidden_weight: float,
+    batch_size: int,
     budget: float,
+    only_fine_tune: bool,
     work: Path,
     output: Path,
 ) -> None:
-    """Compress a checkpoint and write what was measured."""
-    settings = CompressionSettings(budget_s=budget, gate_fraction=gate_share, lr=lr)
+    """Compress a fine-tuned checkpoint and write what was measured."""
+    folder = work / name
+    files = task_files(name, data, folder)
+    checkpoint = fine_tuned(name, base, files, folder)
+    if only_fine_tune:
+        return
+    settings = CompressionSettings(budget_s=budget, lr=lr, hidden_weight=hidden_weight, batch_size=batch_size)
     found: Any = compress(
-        checkpoint, work / "small", train, dev, Goal(speedup, max_drop),
-        unlabelled=unlabelled, columns=columns, settings=settings, progress=click.echo,
+        checkpoint, folder / "small", files.train, files.dev, Goal(speedup, max_drop),
+        test=files.test, settings=settings, progress=click.echo,
     )  # fmt: skip
     values = found.to_dict()
+    report = json.loads((checkpoint / REPORT_NAME).read_text(encoding="utf-8"))
+    training = {key: report[key] for key in ("settings", "seconds", "examples", "best")}
     kept = {key: values[key] for key in ("passed", "reason", "compression", "measured")}
-    write_result(output, {"title": title, **kept})
-    click.echo(results_table(output.parent))
+    write_result(output / f"{name}.json", {"title": TITLES[name], "budget_s": budget, "training": training, **kept})
+    click.echo(results_table(output))
 
 
 if __name__ == "__main__":

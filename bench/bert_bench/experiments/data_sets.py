@@ -3,7 +3,7 @@
 import csv
 import gzip
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from bert_models.training import TrainSettings
 from bert_runtime.records import read_records
 
-__all__ = ["DATA_SETS", "DataSet", "convert_data_set"]
+__all__ = ["DATA_SETS", "DataSet", "convert_data_set", "read_sst2_phrases", "rows_of"]
 
 Rows = Iterator[dict[str, Any]]
 
@@ -46,6 +46,13 @@ def convert_data_set(data_set: DataSet, data: Path, work: Path) -> tuple[Path, P
     return converted
 
 
+def rows_of(data_set: DataSet, data: Path, *, dev: bool) -> Rows:
+    """Yield the rows of a data set's training or dev file by the field names of `Record`."""
+    read = (data_set.read_dev if dev else None) or data_set.read_train
+    path = data / (data_set.dev if dev else data_set.train)
+    return read(path) if read else (dict(record.fields) for record in read_records(path))
+
+
 def _lines(path: Path) -> Iterator[str]:
     with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
         yield from (line.rstrip("\n") for line in file)
@@ -57,6 +64,21 @@ def _sst2(path: Path) -> Rows:
         label, text = line.split(" ", 1) if path.suffix == ".train" else reversed(line.rsplit("\t", 1))
         if label != "label":
             yield {"text": text, "label": "positive" if label == "1" else "negative"}
+
+
+def read_sst2_phrases(data: Path, without: Sequence[str]) -> Rows:
+    """Yield the phrases and sentences of SST-2's larger training file that are no part of some sentences.
+
+    Args:
+        data: Folder with the data sets' files.
+        without: The sentences. Letter case and spaces do not count.
+    """
+    held = "\n".join(map(_squeezed, without))
+    yield from (row for row in _sst2(data / "sst2/train.tsv.gz") if _squeezed(row["text"]) not in held)
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.lower().split())
 
 
 def _rte(path: Path) -> Rows:
