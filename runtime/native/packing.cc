@@ -12,6 +12,8 @@
 #include <mutex>
 #include <new>
 
+#include "huge_pages.h"
+
 namespace bert {
 
 void FreeDeleter::operator()(void* memory) const { std::free(memory); }
@@ -72,7 +74,8 @@ std::shared_ptr<const PackedWeight<Weight>> pack(const Weight* weight, size_t in
   *packed = {in_features,
              out_features,
              has_7_bits(weight, in_features * out_features),
-             allocate_array<Weight>(ceil_div(out_features, kPanelColumns) * size),
+             std::static_pointer_cast<Weight[]>(
+                 allocate_in_huge_pages(ceil_div(out_features, kPanelColumns) * size * sizeof(Weight))),
              {}};
   for (size_t column = 0; column < out_features; column += kPanelColumns)
     pack_panel(packed->is_7_bit, weight, in_features, out_features, column,

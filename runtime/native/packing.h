@@ -61,7 +61,7 @@ template <class Weight>
 struct PackedWeight {
   size_t in_features, out_features;  // K, N
   bool is_7_bit;                     // all int8 weights are from -64 to 64, packed for DotU8S7
-  AlignedArray<Weight> panels;
+  std::shared_ptr<Weight[]> panels;
   std::vector<int32_t> column_sums;  // Σ over K of int8 weights [N], for the correction by the zero point; else empty
 };
 
