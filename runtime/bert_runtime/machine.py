@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,18 @@ _ARM64_FLAGS = {
     "bf16": (_AT_HWCAP2, 14),
 }
 """The entry of the auxiliary vector and its bit that state a flag (Documentation/arch/arm64/elf_hwcaps.rst)."""
+
+_CPUID_FLAGS = {
+    "AVX2": "avx2",
+    "FMA3": "fma",
+    "AVX512F": "avx512f",
+    "AVX512BW": "avx512bw",
+    "AVX512DQ": "avx512dq",
+    "AVX512VL": "avx512vl",
+    "AVX512VNNI": "avx512_vnni",
+    "AVX512BF16": "avx512_bf16",
+}
+"""NumPy's names of CPU features, and Linux's. AVX-VNNI and AMX have none, so that they are not seen there."""
 
 
 def available_cores() -> int:
@@ -71,10 +84,22 @@ def _cpuinfo() -> dict[str, str]:
 
 
 def cpu_flags() -> frozenset[str]:
-    """Return the CPU flags as Linux names them; empty where they cannot be read."""
+    """Return the CPU flags as Linux names them; empty where they cannot be read.
+
+    Without /proc/cpuinfo (Windows, macOS) they are those of `_CPUID_FLAGS`.
+    """
     if is_arm64():
         return _arm64_flags()
-    return frozenset(_cpuinfo().get("flags", "").split())
+    return frozenset(_cpuinfo().get("flags", "").split()) or _cpuid_flags()
+
+
+def _cpuid_flags() -> frozenset[str]:
+    """Return the flags that NumPy, which dispatches on them, has read by the instruction cpuid."""
+    try:
+        found = import_module("numpy._core._multiarray_umath").__cpu_features__
+    except (ImportError, AttributeError):  # NumPy 1 has it elsewhere
+        return frozenset()
+    return frozenset(flag for feature, flag in _CPUID_FLAGS.items() if found.get(feature))
 
 
 def is_arm64() -> bool:

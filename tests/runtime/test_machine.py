@@ -1,7 +1,10 @@
 """Granted cores (affinity, hyper-threads, cgroup quota), and instruction sets."""
 
 import os
+import platform
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -158,14 +161,44 @@ def test_cpu_flags_come_from_the_first_processor(monkeypatch: pytest.MonkeyPatch
         machine._cpuinfo.cache_clear()
 
 
-def test_cpu_flags_are_empty_without_cpuinfo(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_cpuinfo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A system without /proc/cpuinfo, such as Windows."""
     monkeypatch.setattr(machine, "_read", lambda path: "")
+    monkeypatch.setattr(machine.platform, "machine", lambda: "AMD64")
     machine._cpuinfo.cache_clear()
-    try:
-        assert machine.cpu_flags() == frozenset()
-        assert machine.describe()["cpu"]
-    finally:
-        machine._cpuinfo.cache_clear()
+    yield
+    machine._cpuinfo.cache_clear()
+
+
+@pytest.mark.parametrize("vnni", [True, False])
+@pytest.mark.usefixtures("no_cpuinfo")
+def test_cpu_flags_without_cpuinfo_come_from_cpuid(vnni: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    features = {"AVX2": True, "FMA3": True, "AVX512VNNI": vnni, "SSE2": True, "NEON": False}
+    monkeypatch.setattr(machine, "import_module", lambda name: SimpleNamespace(__cpu_features__=features))
+    assert machine.cpu_flags() == {"avx2", "fma"} | ({"avx512_vnni"} if vnni else set())
+    assert machine.has_instruction_set("vnni") == vnni
+    assert machine.describe()["cpu"]
+
+
+@pytest.mark.skipif(
+    platform.machine() != "x86_64" or not Path("/proc/cpuinfo").is_file(), reason="needs Linux on x86-64"
+)
+def test_cpuid_and_cpuinfo_agree() -> None:
+    assert machine._cpuid_flags() == machine.cpu_flags() & {*machine._CPUID_FLAGS.values()}
+
+
+@pytest.mark.parametrize("broken", [ImportError, AttributeError])
+@pytest.mark.usefixtures("no_cpuinfo")
+def test_cpu_flags_are_empty_where_nothing_states_them(
+    broken: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(name: str) -> None:
+        raise broken
+
+    monkeypatch.setattr(machine, "import_module", fail)
+    assert machine.cpu_flags() == frozenset()
+    assert not machine.has_instruction_set("vnni")
 
 
 @pytest.mark.usefixtures("system")

@@ -10,6 +10,7 @@ SST-2, 6 of 1,819 labels; BANKING77 at most 0.20), so that manifests record whic
 """
 
 import logging
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,9 @@ def kernel_library() -> Path | None:
 
 
 def _libraries() -> list[str]:
-    """Return the libraries for this processor, best first; none where ONNX Runtime's kernels are faster."""
+    """Return the libraries for this processor, best first; none outside Linux and where ONNX Runtime's are faster."""
+    if sys.platform != "linux":
+        return []
     flags = cpu_flags()
     # With AVX-512 but no VNNI, ONNX Runtime's matmuls use vectors twice as wide as the AVX2 library's.
     widest = {"avx512f"} & flags

@@ -58,6 +58,15 @@ def test_processor_without_kernels_is_no_warning(
     assert warnings(caplog) == []
 
 
+def test_system_without_kernels_is_no_warning(
+    embedding_bundle: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native_kernels.sys, "platform", "win32")
+    load(embedding_bundle, precision="int8")
+    assert warnings(caplog) == []
+    assert not native_kernels.kernels_missing()
+
+
 @pytest.mark.parametrize("flags", [SUPPORTED, UNSUPPORTED])
 def test_inspect_says_that_they_are_missing(
     flags: frozenset[str], embedding_bundle: Path, monkeypatch: pytest.MonkeyPatch
