@@ -193,9 +193,10 @@ def _embedding_settings(task: Task, dimensions: int | None, *, layer_norm: bool)
         task = replace(task, layer_norm=True, normalize=True)
     if dimensions is None:
         return task
-    if not isinstance(task, SentenceEmbedding) or not 1 <= dimensions <= task.dimensions:
-        allowed = f"1 to {task.dimensions}" if isinstance(task, SentenceEmbedding) else f"none for {task.name}"
-        raise ExportError(f"expected a number of dimensions of {allowed}, found {dimensions}")
+    if not isinstance(task, SentenceEmbedding):
+        raise ExportError(f"expected dimensions with sentence-embedding alone, found the task {task.name}")
+    if not 1 <= dimensions <= task.dimensions:
+        raise ExportError(f"expected a number of dimensions of 1 to {task.dimensions}, found {dimensions}")
     return replace(task, dimensions=dimensions)
 
 

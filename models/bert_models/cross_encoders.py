@@ -88,13 +88,21 @@ def read_reranking(folder: Path, values: Mapping[str, Any], params: Mapping[str,
         params: settings that sentence-transformers has no place for, see `task_settings.read_task_params`.
 
     Raises:
-        CheckpointError: the head has several labels, files are missing or malformed, or a setting is not supported.
+        CheckpointError: there is no head, or one of several labels, files are missing or malformed, or a setting is
+            not supported.
     """
-    if not _is_modular(folder) and (count := num_labels(values)) != 1:
+    names_labels = "id2label" in values or "num_labels" in values  # else the weights show whether there is a head
+    if not _is_modular(folder) and names_labels and (count := num_labels(values)) != 1:
         raise CheckpointError(
             f"{folder / 'config.json'}: expected a head of one label for {Reranking.name}, found {count}; export it "
             f"with --task {TextClassification.name}, or train a new head: bert-export train --task {Reranking.name} "
             "--base"
+        )
+    if _is_modular(folder) and not is_cross_encoder(folder, values):
+        raise CheckpointError(
+            f"{folder / 'modules.json'}: expected a CrossEncoder, found another model of sentence-transformers "
+            f"({', '.join(kind for kind, _ in listed_modules(folder)):.80}), which has no head for {Reranking.name}; "
+            f"train one: bert-export train --task {Reranking.name} --base"
         )
     settings: dict[str, Any] = {"activation": _activation(folder, values)}
     if _is_modular(folder):

@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,6 +90,11 @@ def query_pairs(query: str, documents: Sequence[str] | Column) -> list[tuple[str
         raise InputError(f"expected the query to be a text, found {type(query).__name__}")
     if isinstance(documents, str):
         raise InputError("expected a list of documents, found str; put one document into a list")
+    if isinstance(documents, Iterator):
+        raise InputError(
+            f"expected a list of documents, found {type(documents).__name__}; put the documents into a list, since all "
+            "are compared"
+        )
     check_column(list(documents) if isinstance(documents, tuple) else documents)  # a tuple is no pair here
     pairs = [(query, value.as_py() if hasattr(value, "as_py") else value) for value in documents]
     for index, (_, document) in enumerate(pairs):

@@ -73,7 +73,7 @@ def test_impossible_dimensions_are_refused(
 ) -> None:
     with pytest.raises(ExportError, match="expected a number of dimensions of 1 to 32, found 33"):
         export(embedding_checkpoint, tmp_path / "bundle", dimensions=33)
-    with pytest.raises(ExportError, match="of none for text-classification, found 3"):
+    with pytest.raises(ExportError, match="dimensions with sentence-embedding alone, found the task text-class"):
         export(classifier_checkpoint, tmp_path / "bundle", dimensions=3)
 
 

@@ -141,6 +141,18 @@ def test_a_head_of_several_labels_is_a_classifier(with_settings: bool, tmp_path:
         checkpoint.task("rerank")
 
 
+def test_embedders_and_language_models_have_no_head_for_it(tmp_path: Path) -> None:
+    modules = {"1_Pooling": {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True}}
+    embedder = with_modules(classifier(tmp_path / "embedder"), modules, model_type="SentenceTransformer")
+    with pytest.raises(CheckpointError, match=r"expected a CrossEncoder, found .* \(Transformer, Pooling\).*train one"):
+        open_checkpoint(embedder).task("rerank")
+    checkpoint = open_checkpoint(save_reference(toy_reference("bert", "ForMaskedLM"), tmp_path / "language_model"))
+    with pytest.raises(
+        CheckpointError, match=r"no rerank head: .* hold the head of fill-mask; export it with --task fill"
+    ):
+        load_model(checkpoint, checkpoint.task("rerank"))
+
+
 def test_the_weights_decide_how_many_labels_there_are(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(classifier(tmp_path, labels=2, id2label={"0": "relevance"}))
     with pytest.raises(

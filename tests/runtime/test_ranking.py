@@ -78,6 +78,7 @@ def test_a_classifier_of_pairs_ranks_too(toy_vocab: Path) -> None:
         (["a", None], {}, "input 1: expected a document to be a text, found NoneType"),
         (["a", "\ud800"], {}, "input 1: the text holds a lone surrogate"),
         ({"a", "b"}, {}, "expected a text or a list of texts, found set"),
+        (iter(["a"]), {}, "expected a list of documents, found list_iterator; put the documents into a list"),
         (["a"], {"top_k": 0}, "top_k must be a whole number of at least 1, found 0"),
     ],
 )

@@ -101,6 +101,8 @@ def _read_rows(path: Path, columns: Mapping[str, str]) -> Iterator[Record | Data
     """Read a file with the reader for its extension, blank rows and errors of rows included."""
     suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if suffix not in _READERS:
+        if not path.exists():
+            raise DataError(f"{path}: no such file")
         raise DataError(f"{path}: expected a file that ends in {', '.join(FORMATS)} (or one of these with .gz)")
     with open_text(path) as stream:
         yield from _READERS[suffix](path, stream, columns)

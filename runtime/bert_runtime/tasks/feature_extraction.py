@@ -68,7 +68,7 @@ class TokenVectors(Result):
             float32 [N, width]; zeros for a part without a token, such as white space.
 
         Raises:
-            InputError: `pooling` is another one, or `spans` are no pairs.
+            InputError: `pooling` is another one, or `spans` are no pairs of a start and an end not before it.
         """
         if pooling not in WORD_POOLINGS[1:]:
             raise InputError(f"expected a pooling of {', '.join(WORD_POOLINGS[1:])}, found {pooling!r:.50}")
@@ -186,14 +186,18 @@ class FeatureExtraction(TokenTask):
 
 
 def _span_array(spans: Sequence[tuple[int, int]]) -> IntArray:
-    """Return spans as an array int64 [N, 2]; raise `InputError` if they are no pairs of numbers."""
+    """Return spans as an array int64 [N, 2]; raise `InputError` unless they are a start and an end not before it."""
     try:
         parts = np.asarray(spans, dtype=np.int64)
     except (TypeError, ValueError):
         raise InputError(f"expected spans as pairs of a start and an end, found {spans!r:.80}") from None
     if parts.size and (parts.ndim != 2 or parts.shape[1] != 2):
         raise InputError(f"expected spans as pairs of a start and an end, found an array {list(parts.shape)}")
-    return parts.reshape(-1, 2)
+    parts = parts.reshape(-1, 2)
+    if (wrong := (parts[:, 0] < 0) | (parts[:, 1] < parts[:, 0])).any():
+        start, end = parts[wrong.argmax()].tolist()
+        raise InputError(f"expected spans with a start from 0 and an end not before it, found ({start}, {end})")
+    return parts
 
 
 def _word_spans(tokens: TextTokens) -> IntArray:

@@ -172,7 +172,11 @@ def test_header_without_rows_is_an_empty_file(tmp_path: Path) -> None:
 
 def test_unreadable_files_are_reported(tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
-    for name, message in (("absent.csv", "no such file"), ("folder.csv", "cannot be read: .*directory")):
+    for name, message in (
+        ("absent.csv", "no such file"),
+        ("absent", "no such file"),
+        ("folder.csv", "cannot be read: .*directory"),
+    ):
         with pytest.raises(DataError, match=f"{re.escape(name)}: {message}"):
             read_records(tmp_path / name)
 
@@ -180,6 +184,7 @@ def test_unreadable_files_are_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["data.xml", "data", "data.gz", "data.csv.zip", ".csv"])
 def test_unknown_extensions_are_an_error(tmp_path: Path, name: str) -> None:
     formats = ".jsonl, .csv, .tsv, .txt, .md, .conll, .conllu, .json (or one of these with .gz)"
+    (tmp_path / name).touch()
     with pytest.raises(DataError, match=re.escape(f"{name}: expected a file that ends in {formats}")):
         read_records(tmp_path / name)
 

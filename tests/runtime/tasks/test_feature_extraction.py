@@ -114,6 +114,9 @@ def test_parts_of_a_text_are_pooled_by_their_characters(model: Model) -> None:
     for spans in ("ab", [(0, 1), (2,)]):
         with pytest.raises(InputError, match="expected spans as pairs of a start and an end, found"):
             result.pool(spans)  # type: ignore[arg-type]
+    for span in ((3, 1), (-2, 1)):
+        with pytest.raises(InputError, match=rf"an end not before it, found \({span[0]}, {span[1]}\)"):
+            result.pool([(0, 1), span])
 
 
 def test_one_text_and_many_give_the_same(model: Model) -> None:
