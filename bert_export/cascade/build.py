@@ -15,9 +15,9 @@ from bert_export.cascade.cross_validation import NUM_FOLDS, JudgedRows, split_fo
 from bert_export.cascade.latency import measure_latency
 from bert_export.errors import ExportError, OutputExistsError
 from bert_runtime import load
-from bert_runtime.bundle.atomic_folders import atomic_replace_dir
+from bert_runtime.bundle.atomic_folders import atomic_replace_dir, check_replaceable
 from bert_runtime.bundle.contents import replacement_problem
-from bert_runtime.bundle.manifest import MANIFEST_NAME, sha256_file
+from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest, sha256_file
 from bert_runtime.bundle_calibration import calibrate_scores
 from bert_runtime.cascade import Cascade, CascadeManifest, is_cascade
 from bert_runtime.cascade.loading import check_tasks
@@ -82,7 +82,7 @@ def build_cascade(
     Raises:
         BundleError: A bundle cannot be read, or the two do not classify into the same labels.
         DataError: A row does not fit, or there are too few.
-        ExportError: `output` exists already, or is one of the bundles.
+        ExportError: `output` exists already, is or holds one of the bundles, or is in one.
     """
     _check_output(output, (small, large), force=force)
     folds = split_folds(records, seed)
@@ -92,6 +92,12 @@ def build_cascade(
         calibration = _copy_calibrated(building, (small, large), records)
         found = _judge(building, calibration, records, folds, max_drop, seed, progress)
         if found.passed:
+            times = {name: found.manifest.latency_ms[name]["mean"] for name in ("large", "cascade")}
+            if times["cascade"] >= times["large"]:
+                progress(
+                    f"warning: the cascade saves no time here: a text takes {times['cascade']:.3g} ms, and "
+                    f"{times['large']:.3g} on the large model alone"
+                )
             with atomic_replace_dir(output) as folder:
                 shutil.copytree(building, folder, dirs_exist_ok=True)
                 (folder / MANIFEST_NAME).write_text(found.manifest.to_json(), encoding="utf-8")
@@ -103,6 +109,9 @@ def _check_output(output: Path, bundles: Sequence[Path], *, force: bool) -> None
     for bundle in bundles:
         if bundle.resolve().is_relative_to(output.resolve()):
             raise ExportError(f"{output}: holds the bundle {bundle}; choose another folder for the cascade")
+        if output.resolve().is_relative_to(bundle.resolve()):
+            raise ExportError(f"{output}: is in the bundle {bundle}; choose another folder for the cascade")
+    check_replaceable(output)
     if force and is_cascade(output) and {path.name for path in output.iterdir()} <= {MANIFEST_NAME, *MODELS}:
         return
     if problem := replacement_problem(output, force=force):
@@ -111,6 +120,8 @@ def _check_output(output: Path, bundles: Sequence[Path], *, force: bool) -> None
 
 def _copy_calibrated(folder: Path, bundles: Sequence[Path], records: Sequence[Record]) -> dict[str, Any]:
     """Copy the bundles into `folder`, calibrate the probabilities of one label, and return the calibrations."""
+    for bundle in bundles:
+        Manifest.read(bundle)  # a cascade in a cascade is an error
     models = [load(bundle) for bundle in bundles]
     check_tasks(*(model.task for model in models))
     calibration = {}

@@ -39,8 +39,8 @@ def split_folds(records: Sequence[Record], seed: int) -> NDArray[np.int64]:
     different = list(dict.fromkeys(texts))
     if len(different) < _MIN_ROWS:
         raise DataError(
-            f"expected at least {_MIN_ROWS} labelled rows of different texts, found {len(different)} in "
-            f"{len(records)} rows"
+            f"{records[0].path}: expected at least {_MIN_ROWS} labelled rows of different texts, found "
+            f"{len(different)} in {len(records)} rows; label more"
         )
     random.Random(seed).shuffle(different)
     folds = {text: number % NUM_FOLDS for number, text in enumerate(different)}

@@ -42,7 +42,7 @@ _goal_option = option_group("Goal")
     required=True,
     help="Largest loss of the task metric, in percent of the large model's.",
 )
-@_goal_option("--seed", type=int, default=0, show_default=True, help="Seed of the folds.")
+@_goal_option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the folds.")
 @force_option
 @json_option
 def cascade(

@@ -6,6 +6,7 @@ from io import StringIO
 from pathlib import Path
 
 from bert_export.cli.predict_output import Answer, encodable
+from bert_runtime.cascade.task import CascadeTask
 from bert_runtime.errors import DataError
 from bert_runtime.inputs import InputFailure
 from bert_runtime.tasks import NextSentencePrediction, QuestionAnswering, Reranking, Task, TextClassification
@@ -41,6 +42,8 @@ def result_columns(path: Path, task: Task, *, zero_shot: bool = False) -> tuple[
         DataError: a result has more than one row's values.
     """
     match task:
+        case CascadeTask(problem_type="single_label"):
+            return ("label", "score", "model", "truncated")
         case TextClassification(problem_type="single_label"):
             return ("label", "score", "truncated")
         case TextClassification(problem_type="regression") if len(task.labels) == 1:

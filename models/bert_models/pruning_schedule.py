@@ -17,7 +17,10 @@ MIN_KEPT_TOKENS = 16
 
 _STEP = re.compile(r"\s*(\d{1,4})\s*:\s*(0?\.\d{1,2})\s*", re.ASCII)
 
-_HOW = "write layer:share, such as 2:0.5,4:0.25 to keep half of a text's tokens from layer 2 on and a quarter from 4 on"
+_HOW = (
+    "write layer:share, such as 2:0.5,4:0.25 to keep half of a text's tokens from layer 2 on and a quarter from 4 on; "
+    "a share has one or two decimals"
+)
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,8 @@ def test_one_many_streamed_and_by_threads_are_the_same(cascade: Path, toys: Toys
         for result, other in zip(results, expected, strict=True):
             assert result.to_dict() == {**other, "score": pytest.approx(other["score"], abs=1e-5)}
     assert model([]) == []
+    with pytest.raises(InputError, match=r"a cascade has no options, .*; found threshold; load its folder"):
+        model.with_options(threshold=0.3)
     with pytest.raises(InputError, match="a cascade reads texts"):
         model.run_encodings([])
 
@@ -269,10 +271,14 @@ def test_outputs_are_not_overwritten(cascade: Path, toys: Toys, run: Run, tmp_pa
     options = ("--small", toys.small, "--large", toys.large, "--dev", dev, "--max-drop", 3)
     assert "replace it with --force" in run("cascade", both, *options).stderr
     assert "choose another folder for the cascade" in run("cascade", toys.small, *options, "--force").stderr
+    assert "is in the bundle" in run("cascade", toys.small / "both", *options).stderr
+    assert run("cascade", tmp_path / "other", *options, "--seed", -1).exit_code == 2
+    nested = ("--small", both, *options[2:])
+    assert f"{both / 'bundle.json'}: expected the bundle of one" in run("cascade", tmp_path / "other", *nested).stderr
     assert run("cascade", both, *options, "--force").exit_code == 0
     (tmp_path / "few.jsonl").write_text('{"text": "a", "label": "question"}\n' * 80)
     few = ("--small", toys.small, "--large", toys.large, "--dev", tmp_path / "few.jsonl", "--max-drop", 1)
-    assert "rows of different texts" in run("cascade", tmp_path / "other", *few).stderr
+    assert f"{tmp_path / 'few.jsonl'}: expected at least 60" in run("cascade", tmp_path / "other", *few).stderr
 
 
 def test_damage_is_found(cascade: Path, tmp_path: Path) -> None:

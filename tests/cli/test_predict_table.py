@@ -12,6 +12,8 @@ from bert_runtime import load
 from bert_runtime.errors import DataError
 from bert_runtime.tasks import NextSentencePrediction, QuestionAnswering, Reranking, Task, TextClassification
 
+from ..serve.cascades import write_cascade
+
 Run = Callable[..., Result]
 
 TEXTS = ["hello there", "where is my card?", 'bye, "now"']
@@ -31,6 +33,16 @@ def test_table_has_a_row_for_each_input(run: Run, classifier_bundle: Path, tmp_p
     assert [row["label"] for row in rows] == [answer.label for answer in expected]
     assert [float(row["score"]) for row in rows] == pytest.approx([answer.score for answer in expected], abs=1e-5)
     assert {row["truncated"] for row in rows} == {"false"}
+
+
+def test_table_of_a_cascade_says_which_model_answered(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:
+    texts = [*TEXTS, "good morning"]
+    cascade = write_cascade(classifier_bundle, tmp_path / "both", texts)
+    assert run("predict", cascade, *texts, "--output", tmp_path / "out.csv").exit_code == 0
+    rows = rows_of(tmp_path / "out.csv")
+    assert list(rows[0]) == ["label", "score", "model", "truncated"]
+    assert [row["model"] for row in rows] == [result.to_dict()["model"] for result in load(cascade)(texts)]
+    assert {row["model"] for row in rows} == {"small", "large"}
 
 
 def test_inputs_that_fail_have_rows(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """A served cascade: every format says which model answered, and metrics count the texts of each."""
 
 import asyncio
+import json
 import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from fastapi.testclient import TestClient
@@ -61,7 +63,7 @@ def test_each_format_says_which_model_answered(
     assert [answers[0]["model"] for answers in tei] == models
     tensor = {"name": "text", "datatype": "BYTES", "shape": [len(texts)], "data": texts}
     answer = client.post("/v2/models/both/infer", json={"inputs": [tensor]}).json()
-    assert [f'"model":"{model}"' in text for model, text in zip(models, answer["outputs"][0]["data"], strict=True)]
+    assert [json.loads(text)["model"] for text in answer["outputs"][0]["data"]] == models
     assert client.get("/info").json()["model_type"]["classifier"]["label2id"].keys() == {
         result["label"] for result in tei[0]
     }
@@ -123,6 +125,14 @@ def test_a_closed_engine_still_answers_what_it_has_begun(cascade: Path, texts: l
     model = load(cascade, threads=1)
     assert isinstance(model, Cascade)
     assert asyncio.run(answer()) == [result.to_dict()["model"] for result in model(texts)]
+
+
+def test_the_large_model_answers_where_the_small_one_has_no_number(cascade: Path, texts: list[str]) -> None:
+    model = load(cascade, threads=1)
+    assert isinstance(model, Cascade)
+    outputs = model.small.outputs(texts[:3])
+    broken = [output._replace(arrays=(np.full_like(output.arrays[0], np.nan),)) for output in outputs]
+    assert model.judge_small(broken)[1] == [0, 1, 2]
 
 
 def test_batch_writes_the_model_beside_the_label(

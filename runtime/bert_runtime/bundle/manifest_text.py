@@ -59,8 +59,8 @@ def _check_version(version: int, *, is_cascade: bool, cascade: bool) -> None:
         )
     if is_cascade and not cascade:
         raise CascadeBundleError(
-            "expected the bundle of one model, found a cascade of two, which bert_runtime.load, predict, evaluate, "
-            "verify and inspect read; name its folder small or large to use one of them"
+            "expected the bundle of one model, found a cascade of two, which this does not take; name its folder small "
+            "or large to use one of them"
         )
     if cascade and not is_cascade:
         raise BundleError(f"expected a cascade (the key {CASCADE_KEY}), found the bundle of one model")

@@ -90,7 +90,7 @@ class Cascade(Model):
         """
         found = [mark_output(output, self._small_logits, 0) for output in outputs]
         sure = confidence(self.cascade_task, stack_single_window(found))
-        return found, np.flatnonzero(sure < self.cascade.threshold).tolist()
+        return found, np.flatnonzero(~(sure >= self.cascade.threshold)).tolist()  # NaN is not sure
 
     def encode_for_large(self, encoded: Sequence[EncodedInput]) -> Sequence[EncodedInput]:
         """Return tokenized inputs with the large model's tokens; its tokenizer runs only where it is another one."""

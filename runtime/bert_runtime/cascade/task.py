@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from bert_runtime.cascade.results import CascadeClassification, CascadeMultiLabelClassification
+from bert_runtime.errors import InputError
 from bert_runtime.numerics import FloatArray, sigmoid
 from bert_runtime.score_calibration import LogitCalibration
 from bert_runtime.tasks import Classification, MultiLabelClassification, Outputs, Result, TextClassification
@@ -27,6 +28,15 @@ class CascadeTask(TextClassification):
     def options(self) -> tuple[str, ...]:
         """None: the threshold of the cascade was chosen with the settings that it has."""
         return ()
+
+    def with_options(self, **options: Any) -> Self:
+        """Return the task; raise `InputError` for any option, see `options`."""
+        if options:
+            raise InputError(
+                f"a cascade has no options, since its gate judged it as it is; found {', '.join(sorted(options))}; "
+                "load its folder small or large to set them"
+            )
+        return self
 
     def decode(self, outputs: Outputs) -> Result:
         """Decode logits [labels] of either model, see `common_logits`."""

@@ -1,0 +1,30 @@
+"""What `build_cascade` says of its outcome."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from bert_export.cascade import build_cascade
+from bert_runtime import load
+from bert_runtime.records import Record
+
+
+@pytest.mark.parametrize(("cascade_ms", "is_warned"), [(0.9, False), (1.2, True)])
+def test_a_cascade_that_saves_no_time_is_pointed_out(
+    cascade_ms: float, is_warned: bool, classifier_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    means = {"small": 0.5, "large": 1.0, "cascade": cascade_ms}
+    times = {name: dict.fromkeys(("mean", "p50", "p99", "max"), mean) for name, mean in means.items()}
+    monkeypatch.setattr("bert_export.cascade.build.measure_latency", lambda *_: times)
+    texts = [f"card number {number}" for number in range(80)]
+    rows = [
+        Record({"text": text, "label": cast(Any, result).label}, tmp_path / "rows.jsonl", line)
+        for line, (text, result) in enumerate(zip(texts, load(classifier_bundle)(texts), strict=True), start=1)
+    ]
+    said: list[str] = []
+    found = build_cascade(
+        classifier_bundle, classifier_bundle, tmp_path / "both", rows, max_drop=1, progress=said.append
+    )
+    assert found.passed, found.reason
+    assert any(line.startswith("warning: the cascade saves no time") for line in said) == is_warned
