@@ -46,6 +46,12 @@ def read_pairs(record: Record) -> tuple[TextInput, ...]:
         documents = _texts(record, "documents")
     elif kind == "triple":
         documents = [*_texts(record, "positive"), *_texts(record, "negative")]
+    elif "query" in record.fields and not {"document", "text_pair"} & set(record.fields):
+        found = ", ".join(map(repr, record.fields))
+        raise DataError(
+            f"{record.where}: expected 'document', 'documents', or 'positive' and 'negative' beside the query, found "
+            f"only {found:.80}"
+        )
     else:
         documents = [record.text("document" if "document" in record.fields else "text_pair")]
     return tuple(TextInput(query, document) for document in documents)

@@ -88,6 +88,7 @@ def test_rows_are_pairs_triples_and_lists(
     ("fields", "message"),
     [
         ({"text": "a", "label": 1}, "expected a field 'text_pair', found only 'text', 'label'"),
+        ({"query": "a", "label": 1}, "expected 'document', .* beside the query, found only 'query', 'label'"),
         ({"text": "a", "text_pair": "b"}, "expected a number in 'label', found None"),
         ({"text": "a", "text_pair": "b", "label": "yes"}, "expected a number in 'label', found 'yes'"),
         ({"query": "a", "positive": "b"}, "expected a field 'negative', found only 'query', 'positive'"),
