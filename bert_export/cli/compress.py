@@ -94,8 +94,7 @@ _search_option = option_group("Search")
     type=float,
     default=1.0,
     show_default=True,
-    help="Weight of the cosine distance between hidden states, of candidates that keep all tokens. With 0, an epoch "
-    "is shorter.",
+    help="Weight of the cosine distance between hidden states. With 0, the first epoch is shorter.",
 )
 @_search_option("--batch-size", type=int, default=32, show_default=True, help="Sequences per batch.")
 @_search_option("--seed", type=int, default=0, show_default=True, help="Seed of the split and of the training.")

@@ -61,8 +61,8 @@ class CompressionSettings:
     """Peak learning rate of each training: with it, half of BANKING77's layers came within 0.1 % of their teacher
     (bench/results/distillation.json)."""
     hidden_weight: float = 1.0
-    """Weight of the distance between the hidden states of candidates that keep all tokens and the uncompressed model's,
-    see `DistillationSettings`."""
+    """Weight of the distance between the hidden states of a candidate and the uncompressed model's, see
+    `DistillationSettings`."""
     batch_size: int = 32
     """Sequences per batch."""
     seed: int = 0
@@ -80,7 +80,7 @@ class CompressionSettings:
         if self.prune_tokens not in PRUNINGS:
             raise CompressionError(f"expected prune_tokens of {' or '.join(PRUNINGS)}, found {self.prune_tokens!r}")
         self.training(epochs=1)
-        self.losses(labelled=True, keeps_tokens=True)
+        self.losses(labelled=True)
 
     def training(self, epochs: int) -> TrainSettings:
         """Return the settings of a training.
@@ -93,19 +93,16 @@ class CompressionSettings:
             sort_by_length=True,
         )  # fmt: skip
 
-    def losses(self, *, labelled: bool, keeps_tokens: bool) -> DistillationSettings:
+    def losses(self, *, labelled: bool) -> DistillationSettings:
         """Return the losses of a training.
 
         Args:
             labelled: Whether all rows have labels.
-            keeps_tokens: Whether the candidate has a hidden state of every token.
 
         Raises:
             TrainingError: A weight is negative.
         """
-        return DistillationSettings(
-            hard_weight=1.0 if labelled else 0.0, hidden_weight=self.hidden_weight if keeps_tokens else 0.0
-        )
+        return DistillationSettings(hard_weight=1.0 if labelled else 0.0, hidden_weight=self.hidden_weight)
 
     def identity(self) -> dict[str, Any]:
         """Return what must be equal for a search to go on; it may go on with another budget."""

@@ -144,10 +144,10 @@ def test_students_learn_to_prune_from_a_teacher_that_does_not(
 ) -> None:
     options = ["--teacher", classifier_checkpoint, "--student", 2, "--train", long_texts, "--dev", long_texts]
     options += ["--epochs", 1, "--precision", "fp32", "--output", tmp_path / "student", "--prune-tokens", "1:0.5"]
-    refused = run("distill", *options, "--hidden-weight", 1)
+    refused = run("distill", *options, "--attention-weight", 1)
     assert refused.exit_code == 1
-    assert "need models that keep all tokens" in " ".join(refused.stderr.split())
-    result = run("distill", *options, "--json")
+    assert "attention_weight needs a student that keeps all tokens" in " ".join(refused.stderr.split())
+    result = run("distill", *options, "--hidden-weight", 1, "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["token_pruning"] == "1:0.5"
     assert json.loads((tmp_path / "student" / "config.json").read_text())["token_pruning"] == "1:0.5"

@@ -100,8 +100,13 @@ class Distillation(FineTuning):
         losses = []
         if weights.hidden_weight:
             found = self.trace.hidden
-            pairs = zip(found, self._teacher_hidden(batch, len(found)), strict=True)
-            distances = [cosine_distance(self._projected(hidden), expected, tokens) for hidden, expected in pairs]
+            expected = self._teacher_hidden(batch, len(found))
+            if self.model.config.token_pruning is not None:  # only the first token is sure to stay
+                found, expected, tokens = [h[:, :1] for h in found], [h[:, :1] for h in expected], tokens[:, :1]
+            distances = [
+                cosine_distance(self._projected(hidden), states, tokens)
+                for hidden, states in zip(found, expected, strict=True)
+            ]
             losses.append(weights.hidden_weight * torch.stack(distances).mean() / tokens.sum())
         if weights.attention_weight:
             divergence = attention_divergence(self.trace.attention(), self.teacher.trace.attention(), tokens)

@@ -24,7 +24,10 @@ class DistillationSettings:
     hard_weight: float = 1.0
     """Weight of the loss on labels or on masked tokens; with 0, the training data need no labels."""
     hidden_weight: float = 0.0
-    """Weight of the cosine distance between hidden states: after every layer (tasks), after the last one (corpora)."""
+    """Weight of the cosine distance between hidden states: after every layer (tasks), after the last one (corpora).
+
+    Of a student that prunes tokens, the first token's are compared, as those of all layers in Patient Knowledge
+    Distillation (Sun et al., arXiv:1908.09355)."""
     attention_weight: float = 0.0
     """Weight of the divergence between the last layers' attention (MiniLM; Wang et al., arXiv:2002.10957)."""
 

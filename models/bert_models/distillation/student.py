@@ -97,7 +97,8 @@ def check_compatible(
         token_level: what else compares outputs token by token: the name of the task, if it has an output per token.
 
     Raises:
-        TrainingError: tokens are compared but the tokenizers differ, or attention is but the numbers of heads differ.
+        TrainingError: tokens are compared but the tokenizers differ or a model prunes tokens, or attention is but the
+            numbers of heads differ.
     """
     needing = [*token_level, *(name for name in ("hidden_weight", "attention_weight") if getattr(distillation, name))]
     if needing and not _same_tokens(teacher, student):
@@ -105,12 +106,14 @@ def check_compatible(
             f"{student.path}: {', '.join(needing)} needs a student with the tokenizer of its teacher {teacher.path}, "
             "and theirs differ"
         )
-    for checkpoint in (teacher, student):
-        if distillation.compares_layers and checkpoint.config.token_pruning is not None:
-            raise TrainingError(
-                "hidden_weight and attention_weight compare token by token, and need models that keep all tokens; "
-                f"{checkpoint.path} prunes them ({checkpoint.config.token_pruning})"
-            )
+    all_tokens = {"hidden_weight": (teacher,), "attention_weight": (teacher, student)}
+    for name, checkpoints in all_tokens.items():
+        for checkpoint in checkpoints:
+            if getattr(distillation, name) and checkpoint.config.token_pruning is not None:
+                raise TrainingError(
+                    f"{name} needs a {'teacher' if checkpoint is teacher else 'student'} that keeps all tokens; "
+                    f"{checkpoint.path} prunes them ({checkpoint.config.token_pruning})"
+                )
     heads = teacher.config.num_heads, student.config.num_heads
     if distillation.attention_weight and heads[0] != heads[1]:
         raise TrainingError(
