@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -22,6 +23,7 @@ from bert_export.compression.halving import Rung, Trial
 from bert_export.compression.journal import Journal
 from bert_export.compression.latency_table import LatencyTable
 from bert_export.compression.measuring import Reference, drop_to_json
+from bert_export.compression.preparation import time_shapes
 from bert_export.compression.search import Measured
 from bert_export.compression.surgery import Surgeon, cut_checkpoint_vocabulary
 from bert_export.errors import ExportError
@@ -36,6 +38,11 @@ __all__ = ["CandidateEvaluator"]
 
 _SPEED_MARGIN = 1.03
 """A prediction must exceed the speed that is asked for by so much, since it may be that wrong."""
+
+
+_MAX_MEASUREMENTS = 4
+"""How often shapes that are predicted to be fast enough are measured, and narrower ones taken in place of those that
+are not; a judgement."""
 
 
 @dataclass
@@ -65,6 +72,8 @@ class CandidateEvaluator:
     """The uncompressed model's, from the first training that compares them."""
     trials: list[Trial] = field(default_factory=list)
     """The last trial of every candidate that was trained."""
+    known_epoch_s: dict[Candidate, float] = field(default_factory=dict)
+    """Seconds that an epoch of each candidate's last training took."""
     epochs: dict[str, int] = field(default_factory=dict)
     """Epochs of each trial's last training, by its checkpoint."""
 
@@ -75,9 +84,12 @@ class CandidateEvaluator:
 
     def predicted_speedup(self, shape: Shape) -> float:
         """Return the speed of a shape over that of the uncompressed model."""
+        return self.bias * self.table.predict_ms(self._full_shape) / self.table.predict_ms(shape)
+
+    @property
+    def _full_shape(self) -> Shape:
         config = self.surgeon.model.config
-        full = self.table.predict_ms(Shape(config.num_layers, config.intermediate_size))
-        return self.bias * full / self.table.predict_ms(shape)
+        return Shape(config.num_layers, config.intermediate_size)
 
     def max_speedup(self) -> float:
         """Return the predicted speed-up of the smallest candidate."""
@@ -86,8 +98,7 @@ class CandidateEvaluator:
     def pool(self, speedup: float) -> list[Candidate]:
         """See `Evaluator.pool`: those of the least loss before any training first."""
         config = self.surgeon.model.config
-        speedups = {shape: self.predicted_speedup(shape) for shape in self._shapes()}
-        shapes = widest_fast_enough(speedups, speedup * _SPEED_MARGIN)
+        shapes = self._fast_enough(speedup * _SPEED_MARGIN)
         found = [candidate for shape in shapes for candidate in candidates_of_shape(self.surgeon.influence, shape)]
         possible = [
             candidate
@@ -95,6 +106,20 @@ class CandidateEvaluator:
             if is_savable(config, candidate.layers) and not (config.norm_first and candidate.layers[0])
         ]
         return sorted(possible, key=self._untrained_loss)
+
+    def _fast_enough(self, speedup: float) -> list[Shape]:
+        """Return the widest shapes that are fast enough. Their latencies are measured, not only predicted."""
+        for _ in range(_MAX_MEASUREMENTS):
+            shapes = widest_fast_enough({shape: self.predicted_speedup(shape) for shape in self._shapes()}, speedup)
+            new = [shape for shape in shapes if shape not in self.table.measured_ms]
+            if not new:
+                break
+            found = self.journal.remember(f"latencies of {new}", partial(self._time_shapes, new))
+            self.table = self.table.extended(LatencyTable.from_json(found).measured_ms, self._full_shape)
+        return shapes
+
+    def _time_shapes(self, shapes: Sequence[Shape]) -> list[dict[str, Any]]:
+        return LatencyTable(time_shapes(self.surgeon.model, self.reference, self.data, shapes, self.progress)).to_json()
 
     def _shapes(self) -> list[Shape]:
         """Return the shapes that candidates may have; a single layer has nothing to prune tokens for."""
@@ -122,8 +147,11 @@ class CandidateEvaluator:
 
     def epoch_s(self, candidates: Sequence[Candidate]) -> float:
         """See `Evaluator.epoch_s`."""
+        return fmean(self.known_epoch_s.get(item) or self._estimated_epoch_s(item) for item in candidates)
+
+    def _estimated_epoch_s(self, candidate: Candidate) -> float:
         full_s = self.surgeon.row_s * self.surgeon.num_train_rows
-        return self.pace * full_s * fmean(1 / self.predicted_speedup(candidate.shape) for candidate in candidates)
+        return self.pace * full_s / self.predicted_speedup(candidate.shape)
 
     def may_begin(self, level: str) -> bool:
         """See `Evaluator.may_begin`."""
@@ -145,9 +173,10 @@ class CandidateEvaluator:
             self.progress(f"warning: {candidate.name} failed: {found['failed']}")
             return None
         if is_new:
-            estimated_s = self.epoch_s([candidate]) * epochs / self.pace
+            estimated_s = self._estimated_epoch_s(candidate) * epochs / self.pace
             self.pace = max(found["seconds"], 0.1) / max(estimated_s, 0.1)
             self.progress(f"{candidate.name}: {found['metric']:.4f}{self._time_left()}")
+        self.known_epoch_s[candidate] = max(found["seconds"], 0.1) / epochs
         trial = Trial(candidate, found["metric"], found["checkpoint"])
         self.trials = [known for known in self.trials if before is None or known != before] + [trial]
         self.epochs[trial.checkpoint] = epochs
@@ -162,7 +191,7 @@ class CandidateEvaluator:
             self.surgeon.save(candidate, start)
         self.progress(f"training {candidate.name} for {epochs} epochs")
         try:
-            report = self._distill(candidate, start, output, epochs)
+            report = self._distill(str(start), output, epochs)
         except TrainingInterruptedError:
             raise
         except TrainingError as error:
@@ -175,13 +204,12 @@ class CandidateEvaluator:
             kept = {"metric": metric, "checkpoint": new, "superseded": old}
         return {**kept, "seconds": seconds}
 
-    def _distill(self, candidate: Candidate, student: Path, output: Path, epochs: int) -> dict[str, Any]:
-        """Distil a candidate. One that prunes tokens has no hidden states of those that have left."""
+    def _distill(self, student: str, output: Path, epochs: int) -> dict[str, Any]:
         settings = self.settings
-        losses = settings.losses(labelled=not self.data.unlabelled, keeps_tokens=candidate.kept_percent == ALL_TOKENS)
         resume = (output / STATE_DIR / LAST_NAME).is_file()
         return distill(
-            self.surgeon.source.name, str(student), *self.files, output, settings.training(epochs), losses,
+            self.surgeon.source.name, student, *self.files, output, settings.training(epochs),
+            settings.losses(labelled=not self.data.unlabelled),
             resume=resume, force=not resume, teacher_outputs=self.folder / "teacher_outputs.pt",
             compute_outputs=self.reference.model.run_encodings, hidden_states=self.hidden_states,
         )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,15 @@ class LatencyTable:
             share = kept_share(self.lengths, percents[layer]) if layer in percents else share
             work += (1 - _ATTENTION_SHARE) * share
         return work
+
+    def extended(self, measured_ms: Mapping[Shape, float], full: Shape) -> "LatencyTable":
+        """Return the table with more measurements, which were made in turn with the full shape's.
+
+        They are scaled by the full shape's time in either, since the machine may have been slower.
+        """
+        scale = self.measured_ms[full] / measured_ms[full]
+        more = {shape: ms * scale for shape, ms in measured_ms.items() if shape not in self.measured_ms}
+        return replace(self, measured_ms={**self.measured_ms, **more})
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the measurements as JSON values."""

@@ -25,7 +25,15 @@ from bert_runtime.bundle.manifest import MANIFEST_NAME, sha256_file
 from bert_runtime.tasks import Reranking, Task
 from bert_runtime.tokenization import TextTokenizer
 
-__all__ = ["SearchRequest", "check_task", "fit_length", "kept_percents", "measure_table", "open_reference"]
+__all__ = [
+    "SearchRequest",
+    "check_task",
+    "fit_length",
+    "kept_percents",
+    "measure_table",
+    "open_reference",
+    "time_shapes",
+]
 
 _LENGTH_PERCENTILE = 99
 """Share of the texts that `fit_length` leaves whole, in percent."""
@@ -157,15 +165,23 @@ def measure_table(
     percents: Sequence[int],
     progress: Callable[[str], None],
 ) -> LatencyTable:
-    """Measure INT8 graphs of a few shapes, and the uncompressed model's in the same rounds."""
-    config, tokenizer = model.config, reference.model.tokenizer
-    full = Shape(config.num_layers, config.intermediate_size)
+    """Measure INT8 graphs of a few shapes, from which the latencies of all follow."""
+    config = model.config
+    corners = corner_shapes(config.num_layers, feed_forward_widths(config.intermediate_size), percents)
+    return LatencyTable(time_shapes(model, reference, data, corners, progress), reference.lengths)
+
+
+def time_shapes(
+    model: TaskModel, reference: Reference, data: SearchData, shapes: Sequence[Shape], progress: Callable[[str], None]
+) -> dict[Shape, float]:
+    """Return the milliseconds of INT8 graphs of some shapes, and of the uncompressed model in the same rounds."""
+    tokenizer = reference.model.tokenizer
+    full = Shape(model.config.num_layers, model.config.intermediate_size)
     windows = [window for text in tokenizer.encode(data.texts()) for window in text]
     batches = padded_batches(spread(windows, _CALIBRATION_WINDOWS), tokenizer)
     with TemporaryDirectory() as name:
         models: dict[Shape, Any] = {full: reference.model}
-        widths = feed_forward_widths(config.intermediate_size)
-        for number, shape in enumerate(corner_shapes(config.num_layers, widths, percents)):
+        for number, shape in enumerate(shapes):
             if shape in models:
                 continue
             tokens = "" if shape.token_pruning is None else f" that prunes tokens ({shape.token_pruning})"
@@ -174,4 +190,4 @@ def measure_table(
             folder.mkdir()
             models[shape] = open_int8_graph(cut_to_shape(model, shape), tokenizer, batches, folder)
         progress(f"timing {len(models)} shapes on {len(reference.texts)} texts of dev")
-        return LatencyTable(measure_latencies(models, reference.texts), reference.lengths)
+        return measure_latencies(models, reference.texts)

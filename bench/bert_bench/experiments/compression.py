@@ -19,6 +19,7 @@ from bert_bench.experiments.harness import path_option, write_result
 from bert_bench.reports.markdown_table import markdown_table
 from bert_export.cli.param_types import DurationType
 from bert_export.compression import CompressionSettings, Goal, compress
+from bert_export.compression.goal import PRUNINGS
 from bert_models.training import REPORT_NAME
 
 __all__ = ["main", "results_table"]
@@ -68,6 +69,7 @@ def _pruned(record: dict[str, Any]) -> str:
 @click.option("--max-drop", type=float)
 @click.option("--lr", type=float, default=CompressionSettings.lr, show_default=True)
 @click.option("--hidden-weight", type=float, default=CompressionSettings.hidden_weight, show_default=True)
+@click.option("--prune-tokens", type=click.Choice(PRUNINGS), default="auto", show_default=True)
 @click.option("--batch-size", type=int, default=CompressionSettings.batch_size, show_default=True)
 @click.option("--budget", type=DurationType(), default="60m", show_default=True)
 @click.option("--only-fine-tune", is_flag=True, help="Compress nothing.")
@@ -81,6 +83,7 @@ def main(
     max_drop: float | None,
     lr: float,
     hidden_weight: float,
+    prune_tokens: str,
     batch_size: int,
     budget: float,
     only_fine_tune: bool,
@@ -93,7 +96,9 @@ def main(
     checkpoint = fine_tuned(name, base, files, folder)
     if only_fine_tune:
         return
-    settings = CompressionSettings(budget_s=budget, lr=lr, hidden_weight=hidden_weight, batch_size=batch_size)
+    settings = CompressionSettings(
+        budget_s=budget, lr=lr, hidden_weight=hidden_weight, prune_tokens=prune_tokens, batch_size=batch_size
+    )
     found: Any = compress(
         checkpoint, folder / "small", files.train, files.dev, Goal(speedup, max_drop),
         test=files.test, settings=settings, progress=click.echo,

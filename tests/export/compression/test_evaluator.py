@@ -26,10 +26,17 @@ CONFIG = SimpleNamespace(
 )
 
 
+def time_shapes(made: CandidateEvaluator, shapes: list[Shape], slower: float = 1.0) -> list[dict[str, Any]]:
+    """Return the predicted latencies of some shapes, which are slower than that on a machine that is twice as slow."""
+    times = {shape: 2 * slower * made.table.predict_ms(shape) for shape in shapes}
+    return LatencyTable({**times, Shape(4, 128): 2 * made.table.predict_ms(Shape(4, 128))}).to_json()
+
+
 def evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CandidateEvaluator:
     """Return an evaluator whose models take time in proportion to their size, and lose less with earlier layers."""
     monkeypatch.setattr("bert_export.compression.evaluator.is_savable", lambda config, layers: True)
     times = {Shape(layers, width): layers * (1 + width / 64) for layers in (1, 4) for width in (64, 128)}
+    monkeypatch.setattr(CandidateEvaluator, "_time_shapes", lambda self, shapes: time_shapes(self, shapes))
     given: dict[str, Any] = {
         "surgeon": SimpleNamespace(
             model=SimpleNamespace(config=CONFIG), influence=[0.1, 0.4, 0.2, 0.3], loss=lambda item: sum(item.layers),
@@ -53,6 +60,28 @@ def test_a_pool_has_the_largest_fast_enough_candidates_the_least_loss_first(
     assert evaluator(tmp_path, monkeypatch).pool(7.0) == []  # one layer of half the width: 12 / 2 = 6 times as fast
 
 
+def test_a_shape_that_is_slower_than_predicted_is_replaced_by_a_narrower_one_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = evaluator(tmp_path, monkeypatch)
+    assert {item.shape for item in made.pool(1.9)} == {Shape(2, 128), Shape(3, 64)}
+    (tmp_path / "other").mkdir()
+    made = evaluator(tmp_path / "other", monkeypatch)
+    asked: list[list[Shape]] = []
+
+    def time_slowly(self: CandidateEvaluator, shapes: list[Shape]) -> list[dict[str, Any]]:
+        asked.append(shapes)
+        return time_shapes(self, shapes, slower=1.2)
+
+    monkeypatch.setattr(CandidateEvaluator, "_time_shapes", time_slowly)
+    assert {item.shape for item in made.pool(1.9)} == {Shape(1, 128), Shape(2, 64)}
+    assert made.predicted_speedup(Shape(2, 128)) == pytest.approx(2 / 1.2)
+    assert [shape for shapes in asked for shape in shapes] == [Shape(3, 64), Shape(2, 128), Shape(2, 64)]
+    num_asked = len(asked)
+    made.pool(1.9)
+    assert len(asked) == num_asked
+
+
 def test_time_and_pace_follow_from_the_budget_and_the_predicted_speed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,6 +93,11 @@ def test_time_and_pace_follow_from_the_budget_and_the_predicted_speed(
     trial = made.train("2x", half, 4, None)
     assert trial == Trial(half, 0.9, "checkpoints/x")
     assert made.epoch_s([half]) == pytest.approx(10.0)  # it took twice as long as was estimated
+    other = Candidate(layers=(0, 1), intermediate_size=64)
+    assert made.epoch_s([other]) == pytest.approx(20 / made.predicted_speedup(other.shape))
+    monkeypatch.setattr(made, "_train", lambda *given: {"metric": 0.9, "seconds": 30.0, "checkpoint": "checkpoints/y"})
+    made.train("2x", other, 1, None)  # another one that is slower than expected changes nothing for the first
+    assert made.epoch_s([half]) == pytest.approx(10.0)
 
 
 def test_a_level_that_was_begun_goes_on_when_the_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +129,7 @@ def test_a_longer_training_that_is_worse_is_dropped(tmp_path: Path, monkeypatch:
     before = Trial(Candidate(layers=(0,), intermediate_size=64), 0.9, "checkpoints/short")
     (tmp_path / before.checkpoint).mkdir(parents=True)
 
-    def train(item: Candidate, student: Path, output: Path, epochs: int) -> dict[str, Any]:
+    def train(student: str, output: Path, epochs: int) -> dict[str, Any]:
         output.mkdir(parents=True)
         return {"metric": "accuracy", "best": {"accuracy": metric}, "seconds": 1.0}
 
