@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from bert_bench.experiments.rerank_training import ROW_KINDS
 from bert_bench.experiments.transformers_fine_tuning import TransformersTaskModel, labelled_examples
 from bert_bench.experiments.transformers_pretraining import CollatedBatches, TransformersPretraining
 from bert_models import EncoderConfig, TaskModel, load_model, open_checkpoint, save_model
@@ -18,11 +19,13 @@ from bert_models.pretraining.loop import fit as fit_pretraining
 from bert_models.pretraining.model import MaskedLanguageModel, PretrainingModel
 from bert_models.pretraining.module import Pretraining
 from bert_models.training import TrainSettings
+from bert_models.training.data import ExampleDataset
 from bert_models.training.loop import fit
 from bert_models.training.module import FineTuning
 from bert_models.training.precision import ChosenPrecision
+from bert_models.training.relevance import relevance_examples
 from bert_runtime.records import Record
-from bert_runtime.tasks import FillMask, TextClassification, TokenClassification
+from bert_runtime.tasks import FillMask, Reranking, TextClassification, TokenClassification
 
 from ..toy_corpus import random_documents, toy_cache, toy_tokenizer
 from ..toy_families import reference
@@ -76,6 +79,43 @@ def test_fine_tuning_losses_match_transformers(
         examples = labelled_examples(source, task, varied(fields), settings)
         module = FineTuning(model, examples, settings, "fp32")  # type: ignore[arg-type]
         fit(module, examples, examples, settings, FP32, tmp_path / type(model).__name__, resume=False)
+        losses.append([row["loss"] for row in module.rows if "loss" in row])
+    assert len(losses[0]) == STEPS
+    assert losses[0] == pytest.approx(losses[1], abs=TOLERANCE)
+    assert losses[0][-1] < 0.9 * losses[0][0]
+
+
+def relevance_rows(kind: str) -> list[Record]:
+    """Rows whose right document, of three lengths, has the word of the query."""
+    rows: list[dict[str, Any]] = []
+    for i in range(8 * STEPS // 2):
+        query, right, wrong = ("lost", "late")[i % 2], ("lost", "late")[i % 2], ("late", "lost")[i % 2]
+        right, wrong = right + " my train" * (1 + i % 3), wrong + " my card" * (1 + i % 2)
+        if kind == "triples":
+            rows.append({"query": query, "positive": right, "negative": [wrong, "good"]})
+        elif kind == "lists":
+            rows.append({"query": query, "documents": [wrong, right], "scores": [0, 1]})
+        else:
+            rows.append({"text": query, "text_pair": (right, wrong)[i // 2 % 2], "label": 1 - i // 2 % 2})
+    return [Record(row, Path("rows.jsonl"), number) for number, row in enumerate(rows, start=1)]
+
+
+@pytest.mark.parametrize("kind", ROW_KINDS)
+def test_reranking_losses_match_transformers(kind: str, config: EncoderConfig, toy_vocab: Path, tmp_path: Path) -> None:
+    task, rows = Reranking(), relevance_rows(kind)
+    torch.manual_seed(0)
+    (tmp_path / "base").mkdir()
+    save_model(TaskModel(config, task), tmp_path / "base", tokenizer_from=toy_vocab)
+    source, settings = open_checkpoint(tmp_path / "base"), TrainSettings(epochs=2, batch_size=8, lr=1e-3)
+    theirs: Any = TransformersTaskModel(source.path, TextClassification(labels=("score",), problem_type="regression"))
+    theirs.task = task
+    losses = []
+    for model in (load_model(source, task), theirs):
+        tokenizer = source.text_tokenizer(settings.max_tokens, task.windows)
+        train = ExampleDataset(task, relevance_examples(rows), tokenizer)
+        dev = ExampleDataset(task, [task.example(row) for row in rows], tokenizer)
+        module = FineTuning(model, dev, settings, "fp32")
+        fit(module, train, dev, settings, FP32, tmp_path / type(model).__name__, resume=False)
         losses.append([row["loss"] for row in module.rows if "loss" in row])
     assert len(losses[0]) == STEPS
     assert losses[0] == pytest.approx(losses[1], abs=TOLERANCE)
