@@ -129,9 +129,15 @@ def _copy_calibrated(folder: Path, bundles: Sequence[Path], records: Sequence[Re
         # A measured plan is that of another manifest once this one is calibrated.
         shutil.copytree(bundle, folder / name, ignore=shutil.ignore_patterns(TUNING_NAME))
         if getattr(model.task, "problem_type", None) == "single_label":
-            method = "vector" if name == MODELS[0] and _has_many_rows(model.task, records) else "temperature"
+            is_vector = _has_vector_scaling(model.task) or (name == MODELS[0] and _has_many_rows(model.task, records))
+            method = "vector" if is_vector else "temperature"
             calibration[name] = asdict(calibrate_scores(folder / name, records, method=method))
     return calibration
+
+
+def _has_vector_scaling(task: Task) -> bool:
+    """Return whether a bundle is calibrated by label: a temperature instead would change the labels it gives."""
+    return isinstance(task, TextClassification) and any(task.logit_biases)
 
 
 def _has_many_rows(task: Task, records: Sequence[Record]) -> bool:

@@ -1,5 +1,6 @@
 """What `build_cascade` says of its outcome."""
 
+import shutil
 from pathlib import Path
 from typing import Any, cast
 
@@ -7,7 +8,29 @@ import pytest
 
 from bert_export.cascade import build_cascade
 from bert_runtime import load
+from bert_runtime.bundle_calibration import calibrate_scores
 from bert_runtime.records import Record
+
+
+def rows_of(bundle: Path, folder: Path) -> list[Record]:
+    """Return labelled rows whose labels are the bundle's own."""
+    texts = [f"card number {number}" for number in range(80)]
+    return [
+        Record({"text": text, "label": cast(Any, result).label}, folder / "rows.jsonl", line)
+        for line, (text, result) in enumerate(zip(texts, load(bundle)(texts), strict=True), start=1)
+    ]
+
+
+@pytest.mark.parametrize("method", ["vector", "temperature"])
+def test_large_model_keeps_the_kind_of_its_calibration(method: str, classifier_bundle: Path, tmp_path: Path) -> None:
+    shutil.copytree(classifier_bundle, large := tmp_path / "large")
+    rows = rows_of(large, tmp_path)
+    calibrate_scores(large, rows, method=method)
+    found = build_cascade(classifier_bundle, large, tmp_path / "both", rows, max_drop=100)
+    assert {name: fitted["method"] for name, fitted in found.manifest.calibration.items()} == {
+        "small": "temperature",
+        "large": method,
+    }
 
 
 @pytest.mark.parametrize(("cascade_ms", "is_warned"), [(0.9, False), (1.2, True)])
@@ -17,11 +40,7 @@ def test_a_cascade_that_saves_no_time_is_pointed_out(
     means = {"small": 0.5, "large": 1.0, "cascade": cascade_ms}
     times = {name: dict.fromkeys(("mean", "p50", "p99", "max"), mean) for name, mean in means.items()}
     monkeypatch.setattr("bert_export.cascade.build.measure_latency", lambda *_: times)
-    texts = [f"card number {number}" for number in range(80)]
-    rows = [
-        Record({"text": text, "label": cast(Any, result).label}, tmp_path / "rows.jsonl", line)
-        for line, (text, result) in enumerate(zip(texts, load(classifier_bundle)(texts), strict=True), start=1)
-    ]
+    rows = rows_of(classifier_bundle, tmp_path)
     said: list[str] = []
     found = build_cascade(
         classifier_bundle, classifier_bundle, tmp_path / "both", rows, max_drop=1, progress=said.append
