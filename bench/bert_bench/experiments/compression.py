@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from bert_bench.experiments.compression_by_hand import measure_by_hand
 from bert_bench.experiments.compression_data import TITLES, fine_tuned, task_files
 from bert_bench.experiments.harness import path_option, write_result
 from bert_bench.reports.markdown_table import markdown_table
@@ -38,6 +39,7 @@ def results_table(results: Path) -> str:
         "speed",
         "what is left",
         "minutes",
+        "by hand",
     ]
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(results.glob("*.json"))]
     return markdown_table(header, [_row(result) for result in found])
@@ -53,8 +55,12 @@ def _row(result: dict[str, Any]) -> list[str]:
         f"{gate['drop_percent']:.2f} %", f"{low:.2f} to {high:.2f} %",
         f"{speed['uncompressed_latency_ms']:.3f} → {speed['latency_ms']:.3f}", f"{speed['speedup']:.2f}×",
         f"{len(record['layers_kept'])} layers, width {record['intermediate_size']}{_pruned(record)}",
-        f"{record['seconds'] / 60:.0f}",
+        f"{record['seconds'] / 60:.0f}", _by_hand(result.get("by_hand")),
     ]  # fmt: skip
+
+
+def _by_hand(found: dict[str, Any] | None) -> str:
+    return f"{found['gate']['drop_percent']:.2f} %, {found['time']['speedup']:.2f}×" if found else ""
 
 
 def _pruned(record: dict[str, Any]) -> str:
@@ -72,6 +78,7 @@ def _pruned(record: dict[str, Any]) -> str:
 @click.option("--prune-tokens", type=click.Choice(PRUNINGS), default="auto", show_default=True)
 @click.option("--batch-size", type=int, default=CompressionSettings.batch_size, show_default=True)
 @click.option("--budget", type=DurationType(), default="60m", show_default=True)
+@click.option("--by-hand", is_flag=True, help="Measure as many of the first layers, fine-tuned on labels, as well.")
 @click.option("--only-fine-tune", is_flag=True, help="Compress nothing.")
 @path_option("--work", "Folder for checkpoints, bundles and searches.")
 @path_option("--output", "Folder for results.")
@@ -86,6 +93,7 @@ def main(
     prune_tokens: str,
     batch_size: int,
     budget: float,
+    by_hand: bool,
     only_fine_tune: bool,
     work: Path,
     output: Path,
@@ -107,6 +115,8 @@ def main(
     report = json.loads((checkpoint / REPORT_NAME).read_text(encoding="utf-8"))
     training = {key: report[key] for key in ("settings", "seconds", "examples", "best")}
     kept = {key: values[key] for key in ("passed", "reason", "compression", "measured")}
+    if by_hand:
+        kept["by_hand"] = measure_by_hand(name, base, files, folder, len(kept["compression"]["layers_kept"]))
     write_result(output / f"{name}.json", {"title": TITLES[name], "budget_s": budget, "training": training, **kept})
     click.echo(results_table(output))
 

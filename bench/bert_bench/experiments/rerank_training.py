@@ -180,22 +180,17 @@ def _by_embeddings(base: Path, bundle: Path, test: Path) -> dict[str, float]:
 
 
 def results_table(path: Path) -> str:
-    """Return a result file as a Markdown table: a row per trainer, with the values of all seeds.
-
-    The results of other kinds of training rows beside it, `NAME-triples.json` and `NAME-lists.json`, have rows, too.
-    """
+    """Return a result file as a Markdown table: a row per trainer, with the values of all seeds."""
     found = json.loads(path.read_text("utf-8"))
-    others = (path.with_name(f"{path.stem}-{kind}.json") for kind in ROW_KINDS[1:])
-    results = [found, *(json.loads(other.read_text("utf-8")) for other in others if other.exists())]
     chance = np.mean(1 / np.log2(1 + np.arange(1, _CANDIDATES + 1)))
     rows = [
         ["by chance", f"{chance:.4f}", MISSING, MISSING],
         ["embeddings of the base, cosine", f"{found['embeddings']['ndcg_at_10']:.4f}", MISSING, MISSING],
     ]
-    for result, name in product(results, _TRAINERS):
-        if runs := result[name]:
+    for name in _TRAINERS:
+        if runs := found[name]:
             values = [", ".join(f"{run[precision][metric]:.4f}" for run in runs) for precision, metric in _COLUMNS]
-            rows.append([f"{_TITLES[name]}, {result.get('row_kind', 'pairs')}", *values])
+            rows.append([f"{_TITLES[name]}, {found.get('row_kind', 'pairs')}", *values])
     return markdown_table(["", "nDCG@10, FP32", "nDCG@10, INT8", "MRR@10, INT8"], rows)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from bert_bench.experiments.compression import results_table
 
@@ -15,10 +16,14 @@ def test_every_result_of_the_folder_is_a_row(tmp_path: Path) -> None:
         "layers_kept": [0, 2, 5], "intermediate_size": 768, "seconds": 1500,
     }  # fmt: skip
     for title in ("Intents", "Reviews"):
-        result = {"title": title, "compression": record}
+        result: dict[str, Any] = {"title": title, "compression": record}
+        if title == "Reviews":
+            result["by_hand"] = {"layers": 3, "gate": {"drop_percent": 2.5}, "time": {"speedup": 1.9}}
         (tmp_path / f"{title}.json").write_text(json.dumps(result), encoding="utf-8")
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in results_table(tmp_path).splitlines()]
     assert [row[0] for row in rows[2:]] == ["Intents, accuracy", "Reviews, accuracy"]
     assert rows[2][1:] == [
-        "1,001", "0.9351", "0.9301", "0.53 %", "-0.25 to 1.50 %", "0.500 → 0.250", "2.00×", "3 layers, width 768", "25",
+        "1,001", "0.9351", "0.9301", "0.53 %", "-0.25 to 1.50 %", "0.500 → 0.250", "2.00×", "3 layers, width 768",
+        "25", "",
     ]  # fmt: skip
+    assert rows[3][-1] == "2.50 %, 1.90×"

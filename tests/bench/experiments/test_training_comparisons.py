@@ -77,20 +77,21 @@ def test_sparse_table_averages_over_seeds_and_leaves_out_who_did_not_run(tmp_pat
     assert "sentence-transformers" not in table
 
 
-def test_rerank_table_has_all_seeds_and_all_kinds_of_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("values", "kind"), [({}, "pairs"), ({"row_kind": "lists"}, "lists")])
+def test_rerank_table_has_all_seeds_and_names_the_kind_of_rows(
+    values: dict[str, str], kind: str, tmp_path: Path
+) -> None:
     path = tmp_path / "result.json"
-    path.write_text(json.dumps(runs(0.25, 0.75)), encoding="utf-8")
-    theirs = {**runs(0.5), "row_kind": "lists", "sentence-transformers": [run(0.625)]}
-    (tmp_path / "result-lists.json").write_text(json.dumps(theirs), encoding="utf-8")
+    result = {**runs(0.25, 0.75), **values, "sentence-transformers": [run(0.625)]}
+    path.write_text(json.dumps(result), encoding="utf-8")
     lines = [
         [cell.strip() for cell in line.split("|")[1:3]] for line in rerank_training.results_table(path).split("\n")
     ]
     assert lines[2:] == [
         ["by chance", "0.4544"],
         ["embeddings of the base, cosine", "0.0000"],
-        ["`bert-export train`, pairs", "0.2500, 0.7500"],
-        ["`bert-export train`, lists", "0.5000"],
-        ["sentence-transformers, lists", "0.6250"],
+        [f"`bert-export train`, {kind}", "0.2500, 0.7500"],
+        [f"sentence-transformers, {kind}", "0.6250"],
     ]
 
 
