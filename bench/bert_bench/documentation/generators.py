@@ -133,7 +133,7 @@ _EXPERIMENTS = {
     "ray_batch": "ray-batch.json",
     "serving": "serving-zen5.json",
     "rerank_speed": "rerank-speed.json",
-    "rerank_training": "rerank-training.json",
+    "rerank_training": "rerank-training-triples.json",
     "sparse_training": "sparse-training.json",
     "zero_shot": "zero-shot.json",
     "deberta": "deberta-base.json",
