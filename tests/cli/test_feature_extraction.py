@@ -156,7 +156,7 @@ def test_arrays_of_other_results_are_refused(
         (["--task", "feature-extraction", "--layers", "1,-2"], "expected each layer once, found 1 more than once"),
         (["--layers", "1"], "layers is a setting of feature-extraction, found the task sentence-embedding"),
         (["--layer-combination", "mean"], "layer_combination is a setting of feature-extraction, found the task"),
-        (["--task", "feature-extraction", "--dimensions", "8"], "none for feature-extraction"),
+        (["--task", "feature-extraction", "--dimensions", "8"], "found the task feature-extraction"),
         (["--task", "feature-extraction", "--evaluate", "dev.jsonl"], "dev.jsonl:1: feature-extraction has no labels"),
     ],
 )
