@@ -70,6 +70,7 @@ def write_result(path: Path, values: dict[str, Any], threads: int | None = None)
     conditions = asdict(current_conditions(threads or available_cores()))
     conditions["argv"] = ("python", "-m", f"bert_bench.experiments.{Path(sys.argv[0]).stem}", *arguments())
     text = json.dumps({"conditions": conditions, **values}, indent=2, ensure_ascii=False, allow_nan=False)
+    path.parent.mkdir(parents=True, exist_ok=True)  # hours of measuring are not lost for want of a folder
     path.write_text(text + "\n", encoding="utf-8")
 
 
