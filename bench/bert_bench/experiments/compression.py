@@ -5,8 +5,7 @@ python -m bert_bench.experiments.compression --task NAME --base CKPT --data DIR 
 
 Rows and recipes are those of `compression_data`. Checkpoint and search are left in WORK/NAME; the same command goes on
 there, and trains nothing again. The result, OUTPUT/NAME.json, has every model that was measured, and the gate's verdict
-with its 95 % interval. The budget is the search's alone. `--only-fine-tune` ends with the checkpoint. `--start` names a
-base other than MiniLM-L6 in the result.
+with its 95 % interval. The budget is the search's alone. `--only-fine-tune` ends with the checkpoint.
 """
 
 import json
@@ -71,9 +70,6 @@ def _pruned(record: dict[str, Any]) -> str:
 @click.command()
 @click.option("--task", "name", type=click.Choice(list(TITLES)), required=True)
 @path_option("--base", "Checkpoint to fine-tune.")
-@click.option("--start", metavar="NAME", help="Name of the base in the result's name and title.")
-@click.option("--fine-tune-lr", type=float, help="Learning rate of the fine-tuning, in place of the recipe's.")
-@click.option("--fine-tune-epochs", type=int, help="Its epochs, in place of the recipe's.")
 @path_option("--data", "Folder with the data sets' files.")
 @click.option("--speedup", type=float)
 @click.option("--max-drop", type=float)
@@ -89,9 +85,6 @@ def _pruned(record: dict[str, Any]) -> str:
 def main(
     name: str,
     base: Path,
-    start: str | None,
-    fine_tune_lr: float | None,
-    fine_tune_epochs: int | None,
     data: Path,
     speedup: float | None,
     max_drop: float | None,
@@ -108,7 +101,7 @@ def main(
     """Compress a fine-tuned checkpoint and write what was measured."""
     folder = work / name
     files = task_files(name, data, folder)
-    checkpoint = fine_tuned(name, base, files, folder, lr=fine_tune_lr, epochs=fine_tune_epochs)
+    checkpoint = fine_tuned(name, base, files, folder)
     if only_fine_tune:
         return
     settings = CompressionSettings(
@@ -124,8 +117,7 @@ def main(
     kept = {key: values[key] for key in ("passed", "reason", "compression", "measured")}
     if by_hand:
         kept["by_hand"] = measure_by_hand(name, base, files, folder, len(kept["compression"]["layers_kept"]))
-    title, stem = (TITLES[name], name) if start is None else (f"{TITLES[name]} from {start}", f"{name}-{start}")
-    write_result(output / f"{stem}.json", {"title": title, "budget_s": budget, "training": training, **kept})
+    write_result(output / f"{name}.json", {"title": TITLES[name], "budget_s": budget, "training": training, **kept})
     click.echo(results_table(output))
 
 

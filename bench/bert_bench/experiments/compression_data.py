@@ -87,9 +87,7 @@ def _write(path: Path, rows: Iterable[Any]) -> None:
     path.write_text("".join(lines), encoding="utf-8")
 
 
-def fine_tuned(
-    name: str, base: Path, files: TaskFiles, folder: Path, *, lr: float | None = None, epochs: int | None = None
-) -> Path:
+def fine_tuned(name: str, base: Path, files: TaskFiles, folder: Path) -> Path:
     """Return the folder of the uncompressed checkpoint; fine-tune it unless it is there.
 
     Args:
@@ -97,13 +95,10 @@ def fine_tuned(
         base: Checkpoint to start from.
         files: The task's files; its gate is not used.
         folder: Where the checkpoint is written.
-        lr: Learning rate in place of the recipe's.
-        epochs: Epochs in place of the recipe's.
     """
     data_set, checkpoint = DATA_SETS[name], folder / "checkpoint"
     if not (checkpoint / REPORT_NAME).is_file():
-        recipe = _SETTINGS.get(name, data_set.settings)
-        settings = replace(recipe, sort_by_length=True, lr=lr or recipe.lr, epochs=epochs or recipe.epochs)
+        settings = replace(_SETTINGS.get(name, data_set.settings), sort_by_length=True)
         fine_tune(
             data_set.task, base, files.train, files.dev, checkpoint, settings, task_settings=data_set.task_settings,
             force=True, progress=click.echo,

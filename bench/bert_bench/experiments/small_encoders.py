@@ -248,7 +248,6 @@ def main(
     """Pre-train, fine-tune, export and judge."""
     folder = work / family
     folder.mkdir(parents=True, exist_ok=True)
-    output.parent.mkdir(parents=True, exist_ok=True)
     corpus, kind = book_corpus(books, work, "^# Title:"), FAMILY_SIZES[family][0]
     tokenizer = work / f"tokenizer-{kind}-{vocab_size}"
     if not tokenizer.is_dir():
