@@ -86,7 +86,8 @@ def test_dropping_neurons_without_effect_is_exact(toy_config: EncoderConfig) -> 
 
 
 def test_neuron_importance_is_the_first_order_change_of_the_loss(toy_config: EncoderConfig) -> None:
-    model, rows = toy_model(toy_config), batch(toy_config.vocab_size)._replace(targets=torch.tensor([1]))
+    # float64: in float32 the rounding of two losses alone is 5 % of such a difference
+    model, rows = toy_model(toy_config).double(), batch(toy_config.vocab_size)._replace(targets=torch.tensor([1]))
     one = TensorBatch(*(part[:1] for part in rows[:3]), rows.targets, rows.sequence_indices[:1])
     found = neuron_importance(model, [one], loss)
     before = loss(model, model(*one[:3]), one.targets)
@@ -97,7 +98,7 @@ def test_neuron_importance_is_the_first_order_change_of_the_loss(toy_config: Enc
             block[:, neuron] *= 1 - share
             change = (loss(model, model(*one[:3]), one.targets) - before).abs() / share
             block[:, neuron] = kept
-            assert found[0][neuron].item() == pytest.approx(change.item(), rel=0.05, abs=2e-4)
+            assert found[0][neuron].item() == pytest.approx(change.item(), rel=0.01)
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
