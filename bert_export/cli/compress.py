@@ -88,6 +88,12 @@ _search_option = option_group("Search")
     show_default="the checkpoint's maximum",
     help="Maximum tokens of a sequence; auto: what 99 % of the dev rows need. Longer texts are truncated.",
 )
+@_search_option(
+    "--copies",
+    type=int,
+    show_default="enough for 40,000 rows, at most 9",
+    help="Copies of each training row in which words are replaced by similar ones, to learn from the whole model.",
+)
 @_search_option("--lr", type=float, default=3e-4, show_default=True, help="Peak learning rate of each training.")
 @_search_option(
     "--hidden-weight",

@@ -11,6 +11,7 @@ __all__ = [
     "Candidate",
     "Shape",
     "candidates_of_shape",
+    "evenly_spread",
     "feed_forward_widths",
     "widest_fast_enough",
 ]
@@ -72,6 +73,12 @@ def feed_forward_widths(intermediate_size: int) -> list[int]:
     return sorted({width for width in (*shares, intermediate_size) if 0 < width <= intermediate_size}, reverse=True)
 
 
+def evenly_spread(total: int, num_layers: int) -> tuple[int, ...]:
+    """Return the indices of a number of layers, evenly spread from the first of `total` to the last."""
+    last = max(num_layers - 1, 1)
+    return tuple(round(index * (total - 1) / last) for index in range(num_layers))
+
+
 def candidates_of_shape(influence: Sequence[float], shape: Shape) -> list[Candidate]:
     """Return the candidates of a shape: which layers to keep is decided by training them.
 
@@ -84,8 +91,7 @@ def candidates_of_shape(influence: Sequence[float], shape: Shape) -> list[Candid
         shape: The number of layers, and what all of them have in common.
     """
     total, num_layers = len(influence), shape.num_layers
-    last = max(num_layers - 1, 1)
-    spread = tuple(round(index * (total - 1) / last) for index in range(num_layers))
+    spread = evenly_spread(total, num_layers)
     ranked = sorted(range(total), key=lambda layer: (-influence[layer], layer))
     influential = tuple(sorted(ranked[:num_layers]))
     subsets = dict.fromkeys((tuple(range(num_layers)), spread, influential))

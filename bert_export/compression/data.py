@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bert_models.errors import CompressionError
@@ -15,7 +15,7 @@ from bert_runtime.records import Record, read_records
 from bert_runtime.tasks import Example, Task, TextInput
 from bert_runtime.tokenization import TextTokenizer
 
-__all__ = ["SearchData", "read_search_data"]
+__all__ = ["SearchData", "SearchFiles", "read_search_data"]
 
 _MIN_ROWS = 50
 """Rows without which neither part of dev can tell models apart: at 90 % accuracy, the standard error of 50 rows is 4.2
@@ -38,20 +38,61 @@ class SearchData:
     """The rows that only the gate sees."""
     search_records: Sequence[Record]
     """The rows of `search`."""
+    gate_texts: frozenset[str]
+    """The texts of `gate`, see `shared_text`."""
     num_left_out: int
     """How many rows are neither trained on nor searched with since the gate has their text, too."""
+    copies: Sequence[Record] = ()
+    """Rows to train on that were made of the others, see `augmentation`; the teacher labels them, too."""
+
+    @property
+    def given(self) -> list[Record]:
+        """The rows to train on that the user gave."""
+        return [*self.train, *self.unlabelled]
+
+    @property
+    def num_train_rows(self) -> int:
+        """How many rows candidates are trained on."""
+        return len(self.train) + len(self.unlabelled) + len(self.copies)
+
+    @property
+    def given_share(self) -> float:
+        """Share of the rows to train on that the user gave."""
+        return (len(self.train) + len(self.unlabelled)) / self.num_train_rows
+
+    def with_copies(self, copies: Sequence[Record]) -> "SearchData":
+        """Return the same rows and copies to train on, but for copies that have a text of the gate."""
+        return replace(self, copies=[record for record in copies if shared_text(record) not in self.gate_texts])
 
     def texts(self) -> list[TextInput]:
         """Return the inputs that the search judges candidates on."""
         return [item for example in self.search for item in example.inputs]
 
-    def write(self, folder: Path) -> "tuple[Path, Path]":
-        """Write the training rows and the search's dev rows as JSONL, unless they are there; return the two files."""
-        train, dev = folder / "train.jsonl", folder / "search.jsonl"
-        for path, records in ((train, [*self.train, *self.unlabelled]), (dev, self.search_records)):
+    def write(self, folder: Path) -> "SearchFiles":
+        """Write the rows as JSONL, unless they are there."""
+        files = SearchFiles(
+            train=folder / ("augmented.jsonl" if self.copies else "train.jsonl"),
+            given=folder / "train.jsonl",
+            dev=folder / "search.jsonl",
+        )
+        given = self.given
+        rows = {files.given: given, files.train: [*given, *self.copies], files.dev: self.search_records}
+        for path, records in rows.items():
             if not path.is_file():
                 _write_jsonl(path, records)
-        return train, dev
+        return files
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchFiles:
+    """The files that trainings and exports of a search read."""
+
+    train: Path
+    """All rows to train on, the given ones first."""
+    given: Path
+    """Those that the user gave. INT8 is calibrated on them: on what people have written."""
+    dev: Path
+    """The dev rows that the search sees."""
 
 
 def read_search_data(
@@ -93,7 +134,7 @@ def read_search_data(
         search_records, gate_records = _split_dev(task, dev_records, dev, fraction, seed)
     else:
         search_records, gate_records = dev_records, read_records(test, columns)
-    gate_texts = {shared_text(record) for record in gate_records} - {None}
+    gate_texts = {text for record in gate_records if (text := shared_text(record)) is not None}
     kept, kept_more, kept_search = (
         [record for record in records if shared_text(record) not in gate_texts]
         for records in (train_records, more, search_records)
@@ -120,6 +161,7 @@ def read_search_data(
         search=build_examples(task, tokenizer, kept_search),
         gate=build_examples(task, tokenizer, gate_records),
         search_records=kept_search,
+        gate_texts=frozenset(gate_texts),
     )
 
 

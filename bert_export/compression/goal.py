@@ -63,6 +63,9 @@ class CompressionSettings:
     hidden_weight: float = 1.0
     """Weight of the distance between the hidden states of a candidate and the uncompressed model's, see
     `DistillationSettings`."""
+    copies: int | None = None
+    """Copies of each training row, in which words are replaced by similar ones; by default see
+    `augmentation.num_copies`."""
     batch_size: int = 32
     """Sequences per batch."""
     seed: int = 0
@@ -79,6 +82,8 @@ class CompressionSettings:
             raise CompressionError(f"expected a vocabulary of {' or '.join(VOCABULARIES)}, found {self.vocabulary!r}")
         if self.prune_tokens not in PRUNINGS:
             raise CompressionError(f"expected prune_tokens of {' or '.join(PRUNINGS)}, found {self.prune_tokens!r}")
+        if self.copies is not None and self.copies < 0:
+            raise CompressionError(f"expected a number of copies of each training row, 0 or more, found {self.copies}")
         self.training(epochs=1)
         self.losses(labelled=True)
 

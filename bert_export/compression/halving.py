@@ -23,6 +23,8 @@ class Rung:
 
     num_candidates: int
     epochs: int
+    all_rows: bool = True
+    """Whether they are trained on copies of the given rows, too."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Trial:
     """The folder of its checkpoint, relative to that of the search."""
 
 
-def plan_rungs(num_candidates: int, epoch_s: float, budget_s: float) -> list[Rung]:
+def plan_rungs(num_candidates: int, epoch_s: float, budget_s: float, given_share: float = 1.0) -> list[Rung]:
     """Divide a budget: at least half of it is for the last candidate, the rest for as many as it allows.
 
     What is distilled longer loses less, and the first epochs tell the candidates apart: half of BANKING77's layers came
@@ -44,17 +46,18 @@ def plan_rungs(num_candidates: int, epoch_s: float, budget_s: float) -> list[Run
 
     Args:
         num_candidates: How many candidates there are.
-        epoch_s: Seconds that one epoch of a candidate takes.
+        epoch_s: Seconds that one epoch of a candidate takes on all rows.
         budget_s: Seconds for all of them.
+        given_share: Share of the rows that are no copies: only the last rung is trained on these, too.
 
     Returns:
         The rungs; with too small a budget, one candidate that is trained for one epoch.
     """
     for number in range(min(num_candidates, _MAX_CANDIDATES), 0, -1):
-        rungs = [Rung(number, 1)] if number > 1 else []
+        rungs = [Rung(number, 1, all_rows=False)] if number > 1 else []
         if number > _REDUCTION_FACTOR:
-            rungs.append(Rung(-(-number // _REDUCTION_FACTOR), 2))
-        spent_s = epoch_s * sum(rung.num_candidates * rung.epochs for rung in rungs)
+            rungs.append(Rung(-(-number // _REDUCTION_FACTOR), 2, all_rows=False))
+        spent_s = given_share * epoch_s * sum(rung.num_candidates * rung.epochs for rung in rungs)
         epochs = int((budget_s - spent_s) / epoch_s)
         if (epochs >= _MIN_FINAL_EPOCHS and epochs * epoch_s >= spent_s) or number == 1:
             return [*rungs, Rung(1, final_epochs(epoch_s, budget_s - spent_s))]
@@ -74,7 +77,7 @@ def final_epochs(epoch_s: float, budget_s: float) -> int:
 def halve(
     candidates: Sequence[Candidate],
     rungs: Sequence[Rung],
-    train: Callable[[Candidate, int, Trial | None], Trial | None],
+    train: Callable[[Candidate, Rung, Trial | None], Trial | None],
     revise_last: Callable[[Candidate, Rung], Rung] = lambda candidate, rung: rung,
 ) -> list[Trial]:
     """Train candidates, rung after rung; each goes on from where the rung before left it.
@@ -82,7 +85,7 @@ def halve(
     Args:
         candidates: Candidates, the most promising first.
         rungs: How many are trained, and for how long.
-        train: Trains a candidate for a number of epochs, from its last trial if there is one; `None` if that failed.
+        train: Trains a candidate as a rung says, from its last trial if there is one; `None` if that failed.
         revise_last: Returns the last of several rungs anew, from the candidate that has reached it: after the others,
             the time of an epoch is known.
 
@@ -96,7 +99,7 @@ def halve(
         if 0 < number == len(rungs) - 1:
             rung = revise_last(alive[0], rung)
         for candidate in alive[: rung.num_candidates]:
-            trial = train(candidate, rung.epochs, trials.get(candidate))
+            trial = train(candidate, rung, trials.get(candidate))
             if trial is not None:
                 trials[candidate], reached[candidate] = trial, number
         alive = sorted(

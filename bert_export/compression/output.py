@@ -38,6 +38,11 @@ def compression_record(
         "token_pruning": None if pruning is None else str(pruning),
         "vocabulary": found["vocabulary"],
         "max_tokens": settings.max_tokens,
+        "train_rows": {
+            "labelled": len(evaluator.data.train),
+            "unlabelled": len(evaluator.data.unlabelled),
+            "copies": len(evaluator.data.copies),
+        },
         "time": dict(found["time"]),
         "search": dict(found["search"]),
         "gate": {**choice.gate, "attempts": choice.attempts},

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bert_export.calibration_texts import padded_batches, spread
+from bert_export.compression.augmentation import SimilarWords, augmented_rows, num_copies
 from bert_export.compression.candidates import ALL_TOKENS, KEPT_PERCENTS, Shape, feed_forward_widths
 from bert_export.compression.data import SearchData
 from bert_export.compression.goal import CompressionSettings, Goal
@@ -27,6 +28,7 @@ from bert_runtime.tokenization import TextTokenizer
 
 __all__ = [
     "SearchRequest",
+    "augment",
     "check_task",
     "fit_length",
     "kept_percents",
@@ -119,15 +121,31 @@ def fit_length(
     return replace(request, settings=replace(request.settings, max_tokens=max_tokens, fit_length=False))
 
 
-def open_reference(
-    request: SearchRequest, data: SearchData, train_file: Path, progress: Callable[[str], None]
-) -> Reference:
+def open_reference(request: SearchRequest, data: SearchData, given: Path, progress: Callable[[str], None]) -> Reference:
     """Export the uncompressed model, unless that is done, and open its INT8 variant."""
     bundle = request.folder / "uncompressed"
     if not (bundle / MANIFEST_NAME).is_file():
         progress("exporting the uncompressed model")
-        export(request.checkpoint, bundle, calibrate=train_file, max_tokens=request.settings.max_tokens)
+        export(request.checkpoint, bundle, calibrate=given, max_tokens=request.settings.max_tokens)
     return Reference(bundle, data.texts())
+
+
+def augment(
+    data: SearchData,
+    model: TaskModel,
+    tokenizer: TextTokenizer,
+    settings: CompressionSettings,
+    progress: Callable[[str], None],
+) -> SearchData:
+    """Return the rows with copies of those to train on, and say how many."""
+    given = data.given
+    count = num_copies(len(given)) if settings.copies is None else settings.copies
+    if count == 0:
+        return data
+    similar = SimilarWords(given, tokenizer.token_ids, model.encoder.embeddings.token.weight.detach().float().numpy())
+    augmented = data.with_copies(augmented_rows(given, similar, count, settings.seed))
+    progress(f"training on {len(given)} rows and {len(augmented.copies)} copies with words replaced by similar ones")
+    return augmented
 
 
 def kept_percents(

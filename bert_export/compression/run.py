@@ -16,6 +16,7 @@ from bert_export.compression.measuring import drop_to_json
 from bert_export.compression.output import compression_record, write_bundle
 from bert_export.compression.preparation import (
     SearchRequest,
+    augment,
     check_task,
     fit_length,
     kept_percents,
@@ -151,8 +152,7 @@ def _prepare(
 ) -> CandidateEvaluator:
     """Measure the uncompressed model: its bundle, the importance of its parts, and the latency of their shapes."""
     start_s = journal.elapsed_s
-    files = data.write(request.folder)
-    reference = open_reference(request, data, files[0], progress)
+    reference = open_reference(request, data, data.write(request.folder).given, progress)
     reference.check_metric(data.search)
     export_s = journal.remember("seconds of an export", lambda: journal.elapsed_s - start_s)
     progress("measuring the importance of layers and neurons")
@@ -162,9 +162,10 @@ def _prepare(
         "latencies", lambda: measure_table(surgeon.model, reference, data, percents, progress).to_json()
     )
     table = LatencyTable.from_json(measured, reference.lengths)
+    data = augment(data, surgeon.model, reference.model.tokenizer, request.settings, progress)
     return CandidateEvaluator(
-        folder=request.folder, journal=journal, settings=request.settings, data=data, files=files, surgeon=surgeon,
-        table=table, reference=reference, reserve_s=2 * export_s, progress=progress, percents=percents,
+        folder=request.folder, journal=journal, settings=request.settings, data=data, files=data.write(request.folder),
+        surgeon=surgeon, table=table, reference=reference, reserve_s=2 * export_s, progress=progress, percents=percents,
     )  # fmt: skip
 
 

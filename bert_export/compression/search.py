@@ -30,6 +30,10 @@ class Measured:
 class Evaluator(Protocol):
     """The interface through which the search trains and measures candidates."""
 
+    @property
+    def given_share(self) -> float:
+        """The share of the training rows that are no copies."""
+
     def pool(self, speedup: float) -> list[Candidate]:
         """Return candidates that are predicted to have at least this speed-up, the most promising first."""
 
@@ -40,7 +44,7 @@ class Evaluator(Protocol):
         """Return the epochs of a level's last rung: those that an interrupted search began with, or new ones."""
 
     def epoch_s(self, candidates: Sequence[Candidate]) -> float:
-        """Return the mean seconds that one epoch of the candidates takes."""
+        """Return the mean seconds that one epoch of the candidates takes on all rows."""
 
     def may_begin(self, level: str) -> bool:
         """Return whether there is time for another level, or an interrupted search had begun with it."""
@@ -48,7 +52,7 @@ class Evaluator(Protocol):
     def time_left_s(self) -> float:
         """Return the seconds that training may still take."""
 
-    def train(self, level: str, candidate: Candidate, epochs: int, before: Trial | None) -> Trial | None:
+    def train(self, level: str, candidate: Candidate, rung: Rung, before: Trial | None) -> Trial | None:
         """Train a candidate, from its last trial if there is one; return `None` if that failed."""
 
     def measure(self, trial: Trial) -> Measured | None:
@@ -71,9 +75,12 @@ def within_speed(evaluator: Evaluator, speedup: float, share: float = 1.0) -> li
     if not candidates:
         return []
     others_s = (1 - share) * evaluator.time_left_s()
-    rungs = evaluator.plan(
-        level, lambda: plan_rungs(len(candidates), evaluator.epoch_s(candidates), evaluator.time_left_s() - others_s)
-    )
+
+    def plan() -> list[Rung]:
+        budget_s = evaluator.time_left_s() - others_s
+        return plan_rungs(len(candidates), evaluator.epoch_s(candidates), budget_s, evaluator.given_share)
+
+    rungs = evaluator.plan(level, plan)
 
     def use_what_is_left(candidate: Candidate, rung: Rung) -> Rung:
         def epochs() -> int:

@@ -58,7 +58,6 @@ class Surgeon:
         num_tokens = sum(map(len, rows.encodings))
         kept = spread(examples, max(1, _NUM_ROWS * _MAX_LOSS_TOKENS // max(num_tokens, 1)))
         self._loss_rows = ExampleDataset(task, kept, tokenizer)
-        self.num_train_rows = len(data.train) + len(data.unlabelled)
         self.influence = layer_influence(self.model, dev_loader(rows))
         start = time.monotonic()
         self.neurons = neuron_importance(self.model, dev_loader(rows), rows.objective.loss)

@@ -63,15 +63,16 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, classifier_checkpoint: Path,
 @pytest.fixture(autouse=True)
 def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """One candidate, for an epoch and then for two more, whatever the budget: toys train faster than they start."""
-    monkeypatch.setattr(search_module, "plan_rungs", lambda *given: [Rung(1, 1), Rung(1, 2)])
+    monkeypatch.setattr(search_module, "plan_rungs", lambda *given: [Rung(1, 1, all_rows=False), Rung(1, 2)])
     monkeypatch.setattr("bert_export.compression.measuring._TIMED_TEXTS", 6)
+    monkeypatch.setattr("bert_export.compression.measuring._REST_S", 0.0)
     monkeypatch.setattr(CandidateEvaluator, "predicted_speedup", lambda self, shape: 2.2 / shape.num_layers)
 
 
 def arguments(tuned: Path, files: dict[str, Path], output: Path, *more: object) -> list[object]:
     return [
         "compress", tuned, output, "--train", files["train"], "--dev", files["dev"], "--lr", 3e-3, "--batch-size", 16,
-        *more,
+        "--copies", 1, *more,
     ]  # fmt: skip
 
 

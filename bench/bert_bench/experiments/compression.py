@@ -75,6 +75,7 @@ def _pruned(record: dict[str, Any]) -> str:
 @click.option("--max-drop", type=float)
 @click.option("--lr", type=float, default=CompressionSettings.lr, show_default=True)
 @click.option("--hidden-weight", type=float, default=CompressionSettings.hidden_weight, show_default=True)
+@click.option("--copies", type=int, show_default="see `bert_export.compression.augmentation`")
 @click.option("--prune-tokens", type=click.Choice(PRUNINGS), default="auto", show_default=True)
 @click.option("--batch-size", type=int, default=CompressionSettings.batch_size, show_default=True)
 @click.option("--budget", type=DurationType(), default="60m", show_default=True)
@@ -90,6 +91,7 @@ def main(
     max_drop: float | None,
     lr: float,
     hidden_weight: float,
+    copies: int | None,
     prune_tokens: str,
     batch_size: int,
     budget: float,
@@ -105,8 +107,9 @@ def main(
     if only_fine_tune:
         return
     settings = CompressionSettings(
-        budget_s=budget, lr=lr, hidden_weight=hidden_weight, prune_tokens=prune_tokens, batch_size=batch_size
-    )
+        budget_s=budget, lr=lr, hidden_weight=hidden_weight, copies=copies, prune_tokens=prune_tokens,
+        batch_size=batch_size,
+    )  # fmt: skip
     found: Any = compress(
         checkpoint, folder / "small", files.train, files.dev, Goal(speedup, max_drop),
         test=files.test, settings=settings, progress=click.echo,

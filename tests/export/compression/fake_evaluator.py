@@ -29,6 +29,7 @@ class FakeEvaluator:
     log: list[tuple[str, int]] = field(default_factory=list)
     """Names of trained candidates, and their epochs."""
     levels: list[str] = field(default_factory=list)
+    given_share: float = 1.0
 
     @staticmethod
     def speed(of: Candidate) -> float:
@@ -54,11 +55,13 @@ class FakeEvaluator:
     def time_left_s(self) -> float:
         return self.budget_s
 
-    def train(self, level: str, candidate: Candidate, epochs: int, before: Trial | None) -> Trial | None:
+    def train(self, level: str, candidate: Candidate, rung: Rung, before: Trial | None) -> Trial | None:
         if candidate in self.failing:
             return None
-        self.log.append((candidate.name, epochs))
-        return Trial(candidate, 1.0 - self.drop_of(self.speed(candidate)) / 100, f"{level}/{candidate.name}/{epochs}")
+        self.log.append((candidate.name, rung.epochs))
+        return Trial(
+            candidate, 1.0 - self.drop_of(self.speed(candidate)) / 100, f"{level}/{candidate.name}/{rung.epochs}"
+        )
 
     def measure(self, trial: Trial) -> Measured | None:
         if trial.candidate in self.broken:

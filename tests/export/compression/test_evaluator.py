@@ -11,7 +11,7 @@ from bert_export.compression.candidates import Candidate, Shape
 from bert_export.compression.data import read_search_data
 from bert_export.compression.evaluator import CandidateEvaluator
 from bert_export.compression.goal import CompressionSettings
-from bert_export.compression.halving import Trial
+from bert_export.compression.halving import Rung, Trial
 from bert_export.compression.journal import Journal
 from bert_export.compression.latency_table import LatencyTable
 from bert_export.compression.preparation import kept_percents
@@ -20,6 +20,7 @@ from bert_export.compression.surgery import Surgeon
 from bert_export.errors import ParityError
 from bert_models import open_checkpoint
 from bert_models.errors import CompressionError
+from bert_runtime.records import Record
 
 CONFIG = SimpleNamespace(
     family="bert", num_layers=4, intermediate_size=128, norm_first=False, local_layers=(), num_layer_groups=None
@@ -40,9 +41,11 @@ def evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CandidateEvalu
     given: dict[str, Any] = {
         "surgeon": SimpleNamespace(
             model=SimpleNamespace(config=CONFIG), influence=[0.1, 0.4, 0.2, 0.3], loss=lambda item: sum(item.layers),
-            row_s=0.01, num_train_rows=1000,
+            row_s=0.01,
         ),
-        "data": None, "files": (tmp_path, tmp_path), "reference": None, "reserve_s": 20.0,
+        "data": SimpleNamespace(num_train_rows=1000, given_share=0.5),
+        "files": SimpleNamespace(given=None), "reference": None,
+        "reserve_s": 20.0,
     }  # fmt: skip
     return CandidateEvaluator(
         folder=tmp_path, journal=Journal(tmp_path / "j.jsonl", {}), settings=CompressionSettings(budget_s=100.0),
@@ -50,12 +53,12 @@ def evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CandidateEvalu
     )  # fmt: skip
 
 
-def test_a_pool_has_the_largest_fast_enough_candidates_the_least_loss_first(
+def test_a_pool_has_the_largest_fast_enough_candidates_evenly_spread_layers_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = evaluator(tmp_path, monkeypatch).pool(1.9)
     assert [(item.layers, item.intermediate_size) for item in found] == [
-        ((0, 1), 128), ((0, 1, 2), 64), ((0, 3), 128), ((1, 3), 128), ((0, 2, 3), 64), ((1, 2, 3), 64),
+        ((0, 3), 128), ((0, 2, 3), 64), ((0, 1), 128), ((0, 1, 2), 64), ((1, 3), 128), ((1, 2, 3), 64),
     ]  # fmt: skip
     assert evaluator(tmp_path, monkeypatch).pool(7.0) == []  # one layer of half the width: 12 / 2 = 6 times as fast
 
@@ -90,13 +93,15 @@ def test_time_and_pace_follow_from_the_budget_and_the_predicted_speed(
     half = Candidate(layers=(0, 1), intermediate_size=128)
     assert made.epoch_s([half]) == pytest.approx(5.0)
     monkeypatch.setattr(made, "_train", lambda *given: {"metric": 0.9, "seconds": 40.0, "checkpoint": "checkpoints/x"})
-    trial = made.train("2x", half, 4, None)
+    trial = made.train("2x", half, Rung(1, 4), None)
     assert trial == Trial(half, 0.9, "checkpoints/x")
     assert made.epoch_s([half]) == pytest.approx(10.0)  # it took twice as long as was estimated
     other = Candidate(layers=(0, 1), intermediate_size=64)
     assert made.epoch_s([other]) == pytest.approx(20 / made.predicted_speedup(other.shape))
     monkeypatch.setattr(made, "_train", lambda *given: {"metric": 0.9, "seconds": 30.0, "checkpoint": "checkpoints/y"})
-    made.train("2x", other, 1, None)  # another one that is slower than expected changes nothing for the first
+    made.train(
+        "2x", other, Rung(3, 2, all_rows=False), None
+    )  # another one that is slower than expected changes nothing for the first
     assert made.epoch_s([half]) == pytest.approx(10.0)
 
 
@@ -119,7 +124,7 @@ def test_an_interrupted_search_measures_the_best_of_the_longest_training(
         monkeypatch.setattr(
             made, "_train", lambda *given, m=metric, n=name: {"metric": m, "seconds": 1, "checkpoint": n}
         )
-        made.train(name, item, epochs, None)
+        made.train(name, item, Rung(1, epochs), None)
     monkeypatch.setattr(made, "measure", lambda trial: Measured(trial, 2.0, 1.0))
     assert [found.trial.checkpoint for found in made.measure_best()] == ["long"]
 
@@ -135,10 +140,10 @@ def test_a_longer_training_that_is_worse_is_dropped(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(made, "_distill", train)
     metric = 0.8
-    assert made.train("2x", before.candidate, 3, before) == before
+    assert made.train("2x", before.candidate, Rung(1, 3), before) == before
     assert (tmp_path / before.checkpoint).is_dir()
     metric = 0.95
-    longer = made.train("2x", before.candidate, 4, before)
+    longer = made.train("2x", before.candidate, Rung(1, 4), before)
     assert longer is not None
     assert (longer.metric, (tmp_path / longer.checkpoint).is_dir()) == (0.95, True)
     assert not (tmp_path / before.checkpoint).exists()
@@ -158,11 +163,11 @@ def test_a_kill_before_the_result_is_written_loses_no_checkpoint(
     with monkeypatch.context() as patch:
         patch.setattr("bert_export.compression.journal._line", stop)
         with pytest.raises(KeyboardInterrupt):
-            made.train("2x", before.candidate, 3, before)
+            made.train("2x", before.candidate, Rung(1, 3), before)
     assert (tmp_path / before.checkpoint).is_dir()  # what the repeated command starts from
     again = evaluator(tmp_path, monkeypatch)
     monkeypatch.setattr(again, "_distill", made._distill)
-    assert again.train("2x", before.candidate, 3, before) is not None
+    assert again.train("2x", before.candidate, Rung(1, 3), before) is not None
     assert not (tmp_path / before.checkpoint).exists()
 
 
@@ -171,7 +176,7 @@ def test_a_candidate_that_fails_is_remembered(tmp_path: Path, monkeypatch: pytes
     lines: list[str] = []
     made.progress = lines.append
     monkeypatch.setattr(made, "_train", lambda *given: {"failed": "the loss became nan"})
-    assert made.train("2x", Candidate(layers=(0,), intermediate_size=64), 1, None) is None
+    assert made.train("2x", Candidate(layers=(0,), intermediate_size=64), Rung(1, 1), None) is None
     assert lines == ["warning: layers-0-width-64 failed: the loss became nan"]
 
 
@@ -228,8 +233,9 @@ def test_dev_is_split_by_label_and_seed(
         read(classifier_checkpoint, labelled, train_file, seed=1),
     )
     assert data.gate == again.gate != other.gate
-    train, dev = data.write(tmp_path)
-    assert (len(train.read_text().splitlines()), len(dev.read_text().splitlines())) == (60, 60)
+    files = data.write(tmp_path)
+    assert files.train == files.given
+    assert [len(path.read_text().splitlines()) for path in (files.train, files.dev)] == [60, 60]
 
 
 def test_rows_with_a_text_of_the_gate_are_not_trained_on(
@@ -244,6 +250,19 @@ def test_rows_with_a_text_of_the_gate_are_not_trained_on(
     gate.write_text("text,label\n" + "".join(f"{text},greeting\n" for text in texts))
     with pytest.raises(CompressionError, match=r"gate.csv: all rows have texts of .*rows.csv that are set aside"):
         read(classifier_checkpoint, labelled, gate)
+
+
+def test_copies_are_trained_on_but_for_those_with_a_text_of_the_gate(
+    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path
+) -> None:
+    data = read(classifier_checkpoint, labelled, train_file)
+    gate_text = data.gate[0].inputs[0].text
+    copies = [Record({"text": text}, train_file, 1) for text in ("money for a card", gate_text)]
+    more = data.with_copies(copies)
+    assert (list(more.copies), more.num_train_rows, data.num_train_rows) == (copies[:1], 61, 60)
+    assert (more.given_share, data.given_share) == (60 / 61, 1.0)
+    files = more.write(tmp_path)
+    assert [len(path.read_text().splitlines()) for path in (files.train, files.given)] == [61, 60]
 
 
 def test_a_file_for_the_gate_leaves_all_of_dev_to_the_search(

@@ -21,13 +21,21 @@ def test_a_model_without_any_success_is_refused(classifier_bundle: Path) -> None
     reference.check_metric([Example((TEXTS[0],), predicted[0])])
 
 
-def test_a_bundle_is_compared_and_timed(classifier_bundle: Path) -> None:
+def test_a_bundle_is_compared_and_timed(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bert_export.compression.measuring._REST_S", 0.0)
     reference = Reference(classifier_bundle, TEXTS)
     examples = [Example((text,), index % 3) for index, text in enumerate(TEXTS)]
     drop = reference.compare(classifier_bundle, examples)
     assert (drop.rows, drop.metric) == (len(TEXTS), "accuracy")
     time = reference.time(classifier_bundle)
     assert time["speedup"] == pytest.approx(time["uncompressed_latency_ms"] / time["latency_ms"], rel=1e-3)
+
+
+def test_the_median_of_three_timings_counts(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timings = iter([{"compressed": 1.0, "uncompressed": speedup} for speedup in (2.1, 1.5, 2.0)])
+    monkeypatch.setattr("bert_export.compression.measuring._REST_S", 0.0)
+    monkeypatch.setattr("bert_export.compression.measuring.measure_latencies", lambda *given: next(timings))
+    assert Reference(classifier_bundle, TEXTS).time(classifier_bundle)["speedup"] == 2.0
 
 
 def test_timed_texts_are_spread_over_the_lengths(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,21 +73,29 @@ def test_the_latency_table_knows_that_pruned_layers_see_fewer_tokens() -> None:
     assert kept_share([16, 100], 50) == pytest.approx((16 + 50) / 116)
 
 
+def short(num_candidates: int, epochs: int) -> Rung:
+    return Rung(num_candidates, epochs, all_rows=False)
+
+
 @pytest.mark.parametrize(
-    ("number", "epoch_s", "budget_s", "expected"),
+    ("number", "epoch_s", "budget_s", "given_share", "expected"),
     [
-        (9, 1.0, 100.0, [Rung(9, 1), Rung(3, 2), Rung(1, 30)]),
-        (9, 1.0, 19.0, [Rung(5, 1), Rung(2, 2), Rung(1, 10)]),
-        (9, 1.0, 8.0, [Rung(3, 1), Rung(1, 5)]),
-        (3, 10.0, 65.0, [Rung(3, 1), Rung(1, 3)]),
-        (30, 1.0, 100.0, [Rung(9, 1), Rung(3, 2), Rung(1, 30)]),
-        (9, 10.0, 12.0, [Rung(1, 1)]),
-        (9, 10.0, 0.0, [Rung(1, 1)]),
+        (9, 1.0, 100.0, 1.0, [short(9, 1), short(3, 2), Rung(1, 30)]),
+        (9, 1.0, 19.0, 1.0, [short(5, 1), short(2, 2), Rung(1, 10)]),
+        (9, 1.0, 19.0, 0.25, [short(9, 1), short(3, 2), Rung(1, 15)]),
+        (9, 1.0, 8.0, 1.0, [short(3, 1), Rung(1, 5)]),
+        (3, 10.0, 65.0, 1.0, [short(3, 1), Rung(1, 3)]),
+        (30, 1.0, 100.0, 1.0, [short(9, 1), short(3, 2), Rung(1, 30)]),
+        (9, 10.0, 12.0, 1.0, [Rung(1, 1)]),
+        (9, 10.0, 0.0, 0.5, [Rung(1, 1)]),
     ],
 )
-def test_a_budget_is_divided_into_rungs(number: int, epoch_s: float, budget_s: float, expected: list[Rung]) -> None:
-    found = plan_rungs(number, epoch_s, budget_s)
-    spent = epoch_s * sum(rung.num_candidates * rung.epochs for rung in found)
+def test_a_budget_is_divided_into_rungs(
+    number: int, epoch_s: float, budget_s: float, given_share: float, expected: list[Rung]
+) -> None:
+    found = plan_rungs(number, epoch_s, budget_s, given_share)
+    shares = {True: 1.0, False: given_share}
+    spent = epoch_s * sum(rung.num_candidates * rung.epochs * shares[rung.all_rows] for rung in found)
     assert spent <= budget_s or found == [Rung(1, 1)]
     assert epoch_s * found[-1].epochs >= spent / 2
     assert found == expected
@@ -97,9 +105,9 @@ def test_halving_trains_the_best_for_longer_from_where_they_were() -> None:
     quality = {candidate(layers): layers / 10 for layers in (1, 2, 3, 4)}
     calls: list[tuple[int, int, str | None]] = []
 
-    def train(item: Candidate, epochs: int, before: Trial | None) -> Trial | None:
-        calls.append((len(item.layers), epochs, before and before.checkpoint))
-        return Trial(item, quality[item], f"{len(item.layers)}-{epochs}")
+    def train(item: Candidate, rung: Rung, before: Trial | None) -> Trial | None:
+        calls.append((len(item.layers), rung.epochs, before and before.checkpoint))
+        return Trial(item, quality[item], f"{len(item.layers)}-{rung.epochs}")
 
     found = halve([candidate(1), candidate(4), candidate(2), candidate(3)], [Rung(4, 1), Rung(2, 2), Rung(1, 5)], train)
     assert calls == [
@@ -111,9 +119,9 @@ def test_halving_trains_the_best_for_longer_from_where_they_were() -> None:
 def test_the_last_training_uses_the_time_that_is_left_once_the_time_of_an_epoch_is_known() -> None:
     evaluator = FakeEvaluator(budget_s=20.0)
 
-    def train_slowly(level: str, item: Candidate, epochs: int, before: Trial | None) -> Trial | None:
+    def train_slowly(level: str, item: Candidate, rung: Rung, before: Trial | None) -> Trial | None:
         evaluator.budget_s = 9.5
-        return FakeEvaluator.train(evaluator, level, item, epochs, before)
+        return FakeEvaluator.train(evaluator, level, item, rung, before)
 
     evaluator.train = train_slowly  # type: ignore[method-assign] # an epoch takes longer than its estimate
     within_speed(evaluator, 2.0)
@@ -121,7 +129,7 @@ def test_the_last_training_uses_the_time_that_is_left_once_the_time_of_an_epoch_
 
 
 def test_halving_goes_on_without_candidates_that_failed() -> None:
-    def train(item: Candidate, epochs: int, before: Trial | None) -> Trial | None:
+    def train(item: Candidate, rung: Rung, before: Trial | None) -> Trial | None:
         return None if len(item.layers) == 2 else Trial(item, 0.5, "x")
 
     found = halve([candidate(2), candidate(1)], [Rung(2, 1), Rung(1, 5)], train)

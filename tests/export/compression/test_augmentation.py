@@ -1,0 +1,50 @@
+"""Copies of training rows with similar words."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bert_export.compression.augmentation import SimilarWords, augmented_rows, num_copies
+from bert_runtime.records import Record
+
+# Words by direction: red and blue are alike, as are one and two; cart shares a piece with car.
+PIECES = {"red": [0], "blue": [1], "one": [2], "two": [3], "car": [4], "cart": [4, 5], "unknown": [], "long": [0] * 4}
+ANGLES = np.array([0.0, 5.0, 90.0, 95.0, 180.0, 180.0])
+EMBEDDINGS = np.stack([np.cos(np.radians(ANGLES)), np.sin(np.radians(ANGLES))], axis=1).astype(np.float32)
+
+
+def record(**fields: Any) -> Record:
+    return Record(fields, Path("rows.csv"), 1)
+
+
+def similar(*records: Record) -> SimilarWords:
+    return SimilarWords(records, lambda word: PIECES[word], EMBEDDINGS)
+
+
+def test_similar_words_are_the_nearest_that_share_no_piece() -> None:
+    words = similar(record(text="red blue, one two", text_pair="car cart"), record(tokens=["unknown", "long"]))
+    assert words.of("red") == ["blue", "one", "two", "car", "cart"]
+    assert words.of("two")[0] == "one"
+    assert "cart" not in words.of("car")
+    assert words.of("unknown") == words.of("long") == words.of("green") == []
+    assert similar(record(tokens=["unknown"])).of("unknown") == []
+
+
+def test_copies_have_other_words_and_no_labels() -> None:
+    rows = [record(text="red, one (car)!", label="x"), record(tokens=["red", "unknown", "two"], tags=["A", "B", "C"])]
+    copies = augmented_rows(rows, similar(*rows), 5, seed=0)
+    assert len(copies) == 10
+    assert {frozenset(copy.fields) for copy in copies} == {frozenset({"text"}), frozenset({"tokens"})}
+    assert {len(copy.fields["tokens"]) for copy in copies[1::2]} == {3}
+    assert all(copy.fields["tokens"][1] == "unknown" for copy in copies[1::2])
+    texts = {copy.fields["text"] for copy in copies[::2]}
+    assert len(texts) > 1
+    assert all(text.count(",") == text.count("(") == text.count(")!") == 1 for text in texts)
+    assert copies == augmented_rows(rows, similar(*rows), 5, seed=0) != augmented_rows(rows, similar(*rows), 5, seed=1)
+
+
+@pytest.mark.parametrize(("rows", "copies"), [(100, 9), (5_750, 6), (12_543, 3), (40_000, 0), (90_000, 0)])
+def test_few_rows_get_more_copies(rows: int, copies: int) -> None:
+    assert num_copies(rows) == copies
