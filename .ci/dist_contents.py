@@ -19,7 +19,7 @@ PACKAGES = {
 LIBRARIES = {
     machine: {f"bert_runtime/lib/kernels-{name}.so" for name in names}
     for machine, names in {
-        "x86_64": ("avx2", "avx512", "avx512bf16", "avxvnni"),
+        "x86_64": ("amx", "avx2", "avx512", "avx512bf16", "avxvnni"),
         "aarch64": ("neon", "dotprod", "i8mm", "i8mmbf16"),
     }.items()
 }

@@ -30,6 +30,8 @@
 
 namespace bert {
 
+// Queries of a block, at most: the microkernel's rows, or those of two tiles.
+constexpr size_t kMaxBlockQueries = kHasAmx ? 32 : kMaxTileRows;
 constexpr float kLog2E = 1.44269504F;  // softmax is computed with powers of 2: exp(x) = 2^(x · log2 e)
 
 template <class T>
@@ -117,12 +119,12 @@ class Rotation {
       : table_(table), head_size_(head_size), stride_(round_up(head_size, kLanes)), memory_(memory) {}
   // Floats of memory for the keys and one block of queries.
   static size_t size(RotaryTable table, size_t key_tokens, size_t head_size) {
-    return table.cos ? (key_tokens + kMaxTileRows) * round_up(head_size, kLanes) : 0;
+    return table.cos ? (key_tokens + kMaxBlockQueries) * round_up(head_size, kLanes) : 0;
   }
   // Returns rows [count, head_size] of positions from `first` on, and sets their `stride`: as they are, or rotated.
   // Keys stay valid while queries are rotated.
   const float* keys(const float* rows, size_t count, size_t& stride) const {
-    return rotate(rows, 0, count, stride, memory_ + kMaxTileRows * stride_);
+    return rotate(rows, 0, count, stride, memory_ + kMaxBlockQueries * stride_);
   }
   const float* queries(const float* rows, size_t first, size_t count, size_t& stride) const {
     return rotate(rows, first, count, stride, memory_);
@@ -163,8 +165,8 @@ class Window {
   Window(size_t window, size_t tokens) : window_(window < tokens ? window : 0) {}
   explicit operator bool() const { return window_; }
   // Bytes of memory for the mask of one block.
-  size_t size() const { return window_ ? kMaxTileRows * stride() : 0; }
-  size_t stride() const { return round_up(2 * window_ + kMaxTileRows, kPanelColumns) + kPanelColumns; }
+  size_t size() const { return window_ ? kMaxBlockQueries * stride() : 0; }
+  size_t stride() const { return round_up(2 * window_ + kMaxBlockQueries, kPanelColumns) + kPanelColumns; }
   KeyRange range(size_t first_query, size_t queries, size_t key_tokens) const {
     if (!window_) return {0, key_tokens};
     const size_t first = first_query > window_ ? (first_query - window_) / kPanelColumns * kPanelColumns : 0;

@@ -80,11 +80,6 @@ void pack_rows(const Row& row, size_t count, size_t padded, size_t head_size, F3
 }
 
 #ifdef BERT_BF16
-// Rounds up to 2 · kLanes floats to bfloat16, with zeros behind `count`.
-inline I32 load_bf16(const float* x, ptrdiff_t count) {
-  return narrow_to_bf16(load_n(x, count), load_n(x + kLanes, count - kLanes));
-}
-
 // pack_pairs for panels whose columns have four elements together.
 template <class Row, class T>
 void pack_quads(const Row& row, size_t count, size_t padded, size_t head_size, T* panels) {
@@ -109,5 +104,38 @@ void pack_rows(const Row& row, size_t count, size_t padded, size_t head_size, BF
     pack_quads(rounded, count, padded, head_size, panels);
 }
 #endif
+
+// Elements of a panel's column that lie together.
+#ifdef BERT_BF16
+template <class T>
+constexpr size_t kPanelGroup = sizeof(T) == 2 ? kBf16Group : 1;
+#else
+template <class T>
+constexpr size_t kPanelGroup = 1;
+#endif
+
+// Packs values [count, head_size] in panels of `rows` tokens, a multiple of kPanelGroup, in float32 or rounded to
+// bfloat16. Zeros stand for keys that no query attends to: padding may hold NaN or infinity, and their product with a
+// probability of 0 is not 0. Null `attended` stands for all keys.
+template <class T>
+void pack_values(const float* source, size_t stride, const uint8_t* attended, size_t count, size_t rows,
+                 size_t head_size, T* values) {
+  auto value = [&](size_t token, size_t i) {
+    const bool is_attended = token < count && (!attended || attended[token]);
+    return is_attended ? load_n(source + token * stride + i, remaining(head_size, i)) : set1(0.0F);
+  };
+  for (size_t token = 0; token < rows; token += kPanelGroup<T>)
+    for (size_t i = 0; i < round_up(head_size, kPanelColumns); i += kLanes) {
+      T* group = values + (i / kPanelColumns * rows + token) * kPanelColumns + i % kPanelColumns * kPanelGroup<T>;
+#ifdef BERT_BF16
+      if constexpr (sizeof(T) == 2) {
+        F32 columns[kBf16Group];
+        for (size_t row = 0; row < kBf16Group; ++row) columns[row] = value(token + row, i);
+        store_bf16_columns(group, columns);
+      } else
+#endif
+        store(group, value(token, i));
+    }
+}
 
 }  // namespace bert

@@ -1,6 +1,6 @@
 // AVX-512 (F, BW, DQ, VL) with VNNI: vectors of 16 float32 or int32 lanes. avx2.h and neon.h define the same
 // names for 8 and 4 lanes.
-// With BERT_BF16, also bfloat16: AVX512-BF16.
+// With BERT_BF16, also bfloat16: AVX512-BF16. With BERT_AMX, also products of tiles: see tiles.h.
 #pragma once
 #include <immintrin.h>
 
@@ -148,6 +148,12 @@ struct FullVectorPanel {
 struct DotU8S8 : FullVectorPanel {
   using Input = uint8_t;
   static I32 dot(I32 sum, I32 a, I32 b) { return _mm512_dpbusd_epi32(sum, a, b); }
+#ifdef BERT_AMX
+  template <int Sums, int A, int B>
+  static void multiply_tile() {
+    asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(A), "i"(B));
+  }
+#endif
   static F32 sum_to_f32(I32 sum) { return to_f32(sum); }
 };
 
@@ -196,6 +202,12 @@ struct DotBF16 : FullVectorPanel {
     return bit_cast_i32(
         _mm512_dpbf16_ps(bit_cast_f32(sum), reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b)));
   }
+#ifdef BERT_AMX
+  template <int Sums, int A, int B>
+  static void multiply_tile() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(A), "i"(B));
+  }
+#endif
   static F32 sum_to_f32(I32 sum) { return bit_cast_f32(sum); }
 };
 #endif

@@ -6,6 +6,8 @@
 #include "cpu_features_arm64.h"
 #else
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace bert {
 
@@ -47,7 +49,16 @@ inline bool has_avx512_vnni() {
 
 inline bool has_avx512_bf16() { return has_avx512_vnni() && has_all(cpuid(7, 1).eax, 1U << 5); }
 
-inline bool has_amx_int8() { return has_all(cpuid(7, 0).edx, 1U << 25); }
+// AMX's tiles with products of int8 and of bfloat16. Linux keeps their registers for a process that has asked for them
+// (Documentation/arch/x86/xstate.rst): this asks once.
+inline bool has_amx() {
+  constexpr unsigned kTileParts = 0x60000;  // XTILECFG, XTILEDATA
+  constexpr unsigned kBf16 = 1U << 22, kTile = 1U << 24, kInt8 = 1U << 25;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  static const bool result = has_avx512_bf16() && has_all(cpuid(7, 0).edx, kBf16 | kTile | kInt8) &&
+                             saves_registers(kTileParts) && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return result;
+}
 
 }  // namespace bert
 

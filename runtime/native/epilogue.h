@@ -8,17 +8,10 @@
 #include <cstring>
 
 #include "gelu.h"
-#include "gemm_microkernel.h"
+#include "gemm_block.h"
 #include "silu.h"
 
 namespace bert {
-
-// Where a tile of R × kPanelColumns lies in C [M, N].
-struct TilePosition {
-  size_t row, column;           // of the first element
-  ptrdiff_t remaining_columns;  // up to N
-  const uint8_t* prefetch;      // part of the next B panel that the microkernel prefetches meanwhile
-};
 
 // Prefetches R rows of `row_bytes` bytes that are `stride` bytes apart, for writing. The rows are pages apart, where
 // the processor's own prefetchers do not look.

@@ -24,6 +24,7 @@
 #include "disentangled_attention.h"
 #include "exp2.h"
 #include "packing.h"
+#include "tile_attention.h"
 
 namespace bert {
 
@@ -42,11 +43,7 @@ template <class T>
 struct Head {
   using Dot = DotOf<T>;
   static constexpr size_t kStep = 4 / sizeof(T);  // elements of A that one step of the microkernel multiplies
-#ifdef BERT_BF16
-  static constexpr size_t kGroup = kStep == 2 ? kBf16Group : 1;  // elements of a panel's column that lie together
-#else
-  static constexpr size_t kGroup = 1;
-#endif
+  static constexpr size_t kGroup = kPanelGroup<T>;
   size_t key_tokens, head_size;
   size_t padded_tokens, padded_size;  // to whole panels; to kLanes · kStep
   T *keys, *values;
@@ -100,27 +97,6 @@ struct Head {
   // Packs keys [key_tokens, head_size].
   void pack_keys(const float* source, size_t stride) {
     pack_rows([&](size_t token) { return source + token * stride; }, key_tokens, padded_tokens, head_size, keys);
-  }
-
-  // Packs values [key_tokens, head_size], with zeros for keys that no query attends to: padding may hold NaN or
-  // infinity, and their product with a probability of 0 is not 0. Null `attended` stands for all keys.
-  void pack_values(const float* source, size_t stride, const uint8_t* attended) {
-    auto value = [&](size_t token, size_t i) {
-      const bool is_attended = token < key_tokens && (!attended || attended[token]);
-      return is_attended ? load_n(source + token * stride + i, remaining(head_size, i)) : set1(0.0F);
-    };
-    for (size_t token = 0; token < key_tokens; token += kGroup)
-      for (size_t i = 0; i < round_up(head_size, kPanelColumns); i += kLanes) {
-        T* group = values + (i / kPanelColumns * value_rows() + token) * kPanelColumns + i % kPanelColumns * kGroup;
-#ifdef BERT_BF16
-        if constexpr (kStep == 2) {
-          F32 rows[kGroup];
-          for (size_t row = 0; row < kGroup; ++row) rows[row] = value(token + row, i);
-          store_bf16_columns(group, rows);
-        } else
-#endif
-          store(group, value(token, i));
-      }
   }
 
   // Returns R queries or keys as the microkernel takes them, and sets their `stride`, which is in elements of T.
@@ -258,7 +234,8 @@ void compute_attention(const Attention& attention, float* y, const ThreadPool& t
     const float* keys =
         Rotation(attention.rotary, head_size, head.rotated).keys(at.queries + width, head.key_tokens, key_stride);
     head.pack_keys(keys, key_stride);
-    head.pack_values(at.queries + 2 * width, stride, key_mask.attended(at.sequence));
+    pack_values(at.queries + 2 * width, stride, key_mask.attended(at.sequence), head.key_tokens, head.value_rows(),
+                head_size, head.values);
     if (!tables) return;
     const size_t panels = at.column / head_size * tables->head_panels;
     head.positions.panel_bytes = tables->panel_bytes;
@@ -293,6 +270,9 @@ void Attention::compute(float* y, const ThreadPool& threads, const PositionTable
 
 #ifdef BERT_BF16
 void Attention::compute_bf16(float* y, const ThreadPool& threads, const PositionTables<float>* tables) const {
+#ifdef BERT_AMX
+  if (!tables) return compute_in_tiles(*this, y, threads);
+#endif
   compute_attention<BFloat16>(*this, y, threads, tables);
 }
 #endif

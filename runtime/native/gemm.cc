@@ -2,7 +2,7 @@
 //
 // A: activations, uint8 or float32. B: weight, int8, float32 or bfloat16, packed once into panels (packing.h). int8
 // matmuls accumulate in int32; scales, the zero point's correction and the bias are applied to each tile in float32.
-// A's rows become bfloat16 in a job, or once where there is a single row block.
+// A's rows become bfloat16 in a job, or once where there is a single row block; with AMX they become tiles before.
 //
 //                               N
 //               <------------------------------->
@@ -13,19 +13,15 @@
 //                block 0 block 1 block 2 block 3      it. About kMinWeightBlocks = 4 blocks or more.
 //        K                    C
 //     <----->   +-------+-------+-------+-------+
-//   ^ +-----+   | job 0 | job 2 | job 4 | job 6 |   row block: up to kBlockRows = 48 rows of A
+//   ^ +-----+   | job 0 | job 2 | job 4 | job 6 |   row block: up to kBlockRows rows of A
 //   M |  A  |   +-------+-------+-------+-------+   job: row block × weight block; threads take jobs in this order
 //   v +-----+   | job 1 | job 3 | job 5 | job 7 |
 //               +-------+-------+-------+-------+
 //
-//   job:   for each panel of the weight block
-//            for each tile of up to MR = kMaxTileRows rows of the row block
-//              accumulators [MR, NR] = A rows · panel, over all of K, in registers (gemm_microkernel.h), while the next
-//                panel is prefetched into L2
-//              epilogue (epilogue.h): scales, bias, activation, quantization, store
+//   job:   the row block times the panels of the weight block, with the epilogue: gemm_block.h
 //
-// Row blocks and tiles divide their rows evenly: 49 rows are 24 + 25. With a single row block (M ≤ 48), weight blocks
-// are 64 columns wide, so that all threads have work.
+// Row blocks and tiles divide their rows evenly: 49 rows are 24 + 25. With a single row block (M ≤ kBlockRows), weight
+// blocks are 64 columns wide, so that all threads have work.
 #include <algorithm>
 #include <type_traits>
 
@@ -38,34 +34,28 @@ namespace bert {
 namespace {
 
 // Rows of A in one job: few enough for the TLB to hold the pages of their outputs while a weight block passes by.
-constexpr size_t kBlockRows = 48;
+// Tiles are so fast that reading the weight block counts, and take more.
+template <class Dot>
+constexpr size_t kBlockRows = kHasTiles<Dot> ? 128 : 48;
 // Weight blocks to aim at, at least, where there are several row blocks.
 constexpr size_t kMinWeightBlocks = 4;
 // Panels of a weight block where there is one row block.
 constexpr size_t kPanelsOfSmallBlock = 64 / kPanelColumns;
 
-template <class Dot, class Epilogue, int PrefetchBytes>
-struct Tile {
-  template <int R>
-  static void run(const uint8_t* a, size_t a_stride, const uint8_t* panel, size_t steps, const float* scales,
-                  const float* bias, const TilePosition& position, const Epilogue& epilogue) {
-    epilogue.template prefetch<R>(position);
-    I32 acc[R][2];
-    zero_accumulators(acc);
-    gemm_microkernel<Dot, R, PrefetchBytes>(a, a_stride, panel, steps, acc, position.prefetch);
-    const F32 scale[2] = {load(scales), load(scales + kLanes)}, offset[2] = {load(bias), load(bias + kLanes)};
-    epilogue.template store_tile<R>(position, [&](int r, int half) BERT_ALWAYS_INLINE {
-      return fma(Dot::sum_to_f32(acc[r][half]), scale[half], offset[half]);
-    });
-  }
-};
-
-// Returns the tile function for a number of rows. Each tile prefetches one half of the next panel, or all of it if it
-// is the only tile of its row block.
-template <class Dot, class Epilogue>
-auto tile_by_rows(size_t rows, bool is_only_tile) {
-  return is_only_tile ? kernel_by_rows<Tile<Dot, Epilogue, Dot::kStepBytes>>(rows)
-                      : kernel_by_rows<Tile<Dot, Epilogue, Dot::kStepBytes / 2>>(rows);
+// Returns rows of A as the microkernel reads them, in the calling thread's memory.
+template <class Dot, class Input>
+const uint8_t* write_rows_in_parallel(const Input* x, size_t rows, size_t columns, const ThreadPool& threads) {
+  constexpr size_t kJobRows = 64;
+  static thread_local Scratch scratch;
+  const size_t stride = a_row_bytes<Dot>(columns);
+  uint8_t* const memory = scratch.reserve(round_up(rows, kRowUnit<Dot>) * stride);
+  auto job = [&](size_t index) {
+    const size_t first = index * kJobRows;
+    write_microkernel_rows<Dot>(x + first * columns, std::min(kJobRows, rows - first), columns,
+                                memory + first * stride);
+  };
+  threads.parallel_for(ceil_div(rows, kJobRows), job);
+  return memory;
 }
 
 }  // namespace
@@ -113,31 +103,38 @@ template <class Dot, class Epilogue>
 void Linear<Input, Weight>::gemm(const Input* x, size_t rows, const Epilogue& epilogue,
                                  const ThreadPool& threads) const {
   const size_t a_stride = a_row_bytes<Dot>(in_features_), steps = a_stride / 4, panel_bytes = steps * Dot::kStepBytes;
-  const size_t panels = ceil_div(out_features_, kPanelColumns), row_blocks = ceil_div(rows, kBlockRows);
+  const size_t panels = ceil_div(out_features_, kPanelColumns), row_blocks = ceil_div(rows, kBlockRows<Dot>);
   const size_t l2_blocks = std::max(kMinWeightBlocks, ceil_div(panels * panel_bytes, kWeightBlockBytes));
   const size_t block_panels = row_blocks > 1 ? ceil_div(panels, l2_blocks) : kPanelsOfSmallBlock;
   const size_t weight_blocks = ceil_div(panels, block_panels);
-  const uint8_t* all_rows = row_blocks == 1 ? microkernel_rows<Dot>(x, rows, in_features_) : nullptr;
+  if (!rows) return;
+  const uint8_t* all_rows = nullptr;
+  if constexpr (kHasTiles<Dot>)
+    all_rows = write_rows_in_parallel<Dot>(x, rows, in_features_, threads);
+  else if (row_blocks == 1)
+    all_rows = microkernel_rows<Dot>(x, rows, in_features_);
+  const size_t units = ceil_div(rows, kRowUnit<Dot>);
   auto job = [&](size_t index) {
     const size_t row_block = index % row_blocks, first_panel = index / row_blocks * block_panels;
-    const size_t first_row = row_block * rows / row_blocks, end_row = (row_block + 1) * rows / row_blocks;
-    const size_t tiles = ceil_div(end_row - first_row, kMaxTileRows);
-    const uint8_t* a =
-        all_rows ? all_rows : microkernel_rows<Dot>(x + first_row * in_features_, end_row - first_row, in_features_);
-    for (size_t panel = first_panel; panel < std::min(first_panel + block_panels, panels); ++panel) {
-      const size_t column = panel * kPanelColumns;
-      const auto* b = reinterpret_cast<const uint8_t*>(weight_->panels.get()) + panel * panel_bytes;
-      for (size_t tile = 0; tile < tiles; ++tile) {
-        const size_t row = tile * (end_row - first_row) / tiles, next = (tile + 1) * (end_row - first_row) / tiles;
-        const uint8_t* prefetch = b + panel_bytes + tile % 2 * (panel_bytes / 2);
-        const TilePosition position = {first_row + row, column, remaining(out_features_, column), prefetch};
-        const auto compute_tile = tile_by_rows<Dot, Epilogue>(next - row, tiles == 1);
-        compute_tile(a + row * a_stride, a_stride, b, steps, scales_.get() + column, bias_.get() + column, position,
-                     epilogue);
-      }
-    }
+    const size_t first_row = row_block * units / row_blocks * kRowUnit<Dot>;
+    const size_t end_row = std::min((row_block + 1) * units / row_blocks * kRowUnit<Dot>, rows);
+    const uint8_t* a = all_rows
+                           ? all_rows + first_row * a_stride
+                           : microkernel_rows<Dot>(x + first_row * in_features_, end_row - first_row, in_features_);
+    const GemmBlock block = {a,
+                             a_stride,
+                             first_row,
+                             end_row - first_row,
+                             reinterpret_cast<const uint8_t*>(weight_->panels.get()),
+                             steps,
+                             first_panel,
+                             std::min(first_panel + block_panels, panels),
+                             out_features_,
+                             scales_.get(),
+                             bias_.get()};
+    multiply_block<Dot>(block, epilogue);
   };
-  if (rows) threads.parallel_for(row_blocks * weight_blocks, job);
+  threads.parallel_for(row_blocks * weight_blocks, job);
 }
 
 template <class Input, class Weight>

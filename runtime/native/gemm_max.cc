@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "gemm_block.h"
 #include "packing.h"
 #include "widened.h"
 
@@ -25,31 +26,25 @@ constexpr size_t kBlockRows = 48;
 // Panels of a weight block, at most: few enough that a small model's vocabulary makes jobs for many threads.
 constexpr size_t kMaxBlockPanels = 16;
 
-// Where a tile's outputs go, and which of its rows count.
-struct PooledTile {
-  float* y;           // the sequence's first output of the panel
-  ptrdiff_t columns;  // up to N
+// Epilogue: the maximum of y [N], the outputs of a sequence, and of those rows that the mask [rows of the block] has.
+struct PoolMax {
+  float* y;
   const int64_t* mask;
-};
 
-template <class Dot>
-struct MaxTile {
   template <int R>
-  static void run(const uint8_t* a, size_t a_stride, const uint8_t* panel, size_t steps, const float* scales,
-                  const float* bias, const PooledTile& tile) {
-    I32 acc[R][2];
-    zero_accumulators(acc);
-    gemm_microkernel<Dot, R>(a, a_stride, panel, steps, acc);
+  void prefetch(const TilePosition&) const {}
+
+  template <int R, class Value>
+  void store_tile(const TilePosition& position, const Value& value) const {
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
-      const F32 scale = load(scales + kLanes * half), offset = load(bias + kLanes * half);
-      float* y = tile.y + kLanes * half;
-      const ptrdiff_t columns = tile.columns - kLanes * half;
-      F32 best = load_n(y, columns);
+      float* columns = y + position.column + kLanes * half;
+      const ptrdiff_t count = position.remaining_columns - kLanes * half;
+      F32 best = load_n(columns, count);
 #pragma GCC unroll 12
       for (int r = 0; r < R; ++r)
-        if (tile.mask[r]) best = max(best, fma(Dot::sum_to_f32(acc[r][half]), scale, offset));
-      store_n(y, best, columns);
+        if (mask[position.row + r]) best = max(best, value(r, half));
+      store_n(columns, best, count);
     }
   }
 };
@@ -87,15 +82,10 @@ void Linear<Input, Weight>::gemm_max(const Input* x, const TokenMask& mask, floa
         const size_t row = first + block * (end - first) / row_blocks;
         const size_t rows = first + (block + 1) * (end - first) / row_blocks - row;
         const uint8_t* a = microkernel_rows<Dot>(x + (sequence * mask.tokens + row) * in_features_, rows, in_features_);
-        for (size_t panel = first_panel; panel < end_panel; ++panel) {
-          const size_t column = panel * kPanelColumns;
-          const auto* b = reinterpret_cast<const uint8_t*>(weight_->panels.get()) + panel * panel_bytes;
-          for_each_row_block(rows, [&](size_t tile, size_t count) {
-            const PooledTile target = {pooled + column, remaining(out_features_, column), tokens + row + tile};
-            kernel_by_rows<MaxTile<Dot>>(count)(a + tile * a_stride, a_stride, b, steps, scales_.get() + column,
-                                                bias_.get() + column, target);
-          });
-        }
+        const auto* b = reinterpret_cast<const uint8_t*>(weight_->panels.get());
+        const GemmBlock multiplied = {
+            a, a_stride, 0, rows, b, steps, first_panel, end_panel, out_features_, scales_.get(), bias_.get()};
+        multiply_block<Dot>(multiplied, PoolMax{pooled, tokens + row});
       }
     }
   };

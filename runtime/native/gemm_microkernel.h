@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "simd.h"
@@ -20,6 +21,22 @@
 namespace bert {
 
 constexpr int kPanelColumns = 2 * kLanes;  // NR
+
+#ifdef BERT_AMX
+constexpr bool kHasAmx = true;
+#else
+constexpr bool kHasAmx = false;
+#endif
+
+// Bytes of K that are multiplied at once: a step of the microkernel, or a row of a tile (tiles.h). K of packed operands
+// of T is padded with zeros to a multiple.
+template <class T>
+constexpr size_t kDepthBytes = kHasAmx && sizeof(T) < 4 ? 64 : 4;
+
+// Whether the linear layers multiply by tiles, of so many rows of A.
+template <class Dot>
+constexpr bool kHasTiles = kHasAmx && !std::is_same_v<typename Dot::Input, float>;
+constexpr size_t kTileRows = 16;
 
 // Where weight k of a column stands in a panel [K / G, C, G], see packing.h.
 template <class Dot>

@@ -27,10 +27,12 @@ STANDARD_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-rtt
 STRICT_FLAGS = ("-Wall", "-Wextra", "-Werror", "-Wno-uninitialized", "-Wno-unknown-warning-option",
                 "-Wno-maybe-uninitialized")  # fmt: skip
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma", "-mprfchw")
+_AMX = ("-mamx-tile", "-mamx-int8", "-mamx-bf16")
 _AVX2 = ("-mavx2", "-mfma")
 ARMV8_2 = "-march=armv8.2-a"
 LIBRARIES_OF = {
     "x86_64": {
+        "kernels-amx.so": (("-DBERT_BF16", "-DBERT_AMX"), (*_AVX512, "-mavx512bf16", *_AMX)),
         "kernels-avx512bf16.so": (("-DBERT_BF16",), (*_AVX512, "-mavx512bf16")),
         "kernels-avx512.so": ((), _AVX512),
         "kernels-avxvnni.so": (("-DBERT_AVX2", "-DBERT_AVXVNNI"), (*_AVX2, "-mavxvnni")),

@@ -126,9 +126,8 @@ const CustomOp* const kOperators[] = {&linear<float>,
                                       &quantized_linear_gelu,
                                       &quantized_linear_gated<Gate::kGelu>,
                                       &quantized_linear_gated<Gate::kSilu>};
-[[maybe_unused]] constexpr size_t kInt8Matmuls = 4;  // the last of them
 
-// Number of operators, from the first on, that this processor supports and runs faster than ONNX Runtime's own.
+// Number of operators that this processor supports: all or none.
 size_t count_operators() {
   constexpr size_t kAll = std::size(kOperators);
 #if defined(__aarch64__) && defined(BERT_BF16)
@@ -144,11 +143,13 @@ size_t count_operators() {
 #elif defined(BERT_AVX2)
   return bert::has_avx2_and_fma() ? kAll : 0;
 #else
-#ifdef BERT_BF16
-  if (!bert::has_avx512_bf16()) return 0;
+#if defined(BERT_AMX)
+  return bert::has_amx() ? kAll : 0;
+#elif defined(BERT_BF16)
+  return bert::has_avx512_bf16() ? kAll : 0;
+#else
+  return bert::has_avx512_vnni() ? kAll : 0;
 #endif
-  if (!bert::has_avx512_vnni()) return 0;
-  return bert::has_amx_int8() ? kAll - kInt8Matmuls : kAll;  // with AMX tiles, ONNX Runtime's int8 matmul is faster
 #endif
 }
 

@@ -7,7 +7,7 @@
 //      Dot              DotU8S8, DotU8S7              DotU8S8 (16-bit A)        DotBF16    DotF32
 //      G                4                             2                         2          1
 //
-//   K of bfloat16 is padded to a multiple of G with zeros; K of int8 is one.
+//   K is padded with zeros to a multiple of G, or of the 64 bytes of a tile's row with AMX.
 //
 //   neon_microkernel.h says what differs on arm64.
 //
@@ -51,10 +51,10 @@ struct DotOfWeight<BFloat16> {
 template <class Weight>
 using DotOf = typename DotOfWeight<Weight>::Dot;
 
-// Elements of a panel: a column's weights fill whole steps of the microkernel.
+// Elements of a panel: a column's weights fill whole steps.
 template <class Weight>
 size_t panel_size(size_t in_features) {
-  return kPanelColumns * round_up(in_features, std::is_same_v<Weight, BFloat16> ? 2 : 1);
+  return kPanelColumns * round_up(in_features, kDepthBytes<Weight> / sizeof(Weight));
 }
 
 template <class Weight>

@@ -28,4 +28,11 @@ inline ptrdiff_t remaining(size_t end, size_t first) {
   return static_cast<ptrdiff_t>(end) - static_cast<ptrdiff_t>(first);
 }
 
+#ifdef BERT_BF16
+// Rounds up to 2 · kLanes floats to bfloat16, with zeros behind `count`.
+inline I32 load_bf16(const float* x, ptrdiff_t count) {
+  return narrow_to_bf16(load_n(x, count), load_n(x + kLanes, count - kLanes));
+}
+#endif
+
 }  // namespace bert

@@ -89,7 +89,9 @@ FAST = ("bert", "albert", "modernbert", "deberta-v2")
 @pytest.mark.parametrize(
     "family", [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) for name in FAMILIES]
 )
-@pytest.mark.parametrize(("layers", "combination"), [((0, 2, 3), "concat"), ((2, 1), "mean")])
+@pytest.mark.parametrize(
+    ("layers", "combination"), [((0, 2, 3), "concat"), pytest.param((2, 1), "mean", marks=pytest.mark.slow)]
+)
 def test_graphs_have_the_layers_that_are_read(
     family: str, layers: tuple[int, ...], combination: str, tmp_path: Path
 ) -> None:

@@ -73,7 +73,6 @@ DISTILBERT_SIZES = {
 
 FAST = [
     *(("bert", task) for task in ("token-classification", "sentence-embedding", "sparse-embedding")),
-    ("bert", "feature-extraction"),
     ("distilbert", "question-answering"),
     ("albert", "fill-mask"),
     ("electra", "replaced-token-detection"),

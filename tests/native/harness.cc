@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "cpu_features.h"
+
 using namespace bert;
 using namespace harness;
 
@@ -475,6 +477,9 @@ void run_cases(unsigned cases, unsigned seed, const ThreadPool& threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
+#ifdef BERT_AMX
+  if (!has_amx()) fail("the system does not let this process use AMX");
+#endif
   if (argc != 4) return 2;
   const auto cases = static_cast<unsigned>(std::atoi(argv[1])), seed = static_cast<unsigned>(std::atoi(argv[2]));
   const auto num_callers = static_cast<unsigned>(std::atoi(argv[3]));

@@ -9,14 +9,15 @@ from bert_export.kernel_functions import FUNCTIONS
 from bert_export.outline_embeddings import EMBEDDING_FUNCTIONS
 from bert_export.vocabulary_pooling import POOLING_FUNCTIONS
 from bert_runtime.cpu import native_kernels
-from bert_runtime.cpu.native_kernels import has_bf16_kernels, kernel_library, kernel_names
+from bert_runtime.cpu.native_kernels import has_bf16_kernels, kernel_names
 from bert_runtime.machine import cpu_flags
 
 POOLED = {name for name in POOLING_FUNCTIONS if name.endswith("Max")}
 """Functions of sparse embeddings that have native kernels."""
 
 LIBRARIES = [*native_kernels._LIBRARIES]
-AVX512BF16, AVX512, AVXVNNI, AVX2, I8MMBF16, I8MM, DOTPROD, NEON = LIBRARIES
+AMX, AVX512BF16, AVX512, AVXVNNI, AVX2, I8MMBF16, I8MM, DOTPROD, NEON = LIBRARIES
+AVX512_FLAGS = {"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}
 
 
 def first_operator(library: Path) -> str | None:
@@ -31,6 +32,8 @@ def first_operator(library: Path) -> str | None:
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
+        (AVX512_FLAGS | {"avx512_bf16", "amx_tile", "amx_int8", "amx_bf16"}, AMX),
+        (AVX512_FLAGS | {"avx512_bf16", "amx_tile", "amx_int8"}, AVX512BF16),
         ({"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16"}, AVX512BF16),
         ({"avx2", "fma", "avx_vnni", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}, AVX512),
         ({"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}, None),  # Skylake: AVX-512 without VNNI
@@ -61,13 +64,26 @@ def test_library_follows_cpu_flags(
         library = native_kernels.kernel_library()
 
 
+def test_the_next_library_runs_where_the_system_refuses_amx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux gives a process the registers of AMX when it asks; a library that cannot have them registers nothing."""
+    (tmp_path / "lib").mkdir()
+    for name in (AMX, AVX512BF16):
+        (tmp_path / "lib" / name).write_bytes(b"")
+    monkeypatch.setattr(native_kernels, "__file__", str(tmp_path / "cpu" / "native_kernels.py"))
+    monkeypatch.setattr(native_kernels, "cpu_flags", lambda: frozenset(native_kernels._LIBRARIES[AMX]))
+    monkeypatch.setattr(native_kernels, "_operators", lambda path: () if path.name == AMX else ("Linear",))
+    library = native_kernels.kernel_library()
+    assert library is not None
+    assert library.name == AVX512BF16
+
+
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_bf16_kernels_are_those_of_one_library_of_each_processor_family(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native_kernels, "kernel_library", lambda: Path(name))
     monkeypatch.setattr(native_kernels, "kernel_names", lambda: ("Bf16Linear",))
-    assert has_bf16_kernels() == (name in (AVX512BF16, I8MMBF16))
+    assert has_bf16_kernels() == (name in (AMX, AVX512BF16, I8MMBF16))
     monkeypatch.setattr(native_kernels, "kernel_names", lambda: ())  # it cannot be loaded
     assert not has_bf16_kernels()
 
@@ -81,13 +97,8 @@ def test_library_registers_operators_only_on_supported_cpus(name: str) -> None:
 
 
 @pytest.mark.usefixtures("native_library")
-def test_library_registers_all_operators_but_int8_matmul_on_amx() -> None:
-    """The library checks the CPU by cpuid; the test reads /proc/cpuinfo."""
-    library, expected = kernel_library(), {*FUNCTIONS, *POOLED, *EMBEDDING_FUNCTIONS}
-    assert library is not None
-    if "amx_int8" in cpu_flags() and library.name in (AVX512BF16, AVX512):
-        expected -= {name for name in expected if name.startswith("QuantizedLinear")}
-    assert set(kernel_names()) == expected
+def test_library_registers_all_operators() -> None:
+    assert set(kernel_names()) == {*FUNCTIONS, *POOLED, *EMBEDDING_FUNCTIONS}
 
 
 @pytest.mark.usefixtures("native_library")

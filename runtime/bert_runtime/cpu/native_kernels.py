@@ -40,6 +40,10 @@ KERNEL_DOMAIN = "bert_export"
 HOW_TO_GET_KERNELS = "reinstall bert-export from its wheel for Linux on x86-64 or arm64, or where g++ is installed"
 
 _LIBRARIES = {
+    "kernels-amx.so": {
+        *("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16"),
+        *("amx_tile", "amx_int8", "amx_bf16"),
+    },
     "kernels-avx512bf16.so": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16"},
     "kernels-avx512.so": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"},
     "kernels-avxvnni.so": {"avx2", "fma", "avx_vnni"},
@@ -54,17 +58,19 @@ _LIBRARIES = {
 They are compiled when the package is built on Linux for x86-64 or arm64, see `runtime/native/hatch_build.py`.
 """
 
-_BF16_LIBRARIES = ("kernels-avx512bf16.so", "kernels-i8mmbf16.so")
+_BF16_LIBRARIES = ("kernels-amx.so", "kernels-avx512bf16.so", "kernels-i8mmbf16.so")
 """The libraries whose functions for bf16 multiply in bfloat16."""
 
 
 def kernel_library() -> Path | None:
     """Return the path of the best kernel library that is installed for this processor, or `None` where none is.
 
-    Compilers that do not know the newest instruction sets leave the libraries for these out.
+    Compilers that do not know the newest instruction sets leave the libraries for these out, and the system may not let
+    this process use AMX's registers.
     """
     folder = Path(__file__).parents[1] / "lib"
-    return next((folder / name for name in _libraries() if (folder / name).is_file()), None)
+    installed = [folder / name for name in _libraries() if (folder / name).is_file()]
+    return next((path for path in installed if _operators(path) != ()), None)
 
 
 def _libraries() -> list[str]:
@@ -114,14 +120,18 @@ def kernels_missing() -> bool:
 @lru_cache(maxsize=1)
 def kernel_names() -> tuple[str, ...]:
     """Return the names of the functions that have a native kernel here; empty where no library can be loaded."""
-    if (library := kernel_library()) is None:
-        return ()
+    return (_operators(library) if (library := kernel_library()) else None) or ()
+
+
+@lru_cache
+def _operators(library: Path) -> tuple[str, ...] | None:
+    """Return the names of a library's functions, none if this process cannot run them; `None` if it does not load."""
     import ctypes
 
     try:
         name = ctypes.CDLL(str(library)).KernelName
     except (OSError, AttributeError):
-        return ()
+        return None
     name.restype, name.argtypes = ctypes.c_char_p, [ctypes.c_size_t]
     names: list[str] = []
     while found := name(len(names)):
