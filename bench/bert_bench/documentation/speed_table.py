@@ -41,9 +41,18 @@ def speed_table(results: Path) -> str:
     products = [name for name in dict.fromkeys(_products(engines)) if all(name in group for group in compared)]
     over = [f"over {product}" for product in products]
     header = ["model", "speed-up over the fastest", *over, "labels equal to FP32's", "mean logit difference"]
-    table = markdown_table(header, [_row(report, engine, products) for report, engine in engines])
+    rows = [_row(report, engine, products) for report, engine in engines]
+    processors = [_machine(catalog, name) for name, report in reports.items() for _ in bundle_engines(report)]
+    if len({*processors}) > 1:
+        header.insert(1, "processor")
+        rows = [[row[0], processor, *row[1:]] for row, processor in zip(rows, processors, strict=True)]
+    table = markdown_table(header, rows)
     paragraphs = filter(None, (_conditions(catalog, reports), _embedding_fidelity(results, catalog)))
     return "\n\n".join([table, *(fill(text, _LINE_WIDTH, break_on_hyphens=False) for text in paragraphs)])
+
+
+def _machine(catalog: Catalog, result: str) -> str:
+    return catalog.machines[catalog.results[result].page].title
 
 
 def _products(engines: Sequence[tuple[Report, str]]) -> list[str]:
@@ -77,7 +86,7 @@ def _fidelity(report: Report, engine: str, others: Sequence[str]) -> tuple[str, 
 
 def _conditions(catalog: Catalog, reports: Mapping[str, Report]) -> str:
     """Return what was measured, where and when, as a paragraph."""
-    machines = dict.fromkeys(catalog.machines[catalog.results[name].page].title for name in reports)
+    machines = dict.fromkeys(_machine(catalog, name) for name in reports)
     threads, dates, commits, counts = (
         " to ".join(dict.fromkeys(map(str, sorted(values))))
         for values in (
