@@ -112,10 +112,12 @@ def _check_output(output: Path, bundles: Sequence[Path], *, force: bool) -> None
         if output.resolve().is_relative_to(bundle.resolve()):
             raise ExportError(f"{output}: is in the bundle {bundle}; choose another folder for the cascade")
     check_replaceable(output)
+    replaced = [output]
     if force and is_cascade(output) and {path.name for path in output.iterdir()} <= {MANIFEST_NAME, *MODELS}:
-        return
-    if problem := replacement_problem(output, force=force):
-        raise OutputExistsError(problem)
+        replaced = [output / name for name in MODELS]
+    for folder in replaced:
+        if problem := replacement_problem(folder, force=force):
+            raise OutputExistsError(problem)
 
 
 def _copy_calibrated(folder: Path, bundles: Sequence[Path], records: Sequence[Record]) -> dict[str, Any]:

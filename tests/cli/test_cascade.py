@@ -275,6 +275,9 @@ def test_outputs_are_not_overwritten(cascade: Path, toys: Toys, run: Run, tmp_pa
     assert run("cascade", tmp_path / "other", *options, "--seed", -1).exit_code == 2
     nested = ("--small", both, *options[2:])
     assert f"{both / 'bundle.json'}: expected the bundle of one" in run("cascade", tmp_path / "other", *nested).stderr
+    (both / "small" / "notes.txt").touch()
+    assert "besides the bundle there is also notes.txt" in run("cascade", both, *options, "--force").stderr
+    (both / "small" / "notes.txt").unlink()
     assert run("cascade", both, *options, "--force").exit_code == 0
     (tmp_path / "few.jsonl").write_text('{"text": "a", "label": "question"}\n' * 80)
     few = ("--small", toys.small, "--large", toys.large, "--dev", tmp_path / "few.jsonl", "--max-drop", 1)

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from fastapi.testclient import TestClient
+from tokenizers import Tokenizer
 
 from bert_export.cli.main import main
 from bert_runtime import load
 from bert_runtime.bundle.manifest import Manifest
 from bert_runtime.cascade import Cascade
-from bert_serve.errors import QueueFullError
+from bert_runtime.tokenization import TextTokenizer
+from bert_serve.errors import QueueFullError, TextTooLongError
 from bert_serve.metrics import Metrics
 from bert_serve.serving.cascade_engine import CascadeEngine, open_engine
 from bert_serve.settings import EngineSettings
@@ -88,6 +90,25 @@ def test_labels_of_a_request_are_refused(cascade: Path, start_client: StartClien
     response = client.post("/", json={"inputs": "my card", "parameters": parameters})
     assert response.status_code == 422
     assert "a cascade has labels of its own" in response.text
+
+
+@pytest.mark.parametrize("limit", [None, 12])
+def test_limits_hold_for_the_tokens_of_both_models(
+    limit: int | None, cascade: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = EngineSettings(load_options={"threads": 1}, max_tokens_per_text=limit)
+    engine = open_engine(cascade, settings, "both", Metrics())
+    assert isinstance(engine, CascadeEngine)
+    short = TextTokenizer(Tokenizer.from_file(str(cascade / "large" / "tokenizer.json")), max_tokens=8, pad_token_id=0)
+    monkeypatch.setattr(engine._large.model, "tokenizer", short)
+    assert asyncio.run(engine.encode(["my card is lost"], truncate=False))
+    for truncate in (True, False):
+        if limit is None and truncate:  # may be cut for the large model
+            assert asyncio.run(engine.encode(["my card is lost at the bank"], truncate=truncate))
+        else:
+            with pytest.raises(TextTooLongError, match=f"expected at most {limit or 8} tokens, found more than 8"):
+                asyncio.run(engine.encode(["my card is lost at the bank"], truncate=truncate))
+    engine.close()
 
 
 def test_the_page_shows_it(

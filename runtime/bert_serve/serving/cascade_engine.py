@@ -1,14 +1,16 @@
 """A served cascade: two models with a queue each, of which the large one reads what the small one is not sure of."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bert_runtime import load
 from bert_runtime.batching.streaming import EncodedInput
 from bert_runtime.cascade import Cascade
 from bert_runtime.cascade.task import MODELS
+from bert_runtime.inputs import SingleInput
 from bert_runtime.tasks import Outputs
 from bert_runtime.zero_shot import ZeroShotClassifier
 from bert_serve.metrics import Metrics, ModelMetrics
@@ -43,6 +45,15 @@ class CascadeEngine(Engine):
         self._large = Engine(cascade.large, settings, large)
         self._num_requests = 0
         self._closed = False
+
+    async def encode(
+        self, inputs: Sequence[SingleInput], *, truncate: bool = True, options: Mapping[str, Any] | None = None
+    ) -> list[EncodedInput]:
+        """Tokenize inputs for the small model, see `Engine.encode`; the limits hold for the large one's tokens, too."""
+        encoded = await super().encode(inputs, truncate=truncate, options=options)
+        if not truncate or self._settings.max_tokens_per_text is not None:
+            self._large.check_lengths(await self._encode_for_large(encoded), truncate=truncate)
+        return encoded
 
     async def outputs(
         self, encoded: Sequence[EncodedInput], caller: Caller | None = None, reservation: Reservation | None = None

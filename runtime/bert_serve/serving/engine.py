@@ -153,7 +153,7 @@ class Engine:
             encoded = model.tokenize(inputs)
         else:
             encoded = await asyncio.to_thread(model.tokenize, inputs)
-        self._check_lengths(encoded, truncate=truncate)
+        self.check_lengths(encoded, truncate=truncate)
         num_tokens = sum(len(window) for item in encoded for window in item.windows)
         found = num_tokens / max(1, num_characters)
         self._tokens_per_character += _SMOOTHING * (found - self._tokens_per_character)
@@ -190,7 +190,16 @@ class Engine:
         if num_texts > self._settings.max_texts:
             raise TooManyTextsError(f"expected at most {self._settings.max_texts} {noun}, found {num_texts}")
 
-    def _check_lengths(self, encoded: Sequence[EncodedInput], *, truncate: bool) -> None:
+    def check_lengths(self, encoded: Sequence[EncodedInput], *, truncate: bool) -> None:
+        """Check a request's tokenized inputs.
+
+        Args:
+            encoded: the inputs.
+            truncate: whether what exceeds the model's maximum may be cut off.
+
+        Raises:
+            TextTooLongError: an input has more tokens than it may.
+        """
         limit = self._settings.max_tokens_per_text
         if limit is None and truncate:
             return
