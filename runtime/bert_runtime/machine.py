@@ -20,6 +20,7 @@ _INSTRUCTION_SETS = {
     # must use slower kernels. 64-bit Arm multiplies s8×s8 and has no such problem.
     "vnni": ("avx512_vnni", "avx_vnni", "amx_int8"),
     "bf16": ("avx512_bf16", "amx_bf16", "bf16"),  # the last is 64-bit Arm's
+    "amx": ("amx_int8", "amx_bf16"),  # what tells processors of one model apart: virtual machines often have none
 }
 """CPU flags that provide an instruction set; one of them is enough."""
 
@@ -124,7 +125,7 @@ def _arm64_flags() -> frozenset[str]:
 
 
 def has_instruction_set(name: str | None) -> bool:
-    """Return whether the processor has an instruction set: `vnni` or `bf16`; true for `None`."""
+    """Return whether the processor has an instruction set: `vnni`, `bf16` or `amx`; true for `None`."""
     if name is None or (name == "vnni" and is_arm64()):
         return True
     return not cpu_flags().isdisjoint(_INSTRUCTION_SETS.get(name, ()))

@@ -1,4 +1,4 @@
-"""Run a command with CPU features masked: hide AVX-512, AMX or AVX-VNNI from it and from every process it starts.
+"""Run a command with CPU features masked: hide AMX, AVX-512 or AVX-VNNI from it and from every process it starts.
 
 python -m bert_bench.experiments.mask_cpu_features --isa avx2 -- bert-bench run CKPT …
 
@@ -48,6 +48,16 @@ class _Mask:
 
 
 _MASKS = {
+    "avx512": _Mask(
+        "amx",
+        {
+            "HIDDEN_7_0_EBX": (),
+            "HIDDEN_7_0_ECX": (),
+            "HIDDEN_7_0_EDX": (22, 24, 25),  # AMX-BF16, -TILE, -INT8
+            "HIDDEN_7_1_EAX": (21,),  # AMX-FP16
+            "HIDDEN_7_1_EDX": (8,),  # AMX-COMPLEX
+        },
+    ),
     "avx-vnni": _Mask("avx512|amx", _AVX512_AND_AMX),
     "avx2": _Mask(
         "avx512|amx|avx_vnni|avx_ifma|avx_ne_convert",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert_bench.experiments.mask_cpu_features import masked_cpuinfo
+from bert_runtime.machine import describe
 
 CPUINFO = """processor\t: 0
 model name\t: A Processor
@@ -41,6 +42,8 @@ def skip_if_unsupported(done: subprocess.CompletedProcess[str]) -> None:
 
 
 def test_cpuinfo_loses_flags_of_every_processor_and_names_the_isa() -> None:
+    text = masked_cpuinfo(CPUINFO, "amx", "avx512")
+    assert text.count("flags\t\t: fpu avx2 avx512f avx_vnni avx512_vnni fma\n") == 2
     text = masked_cpuinfo(CPUINFO, "avx512|amx", "avx-vnni")
     assert text.count("flags\t\t: fpu avx2 avx_vnni fma\n") == 2
     assert text.count("model name\t: A Processor as avx-vnni\n") == 2
@@ -56,6 +59,16 @@ def test_programs_see_masked_features_and_the_exit_code_is_theirs(tmp_path: Path
     assert (numpy_avx512, flag_avx512) == ("False", "False")
     assert numpy_avx2 == flag_avx2
     assert name[-2:] == ["as", "avx2"]
+
+
+@linux_only
+def test_amx_alone_can_be_masked() -> None:
+    script = "from bert_runtime.machine import describe; print(describe()['cpu'], *describe()['instruction_sets'])"
+    done = run_masked("avx512", sys.executable, "-c", script)
+    skip_if_unsupported(done)
+    assert done.returncode == 0, done.stderr
+    here = [name for name in describe()["instruction_sets"] if name != "amx"]
+    assert done.stdout.split("as avx512")[1].split() == here
 
 
 @linux_only
