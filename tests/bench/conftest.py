@@ -1,10 +1,13 @@
 """One real benchmark run over a toy bundle, shared by several test modules."""
 
+import pickle
 from pathlib import Path
 
 import pytest
 
 from bert_bench import Report, Settings, bench_bundle
+
+from ..made_once import made_once, shared_folder
 
 TOY_SETTINGS = Settings(
     shapes=((1, 8), (2, 16), (1, 128)),
@@ -24,12 +27,27 @@ def toy_settings() -> Settings:
 
 
 @pytest.fixture(scope="session")
-def toy_stages() -> list[str]:
-    """Progress lines of the run behind `toy_report`."""
-    return []
+def toy_run(classifier_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, list[str]]:
+    """A benchmark of the toy classifier on one thread, and its progress lines."""
+
+    def run(folder: Path) -> None:
+        stages: list[str] = []
+        report = bench_bundle(classifier_bundle, settings=TOY_SETTINGS, progress=stages.append)
+        folder.mkdir()
+        (folder / "run.pickle").write_bytes(pickle.dumps((report, stages)))
+
+    folder = made_once(shared_folder(tmp_path_factory, "bench") / "toy", run)
+    report, stages = pickle.loads((folder / "run.pickle").read_bytes())
+    return report, stages
 
 
 @pytest.fixture(scope="session")
-def toy_report(classifier_bundle: Path, toy_stages: list[str]) -> Report:
-    """A benchmark of the toy classifier on one thread."""
-    return bench_bundle(classifier_bundle, settings=TOY_SETTINGS, progress=toy_stages.append)
+def toy_stages(toy_run: tuple[Report, list[str]]) -> list[str]:
+    """Progress lines of the run behind `toy_report`."""
+    return toy_run[1]
+
+
+@pytest.fixture(scope="session")
+def toy_report(toy_run: tuple[Report, list[str]]) -> Report:
+    """A benchmark of the toy classifier."""
+    return toy_run[0]

@@ -56,6 +56,10 @@ def assert_same(inlined: FloatArray, before: FloatArray, config: EncoderConfig) 
         np.testing.assert_array_equal(inlined, before)
 
 
+SLOW = pytest.mark.slow
+"""For a classifier of a family whose embedder is tested."""
+
+
 @pytest.mark.parametrize(
     ("task", "config", "expected"),
     [
@@ -75,14 +79,14 @@ def assert_same(inlined: FloatArray, before: FloatArray, config: EncoderConfig) 
         (MEAN, replace(EVEN, family="distilbert", type_vocab_size=0),
          {**NORMS, **POOL, "QuantizedAttention": 3, "QuantizedLinear": 9, "QuantizedLinearGelu": 3}),
         # A single query with a position bias stays as it is.
-        (CLASSIFIER, replace(RELATIVE, intermediate_size=40),
-         {**NORMS, "QuantizedRelativeAttention": 2, "QuantizedLinear": 10, "QuantizedLinearGelu": 3}),
+        pytest.param(CLASSIFIER, replace(RELATIVE, intermediate_size=40),
+         {**NORMS, "QuantizedRelativeAttention": 2, "QuantizedLinear": 10, "QuantizedLinearGelu": 3}, marks=SLOW),
         (MEAN, replace(RELATIVE, intermediate_size=40),
          {**NORMS, **POOL, "QuantizedRelativeAttention": 3, "QuantizedLinear": 9, "QuantizedLinearGelu": 3}),
         # The first layer's norm follows no sum, and the last sum's norm is not quantized.
-        (CLASSIFIER, MODERN,
+        pytest.param(CLASSIFIER, MODERN,
          {**PRE_NORMS, "QuantizedRotaryAttention": 1, "QuantizedLocalAttention": 1, "QuantizedLinear": 10,
-          "QuantizedLinearGatedGelu": 3, "AddPreNormQuantize": 4}),
+          "QuantizedLinearGatedGelu": 3, "AddPreNormQuantize": 4}, marks=SLOW),
         (MEAN, MODERN,
          {**PRE_NORMS, **POOL, "QuantizedRotaryAttention": 1, "QuantizedLocalAttention": 2, "QuantizedLinear": 9,
           "QuantizedLinearGatedGelu": 3, "AddPreNormQuantize": 5}),
@@ -127,11 +131,12 @@ def test_calls_replace_operators_of_int8_graphs(
         (CLASSIFIER, EVEN, {**FLOAT_NORMS, **FIRST_TOKEN, "SelfAttention": 2, "Linear": 10, "LinearGelu": 3}),
         (MEAN, CONFIG, {**FLOAT_NORMS, **POOL, "SelfAttention": 3, "Linear": 9, "LinearGelu": 3}),
         (MEAN, replace(EVEN, activation="gelu_new"), {**FLOAT_NORMS, **POOL, "SelfAttention": 3, "Linear": 12}),
-        (CLASSIFIER, RELATIVE, {**FLOAT_NORMS, "RelativeAttention": 2, "Linear": 10, "LinearGelu": 3}),
+        pytest.param(CLASSIFIER, RELATIVE, {**FLOAT_NORMS, "RelativeAttention": 2, "Linear": 10, "LinearGelu": 3},
+                     marks=SLOW),
         (MEAN, RELATIVE, {**FLOAT_NORMS, **POOL, "RelativeAttention": 3, "Linear": 9, "LinearGelu": 3}),
-        (CLASSIFIER, MODERN,
+        pytest.param(CLASSIFIER, MODERN,
          {"EmbedNorm": 1, "AddPreNorm": 4, "AddNorm": 1, "RotaryAttention": 1, "LocalAttention": 1, "Linear": 10,
-          "LinearGatedGelu": 3}),
+          "LinearGatedGelu": 3}, marks=SLOW),
         (MEAN, MODERN,
          {"EmbedNorm": 1, "AddPreNorm": 5, "AddNorm": 1, **POOL, "RotaryAttention": 1, "LocalAttention": 2, "Linear": 9,
           "LinearGatedGelu": 3}),

@@ -76,7 +76,6 @@ FAST = [
     ("distilbert", "question-answering"),
     ("albert", "fill-mask"),
     ("electra", "replaced-token-detection"),
-    ("deberta-v2", "fill-mask"),
 ]
 """Cases that are not `slow`; `families/test_families.py` exports every family with a classifier."""
 

@@ -24,13 +24,14 @@ def hook() -> ModuleType:
     return module
 
 
-_SUPPORTED = [name for name, needed in native_kernels._LIBRARIES.items() if needed <= cpu_flags()]
+SUPPORTED = [name for name, needed in native_kernels._LIBRARIES.items() if needed <= cpu_flags()]
+"""The kernel libraries for this processor, the best first."""
 
 
-@pytest.fixture(params=_SUPPORTED or ["none"])
+@pytest.fixture(params=SUPPORTED or ["none"])
 def native_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Run a test with every kernel library that this CPU supports, by masking CPU features."""
-    if not _SUPPORTED:
+    if not SUPPORTED:
         pytest.skip("no kernel library supports this processor")
     flags = frozenset(native_kernels._LIBRARIES[request.param])
     monkeypatch.setattr(native_kernels, "cpu_flags", lambda: flags)

@@ -7,11 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from .conftest import SUPPORTED
 from .kernel_comparison import KernelComparison
 from .test_gemm_kernels import int8_linear
 
 pytestmark = [
     pytest.mark.usefixtures("native_library"),
+    pytest.mark.parametrize(  # all libraries have the same code for it
+        "native_library",
+        [pytest.param(name, marks=pytest.mark.slow if name in SUPPORTED[1:] else ()) for name in SUPPORTED or ["none"]],
+        indirect=True,
+    ),
     pytest.mark.skipif(
         not Path("/sys/kernel/mm/transparent_hugepage").is_dir(), reason="this Linux has no transparent huge pages"
     ),

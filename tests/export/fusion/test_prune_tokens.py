@@ -25,6 +25,8 @@ from bert_runtime.tokenization import Batch
 
 from ..toy_models import CLASSIFIER, CONFIG, captured, fused, toy_model
 
+BERT_GRAPHS = ("electra", "ernie")
+"""Families with the graph of BERT."""
 PRUNED = replace(CONFIG, max_positions=72, token_pruning=TokenPruning.parse("1:0.5,2:0.25"))
 
 
@@ -64,7 +66,9 @@ def test_parity_with_pytorch(tmp_path: Path, *, outline: bool) -> None:
     assert check_parity(model, session.run, 72)["max_abs_error"] <= 1e-5
 
 
-@pytest.mark.parametrize("family", ["roberta", "distilbert", "electra", "albert", "ernie"])
+@pytest.mark.parametrize(
+    "family", ["roberta", "distilbert", "albert", *(pytest.param(name, marks=pytest.mark.slow) for name in BERT_GRAPHS)]
+)
 def test_parity_of_families(family: str, tmp_path: Path) -> None:
     embedding = {"embedding_size": 16} if family in ("electra", "albert") else {}
     config = FAMILIES[family].preset(

@@ -60,7 +60,11 @@ def test_chunks_cover_the_vocabulary_evenly() -> None:
     assert max(end - start for start, end in chunk_vocabulary(30522, 2048)) <= 2048
 
 
-@pytest.mark.parametrize("task", TASKS, ids=NAMES)
+@pytest.mark.parametrize(
+    "task",
+    [pytest.param(task, id=name, marks=[pytest.mark.slow] if name in ("max relu", "sum log1p_relu") else [])
+     for task, name in zip(TASKS, NAMES, strict=True)],
+)  # fmt: skip
 def test_no_value_holds_the_scores_of_all_tokens(task: SparseEmbedding, tmp_path: Path) -> None:
     model, graph = fused(task)
     assert widest(graph) <= max(50, WIDE.intermediate_size, 3 * WIDE.hidden_size)
