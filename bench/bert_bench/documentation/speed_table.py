@@ -1,9 +1,10 @@
 """README's table: speed and fidelity of the bundle next to other engines, with the conditions of the measurement."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
 from bert_bench.documentation.catalog import Catalog, read_catalog
 from bert_bench.documentation.speedups import (
@@ -87,23 +88,26 @@ def _fidelity(report: Report, engine: str, others: Sequence[str]) -> tuple[str, 
 def _conditions(catalog: Catalog, reports: Mapping[str, Report]) -> str:
     """Return what was measured, where and when, as a paragraph."""
     machines = dict.fromkeys(_machine(catalog, name) for name in reports)
-    threads, dates, commits, counts = (
-        " to ".join(dict.fromkeys(map(str, sorted(values))))
-        for values in (
-            {report.conditions.threads for report in reports.values()},
-            {report.conditions.started_at[:10] for report in reports.values()},
-            {report.conditions.commit or catalog.results[name].commit for name, report in reports.items()},
-            {len(report.shapes) for report in reports.values()},
-        )
-    )
+    machine = f"{next(iter(machines))}; " if len(machines) == 1 else ""  # the table has a column for several
+    conditions = [report.conditions for report in reports.values()]
+    threads = _range(found.threads for found in conditions)
+    dates = _range(found.started_at[:10] for found in conditions)
+    counts = _range(len(report.shapes) for report in reports.values())
+    commits = sorted({report.conditions.commit or catalog.results[name].commit for name, report in reports.items()})
     sizes = [tuple(map(int, case.name.split("x"))) for report in reports.values() for case in report.shapes]
-    batches, tokens = (f"{min(numbers)} to {max(numbers)}" for numbers in zip(*sizes, strict=True))
+    batches, tokens = map(_range, zip(*sizes, strict=True))
     return (
         f"Speed-ups of bert-export over each in the same precision: the geometric mean (least–greatest) over {counts} "
         f"shapes of {batches} sequences and {tokens} tokens, each the median of interleaved rounds. Labels and logits: "
         f"bert-export's (the others') compared with FP32 on {_labelled_texts(reports)} labelled texts. "
-        f"{'; '.join(machines)}; {threads} threads, {dates}, commit {commits}."
+        f"{machine}{threads} threads, {dates}, commit {', '.join(map(str, commits))}."
     )
+
+
+def _range(values: Iterable[Any]) -> str:
+    """Return the least and the greatest value, or the only one."""
+    found = sorted({*values})
+    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
 
 
 def _embedding_fidelity(results: Path, catalog: Catalog) -> str:

@@ -11,9 +11,9 @@ from bert_bench.documentation.__main__ import main
 
 ROOT = Path(__file__).parents[3]
 CATALOG = """
-speed_table = ["peers-xeon-vnni-int8"]
+speed_table = ["peers-amx-int8"]
 picture = { title = "Speed", subtitle = "texts/s", panels = [
-    { result = "peers-xeon-vnni-int8", case = "sst2", title = "SST-2" },
+    { result = "peers-amx-int8", case = "sst2", title = "SST-2" },
 ] }
 [renamed]
 "bert_bench.experiments.fine_tunes" = "bert_bench.experiments.fine_tuning"
@@ -24,7 +24,7 @@ details = "Two cores."
 [topics.quality]
 title = "Quality"
 details = "Metrics."
-[results.peers-xeon-vnni-int8]
+[results.peers-amx-int8]
 page = "xeon"
 commit = "abc"
 [results.fine-tunes]
@@ -46,7 +46,7 @@ def test_generated_text_is_up_to_date() -> None:
 def project(tmp_path: Path) -> Path:
     """A project with two results whose README has one block."""
     results = tmp_path / "bench" / "results"
-    for name in ("fine-tunes", "peers-xeon-vnni-int8"):
+    for name in ("fine-tunes", "peers-amx-int8"):
         shutil.copytree(ROOT / "bench" / "results" / name, results / name)
     (results / "catalog.toml").write_text(CATALOG, encoding="utf-8")
     (tmp_path / "README.md").write_text("<!-- generated: fine-tuning -->\nold\n<!-- /generated -->\n", encoding="utf-8")
@@ -86,15 +86,15 @@ def test_a_broken_block_leaves_every_file_as_it_was(project: Path) -> None:
 def test_results_have_pages_with_their_conditions(project: Path) -> None:
     assert CliRunner().invoke(main, ["--root", str(project)]).exit_code == 0
     pages = {path.name: path.read_text(encoding="utf-8") for path in (project / "docs" / "results").rglob("*.md")}
-    assert pages.keys() == {"index.md", "xeon.md", "quality.md", "peers-xeon-vnni-int8.md"}
+    assert pages.keys() == {"index.md", "xeon.md", "quality.md", "peers-amx-int8.md"}
     assert re.search(
-        r"\[`peers-xeon-vnni-int8`\]\(figures/peers-xeon-vnni-int8.md\) \| +`bert-bench run` \|", pages["index.md"]
+        r"\[`peers-amx-int8`\]\(figures/peers-amx-int8.md\) \| +`bert-bench run` \|", pages["index.md"]
     )
     machine = pages["xeon.md"]
     assert "## MiniLM-L6 fine-tuned on SST-2, INT8\n" in machine
-    assert "**1.70×** (1.57–1.85)" in machine
-    assert "2026-11-23, commit abc; Intel Xeon (Emerald Rapids), 2 threads." in machine
-    assert "bert-bench run build/sst2/checkpoint" in pages["peers-xeon-vnni-int8.md"]
+    assert "**1.11×** (0.93–1.29)" in machine
+    assert "2026-11-22, commit abc; Intel Xeon (Emerald Rapids), 2 threads." in machine
+    assert "bert-bench run build/sst2/checkpoint" in pages["peers-amx-int8.md"]
 
 
 def test_superseded_results_are_folded_away(project: Path) -> None:
@@ -147,8 +147,8 @@ def test_figures_of_results_that_are_gone_are_removed(project: Path) -> None:
         ("superseded", "superceded", "results.fine-tunes.superceded: unknown key"),
         ('table = "fine-tuning"', "", "results.fine-tunes: expected a title and a table"),
         ('table = "fine-tuning"', 'table = "fine"', "expected a generated block named one of"),
-        ('case = "sst2"', 'case = "sst3"', r"expected a case of peers-xeon-vnni-int8 \(text14, .*found 'sst3'"),
-        ('speed_table = ["', 'speed_table = ["x', "unknown result xpeers-xeon-vnni-int8"),
+        ('case = "sst2"', 'case = "sst3"', r"expected a case of peers-amx-int8 \(text14, .*found 'sst3'"),
+        ('speed_table = ["', 'speed_table = ["x', "unknown result xpeers-amx-int8"),
         ("title = ", "title ", "catalog.toml: Expected '='"),
         ('details = "Metrics."', "", "catalog.topics.quality: missing 'details'|topics.quality: missing"),
     ],

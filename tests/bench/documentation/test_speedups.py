@@ -49,15 +49,15 @@ def test_a_run_without_peers_has_no_table() -> None:
 
 def test_readme_table_has_a_row_per_model_and_states_its_conditions() -> None:
     table, _, conditions = speed_table(RESULTS).partition("\n\n")
-    assert len(table.splitlines()) == 2 + 6
+    assert len(table.splitlines()) == 2 + 8
     header = [cell.strip() for cell in table.splitlines()[0].strip("| ").split("|")]
     assert header[1] == "processor"
+    for processor in ("with AMX", "without AMX", "Zen 4"):
+        assert processor in table
     assert header[3:6] == ["over optimum", "over OpenVINO", "over CTranslate2"]
     for pattern in (
-        r"Zen \d",
-        r"with AMX",
         r"2 threads",
-        r"20\d\d-\d\d-\d\d, commit [0-9a-f]{10} to [0-9a-f]{10}\.",
+        r"20\d\d-\d\d-\d\d, commit [0-9a-f]{10}(, [0-9a-f]{10})*\.",
         r"16 to 384 tokens",
         r"500 labelled texts",
         r"0\.99\d\d on average",
