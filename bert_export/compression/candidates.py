@@ -1,7 +1,7 @@
 """Candidates of a search: which layers they keep, how wide these are, and how many tokens they work on."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bert_models.pruning_schedule import TokenPruning
 
@@ -9,11 +9,13 @@ __all__ = [
     "ALL_TOKENS",
     "KEPT_PERCENTS",
     "Candidate",
+    "Recipe",
     "Shape",
     "candidates_of_shape",
     "evenly_spread",
     "feed_forward_widths",
     "widest_fast_enough",
+    "with_recipes",
 ]
 
 ALL_TOKENS = 100
@@ -44,9 +46,19 @@ class Shape:
         return None if self.kept_percent == ALL_TOKENS else TokenPruning.in_thirds(self.num_layers, self.kept_percent)
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """How a candidate is trained."""
+
+    lr: float = 3e-4
+    """Peak learning rate."""
+    hidden_weight: float = 1.0
+    """Weight of the distance between its hidden states and the uncompressed model's, see `DistillationSettings`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A smaller model, cut out of the uncompressed one."""
+    """A smaller model, cut out of the uncompressed one, and how it is trained."""
 
     layers: tuple[int, ...]
     """Indices of the layers that are kept, ascending."""
@@ -54,6 +66,8 @@ class Candidate:
     """Width of the feed-forward blocks."""
     kept_percent: int = ALL_TOKENS
     """Percentage of a text's tokens that stays after a third of the layers that are kept."""
+    recipe: Recipe = Recipe()
+    """How it is trained."""
 
     @property
     def shape(self) -> Shape:
@@ -64,7 +78,8 @@ class Candidate:
     def name(self) -> str:
         """A name that is also one of a folder."""
         tokens = "" if self.kept_percent == ALL_TOKENS else f"-tokens-{self.kept_percent}"
-        return f"layers-{'-'.join(map(str, self.layers))}-width-{self.intermediate_size}{tokens}"
+        recipe = "" if self.recipe == Recipe() else f"-lr-{self.recipe.lr:g}-hidden-{self.recipe.hidden_weight:g}"
+        return f"layers-{'-'.join(map(str, self.layers))}-width-{self.intermediate_size}{tokens}{recipe}"
 
 
 def feed_forward_widths(intermediate_size: int) -> list[int]:
@@ -99,6 +114,17 @@ def candidates_of_shape(influence: Sequence[float], shape: Shape) -> list[Candid
         Candidate(layers=layers, intermediate_size=shape.intermediate_size, kept_percent=shape.kept_percent)
         for layers in subsets
     ]
+
+
+def with_recipes(candidates: Sequence[Candidate], recipes: Sequence[Recipe]) -> list[Candidate]:
+    """Return candidates with a recipe each: the first one with every recipe, the others with the first recipe.
+
+    Args:
+        candidates: Candidates, the most promising first.
+        recipes: Recipes, the usual one first.
+    """
+    first = [replace(candidate, recipe=recipe) for candidate in candidates[:1] for recipe in recipes]
+    return first + [replace(candidate, recipe=recipes[0]) for candidate in candidates[1:]]
 
 
 def widest_fast_enough(speedups: Mapping[Shape, float], wanted: float) -> list[Shape]:

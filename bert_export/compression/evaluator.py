@@ -12,11 +12,13 @@ from typing import Any
 from bert_export.compression.candidates import (
     ALL_TOKENS,
     Candidate,
+    Recipe,
     Shape,
     candidates_of_shape,
     evenly_spread,
     feed_forward_widths,
     widest_fast_enough,
+    with_recipes,
 )
 from bert_export.compression.data import SearchData, SearchFiles
 from bert_export.compression.goal import CompressionSettings
@@ -121,7 +123,7 @@ class CandidateEvaluator:
             spread = evenly_spread(config.num_layers, len(candidate.layers))
             return candidate.layers != spread, self._untrained_loss(candidate)
 
-        return sorted(possible, key=rank)
+        return with_recipes(sorted(possible, key=rank), self.settings.recipes())
 
     def _fast_enough(self, speedup: float) -> list[Shape]:
         """Return the widest shapes that are fast enough. Their latencies are measured, not only predicted."""
@@ -208,7 +210,7 @@ class CandidateEvaluator:
             self.surgeon.save(candidate, start)
         self.progress(f"training {candidate.name} for {rung.epochs} epochs")
         try:
-            report = self._distill(str(start), output, rung)
+            report = self._distill(str(start), output, candidate.recipe, rung)
         except TrainingInterruptedError:
             raise
         except TrainingError as error:
@@ -221,15 +223,15 @@ class CandidateEvaluator:
             kept = {"metric": metric, "checkpoint": new, "superseded": old}
         return {**kept, "seconds": seconds}
 
-    def _distill(self, student: str, output: Path, rung: Rung) -> dict[str, Any]:
+    def _distill(self, student: str, output: Path, recipe: Recipe, rung: Rung) -> dict[str, Any]:
         """Train a checkpoint. The hidden states of the given rows serve both files: they are the first in either."""
         settings = self.settings
         with_copies = rung.all_rows and bool(self.data.copies)
         train = self.files.train if with_copies else self.files.given
         resume = (output / STATE_DIR / LAST_NAME).is_file()
         return distill(
-            self.surgeon.source.name, student, train, self.files.dev, output, settings.training(rung.epochs),
-            settings.losses(labelled=not self.data.unlabelled and not with_copies),
+            self.surgeon.source.name, student, train, self.files.dev, output, settings.training(recipe, rung.epochs),
+            settings.losses(recipe, labelled=not self.data.unlabelled and not with_copies),
             resume=resume, force=not resume, teacher_outputs=self.folder / f"{train.stem}-teacher-outputs.pt",
             compute_outputs=self.reference.model.run_encodings, hidden_states=self.hidden_states,
         )  # fmt: skip

@@ -87,9 +87,7 @@ def test_results_have_pages_with_their_conditions(project: Path) -> None:
     assert CliRunner().invoke(main, ["--root", str(project)]).exit_code == 0
     pages = {path.name: path.read_text(encoding="utf-8") for path in (project / "docs" / "results").rglob("*.md")}
     assert pages.keys() == {"index.md", "xeon.md", "quality.md", "peers-amx-int8.md"}
-    assert re.search(
-        r"\[`peers-amx-int8`\]\(figures/peers-amx-int8.md\) \| +`bert-bench run` \|", pages["index.md"]
-    )
+    assert re.search(r"\[`peers-amx-int8`\]\(figures/peers-amx-int8.md\) \| +`bert-bench run` \|", pages["index.md"])
     machine = pages["xeon.md"]
     assert "## MiniLM-L6 fine-tuned on SST-2, INT8\n" in machine
     assert "**1.11×** (0.93–1.29)" in machine

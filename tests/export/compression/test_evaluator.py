@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from bert_export.compression.candidates import Candidate, Shape
+from bert_export.compression.candidates import Candidate, Recipe, Shape
 from bert_export.compression.data import read_search_data
 from bert_export.compression.evaluator import CandidateEvaluator
 from bert_export.compression.goal import CompressionSettings
@@ -57,9 +57,12 @@ def test_a_pool_has_the_largest_fast_enough_candidates_evenly_spread_layers_firs
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = evaluator(tmp_path, monkeypatch).pool(1.9)
-    assert [(item.layers, item.intermediate_size) for item in found] == [
-        ((0, 3), 128), ((0, 2, 3), 64), ((0, 1), 128), ((0, 1, 2), 64), ((1, 3), 128), ((1, 2, 3), 64),
+    usual, other = CompressionSettings().recipes()
+    assert [(item.layers, item.intermediate_size, item.recipe) for item in found] == [
+        ((0, 3), 128, usual), ((0, 3), 128, other), ((0, 2, 3), 64, usual), ((0, 1), 128, usual),
+        ((0, 1, 2), 64, usual), ((1, 3), 128, usual), ((1, 2, 3), 64, usual),
     ]  # fmt: skip
+    assert len({item.name for item in found}) == len(found)
     assert evaluator(tmp_path, monkeypatch).pool(7.0) == []  # one layer of half the width: 12 / 2 = 6 times as fast
 
 
@@ -134,7 +137,7 @@ def test_a_longer_training_that_is_worse_is_dropped(tmp_path: Path, monkeypatch:
     before = Trial(Candidate(layers=(0,), intermediate_size=64), 0.9, "checkpoints/short")
     (tmp_path / before.checkpoint).mkdir(parents=True)
 
-    def train(student: str, output: Path, epochs: int) -> dict[str, Any]:
+    def train(student: str, output: Path, recipe: Recipe, rung: Rung) -> dict[str, Any]:
         output.mkdir(parents=True)
         return {"metric": "accuracy", "best": {"accuracy": metric}, "seconds": 1.0}
 
