@@ -62,7 +62,8 @@ _HOLD_OUT_EVERY = 3
 
 Item = TypeVar("Item")
 
-_INPUT_FIELDS = ("text", "text_pair", "question", "context", "tokens")
+INPUT_FIELDS = ("text", "text_pair", "question", "context", "tokens")
+"""Fields of a row that a task may read; the others are labels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +164,7 @@ def file_calibration(
         DataError: The file cannot be read.
         ExportError: None of its inputs is valid for the model.
     """
-    input_columns = {field: column for field, column in (columns or {}).items() if field in _INPUT_FIELDS}
+    input_columns = {field: column for field, column in (columns or {}).items() if field in INPUT_FIELDS}
     found = [item for record in read_records(path, input_columns) for item in _inputs_of(record, task)]
     found = spread(list(dict.fromkeys(found)), _MAX_INPUTS)
     inputs = valid_inputs(task, tokenizer, found)

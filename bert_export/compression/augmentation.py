@@ -8,17 +8,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from bert_export.calibration_texts import INPUT_FIELDS
 from bert_runtime.numerics import FloatArray
 from bert_runtime.records import Record
 
 __all__ = ["SimilarWords", "augmented_rows", "num_copies"]
-
-_TEXT_FIELDS = ("text", "text_pair", "question", "context")
-"""Fields of a row that hold a text; `tokens` holds words."""
 
 _REPLACED_SHARE = 0.4
 """Share of the words that are replaced, if they have similar ones (TinyBERT's p_t, appendix A)."""
@@ -94,6 +91,8 @@ def _most_similar(vectors: FloatArray, pieces: Sequence[set[int]]) -> list[list[
 def augmented_rows(records: Sequence[Record], similar: SimilarWords, copies: int, seed: int) -> list[Record]:
     """Return copies of rows, without labels, in which words are replaced by similar ones at random.
 
+    A copy that equals its row, as in scripts without spaces between words, is left out.
+
     Args:
         records: Rows.
         similar: Replacements.
@@ -101,26 +100,35 @@ def augmented_rows(records: Sequence[Record], similar: SimilarWords, copies: int
         seed: Seed of all choices.
     """
     random = np.random.default_rng(seed)
-    return [_changed(record, similar, random) for _ in range(copies) for record in records]
+    copied = (_changed(record, similar, random) for _ in range(copies) for record in records)
+    return [record for record in copied if record is not None]
 
 
-def _changed(record: Record, similar: SimilarWords, random: np.random.Generator) -> Record:
+def _changed(record: Record, similar: SimilarWords, random: np.random.Generator) -> Record | None:
+    """Return a copy of a row's inputs with other words, or `None` if no word was replaced."""
+
     def change(word: str) -> str:
         others = similar.of(word) if random.random() < _REPLACED_SHARE else []
         return others[random.integers(len(others))] if others else word
 
-    fields: dict[str, Any] = {}
-    for name in _TEXT_FIELDS:
-        if isinstance(text := record.fields.get(name), str):
-            fields[name] = _WORD.sub(lambda match: change(match.group()), text)
-    if isinstance(tokens := record.fields.get("tokens"), list):
-        fields["tokens"] = [change(token) for token in tokens]
-    return replace(record, fields=fields)
+    inputs = _inputs(record)
+    fields = {
+        name: _WORD.sub(lambda match: change(match.group()), value) if isinstance(value, str) else [*map(change, value)]
+        for name, value in inputs.items()
+    }
+    return replace(record, fields=fields) if fields != inputs else None
 
 
 def _words(record: Record) -> Iterator[str]:
-    for name in _TEXT_FIELDS:
-        if isinstance(text := record.fields.get(name), str):
-            yield from _WORD.findall(text)
-    if isinstance(tokens := record.fields.get("tokens"), list):
-        yield from tokens
+    for value in _inputs(record).values():
+        yield from _WORD.findall(value) if isinstance(value, str) else value
+
+
+def _inputs(record: Record) -> dict[str, str | list[str]]:
+    """Return the fields of a row that hold a text or words. The task may not read all of them."""
+    found = {name: record.fields[name] for name in INPUT_FIELDS if name in record.fields}
+    return {
+        name: value
+        for name, value in found.items()
+        if isinstance(value, str) or (isinstance(value, list) and all(isinstance(word, str) for word in value))
+    }

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bert_models.distillation.layers import evenly_spaced_layers
 from bert_models.pruning_schedule import TokenPruning
 
 __all__ = [
@@ -12,7 +13,6 @@ __all__ = [
     "Recipe",
     "Shape",
     "candidates_of_shape",
-    "evenly_spread",
     "feed_forward_widths",
     "widest_fast_enough",
     "with_recipes",
@@ -51,7 +51,8 @@ class Recipe:
     """How a candidate is trained."""
 
     lr: float = 3e-4
-    """Peak learning rate."""
+    """Peak learning rate: with it, half of BANKING77's layers came within 0.1 % of their teacher
+    (bench/results/distillation.json)."""
     hidden_weight: float = 1.0
     """Weight of the distance between its hidden states and the uncompressed model's, see `DistillationSettings`."""
 
@@ -88,12 +89,6 @@ def feed_forward_widths(intermediate_size: int) -> list[int]:
     return sorted({width for width in (*shares, intermediate_size) if 0 < width <= intermediate_size}, reverse=True)
 
 
-def evenly_spread(total: int, num_layers: int) -> tuple[int, ...]:
-    """Return the indices of a number of layers, evenly spread from the first of `total` to the last."""
-    last = max(num_layers - 1, 1)
-    return tuple(round(index * (total - 1) / last) for index in range(num_layers))
-
-
 def candidates_of_shape(influence: Sequence[float], shape: Shape) -> list[Candidate]:
     """Return the candidates of a shape: which layers to keep is decided by training them.
 
@@ -106,7 +101,7 @@ def candidates_of_shape(influence: Sequence[float], shape: Shape) -> list[Candid
         shape: The number of layers, and what all of them have in common.
     """
     total, num_layers = len(influence), shape.num_layers
-    spread = evenly_spread(total, num_layers)
+    spread = tuple(evenly_spaced_layers(total, num_layers))
     ranked = sorted(range(total), key=lambda layer: (-influence[layer], layer))
     influential = tuple(sorted(ranked[:num_layers]))
     subsets = dict.fromkeys((tuple(range(num_layers)), spread, influential))

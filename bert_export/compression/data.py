@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bert_export.calibration_texts import INPUT_FIELDS
 from bert_models.errors import CompressionError
 from bert_models.training.dev_split import shared_text, split_rows
 from bert_models.training.infer_task import label_reader
@@ -20,8 +21,6 @@ __all__ = ["SearchData", "SearchFiles", "read_search_data"]
 _MIN_ROWS = 50
 """Rows without which neither part of dev can tell models apart: at 90 % accuracy, the standard error of 50 rows is 4.2
 points, and of 1,000 rows 0.9."""
-
-_INPUT_FIELDS = ("text", "text_pair", "question", "context", "tokens")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +126,7 @@ def read_search_data(
         CompressionError: There are too few rows to judge by, or all training rows are left out.
     """
     train_records, dev_records = read_records(train, columns), read_records(dev, columns)
-    input_columns = {field: name for field, name in (columns or {}).items() if field in _INPUT_FIELDS}
+    input_columns = {field: name for field, name in (columns or {}).items() if field in INPUT_FIELDS}
     more = [] if unlabelled is None else _read_inputs(task, unlabelled, input_columns)
     build_examples(task, tokenizer, train_records)
     if test is None:

@@ -15,7 +15,6 @@ from bert_export.compression.candidates import (
     Recipe,
     Shape,
     candidates_of_shape,
-    evenly_spread,
     feed_forward_widths,
     widest_fast_enough,
     with_recipes,
@@ -34,6 +33,7 @@ from bert_export.exporter import export
 from bert_models.compression import is_savable
 from bert_models.distillation import distill
 from bert_models.distillation.hidden_states import HiddenStates
+from bert_models.distillation.layers import evenly_spaced_layers
 from bert_models.errors import TrainingError, TrainingInterruptedError
 from bert_models.training.run_dir import LAST_NAME, STATE_DIR
 
@@ -120,8 +120,8 @@ class CandidateEvaluator:
         ]
 
         def rank(candidate: Candidate) -> tuple[bool, float]:
-            spread = evenly_spread(config.num_layers, len(candidate.layers))
-            return candidate.layers != spread, self._untrained_loss(candidate)
+            spread = evenly_spaced_layers(config.num_layers, len(candidate.layers))
+            return [*candidate.layers] != spread, self._untrained_loss(candidate)
 
         return with_recipes(sorted(possible, key=rank), self.settings.recipes())
 
@@ -159,9 +159,9 @@ class CandidateEvaluator:
         self.progress(f"candidates that are {level} as fast: training {steps}{self._time_left()}")
         return rungs
 
-    def plan_last(self, level: str, compute: Callable[[], int]) -> int:
+    def plan_last(self, level: str, compute: Callable[[], Rung]) -> Rung:
         """See `Evaluator.plan_last`."""
-        return int(self.journal.remember(f"epochs of the last rung {level}", compute))
+        return Rung(**self.journal.remember(f"last rung {level}", lambda: asdict(compute())))
 
     def epoch_s(self, candidates: Sequence[Candidate]) -> float:
         """See `Evaluator.epoch_s`."""

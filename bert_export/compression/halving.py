@@ -6,7 +6,7 @@ from typing import Any
 
 from bert_export.compression.candidates import Candidate
 
-__all__ = ["Rung", "Trial", "final_epochs", "halve", "plan_rungs"]
+__all__ = ["Rung", "Trial", "halve", "plan_last_rung", "plan_rungs"]
 
 _REDUCTION_FACTOR = 3
 """Reduction factor of successive halving: a third of the candidates goes on to the next rung."""
@@ -38,7 +38,7 @@ class Trial:
     """The folder of its checkpoint, relative to that of the search."""
 
 
-def plan_rungs(num_candidates: int, epoch_s: float, budget_s: float, given_share: float = 1.0) -> list[Rung]:
+def plan_rungs(num_candidates: int, epoch_s: float, budget_s: float, given_share: float) -> list[Rung]:
     """Divide a budget: at least half of it is for the last candidate, the rest for as many as it allows.
 
     What is distilled longer loses less, and the first epochs tell the candidates apart: half of BANKING77's layers came
@@ -48,30 +48,40 @@ def plan_rungs(num_candidates: int, epoch_s: float, budget_s: float, given_share
         num_candidates: How many candidates there are.
         epoch_s: Seconds that one epoch of a candidate takes on all rows.
         budget_s: Seconds for all of them.
-        given_share: Share of the rows that are no copies: only the last rung is trained on these, too.
+        given_share: Share of the rows that are no copies: only the last rung is trained on these, too, if the budget
+            allows it.
 
     Returns:
         The rungs; with too small a budget, one candidate that is trained for one epoch.
     """
-    for number in range(min(num_candidates, _MAX_CANDIDATES), 0, -1):
-        rungs = [Rung(number, 1, all_rows=False)] if number > 1 else []
-        if number > _REDUCTION_FACTOR:
-            rungs.append(Rung(-(-number // _REDUCTION_FACTOR), 2, all_rows=False))
-        spent_s = given_share * epoch_s * sum(rung.num_candidates * rung.epochs for rung in rungs)
-        epochs = int((budget_s - spent_s) / epoch_s)
-        if (epochs >= _MIN_FINAL_EPOCHS and epochs * epoch_s >= spent_s) or number == 1:
-            return [*rungs, Rung(1, final_epochs(epoch_s, budget_s - spent_s))]
-    raise AssertionError("expected at least one candidate")
+    given_s = given_share * epoch_s
+    for last_s in (epoch_s, given_s):
+        for number in range(min(num_candidates, _MAX_CANDIDATES), 1, -1):
+            rungs = [Rung(number, 1, all_rows=False)]
+            if number > _REDUCTION_FACTOR:
+                rungs.append(Rung(-(-number // _REDUCTION_FACTOR), 2, all_rows=False))
+            spent_s = given_s * sum(rung.num_candidates * rung.epochs for rung in rungs)
+            last = _last_rung(last_s, budget_s - spent_s, all_rows=last_s == epoch_s)
+            last_rung_s = last.epochs * last_s
+            if last.epochs >= _MIN_FINAL_EPOCHS and spent_s <= last_rung_s <= budget_s - spent_s:
+                return [*rungs, last]
+    return [plan_last_rung(epoch_s, budget_s, given_share)]
 
 
-def final_epochs(epoch_s: float, budget_s: float) -> int:
-    """Return for how many epochs the last candidate is trained.
+def plan_last_rung(epoch_s: float, budget_s: float, given_share: float) -> Rung:
+    """Return how the last candidate is trained: with copies if there is time for a few epochs.
 
     Args:
-        epoch_s: Seconds that one of its epochs takes.
+        epoch_s: Seconds that one of its epochs takes on all rows.
         budget_s: Seconds that are left.
+        given_share: Share of the rows that are no copies.
     """
-    return min(max(int(budget_s / epoch_s), 1), _MAX_FINAL_EPOCHS)
+    all_rows = given_share == 1 or budget_s >= _MIN_FINAL_EPOCHS * epoch_s
+    return _last_rung(epoch_s if all_rows else given_share * epoch_s, budget_s, all_rows=all_rows)
+
+
+def _last_rung(epoch_s: float, budget_s: float, *, all_rows: bool) -> Rung:
+    return Rung(1, min(max(int(budget_s / epoch_s), 1), _MAX_FINAL_EPOCHS), all_rows=all_rows)
 
 
 def halve(

@@ -103,5 +103,5 @@ def _differences(before: Any, now: Mapping[str, Any]) -> str:
     """Describe in what two requests differ."""
     if not isinstance(before, dict):
         return "which cannot be read"
-    differing = [key for key in now if before.get(key) != now[key]]
+    differing = [key for key in now if key not in before or before[key] != now[key]]
     return "; ".join(f"{key} was {before.get(key)!r:.60}, is now {now[key]!r:.60}" for key in differing)

@@ -19,18 +19,19 @@ __all__ = ["Reference", "drop_to_json", "timed_texts"]
 _TIMED_TEXTS = 48
 """Texts of dev that latencies are measured on, evenly spread over the lengths."""
 
+_NUM_TIMINGS = 3
+"""Bundles are timed so often, and the median speed-up counts: on a shared machine, one that is 2.04 times as fast was
+once 1.83 times as fast."""
+
+_REST_S = 5.0
+"""Seconds between two timings (a judgement)."""
+
 
 def timed_texts(model: Model, texts: Sequence[TextInput]) -> list[TextInput]:
     """Choose texts whose lengths in tokens are distributed as those of all: evenly spread in the order of length."""
     windows = model.tokenizer.encode(list(texts))
     order = sorted(range(len(texts)), key=lambda index: sum(map(len, windows[index])))
     return spread([texts[index] for index in order], _TIMED_TEXTS)
-
-
-_NUM_TIMINGS = 3
-_REST_S = 5.0
-"""Bundles are timed so often, with a rest between, and the median speed-up counts: on a shared machine, one that is
-2.04 times as fast was once 1.83 times as fast."""
 
 
 class Reference:

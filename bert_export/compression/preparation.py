@@ -20,9 +20,12 @@ from bert_export.compression.measuring import Reference
 from bert_export.exporter import export
 from bert_models import Checkpoint, TaskModel
 from bert_models.distillation.losses import SOFT_LOSSES
+from bert_models.distillation.run import unlabelled_examples
 from bert_models.errors import CompressionError, ConfigError
 from bert_models.first_token import check_prunable
 from bert_runtime.bundle.manifest import MANIFEST_NAME, sha256_file
+from bert_runtime.errors import DataError
+from bert_runtime.records import Record
 from bert_runtime.tasks import Reranking, Task
 from bert_runtime.tokenization import TextTokenizer
 
@@ -143,9 +146,18 @@ def augment(
     if count == 0:
         return data
     similar = SimilarWords(given, tokenizer.token_ids, model.encoder.embeddings.token.weight.detach().float().numpy())
-    augmented = data.with_copies(augmented_rows(given, similar, count, settings.seed))
+    copies = augmented_rows(given, similar, count, settings.seed)
+    augmented = data.with_copies([record for record in copies if _is_readable(record, model.task, tokenizer)])
     progress(f"training on {len(given)} rows and {len(augmented.copies)} copies with words replaced by similar ones")
     return augmented
+
+
+def _is_readable(record: Record, task: Task, tokenizer: TextTokenizer) -> bool:
+    """Return whether the task accepts a row: a question of other words may have more tokens than it may."""
+    try:
+        return bool(unlabelled_examples(task, tokenizer, [record]))
+    except DataError:
+        return False
 
 
 def kept_percents(

@@ -1,11 +1,11 @@
 """The search as a pure function: which candidates are trained and measured, and which is chosen."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from bert_export.compression.candidates import Candidate
-from bert_export.compression.halving import Rung, Trial, final_epochs, halve, plan_rungs
+from bert_export.compression.halving import Rung, Trial, halve, plan_last_rung, plan_rungs
 
 __all__ = ["Evaluator", "Measured", "fastest_within_drop", "speed_ladder", "within_speed"]
 
@@ -40,8 +40,8 @@ class Evaluator(Protocol):
     def plan(self, level: str, compute: Callable[[], list[Rung]]) -> list[Rung]:
         """Return the plan of a level: the one that an interrupted search began with, or a new one."""
 
-    def plan_last(self, level: str, compute: Callable[[], int]) -> int:
-        """Return the epochs of a level's last rung: those that an interrupted search began with, or new ones."""
+    def plan_last(self, level: str, compute: Callable[[], Rung]) -> Rung:
+        """Return a level's last rung: the one that an interrupted search began with, or a new one."""
 
     def epoch_s(self, candidates: Sequence[Candidate]) -> float:
         """Return the mean seconds that one epoch of the candidates takes on all rows."""
@@ -83,10 +83,11 @@ def within_speed(evaluator: Evaluator, speedup: float, share: float = 1.0) -> li
     rungs = evaluator.plan(level, plan)
 
     def use_what_is_left(candidate: Candidate, rung: Rung) -> Rung:
-        def epochs() -> int:
-            return final_epochs(evaluator.epoch_s([candidate]), evaluator.time_left_s() - others_s)
+        def plan_again() -> Rung:
+            left_s = evaluator.time_left_s() - others_s
+            return plan_last_rung(evaluator.epoch_s([candidate]), left_s, evaluator.given_share)
 
-        return replace(rung, epochs=evaluator.plan_last(level, epochs))
+        return evaluator.plan_last(level, plan_again)
 
     trials = halve(candidates, rungs, lambda *given: evaluator.train(level, *given), use_what_is_left)
     measured: list[Measured] = []

@@ -11,7 +11,7 @@ from bert_runtime.batching.batch_runner import check_max_batch_tokens
 from bert_runtime.bundle.atomic_files import atomic_write, temp_path
 from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest, sha256_file
 from bert_runtime.bundle.schema import from_plain, to_json, to_plain
-from bert_runtime.cpu.native_kernels import kernel_names
+from bert_runtime.cpu.native_kernels import native_kernels_record
 from bert_runtime.cpu.session import MAX_THREADS
 from bert_runtime.errors import BundleError, InputError
 from bert_runtime.machine import available_cores, describe, installed_versions
@@ -99,7 +99,7 @@ def this_machine() -> dict[str, Any]:
     versions = installed_versions(("onnxruntime", "onnxruntime-gpu"))
     return {key: described[key] for key in ("cpu", "cpu_model", "cores", "instruction_sets")} | {
         "versions": versions,
-        "kernels": list(kernel_names()),
+        "kernels": native_kernels_record(),
     }
 
 

@@ -1,8 +1,8 @@
 // Shared by quantized_attention.cc (int16) and float_attention.cc (float32): masks, scores and the loop over heads.
 //
 // Blocking. A job is one head of one sequence. It packs the head's keys and values once, then takes blocks of up to
-// MR = kMaxTileRows queries; the scores of one block stay in the cache between the three steps. Few heads of a long
-// text are packed first, and a job is then a part of a head's queries: see compute_heads.
+// MR = kMaxTileRows queries (kMaxBlockQueries on tiles); the scores of one block stay in the cache between the three
+// steps. Few heads of a long text are packed first, and a job is then a part of a head's queries: see compute_heads.
 //
 //                        keys, packed                        values, packed
 //                    panels of C = kPanelColumns tokens   panels of C elements of the head

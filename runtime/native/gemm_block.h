@@ -166,9 +166,11 @@ void multiply_in_tiles(const GemmBlock& block, const Epilogue& epilogue) {
 template <class Dot, class Epilogue>
 void multiply_block(const GemmBlock& block, const Epilogue& epilogue) {
 #ifdef BERT_AMX
-  if constexpr (kHasTiles<Dot>) return multiply_in_tiles<Dot>(block, epilogue);
+  if constexpr (kHasTiles<Dot>)
+    multiply_in_tiles<Dot>(block, epilogue);
+  else
 #endif
-  multiply_in_registers<Dot>(block, epilogue);
+    multiply_in_registers<Dot>(block, epilogue);
 }
 
 }  // namespace bert

@@ -93,7 +93,7 @@ struct Head {
 
 void nothing(size_t) {}
 
-// sums [rows, kPanelColumns] = A · panel of bfloat16, for rows up to 32.
+// sums [rows, kPanelColumns] = A · panel of bfloat16, for rows up to 32. All 16 or 32 rows are written.
 void multiply(size_t rows, const BFloat16* a, const BFloat16* panel, size_t depth, float* sums, size_t stride) {
   if (rows > kTileRows)
     multiply_tiles<DotBF16, 2>(bytes_of(a), bytes_of(panel), depth / kBf16Group, sums, stride, nothing);

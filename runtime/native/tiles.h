@@ -1,5 +1,5 @@
 // AMX: products of tiles, matrices of 16 rows × 64 bytes in 8 registers of their own. A tile of A times a tile of B
-// adds to 16 × 16 sums, in the time of 8 vector instructions for 8 times as many products.
+// adds to 16 × 16 sums, in the time of 32 vector instructions, which compute an eighth of its products.
 //
 //                                   B panel, 64 bytes of each column: 16 steps of kStepBytes = 128
 //                                   <-- 16 columns --><-- 16 columns -->
@@ -8,7 +8,7 @@
 //   16 rows   [    a0    ]          [      c0        ][      c1        ]
 //   16 rows   [    a1    ]          [      c2        ][      c3        ]
 //
-// The panels of packing.h already are such tiles, if K fills them: kTileBytes.
+// The panels of packing.h already are such tiles, if K fills them: kDepthBytes.
 #pragma once
 #include <immintrin.h>
 

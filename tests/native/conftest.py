@@ -24,8 +24,14 @@ def hook() -> ModuleType:
     return module
 
 
-SUPPORTED = [name for name, needed in native_kernels._LIBRARIES.items() if needed <= cpu_flags()]
-"""The kernel libraries for this processor, the best first."""
+_FOLDER = Path(native_kernels.__file__).parents[1] / "lib"
+
+SUPPORTED = [
+    name
+    for name, needed in native_kernels._LIBRARIES.items()
+    if needed <= cpu_flags() and native_kernels._operators(_FOLDER / name) != ()
+]
+"""The kernel libraries for this processor, the best first; without AMX's where the system refuses its registers."""
 
 
 @pytest.fixture(params=SUPPORTED or ["none"])

@@ -25,8 +25,8 @@ _UNKNOWN_MEMORY_BYTES = 8 * 1024**3
 class HiddenStates:
     """Keeps the hidden states that students are compared with, in bfloat16, so that the teacher runs in one epoch only.
 
-    The students have one teacher, one training file and one tokenizer. If all of it takes more than `max_bytes`,
-    nothing is kept: batches are drawn at random, so that those of sequences that were kept would be few.
+    The students have one teacher and one tokenizer, and training files that begin with the same rows. What exceeds
+    `max_bytes` is not kept, and the teacher runs again for each batch that has such a sequence.
 
     Args:
         max_bytes: Bytes to keep at most; by default a quarter of the memory.
@@ -52,20 +52,18 @@ class HiddenStates:
                 for layer in layers
             ]
         hidden = compute()
-        if self._bytes_left >= 0:
-            self._keep(batch, indices, {layer: hidden[layer] for layer in layers})
+        self._keep(batch, indices, {layer: hidden[layer] for layer in layers})
         return [hidden[layer] for layer in layers]
 
     def _keep(self, batch: TensorBatch, indices: Sequence[int], hidden: dict[int, Tensor]) -> None:
         lengths = batch.attention_mask.sum(dim=1).tolist()
-        for layer, states in hidden.items():
-            rounded = states.detach().to("cpu", torch.bfloat16)
+        for layer, all_states in hidden.items():
+            rounded = all_states.detach().to("cpu", torch.bfloat16)
             for sequence, (index, length) in enumerate(zip(indices, lengths, strict=True)):
-                if (layer, index) not in self._kept:
-                    self._kept[layer, index] = kept = rounded[sequence, :length].clone()
-                    self._bytes_left -= kept.nbytes
-        if self._bytes_left < 0:
-            self._kept.clear()
+                states = rounded[sequence, :length]
+                if (layer, index) not in self._kept and states.nbytes <= self._bytes_left:
+                    self._kept[layer, index] = states.clone()
+                    self._bytes_left -= states.nbytes
 
 
 def _memory_bytes() -> int:

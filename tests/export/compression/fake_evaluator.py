@@ -43,7 +43,7 @@ class FakeEvaluator:
         self.levels.append(level)
         return compute()
 
-    def plan_last(self, level: str, compute: Callable[[], int]) -> int:
+    def plan_last(self, level: str, compute: Callable[[], Rung]) -> Rung:
         return compute()
 
     def epoch_s(self, candidates: Sequence[Candidate]) -> float:

@@ -34,15 +34,23 @@ def test_similar_words_are_the_nearest_that_share_no_piece() -> None:
 
 def test_copies_have_other_words_and_no_labels() -> None:
     rows = [record(text="red, one (car)!", label="x"), record(tokens=["red", "unknown", "two"], tags=["A", "B", "C"])]
-    copies = augmented_rows(rows, similar(*rows), 5, seed=0)
-    assert len(copies) == 10
+    copies = augmented_rows(rows, similar(*rows), 9, seed=0)
+    assert 9 < len(copies) <= 18
     assert {frozenset(copy.fields) for copy in copies} == {frozenset({"text"}), frozenset({"tokens"})}
-    assert {len(copy.fields["tokens"]) for copy in copies[1::2]} == {3}
-    assert all(copy.fields["tokens"][1] == "unknown" for copy in copies[1::2])
-    texts = {copy.fields["text"] for copy in copies[::2]}
+    words = [copy.fields["tokens"] for copy in copies if "tokens" in copy.fields]
+    assert {len(row) for row in words} == {3}
+    assert all(row[1] == "unknown" for row in words)
+    texts = {copy.fields["text"] for copy in copies if "text" in copy.fields}
     assert len(texts) > 1
     assert all(text.count(",") == text.count("(") == text.count(")!") == 1 for text in texts)
-    assert copies == augmented_rows(rows, similar(*rows), 5, seed=0) != augmented_rows(rows, similar(*rows), 5, seed=1)
+    assert copies == augmented_rows(rows, similar(*rows), 9, seed=0) != augmented_rows(rows, similar(*rows), 9, seed=1)
+
+
+def test_copies_that_equal_their_row_are_left_out() -> None:
+    rows = [record(text="red one", label="x"), record(text="unknown", tokens=[101, 5]), record(tokens=[{"t": "red"}])]
+    copies = augmented_rows(rows, similar(*rows), 9, seed=0)
+    assert 0 < len(copies) < 9
+    assert all(copy.fields["text"] != "red one" for copy in copies)
 
 
 @pytest.mark.parametrize(("rows", "copies"), [(100, 9), (5_750, 6), (12_543, 3), (40_000, 0), (90_000, 0)])

@@ -1,5 +1,6 @@
 """Candidates of a pool, what an interrupted search leaves, and surgery by importance."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from bert_export.compression.search import Measured
 from bert_export.compression.surgery import Surgeon
 from bert_export.errors import ParityError
 from bert_models import open_checkpoint
+from bert_models.distillation import DistillationSettings
 from bert_models.errors import CompressionError
 from bert_runtime.records import Record
 
@@ -114,6 +116,27 @@ def test_a_level_that_was_begun_goes_on_when_the_time_is_over(tmp_path: Path, mo
     made.plan("2x", list)
     made.reserve_s = 1000.0
     assert (made.may_begin("2x"), made.may_begin("3x")) == (True, False)
+
+
+def test_only_the_last_rung_is_trained_on_copies_and_without_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {
+        "data": SimpleNamespace(copies=["a copy"], unlabelled=[]),
+        "files": SimpleNamespace(train=Path("augmented.jsonl"), given=Path("train.jsonl"), dev=Path("dev.jsonl")),
+        "surgeon": SimpleNamespace(source=SimpleNamespace(name="teacher")),
+        "reference": SimpleNamespace(model=SimpleNamespace(run_encodings=None)),
+    }
+    made = replace(evaluator(tmp_path, monkeypatch), **given)
+    calls: list[tuple[Any, ...]] = []
+    monkeypatch.setattr("bert_export.compression.evaluator.distill", lambda *given, **options: calls.append(given))
+    for rung in (Rung(3, 1, all_rows=False), Rung(1, 4)):
+        made._distill("student", tmp_path / "out", Recipe(1e-4, 0.5), rung)
+    found = [(train.name, settings.epochs, settings.lr, losses) for _, _, train, _, _, settings, losses in calls]
+    assert found == [
+        ("train.jsonl", 1, 1e-4, DistillationSettings(hidden_weight=0.5, hard_weight=1.0)),
+        ("augmented.jsonl", 4, 1e-4, DistillationSettings(hidden_weight=0.5, hard_weight=0.0)),
+    ]
 
 
 def test_an_interrupted_search_measures_the_best_of_the_longest_training(

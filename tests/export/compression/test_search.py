@@ -83,11 +83,15 @@ def short(num_candidates: int, epochs: int) -> Rung:
         (9, 1.0, 100.0, 1.0, [short(9, 1), short(3, 2), Rung(1, 30)]),
         (9, 1.0, 19.0, 1.0, [short(5, 1), short(2, 2), Rung(1, 10)]),
         (9, 1.0, 19.0, 0.25, [short(9, 1), short(3, 2), Rung(1, 15)]),
+        (9, 300.0, 890.0, 0.1, [short(8, 1), short(3, 2), short(1, 15)]),
+        (9, 1000.0, 910.0, 0.1, [short(3, 1), short(1, 6)]),
         (9, 1.0, 8.0, 1.0, [short(3, 1), Rung(1, 5)]),
         (3, 10.0, 65.0, 1.0, [short(3, 1), Rung(1, 3)]),
         (30, 1.0, 100.0, 1.0, [short(9, 1), short(3, 2), Rung(1, 30)]),
         (9, 10.0, 12.0, 1.0, [Rung(1, 1)]),
-        (9, 10.0, 0.0, 0.5, [Rung(1, 1)]),
+        (9, 10.0, 0.0, 0.5, [short(1, 1)]),
+        (1, 10.0, 35.0, 0.5, [Rung(1, 3)]),
+        (1, 10.0, 29.0, 0.5, [short(1, 5)]),
     ],
 )
 def test_a_budget_is_divided_into_rungs(
@@ -96,8 +100,8 @@ def test_a_budget_is_divided_into_rungs(
     found = plan_rungs(number, epoch_s, budget_s, given_share)
     shares = {True: 1.0, False: given_share}
     spent = epoch_s * sum(rung.num_candidates * rung.epochs * shares[rung.all_rows] for rung in found)
-    assert spent <= budget_s or found == [Rung(1, 1)]
-    assert epoch_s * found[-1].epochs >= spent / 2
+    assert spent <= budget_s or found[0].epochs == len(found) == 1
+    assert epoch_s * found[-1].epochs * shares[found[-1].all_rows] >= spent / 2
     assert found == expected
 
 

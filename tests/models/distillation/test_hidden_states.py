@@ -42,8 +42,10 @@ def test_sequences_are_found_in_other_batches() -> None:
     assert torch.equal(found[1][real].float(), expected[2][real])
 
 
-def test_nothing_is_kept_of_a_training_set_that_is_too_large() -> None:
-    states, batch = HiddenStates(max_bytes=60), batch_of([3, 5], [0, 1])
+def test_what_exceeds_the_memory_is_computed_again_and_what_was_kept_stays() -> None:
+    first, batch = batch_of([2], [7]), batch_of([3, 5], [0, 1])
+    states = HiddenStates(max_bytes=60)  # a token has three numbers of two bytes
+    states.read(first, (1,), lambda: hidden_of(first))
     calls = []
 
     def compute() -> list[Tensor]:
@@ -53,7 +55,8 @@ def test_nothing_is_kept_of_a_training_set_that_is_too_large() -> None:
     for _ in range(3):
         assert torch.equal(states.read(batch, (1,), compute)[0], hidden_of(batch)[1])
     assert len(calls) == 3
-    assert not states._kept
+    assert sum(kept.nbytes for kept in states._kept.values()) <= 60
+    assert torch.equal(states.read(first, (1,), list)[0].float(), hidden_of(first)[1])
 
 
 @pytest.mark.parametrize("teacher", ["single_label"], indirect=True)
