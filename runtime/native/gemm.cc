@@ -20,8 +20,8 @@
 //
 //   job:   the row block times the panels of the weight block, with the epilogue: gemm_block.h
 //
-// Row blocks and tiles divide their rows evenly: 49 rows are 24 + 25; with AMX, row blocks are whole tiles of 16. With a
-// single row block (M ≤ kBlockRows), weight blocks are 64 columns wide, so that all threads have work.
+// Row blocks and tiles divide their rows evenly: 49 rows are 24 + 25; with AMX, row blocks are whole tiles of 16. With
+// a single row block (M ≤ kBlockRows), weight blocks are 64 columns wide, so that all threads have work.
 #include <algorithm>
 #include <type_traits>
 
