@@ -92,9 +92,9 @@ def feed_forward_widths(intermediate_size: int) -> list[int]:
 def candidates_of_shape(influence: Sequence[float], shape: Shape) -> list[Candidate]:
     """Return the candidates of a shape: which layers to keep is decided by training them.
 
-    They keep the first layers (the best of the strategies of Sajjad et al., arXiv:2004.03844), layers evenly spread
-    from the first to the last (DistilBERT, arXiv:1910.01108), and those of the largest influence (ShortGPT,
-    arXiv:2403.03853).
+    They keep layers evenly spread from the first to the last (DistilBERT, arXiv:1910.01108), the first layers (the best
+    of the strategies of Sajjad et al., arXiv:2004.03844), and those of the largest influence (ShortGPT,
+    arXiv:2403.03853), in this order.
 
     Args:
         influence: The influence of each layer, see `bert_models.compression.layer_influence`.
@@ -104,7 +104,7 @@ def candidates_of_shape(influence: Sequence[float], shape: Shape) -> list[Candid
     spread = tuple(evenly_spaced_layers(total, num_layers))
     ranked = sorted(range(total), key=lambda layer: (-influence[layer], layer))
     influential = tuple(sorted(ranked[:num_layers]))
-    subsets = dict.fromkeys((tuple(range(num_layers)), spread, influential))
+    subsets = dict.fromkeys((spread, tuple(range(num_layers)), influential))
     return [
         Candidate(layers=layers, intermediate_size=shape.intermediate_size, kept_percent=shape.kept_percent)
         for layers in subsets
@@ -112,14 +112,19 @@ def candidates_of_shape(influence: Sequence[float], shape: Shape) -> list[Candid
 
 
 def with_recipes(candidates: Sequence[Candidate], recipes: Sequence[Recipe]) -> list[Candidate]:
-    """Return candidates with a recipe each: the first one with every recipe, the others with the first recipe.
+    """Return candidates with a recipe each: all with the first one, and the first candidate with the others, too.
 
     Args:
         candidates: Candidates, the most promising first.
         recipes: Recipes, the usual one first.
+
+    Returns:
+        The two most promising candidates, the first one with the other recipes, and the rest: which layers are kept
+        matters more.
     """
-    first = [replace(candidate, recipe=recipe) for candidate in candidates[:1] for recipe in recipes]
-    return first + [replace(candidate, recipe=recipes[0]) for candidate in candidates[1:]]
+    usual = [replace(candidate, recipe=recipes[0]) for candidate in candidates]
+    others = [replace(candidate, recipe=recipe) for candidate in candidates[:1] for recipe in recipes[1:]]
+    return [*usual[:2], *others, *usual[2:]]
 
 
 def widest_fast_enough(speedups: Mapping[Shape, float], wanted: float) -> list[Shape]:

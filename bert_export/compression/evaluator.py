@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import product
+from itertools import product, zip_longest
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -33,7 +33,6 @@ from bert_export.exporter import export
 from bert_models.compression import is_savable
 from bert_models.distillation import distill
 from bert_models.distillation.hidden_states import HiddenStates
-from bert_models.distillation.layers import evenly_spaced_layers
 from bert_models.errors import TrainingError, TrainingInterruptedError
 from bert_models.training.run_dir import LAST_NAME, STATE_DIR
 
@@ -105,25 +104,28 @@ class CandidateEvaluator:
         return max(map(self.predicted_speedup, self._shapes())) / _SPEED_MARGIN
 
     def pool(self, speedup: float) -> list[Candidate]:
-        """See `Evaluator.pool`: evenly spread layers first, and those of the least loss before any training.
+        """See `Evaluator.pool`: the strategies of `candidates_of_shape` in turn, each with its least loss as cut first.
 
-        What a model loses as it is cut says little about what it learns: of UD-EWT's, layers 3-4-5 had the least loss
-        before training, and lost 1.5 % after it, where layers 0-2-5 lost 0.4 %.
+        What a model loses as it is cut says little about what it learns, and no strategy is always the best: of UD-EWT,
+        layers 3-4-5 had the least loss before training, and lost 1.5 % after it, where 0-2-5 lost 0.4 %; of two layers,
+        0-1 had an accuracy of 0.959 after an epoch, and 0-5 of 0.936.
         """
         config = self.surgeon.model.config
         shapes = self._fast_enough(speedup * _SPEED_MARGIN)
-        found = [candidate for shape in shapes for candidate in candidates_of_shape(self.surgeon.influence, shape)]
+        strategies = zip_longest(*(candidates_of_shape(self.surgeon.influence, shape) for shape in shapes))
         possible = [
-            candidate
-            for candidate in found
-            if is_savable(config, candidate.layers) and not (config.norm_first and candidate.layers[0])
+            [
+                candidate
+                for candidate in candidates
+                if candidate is not None
+                and is_savable(config, candidate.layers)
+                and not (config.norm_first and candidate.layers[0])
+            ]
+            for candidates in strategies
         ]
-
-        def rank(candidate: Candidate) -> tuple[bool, float]:
-            spread = evenly_spaced_layers(config.num_layers, len(candidate.layers))
-            return [*candidate.layers] != spread, self._untrained_loss(candidate)
-
-        return with_recipes(sorted(possible, key=rank), self.settings.recipes())
+        ranked = [sorted(candidates, key=self._untrained_loss) for candidates in possible]
+        in_turn = [candidate for turn in zip_longest(*ranked) for candidate in turn if candidate is not None]
+        return with_recipes(in_turn, self.settings.recipes())
 
     def _fast_enough(self, speedup: float) -> list[Shape]:
         """Return the widest shapes that are fast enough. Their latencies are measured, not only predicted."""

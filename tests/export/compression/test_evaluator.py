@@ -55,14 +55,14 @@ def evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CandidateEvalu
     )  # fmt: skip
 
 
-def test_a_pool_has_the_largest_fast_enough_candidates_evenly_spread_layers_first(
+def test_a_pool_has_the_largest_fast_enough_candidates_of_each_strategy_in_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = evaluator(tmp_path, monkeypatch).pool(1.9)
     usual, other = CompressionSettings().recipes()
     assert [(item.layers, item.intermediate_size, item.recipe) for item in found] == [
-        ((0, 3), 128, usual), ((0, 3), 128, other), ((0, 2, 3), 64, usual), ((0, 1), 128, usual),
-        ((0, 1, 2), 64, usual), ((1, 3), 128, usual), ((1, 2, 3), 64, usual),
+        ((0, 3), 128, usual), ((0, 1), 128, usual), ((0, 3), 128, other), ((1, 3), 128, usual),
+        ((0, 2, 3), 64, usual), ((0, 1, 2), 64, usual), ((1, 2, 3), 64, usual),
     ]  # fmt: skip
     assert len({item.name for item in found}) == len(found)
     assert evaluator(tmp_path, monkeypatch).pool(7.0) == []  # one layer of half the width: 12 / 2 = 6 times as fast

@@ -16,10 +16,10 @@ from bert_export.compression.search import fastest_within_drop, speed_ladder, wi
 from .fake_evaluator import FakeEvaluator, candidate
 
 
-def test_the_subsets_of_a_depth_are_the_first_the_spread_and_the_influential_layers() -> None:
+def test_the_subsets_of_a_depth_are_the_spread_the_first_and_the_influential_layers() -> None:
     found = candidates_of_shape([0.5, 0.1, 0.2, 0.3, 0.4, 0.6], Shape(3, 1536))
-    assert [item.layers for item in found] == [(0, 1, 2), (0, 2, 5), (0, 4, 5)]
-    assert found[0].name == "layers-0-1-2-width-1536"
+    assert [item.layers for item in found] == [(0, 2, 5), (0, 1, 2), (0, 4, 5)]
+    assert found[1].name == "layers-0-1-2-width-1536"
     (whole,) = candidates_of_shape([0.1, 0.2], Shape(2, 64, 50))
     assert (whole.name, str(whole.shape.token_pruning)) == ("layers-0-1-width-64-tokens-50", "1:0.5")
     assert whole.layers == (0, 1)
