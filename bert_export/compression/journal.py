@@ -104,4 +104,5 @@ def _differences(before: Any, now: Mapping[str, Any]) -> str:
     if not isinstance(before, dict):
         return "which cannot be read"
     differing = [key for key in now if key not in before or before[key] != now[key]]
-    return "; ".join(f"{key} was {before.get(key)!r:.60}, is now {now[key]!r:.60}" for key in differing)
+    was = {key: f"{before[key]!r:.60}" if key in before else "not there" for key in differing}
+    return "; ".join(f"{key} was {was[key]}, is now {now[key]!r:.60}" for key in differing)

@@ -15,14 +15,17 @@ from bert_export.compression.goal import CompressionSettings
 from bert_export.compression.halving import Rung, Trial
 from bert_export.compression.journal import Journal
 from bert_export.compression.latency_table import LatencyTable
-from bert_export.compression.preparation import kept_percents
+from bert_export.compression.preparation import augment, kept_percents
 from bert_export.compression.search import Measured
 from bert_export.compression.surgery import Surgeon
 from bert_export.errors import ParityError
-from bert_models import open_checkpoint
+from bert_models import load_model, open_checkpoint
 from bert_models.distillation import DistillationSettings
 from bert_models.errors import CompressionError
+from bert_runtime.errors import DataError
 from bert_runtime.records import Record
+from bert_runtime.tasks import Task
+from bert_runtime.tokenization import TextTokenizer
 
 CONFIG = SimpleNamespace(
     family="bert", num_layers=4, intermediate_size=128, norm_first=False, local_layers=(), num_layer_groups=None
@@ -289,6 +292,25 @@ def test_copies_are_trained_on_but_for_those_with_a_text_of_the_gate(
     assert (more.given_share, data.given_share) == (60 / 61, 1.0)
     files = more.write(tmp_path)
     assert [len(path.read_text().splitlines()) for path in (files.train, files.given)] == [61, 60]
+
+
+def test_copies_that_the_task_refuses_are_left_out(
+    classifier_checkpoint: Path, labelled: Path, train_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = read(classifier_checkpoint, labelled, train_file)
+    copies = [Record({"text": text}, train_file, 1) for text in ("money for a card", "a card of money")]
+    monkeypatch.setattr("bert_export.compression.preparation.augmented_rows", lambda *given: copies)
+
+    def refuse(task: Task, tokenizer: TextTokenizer, records: list[Record]) -> list[Record]:
+        if records == copies[1:]:
+            raise DataError("too many tokens")
+        return records
+
+    monkeypatch.setattr("bert_export.compression.preparation.unlabelled_examples", refuse)
+    source = open_checkpoint(classifier_checkpoint)
+    model, tokenizer = load_model(source, source.task()), source.text_tokenizer(None, None)
+    found = augment(data, model, tokenizer, CompressionSettings(copies=1), lambda line: None)
+    assert list(found.copies) == copies[:1]
 
 
 def test_a_file_for_the_gate_leaves_all_of_dev_to_the_search(

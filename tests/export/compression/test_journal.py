@@ -54,6 +54,8 @@ def test_another_search_is_not_continued(tmp_path: Path) -> None:
     Journal(path, REQUEST)
     with pytest.raises(CompressionError, match=r"another search \(speedup was 2.0, is now 3.0\)"):
         Journal(path, {**REQUEST, "speedup": 3.0})
+    with pytest.raises(CompressionError, match=r"another search \(copies was not there, is now None\)"):
+        Journal(path, {**REQUEST, "copies": None})  # of a version without it
 
 
 @pytest.mark.parametrize(
