@@ -94,11 +94,12 @@ _search_option = option_group("Search")
     show_default="enough for 40,000 rows, at most 9",
     help="Copies of each training row in which words are replaced by similar ones, to learn from the whole model.",
 )
-@_search_option("--lr", type=float, show_default="3e-4 and 1e-4 are tried", help="Peak learning rate of each training.")
+@_search_option("--lr", type=float, default=3e-4, show_default=True, help="Peak learning rate of each training.")
 @_search_option(
     "--hidden-weight",
     type=float,
-    show_default="1 and 0 are tried",
+    default=1.0,
+    show_default=True,
     help="Weight of the cosine distance between hidden states. With 0, the first epoch is shorter.",
 )
 @_search_option("--batch-size", type=int, default=32, show_default=True, help="Sequences per batch.")

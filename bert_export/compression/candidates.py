@@ -1,7 +1,7 @@
 """Candidates of a search: which layers they keep, how wide these are, and how many tokens they work on."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bert_models.distillation.layers import evenly_spaced_layers
 from bert_models.pruning_schedule import TokenPruning
@@ -10,12 +10,10 @@ __all__ = [
     "ALL_TOKENS",
     "KEPT_PERCENTS",
     "Candidate",
-    "Recipe",
     "Shape",
     "candidates_of_shape",
     "feed_forward_widths",
     "widest_fast_enough",
-    "with_recipes",
 ]
 
 ALL_TOKENS = 100
@@ -46,20 +44,9 @@ class Shape:
         return None if self.kept_percent == ALL_TOKENS else TokenPruning.in_thirds(self.num_layers, self.kept_percent)
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How a candidate is trained."""
-
-    lr: float = 3e-4
-    """Peak learning rate: with it, half of BANKING77's layers came within 0.1 % of their teacher
-    (bench/results/distillation.json)."""
-    hidden_weight: float = 1.0
-    """Weight of the distance between its hidden states and the uncompressed model's, see `DistillationSettings`."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A smaller model, cut out of the uncompressed one, and how it is trained."""
+    """A smaller model, cut out of the uncompressed one."""
 
     layers: tuple[int, ...]
     """Indices of the layers that are kept, ascending."""
@@ -67,8 +54,6 @@ class Candidate:
     """Width of the feed-forward blocks."""
     kept_percent: int = ALL_TOKENS
     """Percentage of a text's tokens that stays after a third of the layers that are kept."""
-    recipe: Recipe = Recipe()
-    """How it is trained."""
 
     @property
     def shape(self) -> Shape:
@@ -79,8 +64,7 @@ class Candidate:
     def name(self) -> str:
         """A name that is also one of a folder."""
         tokens = "" if self.kept_percent == ALL_TOKENS else f"-tokens-{self.kept_percent}"
-        recipe = "" if self.recipe == Recipe() else f"-lr-{self.recipe.lr:g}-hidden-{self.recipe.hidden_weight:g}"
-        return f"layers-{'-'.join(map(str, self.layers))}-width-{self.intermediate_size}{tokens}{recipe}"
+        return f"layers-{'-'.join(map(str, self.layers))}-width-{self.intermediate_size}{tokens}"
 
 
 def feed_forward_widths(intermediate_size: int) -> list[int]:
@@ -109,22 +93,6 @@ def candidates_of_shape(influence: Sequence[float], shape: Shape) -> list[Candid
         Candidate(layers=layers, intermediate_size=shape.intermediate_size, kept_percent=shape.kept_percent)
         for layers in subsets
     ]
-
-
-def with_recipes(candidates: Sequence[Candidate], recipes: Sequence[Recipe]) -> list[Candidate]:
-    """Return candidates with a recipe each: all with the first one, and the first candidate with the others, too.
-
-    Args:
-        candidates: Candidates, the most promising first.
-        recipes: Recipes, the usual one first.
-
-    Returns:
-        The two most promising candidates, the first one with the other recipes, and the rest: which layers are kept
-        matters more.
-    """
-    usual = [replace(candidate, recipe=recipes[0]) for candidate in candidates]
-    others = [replace(candidate, recipe=recipe) for candidate in candidates[:1] for recipe in recipes[1:]]
-    return [*usual[:2], *others, *usual[2:]]
 
 
 def widest_fast_enough(speedups: Mapping[Shape, float], wanted: float) -> list[Shape]:

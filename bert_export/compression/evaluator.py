@@ -12,12 +12,10 @@ from typing import Any
 from bert_export.compression.candidates import (
     ALL_TOKENS,
     Candidate,
-    Recipe,
     Shape,
     candidates_of_shape,
     feed_forward_widths,
     widest_fast_enough,
-    with_recipes,
 )
 from bert_export.compression.data import SearchData, SearchFiles
 from bert_export.compression.goal import CompressionSettings
@@ -124,8 +122,7 @@ class CandidateEvaluator:
             for candidates in strategies
         ]
         ranked = [sorted(candidates, key=self._untrained_loss) for candidates in possible]
-        in_turn = [candidate for turn in zip_longest(*ranked) for candidate in turn if candidate is not None]
-        return with_recipes(in_turn, self.settings.recipes())
+        return [candidate for turn in zip_longest(*ranked) for candidate in turn if candidate is not None]
 
     def _fast_enough(self, speedup: float) -> list[Shape]:
         """Return the widest shapes that are fast enough. Their latencies are measured, not only predicted."""
@@ -207,12 +204,12 @@ class CandidateEvaluator:
         """Train a candidate; return its metric, its checkpoint and the one not needed any more, or why that failed."""
         base = self.folder / "checkpoints" / f"{candidate.name}-at-{level}"
         start = self.folder / before.checkpoint if before else base / "cut"
-        output = base / ("long" if before else "short") / f"{rung.epochs}-epochs"
+        output = base / f"{start.name}-then-{rung.epochs}"  # never the folder that it starts from
         if before is None and not (start / "config.json").is_file():
             self.surgeon.save(candidate, start)
         self.progress(f"training {candidate.name} for {rung.epochs} epochs")
         try:
-            report = self._distill(str(start), output, candidate.recipe, rung)
+            report = self._distill(str(start), output, rung)
         except TrainingInterruptedError:
             raise
         except TrainingError as error:
@@ -225,15 +222,15 @@ class CandidateEvaluator:
             kept = {"metric": metric, "checkpoint": new, "superseded": old}
         return {**kept, "seconds": seconds}
 
-    def _distill(self, student: str, output: Path, recipe: Recipe, rung: Rung) -> dict[str, Any]:
+    def _distill(self, student: str, output: Path, rung: Rung) -> dict[str, Any]:
         """Train a checkpoint. The hidden states of the given rows serve both files: they are the first in either."""
         settings = self.settings
         with_copies = rung.all_rows and bool(self.data.copies)
         train = self.files.train if with_copies else self.files.given
         resume = (output / STATE_DIR / LAST_NAME).is_file()
         return distill(
-            self.surgeon.source.name, student, train, self.files.dev, output, settings.training(recipe, rung.epochs),
-            settings.losses(recipe, labelled=not self.data.unlabelled and not with_copies),
+            self.surgeon.source.name, student, train, self.files.dev, output, settings.training(rung.epochs),
+            settings.losses(labelled=not self.data.unlabelled and not with_copies),
             resume=resume, force=not resume, teacher_outputs=self.folder / f"{train.stem}-teacher-outputs.pt",
             compute_outputs=self.reference.model.run_encodings, hidden_states=self.hidden_states,
         )  # fmt: skip

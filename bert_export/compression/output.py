@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,6 @@ def compression_record(
         "gate": {**choice.gate, "attempts": choice.attempts},
         "latencies": evaluator.table.to_json(),
         "seconds": round(evaluator.journal.elapsed_s, 1),
-        "recipe": asdict(candidate.recipe),
         "seed": settings.seed,
     }
 

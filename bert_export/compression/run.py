@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -247,4 +247,4 @@ def _row(evaluator: CandidateEvaluator, measured: Measured) -> dict[str, Any]:
         "intermediate_size": candidate.intermediate_size,
         "token_pruning": None if pruning is None else str(pruning),
     }
-    return {"name": candidate.name, **size, **asdict(candidate.recipe), **found["time"], **found["search"]}
+    return {"name": candidate.name, **size, **found["time"], **found["search"]}

@@ -73,8 +73,8 @@ def _pruned(record: dict[str, Any]) -> str:
 @path_option("--data", "Folder with the data sets' files.")
 @click.option("--speedup", type=float)
 @click.option("--max-drop", type=float)
-@click.option("--lr", type=float)
-@click.option("--hidden-weight", type=float)
+@click.option("--lr", type=float, default=CompressionSettings.lr, show_default=True)
+@click.option("--hidden-weight", type=float, default=CompressionSettings.hidden_weight, show_default=True)
 @click.option("--copies", type=int, show_default="see `bert_export.compression.augmentation`")
 @click.option("--prune-tokens", type=click.Choice(PRUNINGS), default="auto", show_default=True)
 @click.option("--batch-size", type=int, default=CompressionSettings.batch_size, show_default=True)
@@ -89,8 +89,8 @@ def main(
     data: Path,
     speedup: float | None,
     max_drop: float | None,
-    lr: float | None,
-    hidden_weight: float | None,
+    lr: float,
+    hidden_weight: float,
     copies: int | None,
     prune_tokens: str,
     batch_size: int,

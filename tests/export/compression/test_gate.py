@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from bert_export.compression.candidates import Recipe
 from bert_export.compression.gate import choose
 from bert_export.compression.goal import CompressionSettings, Goal
 from bert_export.compression.halving import Trial
@@ -115,9 +114,3 @@ def test_the_pareto_front_has_what_nothing_faster_exceeds() -> None:
     assert [(row["speedup"], row["compressed"], row["pareto"]) for row in pareto_rows(rows)] == [
         (3.0, 0.8, True), (2.0, 0.85, True), (2.0, 0.7, False), (1.5, 0.9, True),
     ]  # fmt: skip
-
-
-def test_recipes_are_tried_unless_given() -> None:
-    assert CompressionSettings().recipes() == [Recipe(3e-4, 1.0), Recipe(1e-4, 0.0)]
-    assert CompressionSettings(lr=1e-3).recipes() == [Recipe(1e-3, 1.0), Recipe(1e-3, 0.0)]
-    assert CompressionSettings(lr=1e-3, hidden_weight=0.5).recipes() == [Recipe(1e-3, 0.5)]
