@@ -57,7 +57,7 @@ def encode_inputs(
     if task.repeats_texts:
         encodings = encode_pairs(tokenizer, read, first, windows=task.splits_long_inputs)
     else:
-        encodings = tokenizer.encode(read, first)
+        encodings = tokenizer.encode_ids(read, first)
     encoded = list(map(EncodedInput, read, encodings))
     for index, (value, windows) in enumerate(encoded, start=first):
         if (reason := task.input_error(value, windows)) is not None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from bert_runtime.errors import BertError, InputError
 from bert_runtime.tasks import TextInput
 
-__all__ = ["invalid_unicode", "is_tokenizer_error", "tokenizer_errors"]
+__all__ = ["invalid_unicode", "is_tokenizer_error", "suppress_tokenizer_errors", "tokenizer_errors"]
 
 
 def is_tokenizer_error(error: BaseException) -> bool:
@@ -28,6 +28,16 @@ def tokenizer_errors(kind: type[BertError], message: str) -> Iterator[None]:
         if not is_tokenizer_error(error):
             raise
         raise kind(f"{message}: {error!s:.300}") from None
+
+
+@contextmanager
+def suppress_tokenizer_errors() -> Iterator[None]:
+    """End the block at an error of the library."""
+    try:
+        yield
+    except BaseException as error:
+        if not is_tokenizer_error(error):
+            raise
 
 
 def invalid_unicode(inputs: Sequence[TextInput], first: int) -> InputError:

@@ -186,7 +186,7 @@ class ZeroShotClassifier:
         """Return the token ids of each label's hypothesis; raise `InputError` for one that leaves the text no room."""
         texts = make_hypotheses(self.labels, template)
         try:
-            windows = self.model.tokenizer.encode(list(map(TextInput, texts)))
+            windows = self.model.tokenizer.encode_ids(list(map(TextInput, texts)))
         except InputError as error:
             where = "" if error.index is None else f" {error.index}"
             raise InputError(f"candidate label{where}: {error.reason}") from None

@@ -89,9 +89,11 @@ def test_several_texts_equal_single_ones_in_order(
 
 def test_each_text_and_each_hypothesis_is_tokenized_once(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[str] = []
-    encode = model.tokenizer.encode
+    encode = model.tokenizer.encode_ids
     monkeypatch.setattr(
-        model.tokenizer, "encode", lambda inputs, first=0: (encoded.extend(x.text for x in inputs), encode(inputs))[1]
+        model.tokenizer,
+        "encode_ids",
+        lambda inputs, first=0: (encoded.extend(x.text for x in inputs), encode(inputs))[1],
     )
     classifier = ZeroShotClassifier(model, CANDIDATES, hypothesis_template="{}")
     classifier(TEXTS)
