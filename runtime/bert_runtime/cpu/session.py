@@ -28,8 +28,9 @@ MAX_THREADS = 1024
 """More than any processor has cores. ONNX Runtime starts as many threads as it is told, until memory runs out."""
 
 SPIN_MICROSECONDS = 200
-"""How long a session's threads wait for work without giving up their core, µs: about as long as a caller takes from one
-result to its next text. A thread that has given it up takes some 50 µs to wake, a tenth of a short text's latency."""
+"""How long a session's threads wait for work without giving up their core, µs: within a call, and after it about as
+long as a caller takes to its next text. A thread that has given it up takes some 50 µs to wake, a tenth of a short
+text's latency."""
 
 
 @contextmanager

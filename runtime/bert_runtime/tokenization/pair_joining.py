@@ -13,6 +13,7 @@ from tokenizers import Encoding, Tokenizer
 
 from bert_runtime.errors import InputError
 from bert_runtime.tokenization.tokenizer_errors import tokenizer_errors
+from bert_runtime.tokenization.word_memory import WordMemory, all_ids
 
 __all__ = ["JoinedPair", "PairJoiner"]
 
@@ -83,15 +84,17 @@ class PairJoiner:
     Args:
         tokenizer: the tokenizer, which is not reconfigured any more.
         max_tokens: longest sequence in tokens, special tokens included.
+        memory: of the tokenizer's words; `None` for a tokenizer that has none.
 
     Raises:
         InputError: the tokenizer cannot encode a pair.
     """
 
-    def __init__(self, tokenizer: Tokenizer, max_tokens: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, max_tokens: int, memory: WordMemory | None = None) -> None:
         self.max_text_tokens = max_tokens - tokenizer.num_special_tokens_to_add(is_pair=True)
         """Tokens that both texts of a pair may have together."""
         self._tokenizer = tokenizer
+        self._memory = memory
         self._keeps_end = (tokenizer.truncation or {}).get("direction") == "left"
         with tokenizer_errors(InputError, "the tokenizer cannot encode a pair of letters"):
             self._template = _read_template(tokenizer.encode("a", "b"))
@@ -108,18 +111,20 @@ class PairJoiner:
         Args:
             texts: the texts; the tokenizer must truncate them without overlap, as it does unless it makes windows.
         """
-        if len(texts) == 1:  # the batch call starts threads, which does not pay off for one text
-            encodings = [self._tokenizer.encode(texts[0], add_special_tokens=False)]
+        memory = self._memory
+        if memory is None or len(texts) > memory.max_texts:
+            return self._ask_for_ids(texts)
+        found = list(map(memory.ids, texts))
+        others = iter(self._ask_for_ids([text for text, ids in zip(texts, found, strict=True) if ids is None]))
+        return [next(others) if ids is None else ids for ids in found]
+
+    def _ask_for_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return what `all_ids` does, from the library."""
+        if len(texts) <= 1:  # the batch call starts threads, which does not pay off for one text
+            encodings = [self._tokenizer.encode(text, add_special_tokens=False) for text in texts]
         else:
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [self._joined_ids(encoding) for encoding in encodings]
-
-    def _joined_ids(self, encoding: Encoding) -> list[int]:
-        """Return the ids of an encoding and of what truncation cut off it, in the order of the text."""
-        if not encoding.overflowing:
-            return encoding.ids
-        pieces = [encoding, *encoding.overflowing]
-        return [token for piece in (pieces[::-1] if self._keeps_end else pieces) for token in piece.ids]
+        return [all_ids(encoding, keeps_end=self._keeps_end) for encoding in encodings]
 
     def truncate(self, ids: Sequence[int], num_tokens: int) -> Sequence[int]:
         """Return the first `num_tokens` ids at most, or the last ones where the tokenizer drops the beginning."""

@@ -1,6 +1,5 @@
 """Texts to padded token ids: a `tokenizers.Tokenizer` that is configured once and only read afterwards."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -10,20 +9,19 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from bert_runtime.errors import BundleError, InputError
-from bert_runtime.machine import available_cores
 from bert_runtime.numerics import IntArray
 from bert_runtime.tasks import TextInput, WindowedText
 from bert_runtime.tasks.tokens import window_overlap
 from bert_runtime.tokenization.all_tokens import Token, all_tokens
 from bert_runtime.tokenization.long_texts import TextShortener
-from bert_runtime.tokenization.pair_joining import PairJoiner
+from bert_runtime.tokenization.pair_joining import JoinedPair, PairJoiner
 from bert_runtime.tokenization.tokenizer_errors import (
     invalid_unicode,
     is_tokenizer_error,
     suppress_tokenizer_errors,
     tokenizer_errors,
 )
-from bert_runtime.tokenization.word_memory import TextIds, WordMemory, word_memory
+from bert_runtime.tokenization.word_memory import TextIds, WordMemory
 
 __all__ = ["MAX_WINDOWED_CHARACTERS", "Batch", "TextTokenizer", "check_batch", "check_ids", "pad"]
 
@@ -31,9 +29,6 @@ MAX_WINDOWED_CHARACTERS = 1_000_000
 """Longest input of a task that reads all of a text in windows: 140 MB of memory in the tokenizer, 1,000 windows of 256
 tokens. Texts of other tasks are truncated and may be longer. A judgement."""
 
-_FEW_TEXTS, _FEW_CORES = 16, 4
-"""On more than so many cores, more than so many texts are for the library, which tokenizes on several threads. A
-judgement: on two cores, Python took a third of the library's time for any number."""
 _CHARACTERS_PER_TOKEN = 8
 """Texts with more of them than this for each token that they may have are left to the library, which truncates."""
 
@@ -135,7 +130,6 @@ class TextTokenizer:
         """Longest sequence in tokens, special tokens included."""
         self.pad_token_id = pad_token_id
         self._tokenizer = tokenizer
-        self._max_remembered_texts = _FEW_TEXTS if available_cores() > _FEW_CORES else sys.maxsize
         self._shortener = TextShortener(tokenizer)
         self._single_tokens, self._pair_tokens = (
             max_tokens - tokenizer.num_special_tokens_to_add(is_pair=is_pair) for is_pair in (False, True)
@@ -171,7 +165,7 @@ class TextTokenizer:
     @cached_property
     def pair_joiner(self) -> PairJoiner:
         """Joins texts that are tokenized once into pairs."""
-        return PairJoiner(self._tokenizer, self.max_tokens)
+        return PairJoiner(self._tokenizer, self.max_tokens, self._word_memory)
 
     def all_tokens(self, text: str, *, special_tokens: bool = True) -> list[Token]:
         """Return all tokens of a text of any length, without truncation; raise `InputError` where that fails."""
@@ -207,7 +201,7 @@ class TextTokenizer:
     @cached_property
     def _word_memory(self) -> WordMemory | None:
         with suppress_tokenizer_errors():  # `encode` reports them
-            return word_memory(self._tokenizer)
+            return WordMemory.of(self._tokenizer)
         return None
 
     def encode_ids(self, inputs: Sequence[TextInput], first: int = 0) -> list[tuple[Encoding, ...]]:
@@ -222,25 +216,31 @@ class TextTokenizer:
         Raises:
             InputError: names an input that cannot be encoded.
         """
-        if self.windows is None and (found := self._remembered(inputs)) is not None:
-            return [(cast(Encoding, ids),) for ids in found]
-        return self.encode(inputs, first)
+        memory = None if self.windows is not None else self._word_memory
+        if memory is None or len(inputs) > memory.max_texts:
+            return self.encode(inputs, first)
+        found = [self._remembered(memory, value) for value in inputs]
+        others = [value for value, item in zip(inputs, found, strict=True) if item is None]
+        try:
+            rest = iter(self.encode(others) if others else ())
+        except InputError:
+            return self.encode(inputs, first)  # names the input by its place among all
+        return [next(rest) if item is None else (cast(Encoding, item),) for item in found]
 
-    def _remembered(self, inputs: Sequence[TextInput]) -> list[TextIds] | None:
-        """Return the ids of texts from the memory of words, or `None` where the library must be asked for one."""
-        memory, longest = self._word_memory, _CHARACTERS_PER_TOKEN * self.max_tokens
-        if memory is None or len(inputs) > self._max_remembered_texts:
+    def _remembered(self, memory: WordMemory, value: TextInput) -> TextIds | JoinedPair | None:
+        """Return an input from the memory of words, or `None` where the library must be asked for it."""
+        text, pair = value
+        if max(len(text), len(pair or "")) > _CHARACTERS_PER_TOKEN * self.max_tokens:
             return None
-        if any(value.text_pair is not None or len(value.text) > longest for value in inputs):
-            return None
-        found = []
         with suppress_tokenizer_errors():  # `encode` reports them
-            for value in inputs:
-                if (ids := memory.encode(value.text, self.max_tokens)) is None:
-                    return None
-                found.append(ids)
-            return found
+            return memory.encode(text, self.max_tokens) if pair is None else self._join(text, pair)
         return None
+
+    def _join(self, text: str, text_pair: str) -> JoinedPair | None:
+        """Return a pair that fits from its words, or `None`."""
+        joiner = self.pair_joiner
+        first, second = joiner.all_ids([text, text_pair])
+        return joiner.join(first, second) if len(first) + len(second) <= joiner.max_text_tokens else None
 
     def encode(self, inputs: Sequence[TextInput], first: int = 0) -> list[tuple[Encoding, ...]]:
         """Return the windows of each input: one of at most `max_tokens`, or several for a task that reads long texts.

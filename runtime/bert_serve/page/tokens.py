@@ -28,7 +28,7 @@ def display_tokens(outputs: Outputs, model: Model) -> dict[str, Any]:
 
 
 def _encodings(outputs: Outputs, model: Model) -> Sequence[Encoding]:
-    """Return the tokens that were read; of joined pairs, which hold ids alone, those of the (truncated) pair."""
+    """Return the tokens that were read; of what holds ids alone, those of the (truncated) input."""
     if isinstance(outputs.encodings[0], Encoding):
         return outputs.encodings
     return model.tokenizer.encode([outputs.input])[0]

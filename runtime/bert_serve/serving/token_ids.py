@@ -1,30 +1,18 @@
 """Sequences of token ids that a client has tokenized itself."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from bert_runtime.errors import InputError
+from bert_runtime.tokenization.word_memory import TextIds
 from bert_serve.errors import TextTooLongError
 
 __all__ = ["TokenIds", "check_token_ids"]
 
 
-@dataclass(frozen=True, slots=True)
-class TokenIds:
-    """A tokenized sequence from its ids alone, in the place of a `tokenizers.Encoding`."""
+class TokenIds(TextIds):
+    """A sequence of token ids that a client has sent; no text is known."""
 
-    ids: Sequence[int]
-    """Token ids of the model's vocabulary, special tokens included."""
-    type_ids: Sequence[int] = field(init=False)
-    """0 for each token: the sequence is one text."""
-    overflowing: tuple[()] = field(init=False, default=())
-    """Nothing was truncated."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "type_ids", (0,) * len(self.ids))
-
-    def __len__(self) -> int:
-        return len(self.ids)
+    __slots__ = ()
 
 
 def check_token_ids(sequences: Sequence[Sequence[int]], vocab_size: int, max_tokens: int) -> None:
