@@ -13,6 +13,7 @@ __all__ = [
     "Shape",
     "candidates_of_shape",
     "feed_forward_widths",
+    "narrower_widths",
     "widest_fast_enough",
 ]
 
@@ -25,6 +26,8 @@ KEPT_PERCENTS = (ALL_TOKENS, 70, 50, 30)
 _WIDTH_STEP = 64
 """Widths are multiples of it, so that no kernel has a partial tile; a narrower block is left as it is."""
 
+_MIN_NARROWED_SHARE = 0.75
+"""Share of its neurons that a trained candidate keeps at least when it is narrowed; a judgement."""
 _WIDTH_SHARES = (1.0, 0.75, 0.5, 1 / 3, 0.25)
 """Widths that candidates have, as shares of the model's."""
 
@@ -71,6 +74,12 @@ def feed_forward_widths(intermediate_size: int) -> list[int]:
     """Return the widths that candidates have, the widest first."""
     shares = [round(share * intermediate_size / _WIDTH_STEP) * _WIDTH_STEP for share in _WIDTH_SHARES]
     return sorted({width for width in (*shares, intermediate_size) if 0 < width <= intermediate_size}, reverse=True)
+
+
+def narrower_widths(intermediate_size: int) -> list[int]:
+    """Return the widths that a trained candidate can be narrowed to, the widest first."""
+    widths = range((intermediate_size - 1) // _WIDTH_STEP * _WIDTH_STEP, 0, -_WIDTH_STEP)
+    return [width for width in widths if width >= _MIN_NARROWED_SHARE * intermediate_size]
 
 
 def candidates_of_shape(influence: Sequence[float], shape: Shape) -> list[Candidate]:

@@ -44,14 +44,16 @@ class LatencyTable:
     """Lengths in tokens of the texts that were timed."""
 
     def predict_ms(self, shape: Shape) -> float:
-        """Return the latency of a shape by the model t = a + b·layers + work·(c + d·width), fitted to some.
+        """Return the latency of a shape: the measured one, or that of the model, see `fitted_ms`."""
+        return self.measured_ms[shape] if shape in self.measured_ms else self.fitted_ms(shape)
+
+    def fitted_ms(self, shape: Shape) -> float:
+        """Return the latency of a shape by the model t = a + b·layers + work·(c + d·width), fitted to the measurements.
 
         The graphs' projections are INT8 matrix multiplications, whose time grows with the number of neurons, and all
         layers have the same shape. Their work is counted in layers that see all tokens: it is their number, or less if
-        tokens leave. A measured shape has the latency that was measured.
+        tokens leave.
         """
-        if shape in self.measured_ms:
-            return self.measured_ms[shape]
         terms = np.array([self._terms(known) for known in self.measured_ms])
         times = np.array(list(self.measured_ms.values()))
         coefficients, *_ = np.linalg.lstsq(terms, times, rcond=None)

@@ -58,6 +58,13 @@ class Evaluator(Protocol):
     def measure(self, trial: Trial) -> Measured | None:
         """Export a trained candidate, and measure its bundle; return `None` if that failed."""
 
+    def narrow(self, level: str, found: Measured, speedup: float) -> Trial | None:
+        """Cut neurons off a trained candidate that is a little too slow, and train it for another epoch.
+
+        Returns:
+            The trial, or `None` where the candidate is too slow for that, or the training failed.
+        """
+
 
 def within_speed(evaluator: Evaluator, speedup: float, share: float = 1.0) -> list[Measured]:
     """Search for the best candidate of at least some speed.
@@ -93,6 +100,10 @@ def within_speed(evaluator: Evaluator, speedup: float, share: float = 1.0) -> li
     measured: list[Measured] = []
     for trial in trials[:_MAX_MEASURED]:
         found = evaluator.measure(trial)
+        if found is not None and found.speedup < speedup:
+            measured.append(found)
+            narrower = evaluator.narrow(level, found, speedup)
+            found = None if narrower is None else evaluator.measure(narrower)
         measured += [] if found is None else [found]
         if found is not None and found.speedup >= speedup:
             break

@@ -79,6 +79,20 @@ class Surgeon:
         with atomic_replace_dir(folder) as building:
             save_model(self.cut(candidate), building, tokenizer_from=self.source.path, max_tokens=self.max_tokens)
 
+    def save_narrower(self, checkpoint: Path, intermediate_size: int, folder: Path) -> None:
+        """Write a trained checkpoint without its least important neurons: all of it or nothing.
+
+        Args:
+            checkpoint: The checkpoint.
+            intermediate_size: The width of the feed-forward blocks that stays.
+            folder: Where the narrower one is written.
+        """
+        model = load_model(open_checkpoint(checkpoint), self.model.task)
+        importance = neuron_importance(model, dev_loader(self.rows), self.rows.objective.loss)
+        narrower = keep_neurons(model, most_important(importance, intermediate_size))
+        with atomic_replace_dir(folder) as building:
+            save_model(narrower, building, tokenizer_from=self.source.path, max_tokens=self.max_tokens)
+
     def cut(self, candidate: Candidate) -> TaskModel:
         """Return the model with some of its layers, the most important neurons of these, and its token pruning."""
         model = keep_layers(self.model, candidate.layers)

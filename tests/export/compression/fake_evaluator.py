@@ -1,7 +1,7 @@
 """An evaluator without models: metric and speed are functions of the candidate."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bert_export.compression.candidates import Candidate
 from bert_export.compression.halving import Rung, Trial
@@ -30,6 +30,7 @@ class FakeEvaluator:
     """Names of trained candidates, and their epochs."""
     levels: list[str] = field(default_factory=list)
     given_share: float = 1.0
+    narrows: bool = False
 
     @staticmethod
     def speed(of: Candidate) -> float:
@@ -67,4 +68,9 @@ class FakeEvaluator:
         if trial.candidate in self.broken:
             return None
         speed = self.speed(trial.candidate)
-        return Measured(trial, self.measured_speed(speed), self.drop_of(speed))
+        measured = speed if trial.candidate.intermediate_size < 64 else self.measured_speed(speed)
+        return Measured(trial, measured, self.drop_of(speed))
+
+    def narrow(self, level: str, found: Measured, speedup: float) -> Trial | None:
+        narrower = replace(found.trial.candidate, intermediate_size=32)
+        return self.train(level, narrower, Rung(1, 1), found.trial) if self.narrows else None

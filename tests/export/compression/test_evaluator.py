@@ -180,6 +180,46 @@ def test_a_longer_training_that_is_worse_is_dropped(tmp_path: Path, monkeypatch:
     assert not (tmp_path / before.checkpoint).exists()
 
 
+def test_a_trained_candidate_that_is_a_little_too_slow_is_narrowed_and_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = evaluator(tmp_path, monkeypatch)
+    layers = {Shape(depth, width): depth * (1 + width / 64) for depth in (1, 4) for width in (64, 512)}
+    made.table = LatencyTable(layers)
+    cut: list[tuple[Path, int]] = []
+
+    def save_narrower(checkpoint: Path, width: int, folder: Path) -> None:
+        cut.append((checkpoint, width))
+        folder.mkdir(parents=True)
+
+    made.surgeon.save_narrower = save_narrower  # type: ignore[method-assign]
+    trained: list[tuple[str, bool]] = []
+
+    def train(student: str, output: Path, rung: Rung) -> dict[str, Any]:
+        output.mkdir(parents=True)
+        trained.append((student, rung.all_rows))
+        return {"metric": "accuracy", "best": {"accuracy": 0.8}, "seconds": 1.0}
+
+    monkeypatch.setattr(made, "_distill", train)
+    trial = Trial(Candidate(layers=(0, 1), intermediate_size=512), 0.9, "checkpoints/wide")
+    (tmp_path / trial.checkpoint).mkdir(parents=True)
+    made.trials = [trial]
+    # 2 layers take 2 · (1 + 512 / 64) = 18; of width 448 16, of width 384 14.
+    assert made.narrow("2x", Measured(trial, 1.5, 1.0), 2.0) is None  # also the narrowest would be too slow
+    narrower = made.narrow("2x", Measured(trial, 1.75, 1.0), 2.0)
+    assert narrower is not None
+    assert (narrower.candidate.intermediate_size, narrower.metric) == (384, 0.8)  # kept although the metric is lower
+    start = tmp_path / "checkpoints/layers-0-1-width-384-at-2x/narrowed"
+    assert (cut, trained) == ([(tmp_path / trial.checkpoint, 384)], [(str(start), True)])
+    assert not start.exists()
+    assert (tmp_path / trial.checkpoint).is_dir()
+    assert made.trials == [trial, narrower]
+    monkeypatch.setattr(CandidateEvaluator, "time_left_s", lambda self: 0.0)
+    assert made.narrow("2x", Measured(trial, 1.75, 1.0), 2.0) == narrower  # as the journal says
+    assert made.narrow("2x", Measured(replace(trial, checkpoint="other"), 1.9, 1.0), 2.0) is not None
+    assert trained[1:] == [(str(tmp_path / "checkpoints/layers-0-1-width-448-at-2x/narrowed"), False)]
+
+
 def test_a_kill_before_the_result_is_written_loses_no_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,6 +387,20 @@ def test_a_surgeon_keeps_the_important_neurons_of_the_kept_layers(
     assert torch.equal(model.encoder.layers[0].feed_forward.up.weight, expected)  # type: ignore[union-attr]
     assert surgeon.loss(Candidate(layers=(0, 1), intermediate_size=64)) != surgeon.loss(kept)
     assert surgeon.row_s > 0
+
+
+def test_a_surgeon_narrows_a_checkpoint_to_its_important_neurons(
+    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path
+) -> None:
+    source = open_checkpoint(classifier_checkpoint)
+    surgeon = Surgeon(source, source.task(), read(classifier_checkpoint, labelled, train_file), None)
+    surgeon.save_narrower(classifier_checkpoint, 24, tmp_path / "narrower")
+    narrower, cut = (
+        load_model(open_checkpoint(tmp_path / "narrower"), source.task()),
+        surgeon.cut(Candidate(layers=(0, 1), intermediate_size=24)),
+    )
+    for name, tensor in cut.state_dict().items():
+        assert torch.equal(narrower.state_dict()[name], tensor), name
 
 
 def test_a_candidate_that_prunes_tokens_is_saved_with_its_schedule(

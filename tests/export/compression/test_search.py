@@ -7,6 +7,7 @@ from bert_export.compression.candidates import (
     Shape,
     candidates_of_shape,
     feed_forward_widths,
+    narrower_widths,
     widest_fast_enough,
 )
 from bert_export.compression.halving import Rung, Trial, halve, plan_rungs
@@ -30,6 +31,9 @@ def test_widths_are_multiples_of_64() -> None:
     assert feed_forward_widths(1536) == [1536, 1152, 768, 512, 384]
     assert feed_forward_widths(64) == [64]
     assert feed_forward_widths(100) == [100, 64]
+    assert narrower_widths(512) == [448, 384]
+    assert narrower_widths(100) == []
+    assert narrower_widths(64) == []
 
 
 def test_shapes_that_others_exceed_are_left_out() -> None:
@@ -152,6 +156,13 @@ def test_a_bundle_that_is_slower_than_predicted_is_replaced_by_the_next() -> Non
     evaluator = FakeEvaluator(measured_speed=lambda predicted: predicted * 0.9)
     found = within_speed(evaluator, 2.0)
     assert [round(item.speedup, 2) for item in found] == [1.8, 2.4]
+
+
+def test_a_bundle_that_is_a_little_too_slow_is_narrowed() -> None:
+    evaluator = FakeEvaluator(measured_speed=lambda predicted: predicted * 0.98, narrows=True)
+    found = within_speed(evaluator, 2.0)
+    assert [(round(item.speedup, 2), item.trial.candidate.intermediate_size) for item in found] == [(1.96, 64), (2, 32)]
+    assert evaluator.log[-1] == (candidate(4, 32).name, 1)
 
 
 def test_a_candidate_that_cannot_be_exported_is_replaced_by_the_next() -> None:
