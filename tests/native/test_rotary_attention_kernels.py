@@ -16,7 +16,7 @@ SHAPES = [(1, 1, 1, 8, 4), (1, 2, 12, 32, 1), (2, 13, 2, 16, 3), (3, 33, 4, 20, 
           (2, 100, 2, 96, 7), (1, 300, 1, 128, 64), (1, 700, 1, 6, 33), (2, 129, 1, 64, 32)]  # fmt: skip
 """[batch, tokens, heads, head size], window"""
 OUTPUT = {"y_scale": np.float32(0.02), "y_zero_point": np.uint8(128)}
-MASKS = pytest.mark.parametrize("mask", ["full", "lengths", "left", "holes"])
+MASKS = ("full", "lengths", "left", "holes")
 
 
 def rotary_inputs(batch: int, tokens: int, heads: int, head_size: int, mask: str = "full") -> dict[str, Array]:
@@ -47,27 +47,29 @@ def compare(
 
 
 @pytest.mark.parametrize(("batch", "tokens", "heads", "head_size", "window"), SHAPES)
-@MASKS
 @pytest.mark.parametrize("function", ["RotaryAttention", "LocalAttention"])
 def test_float32_attention_matches_reference(
-    function: str, mask: str, batch: int, tokens: int, heads: int, head_size: int, window: int, tmp_path: Path
+    function: str, batch: int, tokens: int, heads: int, head_size: int, window: int, tmp_path: Path
 ) -> None:
-    inputs = rotary_inputs(batch, tokens, heads, head_size, mask)
-    (actual,), (expected,) = compare(function, inputs, tmp_path, heads, head_size, window).outputs()
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=4e-6)
+    inputs = {mask: rotary_inputs(batch, tokens, heads, head_size, mask) for mask in MASKS}
+    comparison = compare(function, inputs["full"], tmp_path, heads, head_size, window)
+    for mask, arrays in inputs.items():
+        (actual,), (expected,) = comparison.outputs(**arrays)
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=4e-6, err_msg=mask)
 
 
 @pytest.mark.parametrize(("batch", "tokens", "heads", "head_size", "window"), SHAPES)
-@MASKS
 @pytest.mark.parametrize("function", ["QuantizedRotaryAttention", "QuantizedLocalAttention"])
 def test_quantized_attention_matches_reference_within_one_step(
-    function: str, mask: str, batch: int, tokens: int, heads: int, head_size: int, window: int, tmp_path: Path
+    function: str, batch: int, tokens: int, heads: int, head_size: int, window: int, tmp_path: Path
 ) -> None:
-    inputs = rotary_inputs(batch, tokens, heads, head_size, mask)
-    (actual,), (expected,) = compare(function, inputs, tmp_path, heads, head_size, window).outputs()
-    max_difference, fraction = uint8_difference(actual, expected)
-    assert max_difference <= 1
-    assert fraction < 0.05 or actual.size < 200
+    inputs = {mask: rotary_inputs(batch, tokens, heads, head_size, mask) for mask in MASKS}
+    comparison = compare(function, inputs["full"], tmp_path, heads, head_size, window)
+    for mask, arrays in inputs.items():
+        (actual,), (expected,) = comparison.outputs(**arrays)
+        max_difference, fraction = uint8_difference(actual, expected)
+        assert max_difference <= 1, mask
+        assert fraction < 0.05 or actual.size < 200, mask
 
 
 @pytest.mark.parametrize("function", ["LocalAttention", "QuantizedLocalAttention"])
