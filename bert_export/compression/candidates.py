@@ -28,6 +28,7 @@ _WIDTH_STEP = 64
 
 _MIN_NARROWED_SHARE = 0.75
 """Share of its neurons that a trained candidate keeps at least when it is narrowed; a judgement."""
+
 _WIDTH_SHARES = (1.0, 0.75, 0.5, 1 / 3, 0.25)
 """Widths that candidates have, as shares of the model's."""
 

@@ -45,6 +45,9 @@ passed over for a faster model that lost 3.4 %."""
 _NARROWING_MARGIN = 1.01
 """By how much a narrowed candidate is predicted to exceed the speed that is asked for; a judgement."""
 
+_MAX_OVERRUN = 0.1
+"""Share of the budget by which narrowing may exceed it; a judgement."""
+
 _MAX_MEASUREMENTS = 4
 """How often shapes that are predicted to be fast enough are measured, and narrower ones taken in place of those that
 are not; a judgement."""
@@ -252,21 +255,28 @@ class CandidateEvaluator:
             if is_new:
                 self.progress(f"warning: {trial.candidate.name} cannot be exported: {found['failed']}")
             return None
-        predicted = self.predicted_speedup(trial.candidate.shape) / self.bias
-        self.bias = found["time"]["speedup"] / predicted
+        if trial.candidate.shape in self.table.measured_ms:  # not the error of a fit
+            predicted = self.predicted_speedup(trial.candidate.shape) / self.bias
+            self.bias = found["time"]["speedup"] / predicted
         return Measured(trial, found["time"]["speedup"], found["search"]["drop_percent"])
 
     def narrow(self, level: str, found: Measured, speedup: float) -> Trial | None:
-        """See `Evaluator.narrow`. Without time for the copies, it learns from the given rows."""
+        """See `Evaluator.narrow`. It learns from all rows, or from the given ones where the time is over."""
         candidate, fitted_ms = found.trial.candidate, self.table.fitted_ms
         for width in narrower_widths(candidate.intermediate_size):
             narrower = replace(candidate, intermediate_size=width)
             gain = fitted_ms(candidate.shape) / fitted_ms(narrower.shape)
             if found.speedup * gain >= speedup * _NARROWING_MARGIN:
-                key = f"narrowing {found.trial.checkpoint}"
-                all_rows = self.journal.remember(key, lambda: self.time_left_s() >= self.epoch_s([candidate]))
-                return self.train(level, narrower, Rung(1, 1, all_rows), found.trial)
+                rung = self.journal.remember(f"narrowing {found.trial.checkpoint}", lambda: self._last_epoch(candidate))
+                return None if rung is None else self.train(level, narrower, Rung(**rung), found.trial)
         return None
+
+    def _last_epoch(self, candidate: Candidate) -> dict[str, Any] | None:
+        """Return the rung of one more epoch, or `None` where it would take too long."""
+        epoch_s, left_s = self.epoch_s([candidate]), self.time_left_s()
+        if self.given_share * epoch_s > left_s + _MAX_OVERRUN * self.settings.budget_s:
+            return None
+        return asdict(Rung(1, 1, all_rows=epoch_s <= left_s))
 
     def measure_best(self) -> list[Measured]:
         """Return the measurements so far; if there are none, measure the best trial of the longest training."""

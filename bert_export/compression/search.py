@@ -62,7 +62,7 @@ class Evaluator(Protocol):
         """Cut neurons off a trained candidate that is a little too slow, and train it for another epoch.
 
         Returns:
-            The trial, or `None` where the candidate is too slow for that, or the training failed.
+            The trial, or `None` where the candidate is too slow for that, there is no time, or the training failed.
         """
 
 
@@ -98,14 +98,19 @@ def within_speed(evaluator: Evaluator, speedup: float, share: float = 1.0) -> li
 
     trials = halve(candidates, rungs, lambda *given: evaluator.train(level, *given), use_what_is_left)
     measured: list[Measured] = []
-    for trial in trials[:_MAX_MEASURED]:
+    for number, trial in enumerate(trials[:_MAX_MEASURED], start=1):
         found = evaluator.measure(trial)
         if found is not None and found.speedup < speedup:
             measured.append(found)
             narrower = evaluator.narrow(level, found, speedup)
             found = None if narrower is None else evaluator.measure(narrower)
         measured += [] if found is None else [found]
-        if found is not None and found.speedup >= speedup:
+        if found is None or found.speedup < speedup:
+            continue
+        others = [other.metric for other in trials[number:_MAX_MEASURED]]
+        if found.trial == trial or found.trial.metric >= max(
+            others, default=0.0
+        ):  # what was narrowed may have lost more
             break
     return measured
 

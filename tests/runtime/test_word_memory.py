@@ -164,6 +164,18 @@ def test_the_memory_is_bounded(bert_tokenizer: Tokenizer, monkeypatch: pytest.Mo
     assert sorted(memory) == ["a", "hello", "my"]  # "a" is of the check that the tokenizer is of this kind
 
 
+@pytest.mark.parametrize("pair", ["[CLS] $B:1 [SEP]:1 $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1 $A"])
+def test_pairs_that_are_put_together_otherwise_are_left_to_the_library(pair: str, toy_vocab: Path) -> None:
+    other = read_tokenizer(toy_vocab, "bert")
+    special = [(token, other.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    other.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", pair, special_tokens=special)
+    tokenizer, value = TextTokenizer(other, 16, 0), TextInput("hello there", "bye")
+    assert isinstance(tokenizer.encode_ids([TextInput("hello")])[0][0], TextIds)
+    assert seen(tokenizer.encode_ids([value])) == seen(tokenizer.encode([value]))
+    with pytest.raises(InputError, match="its first text, then its second one"):
+        _ = tokenizer.pair_joiner
+
+
 def test_a_model_answers_from_the_memory(classifier_bundle: Path) -> None:
     model = load(classifier_bundle)
     (item,) = model.tokenize(["Where is my card?"])

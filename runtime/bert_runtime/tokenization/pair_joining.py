@@ -17,6 +17,9 @@ from bert_runtime.tokenization.word_memory import WordMemory, all_ids
 
 __all__ = ["JoinedPair", "PairJoiner"]
 
+_MIN_PROBED_TOKENS = 8
+"""Room that the template is tried in: no tokenizer truncates two letters and another one to this."""
+
 
 class _Specials(NamedTuple):
     """Special tokens at one of the three places of a pair."""
@@ -87,7 +90,7 @@ class PairJoiner:
         memory: of the tokenizer's words; `None` for a tokenizer that has none.
 
     Raises:
-        InputError: the tokenizer cannot encode a pair.
+        InputError: the tokenizer cannot encode a pair, or not as its first text before its second one.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int, memory: WordMemory | None = None) -> None:
@@ -99,7 +102,15 @@ class PairJoiner:
         with tokenizer_errors(InputError, "the tokenizer cannot encode a pair of letters"):
             self._template = _read_template(tokenizer.encode("a", "b"))
             mask = tokenizer.encode("a").special_tokens_mask
+            probe = tokenizer.encode("a a", "b") if self.max_text_tokens >= _MIN_PROBED_TOKENS else None
         self._num_before, self._num_after = (_num_leading_special(side) for side in (mask, mask[::-1]))
+        if probe is not None:
+            joined = self.join(*self.all_ids(["a a", "b"]))
+            if (joined.ids, joined.type_ids) != (probe.ids, probe.type_ids):
+                raise InputError(
+                    "expected a tokenizer that puts a pair together as its first text, then its second one, found "
+                    f"{probe.tokens} for 'a a' and 'b'; change the template of its post-processor"
+                )
 
     def text_ids(self, encoding: Encoding) -> list[int]:
         """Return the token ids of a text that was encoded alone, without the special tokens around it."""

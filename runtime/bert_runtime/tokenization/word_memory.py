@@ -25,7 +25,8 @@ _FEW_TEXTS, _FEW_CORES = 16, 4
 """On more than so many cores, more than so many texts are for the library, which tokenizes on several threads. A
 judgement: on two cores, Python took a third of the library's time for any number."""
 _MAX_WORDS, _MAX_CHARACTERS = 30_000, 24
-"""Words that are remembered, and the longest of them: about 6 MB of English, at most some 20 MB. A judgement."""
+"""Words that are remembered, and the longest of them: about 6 MB of English, and at most some 30 MB. A
+judgement."""
 _MAX_SHARE = 0.25
 """Share of a text's words that the library must be asked for one by one, at most; it takes other texts as they are."""
 
@@ -111,7 +112,7 @@ class WordMemory(dict[str, tuple[int, ...]]):
         else:
             encoding = self._tokenizer.encode(word, add_special_tokens=False)
             ids = tuple(all_ids(encoding, keeps_end=self._keeps_end))
-        if len(self) < _MAX_WORDS and len(word) <= _MAX_CHARACTERS:
+        if len(self) < _MAX_WORDS and max(len(word), len(ids)) <= _MAX_CHARACTERS:
             self[word] = ids
         return ids
 

@@ -216,6 +216,9 @@ def test_a_trained_candidate_that_is_a_little_too_slow_is_narrowed_and_trained_o
     assert made.trials == [trial, narrower]
     monkeypatch.setattr(CandidateEvaluator, "time_left_s", lambda self: 0.0)
     assert made.narrow("2x", Measured(trial, 1.75, 1.0), 2.0) == narrower  # as the journal says
+    made.known_epoch_s[trial.candidate] = 30.0  # 15 seconds with half of the rows, where 10 are a tenth of the budget
+    assert made.narrow("2x", Measured(replace(trial, checkpoint="slow"), 1.9, 1.0), 2.0) is None
+    made.known_epoch_s[trial.candidate] = 1.0
     assert made.narrow("2x", Measured(replace(trial, checkpoint="other"), 1.9, 1.0), 2.0) is not None
     assert trained[1:] == [(str(tmp_path / "checkpoints/layers-0-1-width-448-at-2x/narrowed"), False)]
 

@@ -1,5 +1,7 @@
 """The search, with an evaluator that trains nothing."""
 
+from dataclasses import replace
+
 import pytest
 
 from bert_export.compression.candidates import (
@@ -163,6 +165,18 @@ def test_a_bundle_that_is_a_little_too_slow_is_narrowed() -> None:
     found = within_speed(evaluator, 2.0)
     assert [(round(item.speedup, 2), item.trial.candidate.intermediate_size) for item in found] == [(1.96, 64), (2, 32)]
     assert evaluator.log[-1] == (candidate(4, 32).name, 1)
+
+
+def test_what_loses_too_much_by_narrowing_does_not_end_the_level() -> None:
+    evaluator = FakeEvaluator(measured_speed=lambda predicted: predicted * 0.98, narrows=True)
+
+    def train(level: str, item: Candidate, rung: Rung, before: Trial | None) -> Trial | None:
+        trial = FakeEvaluator.train(evaluator, level, item, rung, before)
+        return trial and replace(trial, metric=0.1 if item.intermediate_size < 64 else trial.metric)
+
+    evaluator.train = train  # type: ignore[method-assign]
+    found = within_speed(evaluator, 2.0)
+    assert [len(item.trial.candidate.layers) for item in found] == [4, 4, 3]
 
 
 def test_a_candidate_that_cannot_be_exported_is_replaced_by_the_next() -> None:
