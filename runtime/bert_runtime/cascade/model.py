@@ -8,7 +8,7 @@ from tokenizers import Encoding
 
 from bert_runtime.batching.streaming import EncodedInput
 from bert_runtime.cascade.manifest import CascadeManifest
-from bert_runtime.cascade.task import CascadeTask, common_logits, confidence
+from bert_runtime.cascade.task import MODELS, CascadeTask, common_logits, confidence
 from bert_runtime.errors import InputError
 from bert_runtime.model import Model
 from bert_runtime.numerics import FloatArray
@@ -16,6 +16,9 @@ from bert_runtime.tasks import Outputs, TextClassification, stack_single_window
 from bert_runtime.tokenization import Batch
 
 __all__ = ["Cascade", "cascade_task", "mark_output"]
+
+_MARKS = tuple(np.array([index], dtype=np.float32) for index in range(len(MODELS)))
+"""The second array of each model's outputs."""
 
 
 def cascade_task(large: TextClassification) -> CascadeTask:
@@ -34,7 +37,7 @@ def mark_output(output: Outputs, calibrate: Callable[[FloatArray], FloatArray], 
         calibrate: its `common_logits`.
         model: its index in `MODELS`.
     """
-    return output._replace(arrays=(calibrate(output.arrays[0]), np.array([model], dtype=np.float32)))
+    return output._replace(arrays=(calibrate(output.arrays[0]), _MARKS[model]))
 
 
 class Cascade(Model):
@@ -89,7 +92,8 @@ class Cascade(Model):
             outputs: raw outputs of the small model, at least one.
         """
         found = [mark_output(output, self._small_logits, 0) for output in outputs]
-        sure = confidence(self.cascade_task, stack_single_window(found))
+        logits = found[0].arrays[0][None] if len(found) == 1 else stack_single_window(found)
+        sure = confidence(self.cascade_task, logits)
         return found, np.flatnonzero(~(sure >= self.cascade.threshold)).tolist()  # NaN is not sure
 
     def encode_for_large(self, encoded: Sequence[EncodedInput]) -> Sequence[EncodedInput]:
