@@ -1,7 +1,7 @@
 """Candidates of a search: which layers they keep, how wide these are, and how many tokens they work on."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from bert_models.distillation.layers import evenly_spaced_layers
 from bert_models.pruning_schedule import TokenPruning
@@ -13,6 +13,7 @@ __all__ = [
     "Shape",
     "candidates_of_shape",
     "feed_forward_widths",
+    "narrowed",
     "narrower_widths",
     "widest_fast_enough",
 ]
@@ -28,6 +29,9 @@ _WIDTH_STEP = 64
 
 _MIN_NARROWED_SHARE = 0.75
 """Share of its neurons that a trained candidate keeps at least when it is narrowed; a judgement."""
+
+_NARROWING_MARGIN = 1.01
+"""By how much a narrowed candidate is predicted to exceed the speed that is asked for; a judgement."""
 
 _WIDTH_SHARES = (1.0, 0.75, 0.5, 1 / 3, 0.25)
 """Widths that candidates have, as shares of the model's."""
@@ -81,6 +85,21 @@ def narrower_widths(intermediate_size: int) -> list[int]:
     """Return the widths that a trained candidate can be narrowed to, the widest first."""
     widths = range((intermediate_size - 1) // _WIDTH_STEP * _WIDTH_STEP, 0, -_WIDTH_STEP)
     return [width for width in widths if width >= _MIN_NARROWED_SHARE * intermediate_size]
+
+
+def narrowed(candidate: Candidate, wanted: float, milliseconds: Callable[[Shape], float]) -> Candidate | None:
+    """Return a trained candidate with as few neurons less as make it faster by some factor, or `None` if none do.
+
+    Args:
+        candidate: The candidate.
+        wanted: How many times as fast it must become.
+        milliseconds: The predicted latency of a shape.
+    """
+    for width in narrower_widths(candidate.intermediate_size):
+        narrower = replace(candidate, intermediate_size=width)
+        if milliseconds(candidate.shape) >= wanted * _NARROWING_MARGIN * milliseconds(narrower.shape):
+            return narrower
+    return None
 
 
 def candidates_of_shape(influence: Sequence[float], shape: Shape) -> list[Candidate]:

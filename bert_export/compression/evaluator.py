@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import product, zip_longest
 from pathlib import Path
@@ -15,12 +15,12 @@ from bert_export.compression.candidates import (
     Shape,
     candidates_of_shape,
     feed_forward_widths,
-    narrower_widths,
+    narrowed,
     widest_fast_enough,
 )
 from bert_export.compression.data import SearchData, SearchFiles
 from bert_export.compression.goal import CompressionSettings
-from bert_export.compression.halving import Rung, Trial
+from bert_export.compression.halving import Rung, Trial, plan_narrowed_rung
 from bert_export.compression.journal import Journal
 from bert_export.compression.latency_table import LatencyTable
 from bert_export.compression.measuring import Reference, drop_to_json
@@ -29,7 +29,6 @@ from bert_export.compression.search import Measured
 from bert_export.compression.surgery import Surgeon, cut_checkpoint_vocabulary
 from bert_export.errors import ExportError
 from bert_export.exporter import export
-from bert_models.compression import is_savable
 from bert_models.distillation import distill
 from bert_models.distillation.hidden_states import HiddenStates
 from bert_models.errors import TrainingError, TrainingInterruptedError
@@ -41,12 +40,6 @@ _SPEED_MARGIN = 1.05
 """A prediction must exceed the speed that is asked for by so much, since it may be that wrong: of two models of a shape
 that was predicted to be 2.08 times as fast, the bundles were 1.98 and 2.00 times as fast, and one that lost 0.4 % was
 passed over for a faster model that lost 3.4 %."""
-
-_NARROWING_MARGIN = 1.01
-"""By how much a narrowed candidate is predicted to exceed the speed that is asked for; a judgement."""
-
-_MAX_OVERRUN = 0.1
-"""Share of the budget by which narrowing may exceed it; a judgement."""
 
 _MAX_MEASUREMENTS = 4
 """How often shapes that are predicted to be fast enough are measured, and narrower ones taken in place of those that
@@ -115,17 +108,10 @@ class CandidateEvaluator:
         layers 3-4-5 had the least loss before training, and lost 1.5 % after it, where 0-2-5 lost 0.4 %; of two layers,
         0-1 had an accuracy of 0.959 after an epoch, and 0-5 of 0.936.
         """
-        config = self.surgeon.model.config
         shapes = self._fast_enough(speedup * _SPEED_MARGIN)
         strategies = zip_longest(*(candidates_of_shape(self.surgeon.influence, shape) for shape in shapes))
         possible = [
-            [
-                candidate
-                for candidate in candidates
-                if candidate is not None
-                and is_savable(config, candidate.layers)
-                and not (config.norm_first and candidate.layers[0])
-            ]
+            [candidate for candidate in candidates if candidate is not None and self.surgeon.can_cut(candidate)]
             for candidates in strategies
         ]
         ranked = [sorted(candidates, key=self._untrained_loss) for candidates in possible]
@@ -215,10 +201,7 @@ class CandidateEvaluator:
         start = self.folder / before.checkpoint if before and goes_on else base / ("narrowed" if before else "cut")
         output = base / f"{start.name}-then-{rung.epochs}"  # never the folder that it starts from
         if not goes_on and not (start / "config.json").is_file():
-            if before is None:
-                self.surgeon.save(candidate, start)
-            else:
-                self.surgeon.save_narrower(self.folder / before.checkpoint, candidate.intermediate_size, start)
+            self.surgeon.save(candidate, start, None if before is None else self.folder / before.checkpoint)
         self.progress(f"training {candidate.name} for {rung.epochs} epochs")
         try:
             report = self._distill(str(start), output, rung)
@@ -261,22 +244,17 @@ class CandidateEvaluator:
         return Measured(trial, found["time"]["speedup"], found["search"]["drop_percent"])
 
     def narrow(self, level: str, found: Measured, speedup: float) -> Trial | None:
-        """See `Evaluator.narrow`. It learns from all rows, or from the given ones where the time is over."""
-        candidate, fitted_ms = found.trial.candidate, self.table.fitted_ms
-        for width in narrower_widths(candidate.intermediate_size):
-            narrower = replace(candidate, intermediate_size=width)
-            gain = fitted_ms(candidate.shape) / fitted_ms(narrower.shape)
-            if found.speedup * gain >= speedup * _NARROWING_MARGIN:
-                rung = self.journal.remember(f"narrowing {found.trial.checkpoint}", lambda: self._last_epoch(candidate))
-                return None if rung is None else self.train(level, narrower, Rung(**rung), found.trial)
-        return None
+        """See `Evaluator.narrow`."""
+        candidate = found.trial.candidate
+        narrower = narrowed(candidate, speedup / found.speedup, self.table.fitted_ms)
 
-    def _last_epoch(self, candidate: Candidate) -> dict[str, Any] | None:
-        """Return the rung of one more epoch, or `None` where it would take too long."""
-        epoch_s, left_s = self.epoch_s([candidate]), self.time_left_s()
-        if self.given_share * epoch_s > left_s + _MAX_OVERRUN * self.settings.budget_s:
-            return None
-        return asdict(Rung(1, 1, all_rows=epoch_s <= left_s))
+        def plan() -> Any:
+            left_s, budget_s = self.time_left_s(), self.settings.budget_s
+            rung = plan_narrowed_rung(self.epoch_s([candidate]), left_s, budget_s, self.given_share)
+            return rung and asdict(rung)
+
+        rung = narrower and self.journal.remember(f"narrowing {found.trial.checkpoint}", plan)
+        return self.train(level, narrower, Rung(**rung), found.trial) if narrower and rung else None
 
     def measure_best(self) -> list[Measured]:
         """Return the measurements so far; if there are none, measure the best trial of the longest training."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from bert_export.compression.candidates import Candidate
 
-__all__ = ["Rung", "Trial", "halve", "plan_last_rung", "plan_rungs"]
+__all__ = ["Rung", "Trial", "halve", "plan_last_rung", "plan_narrowed_rung", "plan_rungs"]
 
 _REDUCTION_FACTOR = 3
 """Reduction factor of successive halving: a third of the candidates goes on to the next rung."""
@@ -15,6 +15,9 @@ _MIN_FINAL_EPOCHS, _MAX_FINAL_EPOCHS = 3, 30
 """Epochs of the last rung (judgements)."""
 
 _MAX_CANDIDATES = 9
+
+_MAX_OVERRUN = 0.1
+"""Share of the budget by which narrowing may exceed it; a judgement."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,20 @@ def plan_last_rung(epoch_s: float, budget_s: float, given_share: float) -> Rung:
     """
     all_rows = given_share == 1 or budget_s >= _MIN_FINAL_EPOCHS * epoch_s
     return _last_rung(epoch_s if all_rows else given_share * epoch_s, budget_s, all_rows=all_rows)
+
+
+def plan_narrowed_rung(epoch_s: float, left_s: float, budget_s: float, given_share: float) -> Rung | None:
+    """Return the epoch that a narrowed candidate is trained for, or `None` where it would take too long.
+
+    Args:
+        epoch_s: Seconds that one of its epochs takes on all rows.
+        left_s: Seconds that are left; without enough for all rows, it learns from the given ones.
+        budget_s: Seconds of the whole search, which may be exceeded by a share.
+        given_share: Share of the rows that are no copies.
+    """
+    if given_share * epoch_s > left_s + _MAX_OVERRUN * budget_s:
+        return None
+    return Rung(1, 1, all_rows=epoch_s <= left_s)
 
 
 def _last_rung(epoch_s: float, budget_s: float, *, all_rows: bool) -> Rung:

@@ -14,6 +14,7 @@ from bert_export.compression.data import SearchData
 from bert_models import Checkpoint, TaskModel, load_model, open_checkpoint, save_model
 from bert_models.compression import (
     cut_vocabulary,
+    is_savable,
     keep_embeddings,
     keep_layers,
     keep_neurons,
@@ -74,24 +75,28 @@ class Surgeon:
             num_items += len(batch.targets)
         return total / num_items
 
-    def save(self, candidate: Candidate, folder: Path) -> None:
-        """Write a candidate, before any training, as a checkpoint: all of it or nothing."""
-        with atomic_replace_dir(folder) as building:
-            save_model(self.cut(candidate), building, tokenizer_from=self.source.path, max_tokens=self.max_tokens)
+    def can_cut(self, candidate: Candidate) -> bool:
+        """Return whether a checkpoint can hold a candidate, and its first layer reads the embeddings as it did."""
+        config = self.model.config
+        return is_savable(config, candidate.layers) and not (config.norm_first and candidate.layers[0])
 
-    def save_narrower(self, checkpoint: Path, intermediate_size: int, folder: Path) -> None:
-        """Write a trained checkpoint without its least important neurons: all of it or nothing.
+    def save(self, candidate: Candidate, folder: Path, trained: Path | None = None) -> None:
+        """Write a candidate as a checkpoint: all of it or nothing.
 
         Args:
-            checkpoint: The checkpoint.
-            intermediate_size: The width of the feed-forward blocks that stays.
-            folder: Where the narrower one is written.
+            candidate: The candidate.
+            folder: Where it is written.
+            trained: Checkpoint of a wider one with the same layers, which loses its least important neurons; by default
+                the candidate is cut out of the uncompressed model.
         """
-        model = load_model(open_checkpoint(checkpoint), self.model.task)
-        importance = neuron_importance(model, dev_loader(self.rows), self.rows.objective.loss)
-        narrower = keep_neurons(model, most_important(importance, intermediate_size))
+        if trained is None:
+            model = self.cut(candidate)
+        else:
+            wider = load_model(open_checkpoint(trained), self.model.task)
+            importance = neuron_importance(wider, dev_loader(self.rows), self.rows.objective.loss)
+            model = keep_neurons(wider, most_important(importance, candidate.intermediate_size))
         with atomic_replace_dir(folder) as building:
-            save_model(narrower, building, tokenizer_from=self.source.path, max_tokens=self.max_tokens)
+            save_model(model, building, tokenizer_from=self.source.path, max_tokens=self.max_tokens)
 
     def cut(self, candidate: Candidate) -> TaskModel:
         """Return the model with some of its layers, the most important neurons of these, and its token pruning."""

@@ -1,6 +1,7 @@
 """Texts to padded token ids, and long texts without tokenizing what truncation would drop."""
 
 from bert_runtime.tokenization.all_tokens import Token
-from bert_runtime.tokenization.text_tokenizer import Batch, TextTokenizer, check_batch, check_ids, pad
+from bert_runtime.tokenization.batch import Batch, check_batch, check_ids, pad
+from bert_runtime.tokenization.text_tokenizer import TextTokenizer
 
 __all__ = ["Batch", "TextTokenizer", "Token", "check_batch", "check_ids", "pad"]

@@ -40,13 +40,12 @@ def time_shapes(made: CandidateEvaluator, shapes: list[Shape], slower: float = 1
 
 def evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CandidateEvaluator:
     """Return an evaluator whose models take time in proportion to their size, and lose less with earlier layers."""
-    monkeypatch.setattr("bert_export.compression.evaluator.is_savable", lambda config, layers: True)
     times = {Shape(layers, width): layers * (1 + width / 64) for layers in (1, 4) for width in (64, 128)}
     monkeypatch.setattr(CandidateEvaluator, "_time_shapes", lambda self, shapes: time_shapes(self, shapes))
     given: dict[str, Any] = {
         "surgeon": SimpleNamespace(
             model=SimpleNamespace(config=CONFIG), influence=[0.1, 0.4, 0.2, 0.3], loss=lambda item: sum(item.layers),
-            row_s=0.01,
+            row_s=0.01, can_cut=lambda item: True,
         ),
         "data": SimpleNamespace(num_train_rows=1000, given_share=0.5),
         "files": SimpleNamespace(given=None), "reference": None,
@@ -188,11 +187,11 @@ def test_a_trained_candidate_that_is_a_little_too_slow_is_narrowed_and_trained_o
     made.table = LatencyTable(layers)
     cut: list[tuple[Path, int]] = []
 
-    def save_narrower(checkpoint: Path, width: int, folder: Path) -> None:
-        cut.append((checkpoint, width))
+    def save(item: Candidate, folder: Path, trained: Path) -> None:
+        cut.append((trained, item.intermediate_size))
         folder.mkdir(parents=True)
 
-    made.surgeon.save_narrower = save_narrower  # type: ignore[method-assign]
+    made.surgeon.save = save  # type: ignore[method-assign, assignment]
     trained: list[tuple[str, bool]] = []
 
     def train(student: str, output: Path, rung: Rung) -> dict[str, Any]:
@@ -397,11 +396,9 @@ def test_a_surgeon_narrows_a_checkpoint_to_its_important_neurons(
 ) -> None:
     source = open_checkpoint(classifier_checkpoint)
     surgeon = Surgeon(source, source.task(), read(classifier_checkpoint, labelled, train_file), None)
-    surgeon.save_narrower(classifier_checkpoint, 24, tmp_path / "narrower")
-    narrower, cut = (
-        load_model(open_checkpoint(tmp_path / "narrower"), source.task()),
-        surgeon.cut(Candidate(layers=(0, 1), intermediate_size=24)),
-    )
+    kept = Candidate(layers=(0, 1), intermediate_size=24)
+    surgeon.save(kept, tmp_path / "narrower", trained=classifier_checkpoint)
+    narrower, cut = load_model(open_checkpoint(tmp_path / "narrower"), source.task()), surgeon.cut(kept)
     for name, tensor in cut.state_dict().items():
         assert torch.equal(narrower.state_dict()[name], tensor), name
 
