@@ -14,7 +14,7 @@ SHAPES = pytest.mark.parametrize(
 )
 """[batch, tokens, heads, head size]"""
 KINDS = ("full", "right", "left", "holes", "none")
-"""Of masks."""
+"""Kinds of masks."""
 POOLS = pytest.mark.parametrize("function", ["MeanPool", "MeanPoolNormalize"])
 
 

@@ -30,7 +30,7 @@ class EncodedInput(NamedTuple):
 
     input: TextInput
     windows: tuple[Encoding, ...]
-    """Where the task cuts no windows, possibly without strings, offsets and masks, see `TextTokenizer.encode_ids`."""
+    """Its windows; without strings, offsets and masks where the task cuts none, see `TextTokenizer.encode_ids`."""
 
 
 def encode_inputs(

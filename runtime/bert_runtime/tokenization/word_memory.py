@@ -23,10 +23,10 @@ __all__ = ["TextIds", "WordMemory", "all_ids"]
 
 _FEW_TEXTS, _FEW_CORES = 16, 4
 """On more than so many cores, more than so many texts are for the library, which tokenizes on several threads. A
-judgement: on two cores, Python took a third of the library's time for any number."""
+judgement: on two cores, Python took a third of the library's time for 16 to 512 texts."""
 _MAX_WORDS, _MAX_CHARACTERS = 30_000, 24
-"""Words that are remembered, and the longest of them: about 6 MB of English, and at most some 30 MB. A
-judgement."""
+"""Words that are remembered, and the longest of them, in characters and in tokens: 10,000 words of English take 4 MB,
+and 30,000 words of 24 letters that are a token each 31 MB. A judgement."""
 _MAX_SHARE = 0.25
 """Share of a text's words that the library must be asked for one by one, at most; it takes other texts as they are."""
 
