@@ -1,4 +1,4 @@
-"""Candidates of a pool, what an interrupted search leaves, and surgery by importance."""
+"""Candidates of a pool, their training, and what an interrupted search leaves."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,26 +6,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from bert_export.compression.candidates import Candidate, Shape
-from bert_export.compression.data import read_search_data
 from bert_export.compression.evaluator import CandidateEvaluator
 from bert_export.compression.goal import CompressionSettings
 from bert_export.compression.halving import Rung, Trial
 from bert_export.compression.journal import Journal
 from bert_export.compression.latency_table import LatencyTable
-from bert_export.compression.preparation import augment, kept_percents
 from bert_export.compression.search import Measured
-from bert_export.compression.surgery import Surgeon
 from bert_export.errors import ParityError
-from bert_models import load_model, open_checkpoint
 from bert_models.distillation import DistillationSettings
-from bert_models.errors import CompressionError
-from bert_runtime.errors import DataError
-from bert_runtime.records import Record
-from bert_runtime.tasks import Task
-from bert_runtime.tokenization import TextTokenizer
 
 CONFIG = SimpleNamespace(
     family="bert", num_layers=4, intermediate_size=128, norm_first=False, local_layers=(), num_layer_groups=None
@@ -271,163 +261,6 @@ def test_a_candidate_that_cannot_be_exported_is_remembered(tmp_path: Path, monke
     assert made.measure_best() == []
 
 
-@pytest.fixture(scope="module")
-def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("data") / "rows.csv"
-    labels = ("greeting", "farewell", "question")
-    path.write_text("text,label\n" + "".join(f"hello {i} card,{labels[i % 3]}\n" for i in range(120)))
-    return path
-
-
-@pytest.fixture(scope="module")
-def train_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("train") / "rows.csv"
-    labels = ("greeting", "farewell", "question")
-    path.write_text("text,label\n" + "".join(f"money {i} card,{labels[i % 3]}\n" for i in range(60)))
-    return path
-
-
-def read(checkpoint: Path, dev: Path, train: Path, **changes: Any) -> Any:
-    source = open_checkpoint(checkpoint)
-    task = source.task()
-    given = {"unlabelled": None, "test": None, "columns": None, "fraction": 0.5, "seed": 0, **changes}
-    return read_search_data(task, source.text_tokenizer(), train, dev=dev, **given)
-
-
-def test_dev_is_split_by_label_and_seed(
-    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path
-) -> None:
-    data = read(classifier_checkpoint, labelled, train_file)
-    assert (len(data.search), len(data.gate)) == (60, 60)
-    assert {item.inputs for item in data.search}.isdisjoint({item.inputs for item in data.gate})
-    assert sorted(item.target for item in data.gate) == [0] * 20 + [1] * 20 + [2] * 20
-    again, other = (
-        read(classifier_checkpoint, labelled, train_file),
-        read(classifier_checkpoint, labelled, train_file, seed=1),
-    )
-    assert data.gate == again.gate != other.gate
-    files = data.write(tmp_path)
-    assert files.train == files.given
-    assert [len(path.read_text().splitlines()) for path in (files.train, files.dev)] == [60, 60]
-
-
-def test_rows_with_a_text_of_the_gate_are_not_trained_on(
-    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path
-) -> None:
-    data = read(classifier_checkpoint, labelled, labelled, unlabelled=labelled)
-    texts = {item.inputs[0].text for item in data.gate}
-    assert (len(data.train), len(data.unlabelled), data.num_left_out) == (60, 60, 120)
-    assert texts.isdisjoint(record.fields["text"] for record in (*data.train, *data.unlabelled))
-    assert read(classifier_checkpoint, labelled, train_file).num_left_out == 0
-    gate = tmp_path / "gate.csv"
-    gate.write_text("text,label\n" + "".join(f"{text},greeting\n" for text in texts))
-    with pytest.raises(CompressionError, match=r"gate.csv: all rows have texts of .*rows.csv that are set aside"):
-        read(classifier_checkpoint, labelled, gate)
-
-
-def test_copies_are_trained_on_but_for_those_with_a_text_of_the_gate(
-    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path
-) -> None:
-    data = read(classifier_checkpoint, labelled, train_file)
-    gate_text = data.gate[0].inputs[0].text
-    copies = [Record({"text": text}, train_file, 1) for text in ("money for a card", gate_text)]
-    more = data.with_copies(copies)
-    assert (list(more.copies), more.num_train_rows, data.num_train_rows) == (copies[:1], 61, 60)
-    assert (more.given_share, data.given_share) == (60 / 61, 1.0)
-    files = more.write(tmp_path)
-    assert [len(path.read_text().splitlines()) for path in (files.train, files.given)] == [61, 60]
-
-
-def test_copies_that_the_task_refuses_are_left_out(
-    classifier_checkpoint: Path, labelled: Path, train_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = read(classifier_checkpoint, labelled, train_file)
-    copies = [Record({"text": text}, train_file, 1) for text in ("money for a card", "a card of money")]
-    monkeypatch.setattr("bert_export.compression.preparation.augmented_rows", lambda *given: copies)
-
-    def refuse(task: Task, tokenizer: TextTokenizer, records: list[Record]) -> list[Record]:
-        if records == copies[1:]:
-            raise DataError("too many tokens")
-        return records
-
-    monkeypatch.setattr("bert_export.compression.preparation.unlabelled_examples", refuse)
-    source = open_checkpoint(classifier_checkpoint)
-    model, tokenizer = load_model(source, source.task()), source.text_tokenizer(None, None)
-    found = augment(data, model, tokenizer, CompressionSettings(copies=1), lambda line: None)
-    assert list(found.copies) == copies[:1]
-
-
-def test_a_file_for_the_gate_leaves_all_of_dev_to_the_search(
-    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path
-) -> None:
-    test = tmp_path / "test.csv"
-    rows = [*(f"hello {i} card" for i in range(3)), *(f"money {i} card" for i in range(5)), *map(str, range(52))]
-    test.write_text("text,label\n" + "".join(f"{text},greeting\n" for text in rows))
-    data = read(classifier_checkpoint, labelled, train_file, test=test)
-    assert (len(data.search), len(data.gate), len(data.train), data.num_left_out) == (117, 60, 55, 8)
-    test.write_text("".join(line for line in test.read_text().splitlines(keepends=True)[:40]))
-    with pytest.raises(CompressionError, match=r"test.csv: expected at least 50 rows .* found 39$"):
-        read(classifier_checkpoint, labelled, train_file, test=test)
-    with pytest.raises(CompressionError, match=r"all rows have texts of .*rows.csv that are set aside"):
-        read(classifier_checkpoint, labelled, labelled, test=labelled)
-
-
-def test_a_dev_file_that_cannot_judge_is_refused(classifier_checkpoint: Path, labelled: Path, train_file: Path) -> None:
-    with pytest.raises(CompressionError, match=r"expected at least 250 rows, 50 in either part, .* found 120"):
-        read(classifier_checkpoint, labelled, train_file, fraction=0.2)
-
-
-def test_a_surgeon_keeps_the_important_neurons_of_the_kept_layers(
-    classifier_checkpoint: Path, labelled: Path, train_file: Path
-) -> None:
-    source = open_checkpoint(classifier_checkpoint)
-    surgeon = Surgeon(source, source.task(), read(classifier_checkpoint, labelled, train_file), None)
-    kept = Candidate(layers=(1,), intermediate_size=24)
-    model = surgeon.cut(kept)
-    best = surgeon.neurons[1].topk(24).indices.sort().values
-    expected = surgeon.model.encoder.layers[1].feed_forward.up.weight[best]  # type: ignore[union-attr]
-    assert torch.equal(model.encoder.layers[0].feed_forward.up.weight, expected)  # type: ignore[union-attr]
-    assert surgeon.loss(Candidate(layers=(0, 1), intermediate_size=64)) != surgeon.loss(kept)
-    assert surgeon.row_s > 0
-
-
-def test_a_surgeon_narrows_a_checkpoint_to_its_important_neurons(
-    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path
-) -> None:
-    source = open_checkpoint(classifier_checkpoint)
-    surgeon = Surgeon(source, source.task(), read(classifier_checkpoint, labelled, train_file), None)
-    kept = Candidate(layers=(0, 1), intermediate_size=24)
-    surgeon.save(kept, tmp_path / "narrower", trained=classifier_checkpoint)
-    narrower, cut = load_model(open_checkpoint(tmp_path / "narrower"), source.task()), surgeon.cut(kept)
-    for name, tensor in cut.state_dict().items():
-        assert torch.equal(narrower.state_dict()[name], tensor), name
-
-
-def test_a_candidate_that_prunes_tokens_is_saved_with_its_schedule(
-    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path
-) -> None:
-    source = open_checkpoint(classifier_checkpoint)
-    surgeon = Surgeon(source, source.task(), read(classifier_checkpoint, labelled, train_file), None)
-    surgeon.save(Candidate(layers=(0, 1), intermediate_size=24, kept_percent=30), tmp_path / "cut")
-    assert str(open_checkpoint(tmp_path / "cut").config.token_pruning) == "1:0.3"
-    assert surgeon.model.config.token_pruning is None
-
-
-def test_tokens_are_pruned_where_the_task_the_encoder_and_the_texts_allow_it(
-    classifier_checkpoint: Path, embedding_checkpoint: Path
-) -> None:
-    lines: list[str] = []
-    source, long = open_checkpoint(classifier_checkpoint), [100, 200]
-    assert kept_percents(source, source.task(), "auto", long, lines.append) == (100, 70, 50, 30)
-    assert kept_percents(source, source.task(), "none", long, lines.append) == (100,)
-    assert lines == []
-    assert kept_percents(source, source.task(), "auto", [12, 17], lines.append) == (100,)
-    assert lines.pop() == "candidates keep all tokens: dev's texts are short, and 97% of their tokens would stay anyway"
-    mean = open_checkpoint(embedding_checkpoint)
-    assert kept_percents(mean, mean.task(), "auto", long, lines.append) == (100,)
-    assert "sentence-embedding with mean pooling reads every token of a text" in lines.pop()
-
-
 def test_a_pool_has_candidates_that_prune_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = evaluator(tmp_path, monkeypatch)
     made.table = LatencyTable({**made.table.measured_ms, Shape(4, 128, 50): 6.5}, [100])
@@ -435,23 +268,3 @@ def test_a_pool_has_candidates_that_prune_tokens(tmp_path: Path, monkeypatch: py
     found = {item.shape for item in made.pool(1.7)}
     assert Shape(4, 128, 50) in found
     assert Shape(1, 128, 50) not in found  # nothing is left to be saved behind the only layer
-
-
-def test_a_candidate_is_saved_whole_or_not_at_all(
-    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = open_checkpoint(classifier_checkpoint)
-    surgeon = Surgeon(source, source.task(), read(classifier_checkpoint, labelled, train_file), None)
-    kept = Candidate(layers=(1,), intermediate_size=24)
-
-    def write_half(model: Any, folder: Path, **given: Any) -> None:
-        (folder / "config.json").write_text("{}")
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("bert_export.compression.surgery.save_model", write_half)
-        with pytest.raises(KeyboardInterrupt):
-            surgeon.save(kept, tmp_path / "cut")
-    assert not (tmp_path / "cut").exists()
-    surgeon.save(kept, tmp_path / "cut")
-    assert open_checkpoint(tmp_path / "cut").config.num_layers == 1

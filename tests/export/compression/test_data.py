@@ -1,0 +1,74 @@
+"""Rows of a search: how dev is split, and what is not trained on."""
+
+from pathlib import Path
+
+import pytest
+
+from bert_models.errors import CompressionError
+from bert_runtime.records import Record
+
+from .search_data import read
+
+
+def test_dev_is_split_by_label_and_seed(
+    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path
+) -> None:
+    data = read(classifier_checkpoint, labelled, train_file)
+    assert (len(data.search), len(data.gate)) == (60, 60)
+    assert {item.inputs for item in data.search}.isdisjoint({item.inputs for item in data.gate})
+    assert sorted(item.target for item in data.gate) == [0] * 20 + [1] * 20 + [2] * 20
+    again, other = (
+        read(classifier_checkpoint, labelled, train_file),
+        read(classifier_checkpoint, labelled, train_file, seed=1),
+    )
+    assert data.gate == again.gate != other.gate
+    files = data.write(tmp_path)
+    assert files.train == files.given
+    assert [len(path.read_text().splitlines()) for path in (files.train, files.dev)] == [60, 60]
+
+
+def test_rows_with_a_text_of_the_gate_are_not_trained_on(
+    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path
+) -> None:
+    data = read(classifier_checkpoint, labelled, labelled, unlabelled=labelled)
+    texts = {item.inputs[0].text for item in data.gate}
+    assert (len(data.train), len(data.unlabelled), data.num_left_out) == (60, 60, 120)
+    assert texts.isdisjoint(record.fields["text"] for record in (*data.train, *data.unlabelled))
+    assert read(classifier_checkpoint, labelled, train_file).num_left_out == 0
+    gate = tmp_path / "gate.csv"
+    gate.write_text("text,label\n" + "".join(f"{text},greeting\n" for text in texts))
+    with pytest.raises(CompressionError, match=r"gate.csv: all rows have texts of .*rows.csv that are set aside"):
+        read(classifier_checkpoint, labelled, gate)
+
+
+def test_copies_are_trained_on_but_for_those_with_a_text_of_the_gate(
+    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path
+) -> None:
+    data = read(classifier_checkpoint, labelled, train_file)
+    gate_text = data.gate[0].inputs[0].text
+    copies = [Record({"text": text}, train_file, 1) for text in ("money for a card", gate_text)]
+    more = data.with_copies(copies)
+    assert (list(more.copies), more.num_train_rows, data.num_train_rows) == (copies[:1], 61, 60)
+    assert (more.given_share, data.given_share) == (60 / 61, 1.0)
+    files = more.write(tmp_path)
+    assert [len(path.read_text().splitlines()) for path in (files.train, files.given)] == [61, 60]
+
+
+def test_a_file_for_the_gate_leaves_all_of_dev_to_the_search(
+    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path
+) -> None:
+    test = tmp_path / "test.csv"
+    rows = [*(f"hello {i} card" for i in range(3)), *(f"money {i} card" for i in range(5)), *map(str, range(52))]
+    test.write_text("text,label\n" + "".join(f"{text},greeting\n" for text in rows))
+    data = read(classifier_checkpoint, labelled, train_file, test=test)
+    assert (len(data.search), len(data.gate), len(data.train), data.num_left_out) == (117, 60, 55, 8)
+    test.write_text("".join(line for line in test.read_text().splitlines(keepends=True)[:40]))
+    with pytest.raises(CompressionError, match=r"test.csv: expected at least 50 rows .* found 39$"):
+        read(classifier_checkpoint, labelled, train_file, test=test)
+    with pytest.raises(CompressionError, match=r"all rows have texts of .*rows.csv that are set aside"):
+        read(classifier_checkpoint, labelled, labelled, test=labelled)
+
+
+def test_a_dev_file_that_cannot_judge_is_refused(classifier_checkpoint: Path, labelled: Path, train_file: Path) -> None:
+    with pytest.raises(CompressionError, match=r"expected at least 250 rows, 50 in either part, .* found 120"):
+        read(classifier_checkpoint, labelled, train_file, fraction=0.2)
