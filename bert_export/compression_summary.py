@@ -17,9 +17,10 @@ def describe_compression(record: Mapping[str, Any]) -> list[str]:
     try:
         gate, speed = record["gate"], record["time"]
         kept = ", ".join(map(str, record["layers_kept"]))
+        narrowed = f", trained with {record['narrowed_from']} first" if record.get("narrowed_from") else ""
         lines = [
             f"{len(record['layers_kept'])} of {record['num_layers_before']} layers ({kept}), feed-forward width "
-            f"{record['intermediate_size']} of {record['intermediate_size_before']}",
+            f"{record['intermediate_size']} of {record['intermediate_size_before']}{narrowed}",
             *([f"token pruning {record['token_pruning']}"] if record.get("token_pruning") else []),
             f"{speed['speedup']:.2f}× as fast as the uncompressed INT8 ({speed['latency_ms']:.3f} against "
             f"{speed['uncompressed_latency_ms']:.3f} ms for a text of dev)",

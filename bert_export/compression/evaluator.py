@@ -20,7 +20,7 @@ from bert_export.compression.candidates import (
 )
 from bert_export.compression.data import SearchData, SearchFiles
 from bert_export.compression.goal import CompressionSettings
-from bert_export.compression.halving import Rung, Trial, plan_narrowed_rung
+from bert_export.compression.halving import Rung, Trial, plan_narrowed_rung, trial_after
 from bert_export.compression.journal import Journal
 from bert_export.compression.latency_table import LatencyTable
 from bert_export.compression.measuring import Reference, drop_to_json
@@ -188,7 +188,8 @@ class CandidateEvaluator:
             self.pace = max(found["seconds"], 0.1) / max(estimated_s, 0.1)
             self.progress(f"{candidate.name}: {found['metric']:.4f}{self._time_left()}")
         self.known_epoch_s[candidate] = max(found["seconds"], 0.1) / num_epochs
-        trial = Trial(candidate, found["metric"], found["checkpoint"])
+        with_copies = rung.all_rows and self.given_share < 1
+        trial = trial_after(before, candidate, found["metric"], found["checkpoint"], with_copies=with_copies)
         replaced = None if before is None or before.candidate != candidate else before
         self.trials = [known for known in self.trials if known != replaced] + [trial]
         self.epochs[trial.checkpoint] = num_epochs
@@ -220,7 +221,7 @@ class CandidateEvaluator:
     def _distill(self, student: str, output: Path, rung: Rung) -> dict[str, Any]:
         """Train a checkpoint. The hidden states of the given rows serve both files: they are the first in either."""
         settings = self.settings
-        with_copies = rung.all_rows and bool(self.data.copies)
+        with_copies = rung.all_rows and self.given_share < 1
         train = self.files.train if with_copies else self.files.given
         resume = (output / STATE_DIR / LAST_NAME).is_file()
         return distill(
@@ -239,8 +240,7 @@ class CandidateEvaluator:
                 self.progress(f"warning: {trial.candidate.name} cannot be exported: {found['failed']}")
             return None
         if trial.candidate.shape in self.table.measured_ms:  # not the error of a fit
-            predicted = self.predicted_speedup(trial.candidate.shape) / self.bias
-            self.bias = found["time"]["speedup"] / predicted
+            self.bias *= found["time"]["speedup"] / self.predicted_speedup(trial.candidate.shape)
         return Measured(trial, found["time"]["speedup"], found["search"]["drop_percent"])
 
     def narrow(self, level: str, found: Measured, speedup: float) -> Trial | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from bert_export.compression.candidates import Candidate
 
-__all__ = ["Rung", "Trial", "halve", "plan_last_rung", "plan_narrowed_rung", "plan_rungs"]
+__all__ = ["Rung", "Trial", "halve", "plan_last_rung", "plan_narrowed_rung", "plan_rungs", "trial_after"]
 
 _REDUCTION_FACTOR = 3
 """Reduction factor of successive halving: a third of the candidates goes on to the next rung."""
@@ -39,6 +39,30 @@ class Trial:
     """The task metric of its PyTorch model on the part of dev that the search may see."""
     checkpoint: str
     """The folder of its checkpoint, relative to that of the search."""
+    learnt_copies: bool = False
+    """Whether it was trained on copies of the given rows, too."""
+    narrowed_from: int | None = None
+    """Width of the feed-forward blocks that it was trained with before neurons were cut off."""
+
+
+def trial_after(
+    before: Trial | None, candidate: Candidate, metric: float, checkpoint: str, *, with_copies: bool
+) -> Trial:
+    """Return the trial of a training that went on from another trial, or that one where its checkpoint was kept.
+
+    Args:
+        before: The other trial; `None` for a candidate as it was cut.
+        candidate: The candidate that was trained; narrower than the one before, or the same.
+        metric: Its task metric.
+        checkpoint: The folder of its checkpoint.
+        with_copies: Whether it was trained on copies of the given rows, too.
+    """
+    if before is None:
+        return Trial(candidate, metric, checkpoint, with_copies)
+    if checkpoint == before.checkpoint:
+        return before
+    width = before.narrowed_from if candidate == before.candidate else before.candidate.intermediate_size
+    return Trial(candidate, metric, checkpoint, with_copies or before.learnt_copies, width)
 
 
 def plan_rungs(num_candidates: int, epoch_s: float, budget_s: float, given_share: float) -> list[Rung]:

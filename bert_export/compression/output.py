@@ -24,7 +24,8 @@ def compression_record(
     request: SearchRequest, evaluator: CandidateEvaluator, choice: Choice, found: Mapping[str, Any], source: Checkpoint
 ) -> dict[str, Any]:
     """Return what was done to the uncompressed model, as JSON values."""
-    config, candidate = source.config, choice.measured.trial.candidate
+    config, trial = source.config, choice.measured.trial
+    candidate = trial.candidate
     goal, settings, pruning = request.goal, request.settings, candidate.shape.token_pruning
     return {
         "goal": {name: value for name, value in vars(goal).items() if value is not None},
@@ -35,13 +36,14 @@ def compression_record(
         "num_layers_before": config.num_layers,
         "intermediate_size": candidate.intermediate_size,
         "intermediate_size_before": config.intermediate_size,
+        "narrowed_from": trial.narrowed_from,
         "token_pruning": None if pruning is None else str(pruning),
         "vocabulary": found["vocabulary"],
         "max_tokens": settings.max_tokens,
         "train_rows": {
             "labelled": len(evaluator.data.train),
             "unlabelled": len(evaluator.data.unlabelled),
-            "copies": len(evaluator.data.copies),
+            "copies": len(evaluator.data.copies) if trial.learnt_copies else 0,
         },
         "time": dict(found["time"]),
         "search": dict(found["search"]),

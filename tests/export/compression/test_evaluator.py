@@ -88,7 +88,7 @@ def test_time_and_pace_follow_from_the_budget_and_the_predicted_speed(
     assert made.epoch_s([half]) == pytest.approx(5.0)
     monkeypatch.setattr(made, "_train", lambda *given: {"metric": 0.9, "seconds": 40.0, "checkpoint": "checkpoints/x"})
     trial = made.train("2x", half, Rung(1, 4), None)
-    assert trial == Trial(half, 0.9, "checkpoints/x")
+    assert trial == Trial(half, 0.9, "checkpoints/x", learnt_copies=True)
     assert made.epoch_s([half]) == pytest.approx(10.0)  # it took twice as long as was estimated
     other = Candidate(layers=(0, 1), intermediate_size=64)
     assert made.epoch_s([other]) == pytest.approx(20 / made.predicted_speedup(other.shape))
@@ -111,7 +111,7 @@ def test_only_the_last_rung_is_trained_on_copies_and_without_labels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: dict[str, Any] = {
-        "data": SimpleNamespace(copies=["a copy"], unlabelled=[]),
+        "data": SimpleNamespace(given_share=0.5, unlabelled=[]),
         "files": SimpleNamespace(train=Path("augmented.jsonl"), given=Path("train.jsonl"), dev=Path("dev.jsonl")),
         "surgeon": SimpleNamespace(source=SimpleNamespace(name="teacher")),
         "reference": SimpleNamespace(model=SimpleNamespace(run_encodings=None)),
@@ -198,6 +198,7 @@ def test_a_trained_candidate_that_is_a_little_too_slow_is_narrowed_and_trained_o
     narrower = made.narrow("2x", Measured(trial, 1.75, 1.0), 2.0)
     assert narrower is not None
     assert (narrower.candidate.intermediate_size, narrower.metric) == (384, 0.8)  # kept although the metric is lower
+    assert (narrower.narrowed_from, narrower.learnt_copies) == (512, True)
     start = tmp_path / "checkpoints/layers-0-1-width-384-at-2x/narrowed"
     assert (cut, trained) == ([(tmp_path / trial.checkpoint, 384)], [(str(start), True)])
     assert not start.exists()

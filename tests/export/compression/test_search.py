@@ -12,7 +12,7 @@ from bert_export.compression.candidates import (
     narrower_widths,
     widest_fast_enough,
 )
-from bert_export.compression.halving import Rung, Trial, halve, plan_rungs
+from bert_export.compression.halving import Rung, Trial, halve, plan_rungs, trial_after
 from bert_export.compression.latency_table import LatencyTable, corner_shapes, kept_share
 from bert_export.compression.search import fastest_within_drop, speed_ladder, within_speed
 
@@ -213,3 +213,14 @@ def test_a_level_whose_candidates_all_fail_is_like_one_that_loses_too_much() -> 
     evaluator = FakeEvaluator(failing=[candidate(layers) for layers in (1, 2, 3)])
     found = fastest_within_drop(evaluator, [2.0, 4.0], 50.0)
     assert [item.speedup for item in found] == [2.0]
+
+
+def test_a_trial_knows_what_it_learnt_from_and_how_wide_it_was() -> None:
+    wide, narrow = candidate(2, width=512), candidate(2, width=384)
+    first = trial_after(None, wide, 0.8, "cut-then-1", with_copies=False)
+    second = trial_after(first, wide, 0.9, "cut-then-1-then-5", with_copies=True)
+    third = trial_after(second, narrow, 0.85, "narrowed-then-1", with_copies=False)
+    assert [(item.learnt_copies, item.narrowed_from) for item in (first, second, third)] == [
+        (False, None), (True, None), (True, 512),
+    ]  # fmt: skip
+    assert trial_after(first, wide, 0.8, "cut-then-1", with_copies=True) == first  # more epochs were worse
