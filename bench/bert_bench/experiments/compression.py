@@ -5,7 +5,8 @@ python -m bert_bench.experiments.compression --task NAME --base CKPT --data DIR 
 
 Rows and recipes are those of `compression_data`. Checkpoint and search are left in WORK/NAME; the same command goes on
 there, and trains nothing again. The result, OUTPUT/NAME.json, has every model that was measured, and the gate's verdict
-with its 95 % interval. The budget is the search's alone. `--only-fine-tune` ends with the checkpoint.
+with its 95 % interval. The budget is the search's alone. `--only-fine-tune` ends with the checkpoint. The recipes are
+for MiniLM-L6: of another base, give `--base-name`, which becomes a part of folder and result, and the rate.
 """
 
 import json
@@ -70,6 +71,9 @@ def _pruned(record: dict[str, Any]) -> str:
 @click.command()
 @click.option("--task", "name", type=click.Choice(list(TITLES)), required=True)
 @path_option("--base", "Checkpoint to fine-tune.")
+@click.option("--base-name", help="Name of a base other than MiniLM-L6, such as MPNet.")
+@click.option("--fine-tune-lr", type=float, help="Peak learning rate of the uncompressed model.")
+@click.option("--fine-tune-epochs", type=int, help="Its epochs.")
 @path_option("--data", "Folder with the data sets' files.")
 @click.option("--speedup", type=float)
 @click.option("--max-drop", type=float)
@@ -86,6 +90,9 @@ def _pruned(record: dict[str, Any]) -> str:
 def main(
     name: str,
     base: Path,
+    base_name: str | None,
+    fine_tune_lr: float | None,
+    fine_tune_epochs: int | None,
     data: Path,
     speedup: float | None,
     max_drop: float | None,
@@ -101,9 +108,10 @@ def main(
     output: Path,
 ) -> None:
     """Compress a fine-tuned checkpoint and write what was measured."""
-    folder = work / name
+    folder = work / (name if base_name is None else f"{name}-{base_name.lower()}")
     files = task_files(name, data, folder)
-    checkpoint = fine_tuned(name, base, files, folder)
+    recipe = {"lr": fine_tune_lr, "epochs": fine_tune_epochs}
+    checkpoint = fine_tuned(name, base, files, folder, **{key: value for key, value in recipe.items() if value})
     if only_fine_tune:
         return
     settings = CompressionSettings(
@@ -120,7 +128,9 @@ def main(
     kept = {key: values[key] for key in ("passed", "reason", "compression", "measured")}
     if by_hand:
         kept["by_hand"] = measure_by_hand(name, base, files, folder, len(kept["compression"]["layers_kept"]))
-    write_result(output / f"{name}.json", {"title": TITLES[name], "budget_s": budget, "training": training, **kept})
+    title = TITLES[name] if base_name is None else f"{TITLES[name]} from {base_name}"
+    result = {"title": title, "budget_s": budget, "training": training, **kept}
+    write_result(output / f"{folder.name}.json", result)
     click.echo(results_table(output))
 
 

@@ -90,7 +90,7 @@ def _write(path: Path, rows: Iterable[Any]) -> None:
     path.write_text("".join(lines), encoding="utf-8")
 
 
-def fine_tuned(name: str, base: Path, files: TaskFiles, folder: Path) -> Path:
+def fine_tuned(name: str, base: Path, files: TaskFiles, folder: Path, **recipe: Any) -> Path:
     """Return the folder of the uncompressed checkpoint; fine-tune it unless it is there.
 
     Args:
@@ -98,10 +98,11 @@ def fine_tuned(name: str, base: Path, files: TaskFiles, folder: Path) -> Path:
         base: Checkpoint to start from.
         files: The task's files; its gate is not used.
         folder: Where the checkpoint is written.
+        recipe: Settings of the training in place of the task's.
     """
     data_set, checkpoint = _DATA_SETS[name], folder / "checkpoint"
     if not (checkpoint / REPORT_NAME).is_file():
-        settings = replace(data_set.settings, sort_by_length=True)
+        settings = replace(data_set.settings, sort_by_length=True, **recipe)
         fine_tune(
             data_set.task, base, files.train, files.dev, checkpoint, settings, task_settings=data_set.task_settings,
             force=True, progress=click.echo,
