@@ -190,7 +190,8 @@ class Session:
         self._session = open_onnxruntime_session(
             path, threads, int8=int8, kernels=kernels, mapped=mapped, prepack=prepack
         )
-        self._inputs = frozenset(node.name for node in self._session.get_inputs())
+        found = {node.name for node in self._session.get_inputs()}
+        self._inputs = [(index, name) for index, name in enumerate(Batch._fields) if name in found]
         shapes = {node.name: node.shape for node in self._session.get_outputs()}
         if output not in shapes:
             raise BundleError(f"{path}: expected an output {output!r}, found {', '.join(shapes)}")
@@ -211,7 +212,7 @@ class Session:
     def run_outputs(self, batch: Batch, names: Sequence[str]) -> list[FloatArray]:
         """Return some of the graph's outputs by name; see `run`."""
         self._fork_guard.check()
-        feed = {name: array for name, array in batch._asdict().items() if name in self._inputs}
+        feed = {name: batch[index] for index, name in self._inputs}
         try:
             outputs: list[FloatArray] = self._session.run(names, feed)
         except Exception as error:  # see open_onnxruntime_session

@@ -72,7 +72,7 @@ def pad(encodings: Sequence[Encoding], pad_token_id: int) -> Batch:
     if len(encodings) == 1:  # nothing to pad: no copies in the latency of a single text
         encoding = encodings[0]
         ids = np.array([encoding.ids], dtype=np.int64)
-        return Batch(ids, np.ones_like(ids), np.array([encoding.type_ids], dtype=np.int64))
+        return Batch(ids, np.ones(ids.shape, dtype=np.int64), np.array([encoding.type_ids], dtype=np.int64))
     shape = len(encodings), max(map(len, encodings))
     batch = Batch(np.full(shape, pad_token_id, dtype=np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64))
     for index, encoding in enumerate(encodings):
