@@ -29,11 +29,13 @@ TITLES = {
     "rte": "RTE",
     "squad1": "SQuAD 1.1",
     "goemotions": "GoEmotions",
+    "trec": "TREC",
 }
 """The tasks, and their names in the table."""
 
-_HELD_SENTENCES = 1000
-"""Sentences of SST-2 that are held out: half for the search, half for the gate, beside 872 of the dev file."""
+_HELD_ROWS = {"sst2": 1000, "trec": 1500}
+"""Training rows that are held out where the dev file has few: half for the search, half for the gate, beside 872
+sentences of SST-2's dev file and 500 questions of TREC's."""
 
 _DATA_SETS = {
     **DATA_SETS,
@@ -72,12 +74,13 @@ def task_files(name: str, data: Path, folder: Path) -> TaskFiles:
         reader = label_reader(data_set.task, data_set.task_settings.get("problem_type"))
     _write(files.train, rows_of(data_set, data, dev=False))
     records = read_records(files.train)
-    fraction = _HELD_SENTENCES / len(records) if name == "sst2" else None
+    fraction = _HELD_ROWS[name] / len(records) if name in _HELD_ROWS else None
     kept, held = split_rows(records, fraction, 0, reader)
     train, dev = ([dict(records[index].fields) for index in part] for part in (kept, held))
     test = list(rows_of(data_set, data, dev=True))
     if name == "sst2":
         train = list(read_sst2_phrases(data, without=[row["text"] for row in dev]))
+    if name in _HELD_ROWS:
         dev, test = dev[::2], test + dev[1::2]
     _write(files.train, train)
     _write(files.dev, dev)

@@ -107,6 +107,12 @@ def _banking77(path: Path) -> Rows:
             yield {"text": row["text"], "label": row["category"]}
 
 
+def _trec(path: Path) -> Rows:
+    for line in path.read_text(encoding="iso-8859-1").splitlines():
+        label, text = line.split(" ", 1)
+        yield {"text": text, "label": label}
+
+
 _SQUAD2_DEV_ARTICLES = (
     "Normans", "Huguenot", "Packet_switching", "Yuan_dynasty", "Scottish_Parliament", "Warsaw", "French_and_Indian_War",
 )  # fmt: skip
@@ -155,6 +161,7 @@ DATA_SETS: dict[str, DataSet] = {
     "banking77": DataSet(
         "banking77/train.csv", "banking77/test_odd_rows.csv", TrainSettings(epochs=5, lr=3e-4), _banking77
     ),
+    "trec": DataSet("trec/TREC.train", "trec/TREC.test", TrainSettings(epochs=8, lr=3e-4), _trec),
     "wnut17": _wnut17(),
     "wnut17-crf": _wnut17(crf=True, bio=True),
     "ud-ewt": DataSet(

@@ -40,7 +40,7 @@ def test_phrases_of_held_sentences_are_not_trained_on(tmp_path: Path, monkeypatc
     phrases = [*sentences, *(f"{word.title()}  film" for word in _WORDS), "film", "a thriller"]
     with gzip.open(source / "train.tsv.gz", "wt", encoding="utf-8") as file:
         file.write("sentence\tlabel\n" + "".join(f"{text}\t1\n" for text in phrases))
-    monkeypatch.setattr(compression_data, "_HELD_SENTENCES", 4)
+    monkeypatch.setitem(compression_data._HELD_ROWS, "sst2", 4)
     files = task_files("sst2", tmp_path / "data", tmp_path / "work")
     train, dev, test = (_texts(path) for path in (files.train, files.dev, files.test))
     assert (len(train), len(dev), len(test)) == (13, 2, 3)
@@ -49,3 +49,19 @@ def test_phrases_of_held_sentences_are_not_trained_on(tmp_path: Path, monkeypatc
     assert not any(word in text.lower() for text in train for word in held)
     assert "film" not in train
     assert "a thriller" in train
+
+
+def test_half_of_the_questions_held_out_join_those_of_the_dev_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "data/trec"
+    source.mkdir(parents=True)
+    questions = [f"{('NUM:dist', 'HUM:ind')[n % 2]} Who or how far is caf\u00e9 {n} ?\n" for n in range(20)]
+    (source / "TREC.train").write_text("".join(questions), encoding="iso-8859-1")
+    (source / "TREC.test").write_text("LOC:city What county is Modesto in ?\n")
+    monkeypatch.setitem(compression_data._HELD_ROWS, "trec", 4)
+    files = task_files("trec", tmp_path / "data", tmp_path / "work")
+    train, dev, test = (_texts(path) for path in (files.train, files.dev, files.test))
+    assert (len(train), len(dev), len(test)) == (16, 2, 3)
+    assert test[0] == "What county is Modesto in ?"
+    assert {*train, *dev, *test[1:]} == {question.split(" ", 1)[1].strip() for question in questions}
