@@ -33,8 +33,8 @@ _MIN_NARROWED_SHARE = 0.75
 _NARROWING_MARGIN = 1.01
 """By how much a narrowed candidate is predicted to exceed the speed that is asked for; a judgement."""
 
-_WIDTH_SHARES = (1.0, 0.75, 0.5, 1 / 3, 0.25)
-"""Widths that candidates have, as shares of the model's."""
+_MIN_WIDTH_SHARE = 0.25
+"""Share of the model's width that candidates have at least."""
 
 
 @dataclass(frozen=True, order=True)
@@ -77,14 +77,18 @@ class Candidate:
 
 def feed_forward_widths(intermediate_size: int) -> list[int]:
     """Return the widths that candidates have, the widest first."""
-    shares = [round(share * intermediate_size / _WIDTH_STEP) * _WIDTH_STEP for share in _WIDTH_SHARES]
-    return sorted({width for width in (*shares, intermediate_size) if 0 < width <= intermediate_size}, reverse=True)
+    return [intermediate_size, *_widths_from(_MIN_WIDTH_SHARE * intermediate_size, intermediate_size)]
 
 
 def narrower_widths(intermediate_size: int) -> list[int]:
     """Return the widths that a trained candidate can be narrowed to, the widest first."""
-    widths = range((intermediate_size - 1) // _WIDTH_STEP * _WIDTH_STEP, 0, -_WIDTH_STEP)
-    return [width for width in widths if width >= _MIN_NARROWED_SHARE * intermediate_size]
+    return _widths_from(_MIN_NARROWED_SHARE * intermediate_size, intermediate_size)
+
+
+def _widths_from(least: float, limit: int) -> list[int]:
+    """Return the multiples of `_WIDTH_STEP` that are at least `least` and below `limit`, in descending order."""
+    widths = range((limit - 1) // _WIDTH_STEP * _WIDTH_STEP, 0, -_WIDTH_STEP)
+    return [width for width in widths if width >= least]
 
 
 def narrowed(candidate: Candidate, wanted: float, milliseconds: Callable[[Shape], float]) -> Candidate | None:
@@ -136,7 +140,11 @@ def widest_fast_enough(speedups: Mapping[Shape, float], wanted: float) -> list[S
     Returns:
         Shapes, the most tokens first, and of these the most layers; empty if no shape is fast enough.
     """
-    fast = [shape for shape, speedup in speedups.items() if speedup >= wanted]
+    widest: dict[tuple[int, int], Shape] = {}
+    for shape, speedup in sorted(speedups.items(), key=lambda item: item[0].intermediate_size):
+        if speedup >= wanted:
+            widest[shape.num_layers, shape.kept_percent] = shape
+    fast = list(widest.values())
     largest = [shape for shape in fast if not any(_exceeds(other, shape) for other in fast)]
     return sorted(largest, key=lambda shape: (-shape.kept_percent, -shape.num_layers))
 

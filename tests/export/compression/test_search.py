@@ -30,7 +30,7 @@ def test_the_subsets_of_a_depth_are_the_spread_the_first_and_the_influential_lay
 
 
 def test_widths_are_multiples_of_64() -> None:
-    assert feed_forward_widths(1536) == [1536, 1152, 768, 512, 384]
+    assert feed_forward_widths(1536) == list(range(1536, 383, -64))
     assert feed_forward_widths(64) == [64]
     assert feed_forward_widths(100) == [100, 64]
     assert narrower_widths(512) == [448, 384]
