@@ -92,8 +92,10 @@ class Cascade(Model):
             outputs: raw outputs of the small model, at least one.
         """
         found = [mark_output(output, self._small_logits, 0) for output in outputs]
-        logits = found[0].arrays[0][None] if len(found) == 1 else stack_single_window(found)
-        sure = confidence(self.cascade_task, logits)
+        if len(found) == 1:  # what a single text waits for
+            is_sure = float(confidence(self.cascade_task, found[0].arrays[0])) >= self.cascade.threshold
+            return found, [] if is_sure else [0]
+        sure = confidence(self.cascade_task, stack_single_window(found))
         return found, np.flatnonzero(~(sure >= self.cascade.threshold)).tolist()  # NaN is not sure
 
     def encode_for_large(self, encoded: Sequence[EncodedInput]) -> Sequence[EncodedInput]:

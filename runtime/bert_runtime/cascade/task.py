@@ -90,13 +90,14 @@ def confidence(task: TextClassification, logits: FloatArray) -> FloatArray:
 
     Args:
         task: the task of the cascade.
-        logits: `common_logits` of N texts, float [N, labels].
+        logits: `common_logits` of texts, float [..., labels].
 
     Returns:
-        An array [N].
+        An array [...].
     """
     if task.problem_type == "single_label":
         # The largest of softmax(logits), in fewer steps: a single text waits for each of them.
-        largest: FloatArray = 1 / np.exp(logits - logits.max(axis=-1, keepdims=True)).sum(axis=-1)
+        below = logits - np.maximum.reduce(logits, axis=-1, keepdims=True)
+        largest: FloatArray = 1 / np.add.reduce(np.exp(below), axis=-1)
         return largest
     return sigmoid(np.abs(logits - threshold_logits(task).astype(logits.dtype)).min(axis=-1))
