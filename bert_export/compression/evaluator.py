@@ -73,6 +73,8 @@ class CandidateEvaluator:
     """The uncompressed model's, from the first training that compares them."""
     trials: list[Trial] = field(default_factory=list)
     """The last trial of every candidate that was trained."""
+    timed: set[Shape] = field(default_factory=set)
+    """Shapes that were timed because they may be fast enough, in turn with few others."""
     known_epoch_s: dict[Candidate, float] = field(default_factory=dict)
     """Seconds that an epoch of each candidate's last training took."""
     epochs: dict[str, float] = field(default_factory=dict)
@@ -82,11 +84,6 @@ class CandidateEvaluator:
     def given_share(self) -> float:
         """See `Evaluator.given_share`."""
         return self.data.given_share
-
-    @property
-    def widths(self) -> list[int]:
-        """Widths of feed-forward blocks that candidates have."""
-        return feed_forward_widths(self.surgeon.model.config.intermediate_size)
 
     def predicted_speedup(self, shape: Shape) -> float:
         """Return the speed of a shape over that of the uncompressed model."""
@@ -121,9 +118,10 @@ class CandidateEvaluator:
         """Return the widest shapes that are fast enough. Their latencies are measured, not only predicted."""
         for _ in range(_MAX_MEASUREMENTS):
             shapes = widest_fast_enough({shape: self.predicted_speedup(shape) for shape in self._shapes()}, speedup)
-            new = [shape for shape in shapes if shape not in self.table.measured_ms]
+            new = [shape for shape in shapes if shape not in self.timed]
             if not new:
                 break
+            self.timed.update(new)
             found = self.journal.remember(f"latencies of {new}", partial(self._time_shapes, new))
             self.table = self.table.extended(LatencyTable.from_json(found).measured_ms, self._full_shape)
         return shapes
@@ -133,10 +131,11 @@ class CandidateEvaluator:
 
     def _shapes(self) -> list[Shape]:
         """Return the shapes that candidates may have; a single layer has nothing to prune tokens for."""
-        depths = range(1, self.surgeon.model.config.num_layers + 1)
+        config = self.surgeon.model.config
+        depths, widths = range(1, config.num_layers + 1), feed_forward_widths(config.intermediate_size)
         return [
             Shape(depth, width, percent)
-            for depth, width, percent in product(depths, self.widths, self.percents)
+            for depth, width, percent in product(depths, widths, self.percents)
             if percent == ALL_TOKENS or depth > 1
         ]
 

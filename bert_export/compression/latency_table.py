@@ -44,8 +44,22 @@ class LatencyTable:
     """Lengths in tokens of the texts that were timed."""
 
     def predict_ms(self, shape: Shape) -> float:
-        """Return the latency of a shape: the measured one, or that of the model, see `fitted_ms`."""
-        return self.measured_ms[shape] if shape in self.measured_ms else self.fitted_ms(shape)
+        """Return the latency of a shape: the measured one, or that of `fitted_ms`.
+
+        The model is as much too fast or too slow as for the measured shape of the nearest width that differs in
+        nothing else, if there is one.
+        """
+        if shape in self.measured_ms:
+            return self.measured_ms[shape]
+        alike = [
+            known
+            for known in self.measured_ms
+            if replace(known, intermediate_size=0) == replace(shape, intermediate_size=0)
+        ]
+        if not alike:
+            return self.fitted_ms(shape)
+        nearest = min(alike, key=lambda known: abs(known.intermediate_size - shape.intermediate_size))
+        return self.fitted_ms(shape) * self.measured_ms[nearest] / self.fitted_ms(nearest)
 
     def fitted_ms(self, shape: Shape) -> float:
         """Return the latency of a shape by the model t = a + b·layers + work·(c + d·width), fitted to the measurements.
@@ -74,12 +88,12 @@ class LatencyTable:
         return work
 
     def extended(self, measured_ms: Mapping[Shape, float], full: Shape) -> "LatencyTable":
-        """Return the table with more measurements, which were made in turn with the full shape's.
+        """Return the table with newer measurements, which were made in turn with the full shape's.
 
         They are scaled by the full shape's time in either, since the machine may have been slower.
         """
         scale = self.measured_ms[full] / measured_ms[full]
-        more = {shape: ms * scale for shape, ms in measured_ms.items() if shape not in self.measured_ms}
+        more = {shape: ms * scale for shape, ms in measured_ms.items() if shape != full}
         return replace(self, measured_ms={**self.measured_ms, **more})
 
     def to_json(self) -> list[dict[str, Any]]:

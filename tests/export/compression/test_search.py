@@ -61,6 +61,17 @@ def test_the_latency_table_interpolates_what_it_has_not_measured() -> None:
     assert corner_shapes(2, [64]) == [Shape(2, 64), Shape(1, 64)]
 
 
+def test_a_newer_measurement_counts_for_shapes_of_as_many_layers() -> None:
+    full, corner = Shape(6, 1536), Shape(2, 1536)
+    times = {full: 1.0, Shape(6, 384): 0.7, corner: 0.4, Shape(2, 384): 0.3}
+    table = LatencyTable(times).extended({full: 2.0, Shape(3, 768): 0.9, corner: 0.84}, full)
+    assert table.predict_ms(corner) == pytest.approx(0.42)  # twice as slow a machine
+    assert table.predict_ms(Shape(3, 768)) == pytest.approx(0.45)
+    ratio = table.fitted_ms(Shape(3, 704)) / table.fitted_ms(Shape(3, 768))
+    assert table.predict_ms(Shape(3, 704)) == pytest.approx(0.45 * ratio)
+    assert table.predict_ms(Shape(4, 704)) == table.fitted_ms(Shape(4, 704))
+
+
 def test_the_latency_table_knows_that_pruned_layers_see_fewer_tokens() -> None:
     lengths = [1000, 2000]  # no text keeps more tokens than the share says
 
