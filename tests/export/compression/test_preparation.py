@@ -1,4 +1,4 @@
-"""What a search prepares: copies of rows, and how many tokens candidates may keep."""
+"""Preparation of a search: copies of rows, and how many tokens candidates may keep."""
 
 from pathlib import Path
 
