@@ -34,7 +34,7 @@ _NARROWING_MARGIN = 1.01
 """By how much a narrowed candidate is predicted to exceed the speed that is asked for; a judgement."""
 
 _MIN_WIDTH_SHARE = 0.25
-"""Share of the model's width that candidates have at least."""
+"""Share of the model's width that candidates have at least; a judgement."""
 
 
 @dataclass(frozen=True, order=True)

@@ -46,16 +46,13 @@ class LatencyTable:
     def predict_ms(self, shape: Shape) -> float:
         """Return the latency of a shape: the measured one, or that of `fitted_ms`.
 
-        The model is as much too fast or too slow as for the measured shape of the nearest width that differs in
-        nothing else, if there is one.
+        The fitted one is scaled by what the fit is off for the measured shape of the nearest width, if there is one of
+        as many layers and tokens.
         """
         if shape in self.measured_ms:
             return self.measured_ms[shape]
-        alike = [
-            known
-            for known in self.measured_ms
-            if replace(known, intermediate_size=0) == replace(shape, intermediate_size=0)
-        ]
+        sizes = shape.num_layers, shape.kept_percent
+        alike = [known for known in self.measured_ms if (known.num_layers, known.kept_percent) == sizes]
         if not alike:
             return self.fitted_ms(shape)
         nearest = min(alike, key=lambda known: abs(known.intermediate_size - shape.intermediate_size))

@@ -261,8 +261,8 @@ class Model(TextEncoding, DocumentRanking):
     def run_encodings(self, encodings: Sequence[Encoding]) -> list[FloatArray]:
         """Return the raw output of each tokenized sequence, run in batches of similar length."""
         if len(encodings) == 1:  # no batches to make: what a single text waits for
-            batch = pad(encodings, self.tokenizer.pad_token_id)
-            return self.task.split((self.parallel_sessions or self.session).run(batch), encodings)
+            array = (self.parallel_sessions or self.session).run(self._pad(encodings, [0]))
+            return self.task.split(array, encodings)
         outputs: list[FloatArray] = [np.empty(0)] * len(encodings)
         for indices, array in self._run_batches(list(map(len, encodings)), partial(self._pad, encodings)):
             parts = self.task.split(array, [encodings[index] for index in indices])

@@ -39,8 +39,7 @@ class LogitCalibration(NamedTuple):
 
     def apply(self, logits: FloatArray) -> FloatArray:
         """Return calibrated logits: float [..., labels] → same shape and dtype."""
-        kind = logits.dtype.type
-        scaled = logits * (kind(self.scales[0]) if len(self.scales) == 1 else np.array(self.scales, dtype=kind))
+        scaled = logits * np.array(self.scales, dtype=logits.dtype)
         return scaled + np.array(self.biases, dtype=logits.dtype) if self.biases else scaled
 
 

@@ -110,8 +110,9 @@ def main(
     """Compress a fine-tuned checkpoint and write what was measured."""
     folder = work / (name if base_name is None else f"{name}-{base_name.lower()}")
     files = task_files(name, data, folder)
-    recipe = {"lr": fine_tune_lr, "epochs": fine_tune_epochs}
-    checkpoint = fine_tuned(name, base, files, folder, **{key: value for key, value in recipe.items() if value})
+    given = {"lr": fine_tune_lr, "epochs": fine_tune_epochs}
+    recipe = {key: value for key, value in given.items() if value is not None}
+    checkpoint = fine_tuned(name, base, files, folder, **recipe)
     if only_fine_tune:
         return
     settings = CompressionSettings(
@@ -127,7 +128,7 @@ def main(
     training = {key: report[key] for key in ("settings", "seconds", "examples", "best")}
     kept = {key: values[key] for key in ("passed", "reason", "compression", "measured")}
     if by_hand:
-        kept["by_hand"] = measure_by_hand(name, base, files, folder, len(kept["compression"]["layers_kept"]))
+        kept["by_hand"] = measure_by_hand(name, base, files, folder, len(kept["compression"]["layers_kept"]), **recipe)
     title = TITLES[name] if base_name is None else f"{TITLES[name]} from {base_name}"
     result = {"title": title, "budget_s": budget, "training": training, **kept}
     write_result(output / f"{folder.name}.json", result)

@@ -17,7 +17,9 @@ from bert_runtime.records import read_records
 __all__ = ["measure_by_hand"]
 
 
-def measure_by_hand(name: str, base: Path, files: TaskFiles, folder: Path, num_layers: int) -> dict[str, Any]:
+def measure_by_hand(
+    name: str, base: Path, files: TaskFiles, folder: Path, num_layers: int, **recipe: Any
+) -> dict[str, Any]:
     """Fine-tune the first layers of a checkpoint with the task's recipe; return their loss on the gate and their speed.
 
     Args:
@@ -26,6 +28,7 @@ def measure_by_hand(name: str, base: Path, files: TaskFiles, folder: Path, num_l
         files: The task's files.
         folder: Folder of the search's output, whose uncompressed bundle is compared with; more is written beside it.
         num_layers: Layers to keep.
+        recipe: Settings of the training in place of the task's.
     """
     work = folder / f"by-hand-{num_layers}"
     truncated, bundle = work / "base", work / "bundle"
@@ -35,7 +38,7 @@ def measure_by_hand(name: str, base: Path, files: TaskFiles, folder: Path, num_l
         truncated.mkdir(parents=True)
         save_model(model, truncated, tokenizer_from=source.path)
     click.echo(f"fine-tuning the first {num_layers} layers on labels alone")
-    checkpoint = fine_tuned(name, truncated, files, work)
+    checkpoint = fine_tuned(name, truncated, files, work, **recipe)
     if not (bundle / MANIFEST_NAME).is_file():
         export(checkpoint, bundle, calibrate=files.train)
     records = {part: read_records(path) for part, path in (("dev", files.dev), ("test", files.test))}

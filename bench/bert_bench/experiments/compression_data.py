@@ -43,10 +43,10 @@ _DATA_SETS = {
     "stsb": replace(DATA_SETS["stsb"], task="sentence-embedding", task_settings={}),
     "goemotions": replace(DATA_SETS["goemotions"], settings=TrainSettings(epochs=4, lr=2e-4)),
 }
-"""SST-2's recipe is for phrases. GoEmotions' other one leaves a model that has learnt too little to be compared with
-(micro F1 0.42); batches of 64 at 5e-4 give one that knows the most frequent label only (0.30 after an epoch). The base
-is a sentence-embedding model, which is better at STS-B (0.877 on the search's rows) than a classifier of pairs on top
-of it (0.840 at 2e-4)."""
+"""The data sets, some with another recipe or task. SST-2's recipe is for phrases. GoEmotions' other one leaves a model
+that has learnt too little to be compared with (micro F1 0.42); batches of 64 at 5e-4 give one that knows the most
+frequent label only (0.30 after an epoch). The base is a sentence-embedding model, which is better at STS-B (0.877 on
+the search's rows) than a classifier of pairs on top of it (0.840 at 2e-4)."""
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,6 @@ def confidence(task: TextClassification, logits: FloatArray) -> FloatArray:
     """
     if task.problem_type == "single_label":
         # The largest of softmax(logits), in fewer steps: a single text waits for each of them.
-        below = logits - np.maximum.reduce(logits, axis=-1, keepdims=True)
-        largest: FloatArray = 1 / np.add.reduce(np.exp(below), axis=-1)
+        largest: FloatArray = 1 / np.exp(logits - logits.max(axis=-1, keepdims=True)).sum(axis=-1)
         return largest
     return sigmoid(np.abs(logits - threshold_logits(task).astype(logits.dtype)).min(axis=-1))
