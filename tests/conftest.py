@@ -3,18 +3,21 @@
 The folders are made once per run, see `made_once`, and read by many tests. A test that changes one copies it first.
 """
 
+import gc
 import json
 import os
 import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from bert_models import EncoderConfig, TaskModel, save_model
 from bert_runtime.bundle.digest import manifest_digest
@@ -39,6 +42,13 @@ weather rain sun book read film bad great new old left right open close pay orde
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script: processes would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Exports of toy models spend a quarter of their time on garbage collection among the objects of torch's exporter, and
+# on its table of operators, which it reads again for each.
+gc.set_threshold(50_000)
+_table = cache(ONNXRegistry.from_torchlib)
+ONNXRegistry.from_torchlib = staticmethod(_table)  # type: ignore[assignment, method-assign]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
