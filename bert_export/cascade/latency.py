@@ -5,13 +5,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bert_export.calibration_texts import spread
 from bert_runtime.cascade import Cascade
 from bert_runtime.tasks import TextInput
 
 __all__ = ["measure_latency"]
 
 _MAX_TEXTS = 200
-"""Texts that are timed. A judgement."""
+"""Texts that are timed, evenly spread over the file, which may be sorted by label. A judgement."""
 
 _ROUNDS = 3
 """Timed calls of each model for each text. Other processes only ever add time, so the fastest counts."""
@@ -27,7 +28,7 @@ def measure_latency(cascade: Cascade, texts: Sequence[TextInput]) -> dict[str, d
     """
     models = {"small": cascade.small, "large": cascade.large, "cascade": cascade}
     times_ms: dict[str, list[float]] = {name: [] for name in models}
-    for text in texts[:_MAX_TEXTS]:
+    for text in spread(texts, _MAX_TEXTS):
         fastest_s = dict.fromkeys(models, float("inf"))
         for _ in range(_ROUNDS):
             for name, model in models.items():

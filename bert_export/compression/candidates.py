@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from bert_models.distillation.layers import evenly_spaced_layers
 from bert_models.pruning_schedule import TokenPruning
@@ -15,6 +16,7 @@ __all__ = [
     "feed_forward_widths",
     "narrowed",
     "narrower_widths",
+    "shapes_within",
     "widest_fast_enough",
 ]
 
@@ -104,6 +106,21 @@ def narrowed(candidate: Candidate, wanted: float, milliseconds: Callable[[Shape]
         if milliseconds(candidate.shape) >= wanted * _NARROWING_MARGIN * milliseconds(narrower.shape):
             return narrower
     return None
+
+
+def shapes_within(full: Shape, percents: Sequence[int]) -> list[Shape]:
+    """Return the shapes that candidates may have; a single layer has nothing to prune tokens for.
+
+    Args:
+        full: The shape of the uncompressed model.
+        percents: Percentages of a text's tokens that candidates keep.
+    """
+    depths, widths = range(1, full.num_layers + 1), feed_forward_widths(full.intermediate_size)
+    return [
+        Shape(depth, width, percent)
+        for depth, width, percent in product(depths, widths, percents)
+        if percent == ALL_TOKENS or depth > 1
+    ]
 
 
 def candidates_of_shape(influence: Sequence[float], shape: Shape) -> list[Candidate]:

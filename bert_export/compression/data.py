@@ -13,7 +13,7 @@ from bert_runtime.bundle.atomic_files import atomic_write
 from bert_runtime.errors import DataError
 from bert_runtime.evaluation import build_examples
 from bert_runtime.records import Record, read_records
-from bert_runtime.tasks import Example, Task, TextInput
+from bert_runtime.tasks import Example, SentenceEmbedding, Task, TextInput
 from bert_runtime.tokenization import TextTokenizer
 
 __all__ = ["SearchData", "SearchFiles", "read_search_data"]
@@ -37,8 +37,10 @@ class SearchData:
     """The rows that only the gate sees."""
     search_records: Sequence[Record]
     """The rows of `search`."""
+    task: Task
+    """The task of the rows."""
     gate_texts: frozenset[str]
-    """The texts of `gate`, see `shared_text`."""
+    """What no other row may share with those of `gate`, see `_own_texts`."""
     num_left_out: int
     """How many rows are neither trained on nor searched with since the gate has their text, too."""
     copies: Sequence[Record] = ()
@@ -61,7 +63,7 @@ class SearchData:
 
     def with_copies(self, copies: Sequence[Record]) -> "SearchData":
         """Return the same rows and copies to train on, but for copies that have a text of the gate."""
-        return replace(self, copies=[record for record in copies if shared_text(record) not in self.gate_texts])
+        return replace(self, copies=_without(self.gate_texts, self.task, copies))
 
     def texts(self) -> list[TextInput]:
         """Return the inputs that the search judges candidates on."""
@@ -133,10 +135,9 @@ def read_search_data(
         search_records, gate_records = _split_dev(task, dev_records, dev, fraction, seed)
     else:
         search_records, gate_records = dev_records, read_records(test, columns)
-    gate_texts = {text for record in gate_records if (text := shared_text(record)) is not None}
+    gate_texts = frozenset[str]().union(*(_own_texts(task, record) for record in gate_records))
     kept, kept_more, kept_search = (
-        [record for record in records if shared_text(record) not in gate_texts]
-        for records in (train_records, more, search_records)
+        _without(gate_texts, task, records) for records in (train_records, more, search_records)
     )
     if not kept:
         raise CompressionError(
@@ -160,8 +161,24 @@ def read_search_data(
         search=build_examples(task, tokenizer, kept_search),
         gate=build_examples(task, tokenizer, gate_records),
         search_records=kept_search,
-        gate_texts=frozenset(gate_texts),
+        task=task,
+        gate_texts=gate_texts,
     )
+
+
+def _own_texts(task: Task, record: Record) -> set[str]:
+    """Return what rows to train on and rows of the gate must not share: see `shared_text`; each of two texts to embed,
+    since the student learns the vector of either.
+    """
+    if isinstance(task, SentenceEmbedding):
+        return {repr(item.text) for item in task.inputs(record)}
+    text = shared_text(record)
+    return set() if text is None else {text}
+
+
+def _without(texts: frozenset[str], task: Task, records: Sequence[Record]) -> list[Record]:
+    """Return the rows that have none of these texts."""
+    return [record for record in records if texts.isdisjoint(_own_texts(task, record))]
 
 
 def _split_dev(

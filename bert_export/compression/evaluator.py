@@ -4,9 +4,8 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import product, zip_longest
+from itertools import zip_longest
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from bert_export.compression.candidates import (
@@ -14,11 +13,12 @@ from bert_export.compression.candidates import (
     Candidate,
     Shape,
     candidates_of_shape,
-    feed_forward_widths,
     narrowed,
+    shapes_within,
     widest_fast_enough,
 )
 from bert_export.compression.data import SearchData, SearchFiles
+from bert_export.compression.epoch_times import EpochTimes
 from bert_export.compression.goal import CompressionSettings
 from bert_export.compression.halving import Rung, Trial, plan_narrowed_rung, trial_after
 from bert_export.compression.journal import Journal
@@ -31,7 +31,7 @@ from bert_export.errors import ExportError
 from bert_export.exporter import export
 from bert_models.distillation import distill
 from bert_models.distillation.hidden_states import HiddenStates
-from bert_models.errors import TrainingError, TrainingInterruptedError
+from bert_models.errors import UntrainableError
 from bert_models.training.run_dir import LAST_NAME, STATE_DIR
 
 __all__ = ["CandidateEvaluator"]
@@ -40,10 +40,6 @@ _SPEED_MARGIN = 1.03
 """A prediction must exceed the speed that is asked for by so much, since it may be wrong: of two models of a shape that
 was predicted to be 2.08 times as fast, the bundles were 1.98 and 2.00 times as fast. Neurons that a wider margin leaves
 out are lost for sure, and those that a narrower one has too many are cut off later."""
-
-_MAX_MEASUREMENTS = 4
-"""How often shapes that are predicted to be fast enough are measured, and narrower ones taken in place of those that
-are not; a judgement."""
 
 
 @dataclass
@@ -65,8 +61,6 @@ class CandidateEvaluator:
     progress: Callable[[str], None]
     percents: Sequence[int] = (ALL_TOKENS,)
     """Percentages of a text's tokens that candidates keep."""
-    pace: float = 1.0
-    """How much longer training takes than estimated."""
     bias: float = 1.0
     """How much faster bundles are than predicted."""
     hidden_states: HiddenStates = field(default_factory=HiddenStates)
@@ -75,28 +69,40 @@ class CandidateEvaluator:
     """The last trial of every candidate that was trained."""
     timed: set[Shape] = field(default_factory=set)
     """Shapes that were timed because they may be fast enough, in turn with few others."""
-    known_epoch_s: dict[Candidate, float] = field(default_factory=dict)
-    """Seconds that an epoch of each candidate's last training took."""
+    has_answered_copies: bool = False
+    """Whether the uncompressed model has answered the copies, or is about to."""
     epochs: dict[str, float] = field(default_factory=dict)
     """Epochs of each trial's last training, on all rows, by its checkpoint."""
+
+    def __post_init__(self) -> None:
+        config = self.surgeon.model.config
+        self.full_shape = Shape(config.num_layers, config.intermediate_size)
+        self.shapes = shapes_within(self.full_shape, self.percents)
+        full_s = self.surgeon.row_s * self.data.num_train_rows
+        self.times = EpochTimes(full_s, lambda candidate: self.predicted_speedup(candidate.shape))
 
     @property
     def given_share(self) -> float:
         """See `Evaluator.given_share`."""
         return self.data.given_share
 
+    @property
+    def copies_s(self) -> float:
+        """See `Evaluator.copies_s`. Its INT8 bundle answers them, and for the hidden states a forward pass in PyTorch,
+        about a third of a step.
+        """
+        if self.has_answered_copies:
+            return 0.0
+        forward_s = self.surgeon.row_s / 3 if self.settings.hidden_weight else 0.0
+        return len(self.data.copies) * (self.table.predict_ms(self.full_shape) / 1e3 + forward_s)
+
     def predicted_speedup(self, shape: Shape) -> float:
         """Return the speed of a shape over that of the uncompressed model."""
-        return self.bias * self.table.predict_ms(self._full_shape) / self.table.predict_ms(shape)
-
-    @property
-    def _full_shape(self) -> Shape:
-        config = self.surgeon.model.config
-        return Shape(config.num_layers, config.intermediate_size)
+        return self.bias * self.table.predict_ms(self.full_shape) / self.table.predict_ms(shape)
 
     def max_speedup(self) -> float:
         """Return the predicted speed-up of the smallest candidate."""
-        return max(map(self.predicted_speedup, self._shapes())) / _SPEED_MARGIN
+        return max(map(self.predicted_speedup, self.shapes)) / _SPEED_MARGIN
 
     def pool(self, speedup: float) -> list[Candidate]:
         """See `Evaluator.pool`: the strategies of `candidates_of_shape` in turn, each with its least loss as cut first.
@@ -115,29 +121,21 @@ class CandidateEvaluator:
         return [candidate for turn in zip_longest(*ranked) for candidate in turn if candidate is not None]
 
     def _fast_enough(self, speedup: float) -> list[Shape]:
-        """Return the widest shapes that are fast enough. Their latencies are measured, not only predicted."""
-        for _ in range(_MAX_MEASUREMENTS):
-            shapes = widest_fast_enough({shape: self.predicted_speedup(shape) for shape in self._shapes()}, speedup)
+        """Return the widest shapes that are fast enough. Their latencies are measured, not only predicted.
+
+        Of those that are not, narrower ones are measured.
+        """
+        while True:
+            shapes = widest_fast_enough({shape: self.predicted_speedup(shape) for shape in self.shapes}, speedup)
             new = [shape for shape in shapes if shape not in self.timed]
             if not new:
-                break
+                return shapes
             self.timed.update(new)
             found = self.journal.remember(f"latencies of {new}", partial(self._time_shapes, new))
-            self.table = self.table.extended(LatencyTable.from_json(found).measured_ms, self._full_shape)
-        return shapes
+            self.table = self.table.extended(LatencyTable.from_json(found).measured_ms, self.full_shape)
 
     def _time_shapes(self, shapes: Sequence[Shape]) -> list[dict[str, Any]]:
         return LatencyTable(time_shapes(self.surgeon.model, self.reference, self.data, shapes, self.progress)).to_json()
-
-    def _shapes(self) -> list[Shape]:
-        """Return the shapes that candidates may have; a single layer has nothing to prune tokens for."""
-        config = self.surgeon.model.config
-        depths, widths = range(1, config.num_layers + 1), feed_forward_widths(config.intermediate_size)
-        return [
-            Shape(depth, width, percent)
-            for depth, width, percent in product(depths, widths, self.percents)
-            if percent == ALL_TOKENS or depth > 1
-        ]
 
     def _untrained_loss(self, candidate: Candidate) -> float:
         return float(self.journal.remember(f"loss of {candidate.name} as cut", lambda: self.surgeon.loss(candidate)))
@@ -156,11 +154,7 @@ class CandidateEvaluator:
 
     def epoch_s(self, candidates: Sequence[Candidate]) -> float:
         """See `Evaluator.epoch_s`."""
-        return fmean(self.known_epoch_s.get(item) or self._estimated_epoch_s(item) for item in candidates)
-
-    def _estimated_epoch_s(self, candidate: Candidate) -> float:
-        full_s = self.surgeon.row_s * self.data.num_train_rows
-        return self.pace * full_s / self.predicted_speedup(candidate.shape)
+        return self.times.mean_s(candidates)
 
     def may_begin(self, level: str) -> bool:
         """See `Evaluator.may_begin`."""
@@ -168,7 +162,7 @@ class CandidateEvaluator:
 
     def time_left_s(self) -> float:
         """See `Evaluator.time_left_s`."""
-        return max(self.settings.budget_s - self.journal.elapsed_s - self.reserve_s, 0.0)
+        return self.settings.budget_s - self.journal.elapsed_s - self.reserve_s
 
     def train(self, level: str, candidate: Candidate, rung: Rung, before: Trial | None) -> Trial | None:
         """See `Evaluator.train`."""
@@ -183,10 +177,9 @@ class CandidateEvaluator:
             return None
         num_epochs = rung.epochs * (1.0 if rung.all_rows else self.given_share)
         if is_new:
-            estimated_s = self._estimated_epoch_s(candidate) * num_epochs / self.pace
-            self.pace = max(found["seconds"], 0.1) / max(estimated_s, 0.1)
             self.progress(f"{candidate.name}: {found['metric']:.4f}{self._time_left()}")
-        self.known_epoch_s[candidate] = max(found["seconds"], 0.1) / num_epochs
+        if found["seconds"] is not None:
+            self.times.add(candidate, found["seconds"], num_epochs)
         with_copies = rung.all_rows and self.given_share < 1
         trial = trial_after(before, candidate, found["metric"], found["checkpoint"], with_copies=with_copies)
         replaced = None if before is None or before.candidate != candidate else before
@@ -203,26 +196,26 @@ class CandidateEvaluator:
         if not goes_on and not (start / "config.json").is_file():
             self.surgeon.save(candidate, start, None if before is None else self.folder / before.checkpoint)
         self.progress(f"training {candidate.name} for {rung.epochs} epochs")
+        resume, once_s = (output / STATE_DIR / LAST_NAME).is_file(), self.hidden_states.once_s
         try:
-            report = self._distill(str(start), output, rung)
-        except TrainingInterruptedError:
-            raise
-        except TrainingError as error:
+            report = self._distill(str(start), output, rung, resume=resume)
+        except UntrainableError as error:
             return {"failed": str(error)}
-        metric, seconds = report["best"][report["metric"]], report["seconds"]
+        metric = report["best"][report["metric"]]
+        # The report of a resumed training has the time of its last process.
+        seconds = None if resume else report["seconds"] - (self.hidden_states.once_s - once_s)
         old, new = (str(path.relative_to(self.folder)) for path in (start, output))
+        found = {"metric": metric, "checkpoint": new, "superseded": old, "seconds": seconds}
         if before is not None and goes_on and metric < before.metric:  # more epochs are not always better
-            kept = {"metric": before.metric, "checkpoint": old, "superseded": new, "longer": metric}
-        else:
-            kept = {"metric": metric, "checkpoint": new, "superseded": old}
-        return {**kept, "seconds": seconds}
+            found |= {"metric": before.metric, "checkpoint": old, "superseded": new, "longer": metric}
+        return found
 
-    def _distill(self, student: str, output: Path, rung: Rung) -> dict[str, Any]:
+    def _distill(self, student: str, output: Path, rung: Rung, *, resume: bool) -> dict[str, Any]:
         """Train a checkpoint. The hidden states of the given rows serve both files: they are the first in either."""
         settings = self.settings
         with_copies = rung.all_rows and self.given_share < 1
         train = self.files.train if with_copies else self.files.given
-        resume = (output / STATE_DIR / LAST_NAME).is_file()
+        self.has_answered_copies |= with_copies
         return distill(
             self.surgeon.source.name, student, train, self.files.dev, output, settings.training(rung.epochs),
             settings.losses(labelled=not self.data.unlabelled and not with_copies),
@@ -249,16 +242,19 @@ class CandidateEvaluator:
 
         def plan() -> Any:
             left_s, budget_s = self.time_left_s(), self.settings.budget_s
-            rung = plan_narrowed_rung(self.epoch_s([candidate]), left_s, budget_s, self.given_share)
+            rung = plan_narrowed_rung(self.epoch_s([candidate]), left_s, budget_s, self.given_share, self.copies_s)
             return rung and asdict(rung)
 
         rung = narrower and self.journal.remember(f"narrowing {found.trial.checkpoint}", plan)
         return self.train(level, narrower, Rung(**rung), found.trial) if narrower and rung else None
 
     def measure_best(self) -> list[Measured]:
-        """Return the measurements so far; if there are none, measure the best trial of the longest training."""
+        """Return the measurements so far; if there are none, measure the best trial of the longest training.
+
+        If it cannot be exported, the next one is measured.
+        """
         longest = sorted(self.trials, key=lambda trial: (self.epochs[trial.checkpoint], trial.metric), reverse=True)
-        return self.measured() or self._exportable(longest[:1])
+        return self.measured() or next(filter(None, (self._exportable([trial]) for trial in longest)), [])
 
     def measured(self) -> list[Measured]:
         """Return the measurements so far."""

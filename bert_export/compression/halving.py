@@ -1,12 +1,21 @@
 """Successive halving: train many candidates shortly, and ever fewer of them longer (arXiv:1502.07943)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bert_export.compression.candidates import Candidate
 
-__all__ = ["Rung", "Trial", "halve", "plan_last_rung", "plan_narrowed_rung", "plan_rungs", "trial_after"]
+__all__ = [
+    "FIRST_RUNG",
+    "Rung",
+    "Trial",
+    "halve",
+    "plan_last_rung",
+    "plan_narrowed_rung",
+    "plan_rungs",
+    "trial_after",
+]
 
 _REDUCTION_FACTOR = 3
 """Reduction factor of successive halving: a third of the candidates goes on to the next rung."""
@@ -28,6 +37,10 @@ class Rung:
     epochs: int
     all_rows: bool = True
     """Whether they are trained on copies of the given rows, too."""
+
+
+FIRST_RUNG = Rung(1, 1, all_rows=False)
+"""How every candidate begins: with an epoch without copies."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +78,9 @@ def trial_after(
     return Trial(candidate, metric, checkpoint, with_copies or before.learnt_copies, width)
 
 
-def plan_rungs(num_candidates: int, epoch_s: float, budget_s: float, given_share: float) -> list[Rung]:
+def plan_rungs(
+    num_candidates: int, epoch_s: float, budget_s: float, given_share: float, copies_s: float = 0.0
+) -> list[Rung]:
     """Divide a budget: at least half of it is for the last candidate, the rest for as many as it allows.
 
     What is distilled longer loses less, and the first epochs tell the candidates apart: half of BANKING77's layers came
@@ -74,40 +89,47 @@ def plan_rungs(num_candidates: int, epoch_s: float, budget_s: float, given_share
     Args:
         num_candidates: How many candidates there are.
         epoch_s: Seconds that one epoch of a candidate takes on all rows.
-        budget_s: Seconds for all of them.
+        budget_s: Seconds for all of them, those of the first candidate's `FIRST_RUNG` included.
         given_share: Share of the rows that are no copies: only the last rung is trained on these, too, if the budget
             allows it.
+        copies_s: Seconds that the uncompressed model takes to answer the copies, once.
 
     Returns:
-        The rungs; with too small a budget, one candidate that is trained for one epoch.
+        The rungs, of which the first one is a `FIRST_RUNG` of some candidates; with too small a budget, of one, and no
+        other.
     """
     given_s = given_share * epoch_s
-    for last_s in (epoch_s, given_s):
+    for last_s, once_s in ((epoch_s, copies_s), (given_s, 0.0)):
         for number in range(min(num_candidates, _MAX_CANDIDATES), 1, -1):
-            rungs = [Rung(number, 1, all_rows=False)]
+            rungs = [replace(FIRST_RUNG, num_candidates=number)]
             if number > _REDUCTION_FACTOR:
                 rungs.append(Rung(-(-number // _REDUCTION_FACTOR), 2, all_rows=False))
             spent_s = given_s * sum(rung.num_candidates * rung.epochs for rung in rungs)
-            last = _last_rung(last_s, budget_s - spent_s, all_rows=last_s == epoch_s)
-            last_rung_s = last.epochs * last_s
+            last = _last_rung(last_s, budget_s - spent_s - once_s, all_rows=last_s == epoch_s)
+            last_rung_s = last.epochs * last_s + once_s
             if last.epochs >= _MIN_FINAL_EPOCHS and spent_s <= last_rung_s <= budget_s - spent_s:
                 return [*rungs, last]
-    return [plan_last_rung(epoch_s, budget_s, given_share)]
+    left_s = budget_s - given_s
+    return [FIRST_RUNG] if left_s < given_s else [FIRST_RUNG, plan_last_rung(epoch_s, left_s, given_share, copies_s)]
 
 
-def plan_last_rung(epoch_s: float, budget_s: float, given_share: float) -> Rung:
+def plan_last_rung(epoch_s: float, budget_s: float, given_share: float, copies_s: float = 0.0) -> Rung:
     """Return how the last candidate is trained: with copies if there is time for a few epochs.
 
     Args:
         epoch_s: Seconds that one of its epochs takes on all rows.
         budget_s: Seconds that are left.
         given_share: Share of the rows that are no copies.
+        copies_s: See `plan_rungs`.
     """
-    all_rows = given_share == 1 or budget_s >= _MIN_FINAL_EPOCHS * epoch_s
-    return _last_rung(epoch_s if all_rows else given_share * epoch_s, budget_s, all_rows=all_rows)
+    if given_share == 1 or budget_s - copies_s >= _MIN_FINAL_EPOCHS * epoch_s:
+        return _last_rung(epoch_s, budget_s - copies_s, all_rows=True)
+    return _last_rung(given_share * epoch_s, budget_s, all_rows=False)
 
 
-def plan_narrowed_rung(epoch_s: float, left_s: float, budget_s: float, given_share: float) -> Rung | None:
+def plan_narrowed_rung(
+    epoch_s: float, left_s: float, budget_s: float, given_share: float, copies_s: float = 0.0
+) -> Rung | None:
     """Return the epoch that a narrowed candidate is trained for, or `None` where it would take too long.
 
     Args:
@@ -115,10 +137,11 @@ def plan_narrowed_rung(epoch_s: float, left_s: float, budget_s: float, given_sha
         left_s: Seconds that are left; without enough for all rows, it learns from the given ones.
         budget_s: Seconds of the whole search, which may be exceeded by a share.
         given_share: Share of the rows that are no copies.
+        copies_s: See `plan_rungs`.
     """
     if given_share * epoch_s > left_s + _MAX_OVERRUN * budget_s:
         return None
-    return Rung(1, 1, all_rows=epoch_s <= left_s)
+    return Rung(1, 1, all_rows=epoch_s + copies_s <= left_s)
 
 
 def _last_rung(epoch_s: float, budget_s: float, *, all_rows: bool) -> Rung:

@@ -102,8 +102,8 @@ def compress(
         check_cuttable(source.tokenizer())
     tokenizer = source.text_tokenizer(request.settings.max_tokens, task.windows)
     data = _read_data(request, task, tokenizer)
-    journal = _open_journal(request, source, force=force)
-    request = fit_length(request, task, tokenizer, data, progress)
+    asked, request = request, fit_length(request, task, tokenizer, data, progress)
+    journal = _open_journal(asked, source, force=force)
     progress(f"searching for a model {goal}; {len(data.search)} dev rows for the search, {len(data.gate)} for the gate")
     if data.num_left_out:
         progress(f"warning: {data.num_left_out} rows are left out, since the gate has their texts, too")
@@ -175,7 +175,7 @@ def _search(goal: Goal, evaluator: CandidateEvaluator) -> list[Measured]:
         if not evaluator.pool(goal.speedup):
             raise CompressionError(
                 f"{goal.speedup:g}× cannot be reached: the fastest candidate is predicted to be {fastest:.2f}× as fast "
-                "as the uncompressed INT8 on the texts of dev; ask for less"
+                "as the uncompressed INT8 on the texts of dev; ask for less, with --force"
             )
         return within_speed(evaluator, goal.speedup)
     assert goal.max_drop is not None
@@ -217,7 +217,8 @@ def _finish(
 
     choice = choose(request.goal, measured, judge)
     if choice is None:
-        why = f"{stopped} before a candidate was trained" if stopped else "no candidate could be trained and exported"
+        what = "exported" if evaluator.trials else "trained"
+        why = f"{stopped} before a candidate was {what}" if stopped else "no candidate could be trained and exported"
         raise CompressionError(f"{why}; see {request.folder / JOURNAL_NAME}")
     if stopped:
         choice = replace(choice, passed=False, reason=f"{stopped}; the best so far: {choice.reason}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bert_export.compression.candidates import Candidate
-from bert_export.compression.halving import Rung, Trial, halve, plan_last_rung, plan_rungs
+from bert_export.compression.halving import FIRST_RUNG, Rung, Trial, halve, plan_last_rung, plan_rungs
 
 __all__ = ["Evaluator", "Measured", "fastest_within_drop", "speed_ladder", "within_speed"]
 
@@ -33,6 +33,10 @@ class Evaluator(Protocol):
     @property
     def given_share(self) -> float:
         """The share of the training rows that are no copies."""
+
+    @property
+    def copies_s(self) -> float:
+        """Seconds that the uncompressed model still takes to answer the copies, once for all candidates."""
 
     def pool(self, speedup: float) -> list[Candidate]:
         """Return candidates that are predicted to have at least this speed-up, the most promising first."""
@@ -75,28 +79,37 @@ def within_speed(evaluator: Evaluator, speedup: float, share: float = 1.0) -> li
         share: The share of the time left that may be used.
 
     Returns:
-        The bundles that were measured, the one to choose last: the first that is as fast as asked, or the last one
-        tried; empty if no candidate is predicted to be fast enough, or all failed.
+        The bundles that were measured, in order, up to the first that is as fast as asked and not worse for having been
+        narrowed; empty if no candidate is predicted to be fast enough, or all failed.
     """
     level, candidates = _level(speedup), evaluator.pool(speedup)
     if not candidates:
         return []
     others_s = (1 - share) * evaluator.time_left_s()
+    # Before the plan, since it tells how long an epoch takes: steps of the uncompressed model had told a third of it.
+    first = evaluator.train(level, candidates[0], FIRST_RUNG, None)
 
     def plan() -> list[Rung]:
-        budget_s = evaluator.time_left_s() - others_s
-        return plan_rungs(len(candidates), evaluator.epoch_s(candidates), budget_s, evaluator.given_share)
+        spent_s = evaluator.epoch_s(candidates[:1]) * evaluator.given_share
+        budget_s = evaluator.time_left_s() + spent_s - others_s
+        epoch_s = evaluator.epoch_s(candidates)
+        return plan_rungs(len(candidates), epoch_s, budget_s, evaluator.given_share, evaluator.copies_s)
 
     rungs = evaluator.plan(level, plan)
+
+    def train(candidate: Candidate, rung: Rung, before: Trial | None) -> Trial | None:
+        is_first = before is None and candidate == candidates[0]
+        return first if is_first else evaluator.train(level, candidate, rung, before)
 
     def use_what_is_left(candidate: Candidate, rung: Rung) -> Rung:
         def plan_again() -> Rung:
             left_s = evaluator.time_left_s() - others_s
-            return plan_last_rung(evaluator.epoch_s([candidate]), left_s, evaluator.given_share)
+            epoch_s = evaluator.epoch_s([candidate])
+            return plan_last_rung(epoch_s, left_s, evaluator.given_share, evaluator.copies_s)
 
         return evaluator.plan_last(level, plan_again)
 
-    trials = halve(candidates, rungs, lambda *given: evaluator.train(level, *given), use_what_is_left)
+    trials = halve(candidates, rungs, train, use_what_is_left)
     measured: list[Measured] = []
     for number, trial in enumerate(trials[:_MAX_MEASURED], start=1):
         found = evaluator.measure(trial)
@@ -147,7 +160,7 @@ def fastest_within_drop(evaluator: Evaluator, ladder: Sequence[float], max_drop:
         levels_left = (high - low + 1).bit_length()
         found = within_speed(evaluator, ladder[middle], 1 / levels_left)
         measured += found
-        if found and found[-1].drop_percent <= max_drop:
+        if any(item.speedup >= ladder[middle] and item.drop_percent <= max_drop for item in found):
             low = middle + 1
         else:
             high = middle - 1

@@ -17,6 +17,10 @@ class TrainingError(BertError):
     """Training, pre-training or distillation cannot start or continue."""
 
 
+class UntrainableError(TrainingError):
+    """A model learnt nothing: the loss is not a number, or its metric is not defined in any epoch."""
+
+
 class TrainingInterruptedError(TrainingError):
     """Ctrl-C or a signal ended a training run. The message says whether it can be resumed."""
 

@@ -1,6 +1,7 @@
 """A teacher's hidden states for the sequences of a training set, kept from one epoch to the next."""
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -35,6 +36,8 @@ class HiddenStates:
     def __init__(self, max_bytes: int | None = None) -> None:
         self._bytes_left = _memory_bytes() // _MEMORY_SHARE if max_bytes is None else max_bytes
         self._kept: dict[tuple[int, int], Tensor] = {}
+        self.once_s = 0.0
+        """Seconds that it has taken to compute what is kept: later epochs do not take them again."""
 
     def read(self, batch: TensorBatch, layers: Sequence[int], compute: Callable[[], Sequence[Tensor]]) -> list[Tensor]:
         """Return the hidden states after some layers for a batch, float [B, S, H] each; padding may have any values.
@@ -51,11 +54,14 @@ class HiddenStates:
                 pad_sequences([self._kept[layer, index] for index in indices], num_tokens).to(device)
                 for layer in layers
             ]
+        start_s = time.monotonic()
         hidden = compute()
-        self._keep(batch, indices, {layer: hidden[layer] for layer in layers})
+        if self._keep(batch, indices, {layer: hidden[layer] for layer in layers}):
+            self.once_s += time.monotonic() - start_s
         return [hidden[layer] for layer in layers]
 
-    def _keep(self, batch: TensorBatch, indices: Sequence[int], hidden: dict[int, Tensor]) -> None:
+    def _keep(self, batch: TensorBatch, indices: Sequence[int], hidden: dict[int, Tensor]) -> bool:
+        """Keep the hidden states of a batch as far as there is room; return whether all are kept."""
         lengths = batch.attention_mask.sum(dim=1).tolist()
         for layer, all_states in hidden.items():
             rounded = all_states.detach().to("cpu", torch.bfloat16)
@@ -64,6 +70,7 @@ class HiddenStates:
                 if (layer, index) not in self._kept and states.nbytes <= self._bytes_left:
                     self._kept[layer, index] = states.clone()
                     self._bytes_left -= states.nbytes
+        return all((layer, index) in self._kept for layer in hidden for index in indices)
 
 
 def _memory_bytes() -> int:

@@ -9,7 +9,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
-from bert_models.errors import TrainingError
+from bert_models.errors import UntrainableError
 from bert_models.training.distributed.process_group import ProcessGroup
 from bert_models.training.distributed.sharding import shard_module
 from bert_models.training.optimizer import adamw, linear_schedule
@@ -78,12 +78,12 @@ class TrainingModule(pl.LightningModule):
         It must be the loss over all processes, so that all of them fail or none.
 
         Raises:
-            TrainingError: The loss is not finite; the message names the step and the learning rate.
+            UntrainableError: The loss is not finite; the message names the step and the learning rate.
         """
         value = loss.item()
         if not np.isfinite(value):
             lr = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr] # there is one optimizer
-            raise TrainingError(
+            raise UntrainableError(
                 f"the loss became {value} at step {self.global_step} with learning rate {lr:.2e}; "
                 "lower --lr, or try --precision fp32"
             )

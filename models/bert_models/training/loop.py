@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import Logger
 from torch import nn
 
-from bert_models.errors import TrainingError, TrainingInterruptedError
+from bert_models.errors import TrainingInterruptedError, UntrainableError
 from bert_models.training.base_module import TrainingModule
 from bert_models.training.data import ExampleDataset, dev_loader, train_loader
 from bert_models.training.distributed.process_group import ProcessGroup
@@ -62,7 +62,8 @@ def fit(
         The best epoch's entry of `module.history`.
 
     Raises:
-        TrainingError: The run was interrupted, or the dev metric is not defined in any epoch.
+        TrainingInterruptedError: The run was interrupted.
+        UntrainableError: The loss is not finite, or the dev metric is not defined in any epoch.
     """
     process_group = module.process_group
     final_model = unsharded_model(module.model, process_group)
@@ -174,7 +175,7 @@ def _best_epoch(module: FineTuning) -> dict[str, float]:
     metric = module.model.task.metric
     defined = [epoch for epoch in module.history if not math.isnan(epoch[metric])]
     if not defined:
-        raise TrainingError(f"{metric} is not defined in any epoch: the model predicts the same for every example")
+        raise UntrainableError(f"{metric} is not defined in any epoch: the model predicts the same for every example")
     return max(defined, key=lambda epoch: epoch[metric])
 
 

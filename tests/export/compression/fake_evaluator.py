@@ -30,6 +30,7 @@ class FakeEvaluator:
     """Names of trained candidates, and their epochs."""
     levels: list[str] = field(default_factory=list)
     given_share: float = 1.0
+    copies_s: float = 0.0
     narrows: bool = False
 
     @staticmethod

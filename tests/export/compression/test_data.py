@@ -41,6 +41,22 @@ def test_rows_with_a_text_of_the_gate_are_not_trained_on(
         read(classifier_checkpoint, labelled, gate)
 
 
+def test_either_text_of_a_pair_to_embed_is_not_trained_on(embedding_checkpoint: Path, tmp_path: Path) -> None:
+    def write(name: str, pairs: list[tuple[str, str]]) -> Path:
+        path = tmp_path / name
+        path.write_text("text,text_pair,score\n" + "".join(f"{first},{second},1.5\n" for first, second in pairs))
+        return path
+
+    gate = write("gate.csv", [(f"hello {i}", f"hi {i}") for i in range(50)])
+    dev = write("dev.csv", [*((f"see {i}", f"bye {i}") for i in range(50)), ("hi 1", "later")])
+    train = write("train.csv", [("money", "hello 3"), ("hi 4", "money"), ("money", "card")])
+    data = read(embedding_checkpoint, dev, train, test=gate)
+    assert [dict(record.fields)["text_pair"] for record in data.train] == ["card"]
+    assert (len(data.search), data.num_left_out) == (50, 3)
+    copies = [Record({"text": "card", "text_pair": text}, train, 1) for text in ("hi 7", "card")]
+    assert data.with_copies(copies).copies == copies[1:]
+
+
 def test_copies_are_trained_on_but_for_those_with_a_text_of_the_gate(
     classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path
 ) -> None:

@@ -37,7 +37,7 @@ def evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CandidateEvalu
             model=SimpleNamespace(config=CONFIG), influence=[0.1, 0.4, 0.2, 0.3], loss=lambda item: sum(item.layers),
             row_s=0.01, can_cut=lambda item: True,
         ),
-        "data": SimpleNamespace(num_train_rows=1000, given_share=0.5),
+        "data": SimpleNamespace(num_train_rows=1000, given_share=0.5, copies=range(500)),
         "files": SimpleNamespace(given=None), "reference": None,
         "reserve_s": 20.0,
     }  # fmt: skip
@@ -100,6 +100,38 @@ def test_time_and_pace_follow_from_the_budget_and_the_predicted_speed(
     assert made.epoch_s([half]) == pytest.approx(10.0)
 
 
+def test_a_resumed_training_does_not_tell_how_long_an_epoch_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = evaluator(tmp_path, monkeypatch)
+    half = Candidate(layers=(0, 1), intermediate_size=128)
+    start = tmp_path / "checkpoints/layers-0-1-width-128-at-2x/cut"
+    start.mkdir(parents=True)
+    (start / "config.json").touch()
+
+    def train(student: str, output: Path, rung: Rung, *, resume: bool) -> dict[str, Any]:
+        made.hidden_states.once_s += 30.0
+        return {"metric": "accuracy", "best": {"accuracy": 0.8}, "seconds": 2.0 if resume else 70.0}
+
+    monkeypatch.setattr(made, "_distill", train)
+    state = start.with_name("cut-then-2") / "training/last.ckpt"
+    state.parent.mkdir(parents=True)
+    state.touch()
+    resumed = made.train("2x", half, Rung(1, 2), None)
+    assert made.epoch_s([half]) == pytest.approx(5.0)  # as estimated
+    assert made.train("2x", half, Rung(1, 4), resumed) is not None
+    assert made.epoch_s([half]) == pytest.approx(10.0)  # without what the uncompressed model took once
+
+
+def test_the_copies_are_answered_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = evaluator(tmp_path, monkeypatch)
+    assert made.copies_s == pytest.approx(500 * (12e-3 + 0.01 / 3))
+    made.settings = CompressionSettings(hidden_weight=0.0)
+    assert made.copies_s == pytest.approx(500 * 12e-3)
+    made.has_answered_copies = True
+    assert made.copies_s == 0.0
+
+
 def test_a_level_that_was_begun_goes_on_when_the_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = evaluator(tmp_path, monkeypatch)
     assert made.may_begin("2x")
@@ -112,9 +144,11 @@ def test_only_the_last_rung_is_trained_on_copies_and_without_labels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: dict[str, Any] = {
-        "data": SimpleNamespace(given_share=0.5, unlabelled=[]),
+        "data": SimpleNamespace(num_train_rows=10, given_share=0.5, unlabelled=[]),
         "files": SimpleNamespace(train=Path("augmented.jsonl"), given=Path("train.jsonl"), dev=Path("dev.jsonl")),
-        "surgeon": SimpleNamespace(source=SimpleNamespace(name="teacher")),
+        "surgeon": SimpleNamespace(
+            model=SimpleNamespace(config=CONFIG), row_s=0.01, source=SimpleNamespace(name="teacher")
+        ),
         "reference": SimpleNamespace(model=SimpleNamespace(run_encodings=None)),
         "settings": CompressionSettings(lr=1e-4, hidden_weight=0.5),
     }
@@ -122,7 +156,7 @@ def test_only_the_last_rung_is_trained_on_copies_and_without_labels(
     calls: list[tuple[Any, ...]] = []
     monkeypatch.setattr("bert_export.compression.evaluator.distill", lambda *given, **options: calls.append(given))
     for rung in (Rung(3, 1, all_rows=False), Rung(1, 4)):
-        made._distill("student", tmp_path / "out", rung)
+        made._distill("student", tmp_path / "out", rung, resume=False)
     found = [(train.name, settings.epochs, settings.lr, losses) for _, _, train, _, _, settings, losses in calls]
     assert found == [
         ("train.jsonl", 1, 1e-4, DistillationSettings(hidden_weight=0.5, hard_weight=1.0)),
@@ -151,7 +185,7 @@ def test_a_longer_training_that_is_worse_is_dropped(tmp_path: Path, monkeypatch:
     before = Trial(Candidate(layers=(0,), intermediate_size=64), 0.9, "checkpoints/short")
     (tmp_path / before.checkpoint).mkdir(parents=True)
 
-    def train(student: str, output: Path, rung: Rung) -> dict[str, Any]:
+    def train(student: str, output: Path, rung: Rung, *, resume: bool) -> dict[str, Any]:
         output.mkdir(parents=True)
         return {"metric": "accuracy", "best": {"accuracy": metric}, "seconds": 1.0}
 
@@ -185,7 +219,7 @@ def test_a_trained_candidate_that_is_a_little_too_slow_is_narrowed_and_trained_o
     made.surgeon.save = save  # type: ignore[method-assign, assignment]
     trained: list[tuple[str, bool]] = []
 
-    def train(student: str, output: Path, rung: Rung) -> dict[str, Any]:
+    def train(student: str, output: Path, rung: Rung, *, resume: bool) -> dict[str, Any]:
         output.mkdir(parents=True)
         trained.append((student, rung.all_rows))
         return {"metric": "accuracy", "best": {"accuracy": 0.8}, "seconds": 1.0}
@@ -207,9 +241,9 @@ def test_a_trained_candidate_that_is_a_little_too_slow_is_narrowed_and_trained_o
     assert made.trials == [trial, narrower]
     monkeypatch.setattr(CandidateEvaluator, "time_left_s", lambda self: 0.0)
     assert made.narrow("2x", Measured(trial, 1.75, 1.0), 2.0) == narrower  # as the journal says
-    made.known_epoch_s[trial.candidate] = 30.0  # 15 seconds with half of the rows, where 10 are a tenth of the budget
+    made.times.known_s[trial.candidate] = 30.0  # 15 seconds with half of the rows, where 10 are a tenth of the budget
     assert made.narrow("2x", Measured(replace(trial, checkpoint="slow"), 1.9, 1.0), 2.0) is None
-    made.known_epoch_s[trial.candidate] = 1.0
+    made.times.known_s[trial.candidate] = 1.0
     assert made.narrow("2x", Measured(replace(trial, checkpoint="other"), 1.9, 1.0), 2.0) is not None
     assert trained[1:] == [(str(tmp_path / "checkpoints/layers-0-1-width-448-at-2x/narrowed"), False)]
 
@@ -220,7 +254,9 @@ def test_a_kill_before_the_result_is_written_loses_no_checkpoint(
     made = evaluator(tmp_path, monkeypatch)
     before = Trial(Candidate(layers=(0,), intermediate_size=64), 0.9, "checkpoints/short")
     (tmp_path / before.checkpoint).mkdir(parents=True)
-    monkeypatch.setattr(made, "_distill", lambda *given: {"metric": "f1", "best": {"f1": 0.95}, "seconds": 1.0})
+    monkeypatch.setattr(
+        made, "_distill", lambda *given, **options: {"metric": "f1", "best": {"f1": 0.95}, "seconds": 1.0}
+    )
 
     def stop(entry: Any) -> str:
         raise KeyboardInterrupt
@@ -261,12 +297,22 @@ def test_a_candidate_that_cannot_be_exported_is_remembered(tmp_path: Path, monke
     ]
     made.trials, made.epochs = [trial], {trial.checkpoint: 1}
     assert made.measure_best() == []
+    shorter = Trial(replace(trial.candidate, intermediate_size=128), 0.8, "checkpoints/shorter")
+    made.trials, made.epochs = [trial, shorter], {trial.checkpoint: 2, shorter.checkpoint: 1}
+    measurements = made.measurements
+
+    def measure(item: Trial) -> dict[str, Any]:
+        exported = {"time": {"speedup": 2.0}, "search": {"drop_percent": 1.0}}
+        return exported if item == shorter else measurements(item)
+
+    monkeypatch.setattr(made, "measurements", measure)
+    assert [found.trial for found in made.measure_best()] == [shorter]
 
 
 def test_a_pool_has_candidates_that_prune_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = evaluator(tmp_path, monkeypatch)
-    made.table = LatencyTable({**made.table.measured_ms, Shape(4, 128, 50): 6.5}, [100])
-    made.percents = (100, 50)
+    whole = evaluator(tmp_path, monkeypatch)
+    table = LatencyTable({**whole.table.measured_ms, Shape(4, 128, 50): 6.5}, [100])
+    made = replace(whole, table=table, percents=(100, 50))
     found = {item.shape for item in made.pool(1.7)}
     assert Shape(4, 128, 50) in found
     assert Shape(1, 128, 50) not in found  # nothing is left to be saved behind the only layer

@@ -12,9 +12,17 @@ from bert_export.compression.candidates import (
     narrower_widths,
     widest_fast_enough,
 )
-from bert_export.compression.halving import Rung, Trial, halve, plan_rungs, trial_after
+from bert_export.compression.halving import (
+    Rung,
+    Trial,
+    halve,
+    plan_last_rung,
+    plan_narrowed_rung,
+    plan_rungs,
+    trial_after,
+)
 from bert_export.compression.latency_table import LatencyTable, corner_shapes, kept_share
-from bert_export.compression.search import fastest_within_drop, speed_ladder, within_speed
+from bert_export.compression.search import Measured, fastest_within_drop, speed_ladder, within_speed
 
 from .fake_evaluator import FakeEvaluator, candidate
 
@@ -105,10 +113,10 @@ def short(num_candidates: int, epochs: int) -> Rung:
         (9, 1.0, 8.0, 1.0, [short(3, 1), Rung(1, 5)]),
         (3, 10.0, 65.0, 1.0, [short(3, 1), Rung(1, 3)]),
         (30, 1.0, 100.0, 1.0, [short(9, 1), short(3, 2), Rung(1, 30)]),
-        (9, 10.0, 12.0, 1.0, [Rung(1, 1)]),
+        (9, 10.0, 12.0, 1.0, [short(1, 1)]),
         (9, 10.0, 0.0, 0.5, [short(1, 1)]),
-        (1, 10.0, 35.0, 0.5, [Rung(1, 3)]),
-        (1, 10.0, 29.0, 0.5, [short(1, 5)]),
+        (1, 10.0, 35.0, 0.5, [short(1, 1), Rung(1, 3)]),
+        (1, 10.0, 29.0, 0.5, [short(1, 1), short(1, 4)]),
     ],
 )
 def test_a_budget_is_divided_into_rungs(
@@ -120,6 +128,19 @@ def test_a_budget_is_divided_into_rungs(
     assert spent <= budget_s or found[0].epochs == len(found) == 1
     assert epoch_s * found[-1].epochs * shares[found[-1].all_rows] >= spent / 2
     assert found == expected
+
+
+def test_the_time_that_the_copies_are_answered_in_is_counted() -> None:
+    assert plan_rungs(9, 1.0, 19.0, 0.25, copies_s=5.0) == [short(9, 1), short(3, 2), Rung(1, 10)]
+    assert plan_last_rung(1.0, 10.0, 0.5, copies_s=6.0) == Rung(1, 4)
+    assert plan_last_rung(1.0, 10.0, 0.5, copies_s=8.0) == short(1, 20)  # fewer than three epochs would be left
+    assert plan_narrowed_rung(2.0, 10.0, 100.0, 0.5, copies_s=8.0) == Rung(1, 1)
+    assert plan_narrowed_rung(2.0, 10.0, 100.0, 0.5, copies_s=9.0) == short(1, 1)
+
+
+def test_narrowing_exceeds_the_budget_by_a_tenth_at_most() -> None:
+    assert plan_narrowed_rung(2.0, -5.0, 100.0, 1.0) == short(1, 1)
+    assert plan_narrowed_rung(2.0, -9.0, 100.0, 1.0) is None
 
 
 def test_halving_trains_the_best_for_longer_from_where_they_were() -> None:
@@ -212,6 +233,22 @@ def test_bisection_finds_the_fastest_within_the_limit() -> None:
         assert max(passing, default=None) == max(possible, default=None)
         assert len(evaluator.levels) <= 4
     assert all(item.drop_percent > 0.2 for item in fastest_within_drop(FakeEvaluator(), ladder, 0.2))
+
+
+def test_bisection_counts_a_narrowed_bundle_after_which_another_was_tried() -> None:
+    evaluator = FakeEvaluator(
+        drop_of=lambda speedup: {2.0: 0.2, 8 / 3: 0.8, 4.0: 0.9}.get(speedup, 5.0), narrows=True, max_speed=4.0
+    )
+    narrowed = evaluator.narrow
+
+    def narrow(level: str, found: Measured, speedup: float) -> Trial | None:
+        trial = narrowed(level, found, speedup)
+        return trial and replace(trial, metric=0.1)  # so that the next candidate is tried
+
+    evaluator.narrow = narrow  # type: ignore[method-assign]
+    evaluator.measured_speed = lambda predicted: predicted * 0.98
+    found = fastest_within_drop(evaluator, [2.0, 2.5, 4.0], 1.0)
+    assert max(item.speedup for item in found if item.drop_percent <= 1.0) == 4.0
 
 
 def test_no_level_but_the_first_is_begun_when_the_time_is_over() -> None:

@@ -40,12 +40,17 @@ def test_sequences_are_found_in_other_batches() -> None:
     real = batch.attention_mask.bool()
     assert torch.equal(found[0][real].float(), expected[0][real])
     assert torch.equal(found[1][real].float(), expected[2][real])
+    once_s = states.once_s
+    assert once_s > 0
+    states.read(batch, (0, 2), list)
+    assert states.once_s == once_s
 
 
 def test_what_exceeds_the_memory_is_computed_again_and_what_was_kept_stays() -> None:
     first, batch = batch_of([2], [7]), batch_of([3, 5], [0, 1])
     states = HiddenStates(max_bytes=60)  # a token has three numbers of two bytes
     states.read(first, (1,), lambda: hidden_of(first))
+    once_s = states.once_s
     calls = []
 
     def compute() -> list[Tensor]:
@@ -55,6 +60,7 @@ def test_what_exceeds_the_memory_is_computed_again_and_what_was_kept_stays() -> 
     for _ in range(3):
         assert torch.equal(states.read(batch, (1,), compute)[0], hidden_of(batch)[1])
     assert len(calls) == 3
+    assert states.once_s == once_s  # later epochs take that time, too
     assert sum(kept.nbytes for kept in states._kept.values()) <= 60
     assert torch.equal(states.read(first, (1,), list)[0].float(), hidden_of(first)[1])
 
