@@ -5,11 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bert_bench.errors import BenchError
+from bert_export.compression_summary import COMPRESSION_KEY
 from bert_runtime import Manifest
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.errors import MissingExtraError
 
-__all__ = ["CheckpointInfo", "EncoderSize", "check_checkpoint", "export_bundle", "find_checkpoint"]
+__all__ = [
+    "CheckpointInfo",
+    "EncoderSize",
+    "check_checkpoint",
+    "export_bundle",
+    "find_checkpoint",
+    "uncompressed_sha256",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +77,23 @@ def find_checkpoint(manifest: Manifest, given: str | Path | None) -> tuple[str |
     return Path(path), sha256
 
 
-def check_checkpoint(name: str | Path, sha256: str | None) -> CheckpointInfo:
+def uncompressed_sha256(manifest: Manifest) -> str | None:
+    """Return the hash of the weights that a bundle's model was compressed from.
+
+    `None` if it was not compressed, or its vocabulary was cut: other engines read the bundle's token ids.
+    """
+    record = manifest.extra.get(COMPRESSION_KEY) or {}
+    found: str | None = None if record.get("vocabulary") else record.get("uncompressed", {}).get("sha256")
+    return found
+
+
+def check_checkpoint(name: str | Path, sha256: str | None, uncompressed: str | None = None) -> CheckpointInfo:
     """Return facts about a checkpoint.
 
     Args:
         name: a folder or a hub id.
         sha256: the hash that its weights must have; `None` for any.
+        uncompressed: another one that they may have, see `uncompressed_sha256`.
 
     Raises:
         BenchError: the weights have another hash.
@@ -89,7 +108,7 @@ def check_checkpoint(name: str | Path, sha256: str | None) -> CheckpointInfo:
         raise MissingExtraError(error.name or "torch", "export", "comparing with PyTorch") from None
     checkpoint = open_checkpoint(name)
     actual = checkpoint.sha256()
-    if sha256 is not None and actual != sha256:
+    if sha256 is not None and actual not in (sha256, uncompressed):
         raise BenchError(
             f"the checkpoint {name} has changed since the bundle was made: expected sha256 {sha256[:12]}…, found "
             f"{actual[:12]}…; export it again, or name the right one with --checkpoint"

@@ -8,7 +8,7 @@ from typing import Any
 
 from bert_bench.background_load import BackgroundLoad, busy_notes
 from bert_bench.benchmark import instruction_set_notes, measured_fields
-from bert_bench.checkpoints import find_checkpoint
+from bert_bench.checkpoints import find_checkpoint, uncompressed_sha256
 from bert_bench.comparison_request import ComparisonRequest
 from bert_bench.conditions import current_conditions
 from bert_bench.engine_selection import EngineSelection
@@ -30,6 +30,8 @@ from bert_runtime.machine import available_cores
 __all__ = ["compare_engines"]
 
 Progress = Callable[[str], None]
+
+_COMPRESSED_NOTE = "bert-export runs a model that was compressed from the one that the other engines run."
 
 
 def compare_engines(request: ComparisonRequest, progress: Progress = lambda stage: None) -> Report:
@@ -56,7 +58,11 @@ def compare_engines(request: ComparisonRequest, progress: Progress = lambda stag
     with EnginePool() as engine_pool:
         specs = list(selection.prepared_specs(engine_pool))
         measured = _measure(request, selection, specs, engine_pool, progress)
-    notes = (*instruction_set_notes(selection.manifest), *busy_notes(conditions, measured["background_load"]))
+    notes = (
+        *([_COMPRESSED_NOTE] if selection.is_compressed else []),
+        *instruction_set_notes(selection.manifest),
+        *busy_notes(conditions, measured["background_load"]),
+    )
     return Report(
         bundle=request.bundle or Path("bundle"),
         checkpoint=Path(request.checkpoint),
@@ -75,11 +81,12 @@ def compare_engines(request: ComparisonRequest, progress: Progress = lambda stag
 def _select_engines(request: ComparisonRequest, threads: int, progress: Progress) -> EngineSelection:
     """Check the checkpoint, export it if no bundle was given, and return the selection of engines."""
     progress("reading the checkpoint")
-    sha256 = None
+    sha256 = uncompressed = None
     if request.bundle is not None:
-        _, sha256 = find_checkpoint(Manifest.read(request.bundle), None)
+        given = Manifest.read(request.bundle)
+        (_, sha256), uncompressed = find_checkpoint(given, None), uncompressed_sha256(given)
     with WorkerProcess() as worker:
-        checkpoint = worker.call("check_checkpoint", request.checkpoint, sha256)
+        checkpoint = worker.call("check_checkpoint", request.checkpoint, sha256, uncompressed)
     cache = request.cache.resolve()
     artifact_cache = ArtifactCache(cache=cache, checkpoint_key=checkpoint.key, texts=(), progress=progress)
     bundle = (request.bundle or artifact_cache.artifact("bundle", "export_bundle", checkpoint.path)).resolve()
@@ -111,8 +118,11 @@ def _measure(
         progress(f"loading {spec.name}")
         engine_pool.start(spec, short[0], settings.starts, environment)
     progress("comparing outputs")
-    must_agree = {engine.name for engine in engine_pool.running if engine.spec.is_bundle}
-    fidelity = check_fidelity(engine_pool, task, tokenizer, probes, examples=examples, must_agree=must_agree)
+    bundle_engines = {engine.name for engine in engine_pool.running if engine.spec.is_bundle}
+    fidelity = check_fidelity(
+        engine_pool, task, tokenizer, probes, examples=examples, must_agree=bundle_engines,
+        other_model=bundle_engines if selection.is_compressed else (),
+    )  # fmt: skip
     peaks = _gemm_peaks(threads, settings.gemm_peak_s, progress)
     measure_cases(engine_pool, workload, settings, progress)
     fields = measured_fields(engine_pool, workload, fidelity, selection.checkpoint.size)

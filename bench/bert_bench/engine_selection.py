@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bert_bench.checkpoints import CheckpointInfo
+from bert_bench.checkpoints import CheckpointInfo, uncompressed_sha256
 from bert_bench.comparison_request import BUNDLE_PREFIX, ComparisonRequest
 from bert_bench.engines import BundleSpec, CheckpointSpec, EngineSpec, PreparedSpec
 from bert_bench.engines.onnxruntime_plain import PlainExportSpec
@@ -29,6 +29,11 @@ class EngineSelection:
     artifact_cache: ArtifactCache
     spec_fields: dict[str, Any]
     """Fields that all specifications share: bundle, threads and batch size."""
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the bundle's model was compressed from the checkpoint's, which the other engines run."""
+        return self.checkpoint.sha256 == uncompressed_sha256(self.manifest)
 
     def prepared_specs(self, engine_pool: EnginePool) -> Iterator[tuple[EngineSpec, Environment | None]]:
         """Yield the engines that can be started with their environments, the bundle's first.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bert_bench.errors import BenchError
-from bert_bench.workers.engine_pool import EnginePool
+from bert_bench.workers.engine_pool import EnginePool, RunningEngine
 from bert_runtime.tasks import Example, Outputs, Task, TextInput, max_abs_difference
 from bert_runtime.tokenization import TextTokenizer
 
@@ -43,6 +43,7 @@ def check_fidelity(
     *,
     examples: Sequence[Example] = (),
     must_agree: Collection[str] | None = None,
+    other_model: Collection[str] = (),
 ) -> dict[str, Fidelity]:
     """Run the texts through every engine and compare the raw outputs with the reference's.
 
@@ -56,6 +57,7 @@ def check_fidelity(
         texts: texts to predict.
         examples: labelled examples of the same texts, for the task metric.
         must_agree: names of engines whose disagreement is an error; `None` for all.
+        other_model: names of engines that run a compressed model: none is the reference, and all may differ from it.
 
     Returns:
         Fidelity by engine; empty if no candidate for the reference runs.
@@ -64,13 +66,17 @@ def check_fidelity(
         BenchError: an engine that must agree does not.
     """
     outputs = _collect_outputs(engine_pool, tokenizer, texts)
-    reference = next((name for name in _REFERENCES if name in outputs), None)
+    reference = next((name for name in _REFERENCES if name in outputs and name not in other_model), None)
     if reference is None:
         return {}
+
+    def is_near(engine: RunningEngine) -> bool:
+        return engine.spec.is_fp32 and engine.name not in other_model
+
     problems = {
         engine.name: problem
         for engine in engine_pool.running
-        if (problem := _problem(outputs[engine.name], outputs[reference], is_fp32=engine.spec.is_fp32))
+        if (problem := _problem(outputs[engine.name], outputs[reference], is_near=is_near(engine)))
     }
     errors = [f"{name}: {problem}" for name, problem in problems.items() if must_agree is None or name in must_agree]
     if errors:
@@ -110,8 +116,8 @@ def _collect_outputs(
     return outputs
 
 
-def _problem(outputs: Sequence[Outputs], reference: Sequence[Outputs], *, is_fp32: bool) -> str | None:
-    """Return what is wrong with an engine's outputs, `None` if nothing; only FP32 must be near the reference."""
+def _problem(outputs: Sequence[Outputs], reference: Sequence[Outputs], *, is_near: bool) -> str | None:
+    """Return what is wrong with an engine's outputs, `None` if nothing; `is_near`: they must be near the reference."""
     shapes, expected = ([[array.shape for array in item.arrays] for item in part] for part in (outputs, reference))
     if shapes != expected:
         first = next(i for i, (x, y) in enumerate(zip(shapes, expected, strict=True)) if x != y)
@@ -119,6 +125,6 @@ def _problem(outputs: Sequence[Outputs], reference: Sequence[Outputs], *, is_fp3
     if not all(np.isfinite(item.flat).all() for item in outputs):
         return "found outputs that are not finite"
     error = max_abs_difference(outputs, reference)
-    if is_fp32 and error > FP32_TOLERANCE:
+    if is_near and error > FP32_TOLERANCE:
         return f"expected a difference of at most {FP32_TOLERANCE:g}, found {error:.3g}"
     return None

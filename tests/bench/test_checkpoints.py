@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bert_bench import BenchError
-from bert_bench.checkpoints import check_checkpoint, find_checkpoint
+from bert_bench.checkpoints import check_checkpoint, find_checkpoint, uncompressed_sha256
 from bert_models import CheckpointError, open_checkpoint
 from bert_runtime import Manifest
 from bert_runtime.errors import MissingExtraError
@@ -54,6 +54,18 @@ def test_missing_source_is_named(manifest: Manifest, tmp_path: Path) -> None:
 def test_changed_weights_are_an_error(classifier_checkpoint: Path) -> None:
     with pytest.raises(BenchError, match=r"has changed since the bundle was made: expected sha256 000000000000…"):
         check_checkpoint(classifier_checkpoint, "0" * 64)
+
+
+def test_a_compressed_bundle_may_be_compared_with_what_it_was_compressed_from(
+    manifest: Manifest, classifier_checkpoint: Path
+) -> None:
+    assert uncompressed_sha256(manifest) is None
+    sha256 = open_checkpoint(classifier_checkpoint).sha256()
+    record = {"uncompressed": {"path": "checkpoint", "sha256": sha256}, "vocabulary": None}
+    uncompressed = uncompressed_sha256(replace(manifest, extra={"compression": record}))
+    assert check_checkpoint(classifier_checkpoint, "0" * 64, uncompressed).sha256 == sha256
+    cut = {**record, "vocabulary": {"before": 100, "after": 50}}
+    assert uncompressed_sha256(replace(manifest, extra={"compression": cut})) is None
 
 
 def test_folder_that_is_no_checkpoint_is_an_error(tmp_path: Path) -> None:

@@ -57,6 +57,17 @@ def test_fp32_variant_is_the_reference_without_pytorch(tokenizer: TextTokenizer)
     assert found["int8"].agreement["label_agreement"] == 0.0
 
 
+def test_a_compressed_model_is_no_reference_and_may_differ(tokenizer: TextTokenizer) -> None:
+    engines = {"bert-export-fp32": REFERENCE + 0.5, "onnxruntime-plain": REFERENCE}
+    compressed = {"bert-export-fp32"}
+    found = check_fidelity(
+        engine_pool(**engines), TASK, tokenizer, TEXTS, must_agree=compressed, other_model=compressed
+    )  # fmt: skip
+    assert {name: item.max_abs_error for name, item in found.items()} == {
+        "bert-export-fp32": 0.5, "onnxruntime-plain": 0.0,
+    }  # fmt: skip
+
+
 def test_nothing_is_compared_without_an_fp32_engine(tokenizer: TextTokenizer) -> None:
     assert check_fidelity(engine_pool(int8=REFERENCE), TASK, tokenizer, TEXTS) == {}
 

@@ -61,7 +61,9 @@ measurement_option = option_group("Measurement")
     ],
 )
 @click.argument("checkpoint", type=CHECKPOINT)
-@model_option("--bundle", type=PATH, help="Bundle exported from CHECKPOINT; by default it is exported now.")
+@model_option(
+    "--bundle", type=PATH, help="Bundle exported from CHECKPOINT, or compressed; by default it is exported now."
+)
 @engine_option(
     "--engines", callback=_names, help="Comma-separated engines, see --list; by default all that support the task."
 )

@@ -97,9 +97,9 @@ class Service:
         """Write the files that an engine reads."""
         spec.prepare(folder, texts)
 
-    def check_checkpoint(self, name: str | Path, sha256: str | None) -> CheckpointInfo:
+    def check_checkpoint(self, name: str | Path, sha256: str | None, uncompressed: str | None = None) -> CheckpointInfo:
         """Return facts about the checkpoint; raise unless its weights have that hash."""
-        return check_checkpoint(name, sha256)
+        return check_checkpoint(name, sha256, uncompressed)
 
     def export_plain_graph(self, checkpoint: Path, task: Task, path: Path) -> None:
         """Export the checkpoint without fusions."""
