@@ -5,19 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bert_bench.errors import BenchError
-from bert_export.compression_summary import COMPRESSION_KEY
 from bert_runtime import Manifest
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.errors import MissingExtraError
 
-__all__ = [
-    "CheckpointInfo",
-    "EncoderSize",
-    "check_checkpoint",
-    "export_bundle",
-    "find_checkpoint",
-    "uncompressed_sha256",
-]
+__all__ = ["CheckpointInfo", "EncoderSize", "check_checkpoint", "export_bundle", "find_checkpoint"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,23 +69,13 @@ def find_checkpoint(manifest: Manifest, given: str | Path | None) -> tuple[str |
     return Path(path), sha256
 
 
-def uncompressed_sha256(manifest: Manifest) -> str | None:
-    """Return the hash of the weights that a bundle's model was compressed from.
-
-    `None` if it was not compressed, or its vocabulary was cut: other engines read the bundle's token ids.
-    """
-    record = manifest.extra.get(COMPRESSION_KEY) or {}
-    found: str | None = None if record.get("vocabulary") else record.get("uncompressed", {}).get("sha256")
-    return found
-
-
 def check_checkpoint(name: str | Path, sha256: str | None, uncompressed: str | None = None) -> CheckpointInfo:
     """Return facts about a checkpoint.
 
     Args:
         name: a folder or a hub id.
         sha256: the hash that its weights must have; `None` for any.
-        uncompressed: another one that they may have, see `uncompressed_sha256`.
+        uncompressed: another one that they may have.
 
     Raises:
         BenchError: the weights have another hash.

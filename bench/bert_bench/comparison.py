@@ -8,10 +8,10 @@ from typing import Any
 
 from bert_bench.background_load import BackgroundLoad, busy_notes
 from bert_bench.benchmark import instruction_set_notes, measured_fields
-from bert_bench.checkpoints import find_checkpoint, uncompressed_sha256
+from bert_bench.checkpoints import find_checkpoint
 from bert_bench.comparison_request import ComparisonRequest
 from bert_bench.conditions import current_conditions
-from bert_bench.engine_selection import EngineSelection
+from bert_bench.engine_selection import EngineSelection, uncompressed_sha256
 from bert_bench.engines import EngineSpec
 from bert_bench.fidelity import check_fidelity
 from bert_bench.interleaved_timing import METHOD, measure_cases, measure_concurrency

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bert_bench.checkpoints import CheckpointInfo, uncompressed_sha256
+from bert_bench.checkpoints import CheckpointInfo
 from bert_bench.comparison_request import BUNDLE_PREFIX, ComparisonRequest
 from bert_bench.engines import BundleSpec, CheckpointSpec, EngineSpec, PreparedSpec
 from bert_bench.engines.onnxruntime_plain import PlainExportSpec
@@ -13,10 +13,21 @@ from bert_bench.errors import BenchError
 from bert_bench.workers.artifact_cache import ArtifactCache
 from bert_bench.workers.engine_pool import EnginePool
 from bert_bench.workers.environments import Environment
+from bert_export.compression_summary import COMPRESSION_KEY
 from bert_runtime import Manifest
 from bert_runtime.machine import has_instruction_set
 
-__all__ = ["EngineSelection"]
+__all__ = ["EngineSelection", "uncompressed_sha256"]
+
+
+def uncompressed_sha256(manifest: Manifest) -> str | None:
+    """Return the hash of the weights that a bundle's model was compressed from.
+
+    `None` if it was not compressed, or its vocabulary was cut: other engines read the bundle's token ids.
+    """
+    record = manifest.extra.get(COMPRESSION_KEY) or {}
+    found: str | None = None if record.get("vocabulary") else record.get("uncompressed", {}).get("sha256")
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from bert_bench import BenchError
-from bert_bench.checkpoints import check_checkpoint, find_checkpoint, uncompressed_sha256
+from bert_bench.checkpoints import check_checkpoint, find_checkpoint
+from bert_bench.engine_selection import uncompressed_sha256
 from bert_models import CheckpointError, open_checkpoint
 from bert_runtime import Manifest
 from bert_runtime.errors import MissingExtraError
