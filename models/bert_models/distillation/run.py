@@ -159,6 +159,12 @@ def _training_setup(
             "distillation": asdict(distillation),
             **pruning_record(student.source),
         },
+        identity={
+            "teacher": teacher.sha256(),
+            "student": None if is_checkpoint_name(student_name) else student_name,  # else the base is the student
+            "distillation": asdict(distillation),
+            **pruning_record(student.source),
+        },
     )
 
 

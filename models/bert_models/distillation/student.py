@@ -74,7 +74,7 @@ class Student:
 
 
 def teacher_record(teacher: Checkpoint) -> dict[str, Any]:
-    """Return the identity of a teacher for the report; a run is resumed only with the same teacher."""
+    """Return the entry of the report that names a teacher."""
     return {"teacher": {"name": teacher.name, "revision": teacher.revision, "sha256": teacher.sha256()}}
 
 

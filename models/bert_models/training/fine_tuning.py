@@ -82,6 +82,7 @@ def fine_tune(
             inferred,
             build=lambda: load_model(source, inferred, new_head=True),
             described=pruning_record(source),
+            identity=pruning_record(source),
         )
 
     problem_type = (task_settings or {}).get("problem_type")

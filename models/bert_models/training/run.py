@@ -92,7 +92,9 @@ class TrainingSetup:
     objective: Objective | None = None
     """Builds the targets of the training set; by default the objective of the task."""
     described: Mapping[str, Any] = field(default_factory=dict)
-    """Further entries of the report, which must match for a run to be resumed."""
+    """Further entries of the report."""
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    """What must match for a run to be resumed, beside settings and the contents of files and base."""
 
 
 class _PreparedRun(NamedTuple):
@@ -144,7 +146,7 @@ def run_training(
         with process_group.sync_errors():
             run = _load_run(build_setup, files, settings, report_progress)
             setup = run.setup
-            data_identity = {**setup.described, **files.identity(run.rows), "base": _base_identity(setup.source)}
+            data_identity = {**setup.identity, **files.identity(run.rows), "base": _base_identity(setup.source)}
             identity = run_identity(setup.task, settings, process_group.world_size, data_identity)
         precision = process_group.from_rank_zero(
             lambda: prepare_run(

@@ -1,6 +1,7 @@
 """Distillation of fine-tuned teachers into students of all kinds."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,9 @@ from torch import Tensor
 
 from bert_models import EncoderConfig, TrainingError, load_model, open_checkpoint
 from bert_models.distillation import DistillationSettings, distill
+from bert_models.distillation.module import Distillation
 from bert_models.distillation.teacher import Teacher
+from bert_models.errors import TrainingInterruptedError
 from bert_models.weights import read_weights
 from bert_runtime.errors import DataError
 from bert_runtime.numerics import FloatArray
@@ -222,3 +225,27 @@ def test_teacher_reads_the_windows_of_its_student(
     small = save_checkpoint(tmp_path / "small", toy_vocab, replace(toy_config, max_positions=128), MASK)
     with pytest.raises(TrainingError, match="the teacher's 64 tokens for the student, found 128; give --max-tokens 64"):
         distill(teacher, str(small), file, file, tmp_path / "no", SETTINGS)
+
+
+@pytest.mark.parametrize("teacher", ["single_label"], indirect=True)
+def test_a_run_is_resumed_from_the_same_weights_wherever_they_lie(
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    student = Path(shutil.copytree(teacher, tmp_path / "student"))
+    train, dev = (write(tmp_path / f"{name}.jsonl", ROWS["single_label"], 2) for name in ("train", "dev"))
+    step, steps = Distillation.training_step, iter([False] * 3 + [True])
+
+    def training_step(self: Distillation, *given: Any) -> Tensor:
+        if next(steps, False):
+            raise KeyboardInterrupt
+        return step(self, *given)
+
+    monkeypatch.setattr(Distillation, "training_step", training_step)
+    with pytest.raises(TrainingInterruptedError):
+        distill(teacher, "./student", train, dev, tmp_path / "out", SETTINGS)
+    with pytest.raises(TrainingError, match="the interrupted run was another one: distillation was"):
+        other = DistillationSettings(hard_weight=0.0)
+        distill(teacher, "./student", train, dev, tmp_path / "out", SETTINGS, other, resume=True)
+    report = distill(Path("student"), str(student), train, dev, tmp_path / "out", SETTINGS, resume=True)
+    assert (report["student"], report["teacher"]["name"]) == (str(student), "student")
