@@ -40,7 +40,7 @@ class SearchData:
     task: Task
     """The task of the rows."""
     gate_texts: frozenset[str]
-    """What no other row may share with those of `gate`, see `_own_texts`."""
+    """Texts of `gate` that no other row may have, see `_own_texts`."""
     num_left_out: int
     """How many rows are neither trained on nor searched with since the gate has their text, too."""
     copies: Sequence[Record] = ()
@@ -167,8 +167,9 @@ def read_search_data(
 
 
 def _own_texts(task: Task, record: Record) -> set[str]:
-    """Return what rows to train on and rows of the gate must not share: see `shared_text`; each of two texts to embed,
-    since the student learns the vector of either.
+    """Return the texts of a row that rows to train on and rows of the gate must not share.
+
+    That is `shared_text`; of two texts to embed it is each, since the student learns the vector of either.
     """
     if isinstance(task, SentenceEmbedding):
         return {repr(item.text) for item in task.inputs(record)}

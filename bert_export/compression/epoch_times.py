@@ -9,7 +9,7 @@ from bert_export.compression.candidates import Candidate
 __all__ = ["EpochTimes"]
 
 _MIN_S = 0.1
-"""What a training takes at least, so that toy models divide by no zero."""
+"""Least seconds of a training: nothing is divided by zero where toy models train in no time."""
 
 
 @dataclass

@@ -94,7 +94,7 @@ class TrainingSetup:
     described: Mapping[str, Any] = field(default_factory=dict)
     """Further entries of the report."""
     identity: Mapping[str, Any] = field(default_factory=dict)
-    """What must match for a run to be resumed, beside settings and the contents of files and base."""
+    """Entries that must match for a run to be resumed, beside settings and the contents of files and base."""
 
 
 class _PreparedRun(NamedTuple):
