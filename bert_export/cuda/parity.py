@@ -5,12 +5,11 @@ from collections.abc import Callable
 import numpy as np
 
 from bert_export.errors import ParityError
-from bert_export.parity import probe_batches, reference_outputs, tolerance
+from bert_export.parity import max_abs_error, probe_batches, reference_outputs, tolerance
 from bert_models import TaskModel
-from bert_runtime.bundle.manifest import MASKED, PACKED
+from bert_runtime.bundle.manifest import MASKED
 from bert_runtime.gpu.shape_buckets import accepts_batch
 from bert_runtime.numerics import FloatArray
-from bert_runtime.tasks import FeatureExtraction, QuestionAnswering, ReplacedTokenDetection, TokenClassification
 from bert_runtime.tokenization import Batch
 
 __all__ = ["FP16_TOLERANCE", "check_cuda_parity"]
@@ -19,9 +18,6 @@ FP16_TOLERANCE = 2e-2
 """Maximum difference of FP16 from PyTorch in FP32, as a share of the largest output or of 0.1, whichever is larger.
 
 A judgement: BERT-family models differ by less than a tenth of it."""
-
-_PER_TOKEN = (TokenClassification, QuestionAnswering, ReplacedTokenDetection, FeatureExtraction)
-"""Tasks whose outputs are [B, S, …]."""
 
 
 def check_cuda_parity(
@@ -50,13 +46,11 @@ def check_cuda_parity(
         kind: batch for kind, batch in probe_batches(torch_model, max_tokens).items() if accepts_batch(padding, batch)
     }
     expected = {kind: reference_outputs(torch_model, batch) for kind, batch in batches.items()}
-    skips_padding = padding == PACKED and isinstance(torch_model.task, _PER_TOKEN)
-    scale = max(0.1, *(_abs_max(outputs) for outputs in expected.values()))
+    scale = max(0.1, *(float(np.abs(outputs).max(initial=0)) for outputs in expected.values()))
     allowed = FP16_TOLERANCE * scale if fp16 else tolerance(torch_model.task)
-    errors = {}
-    for kind, batch in batches.items():
-        difference = run(batch) - expected[kind]
-        errors[kind] = _abs_max(difference[batch.attention_mask == 1] if skips_padding else difference)
+    errors = {
+        kind: max_abs_error(torch_model.task, batch, run(batch), expected[kind]) for kind, batch in batches.items()
+    }
     failed = [f"{kind} ({error:.2g})" for kind, error in errors.items() if not error <= allowed]
     padded = batches.get("holes", batches.get("right-padded"))
     if padded is not None and not np.isfinite(run(_mask_first_sequence(padded))).all():
@@ -66,10 +60,6 @@ def check_cuda_parity(
             f"the graph for CUDA differs from PyTorch by more than {allowed:.2g} on inputs that are {', '.join(failed)}"
         )
     return {"max_abs_error": max(errors.values()), "tolerance": allowed}
-
-
-def _abs_max(array: FloatArray) -> float:
-    return float(np.abs(array).max(initial=0))  # a batch without mask tokens has no fill-mask outputs
 
 
 def _mask_first_sequence(batch: Batch) -> Batch:

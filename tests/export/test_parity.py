@@ -1,11 +1,14 @@
 """Parity with PyTorch: which batches it is checked on, and what it reports."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from bert_export.errors import ParityError
 from bert_export.parity import check_parity, probe_batches, reference_outputs
 from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import TokenClassification
 from bert_runtime.tokenization import Batch
 
 from .toy_models import CLASSIFIER, toy_model
@@ -42,3 +45,15 @@ def test_nan_fails_parity() -> None:
     model = toy_model(CLASSIFIER)
     with pytest.raises(ParityError, match="unpadded"):
         check_parity(model, lambda batch: np.full((len(batch.input_ids), 3), np.nan, dtype=np.float32), 32)
+
+
+def test_outputs_of_padding_are_not_compared() -> None:
+    """No one reads them; a wrong output of a real token fails."""
+    model = toy_model(TokenClassification(labels=("O", "B-PER")))
+
+    def wrong_where(mask_value: int) -> Callable[[Batch], FloatArray]:
+        return lambda batch: reference_outputs(model, batch) + (batch.attention_mask == mask_value)[:, :, None]
+
+    assert check_parity(model, wrong_where(0), 32)["max_abs_error"] == 0
+    with pytest.raises(ParityError, match="unpadded"):
+        check_parity(model, wrong_where(1), 32)

@@ -205,7 +205,7 @@ def test_exports_with_every_fusion(captured: Captured, family: str, task: str, t
             assert ((found * expected).sum(axis=-1) >= 0.99 * norms).all(), kind
             assert error > 0, kind
             continue
-        assert 0 < error <= 0.1 * max(1.0, np.abs(expected).max()), kind
+        assert 0 < error <= 0.15 * max(1.0, np.abs(expected).max()), kind
 
 
 # The masked-language-model head computes masked tokens only.
