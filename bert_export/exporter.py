@@ -136,13 +136,12 @@ def export(
     _check_output(output, force=force)
     progress("reading the checkpoint")
     source = with_token_pruning(open_checkpoint(checkpoint), None if prune_tokens == AUTO else prune_tokens)
-    check_gpu_targets(plan, source.config)
     weight_bits = choose_weight_bits(source.config, weight_bits)
     if task is not None and task in TASKS:
         source.check_trained_head(task)  # before anything that the task needs is found missing
     source_task = _embedding_settings(source.task(task), dimensions, layer_norm=layer_norm)
     source_task = with_layers(source_task, layers, layer_combination).with_options(**(options or {}))
-    check_pruning(source.config, source_task, prune_tokens, attention=attention)
+    check_gpu_targets(plan, check_pruning(source.config, source_task, prune_tokens, attention=attention))
     tokenizer = source.text_tokenizer(max_tokens, source_task.windows)
     labelled = read_labelled(evaluate, columns, source_task, tokenizer)
     probe = make_probe(source_task, tokenizer, labelled, calibrate, columns)

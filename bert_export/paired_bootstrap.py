@@ -8,12 +8,12 @@ import numpy as np
 from bert_runtime.crf import is_bio
 from bert_runtime.metrics.entities import entity_spans
 from bert_runtime.numerics import FloatArray, IntArray
-from bert_runtime.tasks import Example, Outputs, Task, TextClassification, TokenClassification
+from bert_runtime.tasks import Example, Outputs, Reranking, Task, TextClassification, TokenClassification
 
 __all__ = ["Interval", "PairedDrop", "paired_drop", "ratio_parts"]
 
 _RESAMPLES = 1000
-"""Resamples of the rows (Efron & Tibshirani, An Introduction to the Bootstrap, section 13.3)."""
+"""Resamples of the rows, or of a reranker's queries (Efron & Tibshirani, An Introduction to the Bootstrap, 13.3)."""
 
 _PERCENTILES = (2.5, 97.5)
 
@@ -41,7 +41,8 @@ class PairedDrop:
     """The model's."""
     found_interval: Interval
     drop_percent: float
-    """How much less the model has, in percent of the reference's metric; negative where it has more."""
+    """How much less the model has, in percent of the reference's metric; negative where it has more, and NaN where the
+    reference's is not above 0. A model whose metric is undefined has lost all."""
     drop_interval: Interval
     """Its interval over resamples of the rows, each of which both models are measured on."""
 
@@ -54,7 +55,7 @@ def paired_drop(
     examples: Sequence[Example],
     seed: int = 0,
 ) -> PairedDrop:
-    """Compare the task metric of two models by a paired percentile bootstrap over the examples.
+    """Compare the task metric of two models by a paired percentile bootstrap over the examples, or over the queries.
 
     Args:
         task: The model's task, whose thresholds may differ from the reference's.
@@ -65,9 +66,8 @@ def paired_drop(
         seed: Seed of the resamples.
     """
     found, expected = (_Sampled.build(*given, examples) for given in ((task, outputs), (reference_task, reference)))
-    counts = np.random.default_rng(seed).multinomial(
-        len(examples), np.full(len(examples), 1 / len(examples)), size=_RESAMPLES
-    )
+    size = found.num_units
+    counts = np.random.default_rng(seed).multinomial(size, np.full(size, 1 / size), size=_RESAMPLES)
     metrics, references = found.resample(counts), expected.resample(counts)
     point, base = found.value, expected.value
     return PairedDrop(
@@ -82,10 +82,15 @@ def paired_drop(
 
 
 def _drop_percent(found: float, reference: float) -> float:
-    return 100 * (reference - found) / reference if reference > 0 else 0.0
+    if not reference > 0:
+        return float("nan")
+    return 100.0 if np.isnan(found) else 100 * (reference - found) / reference
 
 
 def _interval(values: FloatArray) -> Interval:
+    """Return the interval of the values that are defined; NaN without any."""
+    if np.isnan(values).all():
+        return Interval(float("nan"), float("nan"))
     low, high = np.nanpercentile(values, _PERCENTILES)
     return Interval(float(low), float(high))
 
@@ -95,15 +100,20 @@ class _Sampled:
     """The metric of a model on all examples, and on resamples."""
 
     value: float
+    num_units: int
+    """What is drawn: the examples, or a reranker's queries."""
     resample: Callable[[IntArray], FloatArray]
-    """Returns the metrics [R] for how often each example is in each resample [R, examples]."""
+    """Returns the metrics [R] for how often each unit is in each resample [R, units]."""
 
     @classmethod
     def build(cls, task: Task, outputs: Sequence[Outputs], examples: Sequence[Example]) -> "_Sampled":
         value = task.score(outputs, examples)[task.metric]
+        if isinstance(task, Reranking):
+            parts = _query_parts(task, outputs, examples)
+            return cls(value, len(parts), lambda counts: np.array([_ratio(total) for total in counts @ parts]))
         parts = ratio_parts(task, outputs, examples)
         if parts is not None and abs(_ratio(parts.sum(axis=0)) - value) < 1e-6:
-            return cls(value, lambda counts: np.array([_ratio(total) for total in counts @ parts]))
+            return cls(value, len(parts), lambda counts: np.array([_ratio(total) for total in counts @ parts]))
         width = len(outputs) // len(examples)
 
         def score_each(counts: IntArray) -> FloatArray:
@@ -114,7 +124,7 @@ class _Sampled:
                 metrics.append(task.score(inputs, [examples[row] for row in drawn])[task.metric])
             return np.array(metrics)
 
-        return cls(value, score_each)
+        return cls(value, len(examples), score_each)
 
 
 def _ratio(total: FloatArray) -> float:
@@ -138,6 +148,23 @@ def ratio_parts(task: Task, outputs: Sequence[Outputs], examples: Sequence[Examp
     else:
         return None
     return np.array(rows, dtype=np.float64)
+
+
+def _query_parts(task: Reranking, outputs: Sequence[Outputs], examples: Sequence[Example]) -> FloatArray:
+    """Return each query's metric and 1 [queries, 2]; without a relevant document both are 0, as in the mean.
+
+    Rows of one query are ranked together, so that what is drawn are queries.
+    """
+    grades = [grade for example in examples for grade in example.target]
+    queries: dict[str, list[tuple[Outputs, float]]] = {}
+    for output, grade in zip(outputs, grades, strict=True):
+        queries.setdefault(output.input.text, []).append((output, grade))
+    parts = []
+    for rows in queries.values():
+        ranked, relevance = [output for output, _ in rows], [grade for _, grade in rows]
+        value = task.score(ranked, [Example(tuple(output.input for output in ranked), relevance)])[task.metric]
+        parts.append((0.0, 0.0) if np.isnan(value) else (value, 1.0))
+    return np.array(parts, dtype=np.float64)
 
 
 def _label_f1_parts(task: TextClassification, output: Outputs, example: Example) -> tuple[float, float]:

@@ -51,7 +51,7 @@ def candidate_schedules(num_layers: int) -> list[TokenPruning]:
     return [TokenPruning.in_thirds(num_layers, share) for share in _SHARES]
 
 
-def check_pruning(config: EncoderConfig, task: Task, schedule: str | None, *, attention: bool) -> None:
+def check_pruning(config: EncoderConfig, task: Task, schedule: str | None, *, attention: bool) -> EncoderConfig:
     """Check that tokens may be pruned, before anything takes time.
 
     Args:
@@ -59,6 +59,9 @@ def check_pruning(config: EncoderConfig, task: Task, schedule: str | None, *, at
         task: The task.
         schedule: What the export was asked for.
         attention: Whether a graph with attention probabilities was asked for.
+
+    Returns:
+        The configuration, with one of the schedules if one is to be chosen: what else must be possible with it.
 
     Raises:
         ConfigError: The task reads all tokens, or the encoder cannot prune.
@@ -74,6 +77,7 @@ def check_pruning(config: EncoderConfig, task: Task, schedule: str | None, *, at
             "attention probabilities are for models that keep all tokens; export without attention, or with "
             "prune_tokens none"
         )
+    return config
 
 
 def choose_schedule(
@@ -149,7 +153,9 @@ def _compare(
     metrics: dict[str, Any] = {"metric": metric, "pruned": found[metric], "all_tokens": expected[metric]}
     if isinstance(labelled, LabelledFile):
         drop = paired_drop(task, pruned, task, whole, labelled.examples)
-        metrics |= {"drop_percent": drop.drop_percent, "drop_percent_interval": [*asdict(drop.drop_interval).values()]}
+        if drop.reference > 0:  # of nothing, nothing can be lost
+            metrics["drop_percent"] = drop.drop_percent
+            metrics["drop_percent_interval"] = [*asdict(drop.drop_interval).values()]
     return _Compared(drift, metrics)
 
 

@@ -1,6 +1,5 @@
 """Judge how a cascade is made by cross-validation: each row by a threshold that was chosen without it."""
 
-import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -16,7 +15,7 @@ from bert_runtime.cascade.task import CascadeTask, common_logits, confidence
 from bert_runtime.errors import DataError
 from bert_runtime.evaluation import build_examples, run_examples
 from bert_runtime.records import Record
-from bert_runtime.score_calibration import METHODS
+from bert_runtime.score_calibration import METHODS, fold_numbers
 from bert_runtime.tasks import Example, Outputs, TextClassification, stack_single_window
 
 __all__ = ["NUM_FOLDS", "JudgedRows", "split_folds"]
@@ -36,15 +35,12 @@ def split_folds(records: Sequence[Record], seed: int) -> NDArray[np.int64]:
         DataError: There are too few different texts.
     """
     texts = [repr([record.fields.get(name) for name in ("text", "text_pair")]) for record in records]
-    different = list(dict.fromkeys(texts))
-    if len(different) < _MIN_ROWS:
+    if (different := len(set(texts))) < _MIN_ROWS:
         raise DataError(
-            f"{records[0].path}: expected at least {_MIN_ROWS} labelled rows of different texts, found "
-            f"{len(different)} in {len(records)} rows; label more"
+            f"{records[0].path}: expected at least {_MIN_ROWS} labelled rows of different texts, found {different} in "
+            f"{len(records)} rows; label more"
         )
-    random.Random(seed).shuffle(different)
-    folds = {text: number % NUM_FOLDS for number, text in enumerate(different)}
-    return np.array([folds[text] for text in texts])
+    return fold_numbers(texts, NUM_FOLDS, seed)
 
 
 @dataclass(frozen=True, kw_only=True)

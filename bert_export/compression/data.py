@@ -197,7 +197,13 @@ def _split_dev(
             f"found {len(records)}"
         )
     reader = label_reader(task.name, getattr(task, "problem_type", None))
-    searched, gated = split_rows(records, fraction, seed, reader)
+    try:
+        searched, gated = split_rows(records, fraction, seed, reader, keep_labels=False)
+    except DataError:
+        raise CompressionError(
+            f"{dev}: expected rows of several texts, some of which are set aside for the gate; all {len(records)} rows "
+            "have the same one: give the gate's rows with --test"
+        ) from None
     return [records[index] for index in searched], [records[index] for index in gated]
 
 

@@ -83,6 +83,10 @@ def _choose_by_drop(
         gate = judge(found)
         passed = bool(candidates) and is_within(gate["drop_percent"])
         reason = f"{_describe(gate)} where {max_drop:g} % is allowed; measured {found.speedup:.2f}× as fast"
+        if not candidates:
+            reason += (
+                f"; it lost {found.drop_percent:.2f} % of the search's rows, where no faster one is within the limit"
+            )
         reason += _earlier_judgements(gate)
         judged.append(Choice(found, gate, passed, reason, gate["attempts"]))
         if passed:

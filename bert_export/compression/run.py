@@ -153,7 +153,9 @@ def _prepare(
     """Measure the uncompressed model: its bundle, the importance of its parts, and the latency of their shapes."""
     start_s = journal.elapsed_s
     reference = open_reference(request, data, data.write(request.folder).given, progress)
-    reference.check_metric(data.search)
+    reference.tune_threshold(data.search)
+    for examples in (data.search, data.gate):
+        reference.check_metric(examples)
     export_s = journal.remember("seconds of an export", lambda: journal.elapsed_s - start_s)
     progress("measuring the importance of layers and neurons")
     surgeon = Surgeon(source, task, data, request.settings.max_tokens)

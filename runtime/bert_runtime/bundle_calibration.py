@@ -1,7 +1,7 @@
 """Calibration of a bundle's probabilities on labelled rows, kept in the settings of its task."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +12,13 @@ from bert_runtime.errors import BundleError, DataError
 from bert_runtime.evaluation import build_examples, run_examples
 from bert_runtime.loading import load
 from bert_runtime.records import Record
-from bert_runtime.score_calibration import METHODS, LogitCalibration, cross_validate, quality
+from bert_runtime.score_calibration import METHODS, cross_validate, quality
 from bert_runtime.tasks import Task, TextClassification, stack_single_window
 
 __all__ = ["ScoreCalibration", "calibrate_scores"]
 
 _MIN_ROWS = 30
-"""Rows with which the calibration of three numbers or more is worth anything. A judgement."""
+"""Rows of different texts with which the calibration of three numbers or more is worth anything. A judgement."""
 
 _Qualities = dict[str, float]
 
@@ -37,7 +37,7 @@ class ScoreCalibration:
     before: _Qualities
     """Accuracy, expected calibration error, Brier score and negative log-likelihood without a calibration."""
     after: _Qualities
-    """The same, of rows that were not fitted on: five folds."""
+    """The same, of texts that were not fitted on: five folds."""
 
 
 def calibrate_scores(
@@ -50,7 +50,8 @@ def calibrate_scores(
 ) -> ScoreCalibration:
     """Fit a bundle's probabilities to labelled rows, and write the calibration into its manifest.
 
-    An earlier calibration is replaced. Graphs are not touched, and results keep the raw logits.
+    An earlier calibration is replaced. Graphs are not touched, and results keep the raw logits. The manifest says under
+    `score_calibration` what was measured; the metrics of its variants are those without a calibration.
 
     Args:
         bundle: the bundle's directory.
@@ -60,31 +61,35 @@ def calibrate_scores(
         progress: called with the number of examples that were processed since the last call.
 
     Raises:
-        DataError: there are too few rows, or one does not fit the task.
+        DataError: there are too few different texts, or one does not fit the task.
         BundleError: the bundle does not classify into one of several labels, or cannot be written to.
     """
     model = load(bundle, precision=precision)
     manifest, variant = Manifest.read(bundle), model.variant
     assert variant is not None, "a loaded bundle has a variant"
     task = _uncalibrated(manifest.task)
-    if len(records) < _MIN_ROWS:
-        raise DataError(f"expected at least {_MIN_ROWS} labelled rows to calibrate on, found {len(records)}")
     examples = build_examples(task, model.tokenizer, records)
+    texts = [example.inputs for example in examples]
+    if (different := len(set(texts))) < _MIN_ROWS:
+        raise DataError(
+            f"{records[0].path}: expected at least {_MIN_ROWS} labelled rows of different texts to calibrate on, found "
+            f"{different} in {len(records)} rows; label more"
+        )
     logits = stack_single_window(run_examples(model, examples, progress))
     expected = np.array([example.target for example in examples], dtype=np.int64)
     found = METHODS[method](logits, expected)
-    after = cross_validate(logits, expected, method)
     accuracy = float(np.mean(logits.argmax(axis=-1) == expected))
-    _write(bundle, manifest, task, found)
-    return ScoreCalibration(
+    calibration = ScoreCalibration(
         method=method,
         precision=variant.precision,
         examples=len(examples),
         logit_scales=found.scales,
         logit_biases=found.biases,
         before={"accuracy": accuracy, **quality(task.probabilities(logits), expected)},
-        after=after,
+        after=cross_validate(logits, expected, method, texts),
     )
+    _write(bundle, manifest, task, calibration)
+    return calibration
 
 
 def _uncalibrated(task: Task) -> TextClassification:
@@ -94,11 +99,13 @@ def _uncalibrated(task: Task) -> TextClassification:
     return replace(task, logit_scales=(), logit_biases=())
 
 
-def _write(bundle: Path, manifest: Manifest, task: TextClassification, found: LogitCalibration) -> None:
-    calibrated = replace(task, logit_scales=found.scales, logit_biases=found.biases)
+def _write(bundle: Path, manifest: Manifest, task: TextClassification, found: ScoreCalibration) -> None:
+    record = asdict(found)
+    calibrated = replace(task, **{name: record.pop(name) for name in ("logit_scales", "logit_biases")})
+    extra = {**manifest.extra, "score_calibration": record}
     path = bundle / MANIFEST_NAME
     try:
         with atomic_write(path) as stream:
-            stream.write(replace(manifest, task=calibrated).to_json())
+            stream.write(replace(manifest, task=calibrated, extra=extra).to_json())
     except OSError as error:
         raise BundleError(f"{path}: cannot be written: {error}; calibrate a copy of the bundle") from None

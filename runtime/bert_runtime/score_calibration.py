@@ -4,7 +4,8 @@ Temperature scaling divides all logits by one number, which changes no decision;
 scale and a bias of its own (Guo et al., On Calibration of Modern Neural Networks, arXiv:1706.04599).
 """
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,15 @@ from bert_runtime.metrics import expected_calibration_error, reliability_bins
 from bert_runtime.metrics.probabilities import brier_score, negative_log_likelihood
 from bert_runtime.numerics import FloatArray, softmax
 
-__all__ = ["METHODS", "LogitCalibration", "cross_validate", "fit_temperature", "fit_vector_scaling", "quality"]
+__all__ = [
+    "METHODS",
+    "LogitCalibration",
+    "cross_validate",
+    "fit_temperature",
+    "fit_vector_scaling",
+    "fold_numbers",
+    "quality",
+]
 
 _MAX_STEPS = 100
 _TOLERANCE = 1e-9
@@ -147,19 +156,29 @@ def quality(probabilities: FloatArray, expected: NDArray[np.integer[Any]]) -> di
     }
 
 
-def cross_validate(logits: FloatArray, expected: NDArray[np.integer[Any]], method: str) -> dict[str, float]:
-    """Return the `quality` and the accuracy that a method gives on rows that it was not fitted on, in five folds.
+def fold_numbers(texts: Sequence[Hashable], num_folds: int, seed: int) -> NDArray[np.int64]:
+    """Return the fold of each row, int64 [rows], in random order; equal texts are in the same one."""
+    different = list(dict.fromkeys(texts))
+    random.Random(seed).shuffle(different)
+    folds = {text: number % num_folds for number, text in enumerate(different)}
+    return np.array([folds[text] for text in texts], dtype=np.int64)
+
+
+def cross_validate(
+    logits: FloatArray, expected: NDArray[np.integer[Any]], method: str, texts: Sequence[Hashable]
+) -> dict[str, float]:
+    """Return the `quality` and the accuracy that a method gives on texts that it was not fitted on, in five folds.
 
     Args:
-        logits: raw outputs [N, labels], N at least 5.
+        logits: raw outputs [N, labels].
         expected: true labels [N].
         method: a key of `METHODS`.
+        texts: what the rows say [N], at least five different ones.
     """
-    order = np.random.default_rng(0).permutation(len(expected))
+    folds = fold_numbers(texts, _FOLDS, seed=0)
     calibrated = np.empty(logits.shape, dtype=np.float64)
     for fold in range(_FOLDS):
-        held_out = np.zeros(len(expected), dtype=bool)
-        held_out[order[fold::_FOLDS]] = True
+        held_out = folds == fold
         calibrated[held_out] = METHODS[method](logits[~held_out], expected[~held_out]).apply(logits[held_out])
     accuracy = float(np.mean(calibrated.argmax(axis=1) == expected))
     return {"accuracy": accuracy, **quality(softmax(calibrated), expected)}

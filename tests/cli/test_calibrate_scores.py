@@ -51,6 +51,8 @@ def test_calibrates_and_stays_verified(run: Run, bundle: Path, rows: Path) -> No
     assert after.score != pytest.approx(before.score, abs=1e-3)
     np.testing.assert_array_equal(after.logits, before.logits)
     assert all(check.passed or check.skipped for check in verify(bundle))
+    recorded = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))["score_calibration"]
+    assert recorded == {key: report[key] for key in ("method", "precision", "examples", "before", "after")}
 
 
 def test_evaluate_reports_the_calibrated_scores(run: Run, bundle: Path, rows: Path) -> None:
@@ -74,11 +76,13 @@ def test_vector_scaling_gives_each_label_its_own(run: Run, bundle: Path, rows: P
 
 def test_too_few_rows_are_refused(run: Run, bundle: Path, rows: Path, tmp_path: Path) -> None:
     few = tmp_path / "few.jsonl"
-    few.write_text("\n".join(rows.read_text(encoding="utf-8").splitlines()[:29]), encoding="utf-8")
+    lines = rows.read_text(encoding="utf-8").splitlines()[:29]
+    few.write_text("\n".join(lines + lines[:5]), encoding="utf-8")
     before = (bundle / "bundle.json").read_bytes()
     result = run("calibrate-scores", bundle, few)
     assert result.exit_code == 1
-    assert "expected at least 30 labelled rows to calibrate on, found 29" in result.stderr
+    message = "expected at least 30 labelled rows of different texts to calibrate on, found 29 in 34 rows; label more"
+    assert message in " ".join(result.stderr.split())
     assert (bundle / "bundle.json").read_bytes() == before
 
 

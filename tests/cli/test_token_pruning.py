@@ -88,6 +88,7 @@ def test_auto_chooses_the_strongest_schedule_within_the_limits(
         (["--prune-tokens", "2:0.5"], "expected token pruning in the layers 1 to 1, found layer 2"),
         (["--prune-tokens", "1:0.5", "--attention"], "attention probabilities are for models that keep all tokens"),
         (["--prune-tokens", "1:0.5", "--target", "cuda"], "no fused operator here for token pruning"),
+        (["--prune-tokens", "auto", "--target", "tensorrt"], "no fused operator here for token pruning"),
     ],
 )
 def test_what_cannot_be_pruned_is_refused_before_work(

@@ -8,7 +8,7 @@ from tokenizers import Encoding
 
 from bert_export import paired_bootstrap
 from bert_export.paired_bootstrap import paired_drop
-from bert_runtime.tasks import Example, Outputs, Task, TextClassification, TextInput
+from bert_runtime.tasks import Example, Outputs, Reranking, Task, TextClassification, TextInput
 
 NUM = 400
 
@@ -80,3 +80,39 @@ def test_metrics_are_those_of_the_task(data: Any, monkeypatch: pytest.MonkeyPatc
     slow = paired_drop(task, found, task, reference, examples)
     assert slow.drop_interval.high == pytest.approx(drop.drop_interval.high)
     assert slow.found_interval.low == pytest.approx(drop.found_interval.low)
+
+
+def test_the_interval_of_a_reranker_is_one_of_queries() -> None:
+    """Lists of other lengths are no obstacle, and a query that is drawn twice is not one with twice the documents."""
+    random = np.random.default_rng(0)
+    examples, logits, inputs = [], [], []
+    for number in range(200):
+        grades = [1.0] + [0.0] * int(random.integers(1, 12))
+        documents = tuple(TextInput(f"query {number}", f"document {index}") for index in range(len(grades)))
+        examples.append(Example(documents, grades))
+        inputs += documents
+        logits += [grade + random.normal() for grade in grades]
+    outputs = [
+        output._replace(input=given)
+        for output, given in zip(outputs_of(np.array(logits)[:, None]), inputs, strict=True)
+    ]
+    task = Reranking()
+    drop = paired_drop(task, outputs, task, outputs, examples)
+    ends = np.cumsum([len(example.inputs) for example in examples])
+    alone = [
+        task.score(outputs[end - len(example.inputs) : end], [example])["ndcg_at_10"]
+        for end, example in zip(ends, examples, strict=True)
+    ]
+    error = 1.96 * np.std(alone) / len(alone) ** 0.5
+    assert drop.found == pytest.approx(np.mean(alone))
+    assert drop.found_interval.low == pytest.approx(drop.found - error, abs=0.006)
+    assert drop.found_interval.high == pytest.approx(drop.found + error, abs=0.006)
+    assert drop.drop_interval.high == 0.0
+
+
+def test_a_loss_needs_a_reference_above_zero() -> None:
+    """An undefined metric is a total loss; of nothing, nothing can be lost."""
+    task, found, reference, examples = regression()
+    opposite, constant = ([output._replace(arrays=(sign * output.arrays[0],)) for output in found] for sign in (-1, 0))
+    assert np.isnan(paired_drop(task, found, task, opposite, examples).drop_percent)
+    assert paired_drop(task, constant, task, reference, examples).drop_percent == 100

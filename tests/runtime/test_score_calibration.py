@@ -67,9 +67,21 @@ def test_vector_scaling_of_a_label_without_rows_stays_bounded() -> None:
 def test_calibration_helps_on_rows_that_were_not_fitted(method: str) -> None:
     logits, labels = draw(0.3, biases=0.5)
     before = negative_log_likelihood(softmax(logits), labels)
-    after = cross_validate(logits, labels, method)
+    after = cross_validate(logits, labels, method, range(len(labels)))
     assert after["negative_log_likelihood"] < before - 0.1
     assert after["expected_calibration_error"] < 0.05
+
+
+def test_rows_of_a_text_are_fitted_on_or_judged() -> None:
+    """Vector scaling has a number for each of many labels, and learns rows that it sees again by heart."""
+    random = np.random.default_rng(0)
+    logits, labels = random.normal(size=(60, 10)), random.integers(10, size=60)
+    once = cross_validate(logits, labels, "vector", range(60))
+    five, texts = np.tile(logits, (5, 1)), [*range(60)] * 5
+    again = cross_validate(five, np.tile(labels, 5), "vector", texts)
+    apart = cross_validate(five, np.tile(labels, 5), "vector", range(300))
+    assert apart["negative_log_likelihood"] < once["negative_log_likelihood"] - 0.1
+    assert again["negative_log_likelihood"] > once["negative_log_likelihood"]
 
 
 def test_calibration_is_applied_in_the_width_of_the_logits() -> None:

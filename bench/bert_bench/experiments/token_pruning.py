@@ -25,7 +25,7 @@ from bert_export import export
 from bert_export.calibration_texts import spread
 from bert_export.paired_bootstrap import paired_drop
 from bert_models.training import TrainSettings, fine_tune
-from bert_runtime import Model, load
+from bert_runtime import Manifest, Model, load
 from bert_runtime.evaluation import build_examples
 from bert_runtime.records import read_records
 
@@ -116,11 +116,16 @@ def _models(base: Path, folder: Path, task: str, schedule: str) -> dict[str, Mod
     """Train and export what is missing, and return the INT8 models."""
     pruned = _bundle(_checkpoint(base, folder, task, schedule), folder / "bundle-pruned", folder, None)
     whole = _checkpoint(base, folder, task, None)
-    return {
+    models = {
         _WHOLE: _bundle(whole, folder / "bundle-full", folder, None),
         _PRUNED: pruned,
         _UNTRAINED: _bundle(whole, folder / "bundle-untrained", folder, schedule),
     }
+    for name in ("bundle-pruned", "bundle-untrained"):
+        made = Manifest.read(folder / name).extra.get("token_pruning")
+        if made is None or made["schedule"] != schedule:
+            raise click.ClickException(f"{folder / name}: made with {made}, asked for {schedule}; give another --work")
+    return models
 
 
 def _measure(models: Mapping[str, Model], folder: Path, task: str) -> dict[str, Any]:

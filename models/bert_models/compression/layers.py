@@ -52,7 +52,10 @@ def is_savable(config: EncoderConfig, layers: Sequence[int]) -> bool:
 
 
 def _with_layers(config: EncoderConfig, layers: Sequence[int]) -> EncoderConfig:
-    """Keep some layers. Several parameter groups become one per layer: their layers need not stay equal."""
+    """Keep some layers, and all tokens: a schedule of token pruning numbers the layers that were there.
+
+    Several parameter groups become one per layer: their layers need not stay equal.
+    """
     groups = config.num_layer_groups
     local = tuple(index for index, layer in enumerate(layers) if layer in config.local_layers)
     return replace(
@@ -60,5 +63,6 @@ def _with_layers(config: EncoderConfig, layers: Sequence[int]) -> EncoderConfig:
         num_layers=len(layers),
         num_layer_groups=groups if groups in (None, 1) else len(layers),
         local_layers=local,
+        token_pruning=None,
         sliding_window=config.sliding_window if local else None,
     )

@@ -18,17 +18,23 @@ _MIN_ROWS = 10
 _MAX_ROWS = 2_000
 """Bounds of the default size. The standard error of an accuracy of 90 % is 0.7 points on 2,000 rows."""
 
-_GROUP_FIELDS = ("context", "tokens", "query", "text")
-"""The first of these fields that a row has must not be on both sides."""
+_DOCUMENT_FIELDS = {"document", "documents", "text_pair", "positive"}
+"""What a query comes with."""
 
 
 def split_rows(
-    records: Sequence[Record], fraction: float | None, seed: int, read_labels: LabelReader | None = None
+    records: Sequence[Record],
+    fraction: float | None,
+    seed: int,
+    read_labels: LabelReader | None = None,
+    *,
+    keep_labels: bool = True,
 ) -> tuple[list[int], list[int]]:
     """Divide the rows of a training file into those to train on and a dev set.
 
     Rows with equal text, tokens or, for questions, context stay together. Rows are sampled systematically in the order
-    of their labels, so that each set of labels has its share, to a row. Every label stays in the training rows.
+    of their labels, so that each set of labels has its share, to a row. Every label stays in the training rows, unless
+    neither part is trained on.
 
     Args:
         records: Rows of the file.
@@ -36,6 +42,7 @@ def split_rows(
             2,000.
         seed: Seed of the sample.
         read_labels: Reads a row's labels; by default rows are sampled at random.
+        keep_labels: Whether the rows that are not held out are trained on, and so need every label.
 
     Returns:
         Indices of the training rows and of the dev rows, ascending.
@@ -46,7 +53,8 @@ def split_rows(
     groups = _group_rows(records)
     labels = [_labels_of([records[index] for index in group], read_labels) for group in groups]
     held = _draw(groups, labels, _num_rows(len(records), fraction), np.random.default_rng(seed))
-    held = _keep_labels(held, labels)
+    if keep_labels:
+        held = _keep_labels(held, labels)
     dev = sorted(index for number in held for index in groups[number])
     if not dev or len(held) == len(groups):
         raise DataError(
@@ -72,8 +80,19 @@ def _group_rows(records: Sequence[Record]) -> list[list[int]]:
 
 
 def shared_text(record: Record) -> str | None:
-    """Return what rows to train on and rows to judge by must not share: text, tokens or context; `None` without any."""
-    return next((repr(record.fields[name]) for name in _GROUP_FIELDS if record.fields.get(name)), None)
+    """Return what rows to train on and rows to judge by must not share; `None` without any.
+
+    That is the context of a question, tokens, the query of documents, or the text: columns of these names that mean
+    something else, such as the `context` of a text to classify, are not read.
+    """
+    fields = record.fields
+    candidates = {
+        "context": "question" in fields,
+        "tokens": isinstance(fields.get("tokens"), list),
+        "query": bool(_DOCUMENT_FIELDS & set(fields)),
+        "text": True,
+    }
+    return next((repr(fields[name]) for name, counts in candidates.items() if counts and fields.get(name)), None)
 
 
 def _labels_of(rows: Sequence[Record], read_labels: LabelReader | None) -> tuple[str, ...]:

@@ -18,7 +18,12 @@ def pearson(x: NDArray[np.floating[Any]], y: NDArray[np.floating[Any]]) -> float
 
 
 def spearman(x: NDArray[np.floating[Any]], y: NDArray[np.floating[Any]]) -> float:
-    """Return the rank correlation of two arrays [N], with the mean rank for ties; NaN if one of them is constant."""
+    """Return the rank correlation of two arrays [N], with the mean rank for ties.
+
+    NaN if one of them is constant or has a NaN, which has no rank.
+    """
+    if np.isnan(x).any() or np.isnan(y).any():
+        return float("nan")
     return pearson(_ranks(x), _ranks(y))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from bert_export.compression.measuring import Reference, timed_texts
 from bert_models.errors import CompressionError
-from bert_runtime.tasks import Example, TextInput
+from bert_runtime.tasks import Example, TextClassification, TextInput
 
 TEXTS = [TextInput(" ".join(["card"] * length)) for length in (1, 30, 2, 20, 3, 10)]
 
@@ -16,9 +16,25 @@ def test_a_model_without_any_success_is_refused(classifier_bundle: Path) -> None
     reference = Reference(classifier_bundle, TEXTS)
     predicted = [int(np.argmax(output.flat)) for output in reference.model.outputs(TEXTS)]
     wrong = [Example((text,), (label + 1) % 3) for text, label in zip(TEXTS, predicted, strict=True)]
-    with pytest.raises(CompressionError, match=r"whose accuracy on dev is above 0, found 0\.0000 in INT8"):
+    with pytest.raises(CompressionError, match=r"whose accuracy is above 0, found 0\.0000 of 6 dev rows in INT8"):
         reference.check_metric(wrong)
     reference.check_metric([Example((TEXTS[0],), predicted[0])])
+
+
+def test_a_threshold_is_tuned_for_the_reference_too(classifier_bundle: Path) -> None:
+    """Candidates get theirs when they are trained."""
+    reference = Reference(classifier_bundle, TEXTS)
+    logits = np.linspace(-4, 0, len(TEXTS))
+    reference.task = TextClassification(labels=("a",), problem_type="multi_label")
+    examples = [Example((text,), [0] if logit > -2 else []) for text, logit in zip(TEXTS, logits, strict=True)]
+    reference._outputs[id(examples)] = [
+        output._replace(arrays=(np.array([logit], dtype=np.float32),))
+        for output, logit in zip(reference.model.outputs(TEXTS), logits, strict=True)
+    ]
+    reference.tune_threshold(examples)
+    assert isinstance(reference.task, TextClassification)
+    assert reference.task.threshold < 0.5
+    assert reference.task.score(reference.outputs(examples), examples)[reference.task.metric] == 1
 
 
 def test_a_bundle_is_compared_and_timed(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

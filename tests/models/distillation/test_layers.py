@@ -7,6 +7,7 @@ import torch
 
 from bert_models import FAMILIES, EncoderConfig, TaskModel, TrainingError
 from bert_models.distillation.layers import LayerTrace, evenly_spaced_layers, matched_layers, student_from_layers
+from bert_models.pruning_schedule import TokenPruning
 from bert_models.weights import split_parts
 from bert_runtime.tasks import TextClassification
 
@@ -59,6 +60,13 @@ def test_student_from_layers_copies_the_chosen_layers(
     assert student.encoder.order == ([0, 0] if groups == 1 else [0, 1])
     student.encoder.layers[0].attention.query.weight.data.zero_()
     assert model.encoder.layers[0].attention.query.weight.abs().sum() > 0  # copies
+
+
+def test_students_of_a_model_that_prunes_tokens_keep_all(toy_config: EncoderConfig) -> None:
+    """The teacher's schedule is one of its layers, and may name one that the student lacks."""
+    config = replace(toy_config, num_layers=4, token_pruning=TokenPruning.parse("3:0.5"))
+    student = student_from_layers(TaskModel(config, TextClassification(labels=LABELS)), 2)
+    assert student.config.token_pruning is None
 
 
 @pytest.mark.parametrize("name", ["bert", "mpnet", "deberta-v2", "modernbert"])

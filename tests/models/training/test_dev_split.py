@@ -81,6 +81,26 @@ def test_contexts_and_texts_are_never_on_both_sides(field: str) -> None:
     assert not {rows[i].fields[field] for i in train} & {rows[i].fields[field] for i in dev}
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("context", "web"), ("tokens", 2), ("query", "cards"), ("context", "session {i}")]
+)
+def test_columns_that_are_no_text_do_not_group(name: str, value: Any) -> None:
+    """A text is never on both sides, and all others may be, whatever else is said of them."""
+    rows = records(
+        [{"text": f"text {i % 40}", "label": "a", name: str(value).format(i=i) if i else value} for i in range(200)]
+    )
+    train, dev = split_rows(rows, None, 0)
+    assert len(dev) == 20
+    assert not {rows[i].fields["text"] for i in train} & {rows[i].fields["text"] for i in dev}
+
+
+def test_rare_labels_are_held_out_where_nothing_is_trained() -> None:
+    rows = labelled({"a": 100} | {f"rare {i}": 1 for i in range(100)})
+    train, dev = split_rows(rows, 0.5, 0, SINGLE, keep_labels=False)
+    assert (len(train), len(dev)) == (100, 100)
+    assert dev_labels(rows, dev)["a"] == 50
+
+
 def test_large_contexts_are_held_out_whole() -> None:
     """The smaller one, where a tenth of the rows is less than any."""
     rows = records([{"context": "long" if i < 20 else "short", "question": str(i)} for i in range(30)])
