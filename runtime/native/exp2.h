@@ -1,10 +1,12 @@
 // Powers of 2, for softmax and SiLU.
 #pragma once
+#include <initializer_list>
+
 #include "simd.h"
 
 namespace bert {
 
-// 2^x for x ≤ 0 or NaN, within a relative error of 2e-7: 2^round(x) times a Taylor polynomial of 2^(x - round(x)).
+// 2^x for x ≤ 0 or NaN, within a relative error of 2.5e-7: 2^round(x) times a Taylor polynomial of 2^(x - round(x)).
 // Results below 2^-126 become 2^-126.
 inline F32 exp2(F32 x) {
   x = max(set1(-126.0F), x);
@@ -17,7 +19,7 @@ inline F32 exp2(F32 x) {
 
 constexpr float kExponentUnit = 8388608;  // 2²³: the lowest exponent bit of a float32, as an integer
 
-// 2^x within a relative error of 3e-6, for an argument that is already scaled like the bits of a float32:
+// 2^x within a relative error of 6e-6, for an argument that is already scaled like the bits of a float32:
 // (x + 127) · kExponentUnit. 0 for x below the smallest exponent and for NaN.
 inline F32 exp2_scaled(F32 scaled) {
   const I32 bits = max(round_to_i32(scaled), zero_i32());

@@ -132,7 +132,7 @@ inline BERT_ALWAYS_INLINE void softmax(const Head<T>& head, const F32 (&row_max)
       store(scores + token, power);
     }
   }
-  // A query without any key gets zeros, as in ONNX Runtime.
+  // A query without any key gets zeros, as in ONNX Runtime's Attention.
   for (int r = 0; r < R; ++r) inverse_sums[r] = maxima[r] == -INFINITY ? 0 : 1 / reduce_sum(sums[r]);
 }
 

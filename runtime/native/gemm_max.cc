@@ -43,7 +43,7 @@ struct PoolMax {
       F32 best = load_n(columns, count);
 #pragma GCC unroll 12
       for (int r = 0; r < R; ++r)
-        if (mask[position.row + r]) best = max(best, value(r, half));
+        if (mask[position.row + r]) best = max(value(r, half), best);  // on x86 the second one where one is NaN
       store_n(columns, best, count);
     }
   }

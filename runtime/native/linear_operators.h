@@ -143,6 +143,7 @@ FloatInputLinear<Weight> make_float_linear(const Weight* weight, const float* bi
 #ifndef BERT_BF16
   if constexpr (kIsBf16<Weight>) {
     const std::vector<float> widened = widen(weight, in_features * out_features);
+    release_mapped_pages(weight, in_features * out_features * sizeof(Weight));
     return {widened.data(), nullptr, bias, in_features, out_features};
   } else
 #endif

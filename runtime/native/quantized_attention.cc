@@ -176,7 +176,7 @@ inline BERT_ALWAYS_INLINE void softmax(const Head& head, const F32 (&row_max)[R]
     // share the other half must not be rounded away.
     const float sum = reduce_sum(sums[r]);
     steps[r] = std::min(kMaxInt16, head.max_probability_sum / sum);
-    // A query without any key gets zeros, as in ONNX Runtime.
+    // A query without any key gets zeros, as in ONNX Runtime's Attention.
     factors[r] = maxima[r] == -INFINITY ? 0 : head.scales->values / (steps[r] * sum);
   }
   for (int r = 0; r < R; ++r) {

@@ -153,7 +153,7 @@ inline BERT_ALWAYS_INLINE void softmax(const Head& head, size_t first, const Sco
       sums[r] += low + high;
       store_i32(tile + key * kTileRows + r * kTileElements, narrow_to_bf16(low, high));
     }
-  // A query without any key gets zeros, as in ONNX Runtime.
+  // A query without any key gets zeros, as in ONNX Runtime's Attention.
   for (int r = 0; r < R; ++r) inverse_sums[r] = maxima[r] == -INFINITY ? 0 : 1 / reduce_sum(sums[r]);
 }
 

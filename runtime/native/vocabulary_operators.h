@@ -46,6 +46,7 @@ struct VocabularyMax {
     const size_t in_features = weight.last_dimension(), out_features = bias.last_dimension();
     const std::unique_ptr<Weight[]> transposed(new Weight[weight.size()]);
     transpose(weight.as<Weight>(), out_features, in_features, transposed.get());
+    release_mapped_pages(weight.data, weight.size() * sizeof(Weight));
     *kernel = new VocabularyMax{make_float_linear(transposed.get(), bias.as<float>(), in_features, out_features)};
     return nullptr;
   }

@@ -88,3 +88,14 @@ def uint8_difference(actual: Array, expected: Array) -> tuple[int, float]:
     """Return the maximum difference in quantization steps, and the fraction of elements that differ."""
     difference = np.abs(actual.astype(int) - expected.astype(int))
     return int(difference.max(initial=0)), float((difference > 0).mean())
+
+
+def resident_weights_kb() -> list[int]:
+    """Return how much of each mapped weight file of a comparison is in memory, in KiB."""
+    found, is_weight_file = [], False
+    for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
+        if "-" in line.split()[0]:
+            is_weight_file = line.endswith("call.onnx.data")
+        elif is_weight_file and line.startswith("Rss:"):
+            found.append(int(line.split()[1]))
+    return found

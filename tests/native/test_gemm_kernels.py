@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .kernel_comparison import Array, KernelComparison, uint8_difference
+from .kernel_comparison import Array, KernelComparison, resident_weights_kb, uint8_difference
 
 pytestmark = pytest.mark.usefixtures("native_library")
 
@@ -178,11 +178,4 @@ def test_packing_releases_mapped_pages_of_the_weight(tmp_path: Path) -> None:
         comparison = KernelComparison("Linear", inputs, constants, tmp_path)
         (actual,), (expected,) = comparison.outputs()
         np.testing.assert_array_equal(actual, expected)
-        resident_kb, is_weight_file = [], False
-        for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
-            if "-" in line.split()[0]:
-                is_weight_file = line.endswith("call.onnx.data")
-            elif is_weight_file and line.startswith("Rss:"):
-                resident_kb.append(int(line.split()[1]))
-        assert resident_kb
-        assert max(resident_kb) < 100
+        assert max(resident_weights_kb()) < 100

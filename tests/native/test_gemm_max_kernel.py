@@ -9,7 +9,7 @@ import pytest
 from bert_export.vocabulary_pooling import vocabulary_function
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
-from .kernel_comparison import Array, KernelComparison
+from .kernel_comparison import Array, KernelComparison, resident_weights_kb
 from .test_gemm_kernels import int8_linear
 
 pytestmark = pytest.mark.usefixtures("native_library")
@@ -84,3 +84,23 @@ def test_masked_tokens_do_not_count(kind: str, tmp_path: Path) -> None:
     leading = (3, 60)
     inputs, constants = int8_linear(leading, 64, 70)
     compare("QuantizedVocabularyMax", {"x": inputs["x"], "mask": masks(leading, kind)}, constants, tmp_path)
+
+
+def test_packing_releases_mapped_pages_of_the_vocabulary(tmp_path: Path) -> None:
+    weight = np.random.default_rng(0).normal(size=(1024, 512)).astype(np.float32)
+    inputs = {"x": np.ones((1, 2, 512), dtype=np.float32), "mask": np.ones((1, 2), dtype=np.int64)}
+    compare("VocabularyMax", inputs, {"weight": weight, "bias": weight[:, 0]}, tmp_path)
+    assert max(resident_weights_kb()) < 100
+
+
+@pytest.mark.parametrize("token", range(3))
+def test_a_token_without_numbers_hides_no_other(token: int, tmp_path: Path) -> None:
+    """Its own scores are not shown on x86; on arm64 they are."""
+    x = np.array([5, 2, 1], dtype=np.float32).reshape(1, 3, 1)
+    x[0, token] = np.nan
+    inputs = {"x": x, "mask": np.ones((1, 3), dtype=np.int64)}
+    constants = {"weight": np.ones((1, 1), dtype=np.float32), "bias": np.zeros(1, dtype=np.float32)}
+    arrays = [{f"{key}.in": array for key, array in given.items()} for given in (inputs, constants)]
+    function = function_of("VocabularyMax", inputs, constants)
+    (actual,), _ = KernelComparison("VocabularyMax", *arrays, tmp_path, function=function).outputs()
+    assert np.isnan(actual[0, 0]) or actual[0, 0] == np.nanmax(x)
