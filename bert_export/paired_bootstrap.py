@@ -109,8 +109,8 @@ class _Sampled:
     def build(cls, task: Task, outputs: Sequence[Outputs], examples: Sequence[Example]) -> "_Sampled":
         value = task.score(outputs, examples)[task.metric]
         if isinstance(task, Reranking):
-            parts = _query_parts(task, outputs, examples)
-            return cls(value, len(parts), lambda counts: np.array([_ratio(total) for total in counts @ parts]))
+            queries = _query_parts(task, outputs, examples)
+            return cls(value, len(queries), lambda counts: np.array([_ratio(total) for total in counts @ queries]))
         parts = ratio_parts(task, outputs, examples)
         if parts is not None and abs(_ratio(parts.sum(axis=0)) - value) < 1e-6:
             return cls(value, len(parts), lambda counts: np.array([_ratio(total) for total in counts @ parts]))
