@@ -1,13 +1,19 @@
-"""Health that says ready only when the models are."""
+"""Health that says ready only when the models are, and an end that waits for the last batch."""
 
+import asyncio
 import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from tokenizers import Encoding
 
+from bert_runtime import Model
 from bert_runtime.errors import BundleError
+from bert_runtime.numerics import FloatArray
 from bert_serve.http.app import create_app
 from bert_serve.serving import served_model
 
@@ -45,3 +51,28 @@ def test_a_bundle_that_fails_its_self_test_is_never_ready(
     with TestClient(create_app(server_settings({"toy": embedding_bundle}), failed.set)) as client:
         assert failed.wait(10)
         assert client.get("/health").status_code == 503
+
+
+def test_the_last_batch_ends_before_the_application(embedding_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one of a request that was given up: a thread in native code must not outlive Python."""
+    ran: list[str] = []
+    compute = Model.run_encodings
+
+    def slow(model: Model, encodings: Sequence[Encoding]) -> list[FloatArray]:
+        ran.append("begun")
+        time.sleep(0.3)
+        ran.append("ended")
+        return compute(model, encodings)
+
+    app = create_app(server_settings({"embedding": embedding_bundle}), wait_for_models=True)
+
+    async def give_up() -> None:
+        async with app.router.lifespan_context(app):
+            monkeypatch.setattr(Model, "run_encodings", slow)
+            request = asyncio.create_task(app.state.models["embedding"].engine.run(["hello there"]))
+            while not ran:
+                await asyncio.sleep(0.01)
+            request.cancel()
+
+    asyncio.run(give_up())
+    assert ran == ["begun", "ended"]

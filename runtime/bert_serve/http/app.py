@@ -72,11 +72,16 @@ def create_app(
     return app
 
 
+_LAST_BATCH_S = 10.0
+"""Seconds that a batch of requests that were given up has to end (a judgement). Python ends a thread that comes back
+from native code while it shuts down, and C++ may then abort the process."""
+
+
 @asynccontextmanager
 async def _lifespan(
     app: FastAPI, models: Models, reload_s: float | None, on_failure: Callable[[], None], *, wait_for_models: bool
 ) -> AsyncIterator[None]:
-    """Load the models, by default while the server already answers probes, and close them at its end."""
+    """Load the models, by default while the server already answers probes, and end them with it."""
     if wait_for_models:
         await _load(models)
     task = asyncio.create_task(_load_and_watch(models, reload_s, on_failure))
@@ -84,6 +89,8 @@ async def _lifespan(
     task.cancel()
     for served in models.values():
         served.close()
+    for served in models.values():
+        await asyncio.to_thread(served.join, _LAST_BATCH_S)
 
 
 async def _load(models: Models) -> None:

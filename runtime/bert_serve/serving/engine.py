@@ -270,6 +270,10 @@ class Engine:
         """Accept no more work; what waits is still done, by a thread that then ends."""
         self.queue.close()
 
+    def join(self, timeout_s: float) -> None:
+        """Wait until a closed engine's thread has ended."""
+        self._worker.join(timeout_s)
+
 
 def _num_characters(inputs: Sequence[SingleInput]) -> int:
     """Count the characters of inputs, as far as they are texts."""

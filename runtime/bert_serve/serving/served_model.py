@@ -122,6 +122,11 @@ class ServedModel:
         if self._engine is not None:
             self._engine.close()
 
+    def join(self, timeout_s: float) -> None:
+        """Wait until the model has been closed and computes nothing any more."""
+        if self._engine is not None:
+            self._engine.join(timeout_s)
+
     def _read_stamp(self) -> tuple[int, ...] | None:
         """Return what differs between two bundles at the same path; `None` while there is none."""
         try:
