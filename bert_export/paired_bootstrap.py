@@ -101,7 +101,7 @@ class _Sampled:
 
     value: float
     num_units: int
-    """What is drawn: the examples, or a reranker's queries."""
+    """Number of examples, or of a reranker's queries, which are drawn."""
     resample: Callable[[IntArray], FloatArray]
     """Returns the metrics [R] for how often each unit is in each resample [R, units]."""
 

@@ -205,7 +205,9 @@ def test_exports_with_every_fusion(captured: Captured, family: str, task: str, t
             assert ((found * expected).sum(axis=-1) >= 0.99 * norms).all(), kind
             assert error > 0, kind
             continue
-        assert 0 < error <= 0.15 * max(1.0, np.abs(expected).max()), kind
+        # NomicBERT's toy has 0.101 with this seed and up to 0.119 of the largest output with others
+        limit = 0.15 if family == "nomic_bert" else 0.1
+        assert 0 < error <= limit * max(1.0, np.abs(expected).max()), kind
 
 
 # The masked-language-model head computes masked tokens only.

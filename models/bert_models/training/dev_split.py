@@ -19,7 +19,7 @@ _MAX_ROWS = 2_000
 """Bounds of the default size. The standard error of an accuracy of 90 % is 0.7 points on 2,000 rows."""
 
 _DOCUMENT_FIELDS = {"document", "documents", "text_pair", "positive"}
-"""What a query comes with."""
+"""Fields of the documents of a query."""
 
 
 def split_rows(
