@@ -112,6 +112,16 @@ fine_tuning_options = combine(
         help="Group texts of similar length into batches: less padding.",
     ),
     _setting(
+        "--dropout",
+        type=float,
+        show_default="the checkpoint's",
+        help="Dropout probability while training, e.g. 0 where a student has much to learn from.",
+    ),
+    _setting(
+        "--freeze-embeddings/--no-freeze-embeddings",
+        help="Do not train the token embeddings: less time and memory per step.",
+    ),
+    _setting(
         "--gradient-checkpointing/--no-gradient-checkpointing",
         help="Recompute activations in the backward pass: less memory, slower.",
     ),

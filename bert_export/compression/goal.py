@@ -90,12 +90,16 @@ class CompressionSettings:
     def training(self, epochs: int) -> TrainSettings:
         """Return the settings of a training.
 
+        Without dropout, and without training the token embeddings, which were fine-tuned with the uncompressed model:
+        three epochs on 16,000 phrases of SST-2 took two layers of MiniLM-L6 to an accuracy of 0.938 on others in 104
+        seconds, where 0.1 of dropout and trained embeddings took it to 0.927 in 182.
+
         Raises:
             TrainingError: A value is out of range.
         """
         return TrainSettings(
             epochs=epochs, lr=self.lr, batch_size=self.batch_size, seed=self.seed, max_tokens=self.max_tokens,
-            sort_by_length=True,
+            sort_by_length=True, dropout=0.0, freeze_embeddings=True,
         )  # fmt: skip
 
     def losses(self, *, labelled: bool) -> DistillationSettings:

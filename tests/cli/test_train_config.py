@@ -44,7 +44,8 @@ def test_training_uses_the_settings_of_the_command_line(
     monkeypatch.setattr("bert_models.layers.checkpoint", counted)
     flags = [
         "--accumulate", 2, "--layer-lr-decay", 0.9, "--patience", 1, "--label-smoothing", 0.1, "--class-weights",
-        "balanced", "--sort-by-length", "--gradient-checkpointing", "--lr", 1e-12,
+        "balanced", "--sort-by-length", "--gradient-checkpointing", "--lr", 1e-12, "--dropout", 0.2,
+        "--freeze-embeddings",
     ]  # fmt: skip
     result = run(*train_arguments, *flags, "--output", tmp_path / "trained")
     assert result.exit_code == 0
@@ -53,6 +54,7 @@ def test_training_uses_the_settings_of_the_command_line(
     expected = TrainSettings(
         batch_size=16, lr=1e-12, precision="fp32", gradient_accumulation_steps=2, layer_lr_decay=0.9, patience=1,
         label_smoothing=0.1, class_weights="balanced", sort_by_length=True, gradient_checkpointing=True,
+        dropout=0.2, freeze_embeddings=True,
     )  # fmt: skip
     assert report["settings"] == expected.to_dict()
     assert len(layers) == 2 * 4 * 2  # epochs, batches, layers

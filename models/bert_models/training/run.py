@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import lightning.pytorch as pl
 
 from bert_models.checkpoint import Checkpoint, open_checkpoint
+from bert_models.layers import set_dropout
 from bert_models.model import TaskModel
 from bert_models.saving import save_model
 from bert_models.training.class_weights import class_weights
@@ -196,6 +197,9 @@ def _load_run(
     pl.seed_everything(settings.seed, verbose=False)
     model = setup.build()
     model.encoder.checkpointing = settings.gradient_checkpointing
+    model.encoder.embeddings.token.requires_grad_(not settings.freeze_embeddings)
+    if settings.dropout is not None:
+        set_dropout(model, settings.dropout)
     return _PreparedRun(setup, rows, unknown_labels, model, train_set, dev_set)
 
 

@@ -109,6 +109,10 @@ class TrainSettings(OptimizationSettings):
     """sparse-embedding: weight of the regularizer of the texts that are found."""
     sort_by_length: bool = False
     """Group sequences of similar length into batches, which saves padding; the order of batches stays random."""
+    dropout: float | None = None
+    """Dropout probability everywhere, of attention too, in place of those of the checkpoint, which it keeps."""
+    freeze_embeddings: bool = False
+    """Do not train the token embeddings: faster, and texts that the training file lacks keep their words' meanings."""
     gradient_checkpointing: bool = False
     """Recompute the layers in the backward pass instead of storing their activations (Chen et al., arXiv:1604.06174).
     """
@@ -126,6 +130,8 @@ class TrainSettings(OptimizationSettings):
             yield f"layer_lr_decay must lie in (0, 1], found {self.layer_lr_decay}"
         if not 0 <= self.label_smoothing < 1:
             yield f"label_smoothing must lie in [0, 1), found {self.label_smoothing}"
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            yield f"dropout must lie in [0, 1), found {self.dropout}"
         for name in ("query_flops", "document_flops"):
             if not 0 <= getattr(self, name) < float("inf"):
                 yield f"{name} must not be negative, found {getattr(self, name)}"

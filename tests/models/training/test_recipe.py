@@ -15,6 +15,7 @@ from bert_models import (
     load_model,
     open_checkpoint,
 )
+from bert_models.layers import SelfAttention, set_dropout
 from bert_models.training import TrainSettings, fine_tune
 from bert_models.training.data import ExampleDataset, TensorBatch, train_loader
 from bert_models.training.loop import fit
@@ -55,20 +56,12 @@ def fitted(examples: ExampleDataset, classifier_checkpoint: Path, tmp_path: Path
         settings = TrainSettings(**{"epochs": 2, "batch_size": 8, "lr": 1e-3, "precision": "fp32"} | changes)
         pl.seed_everything(0, verbose=False)
         model = load_model(open_checkpoint(classifier_checkpoint), TASK, new_head=True)
-        _without_dropout(model)
+        set_dropout(model, 0.0)
         module = module_class(model, examples, settings, "fp32")
         fit(module, examples, examples, settings, ChosenPrecision("fp32", {}), tmp_path / "state", resume=resume)
         return module
 
     return run
-
-
-def _without_dropout(model: TaskModel) -> None:
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-        if hasattr(module, "attention_dropout"):
-            module.attention_dropout = 0.0
 
 
 def steps(module: FineTuning, name: str) -> list[float]:
@@ -151,6 +144,39 @@ def test_report_says_whether_training_stopped_early(classifier_checkpoint: Path,
         out = tmp_path / str(patience)
         report = fine_tune("text-classification", classifier_checkpoint, data, data, out, settings)
         assert (report["stopped_early"], len(report["epochs"])) == (early, 3 if early else 4)
+
+
+def test_frozen_embeddings_stay_and_all_else_is_trained(classifier_checkpoint: Path, tmp_path: Path) -> None:
+    (data := tmp_path / "x.csv").write_text("text,label\n" + "hello,a\nmy card,b\n" * 8)
+    settings = TrainSettings(epochs=1, lr=1e-2, batch_size=4, precision="fp32", freeze_embeddings=True)
+    fine_tune("text-classification", classifier_checkpoint, data, data, tmp_path / "out", settings)
+    before, after = (
+        load_model(source, source.task()).encoder.state_dict()
+        for source in map(open_checkpoint, (classifier_checkpoint, tmp_path / "out"))
+    )
+    same = {name for name, weights in before.items() if torch.equal(weights, after[name])}
+    assert same == {"embeddings.token.weight"}
+
+
+def test_dropout_is_that_of_the_settings_and_the_checkpoint_keeps_its_own(
+    classifier_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[float] = []
+
+    def train(module: FineTuning, *arguments: Any, **options: Any) -> dict[str, float]:
+        found.extend(part.p for part in module.model.modules() if isinstance(part, torch.nn.Dropout))
+        found.extend(part.attention_dropout for part in module.model.modules() if isinstance(part, SelfAttention))
+        return fit(module, *arguments, **options)
+
+    monkeypatch.setattr("bert_models.training.run.fit", train)
+    (data := tmp_path / "x.csv").write_text("text,label\n" + "hello,a\nmy card,b\n" * 8)
+    fine_tune(
+        "text-classification", classifier_checkpoint, data, data, tmp_path / "out",
+        TrainSettings(epochs=1, precision="fp32", dropout=0.25),
+    )  # fmt: skip
+    assert set(found) == {0.25}
+    kept, before = (open_checkpoint(path).config for path in (tmp_path / "out", classifier_checkpoint))
+    assert (kept.hidden_dropout, kept.attention_dropout) == (before.hidden_dropout, before.attention_dropout)
 
 
 def order(examples: ExampleDataset, seed: int, epoch: int, batch_size: int = 6) -> list[list[int]]:
