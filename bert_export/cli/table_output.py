@@ -16,6 +16,9 @@ __all__ = ["check_format", "csv_header", "csv_line", "is_csv_file", "result_colu
 _UNKNOWN_FORMATS = (".gz", ".parquet", ".tsv", ".xlsx")
 """Ends of file names that would say something else than what is in the file."""
 
+_LINE_END = "\r\n"
+"""What Python before 3.13 quotes values by: of an empty line end, a value with line breaks became several rows."""
+
 
 def check_format(path: Path) -> None:
     """Raise `DataError` for a file whose name asks for a format that `predict` does not write."""
@@ -82,8 +85,8 @@ def _error_column(value: str, *, with_errors: bool) -> list[str]:
 def _csv_line(values: Sequence[object]) -> str:
     """Return values as a line of CSV, without its end."""
     line = StringIO()
-    csv.writer(line, lineterminator="").writerow(values)
-    return encodable(line.getvalue())
+    csv.writer(line, lineterminator=_LINE_END).writerow(values)
+    return encodable(line.getvalue().removesuffix(_LINE_END))
 
 
 def _plain(value: object) -> object:

@@ -59,9 +59,12 @@ class VectorShape:
         if normalize is False and task.normalize:
             raise InputError("normalize=False is not possible: the graph of this bundle normalizes its vectors")
         given = {name: value for name, value in options.items() if value is not None}
+        normalizes = normalize is True and not task.normalize
         if ranges is not None:
             task = _with_ranges(task.with_options(dimensions=given.pop("dimensions", task.dimensions)), ranges)
-        return cls(task.with_options(**given), normalize is True and not task.normalize)
+        elif normalizes:
+            task = replace(task, ranges=None)  # those of vectors that are not normalized are too wide
+        return cls(task.with_options(**given), normalizes)
 
     @property
     def width(self) -> int:

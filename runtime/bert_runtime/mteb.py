@@ -14,7 +14,7 @@ import numpy as np
 from bert_runtime.errors import InputError, MissingExtraError
 from bert_runtime.model import Model
 from bert_runtime.sentence_transformers.arguments import as_array, convert, open_model
-from bert_runtime.similarity import similarity_matrix
+from bert_runtime.similarity import pairwise_similarity, similarity_matrix
 from bert_runtime.tasks import SentenceEmbedding
 from bert_runtime.vector_quantization import Vectors, unpacked_embeddings
 
@@ -104,9 +104,8 @@ class MTEBEncoder:
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the similarity of each vector with the other one of its row: two [N, H] → a tensor [N]."""
         first, second = (as_array(vectors).astype(np.float32) for vectors in (embeddings1, embeddings2))
-        pairs = zip(first, second, strict=True)
-        scores = [similarity_matrix(x[None], y[None], self._task.similarity)[0, 0] for x, y in pairs]
-        return convert(np.array(scores, np.float32), to_numpy=False, to_tensor=True)
+        scores = pairwise_similarity(first, second, self._task.similarity)
+        return convert(scores, to_numpy=False, to_tensor=True)
 
     @property
     def mteb_model_meta(self) -> Any:

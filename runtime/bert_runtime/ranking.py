@@ -12,7 +12,7 @@ from bert_runtime.errors import InputError
 from bert_runtime.inputs import Column, SingleInput, check_column
 from bert_runtime.numerics import FloatArray, sigmoid
 from bert_runtime.tasks import Outputs, Reranking, Task, TextClassification
-from bert_runtime.tasks.reranking import max_logits
+from bert_runtime.tasks.reranking import is_truncated, max_logits
 
 __all__ = [
     "RANKING_TASKS",
@@ -131,7 +131,7 @@ def rank_outputs(task: Task, outputs: Sequence[Outputs], top_k: int | None = Non
             float(scores[index]),
             float(logits[index]),
             outputs[index].input.text_pair or "",
-            outputs[index].truncated,
+            is_truncated(outputs[index]),
         )
         for index in np.argsort(-logits, kind="stable")[:top_k].tolist()
     ]

@@ -14,6 +14,7 @@ __all__ = [
     "cosine_agreement",
     "nearest_neighbors",
     "normalized",
+    "pairwise_similarity",
     "similarity_matrix",
 ]
 
@@ -86,6 +87,12 @@ def similarity_matrix(x: FloatArray, y: FloatArray, name: str = "cosine") -> Flo
     return SIMILARITIES[name](x, y)
 
 
+def pairwise_similarity(x: FloatArray, y: FloatArray, name: str = "cosine") -> FloatArray:
+    """Return the similarity of each vector with the other one of its row: two [N, H] → float32 [N]."""
+    pairs = zip(x, y, strict=True)
+    return np.array([similarity_matrix(a[None], b[None], name)[0, 0] for a, b in pairs], dtype=np.float32)
+
+
 class Neighbors(NamedTuple):
     """The nearest vectors of each query, nearest first."""
 
@@ -134,13 +141,22 @@ def _numbered(blocks: Iterable[FloatArray]) -> Iterator[tuple[int, FloatArray]]:
 
 def _merged(found: Neighbors, scores: Float32Array, first: int, k: int) -> Neighbors:
     """Return the `k` best of what was found and of a block's scores [N, M], whose first vector has number `first`."""
-    kept = np.argpartition(-scores, k - 1, axis=1)[:, :k] if scores.shape[1] > k else None
-    if kept is None:
-        indices = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
-    else:
-        indices = np.sort(kept, axis=1)
+    indices = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
+    if scores.shape[1] > k:
+        indices = _best_columns(scores, k)
         scores = np.take_along_axis(scores, indices, axis=1)
     indices = np.concatenate([found.indices, indices + first], axis=1)
     scores = np.concatenate([found.scores, scores], axis=1)
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     return Neighbors(np.take_along_axis(indices, order, axis=1), np.take_along_axis(scores, order, axis=1))
+
+
+def _best_columns(scores: Float32Array, k: int) -> IntArray:
+    """Return the `k` largest of each row of scores [N, M], of equal ones the first, in their order: int64 [N, k]."""
+    scores = np.where(np.isnan(scores), -np.inf, scores)
+    worst = -np.partition(-scores, k - 1, axis=1)[:, k - 1 : k]
+    is_better, is_equal = scores > worst, scores == worst
+    room = k - is_better.sum(axis=1, keepdims=True)
+    if (is_equal.sum(axis=1, keepdims=True) > room).any():
+        is_equal &= is_equal.cumsum(axis=1) <= room
+    return np.nonzero(is_better | is_equal)[1].reshape(-1, k)

@@ -2,15 +2,17 @@
 
 import csv
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 
-from bert_export.cli.table_output import result_columns
+from bert_export.cli.table_output import csv_line, result_columns
 from bert_runtime import load
 from bert_runtime.errors import DataError
 from bert_runtime.tasks import NextSentencePrediction, QuestionAnswering, Reranking, Task, TextClassification
+from bert_runtime.tasks.question_answering import Answer
 
 from ..serve.cascades import write_cascade
 
@@ -55,6 +57,12 @@ def test_inputs_that_fail_have_rows(run: Run, classifier_bundle: Path, tmp_path:
     assert good["error"] == ""
     assert (bad["label"], bad["score"]) == ("", "")
     assert f"{data}:2" in bad["error"]
+
+
+@pytest.mark.parametrize("answer", ["one\ntwo", "one\rtwo", 'a "word", two'])
+def test_values_with_line_breaks_stay_one_row(answer: str) -> None:
+    line = csv_line(Answer(answer, 0.5, 0, 7), ["answer", "score"], with_errors=False)
+    assert list(csv.reader(StringIO(line + "\n", newline=""))) == [[answer, "0.5"]]
 
 
 @pytest.mark.parametrize("suffix", [".tsv", ".parquet", ".jsonl.gz"])

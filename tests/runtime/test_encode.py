@@ -9,6 +9,7 @@ import pytest
 
 import bert_runtime
 from bert_runtime import Batch, Classification, Embedding, InputError, Model, Regression, SentenceEmbedding, load
+from bert_runtime.embedding import VectorShape
 
 TEXTS = ["hello", "where is my card?", "", "I lost my money at the bank", "bye", "card " * 100] * 100
 
@@ -71,6 +72,15 @@ def test_vectors_are_normalized_where_the_graph_does_not(embedding_bundle: Path)
     assert raw.encode(["a", "b"]).tolist() == [[3, 4, 12]] * 2
     assert raw.encode(["a"], normalize=False, dimensions=2).tolist() == [[3, 4]]
     assert raw.encode(["a"], normalize=True, dimensions=2)[0] == pytest.approx([0.6, 0.8])
+
+
+def test_ranges_of_vectors_that_are_not_normalized_are_for_these_alone(embedding_bundle: Path) -> None:
+    task = SentenceEmbedding(dimensions=3, normalize=False, ranges=((-20.0,) * 3, (20.0,) * 3))
+    VectorShape.of(task, embedding_precision="int8")
+    with pytest.raises(InputError, match="no ranges for int8 vectors of 3 dimensions"):
+        VectorShape.of(task, normalize=True, embedding_precision="int8")
+    given = VectorShape.of(task, normalize=True, embedding_precision="int8", ranges=[[-1.0] * 3, [1.0] * 3])
+    assert given.apply(np.array([[3, 4, 12]], np.float32)).tolist() == [[28, 38, 117]]
 
 
 def test_other_tasks_have_no_vectors(classifier: Model) -> None:

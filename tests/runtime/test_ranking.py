@@ -58,6 +58,13 @@ def test_the_best_window_of_a_long_document_counts(toy_vocab: Path) -> None:
     assert cut.logit == float(model.outputs([(QUERY, long[:17])])[0].arrays[0][0])
 
 
+def test_a_query_that_was_cut_is_marked_with_documents_of_any_length(toy_vocab: Path) -> None:
+    model = ranker(Reranking(), toy_vocab, max_tokens=16)
+    letters = " ".join("abcdefghijklmnopqrstuvwxyz")
+    assert [document.truncated for document in model.rank(letters, ["a", letters])] == [True, True]
+    assert [result.truncated for result in model([(letters, letters), (QUERY, letters)])] == [True, False]
+
+
 def test_equal_scores_keep_the_order_that_was_given() -> None:
     outputs = outputs_of(np.array([[1.0], [2.0], [1.0], [2.0]], dtype=np.float32))
     assert [item.index for item in rank_outputs(Reranking(), outputs)] == [1, 3, 0, 2]

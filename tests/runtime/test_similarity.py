@@ -53,6 +53,15 @@ def test_equally_near_vectors_keep_their_order() -> None:
     assert nearest_neighbors(X[:1], [same[:3], same[3:]], 4).indices.tolist() == [[0, 1, 2, 3]]
 
 
+def test_of_many_equally_near_vectors_the_first_are_found() -> None:
+    """More than are kept of a block, with better ones and worse ones among them; of whole numbers, which are exact."""
+    ones = np.ones((1, 4), np.float32)
+    vectors = np.repeat(ones, 1000, axis=0)
+    assert nearest_neighbors(ones, [vectors], 5, "dot").indices.tolist() == [[0, 1, 2, 3, 4]]
+    vectors[[0, 1, 700]] = [[-1] * 4, [0] * 4, [2] * 4]
+    assert nearest_neighbors(ones, [vectors], 4, "dot").indices.tolist() == [[700, 2, 3, 4]]
+
+
 def test_many_queries(monkeypatch: pytest.MonkeyPatch) -> None:
     """More queries than are compared at a time."""
     expected = nearest_neighbors(Y, [X], 3)

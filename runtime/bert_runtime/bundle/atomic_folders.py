@@ -44,11 +44,8 @@ def atomic_replace_dir(output: Path) -> Iterator[Path]:
     Raises:
         BertError: `output` is or contains the current directory, or cannot be written to (a full disk included).
     """
+    check_replaceable(output)
     output = output.resolve()
-    if Path.cwd().resolve().is_relative_to(output):
-        raise BertError(
-            f"{output}: is or contains the current directory, which cannot be replaced; choose another folder"
-        )
     new_parents = [parent for parent in (output.parent, *output.parent.parents) if not parent.exists()]
     building: Path | None = None
 

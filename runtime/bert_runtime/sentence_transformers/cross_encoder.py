@@ -19,6 +19,7 @@ from bert_runtime.sentence_transformers.arguments import (
     resolve_prompt,
 )
 from bert_runtime.tasks import TextClassification
+from bert_runtime.tasks.reranking import max_logits
 
 __all__ = ["CrossEncoder"]
 
@@ -167,7 +168,7 @@ class CrossEncoder:
         if isinstance(self.model.task, TextClassification):
             logits = np.array([output.arrays[0] for output in outputs], np.float32).reshape(-1, self.num_labels)
             return logits[:, 0] if self.num_labels == 1 else logits
-        return np.array([output.flat.max() for output in outputs], np.float32)
+        return max_logits(outputs)
 
     def rank(
         self,

@@ -19,7 +19,7 @@ from bert_runtime.sentence_transformers.arguments import (
     open_model,
     resolve_prompt,
 )
-from bert_runtime.similarity import SIMILARITIES, normalized, similarity_matrix
+from bert_runtime.similarity import SIMILARITIES, normalized, pairwise_similarity, similarity_matrix
 from bert_runtime.tasks import SentenceEmbedding
 from bert_runtime.vector_quantization import EmbeddingPrecision, quantize_embeddings
 
@@ -177,9 +177,7 @@ class SentenceTransformer:
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> np.ndarray[Any, Any]:
         """Return the similarity of each vector with the other one of its row: two [N, H] → an array [N]."""
         first, second = (as_array(vectors).astype(np.float32) for vectors in (embeddings1, embeddings2))
-        pairs = zip(first, second, strict=True)
-        scores = [similarity_matrix(x[None], y[None], self.similarity_fn_name)[0, 0] for x, y in pairs]
-        return np.array(scores, dtype=np.float32)
+        return pairwise_similarity(first, second, self.similarity_fn_name)
 
     @property
     def max_seq_length(self) -> int:

@@ -14,7 +14,7 @@ from bert_runtime.numerics import FloatArray, softmax
 from bert_runtime.records import Record
 from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, WindowedText
 from bert_runtime.tasks.checks import check_flag, check_int, check_number
-from bert_runtime.tasks.tokens import drop_padding, kept_token_indices, text_token_indices
+from bert_runtime.tasks.tokens import drop_padding, first_visible, kept_token_indices, text_token_indices
 
 __all__ = ["Answer", "Answers", "QuestionAnswering"]
 
@@ -219,7 +219,8 @@ class QuestionAnswering(Task):
             i, j = divmod(int(index), max_length)
             if len(best) == self.n_best or ends[i, j] > last:
                 break
-            span = _Span(float(scores[i, j]), offsets[starts[i]][0], offsets[ends[i, j]][1])
+            start, end = offsets[starts[i]][0], offsets[ends[i, j]][1]
+            span = _Span(float(scores[i, j]), first_visible(context, start, end), end)
             if text := context[span.start : span.end]:
                 best.setdefault(text, span)
         return best

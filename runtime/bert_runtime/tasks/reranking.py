@@ -15,7 +15,7 @@ from bert_runtime.tasks.checks import check_flag, check_int
 from bert_runtime.tasks.relevance_rows import read_pairs, read_relevance_row
 from bert_runtime.tasks.sentence_embedding import DENSE_ACTIVATIONS, POOLINGS
 
-__all__ = ["LONG_DOCUMENTS", "RELEVANCE_ACTIVATIONS", "Relevance", "Reranking", "max_logits"]
+__all__ = ["LONG_DOCUMENTS", "RELEVANCE_ACTIVATIONS", "Relevance", "Reranking", "is_truncated", "max_logits"]
 
 RELEVANCE_ACTIVATIONS = ("sigmoid", "identity")
 """Functions from a logit to a score: a probability, or the logit as it is. Neither changes the order of documents."""
@@ -137,7 +137,7 @@ class Reranking(Task):
         """Return the largest logit of all windows, and its score."""
         logit = max_logits([outputs])
         score = sigmoid(logit) if self.activation == "sigmoid" else logit
-        return Relevance(float(score[0]), float(logit[0]), truncated=outputs.truncated)
+        return Relevance(float(score[0]), float(logit[0]), truncated=is_truncated(outputs))
 
     def inputs(self, record: Record) -> tuple[TextInput, ...]:
         """Return the query of a row with each of its documents, see `relevance_rows`."""
@@ -178,3 +178,8 @@ class Reranking(Task):
 def max_logits(outputs: Sequence[Outputs]) -> FloatArray:
     """Return the largest logit over the windows of each of N pairs: float32 [N]."""
     return np.array([output.flat.max() for output in outputs], dtype=np.float32)
+
+
+def is_truncated(outputs: Outputs) -> bool:
+    """Return whether tokens of a pair were dropped: of all windows of a long document, those of its query."""
+    return any(window.overflowing for window in outputs.encodings)

@@ -15,7 +15,14 @@ from bert_runtime.records import Record
 from bert_runtime.tasks.base import Example, Outputs, Result
 from bert_runtime.tasks.checks import check_flag, check_strings
 from bert_runtime.tasks.entities import Entities, Entity
-from bert_runtime.tasks.tokens import TextTokens, TokenTask, find_first_tokens, join_words, merge_windows
+from bert_runtime.tasks.tokens import (
+    TextTokens,
+    TokenTask,
+    find_first_tokens,
+    first_visible,
+    join_words,
+    merge_windows,
+)
 
 __all__ = ["AGGREGATIONS", "OUTSIDE", "TokenClassification"]
 
@@ -131,8 +138,8 @@ class TokenClassification(TokenTask):
             return Entities(tuple(self._merge(labelled, text)), tokens, self.labels)
         units = zip(*(array.tolist() for array in labelled), strict=True)
         found = {
-            i: Entity(self.labels[label], score, text[start:end], start, end)
-            for i, ((start, end), label, score) in enumerate(units)
+            i: _entity(self.labels[label], score, text, *span)
+            for i, (span, label, score) in enumerate(units)
             if self.labels[label] != OUTSIDE
         }
         return Entities(tuple(found.values()), tokens, self.labels, False, tuple(found))
@@ -202,8 +209,8 @@ class TokenClassification(TokenTask):
         spans = labelled.spans.tolist()
         for first, after, total in zip(starts, ends, sums.tolist(), strict=True):
             if types[first] != OUTSIDE:
-                start, end = spans[first][0], spans[after - 1][1]
-                yield Entity(types[first], total / (after - first), text[start:end], start, end)
+                name = self.labels[labelled.labels[first]].split("-", 1)[-1]
+                yield _entity(name, total / (after - first), text, spans[first][0], spans[after - 1][1])
 
     def example(self, record: Record) -> Example:
         """Convert a row of words with a tag each."""
@@ -280,3 +287,9 @@ class TokenClassification(TokenTask):
     def _best_labels(self, logits: FloatArray) -> NDArray[np.int64]:
         """Return the label indices [W] for the logits of the words' first tokens [W, labels]."""
         return self._best_sequence(logits)[0] if self.crf or self.bio else logits.argmax(axis=-1)
+
+
+def _entity(name: str, score: float, text: str, start: int, end: int) -> Entity:
+    """Return the entity of a span, without white space before it."""
+    start = first_visible(text, start, end)
+    return Entity(name, score, text[start:end], start, end)

@@ -19,6 +19,7 @@ __all__ = [
     "answer_token_span",
     "drop_padding",
     "find_first_tokens",
+    "first_visible",
     "join_words",
     "kept_token_indices",
     "merge_windows",
@@ -184,6 +185,15 @@ def join_words(words: Sequence[str]) -> tuple[TextInput, IntArray]:
     """
     ends = np.cumsum([len(word) + 1 for word in words]) - 1
     return TextInput(" ".join(words)), np.stack([ends - [len(word) for word in words], ends], axis=1)
+
+
+def first_visible(text: str, start: int, end: int) -> int:
+    """Return the index of the first character of a span that is no white space; `start` where all of it is.
+
+    Tokens of DeBERTa's tokenizer include the space before a word.
+    """
+    visible = len(text[start:end].lstrip())
+    return end - visible if visible else start
 
 
 def find_first_tokens(offsets: IntArray, words: IntArray) -> IntArray:

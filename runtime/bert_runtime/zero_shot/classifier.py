@@ -13,6 +13,7 @@ from bert_runtime.inputs import Column, InputFailure, OnError, SingleInput, chec
 from bert_runtime.model import Model
 from bert_runtime.numerics import FloatArray, softmax
 from bert_runtime.tasks import Outputs, TextInput
+from bert_runtime.tasks.reranking import is_truncated
 from bert_runtime.zero_shot.entailment import EntailmentLabels
 from bert_runtime.zero_shot.hypotheses import DEFAULT_TEMPLATE, make_hypotheses, read_labels
 from bert_runtime.zero_shot.result import ZeroShotClassification
@@ -157,7 +158,7 @@ class ZeroShotClassifier:
         else:
             scores = softmax(logits[:, entailment])
         best = int(scores.argmax())
-        truncated = any(window.overflowing for window in outputs.encodings)
+        truncated = is_truncated(outputs)
         return ZeroShotClassification(
             self.labels[best], float(scores[best]), outputs.input.text, scores, logits, self.labels, truncated=truncated
         )

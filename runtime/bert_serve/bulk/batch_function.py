@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from bert_runtime import DataError, InputError, Manifest, Model, Task, load
 from bert_runtime.cascade import read_task
-from bert_runtime.tasks import FeatureExtraction
+from bert_runtime.tasks import FeatureExtraction, FillMask
 from bert_serve.bulk.answer_columns import Answer, answer_arrays, answer_fields
 from bert_serve.bulk.input_columns import InputColumns, check_column_types
 
@@ -101,11 +101,17 @@ class BatchFunction:
 
     @property
     def max_rows(self) -> int:
-        """Rows whose answers may be held together, by the size of token vectors of full length; at least one."""
+        """Rows whose answers may be held together; at least one.
+
+        Token vectors count with texts of full length, and fill-mask's logits with one mask a text.
+        """
         task = self.task
-        if not isinstance(task, FeatureExtraction):
+        if isinstance(task, FeatureExtraction):
+            row_bytes = task.output_bytes_per_token * Manifest.read(Path(self.bundle)).max_tokens
+        elif isinstance(task, FillMask):
+            row_bytes = 4 * int(Manifest.read(Path(self.bundle)).output.axes[-1])
+        else:
             return MAX_ROWS
-        row_bytes = task.output_bytes_per_token * Manifest.read(Path(self.bundle)).max_tokens
         return max(1, min(MAX_ROWS, _MAX_ANSWER_BYTES // row_bytes))
 
     @property

@@ -1,7 +1,7 @@
 """Rows of a part as Arrow batches: from Parquet as they are, from text files with types that their rows suggest."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -17,13 +17,15 @@ from bert_serve.bulk.parts import Part, open_parquet
 
 __all__ = ["Rows", "read_part"]
 
+_WHAT_TO_DO = "name the columns to keep with --keep, or convert the file to Parquet"
+
 
 class Rows(NamedTuple):
     """Rows of a part."""
 
     batch: pa.RecordBatch
     errors: Mapping[int, str]
-    """Why rows of a text file cannot be read, by their numbers in the batch; their values are null."""
+    """Why rows cannot be read, by their numbers in the batch; their values, or in Parquet their inputs, are null."""
 
 
 def read_part(
@@ -42,7 +44,7 @@ def read_part(
     """
     if part.path.suffix == PARQUET:
         return _read_parquet(part, columns, keep, batch_rows)
-    return _read_text(part, columns, batch_rows)
+    return _read_text(part, columns, keep, batch_rows)
 
 
 def _read_parquet(
@@ -51,11 +53,18 @@ def _read_parquet(
     file = open_parquet(part.path)
     whole = file.schema_arrow.remove_metadata()
     names = [name for name in whole.names if keep is None or name in keep or name in columns.names]
-    return pa.schema([whole.field(name) for name in names]), _parquet_rows(file, part, names, batch_rows)
+    rows = _parquet_rows(file, part, names, batch_rows)
+    return pa.schema([whole.field(name) for name in names]), (
+        _without_invalid_texts(batch, columns, f"{part.path}: row", first) for first, batch in rows
+    )
 
 
-def _parquet_rows(file: Any, part: Part, names: Sequence[str], batch_rows: int) -> Iterator[Rows]:
-    """Read the row groups that have rows of the part, and drop the rows around it."""
+def _parquet_rows(file: Any, part: Part, names: Sequence[str], batch_rows: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Read the row groups that have rows of the part, and drop the rows around it.
+
+    Yields:
+        The number in the file of a batch's first row, from 0, and the batch.
+    """
     sizes = [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
     ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
     stop = part.first_row + (part.rows or 0)
@@ -69,21 +78,72 @@ def _parquet_rows(file: Any, part: Part, names: Sequence[str], batch_rows: int) 
         try:
             for batch in file.iter_batches(batch_rows, row_groups=groups, columns=list(names)):
                 first, row = row, row + len(batch)
-                kept = batch.slice(max(0, part.first_row - first), max(0, min(row, stop) - max(first, part.first_row)))
+                start = max(first, part.first_row)
+                kept = batch.slice(start - first, max(0, min(row, stop) - start))
                 if len(kept):
-                    yield Rows(kept, {})
+                    yield start, kept
                 if row >= stop:
                     return
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"{part.path}: cannot be read after row {row}: {error}") from None
 
 
-def _read_text(part: Part, columns: InputColumns, batch_rows: int) -> tuple[pa.Schema, Iterator[Rows]]:
+def _without_invalid_texts(batch: pa.RecordBatch, columns: InputColumns, where: str, first_row: int) -> Rows:
+    """Replace inputs whose bytes are not UTF-8, which writers of Parquet do not check, by null."""
+    errors: dict[int, str] = {}
+    for name in columns.names:
+        texts = batch.column(name)
+        try:
+            texts.validate(full=True)
+        except pa.ArrowInvalid:
+            found = _decode_texts(texts)
+        else:
+            continue
+        for row, text in enumerate(found):
+            if isinstance(text, UnicodeDecodeError):
+                errors[row] = f"{where} {first_row + row}: the column {name!r} is not UTF-8: {text}"
+        valid = pa.array([text if isinstance(text, str) else None for text in found], pa.string())
+        number = batch.schema.get_field_index(name)
+        batch = batch.set_column(number, batch.schema.field(number), _as_type(valid, texts.type))
+    return Rows(batch, errors)
+
+
+def _decode_texts(texts: pa.Array) -> list[str | UnicodeDecodeError | None]:
+    """Return the texts of a column of strings, and why bytes are none."""
+    found: list[str | UnicodeDecodeError | None] = []
+    for data in _plain_strings(texts).cast(pa.large_binary()).to_pylist():
+        try:
+            found.append(None if data is None else data.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            found.append(error)
+    return found
+
+
+def _plain_strings(texts: pa.Array) -> pa.Array:
+    return texts.dictionary_decode() if types.is_dictionary(texts.type) else texts
+
+
+def _as_type(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return strings as another type of strings."""
+    if types.is_dictionary(kind):
+        return texts.cast(kind.value_type).dictionary_encode().cast(kind)
+    return texts.cast(kind)
+
+
+def _read_text(
+    part: Part, columns: InputColumns, keep: Sequence[str] | None, batch_rows: int
+) -> tuple[pa.Schema, Iterator[Rows]]:
     mapping = {field: name for field, name in zip(_fields(columns), columns.names, strict=True) if field != name}
-    rows = iter_rows(part.path, mapping)
+
+    def is_read(name: str) -> bool:
+        return keep is None or name in keep or name in columns.names
+
+    rows = (
+        row if isinstance(row, DataError) else _read_row(row, mapping, is_read) for row in iter_rows(part.path, mapping)
+    )
     first = list(islice(rows, batch_rows))
-    schema = _infer_schema([row for row in first if isinstance(row, Record)], mapping, str(part.path))
-    return schema, _text_rows(first, rows, schema, mapping, batch_rows)
+    schema = _infer_schema([row.values for row in first if isinstance(row, _Row)], str(part.path))
+    return schema, _text_rows(first, rows, schema, batch_rows)
 
 
 def _fields(columns: InputColumns) -> tuple[str, ...]:
@@ -93,32 +153,41 @@ def _fields(columns: InputColumns) -> tuple[str, ...]:
     return ("question", "context") if (columns.text, columns.pair) == ("question", "context") else ("text", "text_pair")
 
 
+class _Row(NamedTuple):
+    """A row of a text file that can be read."""
+
+    where: str
+    values: Mapping[str, Any]
+    """By the names of the columns in the file."""
+
+
+def _read_row(record: Record, mapping: Mapping[str, str], is_read: Callable[[str], bool]) -> "_Row | DataError":
+    """Return the values of the columns that are read; an error if a string has half of a surrogate pair."""
+    names = ((mapping.get(field, field), value) for field, value in record.fields.items())
+    values = {name: value for name, value in names if is_read(name)}
+    try:
+        json.dumps(values, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        code = ord(error.object[error.start])
+        return DataError(f"{record.where}: holds a lone surrogate (U+{code:04X}), which no text encoding can express")
+    return _Row(record.where, values)
+
+
 def _text_rows(
-    first: list[Record | DataError],
-    others: Iterator[Record | DataError],
-    schema: pa.Schema,
-    mapping: Mapping[str, str],
-    batch_rows: int,
+    first: list[_Row | DataError], others: Iterator[_Row | DataError], schema: pa.Schema, batch_rows: int
 ) -> Iterator[Rows]:
     rows = chain(first, others)
     while chunk := list(islice(rows, batch_rows)):
-        values = [_values(row, mapping) if isinstance(row, Record) else {} for row in chunk]
         errors = {number: str(row) for number, row in enumerate(chunk) if isinstance(row, DataError)}
-        yield Rows(_to_batch(values, schema, chunk), errors)
+        yield Rows(_to_batch(chunk, schema), errors)
 
 
-def _values(row: Record, mapping: Mapping[str, str]) -> dict[str, Any]:
-    """Return a row's values by the names that its columns have in the file."""
-    return {mapping.get(field, field): value for field, value in row.fields.items()}
-
-
-def _infer_schema(rows: Sequence[Record], mapping: Mapping[str, str], where: str) -> pa.Schema:
+def _infer_schema(rows: Sequence[Mapping[str, Any]], where: str) -> pa.Schema:
     """Return the columns of rows, with the types of their values; what has several types is JSON text."""
-    values = [_values(row, mapping) for row in rows]
-    names = dict.fromkeys(name for row in values for name in row)
+    names = dict.fromkeys(name for row in rows for name in row)
     if not names:
         raise DataError(f"{where}: expected rows, found none that can be read among the first")
-    return pa.schema([pa.field(name, _infer_type([row.get(name) for row in values])) for name in names])
+    return pa.schema([pa.field(name, _infer_type([row.get(name) for row in rows])) for name in names])
 
 
 def _infer_type(values: Sequence[Any]) -> pa.DataType:
@@ -129,9 +198,9 @@ def _infer_type(values: Sequence[Any]) -> pa.DataType:
     return pa.string() if types.is_null(kind) else kind
 
 
-def _to_batch(
-    values: Sequence[Mapping[str, Any]], schema: pa.Schema, rows: Sequence[Record | DataError]
-) -> pa.RecordBatch:
+def _to_batch(rows: Sequence[_Row | DataError], schema: pa.Schema) -> pa.RecordBatch:
+    values = [row.values if isinstance(row, _Row) else {} for row in rows]
+    _check_names([row for row in rows if isinstance(row, _Row)], schema)
     arrays = []
     for field in schema:
         column = [row.get(field.name) for row in values]
@@ -139,11 +208,21 @@ def _to_batch(
             column = [value if isinstance(value, str | None) else json.dumps(value) for value in column]
         try:
             arrays.append(pa.array(column, field.type))
-        except (pa.ArrowException, UnicodeEncodeError, OverflowError) as error:
-            where = next((row.where for row in rows if isinstance(row, Record)), "")
+        except (pa.ArrowException, OverflowError) as error:
+            where = next((row.where for row in rows if isinstance(row, _Row)), "")
             raise DataError(
                 f"{where}: in this row or one of the next {len(rows):,}, the column {field.name!r} holds something "
-                f"else than the file's first rows ({field.type}): {error}; leave the column out with --keep, or "
-                "convert the file to Parquet"
+                f"else than the file's first rows ({field.type}): {error}; {_WHAT_TO_DO}"
             ) from None
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _check_names(rows: Sequence[_Row], schema: pa.Schema) -> None:
+    """Raise `DataError` for a column that the file's first rows do not have: the file of answers has none for it."""
+    known = set(schema.names)
+    for row in rows:
+        if new := [name for name in row.values if name not in known]:
+            raise DataError(
+                f"{row.where}: the column {new[0]!r} is not in any of the file's first rows; {_WHAT_TO_DO}, or give "
+                "the first row all columns, null where there is no value"
+            )

@@ -13,6 +13,7 @@ from bert_runtime import BundleError, DataError, DeploymentError
 from bert_runtime.bundle.digest import manifest_digest
 from bert_runtime.bundle.manifest import MANIFEST_NAME
 from bert_runtime.cascade import read_task
+from bert_runtime.plan import tuned_plan
 from bert_serve.bulk.batch_function import MAX_ROWS, BatchFunction
 from bert_serve.bulk.input_files import InputFile, find_inputs
 from bert_serve.bulk.part_writer import Job, PartResult, remove_leftovers
@@ -172,6 +173,7 @@ def _recorded_options(function: BatchFunction, part_rows: int) -> Mapping[str, A
     return {
         "bundle_sha256": _bundle_digest(Path(function.bundle)),
         "precision": load_options.get("precision"),
+        **_tuned_precision(Path(function.bundle), load_options),
         "columns": list(columns.names),
         "keep": None if function.keep is None else list(function.keep),
         "prefix": function.prefix,
@@ -179,6 +181,12 @@ def _recorded_options(function: BatchFunction, part_rows: int) -> Mapping[str, A
         **{name: list(x) if isinstance(x, tuple) else x for name, x in function.task_options},
         "part_rows": part_rows,
     }
+
+
+def _tuned_precision(bundle: Path, load_options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the precision that `bert-export tune` chose for this machine, where the run leaves the choice to it."""
+    tuned = tuned_plan(bundle) if load_options.get("precision") in (None, "auto") else None
+    return {} if tuned is None else {"tuned_precision": tuned.precision}
 
 
 def _bundle_digest(bundle: Path) -> str:

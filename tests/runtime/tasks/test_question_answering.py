@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Metaspace
 
 from bert_runtime import InputError, Model
-from bert_runtime.tasks import Answers, Outputs, QuestionAnswering
+from bert_runtime.tasks import Answers, Outputs, QuestionAnswering, TextInput
 
+from ..outputs import NoVocabulary
 from ..task_models import (
     RandomRunner,
     check_agreement,
@@ -170,6 +174,18 @@ def test_json_is_an_object_or_a_list(top_k: int, toy_vocab: Path) -> None:
     assert rows[0] == best.to_dict() == {key: getattr(best, key) for key in keys}
     assert [row["score"] for row in rows] == sorted((row["score"] for row in rows), reverse=True)
     assert all(row["answer"] == context[row["start"] : row["end"]] for row in rows)
+
+
+def test_answers_begin_with_a_character_that_can_be_seen() -> None:
+    """As DeBERTa's tokenizer, this one has the space before a word in the word's token."""
+    tokenizer = Tokenizer(WordLevel({"<unk>": 0, "▁where": 1, "▁in": 2, "▁Paris": 3}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = Metaspace()
+    encoding = tokenizer.encode("where", "in Paris in Paris")
+    logits = 5 * np.array([[0, 0], [-1, -1], [1, 1], [-1, -1], [0.9, 0.9]])
+    text = TextInput("where", "in Paris in Paris")
+    task = replace(SPANS, top_k=9, max_answer_tokens=1)
+    found = task.decode(Outputs(text, (encoding,), (logits,), NoVocabulary())).answers  # type: ignore[attr-defined]
+    assert [(answer.answer, answer.start, answer.end) for answer in found] == [("Paris", 3, 8), ("in", 0, 2)]
 
 
 def test_short_context_yields_every_span(toy_vocab: Path) -> None:

@@ -9,11 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import transformers
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Metaspace
 
 from bert_runtime import InputError, Model
-from bert_runtime.tasks import TokenClassification
+from bert_runtime.tasks import Outputs, TextInput, TokenClassification
 from bert_runtime.tasks.token_classification import AGGREGATIONS
 
+from ..outputs import NoVocabulary
 from ..task_models import (
     LABELS,
     NASTY,
@@ -219,6 +223,26 @@ def test_neighbours_of_one_type_are_merged(labels: tuple[str, ...], kinds: list[
     for aggregation in AGGREGATIONS[1:]:
         found = model.with_options(aggregation=aggregation)(text).entities
         assert [(entity.label, entity.text, entity.start, entity.end) for entity in found] == expected
+
+
+def test_names_of_groups_are_those_of_the_pipeline_for_other_prefixes(toy_vocab: Path) -> None:
+    task = TokenClassification(labels=("U-LOC", "L-PER", "O"))
+    model = with_runner(Scripted(5 * np.eye(3)[[0, 2, 1]]), task, wordpiece(toy_vocab), 16)
+    assert [entity.label for entity in model("a b c").entities] == ["LOC", "PER"]
+    assert [entity.label for entity in model.with_options(aggregation="none")("a b c").entities] == ["U-LOC", "L-PER"]
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_entities_begin_with_a_character_that_can_be_seen(aggregation: str) -> None:
+    """As DeBERTa's tokenizer, this one has the space before a word in the word's token."""
+    tokenizer = Tokenizer(WordLevel({"<unk>": 0, "▁go": 1, "▁to": 2, "▁Paris": 3}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = Metaspace()
+    encoding = tokenizer.encode("go to Paris")
+    assert encoding.offsets[-1] == (5, 11)
+    task = TokenClassification(labels=("O", "LOC"), aggregation=aggregation)
+    outputs = Outputs(TextInput("go to Paris"), (encoding,), (5 * np.eye(2)[[0, 0, 1]],), NoVocabulary())
+    (entity,) = task.decode(outputs).entities  # type: ignore[attr-defined]
+    assert (entity.text, entity.start, entity.end) == ("Paris", 6, 11)
 
 
 def test_labels_without_bio_prefixes_are_entity_types(toy_vocab: Path) -> None:

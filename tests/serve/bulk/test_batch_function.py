@@ -101,6 +101,10 @@ def test_rows_that_are_answered_together_are_bounded(
     for limit, rows in ((3 * text_bytes + 1, 3), (1, 1), (1 << 40, 4096)):
         monkeypatch.setattr("bert_serve.bulk.batch_function._MAX_ANSWER_BYTES", limit)
         assert function.max_rows == rows
+    fillings = batch_function(bundle := task_bundles["fill-mask"])
+    (*_, vocabulary) = Manifest.read(bundle).output.axes
+    monkeypatch.setattr("bert_serve.bulk.batch_function._MAX_ANSWER_BYTES", 3 * 4 * int(vocabulary) + 1)
+    assert fillings.max_rows == 3
 
 
 def test_empty_tables_have_the_same_schema(classify: BatchFunction) -> None:

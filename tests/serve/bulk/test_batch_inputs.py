@@ -91,6 +91,58 @@ def test_values_unlike_the_first_rows_are_reported(
     assert "the column 'n' holds something else" in result.stderr
 
 
+def test_columns_that_first_rows_lack_are_reported_or_left_out(
+    run_batch: RunBatch, classifier_bundle: Path, tmp_path: Path
+) -> None:
+    rows = [{"text": "hello", "n": 1}] * 4096 + [{"text": "hello", "n": 1, "id": 7}]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = [classifier_bundle, "--input", tmp_path / "texts.jsonl", "--output", tmp_path / "answers"]
+    result = run_batch(*arguments)
+    assert result.exit_code == 1
+    assert "texts.jsonl:4097: the column 'id' is not in any of the file's first rows" in result.stderr
+    assert run_batch(*arguments, "--keep", "text", "--force").exit_code == 0
+    assert read_answers(tmp_path / "answers")["texts.parquet"].num_rows == 4097
+
+
+@pytest.mark.parametrize("before", [0, 4096])
+def test_a_row_that_utf_8_cannot_express_stops_no_other(
+    before: int, run_batch: RunBatch, classifier_bundle: Path, tmp_path: Path
+) -> None:
+    rows = [{"text": "hello", "id": "a"}] * before + [
+        {"text": "cut \ud83d", "id": "b"},
+        {"text": "bye", "id": "c\ud83d"},
+    ]
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"text": "bye", "id": "d"}]))
+    assert run_batch(classifier_bundle, "--input", path, "--output", tmp_path / "answers").exit_code == 0
+    answers = read_answers(tmp_path / "answers")["texts.parquet"].slice(before)
+    assert answers["id"].to_pylist() == [None, None, "d"]
+    errors = answers["error"].to_pylist()
+    assert f"{path}:{before + 1}: holds a lone surrogate (U+D83D)" in errors[0]
+    assert (errors[1] is None, errors[2]) == (False, None)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+)
+def test_parquet_texts_that_are_not_utf_8_stop_no_other(
+    kind: pa.DataType, run_batch: RunBatch, classifier_bundle: Path, tmp_path: Path
+) -> None:
+    data = pa.array([b"hello", b"caf\xe9", None, b"bye"])
+    plain = pa.StringArray.from_buffers(len(data), data.buffers()[1], data.buffers()[2], data.buffers()[0])
+    texts = plain.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else plain.cast(kind)
+    pq.write_table(pa.table({"id": [0, 1, 2, 3], "text": texts}), tmp_path / "texts.parquet")
+    arguments = [classifier_bundle, "--input", tmp_path / "texts.parquet", "--output", tmp_path / "answers"]
+    assert run_batch(*arguments).exit_code == 0
+    answers = read_answers(tmp_path / "answers")["texts.parquet"]
+    assert answers["text"].to_pylist() == ["hello", None, None, "bye"]
+    errors = answers["error"].to_pylist()
+    assert "texts.parquet: row 1: the column 'text' is not UTF-8" in errors[1]
+    assert (errors[0], errors[2] is None, errors[3]) == (None, False, None)
+    result = run_batch(*arguments, "--on-error", "raise", "--force")
+    assert (result.exit_code, "row 1: the column 'text' is not UTF-8" in result.stderr) == (1, True)
+
+
 def test_pairs(run_batch: RunBatch, classifier_bundle: Path, tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [0], "a": ["hello"], "b": ["my card"]}), tmp_path / "pairs.parquet")
     columns = ["--column", "a", "--pair-column", "b", "--precision", "fp32"]
