@@ -94,9 +94,9 @@ class CalibrationTexts:
             f"{MIN_FILE_INPUTS}: {len(self.built_in_inputs)} built-in ones are added; give a few hundred typical inputs"
         )
 
-    def batches(self, tokenizer: TextTokenizer) -> list[Batch]:
+    def batches(self, task: Task, tokenizer: TextTokenizer) -> list[Batch]:
         """Tokenize the inputs and batch their windows; evenly spread windows of long inputs are kept."""
-        windows = [window for windows in tokenizer.encode(self.all_inputs) for window in windows]
+        windows = [window for windows in tokenizer.encode(task.prefixed(self.all_inputs)) for window in windows]
         share = min(1.0, _MAX_TOKENS / sum(map(len, windows)))
         return padded_batches(spread(windows, max(1, int(share * len(windows)))), tokenizer)
 

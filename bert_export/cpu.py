@@ -87,7 +87,7 @@ def build_int8(context: BuildContext, fp32: Fp32Variant, weight_bits: int) -> Bu
     probe, calibration = context.probe, context.probe.calibration
     added = f" and {len(calibration.built_in_inputs)} built-in ones" if calibration.built_in_inputs else ""
     context.progress(f"calibrating INT8 on {len(calibration.inputs)} inputs of {calibration.source}{added}")
-    batches = calibration.batches(probe.tokenizer)
+    batches = calibration.batches(context.torch_model.task, probe.tokenizer)
     repetitive = repetitive_batches(context.torch_model.task, probe.tokenizer)
     on_batch = throttled_steps(context.progress, "calibrating INT8")
     activations = measure_activations(fp32.graph, batches, calibration.headroom, repetitive, on_batch)

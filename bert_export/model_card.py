@@ -118,7 +118,7 @@ def export_command(
         words += ["--columns", ",".join(f"{field}={column}" for field, column in columns.items())]
     for option, value in (decoding or {}).items():
         if isinstance(value, bool):
-            off = "--always-answer" if option == "no_answer" else f"--no-{option}"
+            off = "--always-answer" if option == "no_answer" else _flag(f"no_{option}")
             words.append(_flag(option) if value else off)
         else:
             words += [_flag(option), ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)]

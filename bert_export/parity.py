@@ -8,20 +8,10 @@ import torch
 from bert_export.errors import ParityError
 from bert_models import TaskModel
 from bert_runtime.numerics import FloatArray
-from bert_runtime.tasks import (
-    FeatureExtraction,
-    QuestionAnswering,
-    ReplacedTokenDetection,
-    SentenceEmbedding,
-    Task,
-    TokenClassification,
-)
+from bert_runtime.tasks import SentenceEmbedding, Task
 from bert_runtime.tokenization import Batch
 
 __all__ = ["check_parity", "max_abs_error", "probe_batches", "reference_outputs", "tolerance"]
-
-_PER_TOKEN = (TokenClassification, QuestionAnswering, ReplacedTokenDetection, FeatureExtraction)
-"""Tasks whose outputs are [B, S, …]."""
 
 _PRUNED_SEEDS = 3
 """Sets of random batches that a graph which prunes tokens is compared on until one is within the tolerance. Rounding
@@ -81,7 +71,7 @@ def max_abs_error(task: Task, batch: Batch, found: FloatArray, expected: FloatAr
     so ill-conditioned that rounding alone exceeds the tolerance.
     """
     difference = found - expected
-    if isinstance(task, _PER_TOKEN):
+    if task.has_output_per_token:
         difference = difference[batch.attention_mask == 1]
     return float(np.abs(difference).max(initial=0))
 

@@ -57,7 +57,9 @@ def print_training_report(report: Mapping[str, Any], measurements: str, output: 
     if not is_rank_zero():
         return
     if as_json:
-        print_json(report)
+        from bert_models.files import finite_json
+
+        print_json(finite_json(report))
         return
     rows = report[measurements]
     print_table([list(rows[0]), *(list(row.values()) for row in rows)], has_header=True)

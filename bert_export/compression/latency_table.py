@@ -1,13 +1,14 @@
 """A table of measured latencies by shape, from which those of all candidates follow."""
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from bert_export.compression.candidates import ALL_TOKENS, Shape
+from bert_export.latency import fastest_calls_ms
 from bert_models.pruning_schedule import kept_tokens
 from bert_runtime.model import Model
 from bert_runtime.tasks import TextInput
@@ -127,10 +128,7 @@ def corner_shapes(num_layers: int, widths: Sequence[int], percents: Sequence[int
 
 
 def measure_latencies(models: Mapping[Any, Model], texts: Sequence[TextInput]) -> dict[Any, float]:
-    """Time models on texts, one at a time, tokenization included, in turn and round after round.
-
-    Other processes only ever add time, so the fastest call counts: medians of a machine that trained meanwhile made two
-    narrow layers slower than two wide ones.
+    """Time models on texts, one at a time, tokenization included, see `fastest_calls_ms`.
 
     Args:
         models: Loaded models by name.
@@ -139,15 +137,9 @@ def measure_latencies(models: Mapping[Any, Model], texts: Sequence[TextInput]) -
     Returns:
         For each model the mean over the texts of the fastest call's milliseconds.
     """
-    totals = dict.fromkeys(models, 0.0)
-    for text in texts:
-        fastest = dict.fromkeys(models, float("inf"))
-        for _ in range(_ROUNDS):
-            for name, model in models.items():
-                model.outputs([text])  # the caches hold the data of the last model
-                start = time.perf_counter()
-                model.outputs([text])
-                fastest[name] = min(fastest[name], time.perf_counter() - start)
-        for name, seconds in fastest.items():
-            totals[name] += seconds * 1e3 / len(texts)
-    return totals
+
+    def outputs_of(model: Model) -> Callable[[TextInput], object]:
+        return lambda text: model.outputs([text])
+
+    times_ms = fastest_calls_ms({name: outputs_of(model) for name, model in models.items()}, texts, _ROUNDS)
+    return {name: fmean(times) for name, times in times_ms.items()}

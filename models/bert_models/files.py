@@ -1,13 +1,14 @@
 """JSON files of a checkpoint, the names in them, and a check for files that replacing a folder would lose."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from bert_models.errors import CheckpointError
 
-__all__ = ["is_file_name", "read_json", "unowned_files", "write_json"]
+__all__ = ["finite_json", "is_file_name", "read_json", "unowned_files", "write_json"]
 
 _MAX_JSON_BYTES = 2**25
 """Parsed JSON takes up to 25 times its size in memory. The largest of published checkpoints, the added tokens of a
@@ -52,9 +53,19 @@ def is_file_name(name: object) -> TypeGuard[str]:
     )
 
 
+def finite_json(value: Any) -> Any:
+    """Return a JSON value with `None` for numbers that JSON cannot express, such as a metric that is not defined."""
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: finite_json(item) for key, item in value.items()}
+    return [finite_json(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` to `path` as indented UTF-8 JSON."""
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    """Write `value` to `path` as indented UTF-8 JSON, see `finite_json`."""
+    text = json.dumps(finite_json(value), indent=2, ensure_ascii=False, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def unowned_files(folder: Path, own: Sequence[str]) -> list[str]:

@@ -6,9 +6,10 @@ Where `PROMETHEUS_MULTIPROC_DIR` names a folder, processes write their values th
 import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from bert_serve.serving.token_queue import Job
 
@@ -73,9 +74,22 @@ class Metrics:
         """Return all metrics in Prometheus' text format."""
         if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
             return generate_latest(self.registry)
+        _forget_dead_workers(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return generate_latest(registry)
+
+
+def _forget_dead_workers(folder: Path) -> None:
+    """Remove what processes that were killed have left in gauges, such as the tokens that waited there."""
+    for path in folder.glob("gauge_live*.db"):
+        process_id = int(path.stem.rpartition("_")[2])
+        try:
+            os.kill(process_id, 0)
+        except ProcessLookupError:
+            mark_process_dead(process_id, str(folder))  # type: ignore[no-untyped-call]
+        except OSError:  # it lives, and belongs to another user
+            continue
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sys
 from dataclasses import replace
 from functools import partial
@@ -112,9 +113,26 @@ def _run_workers(settings: ServerSettings, options: dict[str, Any], workers: int
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # there, workers add up their metrics
         make_app = partial(_worker_app, settings, log_level)
         config = uvicorn.Config(make_app, factory=True, workers=workers, **options)
-        supervisor = Multiprocess(config, sockets=[config.bind_socket()])
+        supervisor = Multiprocess(config, sockets=[_bind(config)])
         supervisor.run()
     return 1 if any(process.exitcode not in (0, -signal.SIGTERM) for process in supervisor.processes) else 0
+
+
+def _bind(config: uvicorn.Config) -> socket.socket:
+    """Bind the socket that workers share, in place of a Unix socket that an earlier server left."""
+    if config.uds and Path(config.uds).is_socket() and not _is_listening(config.uds):
+        Path(config.uds).unlink()
+    return config.bind_socket()
+
+
+def _is_listening(path: str) -> bool:
+    """Return whether a server accepts connections at a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(path)
+        except ConnectionRefusedError:
+            return False
+        return True
 
 
 def _worker_app(settings: ServerSettings, log_level: str) -> FastAPI:

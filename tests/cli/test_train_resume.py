@@ -61,6 +61,20 @@ def interrupted(
     return tmp_path / "trained"
 
 
+@pytest.mark.parametrize("option", ["--resume", "--force"])
+def test_files_of_others_in_an_interrupted_run_are_never_lost(
+    run: Run, train_arguments: list[Any], interrupted: Path, option: str
+) -> None:
+    (interrupted / "notes.txt").write_text("mine")
+    result = run(*train_arguments, "--output", interrupted, option)
+    assert result.exit_code == 1
+    assert "there is also notes.txt, which would be lost; move that elsewhere first" in result.stderr
+    assert "an interrupted training is there" in run(*train_arguments, "--output", interrupted).stderr
+    assert (interrupted / "notes.txt").read_text() == "mine"
+    (interrupted / "notes.txt").unlink()
+    assert run(*train_arguments, "--output", interrupted, option).exit_code == 0
+
+
 @pytest.mark.parametrize("exception", [KeyboardInterrupt(), Crash()], ids=lambda error: type(error).__name__)
 def test_resumed_run_equals_an_uninterrupted_one(
     run: Run,

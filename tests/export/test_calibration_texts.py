@@ -48,7 +48,7 @@ def test_built_in_texts_are_added_to_few_with_a_warning(tokenizer: TextTokenizer
         f"texts.txt has 5 different inputs to calibrate INT8 on, fewer than 30: {len(built_in)} built-in ones are "
         "added; give a few hundred typical inputs"
     )
-    tokens = sum(int(batch.attention_mask.sum()) for batch in few.batches(tokenizer))
+    tokens = sum(int(batch.attention_mask.sum()) for batch in few.batches(LABELS, tokenizer))
     assert few.record(tokens)["built_in_inputs"] == len(built_in)
     calibrated, held_out = few.split()
     assert [item.text for item in calibrated.inputs] == ["card 1", "card 2", "card 4"]
@@ -107,7 +107,7 @@ def test_windows_of_long_texts_are_limited_in_number(classifier_checkpoint: Path
     questions = QuestionAnswering()
     tokenizer = open_checkpoint(classifier_checkpoint).text_tokenizer(64, questions.windows)
     path = lines(tmp_path, [" ".join([f"card {i}"] * 1000) for i in range(10)])
-    batches = file_calibration(path, None, questions, tokenizer).batches(tokenizer)
+    batches = file_calibration(path, None, questions, tokenizer).batches(questions, tokenizer)
     tokens = sum(int(batch.attention_mask.sum()) for batch in batches)
     assert abs(tokens - 32768) < 1500  # windows are chosen by their number, and differ in length
     assert max(batch.input_ids.size for batch in batches) <= 1024

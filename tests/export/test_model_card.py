@@ -106,10 +106,10 @@ def test_metadata_are_quoted(classifier_bundle: Path) -> None:
 def test_command_repeats_the_options() -> None:
     found = export_command(
         "org/name@v1", Path("/tmp/my bundle"), {"text": "sentence"},
-        {"bio": False, "candidates": ("a", "b"), "top_k": 3},
+        {"bio": False, "special_tokens": False, "candidates": ("a", "b"), "top_k": 3},
         task="fill-mask", target=("cpu", "cuda"), calibrate=Path("/data/texts.txt"), weight_bits=None,
     )  # fmt: skip
     assert found == (
         "bert-export export org/name@v1 'my bundle' --task fill-mask --target cpu --target cuda --calibrate texts.txt "
-        "--columns text=sentence --no-bio --candidates a,b --top-k 3"
+        "--columns text=sentence --no-bio --no-special-tokens --candidates a,b --top-k 3"
     )

@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from bert_export.calibration_texts import CalibrationTexts
 from bert_export.cli import main
 from bert_models import CheckpointError, open_checkpoint
+from bert_models.distillation.run import UnlabelledObjective
+from bert_models.training.data import ExampleDataset
 from bert_runtime import BundleError, Embedding, InputError, Manifest, Model, SentenceEmbedding, load
+from bert_runtime.tasks import Example, TextInput
 from bert_runtime.vector_quantization import quantize_embeddings
 
 TEXTS = ["where is my card?", "hello", "I lost my money at the bank"]
@@ -35,6 +39,22 @@ def test_the_prompt_by_default_is_that_of_the_checkpoint(model: Model, plain: Mo
     assert model.encode(TEXTS).tolist() == expected(plain, "card: ")
     assert [result.to_dict()["embedding"] for result in model(TEXTS)] == expected(plain, "card: ")
     assert [result.to_dict()["embedding"] for result in model.stream(TEXTS)] == expected(plain, "card: ")
+
+
+def test_training_and_calibration_read_what_the_runtime_reads(model: Model) -> None:
+    task, tokenizer = model.task, model.tokenizer
+    texts = [TextInput(text) for text in TEXTS]
+    wanted = [encoded.windows[0].ids for encoded in model.tokenize(texts)]
+    rows = ExampleDataset(task, [Example((text,), 0) for text in texts], tokenizer, UnlabelledObjective(task))
+    assert [encoding.ids for encoding in rows.encodings] == wanted
+    calibration = CalibrationTexts(inputs=texts, source="x", sha256="", headroom=1.0)
+    batches = calibration.batches(task, tokenizer)
+    found = [
+        ids[mask == 1].tolist()
+        for batch in batches
+        for ids, mask in zip(batch.input_ids, batch.attention_mask, strict=True)
+    ]
+    assert sorted(found) == sorted(wanted)
 
 
 def test_prompts_are_chosen_by_name_or_given(model: Model, plain: Model) -> None:

@@ -106,7 +106,7 @@ def test_limits_hold_for_the_tokens_of_both_models(
         if limit is None and truncate:  # may be cut for the large model
             assert asyncio.run(engine.encode(["my card is lost at the bank"], truncate=truncate))
         else:
-            with pytest.raises(TextTooLongError, match=f"expected at most {limit or 8} tokens, found more than 8"):
+            with pytest.raises(TextTooLongError, match="expected at most 8 tokens, found more than 8"):
                 asyncio.run(engine.encode(["my card is lost at the bank"], truncate=truncate))
     engine.close()
 

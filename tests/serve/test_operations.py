@@ -1,6 +1,7 @@
 """Probes, metrics, request ids, keys and limits."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -55,6 +56,56 @@ def test_what_is_refused_before_its_route_has_the_format_of_its_route(
     metrics = client.get("/metrics").text
     assert 'bert_rejected_total{reason="http_401"} 1.0' in metrics
     assert 'bert_rejected_total{reason="http_413"} 1.0' in metrics
+
+
+def test_what_is_refused_before_its_route_counts_for_its_route(
+    start_client: StartClient, embedding_bundle: Path
+) -> None:
+    client = start_client({"toy": embedding_bundle}, api_keys=("one",))
+    client.post("/embed", json={"inputs": "hello"})
+    assert 'bert_requests_total{route="/embed",status="401"} 1.0' in client.get("/metrics").text
+
+
+def test_an_error_of_the_server_has_the_id_that_the_log_has(
+    start_client: StartClient, embedding_bundle: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = start_client({"toy": embedding_bundle})
+    app: Any = client.app
+    app.state.models["toy"].engine.encode = None  # calling it fails
+    response = client.post("/embed", json={"inputs": "hello"}, headers={"X-Request-Id": "abc-1"})
+    assert (response.status_code, response.headers["x-request-id"]) == (500, "abc-1")
+    assert response.json()["error"] == "the server failed on this request; its log says why"
+    (record,) = [record for record in caplog.records if record.exc_info]
+    assert record.fields == {"request_id": "abc-1"}  # type: ignore[attr-defined]
+    assert 'bert_requests_total{route="/embed",status="500"} 1.0' in client.get("/metrics").text
+
+
+def test_a_client_that_goes_while_it_sends_is_no_failure_of_the_server(
+    start_client: StartClient, embedding_bundle: Path
+) -> None:
+    client = start_client({"toy": embedding_bundle})
+    messages = iter([{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}])
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http", "method": "POST", "path": "/embed", "raw_path": b"/embed", "query_string": b"", "root_path": "",
+        "headers": [(b"content-type", b"application/json")], "app": client.app,
+    }  # fmt: skip
+    client.portal.call(client.app, scope, receive, send)  # type: ignore[union-attr,arg-type] # inside a `with`
+    assert sent[0]["status"] == 499
+    assert 'bert_rejected_total{reason="client_gone"} 1.0' in client.get("/metrics").text
+
+
+def test_no_text_fails_before_room_for_it_is_given_back(start_client: StartClient, embedding_bundle: Path) -> None:
+    client = start_client({"toy": embedding_bundle}, {"max_tokens_per_text": 4})
+    assert client.post("/embed", json={"inputs": "hello " * 20}).status_code == 413
+    assert 'bert_queue_tokens{model="toy"} 0.0' in client.get("/metrics").text
 
 
 def test_other_origins_may_call_only_where_they_are_named(start_client: StartClient, embedding_bundle: Path) -> None:

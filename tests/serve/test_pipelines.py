@@ -1,6 +1,7 @@
 """The Hugging Face pipelines' shapes, by `huggingface_hub.InferenceClient` over loopback and by literal bodies."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from bert_serve.http.pipeline_answers import pipeline_answer
 
 from ..runtime.outputs import outputs_of
 from .closeness import assert_close
-from .conftest import StartServer
+from .conftest import StartClient, StartServer
 from .task_bundles import TaskBundles
 
 TEXT = "the train goes to paris, not to rome"
@@ -181,6 +182,19 @@ def test_the_path_may_name_the_task(tasks_client: TestClient) -> None:
     assert response.json() == {"error": f"model 'text-classification' is for {tasks}, found 'fill-mask'"}
 
 
+def test_embeddings_have_the_shape_that_the_model_gives_them(start_client: StartClient, embedding_bundle: Path) -> None:
+    client = start_client({"toy": embedding_bundle})
+    texts, model = ["hello there", "my card"], load(embedding_bundle)
+    for options in ({"dimensions": 8}, {"normalize": True}):
+        found = client.post("/", json={"inputs": texts, "parameters": options}).json()
+        assert found == pytest.approx(model.encode(texts, **options), abs=1e-3)  # type: ignore[arg-type]
+    bits = client.post("/", json={"inputs": texts, "parameters": {"embedding_precision": "binary"}}).json()
+    assert bits == model.encode(texts, precision="binary").tolist()
+    long = {"source_sentence": "card " * 600, "sentences": ["card"]}
+    assert client.post("/", json={"inputs": long, "parameters": {"truncate": False}}).status_code == 413
+    assert client.post("/", json={"inputs": long}).json() == pytest.approx([1], abs=0.2)
+
+
 @pytest.mark.parametrize(
     ("name", "body", "message"),
     [
@@ -213,6 +227,16 @@ def test_the_path_may_name_the_task(tasks_client: TestClient) -> None:
             "sentence-embedding",
             {"inputs": {"source_sentence": "a", "sentences": [None]}},
             "inputs.sentences.0: expected a",
+        ),
+        (
+            "sentence-embedding",
+            {"inputs": {"source_sentence": "a", "sentences": ["b"]}, "parameters": {"prompt_name": "query"}},
+            "prompt_name",
+        ),
+        (
+            "sentence-embedding",
+            {"inputs": {"source_sentence": "a", "sentences": ["b"]}, "embedding_precision": "binary"},
+            "expected vectors of float32, of which there are cosines, found int8",
         ),
         ("text-classification", {"inputs": 3}, "inputs: expected a text or an object, found int"),
         (

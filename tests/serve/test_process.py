@@ -1,6 +1,7 @@
 """The server as a process: sockets, signals, exit codes, memory."""
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -13,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 from httpx2 import Client, ConnectError, HTTPTransport
 
 from bert_runtime import DeploymentError
-from bert_serve.server import run_server
+from bert_serve.metrics import _forget_dead_workers
+from bert_serve.server import _bind, _is_listening, run_server
 
 from .conftest import server_settings, wait_until
 
@@ -135,6 +138,27 @@ def test_a_unix_socket_serves(start: Start, embedding_bundle: Path, tmp_path: Pa
     finally:
         process.terminate()
         assert process.wait(30) == 0
+
+
+def test_workers_take_the_place_of_a_unix_socket_that_was_left_and_of_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    config = uvicorn.Config("app", uds=str(path))
+    with _bind(config):
+        assert path.is_socket()
+    with _bind(config) as bound:
+        assert not _is_listening(str(path))
+        bound.listen()
+        assert _is_listening(str(path))
+
+
+def test_gauges_of_workers_that_were_killed_are_forgotten(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    names = [f"gauge_livesum_{ended.pid}.db", f"gauge_livesum_{os.getpid()}.db", f"counter_{ended.pid}.db"]
+    for name in names:
+        (tmp_path / name).touch()
+    _forget_dead_workers(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == set(names[1:])
 
 
 @pytest.mark.parametrize(("name", "found"), [("none/s", "found no folder"), ("file", "found another file")])

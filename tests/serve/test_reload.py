@@ -76,6 +76,46 @@ def test_a_damaged_replacement_leaves_the_old_bundle_in_service(start_client: St
     assert client.get("/health").status_code == 200
 
 
+def test_a_replacement_that_arrives_file_by_file_is_served_when_it_is_complete(
+    start_client: StartClient, bundle: Path, other_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served_model, "_RETRY_S", (0.05, 0.2))
+    export(other_checkpoint, new := tmp_path / "new")
+    client = start_client({"toy": bundle}, reload_s=0.05)
+    before = embed(client)
+    weights = [path for path in bundle.iterdir() if path.name != "bundle.json"]
+    for path in weights:
+        path.unlink()
+    shutil.copy(new / "bundle.json", bundle)
+    wait_until(lambda: 'bert_reload_failures_total{model="toy"} 1.0' in client.get("/metrics").text)
+    assert embed(client) == before
+    for path in new.iterdir():
+        if path.name != "bundle.json":
+            shutil.copy(path, bundle)
+    wait_until(lambda: 'bert_reloads_total{model="toy"} 1.0' in client.get("/metrics").text)
+    assert embed(client) != before
+
+
+def test_an_error_of_the_system_ends_neither_the_watch_nor_the_start_in_silence(
+    start_client: StartClient, bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(served_model, "_RETRY_S", (0.05, 0.2))
+    client = start_client({"toy": bundle}, reload_s=0.05)
+    app: Any = client.app
+    served = app.state.models["toy"]
+    real = served._open
+
+    def fail() -> Engine:
+        raise PermissionError("not yours")
+
+    served._open = fail
+    (bundle / "bundle.json").touch()
+    wait_until(lambda: 'bert_reload_failures_total{model="toy"} 1.0' in client.get("/metrics").text)
+    served._open = real
+    wait_until(lambda: 'bert_reloads_total{model="toy"} 1.0' in client.get("/metrics").text)
+    assert "the old one stays, and it is tried again: not yours" in caplog.text
+
+
 def test_an_engine_that_was_replaced_ends_after_its_stragglers(
     start_client: StartClient, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

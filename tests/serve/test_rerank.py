@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import cohere
@@ -72,6 +73,34 @@ def test_max_tokens_per_doc_cuts_the_end_of_documents(client: TestClient) -> Non
     scores = [[result["relevance_score"] for result in answer["results"]] for answer in (cut, expected)]
     assert scores[0] == pytest.approx(scores[1], abs=1e-6)
     assert {result["document"]["text"] for result in cut["results"]} == set(long)  # returned whole
+
+
+@pytest.mark.parametrize("name", ["reranker", "rerank"])  # which truncates long documents, and which reads windows
+def test_documents_are_cut_below_and_above_the_length_of_the_model(
+    name: str, start_client: StartClient, task_bundles: TaskBundles
+) -> None:
+    client = start_client({name: task_bundles[name]})
+    num_tokens = load(task_bundles[name]).tokenizer.max_tokens - 1
+    for max_tokens in (num_tokens, 3 * num_tokens):
+        body = {"query": QUERY, "documents": ["card " * 9 * num_tokens], "max_tokens_per_doc": max_tokens}
+        expected = body | {"documents": ["card " * max_tokens]}
+        del expected["max_tokens_per_doc"]
+        found, wanted = (client.post("/v2/rerank", json=sent).json() for sent in (body, expected))
+        assert found["usage"] == wanted["usage"]
+        assert found["results"][0]["relevance_score"] == pytest.approx(
+            wanted["results"][0]["relevance_score"], abs=1e-6
+        )
+
+
+@pytest.mark.parametrize("path", ["/v1/rerank", "/rerank"])
+def test_without_a_name_none_of_two_rerankers_is_chosen_nor_a_model_of_another_task(
+    path: str, start_client: StartClient, task_bundles: TaskBundles, classifier_bundle: Path
+) -> None:
+    bundle = task_bundles["rerank"]
+    client = start_client({"one": bundle, "two": bundle, "other": classifier_bundle})
+    response = client.post(path, json={"query": QUERY, "documents": DOCUMENTS, "texts": DOCUMENTS})
+    assert response.status_code == 404
+    assert "expected one of the models one, two, other, found no name" in response.text
 
 
 @pytest.mark.parametrize(

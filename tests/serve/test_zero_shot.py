@@ -76,7 +76,8 @@ def test_hypotheses_of_a_label_set_are_tokenized_once(client: TestClient, monkey
         ("a", {"candidate_labels": ["a"], "top_k": 2}, "zero-shot-classification has the parameters candidate_labels"),
         ("a", {"candidate_labels": ["a"], "multi_label": "yes"}, "multi_label must be true or false, found 'yes'"),
         ("a", {"candidate_labels": ["a"], "hypothesis_template": "{:>9}"}, "hypothesis template '{:>9}': expected {}"),
-        ("a", {"candidate_labels": ["a"], "hypothesis_template": 3}, "found int"),
+        ("a", {"candidate_labels": ["a"], "hypothesis_template": 3}, "hypothesis_template must be a text, found 3"),
+        ("a", {"candidate_labels": ["a"], "hypothesis_template": ["{}"]}, "must be a text, found ['{}']"),
         ("a", {}, "needs the parameter candidate_labels"),
         (
             ["a", {"text": "b", "text_pair": "c"}],

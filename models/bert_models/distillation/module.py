@@ -14,10 +14,7 @@ from bert_models.distillation.teacher import Teacher, pad_sequences
 from bert_models.training.data import TensorBatch
 from bert_models.training.module import FineTuning
 
-__all__ = ["PER_TOKEN_TASKS", "Distillation"]
-
-PER_TOKEN_TASKS = ("token-classification", "question-answering", "replaced-token-detection")
-"""Tasks with an output per token."""
+__all__ = ["Distillation"]
 
 
 class Distillation(FineTuning):
@@ -78,8 +75,8 @@ class Distillation(FineTuning):
     def _soft_loss(self, batch: TensorBatch, outputs: Tensor) -> Tensor:
         """Compare the outputs with the teacher's for the same sequences."""
         task, sequences = self.model.task, [self.teacher_outputs[index] for index in batch.sequence_indices.tolist()]
-        per_token = task.name in PER_TOKEN_TASKS
-        expected = pad_sequences(sequences, batch.input_ids.shape[1]) if per_token else torch.stack(sequences)
+        length = batch.input_ids.shape[1]
+        expected = pad_sequences(sequences, length) if task.has_output_per_token else torch.stack(sequences)
         return soft_loss(
             task, outputs, expected.to(outputs.device), batch.attention_mask, batch.targets,
             self.distillation.temperature,

@@ -14,7 +14,7 @@ from torch import Tensor
 from bert_models.checkpoint import Checkpoint, load_model, open_checkpoint
 from bert_models.distillation.hidden_states import HiddenStates
 from bert_models.distillation.losses import SOFT_LOSSES
-from bert_models.distillation.module import PER_TOKEN_TASKS, Distillation
+from bert_models.distillation.module import Distillation
 from bert_models.distillation.settings import TASK_DISTILLATION, DistillationSettings
 from bert_models.distillation.student import Student, check_compatible, is_checkpoint_name, teacher_record
 from bert_models.distillation.teacher import Teacher
@@ -134,10 +134,11 @@ def _training_setup(
         )
     model = load_model(teacher, task)
     student = Student.from_name(student_name, teacher, task, model).pruned(prune_tokens, task)
-    if isinstance(task, SentenceEmbedding):  # scores of pairs add nothing to the teacher's vectors
+    if isinstance(task, SentenceEmbedding) and distillation.hard_weight:
+        progress("embeddings are learnt from the teacher's vectors alone: the labels of pairs are not used")
         distillation = replace(distillation, hard_weight=0.0)
     labelled = distillation.hard_weight > 0
-    token_level = [task.name] if task.name in PER_TOKEN_TASKS else []
+    token_level = [task.name] if task.has_output_per_token else []
     _check_lengths(teacher, student.source, settings, distillation, per_token=bool(token_level))
     check_compatible(teacher, student.source, distillation, token_level=token_level)
     if labelled:
@@ -240,7 +241,7 @@ def _teacher_examples(
     Outputs per token require the student's tokens and windows. Otherwise the teacher's own tokenizer is used.
     """
     tokenizer = train_set.tokenizer
-    if task.name not in PER_TOKEN_TASKS:
+    if not task.has_output_per_token:
         max_tokens = min(settings.max_tokens or teacher.max_tokens, teacher.config.max_tokens)
         tokenizer = teacher.text_tokenizer(max_tokens, task.windows)
     return ExampleDataset(task, train_set.examples, tokenizer, UnlabelledObjective(task))

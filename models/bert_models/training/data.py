@@ -74,7 +74,7 @@ class ExampleDataset(Dataset[int]):
         self.examples = examples
         self.tokenizer = tokenizer
         self.pad_token_id = tokenizer.pad_token_id
-        windows = tokenizer.encode([text for example in examples for text in example.inputs])
+        windows = tokenizer.encode(task.prefixed([text for example in examples for text in example.inputs]))
         self.encodings: list[Encoding] = [window for text_windows in windows for window in text_windows]
         """All sequences: the windows of all texts, in the order of the file."""
         self._num_windows = [len(text_windows) for text_windows in windows]

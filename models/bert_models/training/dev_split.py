@@ -1,7 +1,7 @@
 """Hold rows of a training file out as dev set: stratified by label, sharing no text with the rows to train on."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
@@ -72,11 +72,30 @@ def _num_rows(total: int, fraction: float | None) -> int:
 
 
 def _group_rows(records: Sequence[Record]) -> list[list[int]]:
-    """Return the indices of the rows that must be on one side, in the order of the file."""
-    groups: dict[str, list[int]] = {}
+    """Return the indices of the rows that must be on one side, in the order of the file.
+
+    These share a text, see `shared_text`, or are a pair of texts in either order.
+    """
+    parents = list(range(len(records)))
+
+    def root(index: int) -> int:
+        while parents[index] != index:
+            parents[index] = index = parents[parents[index]]
+        return index
+
+    first: dict[Hashable, int] = {}
     for index, record in enumerate(records):
-        groups.setdefault(shared_text(record) or str(index), []).append(index)
+        for key in filter(None, (shared_text(record), _unordered_pair(record))):
+            parents[root(index)] = root(first.setdefault(key, index))
+    groups: dict[int, list[int]] = {}
+    for index in range(len(records)):
+        groups.setdefault(root(index), []).append(index)
     return list(groups.values())
+
+
+def _unordered_pair(record: Record) -> frozenset[str] | None:
+    texts = [record.fields.get(name) for name in ("text", "text_pair")]
+    return frozenset(map(repr, texts)) if all(texts) else None
 
 
 def shared_text(record: Record) -> str | None:

@@ -151,7 +151,12 @@ def _labels(
     if set(checkpoint_labels) == found:
         return tuple(checkpoint_labels)
     numeric = all(label.isdecimal() for label in found)
-    return tuple(sorted(found, key=int if numeric else _tag_order))
+    return tuple(sorted(found, key=_number_order if numeric else _tag_order))
+
+
+def _number_order(label: str) -> tuple[int, str]:
+    """Return a sort key: by value, and of `1` and `01`, which are two labels, always the same one first."""
+    return int(label), label
 
 
 def _tag_order(label: str) -> tuple[bool, str, str]:

@@ -88,6 +88,8 @@ def _depths_below_head(model: nn.Module) -> dict[int, int]:
     encoder: Any = model.encoder
     top = len(encoder.order)
     depths = {id(p): top + 1 for p in encoder.parameters()}
+    if encoder.final_norm is not None:  # above the last layer
+        depths |= {id(p): 0 for p in encoder.final_norm.parameters()}
     for index, layer in enumerate(encoder.order):  # higher layers overwrite lower ones
         depths |= {id(p): top - index for p in encoder.layers[layer].parameters()}
     return depths

@@ -58,25 +58,25 @@ def check_output(output: Path, *, resume: bool, force: bool) -> None:
         TrainingError: `output` holds something that would be lost, or nothing that could be resumed.
     """
     state = output / STATE_DIR
-    interrupted = (state / LAST_NAME).is_file() and _is_run_dir(output)
+    interrupted = (state / LAST_NAME).is_file()
     if not (resume or interrupted) and _is_unfinished(output):
         return  # a run that stopped in its first epoch
     if resume and not interrupted:
         raise TrainingError(f"{output}: nothing to resume: expected {state / LAST_NAME}; train without --resume")
-    if resume or not output.exists() or (output.is_dir() and not any(output.iterdir())):
+    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return
-    if interrupted and not force:
+    if interrupted and not (resume or force):
         raise TrainingError(
             f"{output}: an interrupted training is there; go on with --resume or start over with --force"
         )
-    if not _is_run_dir(output):
+    if not (interrupted or _is_run_dir(output)):
         raise TrainingError(f"{output}: exists and was not written by a training run; choose another output folder")
-    if not force:
+    if not (resume or force):
         raise TrainingError(f"{output}: a trained checkpoint is already there; replace it with --force")
     if unowned := unowned_files(output, _CHECKPOINT_FILES):
         raise TrainingError(
-            f"{output}: besides the checkpoint there is also {', '.join(unowned)}, which would be lost; move that "
-            "elsewhere first"
+            f"{output}: besides what a training run writes there is also {', '.join(unowned)}, which would be lost; "
+            "move that elsewhere first"
         )
 
 

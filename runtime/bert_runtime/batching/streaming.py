@@ -53,8 +53,7 @@ def encode_inputs(
             read.append(as_text_input(value))
         except InputError as error:
             raise InputError(error.reason, index) from None
-    if prefix := task.text_prefix:
-        read = [value._replace(text=prefix + value.text) for value in read]
+    read = task.prefixed(read)
     if task.repeats_texts:
         encodings = encode_pairs(tokenizer, read, first, windows=task.splits_long_inputs)
     else:

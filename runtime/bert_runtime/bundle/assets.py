@@ -32,12 +32,13 @@ def check_asset(bundle: Path, asset: Asset, *, verify_hash: bool = True, allow_l
         raise BundleError(f"{path}: the manifest names this file, and it is missing; copy the bundle again")
     if not allow_links and path.is_symlink():
         _check_link(bundle, path)
-    if path.stat().st_size != asset.size_bytes:
-        raise BundleError(
-            f"{path}: expected {asset.size_bytes} bytes, found {path.stat().st_size}; copy the bundle again"
-        )
-    if verify_hash and (found := sha256_file(path)) != asset.sha256:
-        raise BundleError(f"{path}: expected sha256 {asset.sha256}, found {found}; copy the bundle again")
+    try:
+        if (size := path.stat().st_size) != asset.size_bytes:
+            raise BundleError(f"{path}: expected {asset.size_bytes} bytes, found {size}; copy the bundle again")
+        if verify_hash and (found := sha256_file(path)) != asset.sha256:
+            raise BundleError(f"{path}: expected sha256 {asset.sha256}, found {found}; copy the bundle again")
+    except OSError as error:  # such as a file that another user may not read
+        raise BundleError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
 def _is_file(path: Path) -> bool:

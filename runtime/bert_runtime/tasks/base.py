@@ -114,6 +114,8 @@ class Task(ABC):
     windows: ClassVar[WindowedText | None] = None
     """The text that is split into overlapping windows; `None` where long inputs are truncated."""
 
+    has_output_per_token: ClassVar[bool] = False
+    """Whether outputs are [B, S, …], of which those of padding mean nothing."""
     repeats_texts: ClassVar[bool] = False
     """Whether inputs are pairs of which texts repeat, such as a query with its documents: each is tokenized once."""
 
@@ -150,6 +152,11 @@ class Task(ABC):
     def text_prefix(self) -> str:
         """Text in front of the first text of every input, such as an embedding's prompt."""
         return ""
+
+    def prefixed(self, inputs: Sequence[TextInput]) -> list[TextInput]:
+        """Return inputs with `text_prefix`, as they are tokenized."""
+        prefix = self.text_prefix
+        return [value._replace(text=prefix + value.text) for value in inputs] if prefix else list(inputs)
 
     @property
     def output_width(self) -> int | None:

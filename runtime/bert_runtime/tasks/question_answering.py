@@ -119,6 +119,7 @@ class QuestionAnswering(Task):
 
     name: ClassVar[str] = "question-answering"
     output: ClassVar[str] = "logits"
+    has_output_per_token: ClassVar[bool] = True
     windows: ClassVar[WindowedText | None] = "text_pair"
 
     def __post_init__(self) -> None:

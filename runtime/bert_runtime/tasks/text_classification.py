@@ -226,7 +226,7 @@ class TextClassification(Task):
         if self.problem_type == "regression":
             return {"pearson": pearson(found.ravel(), expected.ravel()), **drift}
         if self.problem_type == "multi_label":
-            same = float((self._chosen(found) == self._chosen(expected)).mean())
+            same = float((self._chosen(found) == self._chosen(expected)).all(axis=-1).mean())
         else:
             labels, expected_labels = (self.probabilities(logits).argmax(axis=-1) for logits in (found, expected))
             same = accuracy(labels, expected_labels)

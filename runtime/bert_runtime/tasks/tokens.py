@@ -38,6 +38,7 @@ class TokenTask(Task):
     """A task with a prediction for every token of one text of any length."""
 
     windows: ClassVar[WindowedText | None] = "text"
+    has_output_per_token: ClassVar[bool] = True
 
     @property
     def reads_first_token_only(self) -> bool:

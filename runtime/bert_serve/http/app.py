@@ -94,14 +94,15 @@ async def _lifespan(
 
 
 async def _load(models: Models) -> None:
-    """Load the models that are not loaded yet; log and raise `BertError` where one cannot be."""
+    """Load the models that are not loaded yet; log and raise why one cannot be."""
     for served in models.values():
         if served.ready:
             continue
         try:
             await served.load()
-        except BertError as error:
-            _log.critical("model %r cannot be loaded: %s", served.name, error)
+        except Exception as error:  # of the file system or a driver, too
+            unforeseen = not isinstance(error, BertError)
+            _log.critical("model %r cannot be loaded: %s", served.name, error, exc_info=unforeseen)
             raise
         _log.info("model %r is ready: %r", served.name, served.model)
 
@@ -109,7 +110,7 @@ async def _load(models: Models) -> None:
 async def _load_and_watch(models: Models, reload_s: float | None, on_failure: Callable[[], None]) -> None:
     try:
         await _load(models)
-    except BertError:
+    except Exception:  # the log says why
         on_failure()
         return
     while reload_s is not None:

@@ -12,16 +12,16 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Scope
 
 from bert_runtime.errors import InputError
-from bert_serve.errors import ServeError
+from bert_serve.errors import ClientGoneError, ServeError
 from bert_serve.http.json_response import JSONResponse
 
-__all__ = ["ErrorBody", "add_error_handlers", "refusal"]
+__all__ = ["ErrorBody", "add_error_handlers", "internal_failure", "refusal", "route_path"]
 
 ErrorBody = Callable[[int, str], Any]
 """Return the JSON body of a failure from its HTTP status and message, in a format that clients know."""
@@ -53,7 +53,7 @@ def refusal(scope: Scope, status: int, message: str, reason: str, headers: Mappi
 
 def _body_format(scope: Scope, bodies: Mapping[str, ErrorBody]) -> ErrorBody:
     """Return the format of a path: of its route, or of the longest beginning that `bodies` has, such as `/v2/*`."""
-    path = _route_path(scope)
+    path = route_path(scope)
     if path not in bodies:
         beginnings = [name for name in bodies if name.endswith("*") and scope["path"].startswith(name[:-1])]
         path = max(beginnings, key=len, default=path)
@@ -72,17 +72,22 @@ def add_error_handlers(app: FastAPI, bodies: Mapping[str, ErrorBody]) -> None:
 
     async def answer(request: Request, error: Exception) -> Response:  # a plain function would run in a thread
         status, message, reason = _describe(error)
-        if status == 500:
-            _log.error("%s %s failed", request.method, _route_path(request.scope), exc_info=error)
         retry_after_s = getattr(error, "retry_after_s", None)
         headers = {} if retry_after_s is None else {"Retry-After": str(max(1, math.ceil(retry_after_s)))}
         return refusal(request.scope, status, message, reason, headers)
 
-    for kind in (ServeError, InputError, RequestValidationError, HTTPException, Exception):
+    for kind in (ServeError, InputError, RequestValidationError, HTTPException, ClientDisconnect):
         app.add_exception_handler(kind, answer)
 
 
-def _route_path(scope: Scope) -> str:
+def internal_failure(scope: Scope, request_id: str, error: Exception) -> Response:
+    """Log an error that is none of the request, and return the answer that says so."""
+    fields = {"request_id": request_id}
+    _log.error("%s %s failed", scope["method"], route_path(scope), exc_info=error, extra={"fields": fields})
+    return refusal(scope, 500, _INTERNAL, "internal")
+
+
+def route_path(scope: Scope) -> str:
     """Return the path of a request's route, as it was declared, also where the request has not come to it."""
     route = scope.get("route")
     if route is None:
@@ -101,7 +106,9 @@ def _describe(error: Exception) -> tuple[int, str, str]:
         return 422, "; ".join(_validation_problems(error)), "invalid_request"
     if isinstance(error, HTTPException):
         return error.status_code, str(error.detail), f"http_{error.status_code}"
-    return 500, _INTERNAL, "internal"
+    if isinstance(error, ClientDisconnect):  # while its body was arriving
+        return ClientGoneError.status, "the client has gone", ClientGoneError.reason
+    raise AssertionError(f"no handler was added for {type(error).__name__}")
 
 
 def _validation_problems(error: RequestValidationError) -> Iterator[str]:

@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bert_serve.http.errors import refusal
+from bert_serve.http.errors import internal_failure, refusal, route_path
 from bert_serve.metrics import Metrics
 
 __all__ = ["ApiKeys", "BodyLimit", "RequestLog"]
@@ -74,11 +74,15 @@ class RequestLog:
                 raise
             message = "the server is ending; try again"
             await refusal(scope, 503, message, "shutdown", {"Retry-After": "1"})(scope, receive, send_with_id)
+        except Exception as error:  # within Starlette's own handler, whose answer would have no id
+            if status:
+                raise
+            await internal_failure(scope, request_id, error)(scope, receive, send_with_id)
         finally:
             self._report(scope, request_id, status or 500, time.perf_counter() - start, bytes(body))
 
     def _report(self, scope: Scope, request_id: str, status: int, seconds: float, body: bytes) -> None:
-        route = getattr(scope.get("route"), "path", "other")
+        route = route_path(scope)
         self._metrics.requests.labels(route, status).inc()
         self._metrics.request_s.labels(route).observe(seconds)
         if _log.isEnabledFor(logging.INFO):

@@ -21,12 +21,10 @@ from typing import Any
 import numpy as np
 
 from bert_runtime.cascade import answered_by
-from bert_runtime.embedding import VectorShape
 from bert_runtime.errors import InputError
 from bert_runtime.numerics import FloatArray, sigmoid, softmax
 from bert_runtime.tasks import (
     Classification,
-    Embedding,
     FeatureExtraction,
     MultiLabelClassification,
     NextSentence,
@@ -94,14 +92,12 @@ def pipeline_answer(task: Task, parameters: Mapping[str, Any]) -> PipelineAnswer
     """Return the function that shapes results.
 
     Args:
-        task: the model's task.
+        task: the model's task; not sentence-embedding, see `bert_serve.http.vectors.embed`.
         parameters: the second part of `runtime_options`.
 
     Raises:
         InputError: a value is out of range or of the wrong type.
     """
-    if isinstance(task, SentenceEmbedding):
-        return _embedding_answer(VectorShape.of(task, parameters.get("normalize")))
     if isinstance(task, FeatureExtraction):
         return _token_vectors
     if isinstance(task, TextClassification | NextSentencePrediction):
@@ -109,14 +105,6 @@ def pipeline_answer(task: Task, parameters: Mapping[str, Any]) -> PipelineAnswer
     if ignored := parameters.get("ignore_labels"):
         return _entity_answer(ignored)
     return lambda result: result.to_dict()
-
-
-def _embedding_answer(shape: VectorShape) -> PipelineAnswer:
-    def answer(result: Result) -> Any:
-        assert isinstance(result, Embedding), "an embedding model gives embeddings"
-        return shape.apply(result.vector[None])[0]
-
-    return answer
 
 
 def _token_vectors(result: Result) -> Any:

@@ -4,10 +4,10 @@
 `http://host:8080/models/NAME`. See `bert_serve.http.pipeline_answers` for parameters and answers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
-import numpy as np
 from fastapi import APIRouter, Body
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -15,12 +15,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bert_runtime.errors import InputError
-from bert_runtime.similarity import cosine
-from bert_runtime.tasks import Embedding, FeatureExtraction, SentenceEmbedding, TextClassification
+from bert_runtime.numerics import FloatArray
+from bert_runtime.tasks import FeatureExtraction, SentenceEmbedding, TextClassification
+from bert_runtime.vector_quantization import Vectors
 from bert_serve.errors import WrongTaskError
 from bert_serve.http.json_response import JSONResponse
 from bert_serve.http.json_route import JSONRoute
+from bert_serve.http.model_choice import check_truncation_side
 from bert_serve.http.pipeline_answers import pipeline_answer, runtime_options
+from bert_serve.http.vectors import embed, similarities_to_first
 from bert_serve.http.zero_shot import ZERO_SHOT, is_zero_shot, zero_shot_answer
 from bert_serve.serving.served_model import ServedModel
 
@@ -203,25 +206,33 @@ async def _answer(served: ServedModel, body: PipelineRequest, request: Request) 
     truncate = True
     if isinstance(task, SentenceEmbedding | FeatureExtraction):
         truncate = parameters.pop("truncate", None) is not False
-        _check_side(parameters.pop("truncation_direction", None), served)
+        check_truncation_side(served, parameters.pop("truncation_direction", None))
     options, shaping = runtime_options(task, parameters)
-    if isinstance(task, SentenceEmbedding) and isinstance(inputs, dict) and "source_sentence" in inputs:
-        return JSONResponse(await _similarities(served, inputs, request))
-    shape = pipeline_answer(task, shaping)
     listed = inputs if isinstance(inputs, list) else [inputs]
+    if isinstance(task, SentenceEmbedding):
+        embed_all = partial(embed, served, caller=request, truncate=truncate, **shaping, **options)
+        if isinstance(inputs, dict) and "source_sentence" in inputs:
+            return JSONResponse(await _similarities(inputs, embed_all))
+        return JSONResponse((await embed_all(_texts(listed)))[0] if listed else [])
+    shape = pipeline_answer(task, shaping)
     results = await served.results(listed, request, options=options, truncate=truncate)
     answers = [shape(result) for result in results]
     return JSONResponse(answers if inputs is listed or task.name in _LISTED else answers[0])
 
 
-def _check_side(asked: Any, served: ServedModel) -> None:
-    """Raise `InputError` where texts shall be truncated at another side than the tokenizer's."""
-    side = served.model.tokenizer.truncation_side
-    if asked is not None and str(asked).lower() != side:
-        raise InputError(f"truncation_direction: expected {side}, the only one of this model, found {asked!r:.50}")
+def _texts(inputs: Sequence[str | Mapping[str, Any]]) -> list[str]:
+    """Return the texts of an embedding model's inputs."""
+    texts = [item if isinstance(item, str) else item.get("text") for item in inputs]
+    for index, (item, text) in enumerate(zip(inputs, texts, strict=True)):
+        if not isinstance(text, str) or (isinstance(item, Mapping) and len(item) > 1):
+            found = ", ".join(item) if isinstance(item, Mapping) else type(item).__name__
+            raise InputError(f"expected one text, found an object of {found:.100}", index)
+    return [text for text in texts if isinstance(text, str)]
 
 
-async def _similarities(served: ServedModel, inputs: Mapping[str, Any], request: Request) -> list[float]:
+async def _similarities(
+    inputs: Mapping[str, Any], embed_all: Callable[[list[str]], Awaitable[tuple[Vectors, int]]]
+) -> FloatArray:
     """Return the cosine similarity of a text with each of several."""
     source, sentences = inputs["source_sentence"], inputs.get("sentences")
     if set(inputs) != {"source_sentence", "sentences"} or not isinstance(sentences, list):
@@ -230,7 +241,4 @@ async def _similarities(served: ServedModel, inputs: Mapping[str, Any], request:
         if not isinstance(text, str):
             where = f"sentences.{index - 1}" if index else "source_sentence"
             raise InputError(f"inputs.{where}: expected a text, found {type(text).__name__}")
-    results = await served.results([source, *sentences], request)
-    vectors = np.stack([result.vector for result in results if isinstance(result, Embedding)])
-    similarities: list[float] = cosine(np.broadcast_to(vectors[0], vectors[1:].shape), vectors[1:]).tolist()
-    return similarities
+    return similarities_to_first((await embed_all([source, *sentences]))[0])

@@ -1,6 +1,5 @@
 """Reranking in the format of Cohere and Jina: documents in the order of their relevance to a query."""
 
-import asyncio
 from typing import Annotated, Any
 from uuid import uuid4
 
@@ -11,8 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bert_runtime.ranking import RANKING_TASKS
-from bert_runtime.tasks import TextInput
-from bert_runtime.tokenization import TextTokenizer
 from bert_serve.http.json_response import JSONResponse
 from bert_serve.http.json_route import JSONRoute
 from bert_serve.http.model_choice import check_task, choose_model
@@ -80,7 +77,7 @@ class RerankRequest(BaseModel):
     max_tokens_per_doc: int | None = Field(
         None,
         ge=1,
-        description="Longest document in tokens, of which the end is cut off; by default the model's maximum.",
+        description="Tokens of a document that are read; by default all, in windows unless the bundle truncates.",
     )
 
 
@@ -118,10 +115,7 @@ async def _rerank(body: RerankRequest, request: Request, version: str) -> Respon
     served = choose_model(request.app.state.models, body.model, *RANKING_TASKS)
     check_task(served, *RANKING_TASKS)
     texts = [document if isinstance(document, str) else document.text for document in body.documents]
-    read = texts
-    if body.max_tokens_per_doc is not None and body.max_tokens_per_doc < served.model.tokenizer.max_tokens:
-        read = await asyncio.to_thread(_shorten, texts, body.max_tokens_per_doc, served.model.tokenizer)
-    scores = await pair_scores(served, body.query, read, request)
+    scores = await pair_scores(served, body.query, texts, request, max_document_tokens=body.max_tokens_per_doc)
     relevance = scores.probabilities.tolist()
     results = []
     for index in np.argsort(-scores.logits, kind="stable")[: body.top_n].tolist():
@@ -135,14 +129,3 @@ async def _rerank(body: RerankRequest, request: Request, version: str) -> Respon
         "usage": {"total_tokens": scores.num_tokens},
     }
     return JSONResponse(answer)
-
-
-def _shorten(texts: list[str], max_tokens: int, tokenizer: TextTokenizer) -> list[str]:
-    """Return texts without what follows their first `max_tokens` tokens."""
-    shortened = []
-    for index, text in enumerate(texts):
-        ((encoding, *_),) = tokenizer.encode([TextInput(text)], index)
-        special = encoding.special_tokens_mask
-        ends = [end for (_, end), is_special in zip(encoding.offsets, special, strict=True) if not is_special]
-        shortened.append(text[: ends[max_tokens - 1]] if len(ends) > max_tokens else text)
-    return shortened

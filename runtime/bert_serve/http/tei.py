@@ -16,7 +16,6 @@ from bert_runtime.errors import InputError
 from bert_runtime.inputs import SingleInput
 from bert_runtime.numerics import FloatArray
 from bert_runtime.ranking import RANKING_TASKS
-from bert_runtime.similarity import cosine
 from bert_runtime.tasks import (
     Classification,
     FeatureExtraction,
@@ -31,7 +30,7 @@ from bert_runtime.tasks import (
 from bert_serve.errors import EmptyRequestError
 from bert_serve.http.json_response import JSONResponse
 from bert_serve.http.json_route import JSONRoute
-from bert_serve.http.model_choice import check_task, choose_model
+from bert_serve.http.model_choice import check_task, check_truncation_side, choose_model
 from bert_serve.http.tei_info import describe_model
 from bert_serve.http.tei_messages import (
     DecodeRequest,
@@ -49,10 +48,10 @@ from bert_serve.http.tei_messages import (
     TokenizedToken,
     TokenizeRequest,
 )
-from bert_serve.http.tei_tokens import check_ids, tokens_of_texts
+from bert_serve.http.tei_tokens import texts_of_ids, tokens_of_texts
 from bert_serve.http.text_inputs import run_texts_or_ids
 from bert_serve.http.vectors import embed as embed_inputs
-from bert_serve.http.vectors import embed_tokens
+from bert_serve.http.vectors import embed_tokens, similarities_to_first
 from bert_serve.serving.pair_scores import pair_scores
 from bert_serve.serving.served_model import ServedModel
 
@@ -150,7 +149,7 @@ async def similarity(body: SimilarityRequest, request: Request, name: _ModelName
     vectors, _ = await embed_inputs(
         served, texts, request, truncate=options.truncate is not False, prompt_name=options.prompt_name
     )
-    return JSONResponse(cosine(np.broadcast_to(vectors[0], vectors[1:].shape), vectors[1:]))
+    return JSONResponse(similarities_to_first(vectors))
 
 
 @router.post(
@@ -236,6 +235,7 @@ async def tokenize(body: TokenizeRequest, request: Request, name: _ModelName = N
     prefix = _check_prompt(body.prompt_name, served)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     _check_not_empty(texts, "inputs")
+    served.engine.check_number(len(texts))
     return JSONResponse(
         await asyncio.to_thread(
             tokens_of_texts, served.model.tokenizer, [prefix + text for text in texts], body.add_special_tokens
@@ -248,11 +248,13 @@ async def tokenize(body: TokenizeRequest, request: Request, name: _ModelName = N
 )
 async def decode(body: DecodeRequest, request: Request, name: _ModelName = None) -> Response:
     """Return the text of each list of token ids."""
-    tokenizer = request.app.state.models.resolve(body.model or name).model.tokenizer
+    served = request.app.state.models.resolve(body.model or name)
     _check_not_empty(body.ids, "ids")
     sequences: Any = [body.ids] if isinstance(body.ids[0], int) else body.ids
-    check_ids(sequences, tokenizer.vocab_size)
-    return JSONResponse([tokenizer.decode(ids, skip_special_tokens=body.skip_special_tokens) for ids in sequences])
+    served.engine.check_number(len(sequences), "lists of ids")
+    return JSONResponse(
+        await asyncio.to_thread(texts_of_ids, served.model.tokenizer, sequences, body.skip_special_tokens)
+    )
 
 
 @router.get(
@@ -274,12 +276,7 @@ def _choose(request: Request, name: str | None, options: TextOptions, *tasks: ty
     served = choose_model(request.app.state.models, name, *tasks)
     check_task(served, *tasks)
     _check_prompt(options.prompt_name, served)
-    side = served.model.tokenizer.truncation_side
-    if options.truncation_direction not in (None, side):
-        raise InputError(
-            f"truncation_direction: expected {side}, the only one of this model's tokenizer, "
-            f"found {options.truncation_direction}"
-        )
+    check_truncation_side(served, options.truncation_direction)
     return served
 
 

@@ -8,7 +8,7 @@ from bert_runtime.errors import InputError
 from bert_runtime.tokenization import TextTokenizer, Token
 from bert_serve.errors import TextTooLongError
 
-__all__ = ["check_ids", "tokens_of_texts"]
+__all__ = ["texts_of_ids", "tokens_of_texts"]
 
 _MAX_CHARACTERS = 1_000_000
 """Characters of all texts that are tokenized at once: each token becomes an object. A judgement."""
@@ -44,8 +44,10 @@ def _in_bytes(text: str, tokens: Sequence[Token]) -> Iterator[Token]:
             yield replace(token, start=places[token.start], stop=places[token.stop])
 
 
-def check_ids(sequences: Sequence[Sequence[int]], vocab_size: int) -> None:
-    """Raise `InputError` for an id that the vocabulary lacks."""
+def texts_of_ids(tokenizer: TextTokenizer, sequences: Sequence[Sequence[int]], skip_special_tokens: bool) -> list[str]:
+    """Return the text of each list of token ids; raise `InputError` for an id that the vocabulary lacks."""
+    most = tokenizer.vocab_size - 1
     for index, ids in enumerate(sequences):
-        if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
-            raise InputError(f"expected token ids in 0 to {vocab_size - 1}, found {min(ids)} to {max(ids)}", index)
+        if ids and not 0 <= min(ids) <= max(ids) <= most:
+            raise InputError(f"expected token ids in 0 to {most}, found {min(ids)} to {max(ids)}", index)
+    return [tokenizer.decode(ids, skip_special_tokens=skip_special_tokens) for ids in sequences]

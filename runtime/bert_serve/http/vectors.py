@@ -3,8 +3,12 @@
 import asyncio
 from typing import Any
 
+import numpy as np
+
 from bert_runtime.embedding import VectorShape
+from bert_runtime.errors import InputError
 from bert_runtime.numerics import FloatArray
+from bert_runtime.similarity import cosine
 from bert_runtime.tasks import FeatureExtraction, Outputs, SentenceEmbedding
 from bert_runtime.tasks.base import stack_single_window
 from bert_runtime.tasks.tokens import merge_windows
@@ -16,7 +20,7 @@ from bert_serve.serving.engine import count_tokens
 from bert_serve.serving.served_model import ServedModel
 from bert_serve.serving.token_ids import TokenIds
 
-__all__ = ["embed", "embed_tokens"]
+__all__ = ["embed", "embed_tokens", "similarities_to_first"]
 
 
 async def embed(
@@ -52,6 +56,17 @@ async def embed(
     given = {name: value for name, value in options.items() if value is not None}
     outputs = await run_texts_or_ids(engine, inputs, caller, truncate=truncate, options=given)
     return shape.apply(stack_single_window(outputs)), count_tokens(outputs)
+
+
+def similarities_to_first(vectors: Vectors) -> FloatArray:
+    """Return the cosine similarities of the first vector with each other one: [N, H] → [N - 1].
+
+    Raises:
+        InputError: the vectors are bits, which have no cosine.
+    """
+    if vectors.dtype != np.float32:
+        raise InputError(f"expected vectors of float32, of which there are cosines, found {vectors.dtype}")
+    return cosine(np.broadcast_to(vectors[0], vectors[1:].shape), vectors[1:])
 
 
 async def embed_tokens(served: ServedModel, inputs: Any, caller: Caller, *, truncate: bool = True) -> list[FloatArray]:

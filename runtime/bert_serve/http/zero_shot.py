@@ -45,10 +45,13 @@ async def zero_shot_answer(served: ServedModel, inputs: Any, parameters: Mapping
         raise InputError(f"{ZERO_SHOT} needs the parameter candidate_labels, a list of labels; found none")
     if not isinstance(multi_label := given.get("multi_label", False), bool):
         raise InputError(f"multi_label must be true or false, found {multi_label!r:.50}")
+    template = given.get("hypothesis_template", DEFAULT_TEMPLATE)
+    if not isinstance(template, str):
+        raise InputError(f"hypothesis_template must be a text, found {template!r:.50}")
     texts = inputs if isinstance(inputs, list) else [inputs]
     results = await classify_zero_shot(
         served, texts, given["candidate_labels"], request,
-        hypothesis_template=given.get("hypothesis_template", DEFAULT_TEMPLATE), multi_label=multi_label,
+        hypothesis_template=template, multi_label=multi_label,
     )  # fmt: skip
     answers = list(map(_answer, results))
     return answers if texts is inputs else answers[0]

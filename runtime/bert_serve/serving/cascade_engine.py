@@ -15,7 +15,7 @@ from bert_runtime.tasks import Outputs
 from bert_runtime.zero_shot import ZeroShotClassifier
 from bert_serve.metrics import Metrics, ModelMetrics
 from bert_serve.serving.caller import Caller
-from bert_serve.serving.engine import Engine
+from bert_serve.serving.engine import INLINE_CHARACTERS, Engine, num_characters
 from bert_serve.serving.token_queue import Reservation
 from bert_serve.settings import EngineSettings
 
@@ -42,7 +42,11 @@ class CascadeEngine(Engine):
         super().__init__(cascade.small, settings, small)
         self.model = self._cascade = cascade
         self.zero_shot_classifier = partial(ZeroShotClassifier, cascade)  # which refuses it
-        self._large = Engine(cascade.large, settings, large)
+        try:
+            self._large = Engine(cascade.large, settings, large)
+        except BaseException:
+            self.queue.close()  # its thread would wait forever, and keep the small model
+            raise
         self._num_requests = 0
         self._closed = False
 
@@ -74,7 +78,7 @@ class CascadeEngine(Engine):
             self._close_large()
 
     async def _encode_for_large(self, encoded: Sequence[EncodedInput]) -> Sequence[EncodedInput]:
-        if len(encoded) == 1:  # which takes less than passing it to a thread
+        if len(encoded) == 1 and num_characters([item.input for item in encoded]) <= INLINE_CHARACTERS:
             return self._cascade.encode_for_large(encoded)
         return await asyncio.to_thread(self._cascade.encode_for_large, encoded)
 

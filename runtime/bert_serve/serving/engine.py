@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache, partial
 from itertools import islice
 from math import inf
@@ -27,7 +27,7 @@ from bert_serve.serving.token_queue import Job, Reservation, TokenQueue
 from bert_serve.serving.worker import Worker
 from bert_serve.settings import EngineSettings
 
-__all__ = ["Engine", "count_tokens"]
+__all__ = ["INLINE_CHARACTERS", "Engine", "count_tokens", "num_characters"]
 
 _TAKEN_BATCHES = 4
 """Batches of `max_batch_tokens` that the worker takes at a time: enough to sort by length and to fill the parallel
@@ -37,7 +37,7 @@ _TURN_TAKES = 4
 """Takes of the worker that a request has in its turn. With half of a take, requests of 32
 texts had two turns, and so waited twice. A judgement."""
 
-_INLINE_CHARACTERS = 1_000
+INLINE_CHARACTERS = 1_000
 """Length of a single text that is tokenized on the event loop, which takes less than passing it to a thread. At twice
 the capacity in requests of 32 texts, tokenizing these there took a quarter of the loop's time (py-spy)."""
 
@@ -92,7 +92,8 @@ class Engine:
         if not check.passed:
             raise BundleError(f"{check.name} failed: {check.detail}; run bert-export verify on the bundle")
 
-    def reserve(self, inputs: Sequence[SingleInput], repeats: int = 1) -> AbstractContextManager[Reservation]:
+    @contextmanager
+    def reserve(self, inputs: Sequence[SingleInput], repeats: int = 1) -> Iterator[Reservation]:
         """Reserve room in the queue for inputs before they are tokenized, by their length in characters.
 
         Args:
@@ -103,8 +104,12 @@ class Engine:
             QueueFullError: too much work is waiting.
         """
         most = inf if self.model.task.splits_long_inputs else self.model.tokenizer.max_tokens
-        expected = (min(most, _num_characters([value]) * self._tokens_per_character) for value in inputs)
-        return self.queue.reserve(round(sum(expected)) * repeats)
+        expected = (min(most, num_characters([value]) * self._tokens_per_character) for value in inputs)
+        try:
+            with self.queue.reserve(round(sum(expected)) * repeats) as reservation:
+                yield reservation
+        finally:  # also where the request fails before its work is put into the queue
+            self._metrics.queue_tokens.set(self.queue.num_tokens)
 
     async def run(
         self,
@@ -148,14 +153,14 @@ class Engine:
         self.check_number(len(inputs))
         start = time.perf_counter()
         model = self.model.with_options(**options) if options else self.model
-        num_characters = _num_characters(inputs)
-        if len(inputs) == 1 and num_characters <= _INLINE_CHARACTERS:
+        length = num_characters(inputs)
+        if len(inputs) == 1 and length <= INLINE_CHARACTERS:
             encoded = model.tokenize(inputs)
         else:
             encoded = await asyncio.to_thread(model.tokenize, inputs)
         self.check_lengths(encoded, truncate=truncate)
         num_tokens = sum(len(window) for item in encoded for window in item.windows)
-        found = num_tokens / max(1, num_characters)
+        found = num_tokens / max(1, length)
         self._tokens_per_character += _SMOOTHING * (found - self._tokens_per_character)
         self._metrics.tokenize_s.observe(time.perf_counter() - start)
         return encoded
@@ -203,8 +208,10 @@ class Engine:
         limit = self._settings.max_tokens_per_text
         if limit is None and truncate:
             return
-        windowed = self.model.task.splits_long_inputs
-        limit = limit or self.model.tokenizer.max_tokens
+        windowed, most = self.model.task.splits_long_inputs, self.model.tokenizer.max_tokens
+        limit = limit or most
+        if not (windowed and truncate):  # the model reads no more at once
+            limit = min(limit, most)
         for index, item in enumerate(encoded):
             num_tokens = sum(map(len, item.windows))
             cut = not windowed and len(item.windows) == 1 and bool(item.windows[0].overflowing)
@@ -275,7 +282,7 @@ class Engine:
         self._worker.join(timeout_s)
 
 
-def _num_characters(inputs: Sequence[SingleInput]) -> int:
+def num_characters(inputs: Sequence[SingleInput]) -> int:
     """Count the characters of inputs, as far as they are texts."""
     texts: list[object] = []
     for value in inputs:

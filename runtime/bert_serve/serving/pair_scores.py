@@ -1,10 +1,12 @@
 """Relevance of documents to a query, by a model that gives one score for a pair."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from bert_runtime.numerics import FloatArray, sigmoid
 from bert_runtime.ranking import query_pairs, relevance_logits
+from bert_runtime.tokenization import TextTokenizer
 from bert_serve.serving.caller import Caller
 from bert_serve.serving.engine import count_tokens
 from bert_serve.serving.served_model import ServedModel
@@ -33,6 +35,7 @@ async def pair_scores(
     caller: Caller | None = None,
     *,
     truncate: bool = True,
+    max_document_tokens: int | None = None,
 ) -> PairScores:
     """Score a query with each of N documents; see `bert_runtime.ranking.relevance_logits`.
 
@@ -42,6 +45,7 @@ async def pair_scores(
         documents: second texts.
         caller: the request, whose connection is watched.
         truncate: whether what exceeds the model's maximum may be cut off.
+        max_document_tokens: tokens of each document that are read; by default all.
 
     Raises:
         InputError: the model does not give one score for a pair, or names a document that it cannot process.
@@ -49,5 +53,17 @@ async def pair_scores(
     """
     engine = served.engine  # one engine for tokenizing and computing, also if the bundle is replaced meanwhile
     relevance_logits(engine.model.task, [])
-    outputs = await engine.run(query_pairs(query, documents), caller, truncate=truncate)
+    pairs = query_pairs(query, documents)
+    engine.check_number(len(pairs))
+    with engine.reserve(pairs) as reservation:
+        if max_document_tokens is not None:
+            shortened = await asyncio.to_thread(_shorten, documents, max_document_tokens, engine.model.tokenizer)
+            pairs = query_pairs(query, shortened)
+        outputs = await engine.outputs(await engine.encode(pairs, truncate=truncate), caller, reservation)
     return PairScores(relevance_logits(engine.model.task, outputs), count_tokens(outputs))
+
+
+def _shorten(texts: Sequence[str], max_tokens: int, tokenizer: TextTokenizer) -> list[str]:
+    """Return texts without what follows their first `max_tokens` tokens."""
+    ends = (tokenizer.all_tokens(text, special_tokens=False)[:max_tokens][-1:] for text in texts)
+    return [text[: end[0].stop] if end else text for text, end in zip(texts, ends, strict=True)]

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_runtime import Model
 from bert_runtime.bundle.manifest import MANIFEST_NAME
@@ -23,8 +24,22 @@ __all__ = ["Models", "ServedModel"]
 
 _log = logging.getLogger("bert_serve")
 
+_RETRY_S = (2.0, 60.0)
+"""Seconds after which a replacement that could not be loaded is tried again: at first, and at most. It may have been
+incomplete: whoever copies a bundle file by file often copies the manifest first."""
+
 _RETIRE_S = 5.0
 """Seconds for which a replaced engine still accepts the requests that were tokenized for it."""
+
+
+class _Failure(NamedTuple):
+    """A replacement that could not be loaded."""
+
+    stamp: tuple[int, ...]
+    message: str
+    wait_s: float
+    retry_at: float
+    """By `time.monotonic`."""
 
 
 class ServedModel:
@@ -44,6 +59,7 @@ class ServedModel:
         self._metrics = metrics.of_model(name)
         self._engine: Engine | None = None
         self._stamp: tuple[int, ...] | None = None
+        self._failure: _Failure | None = None
 
     @property
     def ready(self) -> bool:
@@ -98,24 +114,42 @@ class ServedModel:
 
     async def load(self) -> None:
         """Load the bundle beside the one that is served, and swap them; raise `BertError` where it cannot be loaded."""
-        self._stamp = self._read_stamp()
+        stamp = self._read_stamp()
         old, self._engine = self._engine, await asyncio.to_thread(self._open)
+        self._stamp, self._failure = stamp, None
         if old is not None:
             asyncio.get_running_loop().call_later(_RETIRE_S, old.close)
 
     async def load_if_changed(self) -> None:
-        """Load the bundle if it has been replaced on disk; keep the old one where the new one cannot be loaded."""
-        stamp = self._read_stamp()
+        """Load the bundle if it has been replaced on disk; keep the old one where the new one cannot be loaded.
+
+        That is tried again, less and less often, until it can be loaded or is replaced.
+        """
+        stamp, failure = self._read_stamp(), self._failure
         if stamp is None or stamp == self._stamp:
+            return
+        if failure is not None and failure.stamp == stamp and time.monotonic() < failure.retry_at:
             return
         try:
             await self.load()
-        except BertError as error:
-            self._metrics.reload_failures.inc()
-            _log.error("the replaced bundle of model %r cannot be loaded; the old one stays: %s", self.name, error)
+        except Exception as error:  # of the file system or a driver, too: other models are still watched
+            self._count_failure(stamp, error)
         else:
             self._metrics.reloads.inc()
             _log.info("model %r now serves the replaced bundle", self.name)
+
+    def _count_failure(self, stamp: tuple[int, ...], error: Exception) -> None:
+        """Plan the next attempt to load a replacement; log what is new."""
+        last = self._failure if self._failure is not None and self._failure.stamp == stamp else None
+        first_s, most_s = _RETRY_S
+        wait_s = first_s if last is None else min(2 * last.wait_s, most_s)
+        self._failure = _Failure(stamp, str(error), wait_s, time.monotonic() + wait_s)
+        if last is None or last.message != str(error):
+            self._metrics.reload_failures.inc()
+            _log.error(
+                "the replaced bundle of model %r cannot be loaded; the old one stays, and it is tried again: %s",
+                self.name, error, exc_info=not isinstance(error, BertError),
+            )  # fmt: skip
 
     def close(self) -> None:
         """Accept no more requests; those that wait are still answered."""

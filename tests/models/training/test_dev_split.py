@@ -81,6 +81,15 @@ def test_contexts_and_texts_are_never_on_both_sides(field: str) -> None:
     assert not {rows[i].fields[field] for i in train} & {rows[i].fields[field] for i in dev}
 
 
+def test_a_pair_is_on_one_side_in_either_order() -> None:
+    pairs = [(f"a {i}", f"b {i}") for i in range(200)]
+    rows = records([{"text": x, "text_pair": y, "score": 1} for pair in pairs for x, y in (pair, pair[::-1])])
+    train, dev = split_rows(rows, None, 0)
+    assert len(dev) == 40
+    texts = [{rows[i].fields[name] for i in side for name in ("text", "text_pair")} for side in (train, dev)]
+    assert not texts[0] & texts[1]
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [("context", "web"), ("tokens", 2), ("query", "cards"), ("context", "session {i}")]
 )

@@ -36,6 +36,8 @@ def read_labels(source: Checkpoint, *labels: object) -> tuple[str, ...]:
 def test_labels_are_sorted_and_numbers_by_value(classifier: Checkpoint) -> None:
     assert read_labels(classifier, "b", "a") == ("a", "b")
     assert read_labels(classifier, 10, 9, "2") == ("2", "9", "10")
+    same = [f"{0:0{n}}1" for n in range(1, 9)]
+    assert read_labels(classifier, *same) == tuple(sorted(same))
 
 
 def test_checkpoint_labels_keep_their_order(classifier: Checkpoint) -> None:

@@ -46,6 +46,14 @@ def test_smoothing_ignores_unlabelled_tokens(toy_config: EncoderConfig) -> None:
     assert found == F.cross_entropy(logits[0, 1:3], targets[0, 1:3], label_smoothing=0.1)
 
 
+def test_a_batch_without_labelled_tokens_has_no_loss(toy_config: EncoderConfig) -> None:
+    logits = torch.randn(1, 4, 3, requires_grad=True)
+    task = TokenClassification(labels=("O", "B-x", "I-x"))
+    found = build_objective(task).loss(TaskModel(toy_config, task), logits, torch.full((1, 4), -100))
+    found.backward()
+    assert (found.item(), logits.grad.abs().sum()) == (0, 0)  # type: ignore[union-attr]
+
+
 def test_balanced_weights_are_inverse_frequencies() -> None:
     targets = [np.array(label) for label in (0, 0, 0, 1)]
     assert balanced_weights(targets, 2).tolist() == [0.5, 1.5]

@@ -1,5 +1,6 @@
 """Parameter groups and the learning-rate schedule."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,12 @@ def test_layer_lr_decay_lowers_rates_towards_the_embeddings(toy_config: EncoderC
     for name, rate in rates.items():
         start = {"head": 1.0, "encoder.layers.1": 0.5, "encoder.layers.0": 0.25, "encoder.embeddings": 0.125}
         assert rate == next(value for prefix, value in start.items() if name.startswith(prefix)), name
+
+
+def test_the_final_norm_has_the_rate_of_the_head(toy_config: EncoderConfig) -> None:
+    rates = rates_of(TaskModel(replace(toy_config, norm_first=True), TASK))
+    assert rates["encoder.final_norm.weight"] == rates["encoder.final_norm.bias"] == 1.0
+    assert rates["encoder.layers.1.attention.query.weight"] == 0.5
 
 
 def test_shared_layers_have_the_rate_of_their_topmost_layer(toy_config: EncoderConfig) -> None:

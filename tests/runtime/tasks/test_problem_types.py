@@ -54,6 +54,13 @@ def test_multi_label_returns_labels_above_threshold_best_first() -> None:
     assert MULTI.decode(logit(0.1, 0.2, 0.3)).to_dict() == {"labels": []}
 
 
+def test_agreement_of_several_labels_is_that_of_all_of_a_text() -> None:
+    task = TextClassification(labels=tuple("abcd"), problem_type="multi_label")
+    expected = outputs_of([[1.0, -1, -1, -1]] * 4)
+    nothing = outputs_of([[-1.0, -1, -1, -1]] * 3 + [[1.0, -1, -1, -1]])
+    assert task.agreement(nothing, expected)["label_agreement"] == 0.25
+
+
 def test_thresholds_per_label() -> None:
     task = TextClassification(labels=LABELS, problem_type="multi_label", thresholds=(0.7, 0.05, 0.95))
     answer = task.decode(logit(0.6, 0.1, 0.9))
