@@ -6,7 +6,8 @@ python -m bert_bench.experiments.compression --task NAME --base CKPT --data DIR 
 Rows and recipes are those of `compression_data`. Checkpoint and search are left in WORK/NAME; the same command goes on
 there, and trains nothing again. The result, OUTPUT/NAME.json, has every model that was measured, and the gate's verdict
 with its 95 % interval. The budget is the search's alone. `--only-fine-tune` ends with the checkpoint. The recipes are
-for MiniLM-L6: of another base, give `--base-name`, which becomes a part of folder and result, and the rate.
+for MiniLM-L6: of another base, give `--base-name`, which becomes a part of folder and result, and the rate. With
+`--unlabelled`, the uncompressed model labels the training rows of another data set, too, as it would label a user's.
 """
 
 import json
@@ -16,7 +17,7 @@ from typing import Any
 import click
 
 from bert_bench.experiments.compression_by_hand import measure_by_hand
-from bert_bench.experiments.compression_data import TITLES, fine_tuned, task_files
+from bert_bench.experiments.compression_data import TITLES, fine_tuned, task_files, unlabelled_file
 from bert_bench.experiments.harness import path_option, write_result
 from bert_bench.reports.markdown_table import markdown_table
 from bert_export.cli.param_types import DurationType
@@ -75,6 +76,7 @@ def _pruned(record: dict[str, Any]) -> str:
 @click.option("--fine-tune-lr", type=float, help="Peak learning rate of the uncompressed model.")
 @click.option("--fine-tune-epochs", type=int, help="Its epochs.")
 @path_option("--data", "Folder with the data sets' files.")
+@click.option("--unlabelled", "unlabelled_name", type=click.Choice(list(TITLES)), help="Data set of further inputs.")
 @click.option("--speedup", type=float)
 @click.option("--max-drop", type=float)
 @click.option("--lr", type=float, default=CompressionSettings.lr, show_default=True)
@@ -94,6 +96,7 @@ def main(
     fine_tune_lr: float | None,
     fine_tune_epochs: int | None,
     data: Path,
+    unlabelled_name: str | None,
     speedup: float | None,
     max_drop: float | None,
     lr: float,
@@ -122,11 +125,14 @@ def main(
     found: Any = compress(
         checkpoint, folder / "small", files.train, files.dev, Goal(speedup, max_drop),
         test=files.test, settings=settings, progress=click.echo,
+        unlabelled=unlabelled_name and unlabelled_file(unlabelled_name, data, folder),
     )  # fmt: skip
     values = found.to_dict()
     report = json.loads((checkpoint / REPORT_NAME).read_text(encoding="utf-8"))
     training = {key: report[key] for key in ("settings", "seconds", "examples", "best")}
     kept = {key: values[key] for key in ("passed", "reason", "compression", "measured")}
+    if unlabelled_name:
+        kept["unlabelled"] = TITLES[unlabelled_name]
     if by_hand:
         kept["by_hand"] = measure_by_hand(name, base, files, folder, len(kept["compression"]["layers_kept"]), **recipe)
     title = TITLES[name] if base_name is None else f"{TITLES[name]} from {base_name}"

@@ -13,12 +13,13 @@ from typing import Any
 import click
 
 from bert_bench.experiments.data_sets import DATA_SETS, read_sst2_phrases, rows_of
+from bert_export.calibration_texts import INPUT_FIELDS
 from bert_models.training import REPORT_NAME, TrainSettings, fine_tune
 from bert_models.training.dev_split import split_rows
 from bert_models.training.infer_task import label_reader
 from bert_runtime.records import read_records
 
-__all__ = ["TITLES", "TaskFiles", "fine_tuned", "task_files"]
+__all__ = ["TITLES", "TaskFiles", "fine_tuned", "task_files", "unlabelled_file"]
 
 TITLES = {
     "sst2": "SST-2",
@@ -87,6 +88,21 @@ def task_files(name: str, data: Path, folder: Path) -> TaskFiles:
     _write(files.dev, dev)
     _write(files.test, test)
     return files
+
+
+def unlabelled_file(name: str, data: Path, folder: Path) -> Path:
+    """Return a file with the inputs of a data set's training rows; write it unless it is there.
+
+    Args:
+        name: A key of `TITLES`.
+        data: Folder with the data sets' files.
+        folder: Where it is written.
+    """
+    path = folder / f"{name}-inputs.jsonl"
+    if not path.is_file():
+        rows = rows_of(_DATA_SETS[name], data, dev=False)
+        _write(path, ({field: row[field] for field in INPUT_FIELDS if field in row} for row in rows))
+    return path
 
 
 def _write(path: Path, rows: Iterable[Any]) -> None:

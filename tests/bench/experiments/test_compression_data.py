@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert_bench.experiments import compression_data
-from bert_bench.experiments.compression_data import task_files
+from bert_bench.experiments.compression_data import task_files, unlabelled_file
 
 _WORDS = ("red", "green", "blue", "grey", "pink", "gold", "teal", "plum", "rust", "jade")
 
@@ -29,6 +29,15 @@ def test_a_tenth_of_the_training_rows_is_for_the_search_and_the_dev_file_for_the
     assert _texts(files.test) == ["another"]
     files.train.write_text("kept")
     assert task_files("rte", tmp_path / "data", tmp_path / "work").train.read_text() == "kept"
+
+
+def test_inputs_of_another_data_set_have_no_labels(tmp_path: Path) -> None:
+    source = tmp_path / "data/banking77"
+    source.mkdir(parents=True)
+    (source / "train.csv").write_text("text,category\nmy card,lost_card\nhello,greeting\n")
+    (folder := tmp_path / "work").mkdir()
+    path = unlabelled_file("banking77", tmp_path / "data", folder)
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [{"text": "my card"}, {"text": "hello"}]
 
 
 def test_phrases_of_held_sentences_are_not_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
