@@ -5,7 +5,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from bert_export.onnx_graph import insert_before
+from bert_export.onnx_graph import insert_before, replace_value
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
 __all__ = ["call_function"]
@@ -21,7 +21,5 @@ def call_function(
     """Insert a call of a function that computes `outputs` from now on, and return the function's name."""
     called = insert_before(anchor, name, inputs, like=outputs, attributes=attributes, domain=KERNEL_DOMAIN)
     for old, new in zip(outputs, called, strict=True):
-        if old.is_graph_output():  # a graph output keeps its name
-            old.name, new.name = f"{old.name} in parts", old.name
-        old.replace_all_uses_with(new, replace_graph_outputs=True)
+        replace_value(old, new)
     return name

@@ -28,6 +28,7 @@ __all__ = [
     "linears",
     "operators",
     "producer",
+    "replace_value",
     "scope",
     "sole_consumer",
     "tidy",
@@ -206,6 +207,14 @@ def insert_before(
     assert isinstance(graph, ir.Graph)
     graph.insert_before(anchor, node)
     return outputs
+
+
+def replace_value(old: ir.Value, new: ir.Value) -> None:
+    """Let everything that reads a value read another one; where it is an output of the graph, its name stays."""
+    node = new.producer()
+    if old.is_graph_output() and node is not None:
+        old.name, new.name = f"{old.name} before {node.op_type}", old.name
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
 
 
 def check_counts(found: Mapping[str, int], expected: Mapping[str, int], reasons: list[str]) -> FusionCounts:

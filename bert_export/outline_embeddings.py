@@ -107,8 +107,9 @@ def _add_int8_tokens(dequantize: ir.Node, tables: _Tables) -> None:
     """Add a table of int8 with scales, see `bert_export.quantization.embeddings`."""
     rows = producer(producer(dequantize.inputs[0], "Cast").inputs[0], "Gather")
     scales = producer(dequantize.inputs[1], "Gather")
-    if rows.inputs[1] is not scales.inputs[1]:
-        raise NoMatch("expected scales of the same tokens")
+    ids = rows.inputs[1]
+    if ids is None or ids.name != "input_ids" or ids is not scales.inputs[1]:
+        raise NoMatch("expected rows and scales of the same tokens")
     _add_gathered(rows, tables)
     constant(scales.inputs[0])
     tables.arguments["token_scales"] = scales.inputs[0]

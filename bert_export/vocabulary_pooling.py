@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bert_export.capture import OPSET
-from bert_export.onnx_graph import MICROSOFT_DOMAIN, insert_before, operators, tidy
+from bert_export.onnx_graph import MICROSOFT_DOMAIN, insert_before, operators, replace_value, tidy
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
 __all__ = [
@@ -64,9 +64,7 @@ def expand_vocabulary_pooling(graph: ir.Model) -> None:
         for call in operators(graph, name):
             output = call.outputs[0]
             (pooled,) = _Body(call, output).build(call.inputs)
-            if output.is_graph_output():
-                output.name, pooled.name = f"{output.name}.call", output.name
-            output.replace_all_uses_with(pooled, replace_graph_outputs=True)
+            replace_value(output, pooled)
         for identifier in [key for key in graph.functions if key[:2] == (KERNEL_DOMAIN, name)]:
             del graph.functions[identifier]
     tidy(graph)

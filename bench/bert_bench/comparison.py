@@ -8,7 +8,6 @@ from typing import Any
 
 from bert_bench.background_load import BackgroundLoad, busy_notes
 from bert_bench.benchmark import instruction_set_notes, measured_fields
-from bert_bench.checkpoints import find_checkpoint
 from bert_bench.comparison_request import ComparisonRequest
 from bert_bench.conditions import current_conditions
 from bert_bench.engine_selection import EngineSelection, uncompressed_sha256
@@ -84,7 +83,7 @@ def _select_engines(request: ComparisonRequest, threads: int, progress: Progress
     sha256 = uncompressed = None
     if request.bundle is not None:
         given = Manifest.read(request.bundle)
-        (_, sha256), uncompressed = find_checkpoint(given, None), uncompressed_sha256(given)
+        sha256, uncompressed = given.source.get("sha256"), uncompressed_sha256(given)
     with WorkerProcess() as worker:
         checkpoint = worker.call("check_checkpoint", request.checkpoint, sha256, uncompressed)
     cache = request.cache.resolve()

@@ -20,7 +20,7 @@ __all__ = ["BUNDLE_ENGINES", "BUNDLE_PREFIX", "WORKLOADS", "ComparisonRequest"]
 BUNDLE_PREFIX = "bert-export-"
 """Prefix of the precision in the names of the bundle's engines."""
 
-BUNDLE_ENGINES = tuple(BUNDLE_PREFIX + precision for precision in ("fp32", "int8"))
+BUNDLE_ENGINES = tuple(BUNDLE_PREFIX + precision for precision in ("fp32", "int8", "bf16"))
 """Names of the bundle's engines."""
 
 WORKLOADS = ("grid", "single", "offline", "concurrent", "loadgen")

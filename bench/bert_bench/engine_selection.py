@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert_bench.checkpoints import CheckpointInfo
-from bert_bench.comparison_request import BUNDLE_PREFIX, ComparisonRequest
+from bert_bench.comparison_request import BUNDLE_ENGINES, BUNDLE_PREFIX, ComparisonRequest
 from bert_bench.engines import BundleSpec, CheckpointSpec, EngineSpec, PreparedSpec
 from bert_bench.engines.onnxruntime_plain import PlainExportSpec
 from bert_bench.engines.registry import COMPARED_ENGINES, ComparedEngine
@@ -52,10 +52,13 @@ class EngineSelection:
         Engines that cannot be started go to `engine_pool.failures` with the reason; those that do not support the task,
         only if they were requested by name.
         """
+        absent = {name for name in self.request.engines or () if name in BUNDLE_ENGINES}
         for variant in self.manifest.variants_for("cpu"):
             spec = BundleSpec(variant=variant.precision, prefix=BUNDLE_PREFIX, **self.spec_fields)
+            absent.discard(spec.name)
             if self.request.wants(spec.name):
                 yield spec, None
+        engine_pool.failures.update(dict.fromkeys(sorted(absent), "the bundle has no such variant"))
         task = self.manifest.task.name
         for name, engine in COMPARED_ENGINES.items():
             if not self.request.wants(name):

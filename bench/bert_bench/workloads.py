@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -93,20 +94,26 @@ def build_workload(
     corpus = _Corpus(tokenizer, settings.seed)
     shapes = _shapes(tokenizer.max_tokens, settings, notes)
     singles = tuple(
-        _texts_case(f"text{n}", task.sample_inputs([corpus.text(n)]), tokenizer)
+        _texts_case(f"text{n}", task.sample_inputs([corpus.text(n)]), task, tokenizer)
         for n in _lengths(tokenizer.max_tokens, settings, notes)
     )
     chosen = {name: _sample(name, given, task, tokenizer, settings, notes) for name, given in texts.items()}
     if not chosen:
         lengths = mixed_lengths(settings.num_texts, settings.seed, tokenizer.max_tokens)
         chosen = {SYNTHETIC: [corpus.text(n) for n in lengths]}
-    return Workload(
+    workload = Workload(
         shapes=tuple(_shape_case(task, batch, tokens, tokenizer, settings.seed) for batch, tokens in shapes),
         singles=singles,
-        stages=tuple(_stages(singles[0], tokenizer)),
-        offline=tuple(_texts_case(name, task.sample_inputs(sample), tokenizer) for name, sample in chosen.items()),
+        stages=tuple(_stages(singles[0], task, tokenizer)),
+        offline=tuple(
+            _texts_case(name, task.sample_inputs(sample), task, tokenizer) for name, sample in chosen.items()
+        ),
         notes=tuple(notes),
     )
+    cases = (*workload.shapes, *workload.singles, *workload.stages, *workload.offline)
+    if taken := [name for name, count in Counter(case.name for case in cases).items() if count > 1]:
+        raise InputError(f"expected texts with another name than that of another case, found {taken[0]}; rename them")
+    return workload
 
 
 def mixed_lengths(count: int, seed: int, max_tokens: int = MAX_TOKENS) -> list[int]:
@@ -189,15 +196,15 @@ def _shape_case(task: Task, batch: int, tokens: int, tokenizer: TextTokenizer, s
     return Case(name=f"{batch}x{tokens}", stage="model", batch=arrays, tokens=(tokens,) * batch)
 
 
-def _texts_case(name: str, texts: Sequence[TextInput], tokenizer: TextTokenizer) -> Case:
+def _texts_case(name: str, texts: Sequence[TextInput], task: Task, tokenizer: TextTokenizer) -> Case:
     """Return an end-to-end case."""
-    lengths = tuple(sum(map(len, windows)) for windows in tokenizer.encode(texts))
+    lengths = tuple(sum(map(len, windows)) for windows in tokenizer.encode(task.prefixed(texts)))
     return Case(name=name, stage="end_to_end", texts=tuple(texts), tokens=lengths)
 
 
-def _stages(single: Case, tokenizer: TextTokenizer) -> Iterator[Case]:
+def _stages(single: Case, task: Task, tokenizer: TextTokenizer) -> Iterator[Case]:
     """Yield the stages inside an end-to-end call on one text."""
     name, texts, tokens = single.name, single.texts, single.tokens
     yield Case(name=f"{name}.tokenization", stage="tokenization", texts=texts, tokens=tokens, bundle_only=True)
-    batch = pad(tokenizer.encode(texts[:1])[0], tokenizer.pad_token_id)
+    batch = pad(tokenizer.encode(task.prefixed(texts[:1]))[0], tokenizer.pad_token_id)
     yield Case(name=f"{name}.model", stage="model", batch=batch, tokens=tokens, bundle_only=True)

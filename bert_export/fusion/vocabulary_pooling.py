@@ -9,7 +9,7 @@ of that, and which reads the token embedding as it is stored.
 import onnx_ir as ir
 
 from bert_export.fusion.mlm_gather_masks import token_embedding
-from bert_export.onnx_graph import Linear, NoMatch, add_initializer, insert_before, linears, scope
+from bert_export.onnx_graph import Linear, NoMatch, add_initializer, insert_before, linears, replace_value, scope
 from bert_export.vocabulary_pooling import vocabulary_function
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 from bert_runtime.tasks import SparseEmbedding
@@ -43,9 +43,7 @@ def fuse_vocabulary_pooling(graph: ir.Model, task: SparseEmbedding) -> None:
         attributes={} if task.pooling == "max" else {"logarithms": logarithms},
         domain=KERNEL_DOMAIN,
     )
-    if old.is_graph_output():
-        old.name, pooled.name = f"{old.name}.whole", old.name
-    old.replace_all_uses_with(pooled, replace_graph_outputs=True)
+    replace_value(old, pooled)
     call = pooled.producer()
     assert call is not None
     function = vocabulary_function(call)

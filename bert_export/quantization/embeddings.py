@@ -15,7 +15,7 @@ MIN_ELEMENTS = 1 << 20
 
 
 def quantize_embeddings(graph: ir.Model, *, min_elements: int = MIN_ELEMENTS) -> list[str]:
-    """Quantize large tables that are only gathered from, in place: int8 [V, H] with a scale per row.
+    """Quantize large tables that are only gathered from, by ids that the graph is given: int8 [V, H], a scale per row.
 
     The rows that are gathered are converted back to float32. A table that a matmul reads as well, as in fill-mask
     models, stays in FP32.
@@ -31,6 +31,8 @@ def quantize_embeddings(graph: ir.Model, *, min_elements: int = MIN_ELEMENTS) ->
     for gather in operators(graph, "Gather"):
         table, ids = gather.inputs
         if table is None or table.const_value is None or len(table.consumers()) > 1:
+            continue
+        if ids is None or not ids.is_graph_input():  # positions, whose kernel reads float32: few, of most models
             continue
         shape, axis = table.const_value.shape, gather.attributes.get_int("axis", 0)
         if len(shape) != 2 or math.prod(shape.numpy()) < min_elements or axis != 0:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.onnx_graph import add_initializer, constant, insert_before, operators
+from bert_export.onnx_graph import add_initializer, constant, insert_before, operators, replace_value
 from bert_export.quantization.calibration import Activations
 from bert_export.quantization.ranges import fake_quantize, quantization_parameters
 from bert_export.quantization.weights import gptq_quantize
@@ -73,9 +73,7 @@ def _quantize(graph: ir.Model, call: ir.Node, inputs: Activations | None, bits: 
         attributes={key: item.value for key, item in call.attributes.items()},
         domain=KERNEL_DOMAIN,
     )
-    if output.is_graph_output():
-        output.name, pooled.name = f"{output.name}.fp32", output.name
-    output.replace_all_uses_with(pooled, replace_graph_outputs=True)
+    replace_value(output, pooled)
     replacement = pooled.producer()
     assert replacement is not None
     function = vocabulary_function(replacement)

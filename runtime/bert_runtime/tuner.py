@@ -150,9 +150,14 @@ def _input_lengths(bundle: Path, manifest: Manifest, inputs: Iterable[SingleInpu
     read = [as_text_input(value) for value in inputs]
     if not read:
         raise InputError("expected inputs to tune with, found none")
-    tokenizer = bundle_tokenizer(bundle, manifest)
+    tokenizer, task = bundle_tokenizer(bundle, manifest), manifest.task
     sample = range(0, len(read), -(-len(read) // _MAX_SEQUENCES))
-    return [len(window) for index in sample for windows in tokenizer.encode([read[index]], index) for window in windows]
+    return [
+        len(window)
+        for index in sample
+        for windows in tokenizer.encode(task.prefixed([read[index]]), index)
+        for window in windows
+    ]
 
 
 def _time_precisions(

@@ -39,6 +39,10 @@ class Engine(ABC):
         """Return the decoded predictions for texts that are passed in one call."""
 
     @abstractmethod
+    def choose_batches(self, texts: Sequence[TextInput]) -> None:
+        """Try batch sizes for `predict_batch` with texts like those to come, if the engine has a choice."""
+
+    @abstractmethod
     def raw_outputs(self, texts: Sequence[TextInput]) -> list[tuple[FloatArray, ...]]:
         """Return the raw outputs of each text, one array per window."""
 
@@ -74,7 +78,7 @@ class ModelEngine(Engine):
 
     def timed_call(self, case: Case) -> Callable[[], Any]:
         if case.stage == "tokenization":
-            return partial(self.model.tokenizer.encode, case.texts)
+            return partial(self.model.tokenizer.encode, self.model.task.prefixed(case.texts))
         if (batch := case.batch) is not None:
             whole = sum(case.tokens)
             can_split = self._batch_token_choices and whole > SPLIT_BATCH_TOKENS and len(case.tokens) > 1
@@ -85,6 +89,10 @@ class ModelEngine(Engine):
         texts = list(case.texts)
         self._batch_model = self._with_fastest_batches(case, self._batch_token_choices, lambda model: model(texts))
         return partial(self._batch_model, texts)
+
+    def choose_batches(self, texts: Sequence[TextInput]) -> None:
+        tokens = [sum(map(len, windows)) for windows in self.model.tokenizer.encode(self.model.task.prefixed(texts))]
+        self.timed_call(Case(name="loadgen", stage="end_to_end", texts=tuple(texts), tokens=tuple(tokens)))
 
     def _with_fastest_batches(self, case: Case, choices: Sequence[int], call: Callable[[Model], Any]) -> Model:
         """Return the model with the fastest `max_batch_tokens` of `choices` for a case; unchanged without choices.
@@ -127,6 +135,9 @@ class TextEngine(Engine):
 
     def predict_batch(self, texts: Sequence[TextInput]) -> Any:
         return self._predict_many([_library_input(text) for text in texts])
+
+    def choose_batches(self, texts: Sequence[TextInput]) -> None:
+        """Leave the library its default."""
 
     def raw_outputs(self, texts: Sequence[TextInput]) -> list[tuple[FloatArray, ...]]:
         return [(output,) for output in self._predict_raw([_library_input(text) for text in texts])]

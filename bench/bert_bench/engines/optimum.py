@@ -17,7 +17,10 @@ __all__ = ["CONFIGS", "INT8", "OptimumSpec", "export_with_optimum"]
 _PRESET = "avx512_vnni" if has_instruction_set("vnni") else "avx2"
 """optimum's INT8 preset for this CPU; its avx2 preset has uint8 weights, whose dot products do not saturate."""
 
-INT8 = EngineConfig(name="optimum-int8", label=f"optimum dynamic INT8 ({_PRESET}, per channel)", precision="int8")
+INT8 = EngineConfig(
+    name="optimum-int8", label=f"optimum dynamic INT8 ({_PRESET}, per channel)", precision="int8",
+    settings={"preset": _PRESET},
+)  # fmt: skip
 """Also the model of the INT8 `transformers` pipeline."""
 
 CONFIGS = (

@@ -24,7 +24,7 @@ import onnx_ir as ir
 import torch
 
 from bert_bench.errors import BenchError
-from bert_bench.experiments.harness import path_option, time_full_batch, write_result
+from bert_bench.experiments.harness import open_in_onnxruntime, path_option, time_full_batch, write_result
 from bert_bench.reports.markdown_table import markdown_table
 from bert_export.capture import capture
 from bert_export.fusion import add_padding_branch, fuse
@@ -78,8 +78,8 @@ def _transformers_engines(theirs: Any, folder: Path) -> Iterator[tuple[str, Run]
     plain, int8 = folder / "transformers.onnx", folder / "transformers.int8.onnx"
     _export_transformers(theirs, plain)
     _quantize_dynamically(plain, int8)
-    yield "transformers, ONNX Runtime FP32", Session(plain, "logits", available_cores(), kernels=False).run
-    yield "transformers, ONNX Runtime INT8", Session(int8, "logits", available_cores(), int8=True, kernels=False).run
+    yield "transformers, ONNX Runtime FP32", open_in_onnxruntime(plain)
+    yield "transformers, ONNX Runtime INT8", open_in_onnxruntime(int8)
 
 
 def _export_transformers(theirs: Any, path: Path) -> None:

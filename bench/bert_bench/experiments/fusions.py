@@ -87,7 +87,7 @@ def _fused_stages(source: Checkpoint, task: SentenceEmbedding, model: TaskModel)
     yield "+ INT8 without calibration: DynamicQuantizeMatMul", dynamic
     tokenizer = source.text_tokenizer(None, task.windows)
     texts = built_in_calibration(task, tokenizer)
-    quantize(graph, expected, measure_activations(graph, texts.batches(tokenizer), texts.headroom))
+    quantize(graph, expected, measure_activations(graph, texts.batches(task, tokenizer), texts.headroom))
     yield "+ INT8 with calibration: QuantizeLinear, MatMulIntegerToFloat", graph
     branched, _ = add_padding_branch(graph, counts)
     yield "+ INT8 with a branch for batches without padding", branched

@@ -16,9 +16,11 @@ import numpy as np
 from bert_bench.conditions import arguments, current_conditions
 from bert_bench.timing_statistics import Timing, paired_speedup, summarize
 from bert_runtime.machine import available_cores
+from bert_runtime.numerics import FloatArray
 from bert_runtime.tokenization import Batch
 
 __all__ = [
+    "open_in_onnxruntime",
     "path_option",
     "rotated",
     "time_full_batch",
@@ -56,6 +58,24 @@ def training_options(command: Callable[..., None]) -> Callable[..., None]:
     for add in reversed(options):
         command = add(command)
     return command
+
+
+def open_in_onnxruntime(path: Path) -> Callable[[Batch], FloatArray]:
+    """Open a graph as a user of ONNX Runtime does, with all of its optimizations and all cores; return what runs it."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = available_cores()
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = {value.name for value in session.get_inputs()}
+
+    def run(batch: Batch) -> FloatArray:
+        outputs: list[FloatArray] = session.run(
+            None, {name: array for name, array in batch._asdict().items() if name in names}
+        )
+        return outputs[0]
+
+    return run
 
 
 def write_result(path: Path, values: dict[str, Any], threads: int | None = None) -> None:

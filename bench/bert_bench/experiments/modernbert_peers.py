@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bert_bench.experiments.harness import open_in_onnxruntime
 from bert_models import FAMILIES, EncoderConfig
 from bert_runtime.machine import available_cores
 from bert_runtime.tokenization import Batch
@@ -59,7 +60,6 @@ def _export(config: EncoderConfig, folder: Path) -> Path:
 
 
 def _open_onnx(config: EncoderConfig, folder: Path, *, dynamic: bool) -> Engine:
-    import onnxruntime
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     path = _export(config, folder)
@@ -69,14 +69,7 @@ def _open_onnx(config: EncoderConfig, folder: Path, *, dynamic: bool) -> Engine:
             quantize_dynamic(
                 exported, path, per_channel=True, weight_type=QuantType.QInt8, use_external_data_format=True
             )
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = available_cores()
-    return partial(_run_onnx, onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]))
-
-
-def _run_onnx(session: Any, batch: Batch) -> object:
-    names = {value.name for value in session.get_inputs()}
-    return session.run(None, {name: array for name, array in batch._asdict().items() if name in names})
+    return open_in_onnxruntime(path)
 
 
 def _open_openvino(config: EncoderConfig, folder: Path, *, precision: str = "f32", int8: bool = False) -> Engine:

@@ -106,7 +106,7 @@ def _recipes(subject: _Subject, file: CalibrationTexts, built_in: CalibrationTex
 def _quantize_static(subject: _Subject, texts: CalibrationTexts, keep_fp32: tuple[str, ...] = ()) -> ir.Model:
     graph = subject.fused_graph.clone()
     num_kept = subject.model.config.num_layers * len(keep_fp32)
-    activations = measure_activations(graph, texts.batches(subject.tokenizer), texts.headroom)
+    activations = measure_activations(graph, texts.batches(subject.model.task, subject.tokenizer), texts.headroom)
     quantize(graph, subject.num_projections - num_kept, activations, keep_fp32)
     return graph
 
@@ -143,7 +143,7 @@ def _quantize_with_nncf(subject: _Subject, file: CalibrationTexts) -> _OpenVino:
     ir.save(capture(subject.model), path)
     single_inputs = [
         Batch(*(array[i : i + 1, : batch.attention_mask[i].sum()] for array in batch))
-        for batch in file.batches(subject.tokenizer)
+        for batch in file.batches(subject.model.task, subject.tokenizer)
         for i in range(len(batch.input_ids))
     ]
     return _OpenVino(path, single_inputs, available_cores())

@@ -63,7 +63,13 @@ _PEER = """
 import sys, torch
 torch.set_num_threads(int(sys.argv[5]))
 from sentence_transformers import SparseEncoder
-model = SparseEncoder(sys.argv[1], backend=sys.argv[4])
+options = {}
+if sys.argv[4] == "onnx":
+    import onnxruntime
+    session_options = onnxruntime.SessionOptions()
+    session_options.intra_op_num_threads = int(sys.argv[5])
+    options = {"model_kwargs": {"session_options": session_options}}
+model = SparseEncoder(sys.argv[1], backend=sys.argv[4], **options)
 encode = model.encode
 dense = lambda weights: weights.to_dense().numpy()
 """

@@ -37,7 +37,7 @@ Engine = Callable[[str], object]
 def _read_labels(categories: Path, more: Path) -> list[str]:
     """Return 100 different labels: names of categories in words, then lines of another file."""
     names = [name.replace("_", " ") for name in json.loads(categories.read_text(encoding="utf-8"))]
-    lines = more.read_text(encoding="utf-8").split()
+    lines = more.read_text(encoding="utf-8").splitlines()
     return list(dict.fromkeys([*names, *lines]))[:_NUM_LABELS]
 
 

@@ -92,6 +92,7 @@ def _test_settings(
     settings.min_duration_ms = int(options.duration_s * 1e3)
     settings.min_query_count = 1 if scenario == "Offline" else 64
     if scenario == "Offline":
+        engine.choose_batches(texts)
         settings.offline_expected_qps = _OFFLINE_RATE_MARGIN * _throughput(engine, texts)
     settings.server_target_qps = options.texts_per_s
     settings.server_target_latency_ns = int(options.latency_ms * 1e6)

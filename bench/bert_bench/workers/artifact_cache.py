@@ -4,6 +4,9 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from inspect import getsourcefile
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -12,6 +15,7 @@ from bert_bench.engines import PreparedSpec
 from bert_bench.workers.environments import Environment
 from bert_bench.workers.worker_process import WorkerProcess
 from bert_runtime.bundle.atomic_folders import atomic_replace_dir
+from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.machine import installed_versions
 from bert_runtime.tasks import TextInput
 
@@ -24,12 +28,17 @@ _KEY_DISTRIBUTIONS = ("bert-export", "torch", "onnx", "onnx-ir", "onnxscript", "
 """Distributions whose versions key the artifacts that are made in this process's environment."""
 
 
+_KEY_PACKAGES = ("bert_export", "bert_models", "bert_runtime", "bert_bench")
+"""Packages whose code keys them, too."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ArtifactCache:
     """Makes and keeps a checkpoint's artifacts in `CACHE/files/CHECKPOINT/ENGINE-KEY`.
 
-    The key is a hash of the engine, the versions of the packages that write its files, and the calibration texts if it
-    reads them. A folder appears complete or not at all.
+    The key is a hash of the engine, the versions of the packages that write its files, the code that calls them, and
+    the calibration texts if it reads them: a bundle of other code is another one, whatever its version. A folder
+    appears complete or not at all.
     """
 
     cache: Path
@@ -58,7 +67,7 @@ class ArtifactCache:
         """
         environment = self.environment(spec.prepare_environment or spec.environment)
         config = spec.artifact_config
-        key: dict[str, Any] = {"kind": [config.precision, dict(config.settings)]}
+        key: dict[str, Any] = {"kind": [config.precision, dict(config.settings)], "code": _code_sha256(type(spec))}
         if spec.needs_calibration and spec.precision == "int8":
             key["texts"] = list(self.texts)
         folder = self.folder(config.name, environment, key)
@@ -81,7 +90,8 @@ class ArtifactCache:
         Raises:
             BenchError: the worker cannot write it.
         """
-        folder = self.folder(name, None, {"method": method})
+        given = [repr(argument) for argument in arguments if not isinstance(argument, str | Path)]
+        folder = self.folder(name, None, {"method": method, "arguments": given, "code": _sources_sha256()})
         if not folder.is_dir():
             self.progress(f"making {name}")
             with atomic_replace_dir(folder) as building, self.worker(None) as worker:
@@ -98,3 +108,19 @@ class ArtifactCache:
     def worker(self, environment: Environment | None) -> WorkerProcess:
         """Start a worker in that environment with a time limit for long work."""
         return WorkerProcess(environment, timeout_s=_TIMEOUT_S)
+
+
+def _code_sha256(kind: type) -> str:
+    """Return the hash of the module that a class is defined in."""
+    return sha256_file(Path(str(getsourcefile(kind))))
+
+
+@cache
+def _sources_sha256() -> str:
+    """Return a hash of the packages that write files in this process's environment, native kernels included."""
+    digest = hashlib.sha256()
+    for package in _KEY_PACKAGES:
+        folder = Path(str(files(package)))
+        for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".so")):
+            digest.update(f"{path.relative_to(folder)} {sha256_file(path)}\n".encode())
+    return digest.hexdigest()

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Provider", "fallback_operators", "open_cuda_session", "provider_options"]
 
+_UNAVAILABLE = ("install TensorRT libraries", "CUDA failure", "CUDA error")
+"""Parts of ONNX Runtime's messages about the machine and not the graph: no library, no such device, no memory left."""
+
 _log = logging.getLogger("bert_runtime")
 
 _SDPA_KERNELS = 1 | 2 | 16
@@ -82,7 +85,7 @@ def open_cuda_session(
                 path, options, providers=[*providers, "CPUExecutionProvider"], enable_fallback=0
             )
     except Exception as error:  # onnxruntime's exceptions share no base class but Exception
-        if "install TensorRT libraries" in str(error):
+        if any(words in str(error) for words in _UNAVAILABLE):
             raise _unavailable(device, str(error)) from None
         raise BundleError(
             f"{path}: ONNX Runtime {onnxruntime.__version__} cannot load this graph on {device}: {error}"

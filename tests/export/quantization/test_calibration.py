@@ -209,7 +209,7 @@ def test_calibration_reduces_the_drift_of_a_trained_model(pretrained_minilm: Pat
     texts, held_out = built_in_calibration(task, tokenizer).split()
     dynamic, static = graph.clone(), graph.clone()
     quantize_dynamic(dynamic, expected)
-    quantize(static, expected, measure_activations(graph, texts.batches(tokenizer), texts.headroom))
+    quantize(static, expected, measure_activations(graph, texts.batches(task, tokenizer), texts.headroom))
     exact, *found = (
         embeddings(tokenizer, graph_runner(variant, tmp_path / f"{i}.onnx"), held_out)
         for i, variant in enumerate((graph, dynamic, static))

@@ -93,6 +93,13 @@ def test_embeddings_become_int8_with_a_scale_per_row(tmp_path: Path) -> None:
         assert 0 < np.abs(run(batch) - exact(batch)).max() <= 0.02
 
 
+def test_positions_stay_fp32_however_many_there_are() -> None:
+    """The kernel of the embeddings reads them as float32."""
+    graph = captured(MEAN)
+    fuse(graph, CONFIG, MEAN)
+    assert not any("position" in name for name in quantize_embeddings(graph, min_elements=1))
+
+
 def test_embedding_that_a_matmul_reads_stays_fp32(tmp_path: Path) -> None:
     task = FillMask(mask_token="[MASK]", mask_token_id=4)
     graph = captured(task)

@@ -76,7 +76,7 @@ def test_int8_holds_repeated_words_and_function_words(
         path.write_text("".join(f"{' '.join(text.split())}\n" for text in banking77(shared_data, rows)), "utf-8")
         calibration = file_calibration(path, None, task, tokenizer)
     calibration, _ = calibration.split()
-    int8, batches = graph.clone(), calibration.batches(tokenizer)
+    int8, batches = graph.clone(), calibration.batches(task, tokenizer)
     repetitive = repetitive_batches(task, tokenizer)
     quantize(int8, expected, measure_activations(graph, batches, calibration.headroom, repetitive))
     runs = [graph_runner(variant, tmp_path / f"{i}.onnx") for i, variant in enumerate((graph, int8))]

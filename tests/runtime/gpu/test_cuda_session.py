@@ -323,6 +323,25 @@ def test_a_session_that_fell_back_is_an_error(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize(
+    "reason", ["CUDA failure 100: no CUDA-capable device is detected", "CUDA failure 2: out of memory"]
+)
+def test_a_gpu_that_cannot_be_opened_is_unavailable_and_no_fault_of_the_bundle(
+    classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    """So that `device="auto"` takes the CPU."""
+    import onnxruntime
+
+    def fail(*arguments: Any, **options: Any) -> Any:
+        raise RuntimeError(f"[ONNXRuntimeError] : 1 : FAIL : {reason} ; GPU=0 ; cudaSetDevice(0)")
+
+    monkeypatch.setattr(provider, "require_cuda", lambda: None)
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", fail)
+    with pytest.raises(CudaUnavailableError, match=reason):
+        open_cuda_session(classifier_bundle / "model.fp32.onnx", GPU, capture=False)
+
+
 def test_operators_on_the_cpu_are_reported(
     classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
