@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bert_export.calibration_texts import INPUT_FIELDS
 from bert_models.errors import CompressionError
-from bert_models.training.dev_split import shared_text, split_rows
+from bert_models.training.dev_split import shared_texts, split_rows
 from bert_models.training.infer_task import label_reader
 from bert_runtime.bundle.atomic_files import atomic_write
 from bert_runtime.errors import DataError
@@ -169,12 +169,11 @@ def read_search_data(
 def _own_texts(task: Task, record: Record) -> set[str]:
     """Return the texts of a row that rows to train on and rows of the gate must not share.
 
-    That is `shared_text`; of two texts to embed it is each, since the student learns the vector of either.
+    That is `shared_texts`; of two texts to embed it is each, since the student learns the vector of either.
     """
     if isinstance(task, SentenceEmbedding):
         return {repr(item.text) for item in task.inputs(record)}
-    text = shared_text(record)
-    return set() if text is None else {text}
+    return shared_texts(record)
 
 
 def _without(texts: frozenset[str], task: Task, records: Sequence[Record]) -> list[Record]:

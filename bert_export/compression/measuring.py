@@ -29,7 +29,7 @@ _REST_S = 5.0
 
 def timed_texts(model: Model, texts: Sequence[TextInput]) -> list[TextInput]:
     """Choose texts whose lengths in tokens are distributed as those of all: evenly spread in the order of length."""
-    windows = model.tokenizer.encode(list(texts))
+    windows = model.tokenizer.encode(model.task.prefixed(texts))
     order = sorted(range(len(texts)), key=lambda index: sum(map(len, windows[index])))
     return spread([texts[index] for index in order], _TIMED_TEXTS)
 
@@ -47,7 +47,9 @@ class Reference:
         self.task = self.model.task
         """Its task; see `tune_threshold`."""
         self.texts = timed_texts(self.model, texts)
-        self.lengths = [sum(map(len, windows)) for windows in self.model.tokenizer.encode(self.texts)]
+        self.lengths = [
+            sum(map(len, windows)) for windows in self.model.tokenizer.encode(self.task.prefixed(self.texts))
+        ]
         """Tokens of each of the timed texts."""
         self._outputs: dict[int, list[Outputs]] = {}
 

@@ -80,6 +80,7 @@ class SearchRequest:
         return {
             **asdict(self.goal),
             **self.settings.identity(),
+            "training": self.settings.training(epochs=1).to_dict(),
             "checkpoint": source.sha256(),
             "columns": dict(self.columns),
             **{f"sha256 of {name}": None if path is None else sha256_file(path) for name, path in files.items()},
@@ -113,7 +114,7 @@ def fit_length(
         raise CompressionError(
             f"{task.name} reads long texts in windows, whose length cannot follow from dev; give --max-tokens N"
         )
-    lengths = np.array([sum(map(len, windows)) for windows in tokenizer.encode(data.texts())])
+    lengths = np.array([sum(map(len, windows)) for windows in tokenizer.encode(task.prefixed(data.texts()))])
     needed = ceil(float(np.percentile(lengths, _LENGTH_PERCENTILE)) / _LENGTH_STEP) * _LENGTH_STEP
     max_tokens = min(needed, tokenizer.max_tokens)
     longer = int((lengths > max_tokens).sum())
@@ -207,7 +208,7 @@ def time_shapes(
     """Return the milliseconds of INT8 graphs of some shapes, and of the uncompressed model in the same rounds."""
     tokenizer = reference.model.tokenizer
     full = Shape(model.config.num_layers, model.config.intermediate_size)
-    windows = [window for text in tokenizer.encode(data.texts()) for window in text]
+    windows = [window for text in tokenizer.encode(model.task.prefixed(data.texts())) for window in text]
     batches = padded_batches(spread(windows, _CALIBRATION_WINDOWS), tokenizer)
     with TemporaryDirectory() as name:
         models: dict[Shape, Any] = {full: reference.model}

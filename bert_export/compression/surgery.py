@@ -123,7 +123,9 @@ def cut_checkpoint_vocabulary(checkpoint: Path, output: Path, records: Sequence[
     """
     source = open_checkpoint(checkpoint)
     task = source.task()
-    texts = [part for record in records for item in task.inputs(record) for part in item if part is not None]
+    texts = [
+        part for record in records for item in task.prefixed(task.inputs(record)) for part in item if part is not None
+    ]
     tokenizer = source.tokenizer()
     vocabulary = cut_vocabulary(tokenizer, used_ids(tokenizer, texts))
     model = keep_embeddings(load_model(source, task), vocabulary)

@@ -22,7 +22,7 @@ FUSIONS = {
 """Descriptions of fusions by the manifest's key."""
 
 _MEASURES = {
-    "label_agreement": "share of equal labels",
+    "label_agreement": "share of equal labels, of several labels of texts with all of them equal",
     "token_agreement": "share of masks with the same best token",
     "answer_agreement": "share of questions with the same answer",
     "mean_cosine": "mean cosine similarity with FP32's embeddings",

@@ -62,9 +62,13 @@ class VectorShape:
         normalizes = normalize is True and not task.normalize
         if ranges is not None:
             task = _with_ranges(task.with_options(dimensions=given.pop("dimensions", task.dimensions)), ranges)
-        elif normalizes:
-            task = replace(task, ranges=None)  # those of vectors that are not normalized are too wide
-        return cls(task.with_options(**given), normalizes)
+        shaped = task.with_options(**given)
+        if normalizes and ranges is None and shaped.embedding_precision.endswith("int8"):
+            raise InputError(
+                "the bundle's ranges are those of vectors that are not normalized; give model.encode the ranges of "
+                "normalized ones, or export a bundle that normalizes"
+            )
+        return cls(shaped, normalizes)
 
     @property
     def width(self) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from bert_serve.serving.token_queue import Job
 
@@ -87,7 +87,7 @@ def _forget_dead_workers(folder: Path) -> None:
         try:
             os.kill(process_id, 0)
         except ProcessLookupError:
-            mark_process_dead(process_id, str(folder))  # type: ignore[no-untyped-call]
+            path.unlink(missing_ok=True)  # another worker may be asked for the metrics, too
         except OSError:  # it lives, and belongs to another user
             continue
 

@@ -77,7 +77,7 @@ def test_vectors_are_normalized_where_the_graph_does_not(embedding_bundle: Path)
 def test_ranges_of_vectors_that_are_not_normalized_are_for_these_alone(embedding_bundle: Path) -> None:
     task = SentenceEmbedding(dimensions=3, normalize=False, ranges=((-20.0,) * 3, (20.0,) * 3))
     VectorShape.of(task, embedding_precision="int8")
-    with pytest.raises(InputError, match="no ranges for int8 vectors of 3 dimensions"):
+    with pytest.raises(InputError, match="ranges are those of vectors that are not normalized"):
         VectorShape.of(task, normalize=True, embedding_precision="int8")
     given = VectorShape.of(task, normalize=True, embedding_precision="int8", ranges=[[-1.0] * 3, [1.0] * 3])
     assert given.apply(np.array([[3, 4, 12]], np.float32)).tolist() == [[28, 38, 117]]

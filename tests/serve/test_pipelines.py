@@ -190,6 +190,9 @@ def test_embeddings_have_the_shape_that_the_model_gives_them(start_client: Start
         assert found == pytest.approx(model.encode(texts, **options), abs=1e-3)  # type: ignore[arg-type]
     bits = client.post("/", json={"inputs": texts, "parameters": {"embedding_precision": "binary"}}).json()
     assert bits == model.encode(texts, precision="binary").tolist()
+    for one in ({"text": "hello there", "id": 7}, {"text": "hello there", "text_pair": None}):
+        assert client.post("/", json={"inputs": one}).json() == client.post("/", json={"inputs": "hello there"}).json()
+    assert client.post("/", json={"inputs": []}).json() == []
     long = {"source_sentence": "card " * 600, "sentences": ["card"]}
     assert client.post("/", json={"inputs": long, "parameters": {"truncate": False}}).status_code == 413
     assert client.post("/", json={"inputs": long}).json() == pytest.approx([1], abs=0.2)

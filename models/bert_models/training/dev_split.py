@@ -1,14 +1,14 @@
 """Hold rows of a training file out as dev set: stratified by label, sharing no text with the rows to train on."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record
 
-__all__ = ["LabelReader", "shared_text", "split_rows"]
+__all__ = ["LabelReader", "shared_texts", "split_rows"]
 
 LabelReader = Callable[[Record], Sequence[str]]
 """Returns the labels of a row."""
@@ -74,7 +74,7 @@ def _num_rows(total: int, fraction: float | None) -> int:
 def _group_rows(records: Sequence[Record]) -> list[list[int]]:
     """Return the indices of the rows that must be on one side, in the order of the file.
 
-    These share a text, see `shared_text`, or are a pair of texts in either order.
+    These share what `shared_texts` returns.
     """
     parents = list(range(len(records)))
 
@@ -83,9 +83,9 @@ def _group_rows(records: Sequence[Record]) -> list[list[int]]:
             parents[index] = index = parents[parents[index]]
         return index
 
-    first: dict[Hashable, int] = {}
+    first: dict[str, int] = {}
     for index, record in enumerate(records):
-        for key in filter(None, (shared_text(record), _unordered_pair(record))):
+        for key in shared_texts(record):
             parents[root(index)] = root(first.setdefault(key, index))
     groups: dict[int, list[int]] = {}
     for index in range(len(records)):
@@ -93,13 +93,14 @@ def _group_rows(records: Sequence[Record]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _unordered_pair(record: Record) -> frozenset[str] | None:
-    texts = [record.fields.get(name) for name in ("text", "text_pair")]
-    return frozenset(map(repr, texts)) if all(texts) else None
+def shared_texts(record: Record) -> set[str]:
+    """Return what rows to train on and rows to judge by must not share: a text, or a pair of texts in either order."""
+    text, pair = _shared_text(record), [record.fields.get(name) for name in ("text", "text_pair")]
+    return ({text} if text else set()) | ({repr(sorted(map(repr, pair)))} if all(pair) else set())
 
 
-def shared_text(record: Record) -> str | None:
-    """Return what rows to train on and rows to judge by must not share; `None` without any.
+def _shared_text(record: Record) -> str | None:
+    """Return the text of a row that decides where it belongs; `None` without any.
 
     That is the context of a question, tokens, the query of documents, or the text: columns of these names that mean
     something else, such as the `context` of a text to classify, are not read.

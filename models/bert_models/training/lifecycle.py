@@ -30,6 +30,9 @@ from bert_runtime.machine import available_cores, describe, installed_versions
 
 __all__ = ["describe_environment", "describe_run", "prepare_run", "resumed_precision", "start_run", "write_checkpoint"]
 
+_LATER_SETTINGS: dict[str, Any] = {"dropout": None, "freeze_embeddings": False}
+"""Settings that states of earlier versions lack, and what they did."""
+
 
 @contextmanager
 def start_run(
@@ -109,7 +112,7 @@ def resumed_precision(state: Path, identity: Mapping[str, Any]) -> ChosenPrecisi
     differences = [
         f"{key} was {before.get(key)!r}, is now {value!r}"
         for key, value in identity.items()
-        if before.get(key) != value
+        if before.get(key, _LATER_SETTINGS.get(key)) != value
     ]
     if differences:
         raise TrainingError(

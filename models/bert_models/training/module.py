@@ -107,6 +107,7 @@ class FineTuning(TrainingModule):
         if not weight and loss.isnan():
             loss = outputs.float().sum() * 0  # the mean over nothing
         total, total_weight = self.process_group.all_reduce(torch.stack([loss.detach() * weight, weight]))
+        total_weight = torch.where(total_weight > 0, total_weight, 1)  # nothing is labelled in any process
         # Lightning averages gradients over the processes.
         return loss * weight * self.process_group.world_size / total_weight, total / total_weight
 

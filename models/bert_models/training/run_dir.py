@@ -44,6 +44,7 @@ GENERATOR_FOLDER = "generator"
 _CHECKPOINT_FILES = (
     REPORT_NAME, "training.png", STATE_DIR, LOGS_DIR, "config.json", "model*.safetensors*", *TOKENIZER_FILES,
     GENERATOR_FOLDER, "modules.json", "sentence_bert_config.json", "[0-9]_*",
+    "config_sentence_transformers.json",
 )  # fmt: skip
 """Name patterns of the files of a trained checkpoint, which a new checkpoint replaces."""
 

@@ -115,6 +115,20 @@ class TextTokenizer:
         with tokenizer_errors(InputError, "the tokenizer cannot encode the text"):
             return all_tokens(self._tokenizer, text, self.max_tokens, self.windows, special_tokens=special_tokens)
 
+    def end_of_tokens(self, text: str, num_tokens: int) -> int:
+        """Return the index after the last character of a text's first tokens; its length if it has no more than these.
+
+        Raises:
+            InputError: the text cannot be encoded.
+        """
+        part = text
+        if self.truncation_side == "right" and self._shortener.is_long(text, num_tokens):
+            with tokenizer_errors(InputError, "the tokenizer cannot encode the text"):
+                part = self._shortener.shorten(text, num_tokens)
+        tokens = self.all_tokens(part, special_tokens=False)
+        last = tokens[num_tokens - 1] if len(tokens) >= num_tokens else None
+        return len(text) if last is None or last.stop is None else last.stop
+
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """Return the text of token ids."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)

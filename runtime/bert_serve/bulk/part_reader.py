@@ -53,9 +53,14 @@ def _read_parquet(
     file = open_parquet(part.path)
     whole = file.schema_arrow.remove_metadata()
     names = [name for name in whole.names if keep is None or name in keep or name in columns.names]
+    # A text that is not UTF-8 is replaced by null, also in a column that has none.
+    schema = pa.schema([whole.field(name).with_nullable(name in columns.names) for name in names])
     rows = _parquet_rows(file, part, names, batch_rows)
-    return pa.schema([whole.field(name) for name in names]), (
-        _without_invalid_texts(batch, columns, f"{part.path}: row", first) for first, batch in rows
+    return schema, (
+        _without_invalid_texts(
+            pa.RecordBatch.from_arrays(batch.columns, schema=schema), columns, f"{part.path}: row", first
+        )
+        for first, batch in rows
     )
 
 
@@ -142,8 +147,15 @@ def _read_text(
         row if isinstance(row, DataError) else _read_row(row, mapping, is_read) for row in iter_rows(part.path, mapping)
     )
     first = list(islice(rows, batch_rows))
-    schema = _infer_schema([row.values for row in first if isinstance(row, _Row)], str(part.path))
-    return schema, _text_rows(first, rows, schema, batch_rows)
+    read = [row.values for row in first if isinstance(row, _Row)]
+    names = list(dict.fromkeys(name for row in read for name in row))
+    if not names:
+        raise DataError(f"{part.path}: expected rows, found none that can be read among the first")
+    columns.check(names, str(part.path))
+    schema = pa.schema(
+        [pa.field(name, _infer_type([row.get(name) for row in read])) for name in names if is_read(name)]
+    )
+    return schema, _text_rows(first, rows, schema, is_read, batch_rows)
 
 
 def _fields(columns: InputColumns) -> tuple[str, ...]:
@@ -162,11 +174,11 @@ class _Row(NamedTuple):
 
 
 def _read_row(record: Record, mapping: Mapping[str, str], is_read: Callable[[str], bool]) -> "_Row | DataError":
-    """Return the values of the columns that are read; an error if a string has half of a surrogate pair."""
-    names = ((mapping.get(field, field), value) for field, value in record.fields.items())
-    values = {name: value for name, value in names if is_read(name)}
+    """Return the values of a row; an error if a string that is read has half of a surrogate pair."""
+    values = {mapping.get(field, field): value for field, value in record.fields.items()}
     try:
-        json.dumps(values, ensure_ascii=False).encode("utf-8")
+        read = {name: value for name, value in values.items() if is_read(name)}
+        json.dumps(read, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
         code = ord(error.object[error.start])
         return DataError(f"{record.where}: holds a lone surrogate (U+{code:04X}), which no text encoding can express")
@@ -174,23 +186,21 @@ def _read_row(record: Record, mapping: Mapping[str, str], is_read: Callable[[str
 
 
 def _text_rows(
-    first: list[_Row | DataError], others: Iterator[_Row | DataError], schema: pa.Schema, batch_rows: int
+    first: list[_Row | DataError],
+    others: Iterator[_Row | DataError],
+    schema: pa.Schema,
+    is_read: Callable[[str], bool],
+    batch_rows: int,
 ) -> Iterator[Rows]:
     rows = chain(first, others)
     while chunk := list(islice(rows, batch_rows)):
         errors = {number: str(row) for number, row in enumerate(chunk) if isinstance(row, DataError)}
+        _check_names([row for row in chunk if isinstance(row, _Row)], schema, is_read)
         yield Rows(_to_batch(chunk, schema), errors)
 
 
-def _infer_schema(rows: Sequence[Mapping[str, Any]], where: str) -> pa.Schema:
-    """Return the columns of rows, with the types of their values; what has several types is JSON text."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    if not names:
-        raise DataError(f"{where}: expected rows, found none that can be read among the first")
-    return pa.schema([pa.field(name, _infer_type([row.get(name) for row in rows])) for name in names])
-
-
 def _infer_type(values: Sequence[Any]) -> pa.DataType:
+    """Return the type of a column's values; what has several types is JSON text."""
     try:
         kind = pa.array(values).type
     except (pa.ArrowException, OverflowError):
@@ -200,7 +210,6 @@ def _infer_type(values: Sequence[Any]) -> pa.DataType:
 
 def _to_batch(rows: Sequence[_Row | DataError], schema: pa.Schema) -> pa.RecordBatch:
     values = [row.values if isinstance(row, _Row) else {} for row in rows]
-    _check_names([row for row in rows if isinstance(row, _Row)], schema)
     arrays = []
     for field in schema:
         column = [row.get(field.name) for row in values]
@@ -217,11 +226,11 @@ def _to_batch(rows: Sequence[_Row | DataError], schema: pa.Schema) -> pa.RecordB
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _check_names(rows: Sequence[_Row], schema: pa.Schema) -> None:
+def _check_names(rows: Sequence[_Row], schema: pa.Schema, is_read: Callable[[str], bool]) -> None:
     """Raise `DataError` for a column that the file's first rows do not have: the file of answers has none for it."""
     known = set(schema.names)
     for row in rows:
-        if new := [name for name in row.values if name not in known]:
+        if new := [name for name in row.values if name not in known and is_read(name)]:
             raise DataError(
                 f"{row.where}: the column {new[0]!r} is not in any of the file's first rows; {_WHAT_TO_DO}, or give "
                 "the first row all columns, null where there is no value"

@@ -11,8 +11,10 @@ from typing import Any
 
 from bert_runtime import BundleError, DataError, DeploymentError
 from bert_runtime.bundle.digest import manifest_digest
-from bert_runtime.bundle.manifest import MANIFEST_NAME
+from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest
 from bert_runtime.cascade import read_task
+from bert_runtime.cascade.manifest import CascadeManifest
+from bert_runtime.errors import CascadeBundleError
 from bert_runtime.plan import tuned_plan
 from bert_serve.bulk.batch_function import MAX_ROWS, BatchFunction
 from bert_serve.bulk.input_files import InputFile, find_inputs
@@ -183,10 +185,22 @@ def _recorded_options(function: BatchFunction, part_rows: int) -> Mapping[str, A
     }
 
 
-def _tuned_precision(bundle: Path, load_options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the precision that `bert-export tune` chose for this machine, where the run leaves the choice to it."""
-    tuned = tuned_plan(bundle) if load_options.get("precision") in (None, "auto") else None
-    return {} if tuned is None else {"tuned_precision": tuned.precision}
+def _tuned_precision(bundle: Path, load_options: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the precisions that `bert-export tune` chose for this machine, where they are not what the bundle says.
+
+    There is one, or two of a cascade. Where the run names its precision, tuning does not matter.
+    """
+    if load_options.get("precision") not in (None, "auto"):
+        return {}
+    try:
+        parts = [(bundle, Manifest.read(bundle))]
+    except CascadeBundleError:
+        folders = [bundle / part.folder for part in CascadeManifest.read(bundle).parts]
+        parts = [(folder, Manifest.read(folder)) for folder in folders]
+    defaults = [manifest.default_precision for _, manifest in parts]
+    tuned = [plan.precision if (plan := tuned_plan(folder)) else None for folder, _ in parts]
+    chosen = [found or default for found, default in zip(tuned, defaults, strict=True)]
+    return {} if chosen == defaults else {"tuned_precision": chosen}
 
 
 def _bundle_digest(bundle: Path) -> str:

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bert_runtime.errors import InputError
+from bert_runtime.inputs import as_text_input
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import FeatureExtraction, SentenceEmbedding, TextClassification
 from bert_runtime.vector_quantization import Vectors
@@ -222,12 +223,16 @@ async def _answer(served: ServedModel, body: PipelineRequest, request: Request) 
 
 def _texts(inputs: Sequence[str | Mapping[str, Any]]) -> list[str]:
     """Return the texts of an embedding model's inputs."""
-    texts = [item if isinstance(item, str) else item.get("text") for item in inputs]
-    for index, (item, text) in enumerate(zip(inputs, texts, strict=True)):
-        if not isinstance(text, str) or (isinstance(item, Mapping) and len(item) > 1):
-            found = ", ".join(item) if isinstance(item, Mapping) else type(item).__name__
-            raise InputError(f"expected one text, found an object of {found:.100}", index)
-    return [text for text in texts if isinstance(text, str)]
+    texts = []
+    for index, item in enumerate(inputs):
+        try:
+            value = as_text_input(item)
+        except InputError as error:
+            raise InputError(error.reason, index) from None
+        if value.text_pair is not None:
+            raise InputError("expected one text, found a pair of texts", index)
+        texts.append(value.text)
+    return texts
 
 
 async def _similarities(

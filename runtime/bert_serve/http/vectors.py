@@ -62,7 +62,7 @@ def similarities_to_first(vectors: Vectors) -> FloatArray:
     """Return the cosine similarities of the first vector with each other one: [N, H] → [N - 1].
 
     Raises:
-        InputError: the vectors are bits, which have no cosine.
+        InputError: the vectors are quantized.
     """
     if vectors.dtype != np.float32:
         raise InputError(f"expected vectors of float32, of which there are cosines, found {vectors.dtype}")

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from bert_runtime.errors import InputError
 from bert_runtime.numerics import FloatArray, sigmoid
 from bert_runtime.ranking import query_pairs, relevance_logits
 from bert_runtime.tokenization import TextTokenizer
@@ -12,6 +13,9 @@ from bert_serve.serving.engine import count_tokens
 from bert_serve.serving.served_model import ServedModel
 
 __all__ = ["PairScores", "pair_scores"]
+
+_CHARACTERS_PER_TOKEN = 4
+"""Characters of a token, to reserve room by. A judgement."""
 
 
 class PairScores(NamedTuple):
@@ -55,7 +59,7 @@ async def pair_scores(
     relevance_logits(engine.model.task, [])
     pairs = query_pairs(query, documents)
     engine.check_number(len(pairs))
-    with engine.reserve(pairs) as reservation:
+    with engine.reserve(query_pairs(query, _about(documents, max_document_tokens))) as reservation:
         if max_document_tokens is not None:
             shortened = await asyncio.to_thread(_shorten, documents, max_document_tokens, engine.model.tokenizer)
             pairs = query_pairs(query, shortened)
@@ -63,7 +67,17 @@ async def pair_scores(
     return PairScores(relevance_logits(engine.model.task, outputs), count_tokens(outputs))
 
 
+def _about(texts: Sequence[str], max_tokens: int | None) -> Sequence[str]:
+    """Return about the characters of texts that `_shorten` leaves."""
+    return texts if max_tokens is None else [text[: _CHARACTERS_PER_TOKEN * max_tokens] for text in texts]
+
+
 def _shorten(texts: Sequence[str], max_tokens: int, tokenizer: TextTokenizer) -> list[str]:
     """Return texts without what follows their first `max_tokens` tokens."""
-    ends = (tokenizer.all_tokens(text, special_tokens=False)[:max_tokens][-1:] for text in texts)
-    return [text[: end[0].stop] if end else text for text, end in zip(texts, ends, strict=True)]
+    shortened = []
+    for text in texts:
+        try:
+            shortened.append(text[: tokenizer.end_of_tokens(text, max_tokens)])
+        except InputError:  # the engine says what is wrong with it, and which one it is
+            shortened.append(text)
+    return shortened

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert_runtime import load
+from bert_runtime import Manifest, load
+from bert_runtime.plan import default_plan
 from bert_serve.bulk import part_writer
 from bert_serve.bulk.batch_function import BatchFunction
 
@@ -87,6 +88,21 @@ def test_other_options_are_refused(
     assert states(tmp_path / "answers") == before
     assert run_batch(*arguments, *options, "--force").exit_code == 0
     assert ids(read_answers(tmp_path / "answers")) == list(range(45))
+
+
+def test_a_run_is_not_continued_with_the_precision_that_was_tuned_meanwhile(
+    run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = [classifier_bundle, "--input", texts, "--output", tmp_path / "answers"]
+    assert run_batch(*arguments).exit_code == 0
+    default = Manifest.read(classifier_bundle).default_precision
+    other = "fp32" if default == "int8" else "int8"
+    for chosen, exit_code in ((default, 0), (other, 1)):
+        monkeypatch.setattr("bert_serve.bulk.run.tuned_plan", lambda bundle, chosen=chosen: default_plan(chosen))
+        result = run_batch(*arguments)
+        assert result.exit_code == exit_code
+    assert f"tuned_precision was None, now ['{other}']" in result.stderr
+    assert run_batch(*arguments, "--precision", default, "--force").exit_code == 0
 
 
 def test_another_bundle_is_refused(

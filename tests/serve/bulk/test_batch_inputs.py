@@ -122,23 +122,25 @@ def test_a_row_that_utf_8_cannot_express_stops_no_other(
     assert (errors[1] is None, errors[2]) == (False, None)
 
 
+@pytest.mark.parametrize("nullable", [True, False])
 @pytest.mark.parametrize(
     "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
 )
 def test_parquet_texts_that_are_not_utf_8_stop_no_other(
-    kind: pa.DataType, run_batch: RunBatch, classifier_bundle: Path, tmp_path: Path
+    kind: pa.DataType, nullable: bool, run_batch: RunBatch, classifier_bundle: Path, tmp_path: Path
 ) -> None:
-    data = pa.array([b"hello", b"caf\xe9", None, b"bye"])
+    data = pa.array([b"hello", b"caf\xe9", None if nullable else b"hi", b"bye"])
     plain = pa.StringArray.from_buffers(len(data), data.buffers()[1], data.buffers()[2], data.buffers()[0])
     texts = plain.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else plain.cast(kind)
-    pq.write_table(pa.table({"id": [0, 1, 2, 3], "text": texts}), tmp_path / "texts.parquet")
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("text", texts.type, nullable)])
+    pq.write_table(pa.table({"id": [0, 1, 2, 3], "text": texts}, schema), tmp_path / "texts.parquet")
     arguments = [classifier_bundle, "--input", tmp_path / "texts.parquet", "--output", tmp_path / "answers"]
     assert run_batch(*arguments).exit_code == 0
     answers = read_answers(tmp_path / "answers")["texts.parquet"]
-    assert answers["text"].to_pylist() == ["hello", None, None, "bye"]
+    assert answers["text"].to_pylist() == ["hello", None, None if nullable else "hi", "bye"]
     errors = answers["error"].to_pylist()
     assert "texts.parquet: row 1: the column 'text' is not UTF-8" in errors[1]
-    assert (errors[0], errors[2] is None, errors[3]) == (None, False, None)
+    assert (errors[0], errors[2] is None, errors[3]) == (None, not nullable, None)
     result = run_batch(*arguments, "--on-error", "raise", "--force")
     assert (result.exit_code, "row 1: the column 'text' is not UTF-8" in result.stderr) == (1, True)
 
@@ -184,6 +186,17 @@ def test_a_missing_column_is_reported(
         1,
         True,
     )
+
+
+def test_a_column_that_is_named_wrongly_is_reported_with_all_that_there_are(
+    run_batch: RunBatch, classifier_bundle: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"body": "hello", "id": 1}\n')
+    result = run_batch(
+        classifier_bundle, "--input", tmp_path / "a.jsonl", "--keep", "id", "--output", tmp_path / "answers"
+    )
+    assert result.exit_code == 1
+    assert "a.jsonl: expected a column 'text', found 'body', 'id'" in result.stderr
 
 
 def test_damage_in_the_middle_of_a_file(run_batch: RunBatch, classifier_bundle: Path, tmp_path: Path) -> None:
