@@ -45,6 +45,10 @@ _EXTRAS = {
 """Optional modules, with the extra that installs each."""
 
 
+_EXPORT_ONLY = ("onnx", "onnx_ir", "onnxscript")
+"""Modules that `compress` needs, too, and that the extra `train` does not install."""
+
+
 def provided_by_extra(error: ModuleNotFoundError) -> bool:
     """Return whether one of this project's extras installs the missing module."""
     return _top_level_name(error) in _EXTRAS
@@ -105,7 +109,8 @@ class ErrorGroup(SectionedGroup):
             return _describe_system_error(error)
         if isinstance(error, ModuleNotFoundError) and provided_by_extra(error):
             command, module = ctx.invoked_subcommand, _top_level_name(error)
-            extra = "train" if command in ("train", "pretrain", "distill", "compress") else _EXTRAS[module]
+            trains = command in ("train", "pretrain", "distill", "compress") and module not in _EXPORT_ONLY
+            extra = "train" if trains else _EXTRAS[module]
             return str(MissingExtraError(module, extra, f"{self.program} {command}"))
         return None
 

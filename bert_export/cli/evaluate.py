@@ -17,6 +17,7 @@ from bert_export.cli.options import (
 )
 from bert_export.cli.output import print_json
 from bert_export.cli.param_types import PATH
+from bert_export.cli.predict_output import check_writable
 from bert_export.cli.progress import count_progress
 from bert_export.cli.terminal import print_table
 from bert_export.cli.zero_shot_options import check_zero_shot_usage, with_candidate_labels, zero_shot_options
@@ -139,6 +140,8 @@ def _evaluate_retrieval(
     from bert_runtime.records.retrieval import read_retrieval_data, read_retrieval_folder, read_run, write_run
     from bert_runtime.retrieval import retrieve, score_run
 
+    if run_output is not None:
+        check_writable(run_output)
     paths = [path for path in files if path is not None]
     data = read_retrieval_data(*paths) if folder is None else read_retrieval_folder(folder)
     candidates = None if first_stage is None else read_run(first_stage)

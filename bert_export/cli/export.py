@@ -186,6 +186,9 @@ def export(
     """
     from bert_export import export as export_checkpoint
 
+    if "auto" in precisions and len(set(precisions)) > 1:
+        others = " ".join(f"--precision {name}" for name in precisions)
+        raise click.UsageError(f"--precision auto chooses by itself: name all precisions, or only auto; found {others}")
     with stage_progress(_expected_stages(targets, precisions)) as progress:
         manifest = export_checkpoint(
             checkpoint, bundle,

@@ -21,7 +21,7 @@ from bert_export.cli.options import (
 )
 from bert_export.cli.param_types import PATH
 from bert_export.cli.predict_inputs import Item, argument_items, file_items, grouped, is_live, stdin_items
-from bert_export.cli.predict_output import Answer, json_line, open_output, text_line
+from bert_export.cli.predict_output import Answer, check_writable, json_line, open_output, text_line
 from bert_export.cli.progress import count_progress
 from bert_export.cli.table_output import check_format, csv_header, csv_line, is_csv_file, result_columns
 from bert_export.cli.zero_shot_options import check_zero_shot_usage, with_candidate_labels, zero_shot_options
@@ -101,6 +101,8 @@ def predict(
         raise click.UsageError("--on-error return has no place in arrays; choose skip, or write JSON lines")
     if output_file is not None:
         check_format(output_file)
+    if output_file is not None and is_array_file(output_file):
+        check_writable(output_file)
     zero_shot = candidate_labels, hypothesis_template, multi_label
     check_zero_shot_usage(*zero_shot, has_pair=pair is not None or question is not None)
     loaded = load_model(bundle, **options)

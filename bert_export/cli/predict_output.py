@@ -11,7 +11,7 @@ from bert_runtime.errors import BertError, DataError
 from bert_runtime.inputs import InputFailure
 from bert_runtime.tasks import Result, TextInput
 
-__all__ = ["Answer", "encodable", "json_line", "open_output", "text_line"]
+__all__ = ["Answer", "check_writable", "encodable", "json_line", "open_output", "text_line"]
 
 Answer = Result | InputFailure
 
@@ -32,6 +32,14 @@ def text_line(value: TextInput | DataError, answer: Answer) -> str:
 def encodable(line: str) -> str:
     r"""Write lone surrogates, as of a text that cannot be processed, as `\udce9`, their escape in JSON, too."""
     return line if line.isascii() else line.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def check_writable(path: Path) -> None:
+    """Raise `DataError`, before anything is computed, where there cannot be a file at `path`."""
+    if path.is_dir():
+        raise DataError(f"{path}: expected a file to write, found a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise DataError(f"{path}: expected a folder {path.parent} to write into, found none; make it first")
 
 
 @contextmanager

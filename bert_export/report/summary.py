@@ -75,11 +75,10 @@ def _changed(compared: Comparison, unit: str) -> Tile:
     """Return how many decisions, or by how much numbers, differ from FP32's."""
     if compared.differences:
         largest = compared.differences[0]
-        return Tile(
-            "Largest change by INT8", f"{abs(largest.variant - largest.reference):.2g}", f"of {compared.units:,} {unit}"
-        )
+        change = abs(largest.variant - largest.reference)
+        return Tile("Largest change from FP32", f"{change:.2g}", f"of {compared.units:,} {unit}")
     share = f" ({compared.changed / compared.units:.2%})" if compared.changed else ""
-    return Tile("Changed by INT8", f"{compared.changed:,}", f"of {compared.units:,} {unit}{share}")
+    return Tile("Changed from FP32", f"{compared.changed:,}", f"of {compared.units:,} {unit}{share}")
 
 
 def _recorded_fidelity(variant: VariantRecord) -> list[Tile]:

@@ -87,6 +87,10 @@ class MissingExtraError(DeploymentError):
         """The Python module that cannot be imported."""
         self.extra = extra
         """The extra of bert-export that installs it."""
+        self._purpose = purpose
+
+    def __reduce__(self) -> tuple[type["MissingExtraError"], tuple[str, str, str]]:
+        return type(self), (self.module, self.extra, self._purpose)  # for processes that it comes from
 
 
 class CudaUnavailableError(DeploymentError):

@@ -18,14 +18,19 @@ def judge_retrieved(task: SparseEmbedding, outputs: Sequence[Outputs], examples:
     """Judge the best of all second texts for each row's first text, by dot product."""
     texts, index = task.index(outputs)
     numbers = {text: number for number, text in enumerate(texts)}
+    targets: dict[str, set[str]] = {}  # a query's rows may have different texts, all of which are right
+    for query, example in zip(outputs[0::2], examples, strict=True):
+        targets.setdefault(query.input.text, set()).add(example.target)
     decisions: list[Decision] = []
     outcomes: list[int] = []
     for query, example in zip(outputs[0::2], examples, strict=True):
         scores = index.scores(query.arrays[0])
         best = texts[int(scores.argmax())]
-        rank = 1 + int((scores > scores[numbers[example.target]]).sum())
+        right = targets[query.input.text]
+        better = np.flatnonzero(scores > scores[numbers[example.target]])
+        rank = 1 + sum(texts[number] not in right for number in better)
         decisions.append(
-            Decision(text=query.input.text, expected=example.target, predicted=best, correct=best == example.target)
+            Decision(text=query.input.text, expected=example.target, predicted=best, correct=best in right)
         )
         outcomes.append(int(np.searchsorted(_RANKS, rank)))
     table = Table.count(("rank of the right text",), _OUTCOMES, [0] * len(outcomes), outcomes)

@@ -180,8 +180,8 @@ class BatchFunction:
         else:
             names = list(map(str, data.columns))
             self.columns.check(names, "the table")
-            kept = data[list(self._kept(names, "the table"))]
-            values = [data[name].tolist() for name in self.columns.names]
+            kept = data.iloc[:, [names.index(name) for name in self._kept(names, "the table")]]
+            values = [data.iloc[:, names.index(name)].tolist() for name in self.columns.names]
         answers = pa.Table.from_arrays(self._arrays(values), schema=pa.schema(self.fields))
         frame = answers.to_pandas(integer_object_nulls=True).set_axis(data.index)
         return pd.concat([kept, frame], axis=1)

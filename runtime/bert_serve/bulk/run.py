@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -137,6 +138,11 @@ def prepare_run(
     if inside := [file.path for file in files if file.path.is_relative_to(output.resolve())]:
         raise DataError(f"{inside[0]}: expected inputs outside of the output folder; choose another folder for answers")
     parts = plan_parts(files, part_rows)
+    if taken := [name for name, count in Counter(part.output for part in parts).items() if count > 1]:
+        raise DataError(
+            f"{taken[0]}: expected one file of answers of this name, found two, one of them a part of a large input; "
+            "answer them into separate folders"
+        )
     options = _recorded_options(function, part_rows)
     output.mkdir(parents=True, exist_ok=True)
     with _exclusive(output):

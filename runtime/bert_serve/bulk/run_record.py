@@ -100,6 +100,12 @@ class RunRecord:
             for file in files
             if file.name in self.inputs and states[file.name].sha256 != self.inputs[file.name].sha256
         ]
+        stems = {InputFile(Path(name), name).stem: name for name in self.inputs}
+        problems += [
+            f"{file.path} would have the answers of {stems[file.stem]}, another file of this name"
+            for file in files
+            if stems.get(file.stem, file.name) != file.name
+        ]
         if problems:
             raise DataError(
                 f"expected to continue the earlier run, found another: {'; '.join(problems)}. Give the same options "

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from bert_runtime.bundle.manifest import Manifest
 from bert_runtime.errors import InputError
 from bert_runtime.tasks import SentenceEmbedding, Task
+from bert_runtime.variant_choice import choose_gpu_variant
 
 __all__ = ["PRECISIONS", "ModelConfig"]
 
@@ -58,6 +59,8 @@ class ModelConfig:
         """Raise `BundleError` where a bundle lacks the variant to run."""
         if self.precision != "auto":
             manifest.variant(self.precision, "cuda" if self.gpu else "cpu")
+        elif self.gpu:
+            choose_gpu_variant(manifest, self.precision)
 
     def text(self, name: str, task: Task) -> str:
         """Return config.pbtxt for a model of this name, which holds no quotes or backslashes."""

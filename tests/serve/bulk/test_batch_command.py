@@ -114,6 +114,28 @@ def test_another_bundle_is_refused(
     assert (result.exit_code, "bundle_sha256 was" in result.stderr) == (1, True)
 
 
+def test_answers_of_a_file_are_never_taken_for_those_of_another_of_its_name(
+    run_batch: RunBatch, classifier_bundle: Path, tmp_path: Path
+) -> None:
+    (folder := tmp_path / "texts").mkdir()
+    (folder / "a.csv").write_text("text\nhello\n")
+    assert run_batch(classifier_bundle, "--input", folder / "a.csv", "--output", tmp_path / "answers").exit_code == 0
+    (folder / "a.jsonl").write_text('{"text": "bye"}\n')
+    result = run_batch(classifier_bundle, "--input", folder / "a.jsonl", "--output", tmp_path / "answers")
+    assert result.exit_code == 1
+    assert "a.jsonl would have the answers of a.csv, another file of this name" in result.stderr
+
+
+def test_a_part_is_never_taken_for_that_of_another_file(
+    run_batch: RunBatch, classifier_bundle: Path, tmp_path: Path
+) -> None:
+    write_parquet(tmp_path / "texts/a.parquet", 0, 4)
+    write_parquet(tmp_path / "texts/a-00000-of-00002.parquet", 0, 1)
+    arguments = ["--input", tmp_path / "texts", "--part-rows", 2, "--output", tmp_path / "answers"]
+    result = run_batch(classifier_bundle, *arguments)
+    assert (result.exit_code, "a-00000-of-00002.parquet: expected one file of answers" in result.stderr) == (1, True)
+
+
 def test_changed_inputs_are_refused(run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path) -> None:
     arguments = [classifier_bundle, "--input", texts, "--output", tmp_path / "answers"]
     run_batch(*arguments)

@@ -182,6 +182,17 @@ def test_a_missing_pyarrow_is_an_extra(classifier_bundle: Path, monkeypatch: pyt
         batch_function(classifier_bundle)
 
 
+def test_a_missing_extra_can_come_from_another_process() -> None:
+    error = MissingExtraError("onnxruntime", "cpu", "bert-export batch")
+    found = pickle.loads(pickle.dumps(error))
+    assert (type(found), str(found), found.extra) == (MissingExtraError, str(error), "cpu")
+
+
+def test_columns_of_pandas_need_not_be_texts(classify: BatchFunction) -> None:
+    frame = pd.DataFrame([["hello", 7]], columns=["text", 0])
+    assert list(classify(frame).columns[:2]) == ["text", 0]
+
+
 def test_pickles_as_its_arguments(classify: BatchFunction) -> None:
     classify(pa.table({"text": ["hello"]}))
     pickled = pickle.dumps(classify)

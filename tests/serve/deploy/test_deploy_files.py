@@ -70,7 +70,7 @@ def test_probes_ask_paths_that_the_server_has(kind: str, paths: set[str]) -> Non
 
 def test_the_health_check_of_the_image_asks_a_path_that_the_server_has(paths: set[str]) -> None:
     (check,) = [text for name, text in dockerfile_stages()[-1] if name == "HEALTHCHECK"]
-    assert "http://127.0.0.1:8080/health'" in check
+    assert "'http://127.0.0.1:' + os.environ['BERT_SERVE_PORT'] + '/health'" in check
     assert "/health" in paths
 
 

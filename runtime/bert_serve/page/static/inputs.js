@@ -53,9 +53,10 @@ export class Inputs {
     return element("button", { type: "button", class: "quiet", onclick: insert }, `Insert ${token}`);
   }
 
-  /** Return what is written, by field. */
+  /** Return what is written, by field; nothing of a field that is folded away. */
   get values() {
-    return Object.fromEntries([...this.areas].map(([name, area]) => [name, area.value]));
+    const isFolded = (area) => area.closest("details")?.open === false;
+    return Object.fromEntries([...this.areas].map(([name, area]) => [name, isFolded(area) ? "" : area.value]));
   }
 
   /** Write into the fields. */

@@ -18,6 +18,8 @@ let model = null;
 let inputs = null;
 let numExamples = 0;
 let runNumber = 0; // so that a late answer does not replace a newer one
+let isRunning = false;
+let waitsForServer = false; // the error that is shown says so
 
 const attention = new AttentionTab(byId("panel-attention"));
 
@@ -27,10 +29,12 @@ async function loadModels() {
     server = await fetchModels();
   } catch (error) {
     showError(error.status === 401 ? refusedKey() : error.message);
+    waitsForServer = true;
     if (error.status !== 401) setTimeout(loadModels, READY_CHECK_MS);
     return;
   }
-  showError(null);
+  if (waitsForServer) showError(null);
+  waitsForServer = false;
   byId("key-area").hidden = !server.needs_key;
   showModels();
   if (server.models.some(({ ready }) => !ready)) setTimeout(loadModels, READY_CHECK_MS);
@@ -43,7 +47,7 @@ function showModels() {
     element("option", { value: name, disabled: !ready }, ready ? name : `${name} (loading)`)));
   const ready = server.models.filter((served) => served.ready);
   select.disabled = !ready.length;
-  byId("run").disabled = !ready.length;
+  byId("run").disabled = !ready.length || isRunning;
   if (!ready.length) return showStatus("The models are being loaded.");
   select.value = ready.some(({ name }) => name === chosen) ? chosen : ready[0].name;
   if (select.value !== model?.name) chooseModel(select.value);
@@ -98,7 +102,7 @@ async function run() {
   const asked = { model, inputs: inputs.inputs };
   const columns = [];
   byId("answer").setAttribute("aria-busy", "true");
-  byId("run").disabled = true;
+  byId("run").disabled = isRunning = true;
   try {
     for (const precision of chosenPrecisions()) {
       showStatus(`Running ${precision.toUpperCase()} …`);
@@ -106,15 +110,15 @@ async function run() {
       if (number !== runNumber) return;
       columns.push({ precision, served: precision === asked.model.precisions[0], answer });
       show(columns, asked);
+      if (columns.length === 1) attention.setInput(asked.inputs);
     }
     showStatus("Done.", "hidden"); // for screen readers; others see the answer
-    attention.setInput(asked.inputs);
   } catch (error) {
     if (number !== runNumber) return;
     showStatus("");
     showError(error.status === 401 ? refusedKey() : error.message);
   } finally {
-    byId("run").disabled = false;
+    byId("run").disabled = isRunning = false;
     byId("answer").setAttribute("aria-busy", "false");
   }
 }

@@ -1,9 +1,14 @@
 // What two precisions' results have in common.
 
-/** Return the largest absolute difference of scores with the same keys. */
-export function largestDifference(first, second) {
-  const others = new Map(second);
-  return Math.max(0, ...first.filter(([key]) => others.has(key)).map(([key, score]) => Math.abs(score - others.get(key))));
+/**
+ * Return the largest absolute difference of scores with the same keys.
+ *
+ * @param {?number} missing the score of a key that only one of them has; by default such keys do not count
+ */
+export function largestDifference(first, second, missing = null) {
+  const [one, other] = [new Map(first), new Map(second)];
+  const keys = [...new Set([...one.keys(), ...other.keys()])].filter((key) => missing !== null || (one.has(key) && other.has(key)));
+  return Math.max(0, ...keys.map((key) => Math.abs((one.get(key) ?? missing) - (other.get(key) ?? missing))));
 }
 
 /**

@@ -1,6 +1,7 @@
-// Predicted numbers: regression.
+// Predicted numbers: of regression, and the weights of a sparse vector.
 
 import { element } from "../dom.js";
+import { largestDifference } from "./agreement.js";
 
 export function render({ items }) {
   const rows = items.map(({ label, score }) =>
@@ -9,6 +10,7 @@ export function render({ items }) {
 }
 
 export function compare(first, second) {
-  const largest = Math.max(...first.items.map(({ score }, index) => Math.abs(score - second.items[index].score)));
+  const scores = ({ items }) => items.map(({ label, score }) => [label, score]);
+  const largest = largestDifference(scores(first), scores(second), 0);
   return `Numbers differ by at most ${largest.toFixed(4)}.`;
 }
