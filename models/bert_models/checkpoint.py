@@ -33,7 +33,7 @@ from bert_models.sentence_transformers import (
 )
 from bert_models.sparse_encoders import is_sparse_encoder_folder, read_sparse_embedding
 from bert_models.task_settings import (
-    DEFAULT_LABELS,
+    default_labels,
     read_dimensions,
     read_feature_extraction,
     read_mask_token,
@@ -109,7 +109,7 @@ class Checkpoint:
             return read_reranking(self.path, self.config_json, read_task_params(name, self.config_json, where))
         if name == FillMask.name:
             return read_task(name, self.config_json, where, **read_mask_token(self.tokenizer(), self.path))
-        defaults = DEFAULT_LABELS if self.was_trained_for(name) else {}
+        defaults = default_labels(self.config_json) if self.was_trained_for(name) else {}
         return read_task(name, {**defaults, **self.config_json}, where)
 
     def _sentence_embedding(self) -> SentenceEmbedding:

@@ -25,6 +25,7 @@ CHECKPOINT_FILES = (
     *TOKENIZER_FILES,
     "modules.json",
     "sentence_bert_config.json",
+    "config_sentence_transformers.json",
     *(f"[1-9]_*/{name}" for name in ("config.json", "model.safetensors", "pytorch_model.bin")),
 )
 """Glob patterns of the files to download; a repository on the hub often holds many others."""

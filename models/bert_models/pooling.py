@@ -60,7 +60,7 @@ class AttentionPooling(nn.Module):
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
         """Pool `hidden`, float [B, S, H], with `attention_mask`, int64 [B, S], to float [B, H]."""
-        scores = self.score(hidden).squeeze(-1).masked_fill(attention_mask == 0, -1e9)
+        scores = self.score(hidden).squeeze(-1).float().masked_fill(attention_mask == 0, -1e9)
         return (hidden * scores.softmax(dim=1).unsqueeze(-1)).sum(dim=1)
 
 

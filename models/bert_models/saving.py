@@ -92,9 +92,10 @@ def _save_tokenizer(folder: Path, source: Path, family: str, max_tokens: int | N
             shutil.copyfile(source / name, folder / name)
     if not (folder / "tokenizer.json").is_file():
         read_tokenizer(source, family).save(str(folder / "tokenizer.json"))
-    settings = wordpiece_settings(read_json(folder / "tokenizer.json"))
     if (folder / "tokenizer_config.json").is_file():
         settings = read_json(folder / "tokenizer_config.json")
+    else:
+        settings = wordpiece_settings(read_json(folder / "tokenizer.json"))
     if max_tokens is not None:
         settings["model_max_length"] = max_tokens
     if settings:

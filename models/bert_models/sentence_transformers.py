@@ -7,6 +7,7 @@ A `Normalize` module has no settings, so its folder may be absent.
 `bert_models.sparse_encoders` knows the settings of its `SparseEncoder`.
 """
 
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -155,16 +156,23 @@ def listed_modules(folder: Path) -> list[tuple[str, Path]]:
         CheckpointError: `modules.json` is malformed, or names folders elsewhere, or one folder twice.
     """
     found: list[tuple[str, Path]] = []
-    for kind in (str(module.get("type", "")).rpartition(".")[2] for module in _modules(folder)):
+    for module in _modules(folder):
+        kind = _kind(module)
         number = sum(kind == other for other, _ in found)
-        found.append((kind, folder if kind == "Transformer" else _folders(folder, kind)[number]))
+        is_encoder = kind == "Transformer" or module.get("path") == ""
+        found.append((kind, folder if is_encoder else _folders(folder, kind)[number]))
     return found
+
+
+def _kind(module: Mapping[str, Any]) -> str:
+    """Return the class of a module, without its Python module."""
+    return str(module.get("type", "")).rpartition(".")[2]
 
 
 def _folders(folder: Path, kind: str) -> list[Path]:
     """Return the folders of the modules of one kind, such as `Dense`, in order."""
     modules = _modules(folder)
-    names = [module.get("path") for module in modules if str(module.get("type", "")).endswith(f".{kind}")]
+    names = [module.get("path") for module in modules if _kind(module) == kind]
     valid = [name for name in names if is_file_name(name)]
     if len(set(valid)) < len(names):
         raise CheckpointError(

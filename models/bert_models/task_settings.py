@@ -25,7 +25,7 @@ from bert_runtime.tasks import (
 )
 
 __all__ = [
-    "DEFAULT_LABELS",
+    "default_labels",
     "read_dimensions",
     "read_feature_extraction",
     "read_labels",
@@ -34,9 +34,6 @@ __all__ = [
     "read_task_params",
     "task_config_json",
 ]
-
-DEFAULT_LABELS = {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}
-"""Labels of a trained head whose `config.json` has none: `transformers` omits its default."""
 
 _PROBLEM_TYPES = {
     "single_label": "single_label_classification",
@@ -53,6 +50,13 @@ _RELEVANCE_LABEL = "LABEL_0"
 
 _MASK_TOKENS = ("[MASK]", "<mask>")
 """Mask tokens of the supported vocabularies."""
+
+
+def default_labels(config_json: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the labels of a trained head whose `config.json` names none: `num_labels` of them, by default two."""
+    count = config_json.get("num_labels")
+    count = count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 2
+    return {"id2label": {str(number): f"LABEL_{number}" for number in range(count)}}
 
 
 def read_task(name: str, values: Mapping[str, Any], where: Path, **more: Any) -> Task:

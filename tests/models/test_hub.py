@@ -54,7 +54,8 @@ def test_only_needed_files_are_downloaded(hub: Hub, classifier_checkpoint: Path)
 
 
 def test_download_patterns_cover_every_file_that_is_read() -> None:
-    assert {*WEIGHT_FILES, *TOKENIZER_FILES, "config.json", "modules.json"} <= {*CHECKPOINT_FILES, *PICKLE_FILES}
+    others = {"config.json", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"}
+    assert {*WEIGHT_FILES, *TOKENIZER_FILES, *others} <= {*CHECKPOINT_FILES, *PICKLE_FILES}
 
 
 def test_sentence_transformers_model_is_downloaded_completely(hub: Hub, embedding_checkpoint: Path) -> None:

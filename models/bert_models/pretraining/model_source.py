@@ -116,6 +116,12 @@ def _build_new(
         raise TrainingError(f"expected a family of {', '.join(FAMILIES)}, found {family!r}")
     tokenizer = read_tokenizer(folder, family)
     vocabulary = PretrainingVocabulary.from_tokenizer(tokenizer)
+    padding = FAMILIES[family].fixed_config.get("pad_token_id", vocabulary.pad_id)
+    if vocabulary.pad_id != padding:
+        raise TrainingError(
+            f"{folder}: {family} needs a vocabulary with the padding token at id {padding}, found it at "
+            f"{vocabulary.pad_id}; take the tokenizer of one of its checkpoints, or another family"
+        )
     config = FAMILIES[family].preset(size, vocab_size=vocabulary.size, pad_token_id=vocabulary.pad_id, **overrides)
     check_objective(config, settings)
     mask = FillMask(**read_mask_token(tokenizer, folder))
