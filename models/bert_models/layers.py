@@ -20,16 +20,7 @@ from bert_models.relative_positions import RelativePositionBias
 from bert_models.rotary import Rotation, build_rotary, rotate
 from bert_models.token_pruning import keep_tokens, take_tokens
 
-__all__ = [
-    "Embeddings",
-    "Encoder",
-    "EncoderLayer",
-    "FeedForward",
-    "SelfAttention",
-    "activation_function",
-    "layer_norm",
-    "set_dropout",
-]
+__all__ = ["Embeddings", "Encoder", "EncoderLayer", "FeedForward", "SelfAttention", "activation_function", "layer_norm"]
 
 
 def activation_function(name: str) -> Callable[[Tensor], Tensor]:
@@ -307,12 +298,3 @@ class Encoder(nn.Module):
         positions = torch.arange(tokens, device=mask.device)
         near = (positions[None, :] - positions[:, None]).abs() <= window
         return AttentionContext(mask & near, None if self.local_rotary is None else self.local_rotary(tokens))
-
-
-def set_dropout(model: nn.Module, probability: float) -> None:
-    """Set the probability of all dropout of a model, also that of its attention."""
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = probability
-        elif isinstance(module, SelfAttention):
-            module.attention_dropout = probability

@@ -133,7 +133,8 @@ def test_every_key_of_a_bundle_is_specified() -> None:
     for task in TASKS.values():
         row = re.search(rf"^\| `{task.name}` \| (.*) \|$", page, re.MULTILINE)
         assert row
-        assert sorted(re.findall(r"`(\w+)`", row[1])) == sorted(item.name for item in fields(task)), task.name
+        keys = {"targets" if item.name == "candidates" else item.name for item in fields(task)}  # of fill-mask
+        assert set(re.findall(r"`(\w+)`", row[1])) == keys, task.name
 
 
 def test_every_data_format_is_described() -> None:

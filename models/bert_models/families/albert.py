@@ -25,7 +25,7 @@ ALBERT = replace(
     name="albert",
     prefix="albert.",
     always_projects=True,
-    defaults={"activation": "gelu_new", "embedding_size": 128, "num_layer_groups": 1},
+    defaults={"activation": "gelu_new", "num_layer_groups": 1},
     config_keys={
         **BERT.config_keys,
         "embedding_size": "embedding_size",

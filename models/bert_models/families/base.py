@@ -163,7 +163,7 @@ class Family:
             raise ConfigError(f"{where}: {'; '.join(problems)}")
         found |= nested
         if found.get("embedding_size") == found["hidden_size"] and not self.always_projects:
-            found["embedding_size"] = None
+            del found["embedding_size"]
         try:
             return EncoderConfig(family=self.name, **{**self.defaults, **found})
         except ConfigError as error:

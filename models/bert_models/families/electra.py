@@ -13,7 +13,7 @@ ELECTRA = replace(
     BERT,
     name="electra",
     prefix="electra.",
-    defaults={"embedding_size": 128, "classifier_activation": "gelu", "prediction_activation": "gelu"},
+    defaults={"classifier_activation": "gelu", "prediction_activation": "gelu"},
     config_keys={**BERT.config_keys, "embedding_size": "embedding_size"},
     encoder_weights={**BERT.encoder_weights, "embeddings.projection": "embeddings_project"},
     head_weights={
@@ -44,8 +44,8 @@ ELECTRA = replace(
     decoder_weights=("generator_lm_head.weight",),
     sizes={
         "small": {**bert_size(12, 256), **_COMMON, "embedding_size": 128},
-        "base": {**bert_size(12, 768), **_COMMON, "embedding_size": None},
-        "large": {**bert_size(24, 1024), **_COMMON, "embedding_size": None},
+        "base": {**bert_size(12, 768), **_COMMON},
+        "large": {**bert_size(24, 1024), **_COMMON},
     },
     ignored_weights=(
         r"(electra\.)?embeddings\.position_ids"

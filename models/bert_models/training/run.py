@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import lightning.pytorch as pl
 
 from bert_models.checkpoint import Checkpoint, open_checkpoint
-from bert_models.layers import set_dropout
+from bert_models.dropout import set_dropout
 from bert_models.model import TaskModel
 from bert_models.saving import save_model
 from bert_models.training.class_weights import class_weights

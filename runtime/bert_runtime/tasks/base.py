@@ -155,8 +155,7 @@ class Task(ABC):
 
     def prefixed(self, inputs: Sequence[TextInput]) -> list[TextInput]:
         """Return inputs with `text_prefix`, as they are tokenized."""
-        prefix = self.text_prefix
-        return [value._replace(text=prefix + value.text) for value in inputs] if prefix else list(inputs)
+        return [item._replace(text=self.text_prefix + item.text) for item in inputs] if self.text_prefix else [*inputs]
 
     @property
     def output_width(self) -> int | None:

@@ -54,7 +54,8 @@ def _read_parquet(
     whole = file.schema_arrow.remove_metadata()
     names = [name for name in whole.names if keep is None or name in keep or name in columns.names]
     # A text that is not UTF-8 is replaced by null, also in a column that has none.
-    schema = pa.schema([whole.field(name).with_nullable(name in columns.names) for name in names])
+    fields = [whole.field(name) for name in names]
+    schema = pa.schema([field.with_nullable(True) if field.name in columns.names else field for field in fields])
     rows = _parquet_rows(file, part, names, batch_rows)
     return schema, (
         _without_invalid_texts(

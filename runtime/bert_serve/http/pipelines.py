@@ -5,7 +5,6 @@
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body
@@ -211,10 +210,14 @@ async def _answer(served: ServedModel, body: PipelineRequest, request: Request) 
     options, shaping = runtime_options(task, parameters)
     listed = inputs if isinstance(inputs, list) else [inputs]
     if isinstance(task, SentenceEmbedding):
-        embed_all = partial(embed, served, caller=request, truncate=truncate, **shaping, **options)
+
+        async def vectors_of(texts: list[str]) -> Vectors:
+            vectors, _ = await embed(served, texts, request, truncate=truncate, **shaping, **options)
+            return vectors
+
         if isinstance(inputs, dict) and "source_sentence" in inputs:
-            return JSONResponse(await _similarities(inputs, embed_all))
-        return JSONResponse((await embed_all(_texts(listed)))[0] if listed else [])
+            return JSONResponse(await _similarities(inputs, vectors_of))
+        return JSONResponse(await vectors_of(_texts(listed)) if listed else [])
     shape = pipeline_answer(task, shaping)
     results = await served.results(listed, request, options=options, truncate=truncate)
     answers = [shape(result) for result in results]
@@ -235,9 +238,7 @@ def _texts(inputs: Sequence[str | Mapping[str, Any]]) -> list[str]:
     return texts
 
 
-async def _similarities(
-    inputs: Mapping[str, Any], embed_all: Callable[[list[str]], Awaitable[tuple[Vectors, int]]]
-) -> FloatArray:
+async def _similarities(inputs: Mapping[str, Any], vectors_of: Callable[[list[str]], Awaitable[Vectors]]) -> FloatArray:
     """Return the cosine similarity of a text with each of several."""
     source, sentences = inputs["source_sentence"], inputs.get("sentences")
     if set(inputs) != {"source_sentence", "sentences"} or not isinstance(sentences, list):
@@ -246,4 +247,4 @@ async def _similarities(
         if not isinstance(text, str):
             where = f"sentences.{index - 1}" if index else "source_sentence"
             raise InputError(f"inputs.{where}: expected a text, found {type(text).__name__}")
-    return similarities_to_first((await embed_all([source, *sentences]))[0])
+    return similarities_to_first(await vectors_of([source, *sentences]))

@@ -16,8 +16,8 @@ from bert_runtime.vector_quantization import Vectors
 from bert_serve.http.model_choice import check_task
 from bert_serve.http.text_inputs import run_texts_or_ids
 from bert_serve.serving.caller import Caller
-from bert_serve.serving.engine import count_tokens
 from bert_serve.serving.served_model import ServedModel
+from bert_serve.serving.sizes import count_tokens
 from bert_serve.serving.token_ids import TokenIds
 
 __all__ = ["embed", "embed_tokens", "similarities_to_first"]

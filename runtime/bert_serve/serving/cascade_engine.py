@@ -15,7 +15,8 @@ from bert_runtime.tasks import Outputs
 from bert_runtime.zero_shot import ZeroShotClassifier
 from bert_serve.metrics import Metrics, ModelMetrics
 from bert_serve.serving.caller import Caller
-from bert_serve.serving.engine import INLINE_CHARACTERS, Engine, num_characters
+from bert_serve.serving.engine import INLINE_CHARACTERS, Engine
+from bert_serve.serving.sizes import num_characters
 from bert_serve.serving.token_queue import Reservation
 from bert_serve.settings import EngineSettings
 

@@ -16,18 +16,19 @@ from bert_runtime.batching.streaming import EncodedInput
 from bert_runtime.errors import BundleError
 from bert_runtime.inputs import SingleInput
 from bert_runtime.numerics import FloatArray
-from bert_runtime.tasks import Outputs, Result, Task, TextInput
+from bert_runtime.tasks import Outputs, Result, TextInput
 from bert_runtime.verification import self_test
 from bert_runtime.zero_shot import ZeroShotClassifier
 from bert_serve.errors import TextTooLongError, TooManyTextsError
 from bert_serve.metrics import ModelMetrics
 from bert_serve.serving.caller import Caller, wait_for
+from bert_serve.serving.sizes import num_answers, num_characters
 from bert_serve.serving.token_ids import TokenIds, check_token_ids
 from bert_serve.serving.token_queue import Job, Reservation, TokenQueue
 from bert_serve.serving.worker import Worker
 from bert_serve.settings import EngineSettings
 
-__all__ = ["INLINE_CHARACTERS", "Engine", "count_tokens", "num_characters"]
+__all__ = ["INLINE_CHARACTERS", "Engine"]
 
 _TAKEN_BATCHES = 4
 """Batches of `max_batch_tokens` that the worker takes at a time: enough to sort by length and to fill the parallel
@@ -42,7 +43,7 @@ INLINE_CHARACTERS = 1_000
 the capacity in requests of 32 texts, tokenizing these there took a quarter of the loop's time (py-spy)."""
 
 _INLINE_ANSWERS = 32
-"""Answers that are decoded at once, without a thread, counted by `_num_answers`: 5 ms for 32 windows of a question's
+"""Answers that are decoded at once, without a thread, counted by `num_answers`: 5 ms for 32 windows of a question's
 context, measured with the tests' toy model (0.20 s for 1,220 windows)."""
 
 _TOKENS_PER_CHARACTER = 0.3
@@ -269,7 +270,7 @@ class Engine:
     async def decode(self, outputs: Sequence[Outputs], options: Mapping[str, Any] | None = None) -> list[Result]:
         """Return the results of raw outputs; raise `InputError` for an option that the task does not have."""
         task = self.model.task.with_options(**options) if options else self.model.task
-        if _num_answers(outputs, task) > _INLINE_ANSWERS:
+        if num_answers(outputs, task) > _INLINE_ANSWERS:
             return await asyncio.to_thread(lambda: list(map(task.decode, outputs)))
         return list(map(task.decode, outputs))
 
@@ -280,24 +281,6 @@ class Engine:
     def join(self, timeout_s: float) -> None:
         """Wait until a closed engine's thread has ended."""
         self._worker.join(timeout_s)
-
-
-def num_characters(inputs: Sequence[SingleInput]) -> int:
-    """Count the characters of inputs, as far as they are texts."""
-    texts: list[object] = []
-    for value in inputs:
-        texts += [value] if isinstance(value, str) else value.values() if isinstance(value, Mapping) else value
-    return sum(len(text) for text in texts if isinstance(text, str))
-
-
-def count_tokens(outputs: Sequence[Outputs]) -> int:
-    """Count the tokens that were read, special tokens included."""
-    return sum(len(window) for output in outputs for window in output.encodings)
-
-
-def _num_answers(outputs: Sequence[Outputs], task: Task) -> int:
-    """Count what is decoded: the windows of long texts, and for each as many answers as were asked for."""
-    return sum(len(output.arrays) for output in outputs) * int(getattr(task, "top_k", 1) or 1)
 
 
 def _set_done(done: "asyncio.Future[None]") -> None:

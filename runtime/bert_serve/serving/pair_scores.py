@@ -9,8 +9,8 @@ from bert_runtime.numerics import FloatArray, sigmoid
 from bert_runtime.ranking import query_pairs, relevance_logits
 from bert_runtime.tokenization import TextTokenizer
 from bert_serve.serving.caller import Caller
-from bert_serve.serving.engine import count_tokens
 from bert_serve.serving.served_model import ServedModel
+from bert_serve.serving.sizes import count_tokens
 
 __all__ = ["PairScores", "pair_scores"]
 

@@ -93,6 +93,9 @@ class Engine:
     def predict(self, text: TextInput) -> None:
         self.predict_batch([text])
 
+    def choose_batches(self, texts: Sequence[TextInput]) -> None:
+        assert texts
+
     def predict_batch(self, texts: Sequence[TextInput]) -> None:
         self.calls.append(len(texts))
         if self.error is not None:

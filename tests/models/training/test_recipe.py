@@ -15,7 +15,8 @@ from bert_models import (
     load_model,
     open_checkpoint,
 )
-from bert_models.layers import SelfAttention, set_dropout
+from bert_models.dropout import set_dropout
+from bert_models.layers import SelfAttention
 from bert_models.training import TrainSettings, fine_tune
 from bert_models.training.data import ExampleDataset, TensorBatch, train_loader
 from bert_models.training.loop import fit

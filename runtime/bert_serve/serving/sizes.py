@@ -1,0 +1,26 @@
+"""Sizes of the work of a request: characters, tokens, answers."""
+
+from collections.abc import Mapping, Sequence
+
+from bert_runtime.inputs import SingleInput
+from bert_runtime.tasks import Outputs, Task
+
+__all__ = ["count_tokens", "num_answers", "num_characters"]
+
+
+def num_characters(inputs: Sequence[SingleInput]) -> int:
+    """Count the characters of inputs, as far as they are texts."""
+    texts: list[object] = []
+    for value in inputs:
+        texts += [value] if isinstance(value, str) else value.values() if isinstance(value, Mapping) else value
+    return sum(len(text) for text in texts if isinstance(text, str))
+
+
+def count_tokens(outputs: Sequence[Outputs]) -> int:
+    """Count the tokens that were read, special tokens included."""
+    return sum(len(window) for output in outputs for window in output.encodings)
+
+
+def num_answers(outputs: Sequence[Outputs], task: Task) -> int:
+    """Count what is decoded: the windows of long texts, and for each as many answers as were asked for."""
+    return sum(len(output.arrays) for output in outputs) * int(getattr(task, "top_k", 1) or 1)
