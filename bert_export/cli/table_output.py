@@ -17,7 +17,7 @@ _UNKNOWN_FORMATS = (".gz", ".parquet", ".tsv", ".xlsx")
 """Ends of file names that would say something else than what is in the file."""
 
 _LINE_END = "\r\n"
-"""What Python before 3.13 quotes values by: of an empty line end, a value with line breaks became several rows."""
+"""End of a line, by whose characters Python before 3.13 quotes values: with none, a value became several rows."""
 
 
 def check_format(path: Path) -> None:
