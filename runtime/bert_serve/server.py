@@ -126,12 +126,12 @@ def _bind(config: uvicorn.Config) -> socket.socket:
 
 
 def _is_listening(path: str) -> bool:
-    """Return whether a server accepts connections at a Unix socket."""
+    """Return whether a server accepts connections at a Unix socket, or may do so for another user."""
     with socket.socket(socket.AF_UNIX) as client:
         try:
             client.connect(path)
-        except ConnectionRefusedError:
-            return False
+        except OSError as error:
+            return not isinstance(error, ConnectionRefusedError)
         return True
 
 

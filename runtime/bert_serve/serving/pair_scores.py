@@ -68,7 +68,7 @@ async def pair_scores(
 
 
 def _about(texts: Sequence[str], max_tokens: int | None) -> Sequence[str]:
-    """Return about the characters of texts that `_shorten` leaves."""
+    """Return roughly the part of each text that `_shorten` leaves."""
     return texts if max_tokens is None else [text[: _CHARACTERS_PER_TOKEN * max_tokens] for text in texts]
 
 
