@@ -112,7 +112,7 @@ class TrainSettings(OptimizationSettings):
     dropout: float | None = None
     """Dropout probability everywhere, of attention too, in place of those of the checkpoint, which it keeps."""
     freeze_embeddings: bool = False
-    """Do not train the token embeddings: faster, and words that the training file lacks do not fall behind the others."""
+    """Do not train the token embeddings: faster, and words that the training file lacks stay beside the others."""
     gradient_checkpointing: bool = False
     """Recompute the layers in the backward pass instead of storing their activations (Chen et al., arXiv:1604.06174).
     """
