@@ -15,7 +15,7 @@ from bert_export.calibration_texts import INPUT_FIELDS
 from bert_runtime.numerics import FloatArray
 from bert_runtime.records import Record
 
-__all__ = ["SimilarWords", "augmented_rows", "num_copies"]
+__all__ = ["SimilarWords", "augmented_rows", "num_copies", "num_words", "shares_of_copies"]
 
 _REPLACED_SHARE = 0.4
 """Share of the words that are replaced, if they have similar ones (TinyBERT's p_t, appendix A)."""
@@ -29,15 +29,43 @@ _MAX_WORDS = 20_000
 _MAX_PIECES = 3
 """Pieces of such a word at most: the mean of more says little, and a script without spaces has no words here."""
 
-_ROWS_WANTED, _MAX_COPIES = 40_000, 9
-"""Rows that copies are made for, and copies of a row at most (judgements)."""
+_COPIES_PER_S, _MAX_COPIES = 60, 9
+"""Copies for each second of the budget, and of each row at most (judgements): more than there is time to train on."""
+
+_NUM_LENGTH_GROUPS, _MAX_SHARE = 8, 10.0
+"""Groups of rows by their length, and how many times as many copies as others a row has at most (judgements)."""
 
 _WORD = re.compile(r"\w+")
 
 
-def num_copies(num_rows: int) -> int:
-    """Return how many copies of each row there should be: the fewer rows, the more copies."""
-    return min(max(-(-_ROWS_WANTED // num_rows) - 1, 0), _MAX_COPIES)
+def num_copies(num_rows: int, budget_s: float) -> int:
+    """Return how many copies of each row there should be: at most as many as there is time for."""
+    return min(int(_COPIES_PER_S * budget_s) // num_rows, _MAX_COPIES)
+
+
+def num_words(record: Record) -> int:
+    """Return the number of words of a row's inputs."""
+    return sum(1 for _ in _words(record))
+
+
+def shares_of_copies(records: Sequence[Record], like: Sequence[Record]) -> FloatArray:
+    """Return how many copies rows should have, so that these are as long as other rows; 1 on average, float [rows].
+
+    Training files may have shorter texts than those a model is for: most rows of SST-2 are phrases of the sentences.
+
+    Args:
+        records: Rows.
+        like: Other rows, such as those of dev.
+    """
+    lengths, wanted = (np.array(list(map(num_words, rows))) for rows in (records, like))
+    limits = np.quantile(wanted, np.arange(_NUM_LENGTH_GROUPS) / _NUM_LENGTH_GROUPS)  # the first group is shorter
+    groups, wanted_groups = (np.searchsorted(limits, part, side="right") for part in (lengths, wanted))
+    found, expected = (np.bincount(part, minlength=len(limits) + 1) for part in (groups, wanted_groups))
+    shares = (expected / len(wanted) / np.maximum(found / len(records), 1e-12))[groups]
+    if not shares.any():  # all are shorter
+        return np.ones(len(records))
+    shares = np.minimum(shares / shares.mean(), _MAX_SHARE)
+    return np.asarray(shares / shares.mean())
 
 
 class SimilarWords:
@@ -88,7 +116,9 @@ def _most_similar(vectors: FloatArray, pieces: Sequence[set[int]]) -> list[list[
     return similar
 
 
-def augmented_rows(records: Sequence[Record], similar: SimilarWords, copies: int, seed: int) -> list[Record]:
+def augmented_rows(
+    records: Sequence[Record], similar: SimilarWords, copies: int, shares: FloatArray, seed: int
+) -> list[Record]:
     """Return copies of rows, without labels, in which words are replaced by similar ones at random.
 
     A copy that equals its row, as in scripts without spaces between words, is left out.
@@ -96,11 +126,20 @@ def augmented_rows(records: Sequence[Record], similar: SimilarWords, copies: int
     Args:
         records: Rows.
         similar: Replacements.
-        copies: Copies of each row.
+        copies: Copies of each row, on average.
+        shares: How many copies each row has of them, see `shares_of_copies`.
         seed: Seed of all choices.
+
+    Returns:
+        The copies in rounds, each of which has as many as there are rows, about, in the order of the rows.
     """
     random = np.random.default_rng(seed)
-    copied = (_changed(record, similar, random) for _ in range(copies) for record in records)
+    phases = random.random(len(records))
+    copied: list[Record | None] = []
+    for turn in range(copies):
+        counts = np.floor(phases + (turn + 1) * shares) - np.floor(phases + turn * shares)
+        for record, count in zip(records, counts.astype(int).tolist(), strict=True):
+            copied += [_changed(record, similar, random) for _ in range(count)]
     return [record for record in copied if record is not None]
 
 

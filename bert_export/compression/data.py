@@ -3,9 +3,15 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from statistics import fmean
+
+import numpy as np
 
 from bert_export.calibration_texts import INPUT_FIELDS
+from bert_export.compression.augmentation import num_words
+from bert_export.compression.planning import TrainingRows
 from bert_models.errors import CompressionError
 from bert_models.training.dev_split import shared_texts, split_rows
 from bert_models.training.infer_task import label_reader
@@ -46,20 +52,18 @@ class SearchData:
     copies: Sequence[Record] = ()
     """Rows to train on that were made of the others, see `augmentation`; the teacher labels them, too."""
 
-    @property
+    @cached_property
     def given(self) -> list[Record]:
-        """The rows to train on that the user gave."""
-        return [*self.train, *self.unlabelled]
+        """The rows to train on that the user gave, in random order: the first ones are a sample of them."""
+        rows = [*self.train, *self.unlabelled]
+        return [rows[index] for index in np.random.default_rng(0).permutation(len(rows))]
 
-    @property
-    def num_train_rows(self) -> int:
-        """How many rows candidates are trained on."""
-        return len(self.train) + len(self.unlabelled) + len(self.copies)
-
-    @property
-    def given_share(self) -> float:
-        """Share of the rows to train on that the user gave."""
-        return (len(self.train) + len(self.unlabelled)) / self.num_train_rows
+    @cached_property
+    def training_rows(self) -> TrainingRows:
+        """How many rows there are to train on, and how long copies are."""
+        given, copies = (list(map(num_words, records)) for records in (self.given, self.copies))
+        longer = fmean(copies) / max(fmean(given), 1) if copies else 1.0
+        return TrainingRows(num_given=len(given), num_copies=len(copies), copy_work=longer)
 
     def with_copies(self, copies: Sequence[Record]) -> "SearchData":
         """Return the same rows and copies to train on, but for copies that have a text of the gate."""
@@ -70,28 +74,24 @@ class SearchData:
         return [item for example in self.search for item in example.inputs]
 
     def write(self, folder: Path) -> "SearchFiles":
-        """Write the rows as JSONL, unless they are there."""
-        files = SearchFiles(
-            train=folder / ("augmented.jsonl" if self.copies else "train.jsonl"),
-            given=folder / "train.jsonl",
-            dev=folder / "search.jsonl",
-        )
-        given = self.given
-        rows = {files.given: given, files.train: [*given, *self.copies], files.dev: self.search_records}
-        for path, records in rows.items():
-            if not path.is_file():
-                _write_jsonl(path, records)
-        return files
+        """Write the given rows and those of dev that the search sees as JSONL, unless they are there."""
+        dev = folder / "search.jsonl"
+        _write_jsonl(dev, self.search_records)
+        return SearchFiles(given=self.write_first(folder, len(self.given)), dev=dev)
+
+    def write_first(self, folder: Path, num_rows: int) -> Path:
+        """Write the first rows to train on as JSONL, unless they are there: given ones, and then copies."""
+        path = folder / ("train.jsonl" if num_rows == len(self.given) else f"train-{num_rows}.jsonl")
+        _write_jsonl(path, [*self.given, *self.copies][:num_rows])
+        return path
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchFiles:
     """The files that trainings and exports of a search read."""
 
-    train: Path
-    """All rows to train on, the given ones first."""
     given: Path
-    """Those that the user gave. INT8 is calibrated on them: on what people have written."""
+    """The rows to train on that the user gave. INT8 is calibrated on them: on what people have written."""
     dev: Path
     """The dev rows that the search sees."""
 
@@ -219,6 +219,9 @@ def _read_inputs(task: Task, path: Path, columns: Mapping[str, str]) -> list[Rec
 
 
 def _write_jsonl(path: Path, records: Sequence[Record]) -> None:
+    """Write rows as JSONL, unless the file is there."""
+    if path.is_file():
+        return
     with atomic_write(path) as stream:
         for record in records:
             try:

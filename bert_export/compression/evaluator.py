@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -18,13 +18,14 @@ from bert_export.compression.candidates import (
     widest_fast_enough,
 )
 from bert_export.compression.data import SearchData, SearchFiles
-from bert_export.compression.epoch_times import EpochTimes
 from bert_export.compression.goal import CompressionSettings
-from bert_export.compression.halving import Rung, Trial, plan_narrowed_rung, trial_after
+from bert_export.compression.halving import Trial, trial_after
 from bert_export.compression.journal import Journal
 from bert_export.compression.latency_table import LatencyTable
 from bert_export.compression.measuring import Reference, drop_to_json
+from bert_export.compression.planning import Rung, TrainingRows, plan_narrowed_rung
 from bert_export.compression.preparation import time_shapes
+from bert_export.compression.row_times import RowTimes
 from bert_export.compression.search import Measured
 from bert_export.compression.surgery import Surgeon, cut_checkpoint_vocabulary
 from bert_export.errors import ExportError
@@ -40,6 +41,10 @@ _SPEED_MARGIN = 1.03
 """A prediction must exceed the speed that is asked for by so much, since it may be wrong: of two models of a shape that
 was predicted to be 2.08 times as fast, the bundles were 1.98 and 2.00 times as fast. Neurons that a wider margin leaves
 out are lost for sure, and those that a narrower one has too many are cut off later."""
+
+_FIT_MARGIN = 1.01
+"""A bundle must exceed the speed by so much before the longest training, since it is measured once more afterwards (a
+judgement)."""
 
 
 @dataclass
@@ -69,32 +74,25 @@ class CandidateEvaluator:
     """The last trial of every candidate that was trained."""
     timed: set[Shape] = field(default_factory=set)
     """Shapes that were timed because they may be fast enough, in turn with few others."""
-    has_answered_copies: bool = False
-    """Whether the uncompressed model has answered the copies, or is about to."""
-    epochs: dict[str, float] = field(default_factory=dict)
-    """Epochs of each trial's last training, on all rows, by its checkpoint."""
+    num_answered: int = 0
+    """Of the rows to train on, the first ones that the uncompressed model has answered."""
+    work: dict[str, float] = field(default_factory=dict)
+    """Work of each trial's last training in given rows, by its checkpoint."""
 
     def __post_init__(self) -> None:
         config = self.surgeon.model.config
         self.full_shape = Shape(config.num_layers, config.intermediate_size)
         self.shapes = shapes_within(self.full_shape, self.percents)
-        full_s = self.surgeon.row_s * self.data.num_train_rows
-        self.times = EpochTimes(full_s, lambda candidate: self.predicted_speedup(candidate.shape))
+        self.times = RowTimes(self.surgeon.row_s, lambda candidate: self.predicted_speedup(candidate.shape))
 
     @property
-    def given_share(self) -> float:
-        """See `Evaluator.given_share`."""
-        return self.data.given_share
-
-    @property
-    def copies_s(self) -> float:
-        """See `Evaluator.copies_s`. Its INT8 bundle answers them, and for the hidden states a forward pass in PyTorch,
-        about a third of a step.
+    def rows(self) -> TrainingRows:
+        """See `Evaluator.rows`. The INT8 bundle of the uncompressed model answers them, and for the hidden states a
+        forward pass in PyTorch, about a third of a step.
         """
-        if self.has_answered_copies:
-            return 0.0
-        forward_s = self.surgeon.row_s / 3 if self.settings.hidden_weight else 0.0
-        return len(self.data.copies) * (self.table.predict_ms(self.full_shape) / 1e3 + forward_s)
+        forward_s = self.times.uncompressed_s / 3 if self.settings.hidden_weight else 0.0
+        answer_s = self.table.predict_ms(self.full_shape) / 1e3 + forward_s
+        return replace(self.data.training_rows, num_answered=self.num_answered, answer_s=answer_s)
 
     def predicted_speedup(self, shape: Shape) -> float:
         """Return the speed of a shape over that of the uncompressed model."""
@@ -152,8 +150,8 @@ class CandidateEvaluator:
         """See `Evaluator.plan_last`."""
         return Rung(**self.journal.remember(f"last rung {level}", lambda: asdict(compute())))
 
-    def epoch_s(self, candidates: Sequence[Candidate]) -> float:
-        """See `Evaluator.epoch_s`."""
+    def row_s(self, candidates: Sequence[Candidate]) -> float:
+        """See `Evaluator.row_s`."""
         return self.times.mean_s(candidates)
 
     def may_begin(self, level: str) -> bool:
@@ -167,7 +165,7 @@ class CandidateEvaluator:
     def train(self, level: str, candidate: Candidate, rung: Rung, before: Trial | None) -> Trial | None:
         """See `Evaluator.train`."""
         start = "cut" if before is None else before.checkpoint
-        key = f"train {candidate.name} at {level} for {rung.epochs} epochs from {start}"
+        key = f"train {candidate.name} at {level} for {rung.epochs} epochs of {rung.num_rows} rows from {start}"
         is_new = not self.journal.knows(key)
         found = self.journal.remember(key, lambda: self._train(level, candidate, rung, before))
         if is_new and "superseded" in found:  # only now: a search that is killed before may need it again
@@ -175,16 +173,16 @@ class CandidateEvaluator:
         if "failed" in found:
             self.progress(f"warning: {candidate.name} failed: {found['failed']}")
             return None
-        num_epochs = rung.epochs * (1.0 if rung.all_rows else self.given_share)
+        work = rung.epochs * self.rows.work(rung.num_rows)
         if is_new:
             self.progress(f"{candidate.name}: {found['metric']:.4f}{self._time_left()}")
         if found["seconds"] is not None:
-            self.times.add(candidate, found["seconds"], num_epochs)
-        with_copies = rung.all_rows and self.given_share < 1
-        trial = trial_after(before, candidate, found["metric"], found["checkpoint"], with_copies=with_copies)
+            self.times.add(candidate, found["seconds"], work)
+        self.num_answered = max(self.num_answered, rung.num_rows)
+        trial = trial_after(before, candidate, found["metric"], found["checkpoint"], rung.num_rows)
         replaced = None if before is None or before.candidate != candidate else before
         self.trials = [known for known in self.trials if known != replaced] + [trial]
-        self.epochs[trial.checkpoint] = num_epochs
+        self.work[trial.checkpoint] = work
         return trial
 
     def _train(self, level: str, candidate: Candidate, rung: Rung, before: Trial | None) -> dict[str, Any]:
@@ -195,7 +193,7 @@ class CandidateEvaluator:
         output = base / f"{start.name}-then-{rung.epochs}"  # never the folder that it starts from
         if not goes_on and not (start / "config.json").is_file():
             self.surgeon.save(candidate, start, None if before is None else self.folder / before.checkpoint)
-        self.progress(f"training {candidate.name} for {rung.epochs} epochs")
+        self.progress(f"training {candidate.name} for {rung.epochs} epochs of {rung.num_rows} rows")
         resume, once_s = (output / STATE_DIR / LAST_NAME).is_file(), self.hidden_states.once_s
         try:
             report = self._distill(str(start), output, rung, resume=resume)
@@ -213,14 +211,13 @@ class CandidateEvaluator:
     def _distill(self, student: str, output: Path, rung: Rung, *, resume: bool) -> dict[str, Any]:
         """Train a checkpoint. The hidden states of the given rows serve both files: they are the first in either."""
         settings = self.settings
-        with_copies = rung.all_rows and self.given_share < 1
-        train = self.files.train if with_copies else self.files.given
-        self.has_answered_copies |= with_copies
+        train = self.data.write_first(self.folder, rung.num_rows)
+        labelled = not self.data.unlabelled and rung.num_rows <= len(self.data.given)
         return distill(
             self.surgeon.source.name, student, train, self.files.dev, output, settings.training(rung.epochs),
-            settings.losses(labelled=not self.data.unlabelled and not with_copies),
+            settings.losses(labelled=labelled),
             resume=resume, force=not resume, teacher_outputs=self.folder / f"{train.stem}-teacher-outputs.pt",
-            compute_outputs=self.reference.model.run_encodings, hidden_states=self.hidden_states,
+            compute_outputs=self.reference.answer, hidden_states=self.hidden_states,
         )  # fmt: skip
 
     def measure(self, trial: Trial) -> Measured | None:
@@ -235,6 +232,14 @@ class CandidateEvaluator:
             self.bias *= found["time"]["speedup"] / self.predicted_speedup(trial.candidate.shape)
         return Measured(trial, found["time"]["speedup"], found["search"]["drop_percent"])
 
+    def fit_to_speed(self, trial: Trial, speedup: float) -> Candidate:
+        """See `Evaluator.fit_to_speed`."""
+        found = self.measure(trial)
+        if found is None or found.speedup >= speedup * _FIT_MARGIN:
+            return trial.candidate
+        wanted = speedup * _FIT_MARGIN / found.speedup
+        return narrowed(trial.candidate, wanted, self.table.fitted_ms) or trial.candidate
+
     def narrow(self, level: str, found: Measured, speedup: float) -> Trial | None:
         """See `Evaluator.narrow`."""
         candidate = found.trial.candidate
@@ -242,7 +247,7 @@ class CandidateEvaluator:
 
         def plan() -> Any:
             left_s, budget_s = self.time_left_s(), self.settings.budget_s
-            rung = plan_narrowed_rung(self.epoch_s([candidate]), left_s, budget_s, self.given_share, self.copies_s)
+            rung = plan_narrowed_rung(self.row_s([candidate]), left_s, budget_s, self.rows)
             return rung and asdict(rung)
 
         rung = narrower and self.journal.remember(f"narrowing {found.trial.checkpoint}", plan)
@@ -253,7 +258,7 @@ class CandidateEvaluator:
 
         If it cannot be exported, the next one is measured.
         """
-        longest = sorted(self.trials, key=lambda trial: (self.epochs[trial.checkpoint], trial.metric), reverse=True)
+        longest = sorted(self.trials, key=lambda trial: (self.work[trial.checkpoint], trial.metric), reverse=True)
         return self.measured() or next(filter(None, (self._exportable([trial]) for trial in longest)), [])
 
     def measured(self) -> list[Measured]:

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Encoding
+
 from bert_export.calibration_texts import spread
 from bert_export.compression.latency_table import measure_latencies
 from bert_export.paired_bootstrap import PairedDrop, paired_drop
@@ -12,6 +14,7 @@ from bert_models.errors import CompressionError
 from bert_runtime.evaluation import run_examples
 from bert_runtime.loading import load
 from bert_runtime.model import Model
+from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Example, Outputs, TextInput
 
 __all__ = ["Reference", "drop_to_json", "timed_texts"]
@@ -52,12 +55,20 @@ class Reference:
         ]
         """Tokens of each of the timed texts."""
         self._outputs: dict[int, list[Outputs]] = {}
+        self._answers: dict[tuple[tuple[int, ...], tuple[int, ...]], FloatArray] = {}
 
     def outputs(self, examples: Sequence[Example]) -> list[Outputs]:
         """Return its outputs for the inputs of labelled examples; computed once for each list of them."""
         if id(examples) not in self._outputs:
             self._outputs[id(examples)] = run_examples(self.model, examples)
         return self._outputs[id(examples)]
+
+    def answer(self, encodings: Sequence[Encoding]) -> list[FloatArray]:
+        """Return its raw outputs for tokenized sequences, without padding; each sequence is run once."""
+        keys = [(tuple(encoding.ids), tuple(encoding.type_ids)) for encoding in encodings]
+        new = {key: encoding for key, encoding in zip(keys, encodings, strict=True) if key not in self._answers}
+        self._answers.update(zip(new, self.model.run_encodings(list(new.values())), strict=True))
+        return [self._answers[key] for key in keys]
 
     def tune_threshold(self, examples: Sequence[Example]) -> None:
         """Choose the threshold that is best on the search's rows, as the training of every candidate does.

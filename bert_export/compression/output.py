@@ -43,7 +43,7 @@ def compression_record(
         "train_rows": {
             "labelled": len(evaluator.data.train),
             "unlabelled": len(evaluator.data.unlabelled),
-            "copies": len(evaluator.data.copies) if trial.learnt_copies else 0,
+            "copies": max(trial.num_rows - len(evaluator.data.given), 0),
         },
         "time": dict(found["time"]),
         "search": dict(found["search"]),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bert_export.calibration_texts import padded_batches, spread
-from bert_export.compression.augmentation import SimilarWords, augmented_rows, num_copies
+from bert_export.compression.augmentation import SimilarWords, augmented_rows, shares_of_copies
 from bert_export.compression.candidates import ALL_TOKENS, KEPT_PERCENTS, Shape, feed_forward_widths
 from bert_export.compression.data import SearchData
 from bert_export.compression.goal import CompressionSettings, Goal
@@ -138,18 +138,30 @@ def augment(
     data: SearchData,
     model: TaskModel,
     tokenizer: TextTokenizer,
-    settings: CompressionSettings,
+    count: int,
+    seed: int,
     progress: Callable[[str], None],
 ) -> SearchData:
-    """Return the rows with copies of those to train on, and say how many."""
+    """Return the rows with copies of those to train on, as long as the search's rows of dev, and say how many.
+
+    Args:
+        data: The rows.
+        model: The uncompressed model, whose token embeddings tell which words are similar.
+        tokenizer: Its tokenizer.
+        count: Copies of each row, on average.
+        seed: Seed of the copies.
+        progress: Called with how many there are.
+    """
     given = data.given
-    count = num_copies(len(given)) if settings.copies is None else settings.copies
     if count == 0:
         return data
     similar = SimilarWords(given, tokenizer.token_ids, model.encoder.embeddings.token.weight.detach().float().numpy())
-    copies = augmented_rows(given, similar, count, settings.seed)
+    copies = augmented_rows(given, similar, count, shares_of_copies(given, data.search_records), seed)
     augmented = data.with_copies([record for record in copies if _is_readable(record, model.task, tokenizer)])
-    progress(f"training on {len(given)} rows and {len(augmented.copies)} copies with words replaced by similar ones")
+    progress(
+        f"{len(given)} rows to train on, and {len(augmented.copies)} copies with words replaced by similar ones, where "
+        "there is time for these"
+    )
     return augmented
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bert_export.compression.augmentation import num_copies
 from bert_export.compression.data import SearchData, read_search_data
 from bert_export.compression.evaluator import CandidateEvaluator
 from bert_export.compression.gate import choose
@@ -164,10 +165,14 @@ def _prepare(
         "latencies", lambda: measure_table(surgeon.model, reference, data, percents, progress).to_json()
     )
     table = LatencyTable.from_json(measured, reference.lengths)
-    data = augment(data, surgeon.model, reference.model.tokenizer, request.settings, progress)
+    copies = request.settings.copies
+    if copies is None:  # the rows must be the same where a search goes on with another budget
+        copies = journal.remember("copies", lambda: num_copies(len(data.given), request.settings.budget_s))
+    augmented = augment(data, surgeon.model, reference.model.tokenizer, copies, request.settings.seed, progress)
     return CandidateEvaluator(
-        folder=request.folder, journal=journal, settings=request.settings, data=data, files=data.write(request.folder),
-        surgeon=surgeon, table=table, reference=reference, reserve_s=2 * export_s, progress=progress, percents=percents,
+        folder=request.folder, journal=journal, settings=request.settings, data=augmented,
+        files=augmented.write(request.folder), surgeon=surgeon, table=table, reference=reference,
+        reserve_s=2 * export_s, progress=progress, percents=percents,
     )  # fmt: skip
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bert_export.compression.candidates import Candidate
-from bert_export.compression.halving import FIRST_RUNG, Rung, Trial, halve, plan_last_rung, plan_rungs
+from bert_export.compression.halving import Trial, halve
+from bert_export.compression.planning import Rung, TrainingRows, first_rung, plan_last_rung, plan_rungs
 
 __all__ = ["Evaluator", "Measured", "fastest_within_drop", "speed_ladder", "within_speed"]
 
@@ -31,12 +32,8 @@ class Evaluator(Protocol):
     """The interface through which the search trains and measures candidates."""
 
     @property
-    def given_share(self) -> float:
-        """The share of the training rows that are no copies."""
-
-    @property
-    def copies_s(self) -> float:
-        """Seconds that the uncompressed model still takes to answer the copies, once for all candidates."""
+    def rows(self) -> TrainingRows:
+        """What there is to train on."""
 
     def pool(self, speedup: float) -> list[Candidate]:
         """Return candidates that are predicted to have at least this speed-up, the most promising first."""
@@ -47,8 +44,8 @@ class Evaluator(Protocol):
     def plan_last(self, level: str, compute: Callable[[], Rung]) -> Rung:
         """Return a level's last rung: the one that an interrupted search began with, or a new one."""
 
-    def epoch_s(self, candidates: Sequence[Candidate]) -> float:
-        """Return the mean seconds that one epoch of the candidates takes on all rows."""
+    def row_s(self, candidates: Sequence[Candidate]) -> float:
+        """Return the mean seconds that the candidates take for a given row in an epoch."""
 
     def may_begin(self, level: str) -> bool:
         """Return whether there is time for another level, or an interrupted search had begun with it."""
@@ -61,6 +58,13 @@ class Evaluator(Protocol):
 
     def measure(self, trial: Trial) -> Measured | None:
         """Export a trained candidate, and measure its bundle; return `None` if that failed."""
+
+    def fit_to_speed(self, trial: Trial, speedup: float) -> Candidate:
+        """Return a trained candidate with as few neurons less as its bundle must lose to be this fast; `measure` it.
+
+        Returns:
+            The candidate as it is where it is fast enough, too slow for that, or cannot be measured.
+        """
 
     def narrow(self, level: str, found: Measured, speedup: float) -> Trial | None:
         """Cut neurons off a trained candidate that is a little too slow, and train it for another epoch.
@@ -86,14 +90,13 @@ def within_speed(evaluator: Evaluator, speedup: float, share: float = 1.0) -> li
     if not candidates:
         return []
     others_s = (1 - share) * evaluator.time_left_s()
-    # Before the plan, since it tells how long an epoch takes: steps of the uncompressed model had told a third of it.
-    first = evaluator.train(level, candidates[0], FIRST_RUNG, None)
+    # Before the plan, since it tells how long a row takes: steps of the uncompressed model had told a third of it.
+    first = evaluator.train(level, candidates[0], first_rung(evaluator.rows), None)
 
     def plan() -> list[Rung]:
-        spent_s = evaluator.epoch_s(candidates[:1]) * evaluator.given_share
+        spent_s = evaluator.row_s(candidates[:1]) * evaluator.rows.num_sampled
         budget_s = evaluator.time_left_s() + spent_s - others_s
-        epoch_s = evaluator.epoch_s(candidates)
-        return plan_rungs(len(candidates), epoch_s, budget_s, evaluator.given_share, evaluator.copies_s)
+        return plan_rungs(len(candidates), evaluator.row_s(candidates), budget_s, evaluator.rows)
 
     rungs = evaluator.plan(level, plan)
 
@@ -101,15 +104,16 @@ def within_speed(evaluator: Evaluator, speedup: float, share: float = 1.0) -> li
         is_first = before is None and candidate == candidates[0]
         return first if is_first else evaluator.train(level, candidate, rung, before)
 
-    def use_what_is_left(candidate: Candidate, rung: Rung) -> Rung:
+    def prepare_last(trial: Trial, rung: Rung) -> tuple[Candidate, Rung]:
+        # Before the longest training, since neurons that are cut off after it lose some of what it has learnt.
+        candidate = evaluator.fit_to_speed(trial, speedup)
+
         def plan_again() -> Rung:
-            left_s = evaluator.time_left_s() - others_s
-            epoch_s = evaluator.epoch_s([candidate])
-            return plan_last_rung(epoch_s, left_s, evaluator.given_share, evaluator.copies_s)
+            return plan_last_rung(evaluator.row_s([candidate]), evaluator.time_left_s() - others_s, evaluator.rows)
 
-        return evaluator.plan_last(level, plan_again)
+        return candidate, evaluator.plan_last(level, plan_again)
 
-    trials = halve(candidates, rungs, train, use_what_is_left)
+    trials = halve(candidates, rungs, train, prepare_last)
     measured: list[Measured] = []
     for number, trial in enumerate(trials[:_MAX_MEASURED], start=1):
         found = evaluator.measure(trial)

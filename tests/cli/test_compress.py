@@ -12,7 +12,7 @@ import torch
 from bert_export.compression import search as search_module
 from bert_export.compression.candidates import Candidate
 from bert_export.compression.evaluator import CandidateEvaluator
-from bert_export.compression.halving import Rung
+from bert_export.compression.planning import Rung
 from bert_models import TaskModel, load_model, open_checkpoint, save_model
 from bert_models.distillation.teacher import Teacher
 from bert_models.errors import CompressionError, TrainingInterruptedError
@@ -63,7 +63,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, classifier_checkpoint: Path,
 @pytest.fixture(autouse=True)
 def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """One candidate, for an epoch and then for two more, whatever the budget: toys train faster than they start."""
-    monkeypatch.setattr(search_module, "plan_rungs", lambda *given: [Rung(1, 1, all_rows=False), Rung(1, 2)])
+    monkeypatch.setattr(search_module, "plan_rungs", lambda *given: [Rung(1, 1, 64), Rung(1, 2, 64)])
     monkeypatch.setattr("bert_export.compression.measuring._TIMED_TEXTS", 6)
     monkeypatch.setattr("bert_export.compression.measuring._REST_S", 0.0)
     monkeypatch.setattr(CandidateEvaluator, "predicted_speedup", lambda self, shape: 2.2 / shape.num_layers)

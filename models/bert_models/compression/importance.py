@@ -53,7 +53,7 @@ def neuron_importance(
     Args:
         model: The model, in evaluation mode; its parameters get no gradients.
         batches: Labelled inputs.
-        loss: The loss of a batch, [], from model, outputs and targets.
+        loss: The mean loss of a batch, [], from model, outputs and targets.
 
     Returns:
         For each block of parameters the importance of its neurons, float32 [intermediate_size].
@@ -66,9 +66,11 @@ def neuron_importance(
             outputs = model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
             value = loss(model, outputs, batch.targets)
         gradients = torch.autograd.grad(value, [activation for _, activation in activations])
-        num_sequences += len(batch.input_ids)
+        batch_size = len(batch.input_ids)
+        num_sequences += batch_size
         for (block, activation), gradient in zip(activations, gradients, strict=True):
-            importance[block] += (activation * gradient).detach().float().sum(dim=1).abs().sum(dim=0)
+            # The gradient of the mean is that of a sequence's own loss, divided by the size of its batch.
+            importance[block] += batch_size * (activation * gradient).detach().float().sum(dim=1).abs().sum(dim=0)
     return [block / max(1, num_sequences) for block in importance]
 
 

@@ -12,6 +12,7 @@ from tokenizers import Encoding
 from torch import Tensor
 
 from bert_models.checkpoint import Checkpoint, load_model, open_checkpoint
+from bert_models.crf import IGNORE_INDEX
 from bert_models.distillation.hidden_states import HiddenStates
 from bert_models.distillation.losses import SOFT_LOSSES
 from bert_models.distillation.module import Distillation
@@ -31,10 +32,13 @@ from bert_models.training.distributed.placement import DEFAULT_PLACEMENT, Placem
 from bert_models.training.distributed.process_group import ProcessGroup
 from bert_models.training.infer_task import label_reader
 from bert_models.training.objective import Objective, Target
+from bert_models.training.objectives import word_target
 from bert_models.training.run import TrainingSetup, run_training, training_examples
 from bert_runtime.errors import DataError, InputError
+from bert_runtime.numerics import IntArray
 from bert_runtime.records import Record
-from bert_runtime.tasks import Example, SentenceEmbedding, SparseEmbedding, Task, Vocabulary
+from bert_runtime.tasks import Example, SentenceEmbedding, SparseEmbedding, Task, TokenClassification, Vocabulary
+from bert_runtime.tasks.tokens import join_words, text_token_indices
 from bert_runtime.tokenization import TextTokenizer
 
 __all__ = ["distill"]
@@ -248,10 +252,21 @@ def _teacher_examples(
 
 
 class UnlabelledObjective(Objective):
-    """Objective of a training set without labels: every target is 0, int64 []."""
+    """Objective of a training set without labels: every target is 0, int64 [].
+
+    Where labels are those of words, targets are int64 [S], 0 at the tokens that count: the first of every word, as with
+    labels, or all of a text whose words are not known.
+    """
 
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
-        return np.array(0)
+        if not isinstance(self.task, TokenClassification):
+            return np.array(0)
+        if example.target is not None:
+            words, _ = example.target
+            return word_target(encoding, words, np.zeros(len(words), dtype=np.int64))
+        target = np.full(len(encoding), IGNORE_INDEX, dtype=np.int64)
+        target[text_token_indices(encoding)] = 0
+        return target
 
     def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return a loss that is computed only where the time of a step is measured."""
@@ -274,5 +289,12 @@ def unlabelled_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[
                 problem = str(error).removeprefix("input 0: ")
             if problem is not None:
                 raise DataError(f"{record.where}: {problem}")
-            examples.append(Example((text,), None))
+            examples.append(Example((text,), _unlabelled_words(task, record)))
     return examples
+
+
+def _unlabelled_words(task: Task, record: Record) -> tuple[IntArray, None] | None:
+    """Return where the words of a row are that a task labels, and no labels; `None` where they are not known."""
+    if not isinstance(task, TokenClassification) or "tokens" not in record.fields:
+        return None
+    return join_words(record.tokens())[1], None

@@ -34,7 +34,7 @@ from bert_runtime.tasks import (
 )
 from bert_runtime.tasks.tokens import answer_token_span, find_first_tokens, text_token_indices
 
-__all__ = ["OBJECTIVES", "Objective", "SparseRanking", "build_objective", "stack_targets"]
+__all__ = ["OBJECTIVES", "Objective", "SparseRanking", "build_objective", "stack_targets", "word_target"]
 
 
 class _SingleLabel(Objective):
@@ -88,6 +88,26 @@ def _classification(task: Task) -> Objective:
     return kinds[task.problem_type](task)
 
 
+def word_target(encoding: Encoding, words: NDArray[np.int64], labels: NDArray[np.int64]) -> Target:
+    """Return the target of a tokenized text: the label of each word at its first token, int64 [S].
+
+    Args:
+        encoding: the tokenized text, or a window of it.
+        words: start and end character of each word, int64 [W, 2].
+        labels: their labels, int64 [W].
+
+    Returns:
+        The labels, and `IGNORE_INDEX` at all other tokens.
+    """
+    target = np.full(len(encoding), IGNORE_INDEX, dtype=np.int64)
+    token_indices, offsets = _text_tokens(encoding)
+    firsts = find_first_tokens(offsets, words)
+    # A later window may begin inside a word, and then lacks the word's first token.
+    has_start = (firsts >= 0) & (offsets[firsts, 0] <= words[:, 0])
+    target[token_indices[firsts[has_start]]] = labels[has_start]
+    return target
+
+
 class _TokenLabels(Objective):
     """Cross-entropy at the first token of every word, or the CRF's negative log-likelihood over these.
 
@@ -100,14 +120,7 @@ class _TokenLabels(Objective):
         return 0 if self.task.crf else len(self.task.labels)
 
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
-        words, labels = example.target
-        target = np.full(len(encoding), IGNORE_INDEX, dtype=np.int64)
-        token_indices, offsets = _text_tokens(encoding)
-        firsts = find_first_tokens(offsets, words)
-        # A later window may begin inside a word, and then lacks the word's first token.
-        has_start = (firsts >= 0) & (offsets[firsts, 0] <= words[:, 0])
-        target[token_indices[firsts[has_start]]] = labels[has_start]
-        return target
+        return word_target(encoding, *example.target)
 
     def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
         crf = getattr(model.head, "crf", None)

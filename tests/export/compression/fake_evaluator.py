@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from bert_export.compression.candidates import Candidate
-from bert_export.compression.halving import Rung, Trial
+from bert_export.compression.halving import Trial
+from bert_export.compression.planning import Rung, TrainingRows
 from bert_export.compression.search import Measured
 
 __all__ = ["FakeEvaluator", "candidate"]
@@ -29,9 +30,9 @@ class FakeEvaluator:
     log: list[tuple[str, int]] = field(default_factory=list)
     """Names of trained candidates, and their epochs."""
     levels: list[str] = field(default_factory=list)
-    given_share: float = 1.0
-    copies_s: float = 0.0
+    rows: TrainingRows = field(default_factory=lambda: TrainingRows(num_given=100))
     narrows: bool = False
+    fits: Callable[[Candidate], Candidate] = lambda trained: trained
 
     @staticmethod
     def speed(of: Candidate) -> float:
@@ -48,8 +49,8 @@ class FakeEvaluator:
     def plan_last(self, level: str, compute: Callable[[], Rung]) -> Rung:
         return compute()
 
-    def epoch_s(self, candidates: Sequence[Candidate]) -> float:
-        return 1.0
+    def row_s(self, candidates: Sequence[Candidate]) -> float:
+        return 0.01
 
     def may_begin(self, level: str) -> bool:
         return self.budget_s > 0
@@ -72,6 +73,9 @@ class FakeEvaluator:
         measured = speed if trial.candidate.intermediate_size < 64 else self.measured_speed(speed)
         return Measured(trial, measured, self.drop_of(speed))
 
+    def fit_to_speed(self, trial: Trial, speedup: float) -> Candidate:
+        return self.fits(trial.candidate)
+
     def narrow(self, level: str, found: Measured, speedup: float) -> Trial | None:
         narrower = replace(found.trial.candidate, intermediate_size=32)
-        return self.train(level, narrower, Rung(1, 1), found.trial) if self.narrows else None
+        return self.train(level, narrower, Rung(1, 1, 100), found.trial) if self.narrows else None

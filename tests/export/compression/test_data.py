@@ -1,9 +1,12 @@
 """Rows of a search: how dev is split, and what is not trained on."""
 
+import json
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
+from bert_export.compression.planning import TrainingRows
 from bert_models.errors import CompressionError
 from bert_runtime.records import Record
 
@@ -23,8 +26,11 @@ def test_dev_is_split_by_label_and_seed(
     )
     assert data.gate == again.gate != other.gate
     files = data.write(tmp_path)
-    assert files.train == files.given
-    assert [len(path.read_text().splitlines()) for path in (files.train, files.dev)] == [60, 60]
+    assert [len(path.read_text().splitlines()) for path in (files.given, files.dev)] == [60, 60]
+    sample = data.write_first(tmp_path, 20).read_text().splitlines()
+    assert (
+        sample == files.given.read_text().splitlines()[:20] != [json.dumps(dict(row.fields)) for row in data.train[:20]]
+    )
 
 
 def test_rows_with_a_text_of_the_gate_are_not_trained_on(
@@ -64,10 +70,12 @@ def test_copies_are_trained_on_but_for_those_with_a_text_of_the_gate(
     gate_text = data.gate[0].inputs[0].text
     copies = [Record({"text": text}, train_file, 1) for text in ("money for a card", gate_text)]
     more = data.with_copies(copies)
-    assert (list(more.copies), more.num_train_rows, data.num_train_rows) == (copies[:1], 61, 60)
-    assert (more.given_share, data.given_share) == (60 / 61, 1.0)
-    files = more.write(tmp_path)
-    assert [len(path.read_text().splitlines()) for path in (files.train, files.given)] == [61, 60]
+    assert list(more.copies) == copies[:1]
+    words = fmean(len(row.fields["text"].split()) for row in data.train)
+    assert more.training_rows == TrainingRows(num_given=60, num_copies=1, copy_work=4 / words)
+    assert data.training_rows == TrainingRows(num_given=60)
+    files = [more.write(tmp_path).given, more.write_first(tmp_path, 61)]
+    assert [len(path.read_text().splitlines()) for path in files] == [60, 61]
 
 
 def test_a_file_for_the_gate_leaves_all_of_dev_to_the_search(

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from bert_export.compression.goal import CompressionSettings
 from bert_export.compression.preparation import augment, kept_percents
 from bert_models import load_model, open_checkpoint
 from bert_runtime.errors import DataError
@@ -30,7 +29,7 @@ def test_copies_that_the_task_refuses_are_left_out(
     monkeypatch.setattr("bert_export.compression.preparation.unlabelled_examples", refuse)
     source = open_checkpoint(classifier_checkpoint)
     model, tokenizer = load_model(source, source.task()), source.text_tokenizer(None, None)
-    found = augment(data, model, tokenizer, CompressionSettings(copies=1), lambda line: None)
+    found = augment(data, model, tokenizer, 1, 0, lambda line: None)
     assert list(found.copies) == copies[:1]
 
 

@@ -12,16 +12,9 @@ from bert_export.compression.candidates import (
     narrower_widths,
     widest_fast_enough,
 )
-from bert_export.compression.halving import (
-    Rung,
-    Trial,
-    halve,
-    plan_last_rung,
-    plan_narrowed_rung,
-    plan_rungs,
-    trial_after,
-)
+from bert_export.compression.halving import Trial, halve, trial_after
 from bert_export.compression.latency_table import LatencyTable, corner_shapes, kept_share
+from bert_export.compression.planning import Rung
 from bert_export.compression.search import Measured, fastest_within_drop, speed_ladder, within_speed
 
 from .fake_evaluator import FakeEvaluator, candidate
@@ -98,51 +91,6 @@ def test_the_latency_table_knows_that_pruned_layers_see_fewer_tokens() -> None:
     assert kept_share([16, 100], 50) == pytest.approx((16 + 50) / 116)
 
 
-def short(num_candidates: int, epochs: int) -> Rung:
-    return Rung(num_candidates, epochs, all_rows=False)
-
-
-@pytest.mark.parametrize(
-    ("number", "epoch_s", "budget_s", "given_share", "expected"),
-    [
-        (9, 1.0, 100.0, 1.0, [short(9, 1), short(3, 2), Rung(1, 30)]),
-        (9, 1.0, 19.0, 1.0, [short(5, 1), short(2, 2), Rung(1, 10)]),
-        (9, 1.0, 19.0, 0.25, [short(9, 1), short(3, 2), Rung(1, 15)]),
-        (9, 300.0, 890.0, 0.1, [short(8, 1), short(3, 2), short(1, 15)]),
-        (9, 1000.0, 910.0, 0.1, [short(3, 1), short(1, 6)]),
-        (9, 1.0, 8.0, 1.0, [short(3, 1), Rung(1, 5)]),
-        (3, 10.0, 65.0, 1.0, [short(3, 1), Rung(1, 3)]),
-        (30, 1.0, 100.0, 1.0, [short(9, 1), short(3, 2), Rung(1, 30)]),
-        (9, 10.0, 12.0, 1.0, [short(1, 1)]),
-        (9, 10.0, 0.0, 0.5, [short(1, 1)]),
-        (1, 10.0, 35.0, 0.5, [short(1, 1), Rung(1, 3)]),
-        (1, 10.0, 29.0, 0.5, [short(1, 1), short(1, 4)]),
-    ],
-)
-def test_a_budget_is_divided_into_rungs(
-    number: int, epoch_s: float, budget_s: float, given_share: float, expected: list[Rung]
-) -> None:
-    found = plan_rungs(number, epoch_s, budget_s, given_share)
-    shares = {True: 1.0, False: given_share}
-    spent = epoch_s * sum(rung.num_candidates * rung.epochs * shares[rung.all_rows] for rung in found)
-    assert spent <= budget_s or found[0].epochs == len(found) == 1
-    assert epoch_s * found[-1].epochs * shares[found[-1].all_rows] >= spent / 2
-    assert found == expected
-
-
-def test_the_time_that_the_copies_are_answered_in_is_counted() -> None:
-    assert plan_rungs(9, 1.0, 19.0, 0.25, copies_s=5.0) == [short(9, 1), short(3, 2), Rung(1, 10)]
-    assert plan_last_rung(1.0, 10.0, 0.5, copies_s=6.0) == Rung(1, 4)
-    assert plan_last_rung(1.0, 10.0, 0.5, copies_s=8.0) == short(1, 20)  # fewer than three epochs would be left
-    assert plan_narrowed_rung(2.0, 10.0, 100.0, 0.5, copies_s=8.0) == Rung(1, 1)
-    assert plan_narrowed_rung(2.0, 10.0, 100.0, 0.5, copies_s=9.0) == short(1, 1)
-
-
-def test_narrowing_exceeds_the_budget_by_a_tenth_at_most() -> None:
-    assert plan_narrowed_rung(2.0, -5.0, 100.0, 1.0) == short(1, 1)
-    assert plan_narrowed_rung(2.0, -9.0, 100.0, 1.0) is None
-
-
 def test_halving_trains_the_best_for_longer_from_where_they_were() -> None:
     quality = {candidate(layers): layers / 10 for layers in (1, 2, 3, 4)}
     calls: list[tuple[int, int, str | None]] = []
@@ -151,11 +99,20 @@ def test_halving_trains_the_best_for_longer_from_where_they_were() -> None:
         calls.append((len(item.layers), rung.epochs, before and before.checkpoint))
         return Trial(item, quality[item], f"{len(item.layers)}-{rung.epochs}")
 
-    found = halve([candidate(1), candidate(4), candidate(2), candidate(3)], [Rung(4, 1), Rung(2, 2), Rung(1, 5)], train)
+    found = halve(
+        [candidate(1), candidate(4), candidate(2), candidate(3)], [Rung(4, 1, 9), Rung(2, 2, 9), Rung(1, 5, 9)], train
+    )
     assert calls == [
         (1, 1, None), (4, 1, None), (2, 1, None), (3, 1, None), (4, 2, "4-1"), (3, 2, "3-1"), (4, 5, "4-2"),
     ]  # fmt: skip
     assert [trial.checkpoint for trial in found] == ["4-5", "3-2", "2-1", "1-1"]
+
+
+def test_what_is_too_slow_is_narrowed_before_the_last_training() -> None:
+    evaluator = FakeEvaluator(fits=lambda trained: candidate(len(trained.layers), 32))
+    (found,) = within_speed(evaluator, 2.0)
+    assert (found.trial.candidate, found.speedup) == (candidate(4, 32), 2.0)
+    assert evaluator.log == [(candidate(n).name, 1) for n in (4, 3, 2)] + [(candidate(4, 32).name, 30)]
 
 
 def test_the_last_training_uses_the_time_that_is_left_once_the_time_of_an_epoch_is_known() -> None:
@@ -174,9 +131,9 @@ def test_halving_goes_on_without_candidates_that_failed() -> None:
     def train(item: Candidate, rung: Rung, before: Trial | None) -> Trial | None:
         return None if len(item.layers) == 2 else Trial(item, 0.5, "x")
 
-    found = halve([candidate(2), candidate(1)], [Rung(2, 1), Rung(1, 5)], train)
+    found = halve([candidate(2), candidate(1)], [Rung(2, 1, 9), Rung(1, 5, 9)], train)
     assert [trial.candidate for trial in found] == [candidate(1)]
-    assert halve([candidate(2)], [Rung(1, 1), Rung(1, 5)], train) == []
+    assert halve([candidate(2)], [Rung(1, 1, 9), Rung(1, 5, 9)], train) == []
 
 
 def test_the_best_candidate_of_the_speed_that_is_asked_for_is_chosen() -> None:
@@ -265,10 +222,10 @@ def test_a_level_whose_candidates_all_fail_is_like_one_that_loses_too_much() -> 
 
 def test_a_trial_knows_what_it_learnt_from_and_how_wide_it_was() -> None:
     wide, narrow = candidate(2, width=512), candidate(2, width=384)
-    first = trial_after(None, wide, 0.8, "cut-then-1", with_copies=False)
-    second = trial_after(first, wide, 0.9, "cut-then-1-then-5", with_copies=True)
-    third = trial_after(second, narrow, 0.85, "narrowed-then-1", with_copies=False)
-    assert [(item.learnt_copies, item.narrowed_from) for item in (first, second, third)] == [
-        (False, None), (True, None), (True, 512),
+    first = trial_after(None, wide, 0.8, "cut-then-1", 10)
+    second = trial_after(first, wide, 0.9, "cut-then-1-then-5", 40)
+    third = trial_after(second, narrow, 0.85, "narrowed-then-1", 10)
+    assert [(item.num_rows, item.narrowed_from) for item in (first, second, third)] == [
+        (10, None), (40, None), (40, 512),
     ]  # fmt: skip
-    assert trial_after(first, wide, 0.8, "cut-then-1", with_copies=True) == first  # more epochs were worse
+    assert trial_after(first, wide, 0.8, "cut-then-1", 40) == first  # more epochs were worse

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bert_models import open_checkpoint
+from bert_models.distillation.run import UnlabelledObjective, unlabelled_examples
 from bert_models.training.objectives import build_objective, stack_targets
 from bert_runtime.records import Record
 from bert_runtime.tasks import (
@@ -41,6 +42,18 @@ def test_label_is_on_the_first_token_of_a_word(tokenizer_for: Callable[[Task, in
     ((tokens, target),) = first_target(task, row, tokenizer_for(task, 64))
     assert tokens == ["[CLS]", "my", "card", "##z", "bank", "[SEP]"]
     assert target == [-100, 0, 1, -100, 0, -100]
+
+
+def test_a_teacher_is_asked_about_the_first_token_of_every_word(
+    tokenizer_for: Callable[[Task, int], TextTokenizer],
+) -> None:
+    task = TokenClassification(labels=("O", "B-x"))
+    tokenizer, objective = tokenizer_for(task, 64), UnlabelledObjective(task)
+    rows = [{"tokens": ["my", "cardz", "bank"]}, {"text": "my cardz bank"}]
+    words, text = unlabelled_examples(task, tokenizer, [Record(row, Path("x.jsonl"), 1) for row in rows])
+    ((window,),) = tokenizer.encode(words.inputs)
+    assert objective.target(words, window, tokenizer).tolist() == [-100, 0, 0, -100, 0, -100]
+    assert objective.target(text, window, tokenizer).tolist() == [-100, 0, 0, 0, 0, -100]  # its words are not known
 
 
 def test_window_has_no_label_for_a_word_that_began_before(
