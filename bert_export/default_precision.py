@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bert_export.labelled_data import LabelledData
+from bert_export.paired_bootstrap import is_within
 from bert_export.variants import BuiltVariant
 from bert_runtime.bundle.manifest import Variant
 from bert_runtime.tasks import Task
@@ -91,7 +92,7 @@ def _compare_metrics(task: Task, fp32: Variant, variant: Variant, max_drop: floa
     metric = task.deciding_metric(fp32.metrics)
     before, after = fp32.metrics[metric], variant.metrics[metric]
     drop = (before - after) * 100
-    accurate = drop <= max_drop + 1e-9  # 0.934 - 0.929 is a little more than 0.005
+    accurate = is_within(drop, max_drop)
     return accurate, (
         f"{_title(variant)} {metric} {after:.4f} against {before:.4f} in FP32 on {fp32.metrics['examples']} examples, "
         f"a drop of {drop:.2f} points where {max_drop:g} {'are' if max_drop != 1 else 'is'} allowed"

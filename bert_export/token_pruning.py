@@ -14,7 +14,7 @@ from bert_export.fusion.prune_tokens import prune_tokens
 from bert_export.graph_files import save_graph
 from bert_export.labelled_data import LabelledData, LabelledFile
 from bert_export.outline_kernels import outline_kernels
-from bert_export.paired_bootstrap import paired_drop
+from bert_export.paired_bootstrap import is_within, paired_drop
 from bert_export.variants import BuildContext, measure_drift
 from bert_models import EncoderConfig
 from bert_models.first_token import check_prunable
@@ -165,6 +165,6 @@ def _judge(task: Task, compared: _Compared, max_drop: float) -> tuple[bool, str]
     passed, evidence = compared.drift[key] >= floor, f"{key} {compared.drift[key]:.4f} where {floor} is asked"
     if compared.metrics:
         drop = 100 * (compared.metrics["all_tokens"] - compared.metrics["pruned"])
-        passed = passed and drop <= max_drop + 1e-9
+        passed = passed and is_within(drop, max_drop)
         evidence += f", {drop:.2f} points less {compared.metrics['metric']} where {max_drop:g} may be lost"
     return passed, evidence

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bert_export.cascade.cross_validation import NUM_FOLDS, JudgedRows, split_folds
 from bert_export.cascade.latency import measure_latency
 from bert_export.errors import ExportError, OutputExistsError
+from bert_export.paired_bootstrap import is_within
 from bert_runtime import load
 from bert_runtime.bundle.atomic_folders import atomic_replace_dir, check_replaceable
 from bert_runtime.bundle.contents import replacement_problem
@@ -176,7 +177,7 @@ def _judge(
     progress("measuring latencies")
     texts = [example.inputs[0] for example in rows.examples]
     manifest = replace(manifest, latency_ms=measure_latency(Cascade(small, large, manifest), texts))
-    passed = is_allowed and judged["drop_percent"] <= max_drop + 1e-9
+    passed = is_allowed and is_within(judged["drop_percent"], max_drop)
     reason = _describe(judged, max_drop, {name: times["mean"] for name, times in manifest.latency_ms.items()})
     if not is_allowed:
         reason = f"no threshold is within the limit on all {len(records)} rows; {reason}"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_export.paired_bootstrap import ratio_parts
+from bert_export.paired_bootstrap import is_within, ratio_parts
 from bert_runtime.cascade.task import CascadeTask, confidence
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Example, Outputs, stack_single_window
@@ -84,7 +84,7 @@ def choose_threshold(
             )
         )
     allowed = list(
-        takewhile(lambda threshold: threshold.drop_percent + threshold.drop_error <= max_drop + 1e-9, reversed(found))
+        takewhile(lambda threshold: is_within(threshold.drop_percent + threshold.drop_error, max_drop), reversed(found))
     )
     if allowed:
         return allowed[-1], True

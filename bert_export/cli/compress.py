@@ -51,7 +51,10 @@ _search_option = option_group("Search")
 @input_option("--test", "test_file", type=PATH, help="Labelled file for the gate, which the search never sees.")
 @columns_option
 @_goal_option(
-    "--speedup", type=float, help="Least speed over the uncompressed INT8; of what is so fast, the best is chosen."
+    "--speedup",
+    type=float,
+    help="Least speed over the uncompressed INT8; of what is so fast, the best is chosen. With --max-drop, too, its "
+    "loss must be within that.",
 )
 @_goal_option(
     "--max-drop",
@@ -135,8 +138,8 @@ def compress(
     from bert_export.compression import compress as search
     from bert_export.compression.plot import check_plot, plot_candidates
 
-    if (speedup is None) == (max_drop is None):
-        raise click.UsageError("expected one of --speedup and --max-drop")
+    if speedup is None and max_drop is None:
+        raise click.UsageError("expected --speedup, --max-drop or both")
     if test_file is not None and gate_share is not None:
         raise click.UsageError("expected one of --test and --gate-share: all rows of --test are the gate's")
     if plot is not None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from bert_export.compression.goal import Goal
 from bert_export.compression.search import Measured
+from bert_export.paired_bootstrap import is_within
 
 __all__ = ["Choice", "choose"]
 
@@ -32,7 +33,8 @@ def choose(goal: Goal, measured: Sequence[Measured], judge: Callable[[Measured],
     """Choose a bundle by the user's rule, and let the gate judge it.
 
     With a least speed-up, the bundle of the least loss on the search's rows among those that are fast enough is chosen;
-    without any, among those that are nearly as fast as the fastest. With a maximum drop, those within it on the
+    without any, among those that are nearly as fast as the fastest. With a maximum drop, too, that must be within it on
+    the gate's rows. With a maximum drop alone, those within it on the
     search's rows are judged from the fastest to the slowest until one passes; without any, the one of the least loss is
     judged.
 
@@ -48,40 +50,39 @@ def choose(goal: Goal, measured: Sequence[Measured], judge: Callable[[Measured],
     if not measured:
         return None
     if goal.speedup is not None:
-        return _choose_by_speed(goal.speedup, measured, judge)
+        return _choose_by_speed(goal.speedup, goal.max_drop, measured, judge)
     assert goal.max_drop is not None
     return _choose_by_drop(goal.max_drop, measured, judge)
 
 
 def _choose_by_speed(
-    speedup: float, measured: Sequence[Measured], judge: Callable[[Measured], dict[str, Any]]
+    speedup: float, max_drop: float | None, measured: Sequence[Measured], judge: Callable[[Measured], dict[str, Any]]
 ) -> Choice:
     fast = [found for found in measured if found.speedup >= speedup]
     nearly = _NEARLY * max(found.speedup for found in measured)
     near = [found for found in measured if found.speedup >= nearly]
     best = min(fast or near, key=lambda found: found.drop_percent)
     gate = judge(best)
+    limit = "; no limit of the loss was asked for" if max_drop is None else f" where {max_drop:g} % is allowed"
     reason = (
-        f"measured {best.speedup:.2f}× as fast where {speedup:g}× is asked; {_describe(gate)}; no limit of the loss "
-        f"was asked for{_earlier_judgements(gate)}"
+        f"measured {best.speedup:.2f}× as fast where {speedup:g}× is asked; {_describe(gate)}{limit}"
+        f"{_earlier_judgements(gate)}"
     )
-    return Choice(best, gate, bool(fast), reason, gate["attempts"])
+    is_good = max_drop is None or is_within(gate["drop_percent"], max_drop)
+    return Choice(best, gate, bool(fast) and is_good, reason, gate["attempts"])
 
 
 def _choose_by_drop(
     max_drop: float, measured: Sequence[Measured], judge: Callable[[Measured], dict[str, Any]]
 ) -> Choice:
-    def is_within(drop: float) -> bool:
-        return drop <= max_drop + 1e-9  # 0.92 of 1 is a little less than 8 % below
-
     candidates = sorted(
-        (found for found in measured if is_within(found.drop_percent) and found.speedup > 1),
+        (found for found in measured if is_within(found.drop_percent, max_drop) and found.speedup > 1),
         key=lambda found: -found.speedup,
     )
     judged: list[Choice] = []
     for found in candidates or [min(measured, key=lambda found: found.drop_percent)]:
         gate = judge(found)
-        passed = bool(candidates) and is_within(gate["drop_percent"])
+        passed = bool(candidates) and is_within(gate["drop_percent"], max_drop)
         reason = f"{_describe(gate)} where {max_drop:g} % is allowed; measured {found.speedup:.2f}× as fast"
         if not candidates:
             reason += (

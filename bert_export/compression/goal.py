@@ -20,7 +20,7 @@ _MIN_BUDGET_S = 60.0
 
 @dataclass(frozen=True)
 class Goal:
-    """The user's rule: a least speed-up with the smallest loss, or the highest speed with at most some loss."""
+    """The user's rule: a least speed-up with the smallest loss, the highest speed with at most some loss, or both."""
 
     speedup: float | None = None
     """Least speed over that of the uncompressed INT8 model."""
@@ -28,8 +28,8 @@ class Goal:
     """Largest loss of the task metric, in percent of the uncompressed INT8 model's."""
 
     def __post_init__(self) -> None:
-        if (self.speedup is None) == (self.max_drop is None):
-            raise CompressionError("expected either a speed-up or a maximum drop (--speedup X or --max-drop PCT)")
+        if self.speedup is None and self.max_drop is None:
+            raise CompressionError("expected a speed-up, a maximum drop or both (--speedup X, --max-drop PCT)")
         if self.speedup is not None and not 1 < self.speedup < 1000:
             raise CompressionError(f"expected a speed-up above 1, such as 2, found {self.speedup:g}")
         if self.max_drop is not None and not 0 <= self.max_drop < 100:
@@ -37,7 +37,8 @@ class Goal:
 
     def __str__(self) -> str:
         if self.speedup is not None:
-            return f"at least {self.speedup:g}× as fast, with the least loss"
+            limit = "" if self.max_drop is None else f", of at most {self.max_drop:g} %"
+            return f"at least {self.speedup:g}× as fast, with the least loss{limit}"
         return f"as fast as possible, with at most {self.max_drop:g} % loss"
 
 

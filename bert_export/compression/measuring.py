@@ -16,6 +16,7 @@ from bert_runtime.loading import load
 from bert_runtime.model import Model
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Example, Outputs, TextInput
+from bert_runtime.tokenization import TextTokenizer
 
 __all__ = ["Reference", "drop_to_json", "timed_texts"]
 
@@ -43,17 +44,18 @@ class Reference:
     Args:
         bundle: Its bundle.
         texts: Texts that the search may see, to time with.
+        tokenizer: The tokenizer of the candidates, which may truncate texts that this model reads whole; by default
+            its own.
     """
 
-    def __init__(self, bundle: Path, texts: Sequence[TextInput]) -> None:
+    def __init__(self, bundle: Path, texts: Sequence[TextInput], tokenizer: TextTokenizer | None = None) -> None:
         self.model = load(bundle, precision="int8")
+        self.tokenizer = tokenizer or self.model.tokenizer
         self.task = self.model.task
         """Its task; see `tune_threshold`."""
         self.texts = timed_texts(self.model, texts)
-        self.lengths = [
-            sum(map(len, windows)) for windows in self.model.tokenizer.encode(self.task.prefixed(self.texts))
-        ]
-        """Tokens of each of the timed texts."""
+        self.lengths = [sum(map(len, windows)) for windows in self.tokenizer.encode(self.task.prefixed(self.texts))]
+        """Tokens of each of the timed texts, as candidates read them."""
         self._outputs: dict[int, list[Outputs]] = {}
         self._answers: dict[tuple[tuple[int, ...], tuple[int, ...]], FloatArray] = {}
 

@@ -125,13 +125,18 @@ def fit_length(
     return replace(request, settings=replace(request.settings, max_tokens=max_tokens, fit_length=False))
 
 
-def open_reference(request: SearchRequest, data: SearchData, given: Path, progress: Callable[[str], None]) -> Reference:
-    """Export the uncompressed model, unless that is done, and open its INT8 variant."""
+def open_reference(
+    request: SearchRequest, data: SearchData, tokenizer: TextTokenizer, given: Path, progress: Callable[[str], None]
+) -> Reference:
+    """Export the uncompressed model, unless that is done, and open its INT8 variant.
+
+    It reads texts of the checkpoint's own length, so that a loss by truncation counts, too.
+    """
     bundle = request.folder / "uncompressed"
     if not (bundle / MANIFEST_NAME).is_file():
         progress("exporting the uncompressed model")
-        export(request.checkpoint, bundle, calibrate=given, max_tokens=request.settings.max_tokens)
-    return Reference(bundle, data.texts())
+        export(request.checkpoint, bundle, calibrate=given)
+    return Reference(bundle, data.texts(), tokenizer)
 
 
 def augment(
@@ -218,7 +223,7 @@ def time_shapes(
     model: TaskModel, reference: Reference, data: SearchData, shapes: Sequence[Shape], progress: Callable[[str], None]
 ) -> dict[Shape, float]:
     """Return the milliseconds of INT8 graphs of some shapes, and of the uncompressed model in the same rounds."""
-    tokenizer = reference.model.tokenizer
+    tokenizer = reference.tokenizer
     full = Shape(model.config.num_layers, model.config.intermediate_size)
     windows = [window for text in tokenizer.encode(model.task.prefixed(data.texts())) for window in text]
     batches = padded_batches(spread(windows, _CALIBRATION_WINDOWS), tokenizer)

@@ -33,7 +33,6 @@ from bert_models.compression import check_cuttable
 from bert_models.errors import CompressionError, TrainingInterruptedError
 from bert_runtime.bundle.atomic_folders import check_replaceable
 from bert_runtime.bundle.contents import replacement_problem
-from bert_runtime.errors import BertError
 from bert_runtime.tasks import Task
 from bert_runtime.tokenization import TextTokenizer
 
@@ -117,7 +116,7 @@ def compress(
         stopped = "interrupted"
         progress("interrupted; the best candidate so far is kept (Ctrl-C again: not even that)")
         measured = evaluator.measure_best()
-    except BertError as error:
+    except Exception as error:  # of the file system or of PyTorch, too: what is measured is not lost
         stopped = f"the search failed ({error})"
         if not (measured := evaluator.measured()):
             raise
@@ -153,7 +152,8 @@ def _prepare(
 ) -> CandidateEvaluator:
     """Measure the uncompressed model: its bundle, the importance of its parts, and the latency of their shapes."""
     start_s = journal.elapsed_s
-    reference = open_reference(request, data, data.write(request.folder).given, progress)
+    tokenizer = source.text_tokenizer(request.settings.max_tokens, task.windows)
+    reference = open_reference(request, data, tokenizer, data.write(request.folder).given, progress)
     reference.tune_threshold(data.search)
     for examples in (data.search, data.gate):
         reference.check_metric(examples)
@@ -168,7 +168,7 @@ def _prepare(
     copies = request.settings.copies
     if copies is None:  # the rows must be the same where a search goes on with another budget
         copies = journal.remember("copies", lambda: num_copies(len(data.given), request.settings.budget_s))
-    augmented = augment(data, surgeon.model, reference.model.tokenizer, copies, request.settings.seed, progress)
+    augmented = augment(data, surgeon.model, tokenizer, copies, request.settings.seed, progress)
     return CandidateEvaluator(
         folder=request.folder, journal=journal, settings=request.settings, data=augmented,
         files=augmented.write(request.folder), surgeon=surgeon, table=table, reference=reference,

@@ -7,6 +7,7 @@ from typing import Protocol
 from bert_export.compression.candidates import Candidate
 from bert_export.compression.halving import Trial, halve
 from bert_export.compression.planning import Rung, TrainingRows, first_rung, plan_last_rung, plan_rungs
+from bert_export.paired_bootstrap import is_within
 
 __all__ = ["Evaluator", "Measured", "fastest_within_drop", "speed_ladder", "within_speed"]
 
@@ -164,7 +165,7 @@ def fastest_within_drop(evaluator: Evaluator, ladder: Sequence[float], max_drop:
         levels_left = (high - low + 1).bit_length()
         found = within_speed(evaluator, ladder[middle], 1 / levels_left)
         measured += found
-        if any(item.speedup >= ladder[middle] and item.drop_percent <= max_drop for item in found):
+        if any(item.speedup >= ladder[middle] and is_within(item.drop_percent, max_drop) for item in found):
             low = middle + 1
         else:
             high = middle - 1

@@ -8,7 +8,7 @@ from tokenizers import Encoding
 
 from bert_export import paired_bootstrap
 from bert_export.paired_bootstrap import paired_drop
-from bert_runtime.tasks import Example, Outputs, Reranking, Task, TextClassification, TextInput
+from bert_runtime.tasks import Example, Outputs, QuestionAnswering, Reranking, Task, TextClassification, TextInput
 
 NUM = 400
 
@@ -108,6 +108,19 @@ def test_the_interval_of_a_reranker_is_one_of_queries() -> None:
     assert drop.found_interval.low == pytest.approx(drop.found - error, abs=0.006)
     assert drop.found_interval.high == pytest.approx(drop.found + error, abs=0.006)
     assert drop.drop_interval.high == 0.0
+
+
+def test_questions_about_one_context_are_drawn_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten questions that all models answer alike tell as much as one."""
+    right = np.repeat(np.random.default_rng(0).random(100) < 0.7, 10).astype(float)
+    examples = [Example((TextInput("question", f"context {row // 10}"),), None) for row in range(1000)]
+    task, outputs = QuestionAnswering(), outputs_of(np.zeros((1000, 1)))
+    monkeypatch.setattr(QuestionAnswering, "score", lambda *given: {task.metric: right.mean()})
+    monkeypatch.setattr(paired_bootstrap, "ratio_parts", lambda *given: np.stack([right, np.ones(1000)], axis=1))
+    drop = paired_drop(task, outputs, task, outputs, examples)
+    error = 1.96 * (drop.found * (1 - drop.found) / 100) ** 0.5
+    assert drop.found_interval.low == pytest.approx(drop.found - error, abs=0.02)
+    assert drop.found_interval.high == pytest.approx(drop.found + error, abs=0.02)
 
 
 def test_a_loss_needs_a_reference_above_zero() -> None:
