@@ -4,19 +4,23 @@ The folders are made once per run, see `made_once`, and read by many tests. A te
 """
 
 import gc
+import hashlib
 import json
 import os
 import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import onnx_ir as ir
 import pytest
 import torch
+from torch.export import decomp_utils, exported_program
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from bert_models import EncoderConfig, TaskModel, save_model
@@ -27,6 +31,7 @@ from .docs.code_blocks import read_setup
 from .docs.page_folder import StandardModels, fill_page_folder
 from .hub_server import Hub, set_endpoint
 from .made_once import made_once, shared_folder
+from .task_bundles import TaskBundles
 
 LABELS = ("greeting", "farewell", "question")
 
@@ -45,15 +50,26 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of
 
 
 # Exports of toy models spend a quarter of their time on garbage collection among the objects of torch's exporter, and
-# on its table of operators, which it reads again for each.
-gc.set_threshold(50_000)
+# on its tables of operators, which it makes again for each.
 _table = cache(ONNXRegistry.from_torchlib)
 ONNXRegistry.from_torchlib = staticmethod(_table)  # type: ignore[assignment, method-assign]
+for _module in (exported_program, decomp_utils):
+    _module._collect_all_valid_cia_ops = cache(_module._collect_all_valid_cia_ops)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what the imports have made out of all garbage collections: a full one would take a second."""
+    gc.freeze()
+    gc.set_threshold(50_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest file first, so that parallel processes end at the same time."""
-    items.sort(key=lambda item: item.path.name != "test_readme.py")
+    """Run the longest file first, so that parallel processes end at the same time.
+
+    A file that needs what its neighbour makes runs late: in another process, it would wait for that.
+    """
+    order = {"test_readme.py": 0, "test_charts.py": 2}
+    items.sort(key=lambda item: order.get(item.path.name, 1))
 
 
 def _write_vocab(folder: Path) -> Path:
@@ -165,14 +181,46 @@ def attention_bundle(tmp_path_factory: pytest.TempPathFactory, classifier_checkp
     return _bundle(classifier_checkpoint, folder, precisions=["fp32"], attention=True)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
+def task_bundles(tmp_path_factory: pytest.TempPathFactory, toy_vocab: Path, toy_config: EncoderConfig) -> TaskBundles:
+    """A toy FP32 bundle of every task, by name: `task_bundles["fill-mask"]`."""
+    return TaskBundles(shared_folder(tmp_path_factory, "tasks"), toy_vocab, toy_config)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Train on one thread: on a busy machine, threads of a toy model wait seconds for each other."""
-    threads = torch.get_num_threads()
+    """Run and train PyTorch on one thread: on a busy machine, threads of a toy model wait seconds for each other."""
+    torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bert_models.training.lifecycle.available_cores", lambda: 1)
         yield
-    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def graphs_captured_once() -> Iterator[None]:
+    """Let exports of the same weights capture their graph once: that takes most of the time of a toy's."""
+    from bert_export import cpu
+
+    graphs: dict[str, ir.Model] = {}
+    capture = cpu.capture
+
+    def capture_once(model: TaskModel) -> ir.Model:
+        key = _weights_sha256(model.eval())
+        if key not in graphs:
+            graphs[key] = capture(model)
+        return graphs[key].clone()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu, "capture", capture_once)
+        yield
+
+
+def _weights_sha256(model: TaskModel) -> str:
+    """Return a hash of what a captured graph depends on."""
+    digest = hashlib.sha256(repr((replace(model.config, token_pruning=None), model.task)).encode())
+    for name, tensor in (*model.state_dict().items(), *model.named_buffers()):
+        digest.update(name.encode() + tensor.numpy().tobytes())
+    return digest.hexdigest()
 
 
 @pytest.fixture

@@ -86,6 +86,12 @@ def tree(path: str) -> ast.Module:
     return ast.parse(source(path))
 
 
+@cache
+def nodes(path: str) -> tuple[ast.AST, ...]:
+    """Return all nodes of a module."""
+    return tuple(ast.walk(tree(path)))
+
+
 def python_files() -> Iterator[str]:
     return (path for path in files() if path.endswith(".py"))
 
@@ -100,7 +106,7 @@ def python_prose(path: str) -> tuple[tuple[int, str], ...]:
     found = [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
     found += [
         (node.lineno, node.value.value)
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
     ]
     return tuple(found)
@@ -173,7 +179,7 @@ def classes() -> dict[str, list[ast.ClassDef]]:
     """Classes of the packages and the tests by name."""
     found: dict[str, list[ast.ClassDef]] = {}
     for path in python_files():
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 found.setdefault(node.name, []).append(node)
     return found
@@ -216,7 +222,7 @@ def identifiers() -> frozenset[str]:
     found = {*keyword.kwlist, *dir(builtins)}
     for path in files():
         if path.endswith(".py"):
-            for node in ast.walk(tree(path)):
+            for node in nodes(path):
                 match node:
                     case ast.keyword(arg=str(name)) | ast.arg(arg=name) | ast.alias(name=name) | ast.Name(id=name):
                         found.update(name.split("."))
@@ -233,7 +239,7 @@ def code_words() -> frozenset[str]:
     found = {*identifiers(), *module_stems()}
     for path in python_files():
         docstrings = {text for _, text in python_prose(path)}
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in docstrings:
                 found.update(re.findall(r"\w+", node.value))
     return frozenset(found.union(*(re.findall(r"\w+", source(path)) for path in ("Makefile", "pyproject.toml"))))
@@ -244,7 +250,7 @@ def attributes() -> frozenset[str]:
     """Names that are attributes of something: functions, fields, names of modules, and what code reads with a dot."""
     found = {name for path in python_files() for name in top_level_names(path)}
     for path in python_files():
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             match node:
                 case ast.Attribute(attr=name) | ast.FunctionDef(name=name):
                     found.add(name)
@@ -263,7 +269,7 @@ def flags() -> frozenset[str]:
     """Options of the command lines, and those that build files and tests pass to other programs."""
     found = set(FLAG.findall(source("Makefile") + source(".ci/run")))
     for path in python_files():
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("--"):
                 found.update(FLAG.findall(node.value.replace("/", " ")))
     return frozenset(found)

@@ -32,7 +32,9 @@ def toy_run(classifier_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -
 
     def run(folder: Path) -> None:
         stages: list[str] = []
-        report = bench_bundle(classifier_bundle, settings=TOY_SETTINGS, progress=stages.append)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("bert_bench.workers.engine_pool._REST_S", 0.0)
+            report = bench_bundle(classifier_bundle, settings=TOY_SETTINGS, progress=stages.append)
         folder.mkdir()
         (folder / "run.pickle").write_bytes(pickle.dumps((report, stages)))
 

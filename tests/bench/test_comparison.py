@@ -57,6 +57,7 @@ def offline_only() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Environment, "ensure", ensure)
         patch.setattr("bert_bench.engine_selection.has_instruction_set", lambda name: False)
+        patch.setattr("bert_bench.workers.engine_pool._REST_S", 0.0)
         yield
 
 

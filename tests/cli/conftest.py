@@ -50,7 +50,7 @@ def training_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def train_arguments(classifier_checkpoint: Path, training_files: dict[str, Path], one_thread: None) -> list[Any]:
+def train_arguments(classifier_checkpoint: Path, training_files: dict[str, Path]) -> list[Any]:
     """Arguments of a training of three epochs of four steps, without --output."""
     return [
         "train", "--base", classifier_checkpoint, "--train", training_files["train"], "--dev", training_files["dev"],

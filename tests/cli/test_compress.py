@@ -27,8 +27,6 @@ from bert_runtime.verification import verify
 from .conftest import Run
 from .training_data import SENTENCES, THINGS, write
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:

@@ -10,8 +10,6 @@ from bert_models import open_checkpoint
 
 from .conftest import Run
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_distill_a_fine_tuned_teacher(run: Run, classifier_checkpoint: Path, tmp_path: Path) -> None:
     train, dev = tmp_path / "train.jsonl", tmp_path / "dev.jsonl"

@@ -5,27 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from bert_export import export
-from bert_models import EncoderConfig, TaskModel, save_model
 from bert_runtime import load
-from bert_runtime.tasks import Reranking
 
+from ..task_bundles import TaskBundles
 from .conftest import Run
 
 QUERY = "where is my card"
 DOCUMENTS = ["it is lost", "the bank is open", "good morning"]
 
 
-@pytest.fixture(scope="module")
-def reranker_bundle(tmp_path_factory: pytest.TempPathFactory, toy_vocab: Path, toy_config: EncoderConfig) -> Path:
-    folder = tmp_path_factory.mktemp("reranker")
-    (folder / "checkpoint").mkdir()
-    torch.manual_seed(7)
-    save_model(TaskModel(toy_config, Reranking()).eval(), folder / "checkpoint", tokenizer_from=toy_vocab)
-    export(folder / "checkpoint", folder / "bundle", task="rerank", precisions=["fp32"])
-    return folder / "bundle"
+@pytest.fixture
+def reranker_bundle(task_bundles: TaskBundles) -> Path:
+    return task_bundles["rerank"]
 
 
 def expected(bundle: Path, query: str, documents: list[str], top_k: int | None = None) -> list[dict[str, Any]]:

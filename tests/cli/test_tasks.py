@@ -1,4 +1,4 @@
-"""Export, prediction and evaluation of every task on the command line."""
+"""Prediction and evaluation of every task on the command line."""
 
 import json
 from collections.abc import Callable
@@ -6,32 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from bert_export.cli import main
-from bert_models import EncoderConfig, TaskModel, save_model
 from bert_runtime import load
 from bert_runtime.tasks import (
-    FillMask,
-    NextSentencePrediction,
-    QuestionAnswering,
-    ReplacedTokenDetection,
-    Reranking,
-    Task,
     TextInput,
-    TokenClassification,
 )
 
+from ..task_bundles import TaskBundles
 from .conftest import Run
-
-TASKS: dict[str, Task] = {
-    "token-classification": TokenClassification(labels=("O", "B-item", "I-item", "B-place")),
-    "question-answering": QuestionAnswering(),
-    "fill-mask": FillMask(mask_token="[MASK]", mask_token_id=4),
-    "next-sentence-prediction": NextSentencePrediction(),
-    "replaced-token-detection": ReplacedTokenDetection(),
-    "rerank": Reranking(),
-}
 
 TEXTS: dict[str, list[str]] = {
     "token-classification": ["my card is lost", "at the bank"],
@@ -43,7 +25,7 @@ TEXTS: dict[str, list[str]] = {
 }
 
 FILES: dict[str, tuple[str, str]] = {
-    "token-classification": ("dev.conll", "my\tO\ncard\tB-item\n\t\nthe\tO\nbank\tB-place\n"),
+    "token-classification": ("dev.conll", "my\tO\ncard\tB-city\n\t\nthe\tO\nbank\tI-city\n"),
     "question-answering": (
         "dev.json",
         json.dumps(
@@ -71,28 +53,6 @@ FILES: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def bundle_of(
-    tmp_path_factory: pytest.TempPathFactory, toy_vocab: Path, toy_config: EncoderConfig
-) -> Callable[[str], Path]:
-    """Return a function that exports a toy checkpoint of a task, once per task."""
-    folder = tmp_path_factory.mktemp("tasks")
-
-    def bundle(task: str) -> Path:
-        target = folder / f"{task}-bundle"
-        if not target.exists():
-            checkpoint = folder / task
-            checkpoint.mkdir()
-            family = "electra" if task == "replaced-token-detection" else "bert"
-            config = EncoderConfig(**{**vars(toy_config), "family": family})
-            save_model(TaskModel(config, TASKS[task]).eval(), checkpoint, tokenizer_from=toy_vocab)
-            result = CliRunner().invoke(main, ["export", str(checkpoint), str(target), "--precision", "fp32"])
-            assert result.exit_code == 0, result.output
-        return target
-
-    return bundle
-
-
 def asked(task: str) -> list[str]:
     """Return the options that supply the other text for tasks that read pairs."""
     pair = ["--pair", "is lost"]
@@ -110,9 +70,9 @@ def as_input(task: str, text: str) -> TextInput:
     return pairs.get(task, TextInput(text))
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_predict_equals_python_api(run: Run, bundle_of: Callable[[str], Path], task: str) -> None:
-    bundle = bundle_of(task)
+@pytest.mark.parametrize("task", TEXTS)
+def test_predict_equals_python_api(run: Run, task_bundles: TaskBundles, task: str) -> None:
+    bundle = task_bundles[task]
     result = run("predict", bundle, *TEXTS[task], *asked(task), "--json")
     assert result.exit_code == 0, result.output
     model = load(bundle)
@@ -133,15 +93,15 @@ def same(found: Any, expected: Any) -> bool:
     return bool(found == pytest.approx(expected, abs=1e-5)) if isinstance(expected, float) else found == expected
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_evaluate_and_predict_a_file(run: Run, bundle_of: Callable[[str], Path], task: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("task", TEXTS)
+def test_evaluate_and_predict_a_file(run: Run, task_bundles: TaskBundles, task: str, tmp_path: Path) -> None:
     name, text = FILES[task]
     file = tmp_path / name
     file.write_text(text, encoding="utf-8")
-    result = run("evaluate", bundle_of(task), file, "--json")
+    result = run("evaluate", task_bundles[task], file, "--json")
     assert result.exit_code == 0, result.output
-    assert load(bundle_of(task)).task.metric in json.loads(result.stdout)
-    result = run("predict", bundle_of(task), "--input", file, "--output", tmp_path / "out.jsonl")
+    assert load(task_bundles[task]).task.metric in json.loads(result.stdout)
+    result = run("predict", task_bundles[task], "--input", file, "--output", tmp_path / "out.jsonl")
     assert result.exit_code == 0, result.output
     answers = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(answers) == (2 if task in ("token-classification", "rerank") else 1)
@@ -163,15 +123,15 @@ def test_evaluate_and_predict_a_file(run: Run, bundle_of: Callable[[str], Path],
     ],
 )
 def test_options_of_a_task(
-    run: Run, bundle_of: Callable[[str], Path], task: str, options: list[object], check: Callable[[Any], bool]
+    run: Run, task_bundles: TaskBundles, task: str, options: list[object], check: Callable[[Any], bool]
 ) -> None:
-    result = run("predict", bundle_of(task), TEXTS[task][0], *asked(task), *options, "--json")
+    result = run("predict", task_bundles[task], TEXTS[task][0], *asked(task), *options, "--json")
     assert result.exit_code == 0, result.output
     assert check(json.loads(result.stdout))
 
 
-def test_task_options_become_bundle_defaults(run: Run, bundle_of: Callable[[str], Path], output_folder: Path) -> None:
-    checkpoint = bundle_of("fill-mask").parent / "fill-mask"
+def test_task_options_become_bundle_defaults(run: Run, task_bundles: TaskBundles, output_folder: Path) -> None:
+    checkpoint = task_bundles.checkpoint("fill-mask")
     result = run(
         "export", checkpoint, output_folder, "--precision", "fp32", "--top-k", 2, "--candidates", "card,bank,rain"
     )
@@ -204,9 +164,9 @@ def test_task_options_become_bundle_defaults(run: Run, bundle_of: Callable[[str]
     ],
 )
 def test_invalid_inputs_and_options_are_reported(
-    run: Run, bundle_of: Callable[[str], Path], task: str, arguments: list[str], exit_code: int, message: str
+    run: Run, task_bundles: TaskBundles, task: str, arguments: list[str], exit_code: int, message: str
 ) -> None:
-    result = run("predict", bundle_of(task), *arguments)
+    result = run("predict", task_bundles[task], *arguments)
     assert result.exit_code == exit_code
     assert message in result.stderr
     assert not result.stdout
@@ -215,7 +175,7 @@ def test_invalid_inputs_and_options_are_reported(
 @pytest.mark.parametrize(
     ("task", "name", "text", "message"),
     [
-        ("token-classification", "a.conll", "my\tB-x\n", "{file}:1: tags 'B-x' are not among the model's 4 labels"),
+        ("token-classification", "a.conll", "my\tB-x\n", "{file}:1: tags 'B-x' are not among the model's 3 labels"),
         ("token-classification", "a.conll", "my\ncard\n", "{file}:1: expected a field 'tags'"),
         (
             "question-answering",
@@ -228,11 +188,11 @@ def test_invalid_inputs_and_options_are_reported(
     ],
 )
 def test_rows_of_other_tasks_are_reported(
-    run: Run, bundle_of: Callable[[str], Path], tmp_path: Path, task: str, name: str, text: str, message: str
+    run: Run, task_bundles: TaskBundles, tmp_path: Path, task: str, name: str, text: str, message: str
 ) -> None:
     file = tmp_path / name
     file.write_text(text + "\n", encoding="utf-8")
-    result = run("evaluate", bundle_of(task), file)
+    result = run("evaluate", task_bundles[task], file)
     assert result.exit_code == 1
     assert message.format(file=file) in result.stderr
 

@@ -111,7 +111,7 @@ def test_embeddings_of_the_mean_refuse_a_schedule(
 
 
 def test_trained_checkpoints_prune_until_told_otherwise(
-    run: Run, classifier_checkpoint: Path, long_texts: Path, tmp_path: Path, one_thread: None
+    run: Run, classifier_checkpoint: Path, long_texts: Path, tmp_path: Path
 ) -> None:
     trained = run(
         "train", "--base", classifier_checkpoint, "--train", long_texts, "--dev", long_texts, "--epochs", 1,
@@ -141,7 +141,7 @@ def test_training_for_a_task_that_reads_all_tokens_is_refused(
 
 
 def test_students_learn_to_prune_from_a_teacher_that_does_not(
-    run: Run, classifier_checkpoint: Path, long_texts: Path, tmp_path: Path, one_thread: None
+    run: Run, classifier_checkpoint: Path, long_texts: Path, tmp_path: Path
 ) -> None:
     options = ["--teacher", classifier_checkpoint, "--student", 2, "--train", long_texts, "--dev", long_texts]
     options += ["--epochs", 1, "--precision", "fp32", "--output", tmp_path / "student", "--prune-tokens", "1:0.5"]

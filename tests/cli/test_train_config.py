@@ -77,7 +77,6 @@ def test_command_line_takes_precedence_over_config_file(
     training_files: dict[str, Path],
     config: Callable[[str], Path],
     tmp_path: Path,
-    one_thread: None,
 ) -> None:
     """Includes required options, flags without a value, underscores, and 1e-3, which YAML reads as text."""
     path = config(

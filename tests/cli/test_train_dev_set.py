@@ -96,7 +96,7 @@ def test_pairs_without_scores_need_a_dev_file(run: Run, train_arguments: list[An
     assert "expected a number in 'score', found None; rows of the training file are held out" in result.stderr
 
 
-def test_distill_holds_a_dev_set_out(run: Run, classifier_checkpoint: Path, tmp_path: Path, one_thread: None) -> None:
+def test_distill_holds_a_dev_set_out(run: Run, classifier_checkpoint: Path, tmp_path: Path) -> None:
     labels = ("greeting", "farewell", "question")
     train = write(tmp_path / "train.csv", [(f"hello {thing}", labels[i % 3]) for i, thing in enumerate(THINGS * 3)])
     result = run(

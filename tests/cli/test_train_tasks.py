@@ -38,9 +38,7 @@ def run(*arguments: object) -> str:
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_train_export_evaluate_predict_of_a_task(
-    kind: str, classifier_checkpoint: Path, tmp_path: Path, one_thread: None
-) -> None:
+def test_train_export_evaluate_predict_of_a_task(kind: str, classifier_checkpoint: Path, tmp_path: Path) -> None:
     data = tmp_path / "rows.jsonl"
     data.write_text("\n".join(json.dumps(row) for row in FILES[kind]) + "\n")
     choice = ["--task", kind] if kind not in ("multi_label", "regression") else ["--problem-type", kind]

@@ -18,7 +18,9 @@ from bert_export import export
 from bert_models import EncoderConfig, TaskModel, save_model
 from bert_runtime import Entity, InputError, load
 from bert_runtime.records.retrieval import read_retrieval_folder
-from bert_runtime.tasks import Task, TextClassification, TokenClassification
+from bert_runtime.tasks import Task, TokenClassification
+
+from ..task_bundles import TaskBundles
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 PROGRAMS = sorted(EXAMPLES.glob("*.py"))
@@ -159,10 +161,9 @@ def test_semantic_search_finds_equal_documents_first(
         assert [float(score) for score, _ in lines] == sorted((float(score) for score, _ in lines), reverse=True)
 
 
-@pytest.fixture(scope="module")
-def reranker_bundle(toy_config: EncoderConfig, toy_vocab: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    task = TextClassification(labels=("relevance",), problem_type="regression")
-    return toy_bundle(task, toy_config, toy_vocab, tmp_path_factory.mktemp("reranker"))
+@pytest.fixture
+def reranker_bundle(task_bundles: TaskBundles) -> Path:
+    return task_bundles["reranker"]
 
 
 def test_rerank_sorts_by_score(
@@ -220,7 +221,6 @@ def test_csv_to_bundle_makes_a_classifier(
     classifier_checkpoint: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    one_thread: None,
 ) -> None:
     rows = [(f"where is my {thing}", "lost") for thing in ("card", "train", "book", "money") * 6]
     rows += [(f"hello {thing}", "greeting") for thing in ("there", "you", "film", "sun") * 6]

@@ -82,6 +82,7 @@ def graph_runner(graph: ir.Model, path: Path) -> Callable[[Batch], FloatArray]:
     ir.save(graph, path)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1  # threads of a toy's graph would spin on the cores of other tests
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     names = {value.name for value in session.get_inputs()}
     return lambda batch: session.run(None, {k: v for k, v in batch._asdict().items() if k in names})[0]

@@ -39,7 +39,7 @@ def pooled(hidden: torch.Tensor, mask: torch.Tensor, pooling: str, scores: torch
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> tuple[BertModel, Path]:
-    theirs = BertModel(BertConfig(**toy_config())).eval()
+    theirs = BertModel(BertConfig(**toy_config(num_hidden_layers=1))).eval()
     randomize(theirs)
     return theirs, save_reference(theirs, tmp_path_factory.mktemp("encoder"))
 

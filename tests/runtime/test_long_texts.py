@@ -180,7 +180,7 @@ def test_cost_does_not_grow_with_the_text(tokens: int) -> None:
 
 
 def test_text_tokenizer_shortens_texts_and_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "where is my card, and who has it now? " * 300
+    text = "where is my card, and who has it now? " * 100
     inputs = [TextInput(text), TextInput(text, text[:-7]), TextInput("hello"), TextInput("hello", text)]
     tokenizer = TextTokenizer(wordpiece(), 32, 0)
     one_by_one = [tokenizer.encode([value])[0][0].ids for value in inputs]

@@ -11,13 +11,11 @@ import pytest
 import uvicorn
 from fastapi.testclient import TestClient
 
-from bert_models import EncoderConfig
 from bert_runtime import TASKS
 from bert_serve.http.app import create_app
 from bert_serve.settings import EngineSettings, ServerSettings
 
-from ..made_once import shared_folder
-from .task_bundles import TaskBundles
+from ..task_bundles import TaskBundles
 
 StartClient = Callable[..., TestClient]
 StartServer = Callable[..., str]
@@ -90,12 +88,6 @@ def classifier_client(classifier_bundle: Path) -> Iterator[TestClient]:
     """A client of a server that serves the toy classifier as `toy`."""
     with running(server_settings({"toy": classifier_bundle})) as client:
         yield client
-
-
-@pytest.fixture(scope="session")
-def task_bundles(tmp_path_factory: pytest.TempPathFactory, toy_vocab: Path, toy_config: EncoderConfig) -> TaskBundles:
-    """A toy FP32 bundle of every task, by name: `task_bundles["fill-mask"]`."""
-    return TaskBundles(shared_folder(tmp_path_factory, "tasks"), toy_vocab, toy_config)
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,8 @@ from tritonclient.utils import InferenceServerException
 from bert_runtime import __version__, load
 from bert_serve.http.app import create_app
 
+from ..task_bundles import TaskBundles
 from .conftest import StartServer, server_settings
-from .task_bundles import TaskBundles
 
 TEXTS = ["where is my card", "hello", "bye and thanks, see you later"]
 CONTEXTS = ["the train goes to paris. it is late.", "my card is lost. help!"]

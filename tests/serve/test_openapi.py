@@ -11,9 +11,9 @@ from fastapi.testclient import TestClient
 
 from bert_runtime import TASKS
 
+from ..task_bundles import TaskBundles
 from .conftest import running, server_settings
 from .openapi_examples import DOCUMENT, EXAMPLES, POSTS, Example
-from .task_bundles import TaskBundles
 
 JUNK = (None, True, -1, 10**30, 0.5, "", "a\ud800", [], {}, [[]], [None], {"text": 1}, ["a", 1])
 """Values in the place of others."""

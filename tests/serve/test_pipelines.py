@@ -17,9 +17,9 @@ from bert_runtime.tasks.text_classification import PROBLEM_TYPES
 from bert_serve.http.pipeline_answers import pipeline_answer
 
 from ..runtime.outputs import outputs_of
+from ..task_bundles import TaskBundles
 from .closeness import assert_close
 from .conftest import StartClient, StartServer
-from .task_bundles import TaskBundles
 
 TEXT = "the train goes to paris, not to rome"
 CONTEXT = f"{TEXT}. my card is lost. " * 5  # several windows

@@ -13,8 +13,8 @@ from fastapi.testclient import TestClient
 from bert_runtime import load
 from bert_runtime.numerics import sigmoid
 
+from ..task_bundles import TaskBundles
 from .conftest import StartClient, StartServer
-from .task_bundles import TaskBundles
 
 QUERY = "where is my card"
 DOCUMENTS = ["the card is lost", "hello", "your parcel is late", "good morning"]

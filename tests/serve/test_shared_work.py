@@ -12,14 +12,14 @@ from fastapi.testclient import TestClient
 
 from bert_runtime import TASKS, Outputs, Result, Task
 
+from ..task_bundles import TaskBundles
 from .closeness import assert_close
 from .conftest import StartServer
-from .task_bundles import TaskBundles
 
 JSON = {"Content-Type": "application/json"}
 
 CALLERS = 16
-REPETITIONS = 4
+REPETITIONS = 2
 
 WORDS = ["where", "is", "my", "lost", "card", "?", "please", "help", ",", "the", "train", "to", "paris"]
 

@@ -13,8 +13,8 @@ from bert_runtime.numerics import sigmoid, softmax
 from bert_serve.errors import ModelNotReadyError, QueueFullError
 from bert_serve.serving.token_queue import TokenQueue
 
+from ..task_bundles import TaskBundles
 from .conftest import StartClient
-from .task_bundles import TaskBundles
 
 TEXTS = ["i lost my card", "hello", ""]
 

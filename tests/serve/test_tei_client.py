@@ -9,8 +9,8 @@ from huggingface_hub.errors import HfHubHTTPError
 
 from bert_runtime import load
 
+from ..task_bundles import TaskBundles
 from .conftest import StartServer
-from .task_bundles import TaskBundles
 
 TEXTS = ["i lost my card", "hello"]
 

@@ -6,8 +6,8 @@ import pytest
 import transformers
 from fastapi.testclient import TestClient
 
+from ..task_bundles import TaskBundles
 from .closeness import assert_close
-from .task_bundles import TaskBundles
 
 TEXTS = ["where is my card", "hello", "thanks and bye, see you later. " * 20, "the train to paris is late!", "x"]
 

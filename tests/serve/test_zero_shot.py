@@ -10,9 +10,9 @@ from huggingface_hub import InferenceClient, close_session
 from bert_runtime import ZeroShotClassifier, load
 from bert_runtime.zero_shot import classifier as classifier_module
 
+from ..task_bundles import TaskBundles
 from .closeness import assert_close
 from .conftest import StartClient, StartServer
-from .task_bundles import TaskBundles
 
 TEXTS = ["where is my card", "the train to paris is late"]
 LABELS = ["card", "train", "rain"]

@@ -19,7 +19,7 @@ def test_failures_are_listed_and_the_next_measurement_runs(tmp_path: Path) -> No
         Measurement("fine", [sys.executable, "-c", "print('done')"]),
         Measurement("endless", [sys.executable, "-c", "import time; time.sleep(60)"]),
     ]
-    failed = run_step(measurements, tmp_path, limit_s=5)
+    failed = run_step(measurements, tmp_path, limit_s=2)
     assert failed[0] == "exits: exit code 3, see exits.log"
     assert failed[1].startswith("absent: ")
     assert failed[2] == "endless: the step's time was over, see endless.log"

@@ -18,8 +18,6 @@ from bert_models.pretraining import PretrainSettings
 from ..toy import inputs, randomize
 from .teachers import MASK, save_checkpoint
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> TextFiles:

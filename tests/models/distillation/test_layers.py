@@ -16,8 +16,6 @@ from ..toy_families import comparable
 from ..toy_families import reference as toy_reference
 from .teachers import LABELS, MASK
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_layers_are_chosen_evenly_and_matched_by_depth() -> None:
     assert evenly_spaced_layers(12, 6) == [0, 2, 4, 7, 9, 11]  # the layers of DistilBERT

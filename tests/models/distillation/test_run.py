@@ -24,8 +24,6 @@ from bert_runtime.tasks import SparseEmbedding
 
 from .teachers import MASK, ROWS, SETTINGS, TEACHERS, TEXTS, save_checkpoint, write
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.mark.parametrize("teacher", TEACHERS, indirect=True)
 def test_student_learns_from_every_kind_of_teacher_without_labels(

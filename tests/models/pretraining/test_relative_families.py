@@ -17,8 +17,6 @@ from bert_models.training import TrainSettings, fine_tune
 
 from ..toy import TOLERANCE, inputs
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 _COMMON = {"num_layers": 3, "hidden_size": 32, "num_heads": 2, "intermediate_size": 48, "max_positions": 64}
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -21,8 +21,6 @@ from bert_models.weights import read_weights
 
 from ..toy import inputs
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 FAMILY = {"mlm": "bert", "mlm+nsp": "bert", "mlm+sop": "albert", "rtd": "electra"}
 
 NSP = "next-sentence-prediction"

@@ -15,9 +15,6 @@ from bert_models.training import Placement
 from .distributed_checks import TIMEOUT_S, subprocess_env, weights_match
 from .distributed_runs import RUNS, patch_families, tune
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 SLOW = ("tokens", "mlm+sop")
 """Runs that the short suite leaves out: others have both strategies, a token head and an objective of pre-training."""
 

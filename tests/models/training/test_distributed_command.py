@@ -16,8 +16,6 @@ from bert_models.training import Placement
 from .distributed_checks import TIMEOUT_S, subprocess_env, weights_match
 from .distributed_runs import tune
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 COMMAND = [sys.executable, "-m", "bert_export.cli"]
 
 

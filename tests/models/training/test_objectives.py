@@ -23,8 +23,6 @@ from bert_runtime.tasks import (
     TokenClassification,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 TASK = TextClassification(labels=("x", "y"))
 
 

@@ -29,8 +29,6 @@ from bert_runtime.tasks import (
     TextClassification,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 WORDS = ["my", "card", "is", "lost", "at", "the", "bank", "and", "where", "can", "i", "see", "a", "good", "film"]
 
 TASK = TextClassification(labels=("x", "y"))

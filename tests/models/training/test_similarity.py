@@ -19,8 +19,6 @@ from bert_runtime.tasks import (
     SentenceEmbedding,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def write(path: Path, rows: list[dict[str, Any]], times: int = 1) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows * times), encoding="utf-8")

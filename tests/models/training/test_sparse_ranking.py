@@ -16,8 +16,6 @@ from bert_runtime.records import Record
 from bert_runtime.tasks import SparseEmbedding, TextInput
 from bert_runtime.tokenization import pad
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 TASK = SparseEmbedding(vocab_size=4)
 NONE = Regularizer(query=0, document=0)
 ROWS = [

@@ -20,8 +20,6 @@ from bert_runtime.tasks import (
 )
 from bert_runtime.tokenization import TextTokenizer
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture
 def tokenizer_for(classifier_checkpoint: Path) -> Callable[[Task, int], TextTokenizer]:

@@ -26,8 +26,6 @@ from bert_runtime.tasks import (
 )
 from bert_runtime.tasks.tokens import join_words
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 FILES: dict[str, list[dict[str, Any]]] = {
     "token-classification": [
         {"tokens": ["my", "card", "is", "lost", "at", "bank"], "tags": ["O", "B-item", "O", "O", "O", "B-place"]},

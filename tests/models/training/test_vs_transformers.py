@@ -30,8 +30,6 @@ from bert_runtime.tasks import FillMask, Reranking, TextClassification, TokenCla
 from ..toy_corpus import random_documents, toy_cache, toy_tokenizer
 from ..toy_families import reference
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 STEPS, TOLERANCE = 20, 1e-4
 
 FP32 = ChosenPrecision("fp32", {})

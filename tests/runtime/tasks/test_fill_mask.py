@@ -31,6 +31,10 @@ TEXTS = (
 TOO_LONG = "late " * 300
 
 
+_BEST: dict[Any, Any] = {}
+"""The pipelines' twenty best fillings."""
+
+
 class Pair(NamedTuple):
     """The transformers pipeline, its model, and a bundle of the same checkpoint."""
 
@@ -41,6 +45,15 @@ class Pair(NamedTuple):
 
     def masked(self, text: str) -> str:
         return text.replace("[MASK]", self.mask)
+
+    def fillings(self, text: str, top_k: int, targets: Sequence[str] | None = None) -> Any:
+        """Return the pipeline's best fillings; it runs once for all numbers of them."""
+        key = (self.mask, len(self.pipeline.tokenizer), text, None if targets is None else tuple(targets))
+        if key not in _BEST:
+            options = {} if targets is None else {"targets": list(targets)}
+            _BEST[key] = self.pipeline(text, top_k=20, **options)
+        found = _BEST[key]
+        return found[:top_k] if isinstance(found[0], dict) else [mask[:top_k] for mask in found]
 
 
 def tokenizer_of(name: str, vocab: Path) -> Any:
@@ -89,7 +102,7 @@ def test_fillings_equal_transformers(pair: Pair, top_k: int) -> None:
     unusual = [f"{text} [MASK] end" for text in NASTY if "[MASK]" not in text]
     texts = list(map(pair.masked, [*TEXTS, *unusual]))
     for text, found in zip(texts, pair.model.with_options(top_k=top_k)(texts), strict=True):
-        same(found.to_dict(), pair.pipeline(text, top_k=top_k))
+        same(found.to_dict(), pair.fillings(text, top_k))
 
 
 def masked_words(texts: Sequence[str], mask: str) -> list[str]:
@@ -120,7 +133,7 @@ def in_vocabulary(pair: Pair, word: str) -> str:
 @pytest.mark.parametrize("top_k", [1, 2, 5])
 def test_candidates_equal_targets_of_transformers(pair: Pair, candidates: Any, top_k: int) -> None:
     for text in map(pair.masked, TEXTS):
-        expected = pair.pipeline(text, targets=[in_vocabulary(pair, word) for word in candidates], top_k=top_k)
+        expected = pair.fillings(text, top_k, [in_vocabulary(pair, word) for word in candidates])
         same(pair.model.with_options(candidates=candidates, top_k=top_k)(text).to_dict(), expected)
 
 

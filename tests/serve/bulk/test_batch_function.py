@@ -18,7 +18,7 @@ from bert_serve import batch_function
 from bert_serve.bulk.batch_function import BatchFunction
 
 from ...conftest import CopyBundle
-from ..task_bundles import TaskBundles
+from ...task_bundles import TaskBundles
 
 TEXTS = ["hello there", None, "where is my card?"]
 

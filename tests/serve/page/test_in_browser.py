@@ -16,8 +16,8 @@ from bert_models import EncoderConfig, TaskModel, save_model
 from bert_runtime import load, load_attention
 from bert_runtime.tasks import TextClassification
 
+from ...task_bundles import TaskBundles
 from ..conftest import StartServer
-from ..task_bundles import TaskBundles
 from .conftest import OpenPage, open_tab, run
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from fastapi.testclient import TestClient
 
 from bert_runtime import load, load_attention
 
+from ...task_bundles import TaskBundles
 from ..conftest import StartClient, wait_until
-from ..task_bundles import TaskBundles
 
 INPUTS = {
     "text-classification": {"text": "hello there"},

@@ -14,6 +14,7 @@ import bert_runtime
 from bert_runtime import verification
 from bert_serve.triton import ModelConfig, write_model
 
+from ...task_bundles import TaskBundles
 from ..cascades import write_cascade
 from . import fake_triton
 from .fake_triton import InferenceResponse, Request
@@ -75,8 +76,8 @@ def test_requests_of_a_batch_are_joined_into_one_call(
     assert [value["label"] for value in found] == [value.to_dict()["label"] for value in expected]
 
 
-def test_a_bad_text_fails_its_own_request_alone(backend: ModuleType, standard_models: Any, tmp_path: Path) -> None:
-    model = start(backend, standard_models.bundle("qa-bundle"), tmp_path, inputs=("QUESTION", "CONTEXT"))
+def test_a_bad_text_fails_its_own_request_alone(backend: ModuleType, task_bundles: TaskBundles, tmp_path: Path) -> None:
+    model = start(backend, task_bundles["question-answering"], tmp_path, inputs=("QUESTION", "CONTEXT"))
     good = {"QUESTION": ["where to?"], "CONTEXT": ["The train goes to Rome."]}
     responses = model.execute(
         [

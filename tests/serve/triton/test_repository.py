@@ -14,6 +14,7 @@ from bert_export.cli.triton import triton
 from bert_runtime import BertError, BundleError, InputError, load
 from bert_serve.triton import ModelConfig, backend_path, repository, write_model
 
+from ...task_bundles import TaskBundles
 from ..cascades import write_cascade
 
 Run = Callable[..., Result]
@@ -71,13 +72,13 @@ def test_config_has_the_options(run: Run, classifier_bundle: Path, tmp_path: Pat
 
 
 def test_inputs_and_outputs_follow_from_the_task(
-    classifier_bundle: Path, embedding_bundle: Path, standard_models: Any, tmp_path: Path
+    classifier_bundle: Path, embedding_bundle: Path, task_bundles: TaskBundles, tmp_path: Path
 ) -> None:
     texts = {}
     for name, bundle in {
         "classifier": classifier_bundle,
         "embedding": embedding_bundle,
-        "answers": standard_models.bundle("qa-bundle"),
+        "answers": task_bundles["question-answering"],
     }.items():
         texts[name] = (write_model(bundle, tmp_path, name=name) / "config.pbtxt").read_text(encoding="utf-8")
     assert 'name: "TEXT_PAIR", data_type: TYPE_STRING, dims: [ 1 ], optional: true' in texts["classifier"]

@@ -20,7 +20,7 @@ from bert_runtime.tasks import (
     TokenClassification,
 )
 
-from ..made_once import made_once
+from .made_once import made_once
 
 TOY_TASKS: dict[str, Task] = {
     "text-classification": TextClassification(labels=("greeting", "farewell", "question")),
