@@ -1,4 +1,5 @@
-// Shared by quantized_attention.cc (int16) and float_attention.cc (float32): masks, scores and the loop over heads.
+// Shared by the files of attention (int16, float32, and bfloat16 on tiles) and keep_tokens.cc: masks, scores and the
+// loop over heads.
 //
 // Blocking. A job is one head of one sequence. It packs the head's keys and values once, then takes blocks of up to
 // MR = kMaxTileRows queries (kMaxBlockQueries on tiles); the scores of one block stay in the cache between the three

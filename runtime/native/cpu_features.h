@@ -40,10 +40,10 @@ inline bool has_avx2_and_fma() {
 
 inline bool has_avx_vnni() { return has_avx2_and_fma() && has_all(cpuid(7, 1).eax, 1U << 4); }
 
-// AVX512-VNNI, with the other parts of AVX-512 that the kernels use.
+// AVX512-VNNI, with the other parts of AVX-512 that the kernels use, and FMA.
 inline bool has_avx512_vnni() {
   const CpuidRegisters leaf = cpuid(7, 0);
-  return has_all(leaf.ebx, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL) &&
+  return has_avx2_and_fma() && has_all(leaf.ebx, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL) &&
          has_all(leaf.ecx, bit_AVX512VNNI) && saves_registers(kZmmParts);
 }
 

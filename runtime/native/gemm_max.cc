@@ -1,7 +1,6 @@
-// GEMM whose outputs are not stored but pooled: y [B, N] = max(0, max over a sequence's tokens of A [B, T, K] · B [K,
-// N]
-// + bias). Of sparse embeddings N is the size of the vocabulary, and the outputs of all tokens would be B · T · N
-// floats.
+// GEMM whose outputs are not stored but pooled: y [B, N] = max(0, max of A [B, T, K] · B [K, N] + bias over a
+// sequence's tokens). Of sparse embeddings N is the size of the vocabulary, and the outputs of all tokens would be
+// B · T · N floats. The maximum leaves NaN out: a token of NaN hides no other token.
 //
 //   job:   one weight block: successive panels (packing.h) that stay in L2
 //            for each sequence, its tokens from the first to the last that the mask has
@@ -43,7 +42,7 @@ struct PoolMax {
       F32 best = load_n(columns, count);
 #pragma GCC unroll 12
       for (int r = 0; r < R; ++r)
-        if (mask[position.row + r]) best = max(value(r, half), best);  // on x86 the second one where one is NaN
+        if (mask[position.row + r]) best = max(value(r, half), best);  // the second one where one is NaN
       store_n(columns, best, count);
     }
   }

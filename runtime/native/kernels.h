@@ -1,5 +1,6 @@
 // Interface of the native kernels, free of ONNX Runtime: matmul (GEMM) with bias, GELU or the maximum over tokens,
-// self-attention, and residual + LayerNorm, for float32 and quantized uint8/int8 tensors.
+// self-attention, embeddings, residual + LayerNorm, pooling, and the choice of tokens that stay, for float32 and
+// quantized uint8/int8 tensors.
 // Tensors are dense and row-major. Shapes are in brackets, the unit of a stride or size is an element unless a name
 // says bytes.
 // Whatever allocates throws std::bad_alloc where memory runs out.
@@ -21,14 +22,15 @@ template <class T>
 using AlignedArray = std::unique_ptr<T[], FreeDeleter>;
 void* allocate_aligned(size_t bytes);
 
-// Runs task(state, 0) … task(state, count - 1) on a thread pool, in any order, and returns when all are done.
+// Runs task(state, 0) … task(state, count - 1) on a thread pool, in any order, and returns when all are done; false if
+// it could not.
 using Task = void (*)(void* state, size_t index);
-using ParallelFor = void (*)(void* context, Task task, void* state, size_t count);
+using ParallelFor = bool (*)(void* context, Task task, void* state, size_t count);
 struct ThreadPool {
   void* context;
   ParallelFor run;
   // Calls f(0) … f(count - 1). The pool's own code must not see an exception: if f throws one, this throws
-  // std::bad_alloc when all calls have returned.
+  // std::bad_alloc when all calls have returned; so it does if the pool has no memory.
   template <class F>
   void parallel_for(size_t count, F& f) const {
     struct State {
@@ -43,8 +45,7 @@ struct ThreadPool {
         state.failed = true;
       }
     };
-    run(context, call, &state, count);
-    if (state.failed) throw std::bad_alloc();
+    if (!run(context, call, &state, count) || state.failed) throw std::bad_alloc();
   }
 };
 
@@ -195,8 +196,8 @@ struct Attention {
                const PositionTables<int16_t>* tables = nullptr) const;
 };
 
-// Chooses the tokens that stay after a layer's attention: of each sequence of n tokens ⌈n · percent / 100⌉, or 16 if
-// that is more, those that the first token attends to most on average over the heads, and always the first one.
+// Chooses the tokens that stay after a layer's attention: of each sequence of n tokens ⌈n · percent / 100⌉, or
+// min(n, 16) if that is more, those that the first token attends to most on average over the heads, and always the first one.
 struct KeepTokens {
   size_t batch, tokens, num_heads, head_size;
   float scale;

@@ -31,8 +31,8 @@ inline float sum_of_parts(const F32 (&parts)[kVectors]) {
   return reduce_sum((parts[0] + parts[1]) + (parts[2] + parts[3]));
 }
 
-// Normalizes a row, which it leaves in `sums`. sum(column, count) makes a vector of it, and store(column, count,
-// values) takes each block of y. `norm` has columns, gamma, beta and epsilon.
+// Normalizes a row. make_sum(column, count) makes a vector of it, the row is left in `sums` as it was made, and
+// store(column, count, values) takes each block of y. `norm` has columns, gamma, beta and epsilon.
 template <class Norm, class Sum, class Store>
 void normalize_row(const Norm& norm, float* sums, const Sum& make_sum, const Store& store) {
   const size_t columns = norm.columns;

@@ -49,6 +49,7 @@ constexpr ApiFunction<85, Status*, const KernelInfo*, const char*, float*> Kerne
 constexpr ApiFunction<86, Status*, const KernelInfo*, const char*, int64_t*> KernelInfoGetAttribute_int64;
 constexpr ApiFunction<90, Status*, const KernelContext*, size_t, const Value**> KernelContext_GetInput;
 constexpr ApiFunction<91, Status*, KernelContext*, size_t, const int64_t*, size_t, Value**> KernelContext_GetOutput;
+constexpr ApiFunction<93, void, Status*> ReleaseStatus;
 constexpr ApiFunction<99, void, Shape*> ReleaseTensorTypeAndShapeInfo;
 constexpr ApiFunction<249, Status*, const KernelInfo*, size_t, int*, const Value**> KernelInfoGetConstantInput_tensor;
 constexpr ApiFunction<274, Status*, const KernelContext*, void (*)(void*, size_t), size_t, size_t, void*>

@@ -113,10 +113,14 @@ Status* allocate_output(KernelContext* context, size_t index, const Tensor& like
 // The session's intra-op thread pool.
 inline bert::ThreadPool thread_pool(KernelContext* context) {
   return {context, [](void* context, bert::Task task, void* state, size_t count) {
-            if (count == 1)
+            if (count == 1) {
               task(state, 0);
-            else  // fails for null arguments only
-              KernelContext_ParallelFor(api, static_cast<KernelContext*>(context), task, count, 0, state);
+              return true;
+            }
+            Status* const status =  // of an exception of the pool, which may have no memory for its queues
+                KernelContext_ParallelFor(api, static_cast<KernelContext*>(context), task, count, 0, state);
+            if (status) ReleaseStatus(api, status);
+            return !status;
           }};
 }
 

@@ -1,8 +1,8 @@
 // The mean of each sequence's tokens (MeanPool), and its normalization (MeanPoolNormalize).
 //
 //   x of a sequence      block of columns: 4 vectors
-//               token 0  | sum |     |     |           job: the blocks of a sequence, or one of them if the text is
-//               long token 1  |  ↓  |     |     |
+//               token 0  | sum |     |     |           job: successive blocks, of one sequence or several;
+//               token 1  |  ↓  |     |     |           a single one of a long text
 //                  …
 #include <algorithm>
 #include <cmath>
@@ -42,10 +42,10 @@ void normalize(float* y, size_t columns) {
 }  // namespace
 
 void MeanPool::compute(float* y, const ThreadPool& threads) const {
-  const size_t blocks = ceil_div(columns, kBlockColumns), jobs = batch * blocks;
-  const size_t jobs_of_call = std::max<size_t>(1, kJobElements / std::max<size_t>(1, tokens * kBlockColumns));
+  const size_t blocks_per_row = ceil_div(columns, kBlockColumns), blocks = batch * blocks_per_row;
+  const size_t job_blocks = std::max<size_t>(1, kJobElements / std::max<size_t>(1, tokens * kBlockColumns));
   auto sum_block = [&](size_t index) {
-    const size_t sequence = index / blocks, column = index % blocks * kBlockColumns;
+    const size_t sequence = index / blocks_per_row, column = index % blocks_per_row * kBlockColumns;
     const float* of_sequence = weights + sequence * tokens;
     float total = 0;
     for (size_t token = 0; token < tokens; ++token) total += of_sequence[token];
@@ -64,10 +64,10 @@ void MeanPool::compute(float* y, const ThreadPool& threads) const {
       sum(remaining(columns, column));
   };
   auto job = [&](size_t index) {
-    for (size_t block = index * jobs_of_call; block < std::min(jobs, (index + 1) * jobs_of_call); ++block)
+    for (size_t block = index * job_blocks; block < std::min(blocks, (index + 1) * job_blocks); ++block)
       sum_block(block);
   };
-  if (jobs) threads.parallel_for(ceil_div(jobs, jobs_of_call), job);
+  if (blocks) threads.parallel_for(ceil_div(blocks, job_blocks), job);
   for (size_t sequence = 0; is_normalized && sequence < batch; ++sequence) normalize(y + sequence * columns, columns);
 }
 

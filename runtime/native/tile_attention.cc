@@ -108,9 +108,9 @@ struct ScoreTerms {
   const float* bias;  // of the first query; that of the next starts a float earlier
 };
 
-// Turns R rows of scores from `first` on, exponents of 2, into probabilities of which the largest is 1, and returns 1 /
-// sum of each row. Keys that the mask leaves out, and the padding of the last panel, get 0. A NaN
-// of a key becomes that of its queries.
+// Turns R rows of scores from `first` on, exponents of 2, into probabilities of which the largest is 1, and returns
+// 1 / sum of each row. Keys that the mask leaves out, and the padding of the last panel, get 0. A NaN of a key becomes
+// that of its queries.
 template <int R>
 inline BERT_ALWAYS_INLINE void softmax(const Head& head, size_t first, const ScoreTerms& terms, float* inverse_sums) {
   const size_t padded_keys = head.padded_keys(), count = head.range.count;

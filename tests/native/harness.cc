@@ -205,6 +205,7 @@ void check_gated(Random& random, const ThreadPool& threads) {
 
 // Attention with a random mask; NaN, infinity or huge values where no query attends to.
 struct AttentionCase {
+  bool is_long;  // so long that a head is divided among several jobs
   size_t batch, tokens, num_heads, head_size, width;
   bool ends_at_page, is_masked, is_rotary;
   size_t mask_rows, window;
@@ -219,10 +220,13 @@ struct AttentionCase {
   std::vector<int64_t> key_indices, query_indices;
 
   explicit AttentionCase(Random& random)
-      : batch(random.one_in(12) ? 0 : random.integer(1, 3)),
-        tokens(random.one_in(15) ? 0 : random.integer(1, random.one_in(4) ? 150 : 48)),
-        num_heads(random.integer(1, 4)),
-        head_size(random.one_in(3) ? random.integer(1, 256) : random.size(64)),
+      : is_long(random.one_in(25)),
+        batch(is_long ? 1 : random.one_in(12) ? 0 : random.integer(1, 3)),
+        tokens(is_long               ? random.integer(256, 300)
+               : random.one_in(15)   ? 0
+                                     : random.integer(1, random.one_in(4) ? 150 : 48)),
+        num_heads(is_long ? 2 * random.integer(0, 1) + 1 : random.integer(1, 4)),  // odd: of two threads, one gets more
+        head_size(!is_long && random.one_in(3) ? random.integer(1, 256) : random.size(64)),
         width(num_heads * head_size),
         ends_at_page(random.one_in(2)),
         is_masked(!random.one_in(4)),
@@ -430,6 +434,12 @@ void check_exceptions(const ThreadPool& threads) {
     fail("parallel_for drops exceptions");
   } catch (const std::bad_alloc&) {
     if (calls != 10) fail("parallel_for made %zu of 10 calls", calls.load());
+  }
+  const ThreadPool without_memory = {nullptr, [](void*, Task, void*, size_t) { return false; }};
+  try {
+    without_memory.parallel_for(10, task);
+    fail("parallel_for drops the failures of a pool");
+  } catch (const std::bad_alloc&) {
   }
 }
 

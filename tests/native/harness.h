@@ -121,12 +121,13 @@ class Guarded {
 };
 
 // Runs all tasks in this thread.
-inline void run_serially(void*, bert::Task task, void* state, size_t count) {
+inline bool run_serially(void*, bert::Task task, void* state, size_t count) {
   for (size_t index = 0; index < count; ++index) task(state, index);
+  return true;
 }
 
 // Runs the tasks in three threads, of which two are new.
-inline void run_in_parallel(void*, bert::Task task, void* state, size_t count) {
+inline bool run_in_parallel(void*, bert::Task task, void* state, size_t count) {
   std::atomic<size_t> next{0};
   auto work = [&] {
     for (size_t index = next++; index < count; index = next++) task(state, index);
@@ -135,6 +136,7 @@ inline void run_in_parallel(void*, bert::Task task, void* state, size_t count) {
   work();
   second.join();
   third.join();
+  return true;
 }
 
 }  // namespace harness

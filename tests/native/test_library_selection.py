@@ -34,7 +34,8 @@ def first_operator(library: Path) -> str | None:
     [
         (AVX512_FLAGS | {"avx512_bf16", "amx_tile", "amx_int8", "amx_bf16"}, AMX),
         (AVX512_FLAGS | {"avx512_bf16", "amx_tile", "amx_int8"}, AVX512BF16),
-        ({"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16"}, AVX512BF16),
+        ({"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16"}, AVX512BF16),
+        (AVX512_FLAGS - {"fma"}, None),
         ({"avx2", "fma", "avx_vnni", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}, AVX512),
         ({"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}, None),  # Skylake: AVX-512 without VNNI
         ({"avx2", "fma", "avx_vnni"}, AVXVNNI),

@@ -41,11 +41,11 @@ HOW_TO_GET_KERNELS = "reinstall bert-export from its wheel for Linux on x86-64 o
 
 _LIBRARIES = {
     "kernels-amx.so": {
-        *("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16"),
+        *("fma", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16"),
         *("amx_tile", "amx_int8", "amx_bf16"),
     },
-    "kernels-avx512bf16.so": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16"},
-    "kernels-avx512.so": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"},
+    "kernels-avx512bf16.so": {"fma", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16"},
+    "kernels-avx512.so": {"fma", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"},
     "kernels-avxvnni.so": {"avx2", "fma", "avx_vnni"},
     "kernels-avx2.so": {"avx2", "fma"},
     "kernels-i8mmbf16.so": {"asimd", "asimddp", "i8mm", "bf16"},
