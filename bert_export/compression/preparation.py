@@ -40,6 +40,9 @@ __all__ = [
     "time_shapes",
 ]
 
+_STEPS = "sample, fit, copies"
+"""The steps of a search, for its journal: one of another order of steps cannot be continued."""
+
 _LENGTH_PERCENTILE = 99
 """Share of the texts that `fit_length` leaves whole, in percent."""
 
@@ -78,6 +81,7 @@ class SearchRequest:
         if self.test is not None:
             files["test"] = self.test
         return {
+            "steps": _STEPS,
             **asdict(self.goal),
             **self.settings.identity(),
             "training": self.settings.training(epochs=1).to_dict(),

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <iterator>
+#include <type_traits>
 
 #include "kernels.h"
 #include "onnxruntime_tensors.h"
@@ -73,6 +74,8 @@ inline Status* read_mask(const Tensor& mask, const Tensor& is_full, int64_t batc
   return nullptr;
 }
 
+constexpr int64_t kMaxQuantizedTokens = 1 << 18;  // a probability is 1.5 steps then, if all are equal
+
 // Reads the inputs (qkv, mask, is_full, and those of the variant), allocates the output y, and calls
 // compute(attention, y, thread pool).
 template <class Output, Variant variant, class Compute>
@@ -84,6 +87,8 @@ Status* compute_attention(KernelContext* context, const AttentionAttributes& att
   if (qkv.rank != 3 || !width || qkv.last_dimension() % 3 || width % num_heads)
     return invalid_argument("expected queries, keys and values [B, T, 3·num_heads·S], S above 0");
   const int64_t batch = qkv.dimensions[0], tokens = qkv.dimensions[1];
+  if (std::is_same_v<Output, uint8_t> && tokens > kMaxQuantizedTokens)
+    return invalid_argument("expected at most 262144 tokens for int16 probabilities");
   const size_t head_size = width / num_heads;
   if constexpr (is_rotary(variant)) {
     RETURN_IF_ERROR(read_input(context, 3, cos));

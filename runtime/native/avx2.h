@@ -67,6 +67,7 @@ inline F32 fnma(F32 a, F32 b, F32 c) { return _mm256_fnmadd_ps(a, b, c); }  // c
 // If one argument is NaN, the result is the second argument.
 inline F32 max(F32 a, F32 b) { return _mm256_max_ps(a, b); }
 inline F32 min(F32 a, F32 b) { return _mm256_min_ps(a, b); }
+inline I32 add(I32 a, I32 b) { return _mm256_add_epi32(a, b); }
 inline I32 max(I32 a, I32 b) { return _mm256_max_epi32(a, b); }
 inline F32 abs(F32 x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0F), x); }
 inline F32 clamped_abs(F32 x, F32 max_abs) { return min(abs(x), max_abs); }  // min(|x|, max_abs)

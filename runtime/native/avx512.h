@@ -57,6 +57,7 @@ inline F32 fnma(F32 a, F32 b, F32 c) { return _mm512_fnmadd_ps(a, b, c); }  // c
 // If one argument is NaN, the result is the second argument.
 inline F32 max(F32 a, F32 b) { return _mm512_max_ps(a, b); }
 inline F32 min(F32 a, F32 b) { return _mm512_min_ps(a, b); }
+inline I32 add(I32 a, I32 b) { return _mm512_add_epi32(a, b); }
 inline I32 max(I32 a, I32 b) { return _mm512_max_epi32(a, b); }
 inline F32 abs(F32 x) { return _mm512_abs_ps(x); }
 inline F32 clamped_abs(F32 x, F32 max_abs) { return _mm512_range_ps(x, max_abs, 0b1010); }  // min(|x|, max_abs)

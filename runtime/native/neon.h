@@ -74,6 +74,7 @@ inline F32 fnma(F32 a, F32 b, F32 c) { return vfmsq_f32(c, a, b); }  // c - a·b
 // If one argument is NaN, the result is the second argument.
 inline F32 max(F32 a, F32 b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 inline F32 min(F32 a, F32 b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+inline I32 add(I32 a, I32 b) { return vaddq_s32(a, b); }
 inline I32 max(I32 a, I32 b) { return vmaxq_s32(a, b); }
 inline F32 abs(F32 x) { return vabsq_f32(x); }
 inline F32 clamped_abs(F32 x, F32 max_abs) { return min(abs(x), max_abs); }  // min(|x|, max_abs)

@@ -174,18 +174,20 @@ inline BERT_ALWAYS_INLINE void softmax(const Head& head, const F32 (&row_max)[R]
   for (int r = 0; r < R; ++r) {
     // The step depends on the sum, not on the maximum: if one key has half of the attention, hundreds of keys that
     // share the other half must not be rounded away.
-    const float sum = reduce_sum(sums[r]);
-    steps[r] = std::min(kMaxInt16, head.max_probability_sum / sum);
-    // A query without any key gets zeros, as in ONNX Runtime's Attention.
-    factors[r] = maxima[r] == -INFINITY ? 0 : head.scales->values / (steps[r] * sum);
+    steps[r] = std::min(kMaxInt16, head.max_probability_sum / reduce_sum(sums[r]));
   }
   for (int r = 0; r < R; ++r) {
     const float* powers = head.scores + r * head.padded_tokens;
+    I32 sum = zero_i32();
     for (size_t token = 0; token < head.padded_keys(); token += kPanelColumns) {
       auto rounded = [&](size_t first) { return round_to_i32(load(powers + first) * set1(steps[r])); };
-      store_i32(head.probabilities + r * head.padded_tokens + token,
-                narrow_to_i16(rounded(token), rounded(token + kLanes)));
+      const I32 low = rounded(token), high = rounded(token + kLanes);
+      sum = add(sum, add(low, high));
+      store_i32(head.probabilities + r * head.padded_tokens + token, narrow_to_i16(low, high));
     }
+    // Of the rounded probabilities: thousands that are equal are all rounded in one direction. A query without any key
+    // gets zeros, as in ONNX Runtime's Attention.
+    factors[r] = maxima[r] == -INFINITY ? 0 : head.scales->values / reduce_sum(to_f32(sum));
   }
 }
 

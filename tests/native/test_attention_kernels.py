@@ -85,6 +85,19 @@ def test_small_probabilities_next_to_a_large_one_are_not_rounded_away(tokens: in
     assert uint8_difference(actual, expected)[0] <= 1
 
 
+@pytest.mark.parametrize("tokens", [5000, 8192])
+def test_equal_keys_of_a_long_text_are_averaged(tokens: int, tmp_path: Path) -> None:
+    """All probabilities are rounded alike: 64 steps stand for 63.5."""
+    qkv = np.zeros((1, tokens, 3 * 16), dtype=np.float32)
+    qkv[..., 32:] = 0.98
+    inputs = {"qkv": qkv, "mask": np.ones((1, tokens), dtype=np.int64)}
+    output = {"y_scale": np.float32(1 / 255), "y_zero_point": np.uint8(0)}
+    (found,) = KernelComparison(
+        "QuantizedAttention", inputs, output, tmp_path, num_heads=1, scale=0.25
+    ).native_outputs()
+    assert set(found.ravel().tolist()) == {250}
+
+
 @QUANTIZED
 def test_quantized_attention_without_keys_is_zero(function: str, tmp_path: Path) -> None:
     """Queries whose keys are all masked, and values of 0, give the zero point."""
