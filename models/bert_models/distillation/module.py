@@ -114,7 +114,7 @@ class Distillation(FineTuning):
         """Return the teacher's hidden states that those of a student with `num_layers` layers are compared with."""
         layers = matched_layers(self.teacher.model.config.num_layers, num_layers)
         if self.hidden_states is not None:
-            return self.hidden_states.read(batch, layers, lambda: self._run_teacher(batch))
+            return self.hidden_states.read(batch, layers, self._run_teacher)
         return [self.teacher.trace.hidden[layer] for layer in layers]
 
     def _run_teacher(self, batch: TensorBatch) -> list[Tensor]:

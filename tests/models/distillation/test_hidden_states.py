@@ -30,39 +30,44 @@ def hidden_of(batch: TensorBatch) -> list[Tensor]:
     return [torch.cat([places, torch.full_like(places, layer)], -1).float() for layer in range(3)]
 
 
+def refuse(batch: TensorBatch) -> list[Tensor]:
+    raise AssertionError("the teacher runs")
+
+
 def test_sequences_are_found_in_other_batches() -> None:
     states = HiddenStates()
     for batch in (batch_of([3, 5], [7, 1]), batch_of([4], [2])):
-        states.read(batch, (0, 2), lambda batch=batch: hidden_of(batch))  # type: ignore[misc] # bound at once
+        states.read(batch, (0, 2), hidden_of)
     batch = batch_of([4, 3], [2, 7])
-    found = states.read(batch, (0, 2), list)
+    found = states.read(batch, (0, 2), refuse)
     expected = hidden_of(batch)
     real = batch.attention_mask.bool()
     assert torch.equal(found[0][real].float(), expected[0][real])
     assert torch.equal(found[1][real].float(), expected[2][real])
     once_s = states.once_s
     assert once_s > 0
-    states.read(batch, (0, 2), list)
+    states.read(batch, (0, 2), refuse)
     assert states.once_s == once_s
 
 
 def test_what_exceeds_the_memory_is_computed_again_and_what_was_kept_stays() -> None:
     first, batch = batch_of([2], [7]), batch_of([3, 5], [0, 1])
-    states = HiddenStates(max_bytes=60)  # a token has three numbers of two bytes
-    states.read(first, (1,), lambda: hidden_of(first))
+    states = HiddenStates(max_bytes=60)  # a token has four numbers of two bytes
+    states.read(first, (1,), hidden_of)
     once_s = states.once_s
-    calls = []
+    calls: list[list[int]] = []
 
-    def compute() -> list[Tensor]:
-        calls.append(batch)
-        return hidden_of(batch)
+    def compute(part: TensorBatch) -> list[Tensor]:
+        calls.append(part.sequence_indices.tolist())
+        return hidden_of(part)
 
+    real = batch.attention_mask.bool()
     for _ in range(3):
-        assert torch.equal(states.read(batch, (1,), compute)[0], hidden_of(batch)[1])
-    assert len(calls) == 3
+        assert torch.equal(states.read(batch, (1,), compute)[0][real].float(), hidden_of(batch)[1][real])
+    assert calls == [[0, 1], [1], [1]]
     assert states.once_s == once_s  # later epochs take that time, too
     assert sum(kept.nbytes for kept in states._kept.values()) <= 60
-    assert torch.equal(states.read(first, (1,), list)[0].float(), hidden_of(first)[1])
+    assert torch.equal(states.read(first, (1,), refuse)[0].float(), hidden_of(first)[1])
 
 
 @pytest.mark.parametrize("teacher", ["single_label"], indirect=True)
