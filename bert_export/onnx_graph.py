@@ -24,6 +24,7 @@ __all__ = [
     "as_linear",
     "check_counts",
     "constant",
+    "graph_of",
     "insert_before",
     "linears",
     "operators",
@@ -48,6 +49,13 @@ class NoMatch(Exception):  # noqa: N818 - control flow inside a fusion, never an
 def operators(graph: ir.Model, op_type: str) -> list[ir.Node]:
     """Return all nodes of an operator type, in topological order."""
     return [node for node in graph.graph if node.op_type == op_type]
+
+
+def graph_of(node: ir.Node) -> ir.Graph:
+    """Return the graph that holds a node; it must not be in the body of a function."""
+    graph = node.graph
+    assert isinstance(graph, ir.Graph)
+    return graph
 
 
 def scope(node: ir.Node) -> str:
@@ -203,9 +211,7 @@ def insert_before(
     outputs = [ir.Value(type=source.type, shape=shape) for source, shape in zip(sources, shapes, strict=True)]
     node = ir.node(op_type, inputs, attributes or {}, domain=domain, outputs=outputs)
     node.metadata_props.update(anchor.metadata_props)
-    graph = anchor.graph
-    assert isinstance(graph, ir.Graph)
-    graph.insert_before(anchor, node)
+    graph_of(anchor).insert_before(anchor, node)
     return outputs
 
 

@@ -15,6 +15,7 @@ from bert_export.onnx_graph import (
     add_initializer,
     as_linear,
     constant,
+    graph_of,
     insert_before,
     operators,
     producer,
@@ -271,8 +272,7 @@ def _outline_linear(matmul: ir.Node) -> str:
         linear = as_linear(last.outputs[0])
     except NoMatch:
         last, linear = matmul, as_linear(matmul.outputs[0])
-    graph, bias = matmul.graph, linear.bias
-    assert isinstance(graph, ir.Graph)
+    bias = linear.bias
     if bias is None:
-        bias = add_initializer(graph, f"{scope(matmul)}.bias", linear.bias_array)
+        bias = add_initializer(graph_of(matmul), f"{scope(matmul)}.bias", linear.bias_array)
     return call_function(last, "Linear", [linear.input, linear.weight, bias], last.outputs)

@@ -23,6 +23,7 @@ from bert_export.onnx_graph import (
     NoMatch,
     add_initializer,
     check_counts,
+    graph_of,
     insert_before,
     operators,
     scope,
@@ -122,8 +123,7 @@ def _decompose(node: ir.Node) -> None:
     """Replace Attention on [B, S, H] by Reshape, Transpose, MatMul, Add and Softmax."""
     query, key, value = node.inputs[:3]
     mask = node.inputs[3] if len(node.inputs) > 3 else None
-    graph = node.graph
-    assert isinstance(graph, ir.Graph)
+    graph = graph_of(node)
     if any(operand is None or operand.shape is None for operand in (query, key, value)):
         raise NoMatch("expected operands of known shape")
     assert query is not None

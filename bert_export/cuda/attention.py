@@ -17,6 +17,7 @@ from bert_export.onnx_graph import (
     add_initializer,
     as_linear,
     constant,
+    graph_of,
     insert_before,
     producer,
     scope,
@@ -89,8 +90,7 @@ def _query_selection(attention: ir.Node) -> ir.Node:
 def _projection(attention: ir.Node, split: ir.Node, selection: ir.Node | None) -> list[ir.Value | None]:
     """Return the input, weight and bias of the projection of query, key and value for every token."""
     merged = as_linear(split.inputs[0])
-    graph = attention.graph
-    assert isinstance(graph, ir.Graph)
+    graph = graph_of(attention)
     name = f"{scope(attention)}.qkv"
     if selection is None:
         bias = merged.bias or add_initializer(graph, f"{name}.bias", merged.bias_array)
@@ -143,7 +143,6 @@ def unmasked_bias(mask: ir.Value | None) -> ir.Value | None:
 
 def _scalar(node: ir.Node, name: str, number: float) -> ir.Value:
     """Return a float32 constant of the graph that `node` is in."""
-    graph = node.graph
-    assert isinstance(graph, ir.Graph)
+    graph = graph_of(node)
     name = f"attention_bias.{name}"
     return graph.initializers.get(name) or add_initializer(graph, name, np.array(number, dtype=np.float32))

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bert_export.cuda.attention import MASKED_SCORE
-from bert_export.onnx_graph import MICROSOFT_DOMAIN, add_initializer, insert_before, operators, tidy
+from bert_export.onnx_graph import MICROSOFT_DOMAIN, add_initializer, graph_of, insert_before, operators, tidy
 
 __all__ = ["decompose_packed_ops"]
 
@@ -49,7 +49,7 @@ class _TokenIndices:
 
     def __init__(self, remove: ir.Node) -> None:
         source, lengths = remove.inputs
-        self._graph = remove.graph
+        self._graph = graph_of(remove)
         self._shape = self._add(remove, "Shape", [source], ir.DataType.INT64)
         max_length = self._add(remove, "Gather", [self._shape, self._constant(1)], ir.DataType.INT64)
         positions = self._add(remove, "Range", [self._constant(0), max_length, self._constant(1)], ir.DataType.INT64)
@@ -101,7 +101,6 @@ class _TokenIndices:
         return self._add(anchor, "Expand", [bias, shape], dtype)
 
     def _constant(self, value: Any) -> ir.Value:
-        assert isinstance(self._graph, ir.Graph)
         return add_initializer(self._graph, "decomposed", np.asarray(value))
 
     def _add(

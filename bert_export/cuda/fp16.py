@@ -10,7 +10,7 @@ from collections.abc import Collection
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.onnx_graph import add_initializer, constant, insert_before, tidy
+from bert_export.onnx_graph import add_initializer, constant, graph_of, insert_before, tidy
 
 __all__ = ["FP16_MAX", "convert_to_fp16", "fp16_nodes"]
 
@@ -79,8 +79,7 @@ def _cast(node: ir.Node, value: ir.Value, dtype: ir.DataType) -> ir.Value:
     """Return `value` as `dtype`: constants are converted now, others by a Cast before `node`."""
     if value.const_value is not None:
         assert dtype == ir.DataType.FLOAT16  # constants are FP32, so none is ever cast back
-        assert isinstance(node.graph, ir.Graph)
-        return add_initializer(node.graph, f"{value.name}.half", constant(value).astype(np.float16))
+        return add_initializer(graph_of(node), f"{value.name}.half", constant(value).astype(np.float16))
     (cast,) = insert_before(node, "Cast", [value], like=value, attributes={"to": dtype})
     cast.type = ir.TensorType(dtype)
     return cast

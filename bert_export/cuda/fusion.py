@@ -35,6 +35,7 @@ from bert_export.onnx_graph import (
     add_initializer,
     as_linear,
     check_counts,
+    graph_of,
     insert_before,
     operators,
     scope,
@@ -113,9 +114,7 @@ def _bias_gelu(node: ir.Node) -> str:
     """
     linear = as_linear(node.inputs[0])
     approximate = node.attributes["approximate"].as_string() if "approximate" in node.attributes else "none"
-    graph = node.graph
-    assert isinstance(graph, ir.Graph)
-    bias = linear.bias or add_initializer(graph, f"{scope(node)}.bias", linear.bias_array)
+    bias = linear.bias or add_initializer(graph_of(node), f"{scope(node)}.bias", linear.bias_array)
     (output,) = insert_before(
         node,
         "BiasGelu" if approximate == "none" else "FastGelu",

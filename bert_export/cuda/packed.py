@@ -21,6 +21,7 @@ from bert_export.onnx_graph import (
     add_initializer,
     check_counts,
     constant,
+    graph_of,
     insert_before,
     operators,
     scope,
@@ -209,8 +210,7 @@ def _interleave_heads(anchor: ir.Node, weight: ir.Value, heads: int) -> ir.Value
 
 
 def _reshape(anchor: ir.Node, value: ir.Value, shape: list[int]) -> ir.Value:
-    graph = anchor.graph
-    assert isinstance(graph, ir.Graph)
+    graph = graph_of(anchor)
     name = f"packed.shape.{'x'.join(map(str, shape))}"
     wanted = graph.initializers.get(name) or add_initializer(graph, name, np.array(shape, dtype=np.int64))
     (reshaped,) = insert_before(anchor, "Reshape", [value, wanted], like=value, shapes=[None])

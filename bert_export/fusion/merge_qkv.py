@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bert_export.fusion.rotary import rotary_source
-from bert_export.onnx_graph import Linear, NoMatch, add_initializer, as_linear, insert_before, scope
+from bert_export.onnx_graph import Linear, NoMatch, add_initializer, as_linear, graph_of, insert_before, scope
 
 __all__ = ["merge_linears", "merge_qkv"]
 
@@ -35,8 +35,7 @@ def merge_qkv(attention: ir.Node) -> str:
 def merge_linears(linears: list[Linear], name: str) -> None:
     """Replace projections of one input by one projection, called `name`, and a Split, before the first of them."""
     first = linears[0]
-    graph = first.matmul.graph
-    assert isinstance(graph, ir.Graph)
+    graph = graph_of(first.matmul)
     weights = [linear.weight_array for linear in linears]
     weight = add_initializer(graph, f"{name}.weight", np.concatenate(weights, axis=1))
     bias = add_initializer(graph, f"{name}.bias", np.concatenate([linear.bias_array for linear in linears]))

@@ -11,7 +11,16 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.onnx_graph import NoMatch, add_initializer, constant, insert_before, operators, producer, scope
+from bert_export.onnx_graph import (
+    NoMatch,
+    add_initializer,
+    constant,
+    graph_of,
+    insert_before,
+    operators,
+    producer,
+    scope,
+)
 
 __all__ = ["PositionBias", "fold_position_bias", "narrow_to_first_query", "position_bias"]
 
@@ -83,8 +92,7 @@ def narrow_to_first_query(attention: ir.Node) -> None:
     """
     selection = producer(attention.inputs[3], "Slice")
     bias = position_bias(selection.inputs[0])
-    graph, like = attention.graph, selection.outputs[0]
-    assert isinstance(graph, ir.Graph)
+    graph, like = graph_of(attention), selection.outputs[0]
     heads = constant(producer(bias.by_distance, "Slice").inputs[0]).shape[0]
 
     def add(op_type: str, *inputs: ir.Value | None, **attributes: object) -> ir.Value:

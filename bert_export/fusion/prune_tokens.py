@@ -14,6 +14,7 @@ from bert_export.onnx_graph import (
     NoMatch,
     as_linear,
     check_counts,
+    graph_of,
     insert_before,
     operators,
     producer,
@@ -137,8 +138,7 @@ def _prune_after(attention: ir.Node, percent: int, mask: ir.Value, lengths: ir.V
 
 def _after(node: ir.Node) -> list[ir.Node]:
     """Return the nodes of the graph after a node."""
-    assert isinstance(node.graph, ir.Graph)
-    nodes = list(node.graph)
+    nodes = list(graph_of(node))
     return nodes[nodes.index(node) + 1 :]
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from bert_export.onnx_graph import NoMatch, insert_before, producer
+from bert_export.onnx_graph import NoMatch, graph_of, insert_before, producer
 
 __all__ = ["RotatedHeads", "insert_rotary", "match_rotary", "rotary_source"]
 
@@ -76,8 +76,7 @@ def rotary_source(value: ir.Value | None) -> ir.Value | None:
 
 def _positions(node: ir.Node) -> ir.Value:
     """Return the positions of all tokens, int64 [B, S]; they are inserted before all other nodes the first time."""
-    graph = node.graph
-    assert isinstance(graph, ir.Graph)
+    graph = graph_of(node)
     for candidate in graph:
         if candidate.outputs[0].name == _POSITIONS:
             return candidate.outputs[0]

@@ -14,6 +14,7 @@ from bert_export.onnx_graph import (
     Linear,
     add_initializer,
     check_counts,
+    graph_of,
     insert_before,
     tidy,
 )
@@ -50,8 +51,7 @@ def quantize_dynamic(graph: ir.Model, expected: int, keep_fp32: Sequence[str] = 
 
 def _quantize(linear: Linear) -> tuple[ir.Value, ir.Value]:
     """Add the INT8 weight and its scales to the graph."""
-    graph = linear.matmul.graph
-    assert isinstance(graph, ir.Graph)
+    graph = graph_of(linear.matmul)
     weight, scale = quantize_weight(linear.weight_array)
     name = linear.weight.name
     return add_initializer(graph, f"{name}.int8", weight), add_initializer(graph, f"{name}.scale", scale)

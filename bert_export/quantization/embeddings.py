@@ -5,7 +5,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.onnx_graph import add_initializer, constant, insert_before, operators
+from bert_export.onnx_graph import add_initializer, constant, graph_of, insert_before, operators
 from bert_export.quantization.weights import quantize_weight
 
 __all__ = ["MIN_ELEMENTS", "quantize_embeddings"]
@@ -44,8 +44,7 @@ def quantize_embeddings(graph: ir.Model, *, min_elements: int = MIN_ELEMENTS) ->
 
 def _replace(gather: ir.Node, table: ir.Value, ids: ir.Value | None) -> None:
     """Replace a Gather of float32 rows by Gathers of int8 rows and of their scales, and their product."""
-    graph, output = gather.graph, gather.outputs[0]
-    assert isinstance(graph, ir.Graph)
+    graph, output = graph_of(gather), gather.outputs[0]
     quantized, scales = quantize_weight(constant(table).T)
     int8_table = add_initializer(graph, f"{table.name}.int8", np.ascontiguousarray(quantized.T))
     scale_table = add_initializer(graph, f"{table.name}.scale", scales[:, None])

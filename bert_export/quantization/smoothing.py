@@ -13,7 +13,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from bert_export.fusion.prune_tokens import before_pruning
-from bert_export.onnx_graph import Linear, NoMatch, add_initializer, insert_before, producer
+from bert_export.onnx_graph import Linear, NoMatch, add_initializer, graph_of, insert_before, producer
 from bert_export.quantization.projections import SharedWeight
 from bert_runtime.numerics import Float32Array
 
@@ -55,8 +55,7 @@ def smooth(projection: SharedWeight, strength: float = SMOOTHING) -> None:
     """Smooth the inputs of a projection by a `Mul` before it, with a migration strength."""
     factors = smoothing_factors(projection.weight, projection.input_abs_max, strength)
     projection.scale_inputs(factors)
-    graph = projection.linears[0].matmul.graph
-    assert isinstance(graph, ir.Graph)
+    graph = graph_of(projection.linears[0].matmul)
     reciprocals = add_initializer(graph, f"{projection.linears[0].weight.name}.smoothing", 1 / factors)
     for linear in projection.linears:
         (scaled,) = insert_before(linear.matmul, "Mul", [linear.input, reciprocals], like=linear.input)

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.onnx_graph import MICROSOFT_DOMAIN, FusionCounts, add_initializer, check_counts, insert_before, tidy
+from bert_export.onnx_graph import (
+    MICROSOFT_DOMAIN,
+    FusionCounts,
+    add_initializer,
+    check_counts,
+    graph_of,
+    insert_before,
+    tidy,
+)
 from bert_export.progress import StepCallback, no_progress
 from bert_export.quantization.calibration import Activations
 from bert_export.quantization.embeddings import quantize_embeddings
@@ -93,8 +101,7 @@ def quantize(
 
 def _replace(projection: SharedWeight, bits: int) -> None:
     """Replace MatMul and Add by an INT8 matmul, whose weight is rounded for the inputs as they are quantized."""
-    graph = projection.linears[0].matmul.graph
-    assert isinstance(graph, ir.Graph)
+    graph = graph_of(projection.linears[0].matmul)
     parameters = [quantization_parameters(inputs) for inputs in projection.inputs]
     inputs = np.concatenate(
         [
@@ -121,8 +128,7 @@ def _insert(
 
     `constants` are the quantized weight, its scales and the bias.
     """
-    graph, source, (weight, scales, bias) = matmul.graph, matmul.inputs[0], constants
-    assert isinstance(graph, ir.Graph)
+    graph, source, (weight, scales, bias) = graph_of(matmul), matmul.inputs[0], constants
     assert source is not None
     input_scale, input_zero_point = (
         add_initializer(graph, f"{weight.name}.input_{part}", np.asarray(value))
