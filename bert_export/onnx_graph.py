@@ -24,6 +24,7 @@ __all__ = [
     "as_linear",
     "check_counts",
     "constant",
+    "graph_input",
     "graph_of",
     "insert_before",
     "linears",
@@ -56,6 +57,11 @@ def graph_of(node: ir.Node) -> ir.Graph:
     graph = node.graph
     assert isinstance(graph, ir.Graph)
     return graph
+
+
+def graph_input(graph: ir.Graph, name: str) -> ir.Value | None:
+    """Return the input of a graph that has a name; `None` if there is none."""
+    return next((value for value in graph.inputs if value.name == name), None)
 
 
 def scope(node: ir.Node) -> str:

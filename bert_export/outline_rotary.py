@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from bert_export.errors import FusionError
 from bert_export.fusion.local_attention import attention_window, find_local_attention
-from bert_export.onnx_graph import NoMatch, add_initializer, insert_before, producer, scope
+from bert_export.onnx_graph import NoMatch, add_initializer, graph_input, insert_before, producer, scope
 
 __all__ = ["RotaryCall", "check_local_attention", "rotary_call"]
 
@@ -35,7 +35,7 @@ def rotary_call(graph: ir.Model, attention: ir.Node) -> RotaryCall:
         if attention.inputs[0] is not None and attention.inputs[0].shape and attention.inputs[0].shape[1] == 1:
             _mask_first_query(graph, attention)
         raise NoMatch("expected queries and keys to be rotated alike")
-    mask = next((value for value in graph.graph.inputs if value.name == "attention_mask"), None)
+    mask = graph_input(graph.graph, "attention_mask")
     if mask is None:
         raise NoMatch("expected a mask")
     cos, sin = rotary.inputs[1:3]
@@ -60,7 +60,8 @@ def _key_mask(graph: ir.Model) -> ir.Value:
     for node in graph.graph:
         if node.outputs[0].name == _KEY_MASK:
             return node.outputs[0]
-    mask = next(value for value in graph.graph.inputs if value.name == "attention_mask")
+    mask = graph_input(graph.graph, "attention_mask")
+    assert mask is not None
     first = next(iter(graph.graph))
     (keys,) = insert_before(first, "Cast", [mask], like=mask, attributes={"to": ir.DataType.BOOL})
     keys.type, keys.name = ir.TensorType(ir.DataType.BOOL), _KEY_MASK

@@ -21,6 +21,7 @@ from bert_export.onnx_graph import (
     add_initializer,
     check_counts,
     constant,
+    graph_input,
     graph_of,
     insert_before,
     operators,
@@ -61,7 +62,7 @@ class _Packing:
     def __init__(self, graph: ir.Model, config: EncoderConfig) -> None:
         self._graph = graph.graph
         self._embeddings, first = _find_embeddings(graph, config)
-        mask = next((value for value in self._graph.inputs if value.name == "attention_mask"), None)
+        mask = graph_input(self._graph, "attention_mask")
         if mask is None:
             raise NoMatch("expected an input attention_mask")
         axis = add_initializer(self._graph, "packed.axis", np.array([1], dtype=np.int64))

@@ -17,6 +17,7 @@ from bert_export.onnx_graph import (
     add_initializer,
     as_linear,
     constant,
+    graph_input,
     insert_before,
     operators,
     scope,
@@ -62,7 +63,8 @@ def _head_input(head: list[ir.Node]) -> ir.Value:
 
 def _gather_masks(graph: ir.Graph, first: ir.Node, hidden: ir.Value, mask_token_id: int) -> ir.Value:
     """Gather the hidden states of mask tokens, [B, S, H] → [masks, H], in the order of the batch."""
-    (ids,) = (value for value in graph.inputs if value.name == "input_ids")
+    ids = graph_input(graph, "input_ids")
+    assert ids is not None
     mask = add_initializer(graph, "masked_rows.token", np.array(mask_token_id, dtype=np.int64))
     (is_mask,) = insert_before(first, "Equal", [ids, mask], like=ids)
     is_mask.type = ir.TensorType(ir.DataType.BOOL)

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from bert_export.fusion.position_bias import narrow_to_first_query
 from bert_export.fusion.prune_tokens import pruned_is_full
-from bert_export.onnx_graph import FusionCounts, check_counts, insert_before, operators, tidy
+from bert_export.onnx_graph import FusionCounts, check_counts, graph_input, insert_before, operators, tidy
 
 __all__ = ["add_padding_branch", "insert_is_full"]
 
@@ -59,7 +59,7 @@ def add_padding_branch(graph: ir.Model, fusions: FusionCounts) -> tuple[ir.Model
 
 def insert_is_full(graph: ir.Model) -> ir.Value | None:
     """Insert whether a batch is without padding, bool [], before all other nodes; `None` if the graph has no mask."""
-    mask = next((value for value in graph.graph.inputs if value.name == "attention_mask"), None)
+    mask = graph_input(graph.graph, "attention_mask")
     if mask is None:
         return None
     first = next(iter(graph.graph))

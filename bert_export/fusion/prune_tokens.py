@@ -14,6 +14,7 @@ from bert_export.onnx_graph import (
     NoMatch,
     as_linear,
     check_counts,
+    graph_input,
     graph_of,
     insert_before,
     operators,
@@ -57,7 +58,8 @@ def prune_tokens(graph: ir.Model, pruning: TokenPruning, fusions: FusionCounts) 
         FusionError: A layer of the schedule is not one that can be pruned; gives the reason.
     """
     layers = operators(graph, "Attention")
-    (attention_mask,) = (value for value in graph.graph.inputs if value.name == "attention_mask")
+    attention_mask = graph_input(graph.graph, "attention_mask")
+    assert attention_mask is not None
     mask, lengths = _token_mask(graph, attention_mask)
     found, reasons = 0, []
     for layer, percent in pruning.steps:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from bert_export.onnx_graph import NoMatch, graph_of, insert_before, producer
+from bert_export.onnx_graph import NoMatch, graph_input, graph_of, insert_before, producer
 
 __all__ = ["RotatedHeads", "insert_rotary", "match_rotary", "rotary_source"]
 
@@ -80,7 +80,8 @@ def _positions(node: ir.Node) -> ir.Value:
     for candidate in graph:
         if candidate.outputs[0].name == _POSITIONS:
             return candidate.outputs[0]
-    (ids,) = (value for value in graph.inputs if value.name == "input_ids")
+    ids = graph_input(graph, "input_ids")
+    assert ids is not None
     first = next(iter(graph))
 
     def add(op_type: str, *inputs: ir.Value, shape: list[object], **attributes: object) -> ir.Value:

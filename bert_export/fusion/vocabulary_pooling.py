@@ -9,7 +9,16 @@ of that, and which reads the token embedding as it is stored.
 import onnx_ir as ir
 
 from bert_export.fusion.mlm_gather_masks import token_embedding
-from bert_export.onnx_graph import Linear, NoMatch, add_initializer, insert_before, linears, replace_value, scope
+from bert_export.onnx_graph import (
+    Linear,
+    NoMatch,
+    add_initializer,
+    graph_input,
+    insert_before,
+    linears,
+    replace_value,
+    scope,
+)
 from bert_export.vocabulary_pooling import vocabulary_function
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 from bert_runtime.tasks import SparseEmbedding
@@ -31,7 +40,8 @@ def fuse_vocabulary_pooling(graph: ir.Model, task: SparseEmbedding) -> None:
     if len(reductions) != 1:
         raise NoMatch(f"expected one {_REDUCTIONS[task.pooling]} in the head, found {len(reductions)}")
     scores = _vocabulary_scores(graph)
-    (mask,) = (value for value in graph.graph.inputs if value.name == "attention_mask")
+    mask = graph_input(graph.graph, "attention_mask")
+    assert mask is not None
     bias = scores.bias or add_initializer(graph.graph, "head.bias", scores.bias_array)
     old = reductions[0].outputs[0]
     logarithms = 1 + SPARSE_ACTIVATIONS.index(task.activation)
