@@ -6,6 +6,7 @@ import onnx_ir as ir
 from bert_export.function_calls import call_function
 from bert_export.fusion.prune_tokens import key_mask
 from bert_export.onnx_graph import NoMatch, constant, producer
+from bert_export.operator_attributes import attention_scale, check_heads_and_scale
 
 __all__ = ["MIN_NORM", "MIN_WEIGHT", "outline_first_token_attention", "outline_mean_pool"]
 
@@ -14,8 +15,6 @@ MIN_WEIGHT = 1e-9
 
 MIN_NORM = 1e-12
 """The least length that a vector is divided by, as in `torch.nn.functional.normalize`."""
-
-_ATTENTION_ATTRIBUTES = {"q_num_heads", "kv_num_heads", "scale"}
 
 
 def outline_mean_pool(division: ir.Node) -> str:
@@ -93,12 +92,7 @@ def outline_first_token_attention(attention: ir.Node) -> str:
     keys = key_mask(producer(mask, "Slice").inputs[0])
     if keys is None or keys.shape is None or len(keys.shape) != 2:
         raise NoMatch("expected a mask of keys")
-    attributes = attention.attributes
-    unknown = {name for name, item in attributes.items() if name not in _ATTENTION_ATTRIBUTES and item.value}
-    heads, width = attributes["q_num_heads"].as_int(), query.shape[2]
-    if unknown or attributes["kv_num_heads"].as_int() != heads or not isinstance(width, int):
-        raise NoMatch("expected heads and a scale alone")
-    scale = attributes["scale"].as_float() if "scale" in attributes else (width // heads) ** -0.5
+    check_heads_and_scale(attention)
     inputs = [query, split.inputs[0], keys]
-    call = {"num_heads": heads, "scale": scale}
+    call = {"num_heads": attention.attributes["q_num_heads"].as_int(), "scale": attention_scale(attention)}
     return call_function(attention, "FirstTokenAttention", inputs, attention.outputs, call)

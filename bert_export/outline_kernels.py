@@ -23,6 +23,7 @@ from bert_export.onnx_graph import (
     sole_consumer,
     tidy,
 )
+from bert_export.operator_attributes import attention_scale, check_heads_and_scale
 from bert_export.outline_embeddings import outline_embeddings
 from bert_export.outline_gated import activated_gate
 from bert_export.outline_heads import outline_first_token_attention, outline_mean_pool
@@ -106,10 +107,6 @@ def _quantize_before_pruning(graph: ir.Model) -> None:
     tidy(graph)
 
 
-_ATTENTION_ATTRIBUTES = {"q_num_heads", "kv_num_heads", "scale"}
-"""Attributes of Attention that the kernels know."""
-
-
 def _outline_attention(branch: ir.Node) -> str:
     """Outline attention in the branch of `add_padding_branch`, with the quantization of its output if there is one."""
     masked = branch.attributes["else_branch"].as_graph()
@@ -177,13 +174,8 @@ def _call_attention(
     for value in quantization:
         constant(value)
     heads = attention.attributes["q_num_heads"].as_int()
-    if "scale" in attention.attributes:
-        scale = attention.attributes["scale"].as_float()
-    else:
-        scale = (_width(attention.inputs[0]) // heads) ** -0.5
-    return call_function(
-        last, name, [*inputs, *quantization], last.outputs, {"num_heads": heads, "scale": scale, **(extra or {})}
-    )
+    attributes = {"num_heads": heads, "scale": attention_scale(attention), **(extra or {})}
+    return call_function(last, name, [*inputs, *quantization], last.outputs, attributes)
 
 
 def _merged_projections(attention: ir.Node) -> ir.Value | None:
@@ -192,23 +184,8 @@ def _merged_projections(attention: ir.Node) -> ir.Value | None:
     split = producer(query, "Split")
     if [*split.outputs] != [query, key, value]:
         raise NoMatch("expected queries, keys and values of one projection")
-    attributes = attention.attributes
-    unknown = {key: item.value for key, item in attributes.items() if key not in _ATTENTION_ATTRIBUTES and item.value}
-    if unknown:
-        raise NoMatch(f"expected heads and a scale alone, found {unknown}")
-    heads, kv_heads = (attributes[f"{side}_num_heads"].as_int() for side in ("q", "kv"))
-    if heads != kv_heads:
-        raise NoMatch(f"expected as many heads of keys as of queries, found {kv_heads} and {heads}")
-    _width(query)
+    check_heads_and_scale(attention)
     return split.inputs[0]
-
-
-def _width(query: ir.Value | None) -> int:
-    """Return the size of the last axis."""
-    width = query.shape[-1] if query is not None and query.shape is not None else None
-    if not isinstance(width, int):
-        raise NoMatch(f"expected queries of a fixed width, found {width}")
-    return width
 
 
 def _int8_matmul_inputs(matmul: ir.Node) -> list[ir.Value | None]:

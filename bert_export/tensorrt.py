@@ -29,6 +29,7 @@ from bert_export.onnx_graph import (
     scope,
     tidy,
 )
+from bert_export.operator_attributes import attention_scale, query_width
 from bert_export.parity import check_parity
 from bert_export.variants import BuildContext, BuiltVariant, Fp32Variant, finish_variant, measure_drift
 from bert_export.vocabulary_pooling import expand_vocabulary_pooling
@@ -128,9 +129,7 @@ def _decompose(node: ir.Node) -> None:
         raise NoMatch("expected operands of known shape")
     assert query is not None
     assert query.shape is not None
-    heads, width = node.attributes["q_num_heads"].as_int(), query.shape[-1]
-    if not isinstance(width, int):
-        raise NoMatch(f"expected a fixed width, found {query.shape}")
+    heads, width = node.attributes["q_num_heads"].as_int(), query_width(node)
 
     def add(op_type: str, *inputs: ir.Value | None, **attributes: object) -> ir.Value:
         return insert_before(node, op_type, inputs, like=node.outputs[0], shapes=[None], attributes=attributes)[0]
@@ -139,10 +138,9 @@ def _decompose(node: ir.Node) -> None:
         shape = add_initializer(graph, "attention.heads", np.array([0, 0, heads, width // heads], dtype=np.int64))
         return add("Transpose", add("Reshape", operand, shape), perm=perm)
 
-    scale = node.attributes["scale"].as_float() if "scale" in node.attributes else 1 / sqrt(width // heads)
     # Scale queries and keys by the root each, as ONNX defines the operator: scaled afterwards, their product may
     # overflow in FP16.
-    root = add_initializer(graph, "attention.scale", np.array(sqrt(scale), dtype=np.float32))
+    root = add_initializer(graph, "attention.scale", np.array(sqrt(attention_scale(node)), dtype=np.float32))
     queries = add("Mul", split_heads(query, (0, 2, 1, 3)), root)
     keys = add("Mul", split_heads(key, (0, 2, 3, 1)), root)
     scores = add("MatMul", queries, keys)

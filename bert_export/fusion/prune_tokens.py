@@ -22,6 +22,7 @@ from bert_export.onnx_graph import (
     sole_consumer,
     tidy,
 )
+from bert_export.operator_attributes import attention_scale
 from bert_export.pruning_function import KEEP_TOKENS
 from bert_models.pruning_schedule import TokenPruning
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
@@ -105,9 +106,7 @@ def _prune_after(attention: ir.Node, percent: int, mask: ir.Value, lengths: ir.V
     if len(residuals) != 1 or old_mask is None or attended.shape is None:
         raise NoMatch("expected masked attention, whose input is added to its output once")
     heads = attention.attributes["q_num_heads"].as_int()
-    scale = attention.attributes["scale"].as_float() if "scale" in attention.attributes else None
     batch, axis, width = attended.shape[0], kept_axis(percent), attended.shape[2]
-    assert isinstance(width, int)
     bools, ints = (ir.Value(type=ir.TensorType(dtype)) for dtype in (ir.DataType.BOOL, ir.DataType.INT64))
     indices, kept_mask, new_mask, _ = insert_before(
         projection,
@@ -117,7 +116,7 @@ def _prune_after(attention: ir.Node, percent: int, mask: ir.Value, lengths: ir.V
         shapes=[
             ir.Shape([batch, axis, 1]), ir.Shape([batch, axis]), ir.Shape([batch, 1, axis, axis]), ir.Shape([])
         ],
-        attributes={"num_heads": heads, "scale": scale or (width // heads) ** -0.5, "percent": percent},
+        attributes={"num_heads": heads, "scale": attention_scale(attention), "percent": percent},
         domain=KERNEL_DOMAIN,
     )  # fmt: skip
     later = {node for node in _after(attention) if node is not projection}
