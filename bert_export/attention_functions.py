@@ -15,6 +15,9 @@ __all__ = [
     "ROTARY_ATTENTION",
 ]
 
+_ATTENTION = "Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads, scale: float = @scale>"
+"""The operator with the number of heads and the scale of the function's call."""
+
 _KEY_MASK = """batch = Shape <end = 1> (mask)
         tokens_of_mask = Shape <start = -1> (mask)
         one = Constant <value_ints = [1]> ()
@@ -37,19 +40,16 @@ ATTENTION = f"""query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
         full_mask = Expand (attends, square)
         attended = If (has_no_padding) <
             then_branch = unmasked () => (float[batch, tokens, width] unmasked_y) {{
-                unmasked_y = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
-                    scale: float = @scale> (query, key, value)
+                unmasked_y = {_ATTENTION} (query, key, value)
             }},
             else_branch = masked () => (float[batch, tokens, width] masked_y) {{
-                masked_y = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
-                    scale: float = @scale> (query, key, value, full_mask)
+                masked_y = {_ATTENTION} (query, key, value, full_mask)
             }}>"""
 """Attention of merged projections, with the branch of `add_padding_branch`."""
 
 FIRST_TOKEN_ATTENTION = f"""key, value = Split <axis = -1, num_outputs = 2> (kv)
         {_KEY_MASK}
-        attended = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
-            scale: float = @scale> (query, key, value, attends)"""
+        attended = {_ATTENTION} (query, key, value, attends)"""
 """Attention of one query in each sequence to merged keys and values."""
 
 RELATIVE_ATTENTION = f"""query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
@@ -65,8 +65,7 @@ RELATIVE_ATTENTION = f"""query, key, value = Split <axis = -1, num_outputs = 3> 
         scores = Gather <axis = 1> (bias, indices)
         masked_score = Constant <value_float = {MASKED_SCORE}> ()
         masked = Where (attends, scores, masked_score)
-        attended = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
-            scale: float = @scale> (query, key, value, masked)"""
+        attended = {_ATTENTION} (query, key, value, masked)"""
 """Attention of merged projections, with a bias [A, 2S - 1] for the distance from query to key.
 
 ONNX Runtime expands the bias once for all layers, where it inlines several."""
@@ -88,14 +87,12 @@ ROTARY_ATTENTION = f"""{_ROTATE}
         {_IS_FULL}
         attended = If (has_no_padding) <
             then_branch = unmasked () => (float[batch, tokens, width] unmasked_y) {{
-                unmasked_y = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
-                    scale: float = @scale> (q, k, value)
+                unmasked_y = {_ATTENTION} (q, k, value)
             }},
             else_branch = masked () => (float[batch, tokens, width] masked_y) {{
                 square = Concat <axis = 0> (one, one, tokens_of_mask, tokens_of_mask)
                 full_mask = Expand (attends, square)
-                masked_y = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
-                    scale: float = @scale> (q, k, value, full_mask)
+                masked_y = {_ATTENTION} (q, k, value, full_mask)
             }}>"""
 
 LOCAL_ATTENTION = f"""{_ROTATE}
@@ -158,8 +155,7 @@ LOCAL_ATTENTION = f"""{_ROTATE}
         sizes = Abs (distances)
         near = LessOrEqual (sizes, window)
         block_mask = And (key_mask, near)
-        y_blocks = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads, scale: float = @scale>
-            (q_blocks, k_blocks, v_blocks, block_mask)
+        y_blocks = {_ATTENTION} (q_blocks, k_blocks, v_blocks, block_mask)
         first_size = Shape <end = 1> (mask)
         y_shape = Concat <axis = 0> (first_size, fill, nothing)
         y_padded = Reshape (y_blocks, y_shape)
@@ -173,6 +169,5 @@ LOCAL_ATTENTION = f"""{_ROTATE}
 DISENTANGLED_ATTENTION = f"""query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
         {_KEY_MASK}
         {POSITION_SCORES_BODY.replace("Where (mask,", "Where (attends,")}
-        attended = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads,
-            scale: float = @scale> (query, key, value, scores)"""
+        attended = {_ATTENTION} (query, key, value, scores)"""
 """Attention of merged projections, with scores of relative positions."""
