@@ -1,4 +1,4 @@
-"""Read the attributes of ONNX's Attention, or what stands for those that are left out."""
+"""Read the attributes of ONNX's Attention and Gelu, with the defaults of those that are left out."""
 
 import math
 
@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from bert_export.onnx_graph import NoMatch
 
-__all__ = ["attention_scale", "check_heads_and_scale", "query_width"]
+__all__ = ["attention_scale", "check_heads_and_scale", "gelu_approximation", "query_width"]
 
 _HEADS_AND_SCALE = {"q_num_heads", "kv_num_heads", "scale"}
 
@@ -49,3 +49,9 @@ def query_width(attention: ir.Node) -> int:
     if not isinstance(width, int):
         raise NoMatch(f"expected queries of a fixed width, found {width}")
     return width
+
+
+def gelu_approximation(gelu: ir.Node) -> str:
+    """Return how a Gelu approximates: `none` if it is exact, or `tanh`."""
+    approximate = gelu.attributes.get("approximate")
+    return "none" if approximate is None else approximate.as_string()

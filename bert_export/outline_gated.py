@@ -3,6 +3,7 @@
 import onnx_ir as ir
 
 from bert_export.onnx_graph import NoMatch, producer, sole_consumer
+from bert_export.operator_attributes import gelu_approximation
 
 __all__ = ["activated_gate"]
 
@@ -18,7 +19,7 @@ def activated_gate(activated: ir.Value | None) -> tuple[ir.Value | None, str]:
     sole_consumer(node.outputs[0], "Mul")
     gate = node.inputs[0]
     if is_gelu:
-        if node.attributes.get("approximate") is not None and node.attributes["approximate"].as_string() != "none":
+        if gelu_approximation(node) != "none":
             raise NoMatch("expected exact GELU")
         name, uses = "Gelu", 1
     else:

@@ -23,7 +23,7 @@ from bert_export.onnx_graph import (
     sole_consumer,
     tidy,
 )
-from bert_export.operator_attributes import attention_scale, check_heads_and_scale
+from bert_export.operator_attributes import attention_scale, check_heads_and_scale, gelu_approximation
 from bert_export.outline_embeddings import outline_embeddings
 from bert_export.outline_gated import activated_gate
 from bert_export.outline_heads import outline_first_token_attention, outline_mean_pool
@@ -200,7 +200,7 @@ def _int8_matmul_inputs(matmul: ir.Node) -> list[ir.Value | None]:
 
 def _outline_linear_gelu(gelu: ir.Node) -> str:
     """Outline a projection with exact GELU, and the quantization of its output if the projection is INT8."""
-    if gelu.attributes.get("approximate") is not None and gelu.attributes["approximate"].as_string() != "none":
+    if gelu_approximation(gelu) != "none":
         raise NoMatch("expected exact GELU")
     before = gelu.inputs[0].producer() if gelu.inputs[0] is not None else None
     if before is None:

@@ -41,6 +41,7 @@ from bert_export.onnx_graph import (
     scope,
     tidy,
 )
+from bert_export.operator_attributes import gelu_approximation
 from bert_export.vocabulary_pooling import expand_vocabulary_pooling
 from bert_models import EncoderConfig
 
@@ -113,11 +114,10 @@ def _bias_gelu(node: ir.Node) -> str:
     torch leaves out a bias that is all zero, which is added again.
     """
     linear = as_linear(node.inputs[0])
-    approximate = node.attributes["approximate"].as_string() if "approximate" in node.attributes else "none"
     bias = linear.bias or add_initializer(graph_of(node), f"{scope(node)}.bias", linear.bias_array)
     (output,) = insert_before(
         node,
-        "BiasGelu" if approximate == "none" else "FastGelu",
+        "BiasGelu" if gelu_approximation(node) == "none" else "FastGelu",
         [linear.matmul.outputs[0], bias],
         like=node.outputs[0],
         domain=MICROSOFT_DOMAIN,

@@ -23,6 +23,7 @@ import onnx_ir as ir
 import torch
 from numpy.typing import NDArray
 
+from bert_export.operator_attributes import gelu_approximation
 from bert_export.quantization.calibration import Activations
 from bert_export.quantization.projections import SharedWeight
 from bert_runtime.numerics import Float32Array
@@ -86,8 +87,7 @@ def _activation_of(node: ir.Node) -> Activation:
     """Return the function that a Gelu or Relu node computes."""
     if node.op_type == "Relu":
         return lambda h: np.maximum(h, 0)
-    attribute = node.attributes.get("approximate")
-    approximate = "none" if attribute is None else attribute.as_string()
+    approximate = gelu_approximation(node)
 
     def gelu(h: Float32Array) -> Float32Array:
         result: Float32Array = torch.nn.functional.gelu(torch.from_numpy(h), approximate=approximate).numpy()
